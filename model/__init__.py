@@ -1,0 +1,1 @@
+"""What is right: packet identifiers, laws, abstract specifications, the explorer, histories and their checkers."""

@@ -1,0 +1,1 @@
+"""Checkers of recorded histories, independent of the explorer."""

@@ -1,0 +1,1 @@
+"""Search of every interleaving of a small system."""

@@ -1,0 +1,1 @@
+"""Rule-based state machines, one per store or protocol."""

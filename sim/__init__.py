@@ -1,0 +1,1 @@
+"""How systems behave: Redis, Kafka, MQTT and the network, in virtual time."""

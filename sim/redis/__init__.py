@@ -1,0 +1,1 @@
+"""The Redis kernel: one shard as a pure state machine that runs real Lua."""

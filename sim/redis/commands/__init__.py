@@ -1,0 +1,1 @@
+"""Redis commands, one file per data type."""
