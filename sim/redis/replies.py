@@ -1,0 +1,50 @@
+"""Replies of a Redis command as Python values.
+
+RESP2 bulk string = ``bytes``, nil = ``None``, integer = ``int``, array = ``list``, simple string = ``Status``,
+error = ``ErrorReply``. RESP3 adds ``float`` (double), ``dict`` (map), ``set`` (set) and ``bool``; a command
+returns those only when the connection, or the script through ``redis.setresp(3)``, speaks RESP3.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+Reply = Any
+"""``bytes | int | None | list[Reply] | Status | ErrorReply`` and, under RESP3, ``float | dict | set | bool``."""
+
+
+class Status(bytes):
+    """A simple string such as ``+OK``. Compares equal to the same bytes; told apart by its type."""
+
+    __slots__ = ()
+
+
+class ErrorReply(Exception):
+    """An error reply: raised by a command's function, and carried as a value inside arrays and out of ``execute``.
+
+    ``message`` is the whole text as the server sends it after ``-``, error code first.
+    """
+
+    __slots__ = ("message",)
+
+    def __init__(self, message: bytes) -> None:
+        super().__init__(message)
+        self.message = message
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ErrorReply) and other.message == self.message
+
+    def __hash__(self) -> int:
+        return hash(self.message)
+
+    def __repr__(self) -> str:
+        return f"ErrorReply({self.message!r})"
+
+
+OK = Status(b"OK")
+QUEUED = Status(b"QUEUED")
+
+WRONG_TYPE = b"WRONGTYPE Operation against a key holding the wrong kind of value"
+SYNTAX_ERROR = b"ERR syntax error"
+NOT_AN_INTEGER = b"ERR value is not an integer or out of range"
+NOT_A_FLOAT = b"ERR value is not a valid float"
