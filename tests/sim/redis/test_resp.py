@@ -1,0 +1,62 @@
+"""The wire: every type of reply, whole and cut into single bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from sim.redis.replies import ErrorReply, Status
+from sim.redis.resp import ReplyReader, encode_command
+
+
+def receiver(data: bytes, size: int) -> Callable[[], bytes]:
+    chunks = iter([data[i : i + size] for i in range(0, len(data), size)])
+    return lambda: next(chunks, b"")
+
+
+REPLIES = [
+    (b"+OK\r\n", Status(b"OK")),
+    (b"$2\r\nOK\r\n", b"OK"),
+    (b"$0\r\n\r\n", b""),
+    (b"$4\r\n\r\n\r\n\r\n", b"\r\n\r\n"),
+    (b"$-1\r\n", None),
+    (b"*-1\r\n", None),
+    (b":-7\r\n", -7),
+    (b"-ERR no\r\n", ErrorReply(b"ERR no")),
+    (b"*3\r\n:1\r\n*0\r\n-WRONGTYPE x\r\n", [1, [], ErrorReply(b"WRONGTYPE x")]),
+    (b"_\r\n", None),
+    (b"#t\r\n", True),
+    (b",1.5\r\n", 1.5),
+    (b",-inf\r\n", float("-inf")),
+    (b"(123456789012345678901\r\n", 123456789012345678901),
+    (b"%1\r\n$1\r\na\r\n:1\r\n", {b"a": 1}),
+    (b"~2\r\n$1\r\na\r\n$1\r\nb\r\n", {b"a", b"b"}),
+    (b"=7\r\ntxt:abc\r\n", b"abc"),
+    (b"!5\r\nERR x\r\n", ErrorReply(b"ERR x")),
+    (b">1\r\n$4\r\npush\r\n:1\r\n", 1),
+]
+
+
+@pytest.mark.parametrize(("wire", "reply"), REPLIES)
+@pytest.mark.parametrize("size", [1, 1000])
+def test_reads_each_type(wire: bytes, reply: object, size: int) -> None:
+    read = ReplyReader(receiver(wire, size)).read()
+    assert read == reply
+    assert type(read) is type(reply)
+
+
+def test_status_and_bulk_string_are_told_apart() -> None:
+    assert isinstance(ReplyReader(receiver(b"+OK\r\n", 9)).read(), Status)
+    assert not isinstance(ReplyReader(receiver(b"$2\r\nOK\r\n", 9)).read(), Status)
+
+
+def test_a_cut_stream_and_a_foreign_one_are_errors() -> None:
+    with pytest.raises(EOFError):
+        ReplyReader(receiver(b"$5\r\nab", 9)).read()
+    with pytest.raises(ValueError, match="not a RESP reply"):
+        ReplyReader(receiver(b"HTTP/1.1 400\r\n", 99)).read()
+
+
+def test_commands_are_arrays_of_bulk_strings() -> None:
+    assert encode_command([b"SET", b"k", b"\r\n"]) == b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$2\r\n\r\n\r\n"
