@@ -2,55 +2,188 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right
+from math import copysign
 from typing import Any
+
+from sim.redis.values.hash_order import add_in_hash_order, in_hash_order, remove_from_hash_order
+
+Undo = list[tuple[Any, ...]]
+FrozenSortedSet = tuple[str, tuple[tuple[float, bytes], ...], tuple[bytes, ...]]
+"""Encoding; (score, member) in order; the members whose zero is negative, because -0.0 == 0.0."""
 
 
 class SortedSet:
-    """``scores`` answers by member; ``order`` is the sorted list of (score, member). Both change together."""
+    """``scores`` answers by member; ``order_scores`` and ``order_members`` are the two columns of the sorted table.
 
-    __slots__ = ("order", "scores")
+    Two parallel lists share the objects of the dictionary: 16 bytes an entry where a list of pairs takes 72, and
+    bisection compares bare floats.
+    """
+
+    __slots__ = ("hash_order", "order_members", "order_scores", "scores", "skiplist")
 
     def __init__(self) -> None:
         self.scores: dict[bytes, float] = {}
-        self.order: list[tuple[float, bytes]] = []
+        self.order_scores: list[float] = []
+        self.order_members: list[bytes] = []
+        self.skiplist = False
+        """Whether it has outgrown the listpack encoding; never goes back."""
+        self.hash_order: list[bytes] | None = None
+        """The order of ZSCAN, from the first scan on."""
 
     def __len__(self) -> int:
         return len(self.scores)
 
-    def put(self, member: bytes, score: float, undo: list[tuple[Any, ...]] | None) -> None:
-        """Add ``member`` or move it to ``score``. ``undo``, if given, receives the inverse."""
-        old = self.scores.get(member)
-        if undo is not None:
-            undo.append((self.discard, member, None) if old is None else (self.put, member, old, None))
-        order = self.order
-        if old is not None:
-            del order[bisect_left(order, (old, member))]
-        self.scores[member] = score
-        entry = (score, member)
-        if not order or order[-1] < entry:
-            order.append(entry)
-        else:
-            insort(order, entry)
+    @property
+    def encoding(self) -> bytes:
+        """As OBJECT ENCODING names it."""
+        return b"skiplist" if self.skiplist else b"listpack"
 
-    def discard(self, member: bytes, undo: list[tuple[Any, ...]] | None) -> bool:
+    def position(self, score: float, member: bytes) -> int:
+        """Where (score, member) stands, or would stand."""
+        scores = self.order_scores
+        at = bisect_left(scores, score)
+        if at < len(scores) and scores[at] == score:
+            return bisect_left(self.order_members, member, at, bisect_right(scores, score, at))
+        return at
+
+    def rank(self, member: bytes) -> int | None:
+        """The position of ``member``, or None."""
+        score = self.scores.get(member)
+        return None if score is None else self.position(score, member)
+
+    # -- mutators: each appends its inverse to ``undo``, if there is one -------------------------------------
+
+    def insert(self, member: bytes, score: float, undo: Undo | None) -> None:
+        """Add a member that is not there."""
+        if undo is not None:
+            undo.append((self.discard, member, None))
+        if not self.skiplist:
+            score += 0.0  # a listpack keeps whole scores as integers, which have no negative zero
+        self.scores[member] = score
+        scores = self.order_scores
+        if not scores or scores[-1] < score:
+            scores.append(score)
+            self.order_members.append(member)
+        else:
+            at = self.position(score, member)
+            scores.insert(at, score)
+            self.order_members.insert(at, member)
+        if self.hash_order is not None:
+            add_in_hash_order(self.hash_order, member)
+
+    def move(self, member: bytes, old: float, score: float, undo: Undo | None) -> None:
+        """Give a member that stands at ``old`` another score."""
+        if undo is not None:
+            undo.append((self.move, member, score, old, None))
+        if not self.skiplist:
+            score += 0.0
+        self.scores[member] = score
+        at = self.position(old, member)
+        del self.order_scores[at]
+        del self.order_members[at]
+        at = self.position(score, member)
+        self.order_scores.insert(at, score)
+        self.order_members.insert(at, member)
+
+    def discard(self, member: bytes, undo: Undo | None) -> bool:
         """Remove ``member``; True if it was there."""
         score = self.scores.pop(member, None)
         if score is None:
             return False
         if undo is not None:
-            undo.append((self.put, member, score, None))
-        del self.order[bisect_left(self.order, (score, member))]
+            undo.append((self.insert, member, score, None))
+        at = self.position(score, member)
+        del self.order_scores[at]
+        del self.order_members[at]
+        if self.hash_order is not None:
+            remove_from_hash_order(self.hash_order, member)
         return True
 
-    def freeze(self) -> tuple[tuple[float, bytes], ...]:
-        """The value as a hashable tuple, equal for equal sorted sets."""
-        return tuple(self.order)
+    def remove_slice(self, start: int, stop: int, undo: Undo | None) -> None:
+        """Remove the members of rank ``start`` up to, not including, ``stop``."""
+        members = self.order_members[start:stop]
+        if undo is not None:
+            undo.append((self._put_slice_back, start, members, self.order_scores[start:stop]))
+        del self.order_scores[start:stop]
+        del self.order_members[start:stop]
+        scores = self.scores
+        for member in members:
+            del scores[member]
+        self.hash_order = None
+
+    def become_skiplist(self, undo: Undo | None) -> None:
+        """Leave the listpack encoding."""
+        if undo is not None:
+            undo.append((setattr, self, "skiplist", False))
+        self.skiplist = True
+
+    def _put_slice_back(self, start: int, members: list[bytes], scores: list[float]) -> None:
+        self.order_scores[start:start] = scores
+        self.order_members[start:start] = members
+        self.scores.update(zip(members, scores, strict=True))
+        self.hash_order = None
+
+    # -- ranges ------------------------------------------------------------------------------------------
+
+    def score_slice(self, low: float, low_open: bool, high: float, high_open: bool) -> tuple[int, int]:
+        """Ranks ``start, stop`` of the scores between ``low`` and ``high``; an open end leaves its bound out."""
+        scores = self.order_scores
+        start = bisect_right(scores, low) if low_open else bisect_left(scores, low)
+        stop = bisect_left(scores, high) if high_open else bisect_right(scores, high)
+        return start, max(start, stop)
+
+    def scan_order(self) -> list[bytes]:
+        """All members in hash order; not to be changed by the caller."""
+        if self.hash_order is None:
+            self.hash_order = in_hash_order(self.scores)
+        return self.hash_order
+
+    # -- values ------------------------------------------------------------------------------------------
+
+    def freeze(self) -> FrozenSortedSet:
+        """The value as a hashable tuple, equal for equal sorted sets and for no others."""
+        entries = tuple(zip(self.order_scores, self.order_members, strict=True))
+        if not self.skiplist:
+            return "listpack", entries, ()
+        start, stop = self.score_slice(0.0, False, 0.0, False)
+        negative = tuple(member for score, member in entries[start:stop] if copysign(1.0, score) < 0)
+        return "skiplist", entries, negative
 
     @classmethod
-    def thaw(cls, frozen: tuple[tuple[float, bytes], ...]) -> SortedSet:
+    def thaw(cls, frozen: FrozenSortedSet) -> SortedSet:
         """The sorted set that ``freeze`` gave ``frozen`` for."""
+        encoding, entries, negative_zeros = frozen
         value = cls()
-        value.order = list(frozen)
-        value.scores = {member: score for score, member in frozen}
+        value.skiplist = encoding == "skiplist"
+        value.order_scores = [score for score, _ in entries]
+        value.order_members = [member for _, member in entries]
+        if negative_zeros:
+            chosen = set(negative_zeros)
+            start, stop = value.score_slice(0.0, False, 0.0, False)
+            for at in range(start, stop):
+                value.order_scores[at] = -0.0 if value.order_members[at] in chosen else 0.0
+        value.scores = dict(zip(value.order_members, value.order_scores, strict=True))
+        return value
+
+    @classmethod
+    def of(cls, scores: dict[bytes, float], max_entries: int, max_bytes: int) -> SortedSet:
+        """A new sorted set of ``scores`` (taken over, not copied) in the encoding that its size asks for."""
+        value = cls()
+        value.skiplist = len(scores) > max_entries or any(len(member) > max_bytes for member in scores)
+        if not value.skiplist:
+            scores = {member: score + 0.0 for member, score in scores.items()}
+        value.scores = scores
+        value.order_members = sorted(scores)
+        value.order_members.sort(key=scores.__getitem__)
+        value.order_scores = [scores[member] for member in value.order_members]
+        return value
+
+    def copy(self) -> SortedSet:
+        """An independent equal value."""
+        value = SortedSet()
+        value.scores = self.scores.copy()
+        value.order_scores = self.order_scores.copy()
+        value.order_members = self.order_members.copy()
+        value.skiplist = self.skiplist
         return value

@@ -1,0 +1,147 @@
+"""Numbers as the server reads and writes them: 64-bit integers, doubles, and 80-bit long doubles.
+
+The long double of a server on x86-64 has a mantissa of 64 bits. It is computed here with exact fractions that are
+rounded to 64 bits after every step, so that the digits are the same on every machine that runs the kernel.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from decimal import Decimal
+from fractions import Fraction
+
+INTEGER_MAX = (1 << 63) - 1
+INTEGER_MIN = -(1 << 63)
+
+LongDouble = Fraction | float
+"""A finite long double as the fraction that it is exactly; an infinity as the float."""
+
+_NUMBER = re.compile(
+    rb"(?P<sign>[+-]?)"
+    rb"(?:0[xX](?P<hex>[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)(?:[pP](?P<power>[+-]?[0-9]+))?"
+    rb"|(?P<digits>[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE](?P<exponent>[+-]?[0-9]+))?"
+    rb"|(?P<infinity>[iI][nN][fF](?:[iI][nN][iI][tT][yY])?))"
+)
+"""All that C's strtod takes whole, but for NaN, which the server refuses everywhere."""
+
+_MANTISSA_BITS = 64
+_LEAST_EXPONENT = -16445
+_OVERFLOW = Fraction(1 << 16384)
+_LONG_DOUBLE_TEXT_MAX = 5 * 1024 - 1
+_EXPONENT_BEYOND_USE = 30_000
+
+
+def parse_integer(text: bytes) -> int | None:
+    """The signed 64-bit integer that ``text`` spells in its one canonical form, or None (``string2ll``)."""
+    if text.isdigit():
+        if len(text) < 19:
+            return int(text) if text[0] != 48 or len(text) == 1 else None
+    elif not (text[:1] == b"-" and text[1:].isdigit() and text[1] != 48):
+        return None
+    if len(text) > 20 or text[0] == 48:
+        return None
+    value = int(text)
+    return value if INTEGER_MIN <= value <= INTEGER_MAX else None
+
+
+def strtod(text: bytes) -> tuple[float, bool] | None:
+    """What C's strtod makes of the whole of ``text``: the value, and whether it was out of range (ERANGE with an
+    infinite or a zero result). None if it would leave a rest, take nothing, or give NaN."""
+    if text.isdigit() and len(text) < 300:
+        return float(text), False
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        return None
+    if match["infinity"] is not None:
+        return (-math.inf if match["sign"] == b"-" else math.inf), False
+    if match["hex"] is not None:
+        try:
+            value = float.fromhex(text.decode())
+        except OverflowError:
+            return (-math.inf if match["sign"] == b"-" else math.inf), True
+        return value, value == 0.0 and match["hex"].strip(b"0.") != b""
+    value = float(text)
+    return value, math.isinf(value) or (value == 0.0 and match["digits"].strip(b"0.") != b"")
+
+
+def parse_double(text: bytes) -> float | None:
+    """The double that ``text`` spells, or None where the server says "not a valid float" (``getDoubleFromObject``)."""
+    read = strtod(text)
+    return None if read is None or read[1] else read[0]
+
+
+def double_text(value: float) -> bytes:
+    """A double as replies spell it under RESP2: 17 significant digits, ``inf``, ``-inf``, ``-0``."""
+    if -1e15 < value < 1e15 and value == (whole := int(value)) and (whole or math.copysign(1.0, value) > 0):
+        return b"%d" % whole
+    return b"%.17g" % value
+
+
+def _round_to_long_double(value: Fraction) -> LongDouble:
+    """The long double next to ``value``, ties to even."""
+    if not value:
+        return value
+    numerator, denominator = abs(value.numerator), value.denominator
+    exponent = numerator.bit_length() - denominator.bit_length() - _MANTISSA_BITS
+    if Fraction(numerator, denominator) >= _power_of_two(exponent + _MANTISSA_BITS):
+        exponent += 1
+    exponent = max(exponent, _LEAST_EXPONENT)
+    unit = _power_of_two(exponent)
+    rounded = round(value / unit) * unit
+    if abs(rounded) >= _OVERFLOW:
+        return math.inf if value > 0 else -math.inf
+    return rounded
+
+
+def _power_of_two(exponent: int) -> Fraction:
+    return Fraction(1 << exponent) if exponent >= 0 else Fraction(1, 1 << -exponent)
+
+
+def parse_long_double(text: bytes) -> LongDouble | None:
+    """The long double that ``text`` spells, or None where the server says "not a valid float" (``string2ld``)."""
+    if len(text) > _LONG_DOUBLE_TEXT_MAX:
+        return None
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        return None
+    negative = match["sign"] == b"-"
+    if match["infinity"] is not None:
+        return -math.inf if negative else math.inf
+    if match["hex"] is not None:
+        whole, _, fraction = match["hex"].partition(b".")
+        power = int(match["power"] or b"0") - 4 * len(fraction)
+        mantissa = Fraction(int(whole + fraction, 16))
+        if mantissa and abs(power) > _EXPONENT_BEYOND_USE:
+            return None
+        exact = mantissa * _power_of_two(power) if mantissa else mantissa
+    else:
+        if not match["digits"].strip(b"0."):
+            return Fraction(0)
+        decimal = Decimal(match["digits"].decode())
+        exponent = int(match["exponent"] or b"0")
+        if abs(decimal.adjusted() + exponent) > _EXPONENT_BEYOND_USE:
+            return None
+        exact = Fraction(decimal) * (Fraction(10**exponent) if exponent >= 0 else Fraction(1, 10**-exponent))
+    rounded = _round_to_long_double(exact)
+    if exact and (not rounded or isinstance(rounded, float)):
+        return None
+    return -rounded if negative else rounded
+
+
+def add_long_doubles(one: LongDouble, other: LongDouble) -> LongDouble | None:
+    """The sum as the processor rounds it; None if it is infinite or not a number."""
+    if isinstance(one, float) or isinstance(other, float):
+        return None
+    total = _round_to_long_double(one + other)
+    return None if isinstance(total, float) else total
+
+
+def long_double_text(value: Fraction) -> bytes:
+    """17 decimals without trailing zeros, never an exponent (``%.17Lf`` trimmed), as INCRBYFLOAT stores it."""
+    scaled = round(value * 10**17)
+    whole, fraction = divmod(abs(scaled), 10**17)
+    text = format(Decimal(whole), "f")
+    if fraction:
+        text += "." + f"{fraction:017d}".rstrip("0")
+    return (("-" if scaled < 0 else "") + text).encode()
