@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sim.redis.replies import WRONG_TYPE, ErrorReply
-from sim.redis.values import Value
+from sim.redis.values import EncodingLimits, Value
 
 Undo = list[tuple[Any, ...]]
 """Inverse steps, oldest first; each is ``(function, *arguments)``."""
@@ -23,6 +23,11 @@ class Keyspace:
         """Changes made so far, counted as the server counts them (``server.dirty``)."""
         self.undo: Undo | None = None
         self.on_modified: Callable[[bytes], None] | None = None
+        self.encoding_limits = EncodingLimits()
+        self.random_state = 0
+        """The stream of SPOP, SRANDMEMBER and the like (``random_draws``)."""
+        self.resp = 2
+        """The protocol that replies are made for: 2 or 3."""
 
     # -- reading -----------------------------------------------------------------------------------------
 

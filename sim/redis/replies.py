@@ -7,7 +7,13 @@ returns those only when the connection, or the script through ``redis.setresp(3)
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sim.redis.numbers import double_text
+
+if TYPE_CHECKING:
+    from sim.redis.keyspace import Keyspace
 
 Reply = Any
 """``bytes | int | None | list[Reply] | Status | ErrorReply`` and, under RESP3, ``float | dict | set | bool``."""
@@ -48,3 +54,28 @@ WRONG_TYPE = b"WRONGTYPE Operation against a key holding the wrong kind of value
 SYNTAX_ERROR = b"ERR syntax error"
 NOT_AN_INTEGER = b"ERR value is not an integer or out of range"
 NOT_A_FLOAT = b"ERR value is not a valid float"
+
+
+def double(shard: Keyspace, value: float) -> Reply:
+    """A double: 17 significant digits as a bulk string under RESP2."""
+    return value if shard.resp == 3 else double_text(value)
+
+
+def mapping(shard: Keyspace, flat: Sequence[Reply]) -> Reply:
+    """Keys and values in turn: a map under RESP3, else the array as it is."""
+    return dict(zip(flat[::2], flat[1::2], strict=True)) if shard.resp == 3 else flat
+
+
+def set_of(shard: Keyspace, members: Iterable[bytes]) -> Reply:
+    """A set under RESP3, else an array in the order given."""
+    return set(members) if shard.resp == 3 else list(members)
+
+
+def scored(shard: Keyspace, members: Sequence[bytes], scores: Sequence[float]) -> Reply:
+    """Members with their scores: pairs under RESP3, else one flat array."""
+    if shard.resp == 3:
+        return [[member, score] for member, score in zip(members, scores, strict=True)]
+    flat: list[Reply] = [None] * (2 * len(members))
+    flat[::2] = members
+    flat[1::2] = map(double_text, scores)
+    return flat
