@@ -107,7 +107,7 @@ class ServerProcess:
         self._directory = tempfile.TemporaryDirectory(prefix="orderlab-redis-", ignore_cleanup_errors=True)
         self._process: subprocess.Popen[bytes] | None = None
         for attempt in range(3):  # another process may take the port between our look and the server's bind
-            self.port = free_port()
+            self.port, self.bus_port = free_port(), free_port()
             try:
                 self._start(dict(settings or {}))
                 return
@@ -126,7 +126,10 @@ class ServerProcess:
             "appendonly": "no",
             "logfile": os.path.join(self._directory.name, "log"),
             "enable-debug-command": "yes",
-        } | settings
+        }
+        if settings.get("cluster-enabled") == "yes":
+            directives["cluster-port"] = str(self.bus_port)  # the default, port + 10000, may be taken or out of range
+        directives |= settings
         configuration = Path(self._directory.name, "server.conf")
         configuration.write_text("".join(f'{name} "{value}"\n' for name, value in directives.items()))
         self._process = subprocess.Popen(

@@ -138,7 +138,7 @@ class ServerBackend(Backend):
         self._connection.demand(b"FLUSHDB")
 
     def advance(self, ms: int) -> None:
-        """Bring every deadline nearer by ``ms``; keys whose deadline passes are gone. Scripts that read TIME do not see it."""
+        """Bring every deadline nearer by ``ms``; keys whose deadline passes are gone. TIME inside scripts stays."""
         keys = self._connection.demand(b"KEYS", b"*")
         deadlines_ms = self.pipeline([(b"PEXPIRETIME", key) for key in keys])
         self.pipeline(
