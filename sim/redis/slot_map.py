@@ -85,7 +85,7 @@ class SlotMap:
     """False when the node believes the cluster down (a slot uncovered, a majority of masters unreachable)."""
 
     def refusal(self, keyspace: Keys, keys: Iterable[bytes], asking: bool) -> Refusal | None:
-        """Why a command with ``keys`` is not served here, or None when it is. ``asking``: the client sent ASKING before."""
+        """Why a command with ``keys`` is not served here; None when it is. ``asking``: the client sent ASKING first."""
         slot: int | None = None
         first = b""
         several = False
