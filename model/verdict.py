@@ -1,0 +1,82 @@
+"""The Verdict: what was decided about one law, on what evidence, and what the decision leaves out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, is_dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Outcome(StrEnum):
+    """Three-valued: a search or a recording that ends early must be able to say that it does not know."""
+
+    HOLDS = "holds"
+    VIOLATED = "violated"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One law judged.
+
+    law: a name of the table of laws, spelt the same in every report.
+    witness: what shows the violation, shortest known; None unless the law is violated.
+    work: what the decision cost and rests on, by name with its unit (`rows`, `states`, `seconds`); `antecedents`
+        counts how often the law had something to say.
+    not_covered: one sentence for each thing that the decision leaves out.
+    """
+
+    law: str
+    outcome: Outcome
+    witness: Any = None
+    work: Mapping[str, float | int] = field(default_factory=dict)
+    not_covered: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if (self.witness is None) == (self.outcome is Outcome.VIOLATED):
+            raise ValueError(f"{self.law}: a witness belongs to a violated law and to no other ({self.outcome})")
+
+    @property
+    def vacuous(self) -> bool:
+        """True if the law was never put to the test: its antecedent was counted and never met."""
+        return self.work.get("antecedents") == 0
+
+    def to_json(self) -> dict[str, Any]:
+        """The verdict as plain dictionaries, lists, numbers and strings."""
+        return {
+            "law": self.law,
+            "outcome": str(self.outcome),
+            "witness": to_plain(self.witness),
+            "work": dict(self.work),
+            "vacuous": self.vacuous,
+            "not_covered": list(self.not_covered),
+        }
+
+
+def worst(outcomes: Iterable[Outcome]) -> Outcome:
+    """The outcome of several laws together: violated before unknown before holds; nothing judged holds."""
+    found = set(outcomes)
+    for outcome in (Outcome.VIOLATED, Outcome.UNKNOWN):
+        if outcome in found:
+            return outcome
+    return Outcome.HOLDS
+
+
+def to_plain(value: Any) -> Any:
+    """A witness as JSON can carry it: `to_json` where the value has one, dataclasses by field, bytes as Latin-1."""
+    if hasattr(value, "to_json"):
+        return to_plain(value.to_json())
+    if is_dataclass(value) and not isinstance(value, type):
+        return to_plain(asdict(value))
+    if isinstance(value, Mapping):
+        return {str(key): to_plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_plain(item) for item in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted((to_plain(item) for item in value), key=repr)
+    if isinstance(value, bytes):
+        return value.decode("latin-1")
+    if value is None or isinstance(value, (str, int, float, bool)):
+        return value
+    return str(value)
