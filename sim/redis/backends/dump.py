@@ -1,17 +1,19 @@
 """Reading and rebuilding a keyspace with plain commands: how a backend that is not ours is dumped and loaded.
 
-The canonical form is that of ``Shard.freeze``: key -> (type, value, deadline in ms or None), where a sorted set is a
-tuple of (score, member) in order, a hash and a set are sorted tuples, a list is a tuple, and a string is its bytes.
+The form is that of ``Shard.freeze``: key -> (type, frozen value, deadline in ms or None), with the encodings and the
+orders that replies can show. So what one backend dumps, any other can load.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from model.errors import InputError
 from sim.redis.replies import ErrorReply, Reply
 from sim.redis.shard import FrozenKeyspace
+from sim.redis.values import EncodingLimits, Hash, List, Set, SortedSet
 
 Pipeline = Callable[[Sequence[Sequence[bytes]]], list[Reply]]
 
@@ -22,45 +24,70 @@ READERS: dict[bytes, tuple[bytes, ...]] = {
     b"set": (b"SMEMBERS",),
     b"zset": (b"ZRANGE", b"0", b"-1", b"WITHSCORES"),
 }
+DEFAULT_LIMITS = EncodingLimits()
+LARGE_ENCODINGS = (b"hashtable", b"skiplist")
+OUTSIZE = DEFAULT_LIMITS.hash_max_listpack_value + 1
+"""Length in bytes of a member that drives a small collection out of its compact encoding."""
 
 
-def pairs(flat: Sequence[Any]) -> list[tuple[Any, Any]]:
+def pairs(flat: Sequence[Any]) -> Iterable[tuple[Any, Any]]:
     """Consecutive items in twos."""
-    return list(zip(flat[::2], flat[1::2], strict=True))
+    return zip(flat[::2], flat[1::2], strict=True)
 
 
-def canonical(kind: bytes, reply: Reply) -> Any:
-    """The canonical value for what the reader of ``kind`` replied."""
+def frozen_value(kind: bytes, reply: Reply, is_large: bool) -> Any:
+    """The frozen value for what the reader of ``kind`` replied; ``is_large``: it has left its compact encoding."""
     if kind == b"string":
         return bytes(reply)
     if kind == b"list":
-        return tuple(reply)
+        return List(reply).freeze()
     if kind == b"set":
-        return tuple(sorted(reply))
+        members = Set()
+        members.members, members.intset = set(reply), not is_large
+        return members.freeze()
     if kind == b"hash":
-        return tuple(sorted(pairs(reply)))
-    return tuple(sorted((float(score), member) for member, score in pairs(reply)))
+        fields = Hash()
+        fields.fields, fields.hashtable = dict(pairs(reply)), is_large
+        return fields.freeze()
+    scores = {member: float(score) for member, score in pairs(reply)}
+    return SortedSet.of(scores, -1 if is_large else sys.maxsize, sys.maxsize).freeze()
 
 
-def dump(pipeline: Pipeline, place: str) -> FrozenKeyspace:
+def dump(pipeline: Pipeline, place: str, shows_encodings: bool = True) -> FrozenKeyspace:
     """All live keys behind ``pipeline``; deadlines as the server stores them.
 
-    Raises InputError for a key of a type that the canonical form does not know (a stream, a module's type).
+    Where the encodings cannot be asked for (``shows_encodings``), they are those that a server chooses by default.
+    Raises InputError for a key of a type that the kernel does not know (a stream, a module's type).
     """
     keys = sorted(pipeline([(b"KEYS", b"*")])[0])
-    about = pipeline([argv for key in keys for argv in ((b"TYPE", key), (b"PEXPIRETIME", key))])
-    kinds, deadlines = about[::2], about[1::2]
-    for key, kind in zip(keys, kinds, strict=True):
-        if kind not in READERS and kind != b"none":
+    questions = [(b"TYPE",), (b"PEXPIRETIME",), *([(b"OBJECT", b"ENCODING")] if shows_encodings else [])]
+    answers = pipeline([(*question, key) for key in keys for question in questions])
+    about = [answers[i : i + len(questions)] for i in range(0, len(answers), len(questions))]
+    live = [(key, *facts) for key, facts in zip(keys, about, strict=True) if facts[0] != b"none"]
+    for key, kind, *_ in live:
+        if kind not in READERS:
             known = "strings, hashes, lists, sets and sorted sets"
             raise InputError(f"{place}: key {key!r} is of type {kind.decode()}; use only {known}")
-    live = [(key, kind, at) for key, kind, at in zip(keys, kinds, deadlines, strict=True) if kind != b"none"]
-    values = pipeline([(READERS[kind][0], key, *READERS[kind][1:]) for key, kind, _ in live])
+    values = pipeline([(READERS[kind][0], key, *READERS[kind][1:]) for key, kind, *_ in live])
     frozen: FrozenKeyspace = {}
-    for (key, kind, deadline_ms), value in zip(live, values, strict=True):
-        if value is not None and value != []:  # it expired between the two reads
-            frozen[key] = (kind.decode(), canonical(kind, value), deadline_ms if deadline_ms >= 0 else None)
+    for (key, kind, deadline_ms, *encoding), value in zip(live, values, strict=True):
+        if value is None or value == []:
+            continue  # it expired between the two reads
+        is_large = encoding[0] in LARGE_ENCODINGS if encoding else is_large_by_default(kind, value)
+        frozen[key] = (kind.decode(), frozen_value(kind, value, is_large), deadline_ms if deadline_ms >= 0 else None)
     return frozen
+
+
+def is_large_by_default(kind: bytes, reply: Reply) -> bool:
+    """Whether a server with default settings gives this value its large encoding."""
+    limits = DEFAULT_LIMITS
+    if kind == b"hash":
+        longest = max(map(len, reply))
+        return len(reply) // 2 > limits.hash_max_listpack_entries or longest > limits.hash_max_listpack_value
+    if kind == b"zset":
+        longest = max(map(len, reply[::2]))
+        return len(reply) // 2 > limits.zset_max_listpack_entries or longest > limits.zset_max_listpack_value
+    return kind == b"set" and not Set.of(set(reply), limits.set_max_intset_entries).intset
 
 
 def rebuild(keyspace: FrozenKeyspace, offset_ms: int = 0) -> list[tuple[bytes, ...]]:
@@ -72,15 +99,29 @@ def rebuild(keyspace: FrozenKeyspace, offset_ms: int = 0) -> list[tuple[bytes, .
         elif kind == "list":
             commands.append((b"RPUSH", key, *value))
         elif kind == "set":
-            commands.append((b"SADD", key, *value))
+            commands += fill(b"SADD", b"SREM", key, value[1], value[0] == "hashtable")
         elif kind == "hash":
-            commands.append((b"HSET", key, *(part for pair in value for part in pair)))
+            fields = [part for pair in value[1] for part in pair]
+            commands += fill(b"HSET", b"HDEL", key, fields, value[0] == "hashtable")
         else:
-            scored = (part for score, member in value for part in (repr(score).encode(), member))
-            commands.append((b"ZADD", key, *scored))
+            scores = SortedSet.thaw(value).scores
+            scored = [part for member, score in scores.items() for part in (repr(score).encode(), member)]
+            commands += fill(b"ZADD", b"ZREM", key, scored, value[0] == "skiplist")
         if deadline_ms is not None:
             commands.append((b"PEXPIREAT", key, b"%d" % (deadline_ms - offset_ms)))
     return commands
+
+
+def fill(add: bytes, remove: bytes, key: bytes, items: Sequence[bytes], is_large: bool) -> Iterable[tuple[bytes, ...]]:
+    """Commands that add ``items`` to the collection at ``key``: by way of an outsize member if it must be large."""
+    outsize = b"~" * OUTSIZE
+    while outsize in items:
+        outsize += b"~"
+    if is_large:
+        yield (add, key, *{b"SADD": (outsize,), b"HSET": (outsize, b""), b"ZADD": (b"0", outsize)}[add])
+    yield (add, key, *items)
+    if is_large:
+        yield (remove, key, outsize)
 
 
 def check_all(replies: Sequence[Reply], place: str) -> None:

@@ -98,7 +98,7 @@ class FakeredisBackend(Backend):
         return replies
 
     def keyspace(self) -> FrozenKeyspace:
-        return dump(self.pipeline, "fakeredis")
+        return dump(self.pipeline, "fakeredis", shows_encodings=False)
 
     def load(self, keyspace: FrozenKeyspace) -> None:
         self.flush()

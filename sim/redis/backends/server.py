@@ -98,7 +98,8 @@ class ServerBackend(Backend):
         product = facts.get("server_name", "redis")
         version = facts.get("valkey_version") or facts.get("redis_version", "0")
         if tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < OLDEST:
-            raise InputError(f"{self.place}: {product} {version} is older than 7.0; {CURE}")
+            oldest = ".".join(map(str, OLDEST))
+            raise InputError(f"{self.place}: {product} {version} is older than {oldest}; {CURE}")
         if facts.get("redis_mode") == "cluster":
             raise InputError(f"{self.place}: a node of a cluster; give a server that runs alone, or use --backend auto")
         self._description = f"{product} {version} at {self.place.removeprefix('redis://').split('/')[0]}"
