@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 
 from sim.redis.replies import WRONG_TYPE, ErrorReply
-from sim.redis.values import EncodingLimits, Value
+from sim.redis.values import EncodingLimits, Hash, List, Set, SortedSet, Value
 
 Undo = list[tuple[Any, ...]]
 """Inverse steps, oldest first; each is ``(function, *arguments)``."""
+
+FrozenKeyspace = dict[bytes, tuple[str, Any, int | None]]
+"""key -> (type name as TYPE says, frozen value, deadline in ms or None): plain hashable values inside."""
+
+TYPE_NAMES: dict[type, str] = {bytes: "string", SortedSet: "zset", Hash: "hash", List: "list", Set: "set"}
+TYPES: dict[str, Any] = {name: kind for kind, name in TYPE_NAMES.items()}
+
+
+class AccessLog(Protocol):
+    """Who was used when, for the LRU and LFU eviction policies (``eviction``)."""
+
+    def touch(self, key: bytes) -> None:
+        """``key`` was just used."""
+        ...
 
 
 class Keyspace:
@@ -18,11 +32,21 @@ class Keyspace:
     def __init__(self) -> None:
         self.data: dict[bytes, Value] = {}
         self.deadlines_ms: dict[bytes, int] = {}
+        """Absolute Unix times. A key is past its deadline when the clock shows *more* (``keyIsExpired``)."""
+        self.string_encodings: dict[bytes, bytes] = {}
+        """Strings whose encoding is not the one that SET would choose: ``raw`` after APPEND, ``embstr`` after
+        INCRBYFLOAT. OBJECT ENCODING alone shows it; ``freeze`` leaves it out."""
         self.now_ms = 0
         self.dirty = 0
         """Changes made so far, counted as the server counts them (``server.dirty``)."""
         self.undo: Undo | None = None
         self.on_modified: Callable[[bytes], None] | None = None
+        """Told each key that a command changes."""
+        self.on_vanished: Callable[[bytes], None] | None = None
+        """Told each key that expires or is evicted."""
+        self.access: AccessLog | None = None
+        self.removes_expired = True
+        """False on a replica: it hides keys past their deadline and waits for its master to delete them."""
         self.encoding_limits = EncodingLimits()
         self.random_state = 0
         """The stream of SPOP, SRANDMEMBER and the like (``random_draws``)."""
@@ -37,6 +61,16 @@ class Keyspace:
         if deadline_ms is not None and self.now_ms > deadline_ms:
             self.expire(key)
             return None
+        if self.access is not None:
+            self.access.touch(key)
+        return self.data.get(key)
+
+    def peek(self, key: bytes) -> Value | None:
+        """Like ``lookup``, but does not count as a use of the key (TYPE, TTL, OBJECT, ...)."""
+        deadline_ms = self.deadlines_ms.get(key)
+        if deadline_ms is not None and self.now_ms > deadline_ms:
+            self.expire(key)
+            return None
         return self.data.get(key)
 
     def lookup_as(self, key: bytes, kind: type) -> Any:
@@ -46,6 +80,18 @@ class Keyspace:
             raise ErrorReply(WRONG_TYPE)
         return value
 
+    def is_expired(self, key: bytes) -> bool:
+        """Whether ``key`` has a deadline that has passed."""
+        deadline_ms = self.deadlines_ms.get(key)
+        return deadline_ms is not None and self.now_ms > deadline_ms
+
+    def live_keys(self) -> list[bytes]:
+        """Every key that is not past its deadline, in no meaningful order."""
+        now_ms, deadlines_ms = self.now_ms, self.deadlines_ms
+        if not deadlines_ms:
+            return list(self.data)
+        return [key for key in self.data if deadlines_ms.get(key, now_ms) >= now_ms]
+
     # -- writing: each primitive journals its own inverse --------------------------------------------------
 
     def install(self, key: bytes, value: Value) -> None:
@@ -53,6 +99,8 @@ class Keyspace:
         if self.undo is not None:
             self.undo.append((self._put_back, key, self.data.get(key)))
         self.data[key] = value
+        if self.string_encodings:
+            self.set_string_encoding(key, None)
 
     def remove(self, key: bytes) -> bool:
         """Remove ``key`` with its deadline. True if it was there."""
@@ -64,6 +112,8 @@ class Keyspace:
             self.undo.append((self._put_back, key, value))
             if deadline_ms is not None:
                 self.undo.append((self._put_back_deadline, key, deadline_ms))
+        if self.string_encodings:
+            self.set_string_encoding(key, None)
         return True
 
     def set_deadline(self, key: bytes, deadline_ms: int | None) -> None:
@@ -75,11 +125,28 @@ class Keyspace:
         else:
             self.deadlines_ms[key] = deadline_ms
 
+    def set_string_encoding(self, key: bytes, encoding: bytes | None) -> None:
+        """Note that the string at ``key`` has an encoding of its own; None: the one that SET chooses."""
+        old = self.string_encodings.get(key)
+        if old is encoding:
+            return
+        if self.undo is not None:
+            self.undo.append((self.set_string_encoding, key, old))
+        if encoding is None:
+            del self.string_encodings[key]
+        else:
+            self.string_encodings[key] = encoding
+
     def expire(self, key: bytes) -> None:
-        """Remove a key whose deadline has passed."""
-        self.remove(key)
-        if self.on_modified is not None:
-            self.on_modified(key)
+        """Remove a key whose deadline has passed; a replica only hides it."""
+        if not self.removes_expired:
+            return
+        if self.remove(key) and self.on_vanished is not None:
+            self.on_vanished(key)
+
+    def clear(self) -> None:
+        """Remove every key; O(1) to do and to undo."""
+        self._swap_in({}, {}, {})
 
     def modified(self, key: bytes, changes: int = 1) -> None:
         """Every command calls this for each key it changed: it counts towards ``dirty`` and breaks WATCH."""
@@ -87,7 +154,42 @@ class Keyspace:
         if self.on_modified is not None:
             self.on_modified(key)
 
-    # -- snapshots -----------------------------------------------------------------------------------------
+    # -- whole states --------------------------------------------------------------------------------------
+
+    def freeze(self, keys: Iterable[bytes] | None = None) -> FrozenKeyspace:
+        """The live keys (those of ``keys`` that live, if given) as plain hashable values; equal keyspaces freeze
+        equally and answer every command equally, but for OBJECT ENCODING of strings and access times."""
+        data, deadlines_ms, now_ms = self.data, self.deadlines_ms, self.now_ms
+        frozen: FrozenKeyspace = {}
+        for key in sorted(data) if keys is None else keys:
+            value = data.get(key)
+            deadline_ms = deadlines_ms.get(key)
+            if value is None or (deadline_ms is not None and now_ms > deadline_ms):
+                continue
+            if type(value) is bytes:
+                frozen[key] = ("string", value, deadline_ms)
+            else:
+                frozen[key] = (TYPE_NAMES[type(value)], value.freeze(), deadline_ms)  # type: ignore[union-attr]
+        return frozen
+
+    def load(self, frozen: FrozenKeyspace) -> None:
+        """Replace every key by those of ``frozen``. Can be rolled back like any other change."""
+        data: dict[bytes, Value] = {}
+        deadlines_ms: dict[bytes, int] = {}
+        for key, (kind, value, deadline_ms) in frozen.items():
+            data[key] = value if kind == "string" else TYPES[kind].thaw(value)
+            if deadline_ms is not None:
+                deadlines_ms[key] = deadline_ms
+        self._swap_in(data, deadlines_ms, {})
+
+    def patch(self, frozen: FrozenKeyspace, removed: Iterable[bytes] = ()) -> None:
+        """Put the keys of ``frozen`` in place of what they hold now, and take ``removed`` away; the rest stays."""
+        for key in removed:
+            self.remove(key)
+        for key, (kind, value, deadline_ms) in frozen.items():
+            self.install(key, value if kind == "string" else TYPES[kind].thaw(value))
+            if deadline_ms is not None or key in self.deadlines_ms:
+                self.set_deadline(key, deadline_ms)
 
     def snapshot(self) -> int:
         """Begin, or go on, journaling; the mark returned goes to ``rollback``."""
@@ -99,6 +201,7 @@ class Keyspace:
         """Undo every change since ``mark``, newest first: O(changes), whatever the size of the keyspace."""
         undo = self.undo
         assert undo is not None, "rollback without a snapshot"
+        assert mark <= len(undo), "this snapshot was rolled back before"
         self.undo = None
         try:
             while len(undo) > mark:
@@ -110,6 +213,11 @@ class Keyspace:
     def forget_snapshots(self) -> None:
         """Stop journaling: the changes made so far stay."""
         self.undo = None
+
+    def _swap_in(self, data: dict[bytes, Value], deadlines_ms: dict[bytes, int], encodings: dict[bytes, bytes]) -> None:
+        if self.undo is not None:
+            self.undo.append((self._swap_in, self.data, self.deadlines_ms, self.string_encodings))
+        self.data, self.deadlines_ms, self.string_encodings = data, deadlines_ms, encodings
 
     def _put_back(self, key: bytes, value: Value | None) -> None:
         if value is None:

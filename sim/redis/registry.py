@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING
 
-from sim.redis.replies import Reply
+from sim.redis.replies import ErrorReply, Reply
 
 if TYPE_CHECKING:
     from sim.redis.shard import Shard
 
 Handler = Callable[["Shard", Sequence[bytes]], Reply]
 KeyFinder = Callable[[Sequence[bytes]], Sequence[bytes]]
+KeyPositions = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class CallFlags:
+    """What one call of a command may do, where that depends on its arguments (EVAL of a script with a shebang)."""
+
+    is_write: bool
+    denies_oom: bool
+    runs_stale: bool
+
+
+FlagsOfCall = Callable[["Shard", Sequence[bytes]], CallFlags | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,19 +36,41 @@ class Command:
     """One command. ``arity`` counts the name; a negative arity is a minimum (``COMMAND INFO`` of a server)."""
 
     name: bytes
-    """Lower case."""
+    """Lower case; a subcommand is ``container|name``."""
     arity: int
     flags: frozenset[str]
     """As the server names them: write, readonly, denyoom, admin, noscript, loading, stale, fast, ..."""
     handler: Handler
     find_keys: KeyFinder
+    positions: KeyPositions
+    """First key, last key, step, as ``COMMAND INFO`` shows them; (0, 0, 0) for keys found otherwise."""
 
     is_write: bool
     denies_oom: bool
+    special_in_script: bool
+    """A script's call needs a closer look: noscript, may replicate, or a container of subcommands."""
+    may_replicate: bool
+    """Not a write, yet refused to read-only scripts (PUBLISH, EVAL)."""
+    flags_of_call: FlagsOfCall | None
+    subcommands: dict[bytes, Command] = field(default_factory=dict)
+
+    def admits(self, argument_count: int) -> bool:
+        """Whether the arity allows that many arguments, the name included."""
+        return argument_count == self.arity if self.arity >= 0 else argument_count >= -self.arity
 
 
 COMMANDS: dict[bytes, Command] = {}
-"""Every command of the kernel, by lower-case name."""
+"""Every command of the kernel, by lower-case name; subcommands hang below their container."""
+SPELLINGS: dict[bytes, Command] = {}
+"""The same by lower-case and by upper-case name: what a lookup by the exact bytes finds at once."""
+
+
+def find(argv: Sequence[bytes]) -> Command | None:
+    """The command, or subcommand, that ``argv`` calls, in whatever case; None if the kernel has none such."""
+    found = SPELLINGS.get(argv[0]) or COMMANDS.get(argv[0].lower())
+    if found is not None and found.subcommands and len(argv) > 1:
+        return found.subcommands.get(argv[1].lower())
+    return found
 
 
 def key_range(first: int, last: int, step: int) -> KeyFinder:
@@ -44,27 +82,78 @@ def key_range(first: int, last: int, step: int) -> KeyFinder:
     return lambda argv: argv[first : last + 1 if last >= 0 else len(argv) + last + 1 : step]
 
 
-def numbered_keys(count_at: int) -> KeyFinder:
-    """Keys that follow their count, which stands at ``count_at`` (EVAL, ZUNION, ...)."""
+def numbered_keys(count_at: int, *before: int) -> KeyFinder:
+    """Keys at the positions ``before``, and those that follow their count at ``count_at`` (EVAL, ZUNION, ...)."""
 
-    def find(argv: Sequence[bytes]) -> Sequence[bytes]:
+    def find_keys(argv: Sequence[bytes]) -> Sequence[bytes]:
         try:
             count = int(argv[count_at])
         except (IndexError, ValueError):
-            return ()
-        return argv[count_at + 1 : count_at + 1 + max(count, 0)]
+            count = 0
+        fixed = [argv[at] for at in before if at < len(argv)]
+        return [*fixed, *argv[count_at + 1 : count_at + 1 + max(count, 0)]]
 
-    return find
+    return find_keys
 
 
-def command(name: str, arity: int, flags: str, keys: KeyFinder | tuple[int, int, int]) -> Callable[[Handler], Handler]:
-    """Register the decorated function as the command ``name``. ``keys`` is (first, last, step) or a finder."""
+def command(
+    name: str,
+    arity: int,
+    flags: str,
+    keys: KeyFinder | KeyPositions = (0, 0, 0),
+    *,
+    positions: KeyPositions | None = None,
+    may_replicate: bool = False,
+    flags_of_call: FlagsOfCall | None = None,
+) -> Callable[[Handler], Handler]:
+    """Register the decorated function as the command ``name``, or as the subcommand ``container|name``.
+
+    ``keys`` is (first, last, step) or a finder; with a finder ``positions`` says what COMMAND INFO shows.
+    """
 
     def register(handler: Handler) -> Handler:
-        lower = name.lower().encode()
+        lower = name.encode()
         words = frozenset(flags.split())
         finder = key_range(*keys) if isinstance(keys, tuple) else keys
-        COMMANDS[lower] = Command(lower, arity, words, handler, finder, "write" in words, "denyoom" in words)
+        shown = keys if isinstance(keys, tuple) else positions or (0, 0, 0)
+        found = Command(
+            lower, arity, words, handler, finder, shown,
+            is_write="write" in words,
+            denies_oom="denyoom" in words,
+            special_in_script="noscript" in words or may_replicate,
+            may_replicate=may_replicate,
+            flags_of_call=flags_of_call,
+            subcommands=COMMANDS[lower].subcommands if lower in COMMANDS else {},
+        )  # fmt: skip
+        container, _, subcommand = lower.partition(b"|")
+        if subcommand:
+            _container(container).subcommands[subcommand] = found
+        else:
+            COMMANDS[lower] = SPELLINGS[lower] = SPELLINGS[lower.upper()] = found
         return handler
 
     return register
+
+
+def _container(name: bytes) -> Command:
+    """The command whose first argument names a subcommand; made when its first subcommand is registered."""
+    found = COMMANDS.get(name)
+    if found is None:
+        found = Command(
+            name, -2, frozenset(), _no_subcommand, key_range(0, 0, 0), (0, 0, 0),
+            is_write=False, denies_oom=False, special_in_script=True, may_replicate=False, flags_of_call=None,
+        )  # fmt: skip
+        COMMANDS[name] = SPELLINGS[name] = SPELLINGS[name.upper()] = found
+    return found
+
+
+def _no_subcommand(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    raise ErrorReply(b"ERR wrong number of arguments for '%b' command" % argv[0].lower())
+
+
+@cache
+def load_commands() -> None:
+    """Import every file of ``sim/redis/commands``: each registers its commands."""
+    package = importlib.import_module("sim.redis.commands")
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"sim.redis.commands.{module.name}")

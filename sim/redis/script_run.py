@@ -1,49 +1,212 @@
-"""One run of a script: what the checks before each of its commands and the abort points need to know."""
+"""One run of a script: what it may do, what it has done, and the checks before each of its calls.
+
+Follows ``scriptPrepareForRun`` and ``scriptCall`` of Redis 7.0.15, in their order and with their texts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from enum import Enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from sim.redis.replies import ErrorReply
+from sim.redis import conditions
+from sim.redis.abort import Abort, NodeCrashed, ScriptKilled
+from sim.redis.hash_slot import hash_slot
+from sim.redis.lacking import check_lacking
+from sim.redis.registry import SPELLINGS, Command, find
+from sim.redis.replies import ErrorReply, Reply
+
+if TYPE_CHECKING:
+    from sim.redis.client import Client
+    from sim.redis.shard import Shard
+
+UNKNOWN_COMMAND = b"ERR Unknown Redis command called from script"
+WRONG_ARGUMENT_COUNT = b"ERR Wrong number of args calling Redis command from script"
+NOT_FROM_SCRIPT = b"ERR This Redis command is not allowed from script"
+STALE = b"ERR Can not execute the command on a stale replica"
+READ_ONLY_SCRIPT = b"ERR Write commands are not allowed from read-only scripts."
+CROSS_SLOT = b"ERR Script attempted to access keys that do not hash to the same slot"
+NO_CLUSTER = b"ERR Can not run script on cluster, 'no-cluster' flag is set."
+STALE_SCRIPT = (
+    b"MASTERDOWN Link with MASTER is down, replica-serve-stale-data is set to 'no' and 'allow-stale' flag is not set "
+    b"on the script."
+)
+READ_ONLY_REPLICA = b"READONLY Can not run script with write flag on readonly replica"
+WRITES_IN_RO = b"ERR Can not execute a script with write flag using *_ro command."
+OUT_OF_MEMORY = b"OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'"
 
 
-class Abort(Enum):
-    """What can stop a script from outside, before one of its commands."""
+@dataclass(frozen=True, slots=True)
+class ScriptFlags:
+    """The flags that a shebang or ``register_function`` declares. A script without either has none: see ``begin``."""
 
-    KILL = "SCRIPT KILL"
-    """As SCRIPT KILL: works only while the script has not written; afterwards it is ignored, as UNKILLABLE is."""
-    CRASH = "crash"
-    """The process dies: nothing that the script did has reached the AOF or a replica, so all of it is undone."""
-
-
-Interrupt = Callable[[int, Sequence[bytes]], "ErrorReply | Abort | None"]
-"""(index of the ``redis.call`` within its script from 0, its argv) -> an error that the call raises, an Abort, or None."""
-
-
-class ServerCrash(Exception):
-    """The server went down in the middle of a script (``Abort.CRASH``); the keyspace is as it was before it."""
+    no_writes: bool = False
+    allow_oom: bool = False
+    allow_stale: bool = False
+    no_cluster: bool = False
+    allow_cross_slot_keys: bool = False
 
 
 class ScriptRun:
-    """A script or function while it runs. The shard holds the running one in ``Shard.script``; None outside."""
+    """A script that is running on ``shard``. ``call`` is ``redis.call`` without Lua around it."""
 
-    __slots__ = ("allow_cross_slot", "allow_oom", "allow_stale", "calls", "from_function", "name", "no_cluster")
-    __slots__ += ("read_only", "shebang", "wrote")
+    __slots__ = ("allow_cross_slot", "allow_oom", "calls", "client", "read_only", "shard", "slot", "watched", "wrote")
 
-    def __init__(self, name: bytes, from_function: bool = False, read_only: bool = False) -> None:
-        self.name = name
-        """SHA1 in hexadecimal of a script, name of a function."""
-        self.from_function = from_function
+    def __init__(
+        self, shard: Shard, client: Client, read_only: bool, allow_oom: bool, allow_cross_slot: bool, slot: int | None
+    ) -> None:
+        self.shard = shard
+        self.client = client
         self.read_only = read_only
-        """EVAL_RO, EVALSHA_RO, FCALL_RO or the flag ``no-writes``: write commands are refused."""
-        self.shebang = from_function
-        """True when flags were declared (``#!lua ...``, or a function): the whole run was checked before it began."""
-        self.allow_oom = False
-        self.allow_stale = False
-        self.no_cluster = False
-        self.allow_cross_slot = False
-        self.wrote = False
-        """True from the first write command on that passed its checks: SCRIPT KILL no longer works."""
+        self.allow_oom = allow_oom
+        self.allow_cross_slot = allow_cross_slot
+        self.slot = slot
+        """The hash slot that the run is bound to, once a key has been named."""
         self.calls = 0
-        """``redis.call`` and ``redis.pcall`` so far."""
+        """Calls made so far, refused ones included."""
+        self.wrote = False
+        """A write command got past its checks: from here on no condition of the node stops the script, and it cannot be
+        killed. True even if the command then failed or changed nothing."""
+        self.watched = shard.interrupt is not None or shard.slots is not None
+        """Whether a call needs more than the plain checks."""
+
+    @classmethod
+    def begin(cls, shard: Shard, flags: ScriptFlags | None, read_only: bool, keys: Sequence[bytes] = ()) -> ScriptRun:
+        """Check that the script may run at all. ``flags`` is None for a script without a shebang; ``read_only`` is
+        True for EVAL_RO and its kin; ``keys`` are the declared ones.
+
+        Raises ErrorReply.
+        """
+        client = shard.caller
+        is_stale = conditions.is_stale(shard)
+        if flags is None:
+            if is_stale:
+                raise ErrorReply(conditions.MASTER_DOWN)
+        else:
+            if flags.no_cluster and shard.slots is not None:
+                raise ErrorReply(NO_CLUSTER)
+            if is_stale and not flags.allow_stale:
+                raise ErrorReply(STALE_SCRIPT)
+            if not flags.no_writes:
+                cls._check_writes(shard, client, read_only)
+            if shard.is_out_of_memory and not (flags.allow_oom or flags.no_writes):
+                raise ErrorReply(OUT_OF_MEMORY)
+        slot = hash_slot(keys[0]) if shard.slots is not None and keys else None
+        return cls(
+            shard,
+            client,
+            read_only=read_only or (flags is not None and flags.no_writes),
+            allow_oom=flags is not None and flags.allow_oom,
+            allow_cross_slot=flags is None or flags.allow_cross_slot_keys,
+            slot=slot,
+        )
+
+    @staticmethod
+    def _check_writes(shard: Shard, client: Client, read_only: bool) -> None:
+        if conditions.is_read_only_replica(shard) and not client.is_master:
+            raise ErrorReply(READ_ONLY_REPLICA)
+        disk_error = conditions.denies_writes_on_disk_error(shard)
+        if disk_error is not None and not client.is_master:
+            raise ErrorReply(disk_error.of_script())
+        if read_only:
+            raise ErrorReply(WRITES_IN_RO)
+        if conditions.lacks_replicas(shard):
+            raise ErrorReply(conditions.NO_REPLICAS)
+
+    def call(self, argv: Sequence[bytes]) -> Reply:
+        """Run one command of the script, ``len(argv)`` >= 1.
+
+        Raises ErrorReply (the message a script sees, without the place that Lua adds), UnsupportedCommand,
+        ScriptKilled, NodeCrashed; the last three are not for the script to catch.
+        """
+        shard = self.shard
+        if self.watched:
+            return self._call_watched(argv)
+        self.calls += 1
+        command = SPELLINGS.get(argv[0])
+        if command is None or command.special_in_script:
+            command = self._resolve(argv)
+        if command.arity != len(argv) and not 0 < -command.arity <= len(argv):
+            raise ErrorReply(WRONG_ARGUMENT_COUNT)
+        if command.is_write:
+            if not self.wrote:
+                self._check_first_write(command)
+        elif shard.master_link_down:
+            self._check_stale(command)
+        if shard.effects is None:
+            return command.handler(shard, argv)
+        return shard.run(command, argv)
+
+    def _call_watched(self, argv: Sequence[bytes]) -> Reply:
+        """The same with an abort point before, and with the checks of a cluster node."""
+        shard, index = self.shard, self.calls
+        self.calls += 1
+        if shard.interrupt is not None:
+            verdict = shard.interrupt(index, argv)
+            if verdict is Abort.CRASH:
+                raise NodeCrashed
+            if verdict is Abort.KILL and not self.wrote:
+                raise ScriptKilled
+            if isinstance(verdict, ErrorReply):
+                raise verdict
+        command = self._resolve(argv)
+        if not command.admits(len(argv)):
+            raise ErrorReply(WRONG_ARGUMENT_COUNT)
+        if command.is_write:
+            if not self.wrote:
+                self._check_first_write(command)
+        elif shard.master_link_down:
+            self._check_stale(command)
+        if shard.slots is not None and not self.client.is_master:
+            self._check_slot(command, argv)
+        return shard.run(command, argv)
+
+    def _resolve(self, argv: Sequence[bytes]) -> Command:
+        """The command behind ``argv``, if a script may call it."""
+        command = find(argv)
+        if command is None:
+            check_lacking(argv)
+            raise ErrorReply(UNKNOWN_COMMAND)
+        if command.special_in_script:
+            if not command.admits(len(argv)):
+                raise ErrorReply(WRONG_ARGUMENT_COUNT)
+            if "noscript" in command.flags:
+                raise ErrorReply(NOT_FROM_SCRIPT)
+            if command.may_replicate and self.read_only:
+                raise ErrorReply(READ_ONLY_SCRIPT)
+        return command
+
+    def _check_stale(self, command: Command) -> None:
+        if conditions.is_stale(self.shard) and "stale" not in command.flags:
+            raise ErrorReply(STALE)
+
+    def _check_first_write(self, command: Command) -> None:
+        shard = self.shard
+        self._check_stale(command)
+        if self.read_only:
+            raise ErrorReply(READ_ONLY_SCRIPT)
+        is_master = self.client.is_master
+        if conditions.is_read_only_replica(shard) and not is_master:
+            raise ErrorReply(conditions.READ_ONLY)
+        refusal = conditions.persistence_refusal(shard)
+        if refusal is not None:
+            raise ErrorReply(refusal)
+        if shard.is_out_of_memory and command.denies_oom and not self.allow_oom and not is_master:
+            raise ErrorReply(conditions.OUT_OF_MEMORY)
+        self.wrote = True
+
+    def _check_slot(self, command: Command, argv: Sequence[bytes]) -> None:
+        slots = self.shard.slots
+        assert slots is not None
+        keys = command.find_keys(argv)
+        if not keys:
+            return
+        refusal = slots.refusal(self.shard, keys, self.client.asking)
+        if refusal is not None:
+            raise ErrorReply(refusal.to_script())
+        if not self.allow_cross_slot:
+            slot = hash_slot(keys[0])
+            if self.slot is None:
+                self.slot = slot
+            elif self.slot != slot:
+                raise ErrorReply(CROSS_SLOT)

@@ -4,49 +4,109 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
-from sim.redis.keyspace import Keyspace
-from sim.redis.registry import COMMANDS, Command
+from sim.redis import admission
+from sim.redis.abort import Interrupt, NodeCrashed
+from sim.redis.client import Client
+from sim.redis.conditions import Busy, DiskError
+from sim.redis.config import Config
+from sim.redis.eviction import make_room
+from sim.redis.expire_cycle import ExpireCycle
+from sim.redis.keyspace import FrozenKeyspace, Keyspace
+from sim.redis.registry import Command, load_commands
 from sim.redis.replies import ErrorReply, Reply
+from sim.redis.script_run import ScriptFlags, ScriptRun
+from sim.redis.watch import WatchTable
 
-FrozenKeyspace = dict[bytes, tuple[str, Any, int | None]]
-"""key -> (type name as TYPE says, frozen value, deadline in ms or None): plain hashable values inside."""
+if TYPE_CHECKING:
+    from sim.redis.memory import MemoryAccount
+    from sim.redis.slot_map import SlotMap
+
+__all__ = ["Effect", "FrozenKeyspace", "Shard"]
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """One inner or outer command that ran: what it touched and whether it changed anything."""
+    """One command that ran, called by a client, by EXEC or by a script: what it touched and what it changed."""
 
     argv: tuple[bytes, ...]
     keys: tuple[bytes, ...]
+    """The keys that its arguments name: all that it may read or write."""
+    changed: tuple[bytes, ...]
+    """The keys that it did change, in order; a key that lapsed on the way is not among them."""
     is_write: bool
     changes: int
+    """By how much it moved the server's ``dirty`` counter."""
     reply: Reply
 
 
 class Shard(Keyspace):
-    """A single-threaded Redis node. Not thread-safe; time moves only when ``now_ms`` is assigned."""
+    """A single-threaded Redis node. Not thread-safe; time moves only when ``now_ms`` is assigned.
+
+    The conditions of the node are plain attributes: assign them, and the errors that follow come out by themselves.
+    """
 
     def __init__(self) -> None:
         super().__init__()
+        load_commands()
+        self.config = Config()
+        self.encoding_limits = self.config
+        self.now_us = 0
+        """Microseconds, 0..999, within the millisecond ``now_ms``. Only TIME shows them."""
+        self.client = Client()
+        """The connection that ``execute`` uses when it is given none."""
+        self.caller = self.client
+        """The connection whose command is being carried out."""
+        self.watches = WatchTable(self)
+        self.expire_cycle = ExpireCycle(self)
         self.effects: list[Effect] | None = None
         """When a list, every command appends its Effect (footprints); None costs nothing."""
+        self._changed: list[bytes] | None = None
+        self.interrupt: Interrupt | None = None
+        """Asked before every call of a script (``abort``)."""
 
-    def execute(self, argv: Sequence[bytes]) -> Reply:
-        """Run one command from a client; errors come back as ``ErrorReply`` values, never raised."""
-        found = COMMANDS.get(argv[0].lower())
-        if found is None:
-            return ErrorReply(b"ERR unknown command")
+        self.is_replica = False
+        self.master_link_down = False
+        """A replica has lost its master."""
+        self.good_replicas = 0
+        """Replicas of this master that are in touch (``min-replicas-to-write``)."""
+        self.disk_error: DiskError | None = None
+        self.busy: Busy | None = None
+        """A script of another connection has been running for too long."""
+        self.slots: SlotMap | None = None
+        """This node's view of the hash slots; None outside of a cluster."""
+        self.memory: MemoryAccount | None = None
+        """The estimate of used memory; kept from the first time it is asked for."""
+        self.is_out_of_memory = False
+        """Whether, when the current command of a client began, eviction could not get below ``maxmemory``."""
+
+    # -- commands ------------------------------------------------------------------------------------------
+
+    def execute(self, argv: Sequence[bytes], client: Client | None = None) -> Reply:
+        """Run one command from a client. An error comes back as an ``ErrorReply`` value.
+
+        Raises UnsupportedCommand for what a server has and the kernel lacks, and NodeCrashed if an abort point of a
+        script says so (the script's effects are taken back first).
+        """
+        caller = self.caller = client or self.client
+        self.resp = caller.resp
         try:
-            return self.run(found, argv)
+            command = admission.admit(self, argv, caller)
+            if caller.queue is not None and command.name not in admission.NOT_QUEUED:
+                return admission.enqueue(caller, command, argv)
+            if self.interrupt is not None:
+                return self._run_interruptible(command, argv)
+            return self.run(command, argv)
         except ErrorReply as error:
             return error
 
     def run(self, command: Command, argv: Sequence[bytes]) -> Reply:
-        """Carry out ``command`` after the checks of its caller (client, EXEC or script)."""
+        """Carry out ``command`` after the checks of its caller (client, EXEC or script). Raises ErrorReply."""
         if self.effects is None:
             return command.handler(self, argv)
+        outer, self._changed = self._changed, []
+        self.observe_changes()
         before = self.dirty
         reply: Reply = None
         try:
@@ -56,5 +116,61 @@ class Shard(Keyspace):
             raise
         finally:
             keys = tuple(command.find_keys(argv))
-            self.effects.append(Effect(tuple(argv), keys, command.is_write, self.dirty - before, reply))
+            changed = tuple(dict.fromkeys(self._changed))
+            self._changed = outer
+            if outer is not None:
+                outer.extend(changed)
+            else:
+                self.observe_changes()
+            self.effects.append(Effect(tuple(argv), keys, changed, command.is_write, self.dirty - before, reply))
         return reply
+
+    def begin_script(self, flags: ScriptFlags | None, read_only: bool = False, keys: Sequence[bytes] = ()) -> ScriptRun:
+        """See ``ScriptRun.begin``."""
+        return ScriptRun.begin(self, flags, read_only, keys)
+
+    def _run_interruptible(self, command: Command, argv: Sequence[bytes]) -> Reply:
+        journaling = self.undo is not None
+        mark = self.snapshot()
+        try:
+            return self.run(command, argv)
+        except NodeCrashed:
+            self.rollback(mark)
+            raise
+        finally:
+            if not journaling:
+                self.forget_snapshots()
+
+    # -- conditions ----------------------------------------------------------------------------------------
+
+    @property
+    def is_replica(self) -> bool:
+        """Whether the node follows a master: it hides what has expired, and by default refuses clients' writes."""
+        return self._is_replica
+
+    @is_replica.setter
+    def is_replica(self, is_replica: bool) -> None:
+        self._is_replica = is_replica
+        self.removes_expired = not is_replica
+
+    def make_room(self) -> bool:
+        """Evict keys until the estimate of used memory is within ``maxmemory``; whether that was achieved."""
+        return make_room(self)
+
+    # -- who wants to know of changes ----------------------------------------------------------------------
+
+    def observe_changes(self) -> None:
+        """Listen to changes if there is anyone to tell: nobody pays for it otherwise."""
+        wanted = self._changed is not None or bool(self.watches) or self.memory is not None
+        self.on_modified = self._note_change if wanted else None
+        self.on_vanished = self._note_loss if wanted else None
+
+    def _note_change(self, key: bytes) -> None:
+        if self._changed is not None:
+            self._changed.append(key)
+        self._note_loss(key)
+
+    def _note_loss(self, key: bytes) -> None:
+        self.watches.touch(key)
+        if self.memory is not None:
+            self.memory.forget(key)
