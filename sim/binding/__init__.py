@@ -1,0 +1,1 @@
+"""Bindings: how a store's operations call its scripts, and what their replies mean (``store.toml``)."""
