@@ -129,7 +129,7 @@ def parse_long_double(text: bytes) -> LongDouble | None:
     return -rounded if negative else rounded
 
 
-def add_long_doubles(one: LongDouble, other: LongDouble) -> LongDouble | None:
+def add_long_doubles(one: LongDouble, other: LongDouble) -> Fraction | None:
     """The sum as the processor rounds it; None if it is infinite or not a number."""
     if isinstance(one, float) or isinstance(other, float):
         return None

@@ -1,0 +1,220 @@
+"""Sorted-set commands on ranges: reading, counting, storing, removing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sim.redis.arguments import integer, option
+from sim.redis.commands.sorted_set_bounds import (
+    LexRange,
+    Limit,
+    ScoreRange,
+    parse_lex_range,
+    parse_score_range,
+    slice_of_ranks,
+)
+from sim.redis.commands.stored_results import store_result
+from sim.redis.registry import command
+from sim.redis.replies import SYNTAX_ERROR, ErrorReply, Reply, scored
+from sim.redis.values import SortedSet
+
+if TYPE_CHECKING:
+    from sim.redis.shard import Shard
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What a command of the ZRANGE family asks for. ``by`` is RANK, SCORE or LEX; ``chosen`` the parsed ends."""
+
+    by: str
+    chosen: tuple[int, int] | ScoreRange | LexRange
+    reverse: bool
+    limit: Limit | None
+    with_scores: bool
+
+    def select(self, value: SortedSet) -> tuple[list[bytes], list[float]]:
+        """Members and scores in the order asked for."""
+        if isinstance(self.chosen, ScoreRange):
+            start, stop = self.chosen.select(value)
+        elif isinstance(self.chosen, LexRange):
+            start, stop = self.chosen.select(value, self.reverse)
+        else:
+            start, stop = slice_of_ranks(*self.chosen, len(value), self.reverse)
+        if self.limit is not None:
+            start, stop = self.limit.cut(start, stop, self.reverse)
+        members, scores = value.order_members[start:stop], value.order_scores[start:stop]
+        if self.reverse:
+            members.reverse()
+            scores.reverse()
+        return members, scores
+
+
+def _parse(argv: Sequence[bytes], at: int, by: str | None, reverse: bool | None, store: bool = False) -> Query:
+    """The query ``start stop [options]`` at ``argv[at]``. ``by`` and ``reverse`` are None where options decide."""
+    direction_is_open = reverse is None
+    with_scores = False
+    offset, count = 0, -1
+    next_at = at + 2
+    while next_at < len(argv):
+        word = option(argv[next_at])
+        if word == b"WITHSCORES" and not store:
+            with_scores = True
+        elif word == b"LIMIT" and next_at + 2 < len(argv):
+            offset, count = integer(argv[next_at + 1]), integer(argv[next_at + 2])
+            next_at += 2
+        elif word == b"REV" and direction_is_open and not reverse:
+            reverse = True
+        elif word in (b"BYLEX", b"BYSCORE") and by is None:
+            by = "LEX" if word == b"BYLEX" else "SCORE"
+        else:
+            raise ErrorReply(SYNTAX_ERROR)
+        next_at += 1
+    by = by or "RANK"
+    if count != -1 and by == "RANK":
+        raise ErrorReply(b"ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX")
+    if with_scores and by == "LEX":
+        raise ErrorReply(b"ERR syntax error, WITHSCORES not supported in combination with BYLEX")
+    first, last = argv[at], argv[at + 1]
+    chosen: tuple[int, int] | ScoreRange | LexRange
+    if by == "RANK":
+        return Query(by, (integer(first), integer(last)), bool(reverse), None, with_scores)
+    if reverse:
+        first, last = last, first
+    chosen = parse_score_range(first, last) if by == "SCORE" else parse_lex_range(first, last)
+    return Query(by, chosen, bool(reverse), Limit(offset, count), with_scores)
+
+
+def _answer(shard: Shard, key: bytes, query: Query) -> Reply:
+    value = shard.lookup_as(key, SortedSet)
+    if value is None:
+        return []
+    members, scores = query.select(value)
+    return scored(shard, members, scores) if query.with_scores else members
+
+
+@command("zrange", -4, "readonly", (1, 1, 1))
+def zrange(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """ZRANGE key start stop [BYSCORE|BYLEX] [REV] [LIMIT offset count] [WITHSCORES]."""
+    if len(argv) == 4:
+        first, last = integer(argv[2]), integer(argv[3])
+        value = shard.lookup_as(argv[1], SortedSet)
+        if value is None:
+            return []
+        members = value.order_members
+        if first == 0 and last == -1:
+            return members.copy()
+        start, stop = slice_of_ranks(first, last, len(members), False)
+        return members[start:stop]
+    return _answer(shard, argv[1], _parse(argv, 2, None, None))
+
+
+@command("zrevrange", -4, "readonly", (1, 1, 1))
+def zrevrange(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """ZREVRANGE key start stop [WITHSCORES]."""
+    return _answer(shard, argv[1], _parse(argv, 2, "RANK", True))
+
+
+@command("zrangebyscore", -4, "readonly", (1, 1, 1))
+def zrangebyscore(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """ZRANGEBYSCORE key min max [WITHSCORES] [LIMIT offset count]."""
+    if len(argv) == 4:
+        chosen = parse_score_range(argv[2], argv[3])
+        value = shard.lookup_as(argv[1], SortedSet)
+        if value is None:
+            return []
+        start, stop = value.score_slice(*chosen)
+        return value.order_members[start:stop]
+    return _answer(shard, argv[1], _parse(argv, 2, "SCORE", False))
+
+
+@command("zrevrangebyscore", -4, "readonly", (1, 1, 1))
+def zrevrangebyscore(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """ZREVRANGEBYSCORE key max min [WITHSCORES] [LIMIT offset count]."""
+    return _answer(shard, argv[1], _parse(argv, 2, "SCORE", True))
+
+
+@command("zrangebylex", -4, "readonly", (1, 1, 1))
+def zrangebylex(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """ZRANGEBYLEX key min max [LIMIT offset count]."""
+    return _answer(shard, argv[1], _parse(argv, 2, "LEX", False))
+
+
+@command("zrevrangebylex", -4, "readonly", (1, 1, 1))
+def zrevrangebylex(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """ZREVRANGEBYLEX key max min [LIMIT offset count]."""
+    return _answer(shard, argv[1], _parse(argv, 2, "LEX", True))
+
+
+@command("zrangestore", -5, "write denyoom", (1, 2, 1))
+def zrangestore(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """ZRANGESTORE destination source min max [BYSCORE|BYLEX] [REV] [LIMIT offset count]."""
+    query = _parse(argv, 3, None, None, store=True)
+    source = shard.lookup_as(argv[2], SortedSet)
+    chosen: dict[bytes, float] = {}
+    if source is not None:
+        chosen = dict(zip(*query.select(source), strict=True))
+    limits = shard.encoding_limits
+    return store_result(
+        shard, argv[1], SortedSet.of(chosen, limits.zset_max_listpack_entries, limits.zset_max_listpack_value)
+    )
+
+
+@command("zcount", 4, "readonly fast", (1, 1, 1))
+def zcount(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """ZCOUNT key min max."""
+    chosen = parse_score_range(argv[2], argv[3])
+    value = shard.lookup_as(argv[1], SortedSet)
+    if value is None:
+        return 0
+    start, stop = value.score_slice(*chosen)
+    return stop - start
+
+
+@command("zlexcount", 4, "readonly fast", (1, 1, 1))
+def zlexcount(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """ZLEXCOUNT key min max."""
+    chosen = parse_lex_range(argv[2], argv[3])
+    value = shard.lookup_as(argv[1], SortedSet)
+    if value is None:
+        return 0
+    start, stop = chosen.select(value)
+    return stop - start
+
+
+def remove_slice(shard: Shard, key: bytes, value: SortedSet, start: int, stop: int) -> int:
+    """Remove the ranks ``start, stop``, and the key with the last of them; how many there were."""
+    if start >= stop:
+        return 0
+    value.remove_slice(start, stop, shard.undo)
+    if not value.scores:
+        shard.remove(key)
+    shard.modified(key, stop - start)
+    return stop - start
+
+
+@command("zremrangebyrank", 4, "write", (1, 1, 1))
+def zremrangebyrank(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """ZREMRANGEBYRANK key start stop."""
+    first, last = integer(argv[2]), integer(argv[3])
+    value = shard.lookup_as(argv[1], SortedSet)
+    if value is None:
+        return 0
+    return remove_slice(shard, argv[1], value, *slice_of_ranks(first, last, len(value), False))
+
+
+@command("zremrangebyscore", 4, "write", (1, 1, 1))
+def zremrangebyscore(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """ZREMRANGEBYSCORE key min max."""
+    chosen = parse_score_range(argv[2], argv[3])
+    value = shard.lookup_as(argv[1], SortedSet)
+    return 0 if value is None else remove_slice(shard, argv[1], value, *chosen.select(value))
+
+
+@command("zremrangebylex", 4, "write", (1, 1, 1))
+def zremrangebylex(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """ZREMRANGEBYLEX key min max."""
+    chosen = parse_lex_range(argv[2], argv[3])
+    value = shard.lookup_as(argv[1], SortedSet)
+    return 0 if value is None else remove_slice(shard, argv[1], value, *chosen.select(value))
