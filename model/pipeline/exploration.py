@@ -1,0 +1,112 @@
+"""The small pipeline as a transition system for the explorer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, ClassVar
+
+from model.pipeline.laws import LAWS
+from model.pipeline.protocol import Protocol, Scope
+from model.pipeline.specimens import REPAIRED
+from model.pipeline.state import Node, State
+from model.pipeline.step import node_name
+from model.pipeline.system import initial, own_steps, steps
+from model.transition_system import Invariant, Label, Law, Sometimes, TransitionSystem
+
+ANTECEDENTS: dict[str, Callable[[State], bool]] = {
+    "fifo": lambda state: len({one.message for one in state.delivered}) > 1,
+    "exactly-once": lambda state: bool(state.delivered),
+    "retransmission": lambda state: bool(state.delivered),
+    "at-least-once": lambda state: bool(state.acknowledged),
+    "no-loss": lambda state: state.committed > 0,
+    "counter": lambda state: state.exposed_sequence > 0,
+    "all-or-nothing": lambda state: state.store.last_sequence > 0,
+}
+"""When a law has something to say. A law that is missing here speaks of every state."""
+
+
+class Pipeline(TransitionSystem[State]):
+    """The protocol in its scope, with every pipeline law. Stopping is right anywhere: ``drain`` judges where."""
+
+    name: ClassVar[str] = "pipeline"
+    deadlock_is_violation: ClassVar[bool] = False
+
+    def __init__(self, protocol: Protocol = REPAIRED, scope: Scope | None = None) -> None:
+        self.protocol = protocol
+        self.scope = scope or Scope()
+
+    def initial_states(self) -> Iterable[State]:
+        return [initial(self.protocol, self.scope)]
+
+    def successors(self, state: State) -> Iterable[tuple[Label, State]]:
+        for step, after in steps(state, self.protocol, self.scope):
+            yield Label(step.actor, step.action, (("what", step.detail),) if step.detail else ()), after
+
+    def parameters(self) -> Mapping[str, Any]:
+        scope = asdict(self.scope) | {"faults": sorted(self.scope.faults)}
+        return {"protocol": asdict(self.protocol), "scope": scope}
+
+    def laws(self) -> Sequence[Law]:
+        found: list[Law] = [self._invariant(name) for name in LAWS if name != "fifo" or self.scope.messages > 1]
+        found.append(Sometimes("everything-delivered", self._everything_delivered))
+        return found
+
+    def is_terminal(self, state: State) -> bool:
+        return not any(True for _ in own_steps(state, self.protocol, self.scope))
+
+    def describe(self, state: State) -> Mapping[str, Any]:
+        return state_of_pipeline(state)
+
+    def _invariant(self, name: str) -> Invariant[State]:
+        law = LAWS[name]
+        holds = law.__doc__ or ""
+        return Invariant(
+            name, lambda state: law(state, self.protocol, self.scope), ANTECEDENTS.get(name), statement=holds
+        )
+
+    def _everything_delivered(self, state: State) -> bool:
+        return len({one.message for one in state.delivered}) == self.scope.messages
+
+
+def state_of_pipeline(state: State) -> dict[str, Any]:
+    """The state under the names that an operator knows."""
+    found: dict[str, Any] = {
+        "produce requests in flight": messages(state.producing),
+        "puback": messages(sorted(state.acknowledged)),
+        "kafka log": messages(state.log),
+        "high watermark": state.replicated,
+        "partition owner": node_name(state.owner),
+        "committed offset": state.committed,
+        "store": [f"{saved.sequence}: m{saved.message}" for saved in state.store.queue],
+        "store counter": state.store.last_sequence,
+        "replica": [f"{saved.sequence}: m{saved.message}" for saved in state.replica.queue],
+        "script loaded": state.script_loaded,
+        "orphaned commands": [command.kind for command in state.orphans],
+        "delivered": [f"m{one.message} ({one.sequence}, connection {one.connection})" for one in state.delivered],
+    }
+    for index, node in enumerate(state.nodes):
+        found |= {f"{node_name(index)} {key}": value for key, value in describe_node(node).items()}
+    return found
+
+
+def describe_node(node: Node) -> dict[str, Any]:
+    """One broker node: consumer, driver, session."""
+    session = node.session
+    found: dict[str, Any] = {
+        "next offset": node.position,
+        "buffered": [command.kind for command in node.buffer],
+        "sent": [command.kind for command in node.sent],
+        "answers": [f"{answer.command.kind} {answer.status}" for answer in node.answers],
+        "session": None,
+    }
+    if session is not None:
+        found["session"] = f"connection {session.connection}, cursor {session.cursor}"
+        found["on the socket"] = messages(saved.message for saved in session.socket)
+        found["held"] = messages(saved.message for saved in session.held)
+    return found
+
+
+def messages(numbers: Iterable[int]) -> list[str]:
+    """m1, m2, ..."""
+    return [f"m{number}" for number in numbers]
