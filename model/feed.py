@@ -251,7 +251,7 @@ class Feed(Specification):
     # -- laws ----------------------------------------------------------------------------------------------
 
     def reader_has_moved(self, s: State) -> bool:
-        return s.marker > 0
+        return bool(s.marker > 0)
 
     @invariant(when="reader_has_moved")
     def cursor_safe(self, s: State) -> bool:
