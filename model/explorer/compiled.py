@@ -1,0 +1,225 @@
+"""The compiled space: states as packed rows in arrays, expanded by a function generated from the specification.
+
+The generated text is kept with its machine code in the user's cache folder, under a name that is the digest of
+everything it depends on, so that only the first run of a specification with given parameters pays for compilation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import inspect
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from model.explorer import hash_table
+from model.explorer.kernel_text import KernelText, KernelWriter
+from model.explorer.layout import layout_of
+from model.explorer.space import DEADLOCK, Edges
+from model.specification import Action, Specification
+from model.state import SpecificationError, StateTuple
+from model.transition_system import LeadsTo
+
+FIRST_CAPACITY = 1 << 12
+EDGE_CAPACITY = 1 << 16
+
+
+class CompiledSpace:
+    """Same numbering, same findings as the interpreted space, at some millions of steps a second."""
+
+    engine = "compiled"
+
+    def __init__(self, specification: Specification, symmetry: bool = False):
+        self.system = specification
+        self.count = 0
+        self.steps = 0
+        self.found: dict[str, int] = {}
+        self._symmetry = symmetry
+        self._layout = layout_of(specification.schema_of_state)
+        self._text: KernelText = KernelWriter(specification, self._layout, symmetry).write()
+        self._kernel = load_kernel(self._text.text)
+        self._found = np.full(self._text.deadlock + 1, -1, np.int64)
+        self._met = np.zeros(max(1, len(self._text.laws)), np.int64)
+        self._fired = np.zeros(max(1, len(specification.action_names())), np.int64)
+        self._error = np.zeros(2, np.int64)
+        self._rows = np.empty((FIRST_CAPACITY, self._layout.words), np.int64)
+        self._parents = np.empty(FIRST_CAPACITY, np.int32)
+        self._no_edges = np.empty((0, 3), np.int64)
+        self._new_table(4 * FIRST_CAPACITY)
+
+    def _new_table(self, slots: int) -> None:
+        self._table = np.full((slots, self._layout.words), hash_table.FREE, np.int64)
+        self._numbers = np.empty(slots, np.int32)
+        hash_table.rehash(self._table, self._numbers, self._rows, self.count)
+
+    def _grow(self) -> None:
+        """Twice the rows; the table stays at most half full."""
+        needed = self.count + len(self.system.action_instances)
+        if needed > self._rows.shape[0]:
+            rows = np.empty((2 * max(needed, self._rows.shape[0]), self._layout.words), np.int64)
+            rows[: self.count] = self._rows[: self.count]
+            parents = np.empty(rows.shape[0], np.int32)
+            parents[: self.count] = self._parents[: self.count]
+            self._rows, self._parents = rows, parents
+        if 2 * needed > self._table.shape[0]:
+            self._new_table(1 << (4 * needed - 1).bit_length())
+
+    def start(self) -> None:
+        for state in self.system.initial_states():
+            if self.number_of(state) is None:
+                self._rows[self.count] = self._pack(state)
+                self._parents[self.count] = -1
+                self._kernel.judge(self._rows, self.count, self._found, self._met, self._error)
+                self.count += 1
+                self._new_table(self._table.shape[0])
+        self._complain(0)
+        self._note_findings()
+
+    def _pack(self, state: StateTuple) -> tuple[int, ...]:
+        return self._layout.pack(self.system.canonical(state) if self._symmetry else state)
+
+    def _run(self, first: int, last: int, record: bool, edges: NDArray[np.int64]) -> tuple[int, int, int]:
+        fired = self._fired if not record else np.zeros_like(self._fired)
+        at, self.count, steps, recorded = self._kernel.expand(
+            self._rows, self._table, self._numbers, self._parents, self.count, first, last,
+            fired, self._found, self._met, self._error, record, edges,
+        )  # fmt: skip
+        self._complain(at)
+        return at, steps, recorded
+
+    def expand(self, first: int, last: int) -> int:
+        at = first
+        while at < last:
+            reached, steps, _ = self._run(at, last, False, self._no_edges)
+            self.steps += steps
+            if reached < last:
+                self._grow()
+            at = reached
+        self._note_findings()
+        return last
+
+    def _note_findings(self) -> None:
+        for law, number in zip((*self._text.laws, DEADLOCK), self._found, strict=True):
+            if number >= 0:
+                self.found.setdefault(law, int(number))
+
+    def _complain(self, at: int) -> None:
+        """A value outside its domain or an index outside its array: let the interpreter say which."""
+        if self._error[0] == 0:
+            return
+        at = int(self._error[1]) if self._error[1] else at
+        state = self.state(at)
+        for _, after in self.system.successors(state):
+            for law in self.system.laws():
+                getattr(law, "holds", lambda _: True)(after)
+        raise SpecificationError(f"{self.system.name}: a value or an index out of range in a step from {state}")
+
+    def edges(self, first: int, last: int) -> Edges:
+        """Expands once more, recording; all successors of expanded states are known, so nothing is entered."""
+        parts = []
+        at = first
+        room = max(EDGE_CAPACITY, 2 * len(self.system.action_instances))
+        buffer = np.empty((room, 3), np.int64)
+        known = self.count
+        while at < last:
+            at, _, recorded = self._run(at, last, True, buffer)
+            parts.append(buffer[:recorded].copy())
+            if at < last and recorded == 0:
+                self._grow()
+        self.count = known
+        found = np.concatenate(parts) if parts else self._no_edges
+        labels = tuple(instance.label for instance in self.system.action_instances)
+        return Edges(found[:, 0], found[:, 1], found[:, 2], labels)
+
+    def state(self, number: int) -> StateTuple:
+        return self._layout.unpack(self._rows[number])
+
+    def number_of(self, state: StateTuple) -> int | None:
+        row = np.array([self._pack(state)], np.int64)
+        number = int(hash_table.look_up(self._table, self._numbers, row))
+        return number if number >= 0 else None
+
+    def parent(self, number: int) -> int:
+        return int(self._parents[number])
+
+    def truth(self, law: LeadsTo[Any], side: str, first: int, last: int) -> NDArray[np.bool_]:
+        which = self._text.predicates.index(self.system.liveness_predicates[law.name, side])
+        truth = np.empty(last - first, np.bool_)
+        self._kernel.evaluate(which, self._rows, first, last, truth, self._error)
+        return truth
+
+    def fired(self) -> Mapping[str, int]:
+        return {d.name: int(n) for d, n in zip(self.system.declared(Action), self._fired, strict=True)}
+
+    def met(self) -> Mapping[str, int]:
+        with_antecedent = self.system.laws_with_antecedent()
+        return {n: int(m) for n, m in zip(self._text.laws, self._met, strict=False) if n in with_antecedent}
+
+    def bytes_held(self) -> int:
+        """The pages in use: rows and parents up to the last state, the whole table."""
+        per_state = self._rows.itemsize * self._layout.words + self._parents.itemsize
+        return self.count * per_state + self._table.nbytes + self._numbers.nbytes
+
+    def snapshot(self) -> dict[str, Any]:
+        return {
+            "rows": self._rows[: self.count].tobytes(),
+            "parents": self._parents[: self.count].tobytes(),
+            "steps": self.steps,
+            "found": self._found.tobytes(),
+            "fired": self._fired.tobytes(),
+            "met": self._met.tobytes(),
+        }
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        rows = np.frombuffer(saved["rows"], np.int64).reshape(-1, self._layout.words)
+        self._rows, self.count = rows.copy(), len(rows)
+        self._parents = np.frombuffer(saved["parents"], np.int32).copy()
+        self.steps = saved["steps"]
+        self._found = np.frombuffer(saved["found"], np.int64).copy()
+        self._fired = np.frombuffer(saved["fired"], np.int64).copy()
+        self._met = np.frombuffer(saved["met"], np.int64).copy()
+        self._new_table(max(4 * FIRST_CAPACITY, 1 << (4 * self.count).bit_length()))
+        self._note_findings()
+
+
+def load_kernel(text: str) -> ModuleType:
+    """Import the generated text from the cache folder, writing it there first if it is new."""
+    depends_on = [text, inspect.getsource(hash_table), numba.__version__, np.__version__, sys.version]
+    digest = hashlib.sha256("\0".join(depends_on).encode()).hexdigest()[:24]
+    name = f"orderlab_kernel_{digest}"
+    if name in sys.modules:
+        return sys.modules[name]
+    path = cache_folder() / f"{name}.py"
+    if not path.exists() or path.read_text() != text:
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".tmp", delete=False) as file:
+            file.write(text)
+        os.replace(file.name, path)
+    specification = importlib.util.spec_from_file_location(name, path)
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[name] = module
+    specification.loader.exec_module(module)
+    return module
+
+
+def cache_folder() -> Path:
+    """`$XDG_CACHE_HOME/orderlab/kernels` or its default; a private temporary folder where that cannot be written."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = base / "orderlab" / "kernels"
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if os.access(folder, os.W_OK):
+            return folder
+    except OSError:
+        pass
+    return Path(tempfile.mkdtemp(prefix="orderlab-kernels-"))

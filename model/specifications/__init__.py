@@ -1,0 +1,1 @@
+"""Classic specifications with published state counts, and the catalogue that names them."""

@@ -1,0 +1,241 @@
+"""States of declarative specifications: finite domains, variables, and the draft that an action reads and assigns.
+
+A state is a tuple with one entry per variable: an integer, or a (nested) tuple of integers for an array. Every
+variable has a finite domain, so that the compiled engine can pack a state into a few machine words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import IntEnum
+from typing import Any
+
+from model.transition_system import Place
+
+_TRUTH = ("false", "true")
+Value = int | tuple[Any, ...]
+StateTuple = tuple[Value, ...]
+
+
+class SpecificationError(Exception):
+    """The text of a specification is wrong: a value outside its domain, an index outside its array, an unknown variable."""
+
+
+@dataclass(frozen=True)
+class IndexSet:
+    """A finite set 0..size-1 of interchangeable (symmetric) or ordered things: processes, clients, payloads.
+
+    Of a symmetric set a specification may use equality and quantification only, never order or arithmetic.
+    """
+
+    name: str
+    size: int
+    symmetric: bool = False
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.size))
+
+    def __len__(self) -> int:
+        return self.size
+
+
+@dataclass(frozen=True)
+class Domain:
+    """The integers low..high. `names` renders enumerations; `of` says that values are elements of an index set."""
+
+    low: int
+    high: int
+    names: tuple[str, ...] = ()
+    of: IndexSet | None = None
+
+    def __post_init__(self) -> None:
+        if self.high < self.low:
+            raise SpecificationError(f"empty domain {self.low}..{self.high}")
+
+    def show(self, value: int) -> Any:
+        if self.of is not None and not self.low <= value < self.of.size:
+            return None
+        if self.names == _TRUTH:
+            return bool(value)
+        return self.names[value - self.low] if self.names else value
+
+
+@dataclass(frozen=True)
+class Array:
+    """A function from an index set to a domain, or to another array."""
+
+    index: IndexSet
+    of: Domain | Array
+
+
+def integer(low: int, high: int) -> Domain:
+    return Domain(low, high)
+
+
+def boolean() -> Domain:
+    return Domain(0, 1, _TRUTH)
+
+
+def choice(members: type[IntEnum]) -> Domain:
+    """The members of an IntEnum whose values are consecutive."""
+    values = sorted(members)
+    if [int(v) for v in values] != list(range(int(values[0]), int(values[0]) + len(values))):
+        raise SpecificationError(f"{members.__name__}: the values of an enumeration must be consecutive")
+    return Domain(int(values[0]), int(values[-1]), tuple(v.name.lower() for v in values))
+
+
+def element(of: IndexSet, optional: bool = False) -> Domain:
+    """An element of an index set; with `optional` also NOBODY (-1)."""
+    return Domain(-1 if optional else 0, of.size - 1, of=of)
+
+
+NOBODY = -1
+
+
+class Schema:
+    """The variables of a specification in order of declaration."""
+
+    def __init__(self, variables: Mapping[str, Domain | Array]):
+        self.variables = dict(variables)
+        self.names = tuple(variables)
+        self.kinds = tuple(variables.values())
+        self.position = {name: at for at, name in enumerate(self.names)}
+
+    def lowest(self) -> list[Value]:
+        """Every variable at the low end of its domain: where the initial state starts from."""
+        return [lowest(kind) for kind in self.kinds]
+
+    def describe(self, state: StateTuple) -> dict[str, Any]:
+        return {name: show(kind, value) for name, kind, value in zip(self.names, self.kinds, state, strict=True)}
+
+    def unknown(self, name: str) -> SpecificationError:
+        near = get_close_matches(name, self.names, 1)
+        return SpecificationError(f'unknown variable "{name}"' + (f'; did you mean "{near[0]}"?' if near else ""))
+
+
+def lowest(kind: Domain | Array) -> Value:
+    return kind.low if isinstance(kind, Domain) else (lowest(kind.of),) * kind.index.size
+
+
+def show(kind: Domain | Array, value: Value) -> Any:
+    if isinstance(kind, Domain):
+        assert isinstance(value, int)
+        return kind.show(value)
+    assert isinstance(value, tuple)
+    return [show(kind.of, entry) for entry in value]
+
+
+class State:
+    """What the methods of a specification see: variables as attributes, arrays by index."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise NotImplementedError
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise NotImplementedError
+
+
+class Draft(State):
+    """A state being read and assigned. With recording on it notes every place that is read or written."""
+
+    __slots__ = ("_reads", "_schema", "_values", "_writes")
+    _schema: Schema
+    _values: list[Value]
+    _reads: set[Place] | None
+    _writes: set[Place] | None
+
+    def __init__(self, schema: Schema, values: StateTuple, recording: bool = False):
+        put = object.__setattr__
+        put(self, "_schema", schema)
+        put(self, "_values", list(values))
+        put(self, "_reads", set() if recording else None)
+        put(self, "_writes", set() if recording else None)
+
+    def __getattr__(self, name: str) -> Any:
+        at = self._schema.position.get(name)
+        if at is None:
+            raise self._schema.unknown(name)
+        value = self._values[at]
+        if type(value) is tuple:
+            return ArrayView(self, at, ())
+        if self._reads is not None:
+            self._reads.add((name,))
+        return value
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        at = self._schema.position.get(name)
+        if at is None:
+            raise self._schema.unknown(name)
+        kind = self._schema.kinds[at]
+        if isinstance(kind, Array):
+            raise SpecificationError(f"{name} is an array: assign its elements")
+        self._values[at] = fitting(name, (), kind, value)
+        if self._writes is not None:
+            self._writes.add((name,))
+
+
+class ArrayView:
+    """An array, or a row of one, inside a draft."""
+
+    __slots__ = ("_at", "_draft", "_path")
+
+    def __init__(self, draft: Draft, at: int, path: tuple[int, ...]):
+        self._draft = draft
+        self._at = at
+        self._path = path
+
+    def __len__(self) -> int:
+        return len(self._entries())
+
+    def _entries(self) -> tuple[Any, ...]:
+        entries: Any = self._draft._values[self._at]
+        for index in self._path:
+            entries = entries[index]
+        return entries  # type: ignore[no-any-return]
+
+    def _checked(self, index: int, entries: tuple[Any, ...]) -> tuple[int, ...]:
+        if not 0 <= index < len(entries):
+            name = self._draft._schema.names[self._at]
+            raise SpecificationError(f"{name}: index {index} is outside 0..{len(entries) - 1}")
+        return (*self._path, int(index))
+
+    def __getitem__(self, index: int) -> Any:
+        entries = self._entries()
+        path = self._checked(index, entries)
+        value = entries[index]
+        if type(value) is tuple:
+            return ArrayView(self._draft, self._at, path)
+        if self._draft._reads is not None:
+            self._draft._reads.add((self._draft._schema.names[self._at], *path))
+        return value
+
+    def __setitem__(self, index: int, value: Any) -> None:
+        path = self._checked(index, self._entries())
+        draft = self._draft
+        name, kind = draft._schema.names[self._at], draft._schema.kinds[self._at]
+        for _ in path:
+            if isinstance(kind, Domain):
+                raise SpecificationError(f"{name}: too many indices")
+            kind = kind.of
+        if isinstance(kind, Array):
+            raise SpecificationError(f"{name}{list(path)} is an array: assign its elements")
+        draft._values[self._at] = replaced(draft._values[self._at], path, fitting(name, path, kind, value))
+        if draft._writes is not None:
+            draft._writes.add((name, *path))
+
+
+def replaced(entries: Any, path: tuple[int, ...], value: int) -> Any:
+    """The nested tuple with the entry at `path` exchanged."""
+    head, rest = path[0], path[1:]
+    inner = replaced(entries[head], rest, value) if rest else value
+    return (*entries[:head], inner, *entries[head + 1 :])
+
+
+def fitting(name: str, path: tuple[int, ...], kind: Domain, value: Any) -> int:
+    number = int(value)
+    if not kind.low <= number <= kind.high:
+        place = name + "".join(f"[{i}]" for i in path)
+        raise SpecificationError(f"{place}: {number} is outside its domain {kind.low}..{kind.high}")
+    return number
