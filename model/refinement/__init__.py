@@ -1,0 +1,36 @@
+"""Refinement: each step of a real store must be a step, or a stutter, of the abstract session.
+
+The judge sees of a store what any caller can see: the reply to the operation, and a full listing (a fetch of
+everything) after it. It keeps the account that the abstract session would keep and says, step by step, which law a
+difference breaks. It knows nothing of Redis.
+"""
+
+from model.refinement.account import Account, Discrepancy, Reply, Seen, Store
+from model.refinement.steps import (
+    Judgement,
+    judge_acknowledge,
+    judge_clear,
+    judge_fetch,
+    judge_open,
+    judge_quiet,
+    judge_release,
+    judge_save,
+    judge_time,
+)
+
+__all__ = [
+    "Account",
+    "Discrepancy",
+    "Judgement",
+    "Reply",
+    "Seen",
+    "Store",
+    "judge_acknowledge",
+    "judge_clear",
+    "judge_fetch",
+    "judge_open",
+    "judge_quiet",
+    "judge_release",
+    "judge_save",
+    "judge_time",
+]

@@ -1,0 +1,96 @@
+"""What the judge keeps and what it is shown: the account of one client, replies, listings, discrepancies."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from model.session import MODULUS, Entry, Kind, Session
+
+Fate = Literal["acknowledged", "expired", "trimmed", "cleared", "refused"]
+
+
+class Store(NamedTuple):
+    """What the judge must know of the kind of store before it: its terms, not its mechanism."""
+
+    modulus: int = MODULUS
+    has_tokens: bool = True
+    """Acknowledge and release carry the token that came with the message, beside the packet identifier."""
+    keeps_sent: bool = False
+    """A message whose delivery has begun stays past its deadline (MQTT allows either)."""
+    has_pages: bool = True
+    """Fetch can go on behind the last message of the previous page."""
+
+
+class Seen(NamedTuple):
+    """One message as a fetch returned it."""
+
+    label: int | None
+    """Which message of the run it is; None when no message of the run has this content."""
+    packet_id: int | None = None
+    kind: Kind = "PUBLISH"
+    remaining_ms: float | None = None
+    altered: str = ""
+    """What of it is not as it was saved (topic, QoS), or empty."""
+
+
+class Reply(NamedTuple):
+    """What the caller was told."""
+
+    status: Literal["done", "refused", "error"] = "done"
+    text: str = ""
+    assigned: tuple[tuple[int, int], ...] = ()
+    """(label, packet identifier), as far as the reply to a save tells."""
+    removed: int | None = None
+    """Messages removed, if the reply to an acknowledgement tells."""
+
+
+class Discrepancy(NamedTuple):
+    """One law broken by one step."""
+
+    law: str
+    text: str
+    diverges: bool = True
+    """Whether the store has left the abstract session for good, so that nothing after this step can be judged."""
+
+
+class Account(NamedTuple):
+    """The abstract session of one client, and what the judge remembers to tell one wrong from another."""
+
+    session: Session = Session()
+    last_ids: frozenset[int] = frozenset((0,))
+    """Where the identifier counter can be. More than one when a message was dead on arrival: it may have used one."""
+    passed_ids: frozenset[int] = frozenset()
+    """Identifiers of messages that expired since the last whole fetch: a store may not know yet that they are free."""
+    fates: tuple[tuple[int, Fate], ...] = ()
+    """What became of every message that is not live, by label."""
+
+    @property
+    def queue(self) -> tuple[Entry, ...]:
+        return self.session.queue
+
+    def fate(self, label: int) -> Fate | None:
+        """What became of a message, None if it is live or was never saved."""
+        return dict(self.fates).get(label)
+
+    def with_queue(self, queue: tuple[Entry, ...], fate: Fate) -> Account:
+        """The account after everything that is not in ``queue`` met ``fate``."""
+        labels = {entry.label for entry in queue}
+        gone = {entry.label: fate for entry in self.queue if entry.label not in labels}
+        fates = self.fates if not gone else tuple(sorted({**dict(self.fates), **gone}.items()))
+        return self._replace(session=self.session._replace(queue=queue), fates=fates)
+
+    def with_fates(self, labels: list[int], fate: Fate) -> Account:
+        """The account with ``fate`` written down for messages that never were in the queue."""
+        if not labels:
+            return self
+        return self._replace(fates=tuple(sorted({**dict(self.fates), **dict.fromkeys(labels, fate)}.items())))
+
+
+def name_of(label: int) -> str:
+    """A message in a report: ``m3``."""
+    return f"m{label}"
+
+
+def names_of(labels: list[int]) -> str:
+    """Messages in a report: ``m1, m3``."""
+    return ", ".join(map(name_of, labels)) if labels else "nothing"

@@ -1,0 +1,63 @@
+"""Which packet identifiers a save may assign, and which law a wrong one breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from model.refinement.account import Discrepancy, name_of
+from model.session import next_packet_id
+
+
+def successors(last: int, may_skip: Collection[int], modulus: int) -> set[int]:
+    """The identifiers that may follow ``last`` when those of ``may_skip`` can be passed over."""
+    found: set[int] = set()
+    candidate = next_packet_id(last, modulus)
+    while candidate not in found:
+        found.add(candidate)
+        if candidate not in may_skip:
+            break
+        candidate = next_packet_id(candidate, modulus)
+    return found
+
+
+def judge_identifiers(
+    last_ids: frozenset[int],
+    assigned: Sequence[tuple[int, int | None, bool]],
+    taken: Collection[int],
+    may_skip: Collection[int],
+    modulus: int,
+) -> tuple[frozenset[int], list[Discrepancy]]:
+    """Follow the counter through one batch: where it can be now, and what was wrong.
+
+    ``assigned`` is (label, identifier or None if nobody told, dead on arrival), in the order of the batch; ``taken``
+    are the identifiers of older messages that are still live.
+    """
+    possible = set(last_ids)
+    live = set(taken)
+    found: list[Discrepancy] = []
+    for label, packet_id, dead in assigned:
+        reachable = set().union(*(successors(last, may_skip, modulus) for last in possible))
+        if packet_id is None:
+            possible = (possible | reachable) if dead else reachable - live or reachable
+            continue
+        found += _judge_one(label, packet_id, possible, reachable, live, modulus)
+        live.add(packet_id)
+        possible = {packet_id}
+    return frozenset(possible), found
+
+
+def _judge_one(
+    label: int, packet_id: int, possible: set[int], reachable: set[int], live: set[int], modulus: int
+) -> list[Discrepancy]:
+    given = f"{name_of(label)} gets packet identifier {packet_id}"
+    found: list[Discrepancy] = []
+    if not 1 <= packet_id <= modulus:
+        return [Discrepancy("packet-id", f"{given}, which is not in 1..{modulus}")]
+    if packet_id in live:
+        found.append(Discrepancy("packet-id", f"{given}, which a live message has"))
+    if packet_id not in reachable:
+        last = "/".join(map(str, sorted(possible)))
+        found.append(Discrepancy("counter", f"{given} after {last}"))
+        if possible == {modulus}:
+            found.append(Discrepancy("packet-id", f"{given}: after {modulus} comes 1"))
+    return found
