@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
+from typing import NoReturn
 
 from model.errors import InputError
 from sim.redis.replies import ErrorReply, Reply
@@ -37,15 +38,29 @@ class Connection:
 
     def pipeline(self, commands: Sequence[Sequence[bytes]]) -> list[Reply]:
         """Send all commands at once, then read their replies."""
+        self.send(commands)
+        return self.receive(len(commands))
+
+    def send(self, commands: Sequence[Sequence[bytes]]) -> None:
+        """Send commands without waiting for their replies; ``receive`` must follow."""
         try:
             self._socket.sendall(b"".join(map(encode_command, commands)))
-            return [self._reader.read() for _ in commands]
+        except OSError as error:
+            self._lose(error)
+
+    def receive(self, count: int) -> list[Reply]:
+        """The next ``count`` replies."""
+        try:
+            return [self._reader.read() for _ in range(count)]
         except (OSError, EOFError, ValueError) as error:
-            self.close()
-            raise InputError(
-                f"redis://{self.address}: the server went away midway ({error}); "
-                "see its log, start it again and repeat the run"
-            ) from None
+            self._lose(error)
+
+    def _lose(self, error: Exception) -> NoReturn:
+        self.close()
+        raise InputError(
+            f"redis://{self.address}: the server went away midway ({error}); "
+            "see its log, start it again and repeat the run"
+        ) from None
 
     def demand(self, *argv: bytes) -> Reply:
         """``execute``, where an error reply means that the server cannot be used: InputError."""

@@ -26,6 +26,8 @@ READERS: dict[bytes, tuple[bytes, ...]] = {
 }
 DEFAULT_LIMITS = EncodingLimits()
 LARGE_ENCODINGS = (b"hashtable", b"skiplist")
+ALL_LARGE = EncodingLimits(zset_max_listpack_entries=-1)
+ALL_COMPACT = EncodingLimits(zset_max_listpack_entries=sys.maxsize, zset_max_listpack_value=sys.maxsize)
 OUTSIZE = DEFAULT_LIMITS.hash_max_listpack_value + 1
 """Length in bytes of a member that drives a small collection out of its compact encoding."""
 
@@ -50,7 +52,7 @@ def frozen_value(kind: bytes, reply: Reply, is_large: bool) -> Any:
         fields.fields, fields.hashtable = dict(pairs(reply)), is_large
         return fields.freeze()
     scores = {member: float(score) for member, score in pairs(reply)}
-    return SortedSet.of(scores, -1 if is_large else sys.maxsize, sys.maxsize).freeze()
+    return SortedSet.of(scores, ALL_LARGE if is_large else ALL_COMPACT).freeze()
 
 
 def dump(pipeline: Pipeline, place: str, shows_encodings: bool = True) -> FrozenKeyspace:

@@ -1,0 +1,184 @@
+"""Runs one sequence on a subject (the kernel, or fakeredis) and on a real server, and says where they differ.
+
+The server gets the whole sequence in one pipeline, with a script at its end that dumps every key; the subject then
+starts at the moment that the server's TIME gave. Time passes on the server by moving every deadline nearer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from properties.conformance.comparison import TOLERANCE_MS, agree
+from properties.conformance.grammar import Argv
+from properties.conformance.sequences import DEFAULT_ENCODINGS, SMALL_ENCODINGS, CommandSequence
+from properties.conformance.subjects import Subject
+from sim.redis.backends.dump import LARGE_ENCODINGS, frozen_value
+from sim.redis.connection import Connection
+from sim.redis.lacking import UnsupportedCommand
+from sim.redis.numbers import INTEGER_MAX
+from sim.redis.registry import COMMANDS, load_commands
+from sim.redis.replies import ErrorReply, Reply
+from sim.redis.shard import FrozenKeyspace
+
+ADVANCE = b"""
+for _, key in ipairs(redis.call('KEYS', '*')) do
+  local deadline = redis.call('PEXPIRETIME', key)
+  if deadline >= 0 then redis.call('PEXPIREAT', key, string.format('%.0f', deadline - ARGV[1])) end
+end
+"""
+DUMP = b"""
+local readers = {string = {'GET'}, hash = {'HGETALL'}, list = {'LRANGE', 0, -1}, set = {'SMEMBERS'},
+  zset = {'ZRANGE', 0, -1, 'WITHSCORES'}}
+local dump = {}
+for _, key in ipairs(redis.call('KEYS', '*')) do
+  local kind = redis.call('TYPE', key).ok
+  local reader = readers[kind]
+  dump[#dump + 1] = {key, kind, redis.call('OBJECT', 'ENCODING', key), redis.call('PEXPIRETIME', key),
+    redis.call(reader[1], key, unpack(reader, 2))}
+end
+return dump
+"""
+RELATIVE_WORDS = frozenset(b"ex px expire pexpire setex psetex".split())
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """Where kernel and server part."""
+
+    sequence: CommandSequence
+    index: int
+    """Of the step whose replies differ; the number of steps when only the final keyspaces do."""
+    what: str
+
+    @property
+    def command(self) -> str:
+        """Name of the command whose replies differ."""
+        if self.index >= len(self.sequence.steps):
+            return "(keyspace)"
+        step = self.sequence.steps[self.index]
+        return "(time)" if isinstance(step, int) else step[0].decode(errors="replace").lower()
+
+
+@dataclass
+class Tally:
+    """What has been compared so far."""
+
+    commands: Counter[bytes] = field(default_factory=Counter)
+    """By lower-case name, as clients sent them; unknown names under ``?``."""
+    successes: Counter[bytes] = field(default_factory=Counter)
+    """Those that did not end in an error."""
+    options: Counter[tuple[bytes, bytes]] = field(default_factory=Counter)
+    """(command, upper-case word)."""
+    sequences: int = 0
+    unsupported: Counter[str] = field(default_factory=Counter)
+    """What the kernel refused as unsupported; the rest of such a sequence is not compared."""
+
+    def note(self, argv: Argv, reply: Reply) -> None:
+        """Count one compared command."""
+        name = argv[0].lower()
+        if name not in COMMANDS:
+            name = b"?"
+        self.commands[name] += 1
+        if not isinstance(reply, ErrorReply):
+            self.successes[name] += 1
+            for word in argv[2:]:
+                if word.isupper():
+                    self.options[name, word] += 1
+
+    def add(self, other: Tally) -> None:
+        """Add the counts of another run."""
+        self.commands += other.commands
+        self.successes += other.successes
+        self.options += other.options
+        self.sequences += other.sequences
+        self.unsupported += other.unsupported
+
+
+class Judge:
+    """Compares one subject with a server, which is all its own."""
+
+    def __init__(self, server: Connection, subject: Subject) -> None:
+        load_commands()
+        self.server = server
+        self.subject = subject
+        self.tally = Tally()
+        self._advance = bytes(server.demand(b"SCRIPT", b"LOAD", ADVANCE))
+        self._dump = bytes(server.demand(b"SCRIPT", b"LOAD", DUMP))
+
+    def compare(self, sequence: CommandSequence) -> Disagreement | None:
+        """The first difference, or None."""
+        return next(self.compare_all([sequence]))
+
+    def compare_all(self, sequences: Sequence[CommandSequence]) -> Iterator[Disagreement | None]:
+        """The same for many: the server works on the next sequence while the subject works on this one."""
+        batches = [self._pipeline(sequence) for sequence in sequences]
+        if batches:
+            self.server.send(batches[0])
+        for index, sequence in enumerate(sequences):
+            if index + 1 < len(batches):
+                self.server.send(batches[index + 1])
+            yield self._compare(sequence, self.server.receive(len(batches[index])))
+
+    def _pipeline(self, sequence: CommandSequence) -> list[Argv]:
+        limits = SMALL_ENCODINGS if sequence.has_small_encodings else DEFAULT_ENCODINGS
+        settings = [word for name, limit in limits.items() for word in (name, b"%d" % limit)]
+        commands: list[Argv] = [(b"CONFIG", b"SET", *settings), (b"HELLO", b"%d" % sequence.resp), (b"TIME",)]
+        for step in sequence.steps:
+            commands.append((b"EVALSHA", self._advance, b"0", b"%d" % step) if isinstance(step, int) else step)
+        return [*commands, (b"RESET",), (b"EVALSHA", self._dump, b"0"), (b"FLUSHALL",), (b"FUNCTION", b"FLUSH")]
+
+    def _compare(self, sequence: CommandSequence, replies: list[Reply]) -> Disagreement | None:
+        _, _, (seconds, microseconds), *theirs, _, dump, _, _ = replies
+        start_ms = int(seconds) * 1000 + int(microseconds) // 1000
+        subject = self.subject
+        subject.begin(sequence, start_ms)
+        self.tally.sequences += 1
+        before: Reply = None
+        for index, (step, server) in enumerate(zip(sequence.steps, theirs, strict=True)):
+            if isinstance(step, int):
+                subject.advance(step)
+                continue
+            queued = subject.queued() if step[0].lower() == b"exec" else None
+            try:
+                reply = subject.execute(step)
+            except UnsupportedCommand as error:
+                self.tally.unsupported[str(error)] += 1
+                return None
+            except Exception as error:  # a crash of the subject is the worst disagreement, and is to be shrunk too
+                return Disagreement(sequence, index, f"{subject.name} raised {error!r}, server {server!r}")
+            if not self._accepts(step, reply, server, before, queued):
+                return Disagreement(sequence, index, f"{subject.name} {reply!r}, server {server!r}")
+            before = reply
+            self.tally.note(step, server)
+        tolerance_ms = TOLERANCE_MS if _has_relative_times(sequence) else 0
+        lines = subject.differences(read_dump(dump, subject.now_ms - start_ms), tolerance_ms)
+        return Disagreement(sequence, len(sequence.steps), "; ".join(lines)) if lines else None
+
+    def _accepts(self, argv: Argv, reply: Reply, server: Reply, before: Reply, queued: list[Argv] | None) -> bool:
+        is_large = self.subject.is_large
+        if queued and isinstance(reply, list) and isinstance(server, list) and len(reply) == len(server) == len(queued):
+            each = zip(queued, reply, server, [None, *reply], strict=False)
+            return all(agree(one, ours, theirs, is_large(one), ahead) for one, ours, theirs, ahead in each)
+        return agree(argv, reply, server, is_large(argv), before)
+
+
+def _has_relative_times(sequence: CommandSequence) -> bool:
+    return any(
+        isinstance(step, int) or not RELATIVE_WORDS.isdisjoint(word.lower() for word in step)
+        for step in sequence.steps
+    )
+
+
+def read_dump(dump: Reply, offset_ms: int) -> FrozenKeyspace:
+    """The keyspace that the script ``DUMP`` found, on a clock that is ``offset_ms`` ahead."""
+    if isinstance(dump, ErrorReply):
+        raise dump
+    keyspace: FrozenKeyspace = {}
+    for key, kind, encoding, deadline_ms, value in dump:
+        if deadline_ms < -1:  # Lua made a double of it, which is beyond the integers
+            deadline_ms = INTEGER_MAX
+        frozen = frozen_value(kind, value, encoding in LARGE_ENCODINGS)
+        keyspace[key] = (kind.decode(), frozen, deadline_ms + offset_ms if deadline_ms >= 0 else None)
+    return keyspace
