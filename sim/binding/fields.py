@@ -1,0 +1,70 @@
+"""The vocabulary of bindings: the fields that each operation offers to templates, and the attributes of its result.
+
+A field's name is the same in ``store.toml``, in Python and in error messages. Units are last in a name.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Any
+
+COMMON_FIELDS = ("client", "epoch", "now_ms", "modulus")
+
+OPERATION_FIELDS: dict[str, tuple[str, ...]] = {
+    "open": ("clean_start",),
+    "save": ("limit", "default_expiry_ms", "producer", "batch", "messages"),
+    "fetch": ("count", "after", "limit"),
+    "acknowledge": ("packet_id", "sequence"),
+    "release": ("packet_id", "sequence"),
+    "clear": (),
+}
+"""Beside the common fields, by operation. See ``notes/bindings.md`` for what each means."""
+
+MESSAGE_FIELDS = ("payload", "topic", "qos", "expiry_ms", "time_ms", "retained", "properties", "index", "message")
+"""Inside ``each = "messages"``, and anywhere in a save whose ``batch_max`` is 1."""
+
+RESULT_ATTRIBUTES: dict[str, tuple[str, ...]] = {
+    "open": ("session_present", "epoch"),
+    "save": ("packet_id", "sequence"),
+    "fetch": ("payload", "packet_id", "sequence", "kind", "remaining_ms", "deadline_ms", "topic", "qos"),
+    "acknowledge": ("count",),
+    "release": ("count",),
+    "clear": ("count",),
+}
+"""What ``reply.fields`` and ``reply.columns`` may fill, by operation."""
+
+INTEGER_MEANINGS: dict[str, tuple[str, ...]] = {
+    "open": ("session_present", "epoch"),
+    "save": ("first", "last", "previous", "sequence", "count"),
+    "fetch": (),
+    "acknowledge": ("count",),
+    "release": ("count",),
+    "clear": ("count",),
+}
+"""What an integer reply may stand for (``reply.is``), by operation."""
+
+DEFAULTS: dict[str, Any] = {
+    "client": b"",
+    "epoch": 1,
+    "now_ms": 0,
+    "clean_start": 0,
+    "limit": 10_000,
+    "default_expiry_ms": 604_800_000,
+    "producer": b"",
+    "batch": 0,
+    "messages": (),
+    "count": 10_000,
+    "after": 0,
+    "packet_id": 0,
+    "sequence": 0,
+}
+"""Value of a field that the caller of an operation leaves out (``modulus`` comes from the binding)."""
+
+
+def did_you_mean(word: str, known: tuple[str, ...] | list[str]) -> str:
+    """The end of an error message: the known word that is meant, or all of them."""
+    by_lower = {candidate.lower(): candidate for candidate in known}
+    near = get_close_matches(word.lower(), list(by_lower), n=1, cutoff=0.6)
+    if near:
+        return f'did you mean "{by_lower[near[0]]}"?'
+    return f"known here: {', '.join(known)}" if known else "nothing is known here"
