@@ -213,6 +213,8 @@ MULTI ; SET string_key ; EXEC
 SCRIPT EXISTS value
 SCRIPT LOAD junk
 EVALSHA value 0
+PUBLISH key value
+SPUBLISH key value
 TIME
 """
 

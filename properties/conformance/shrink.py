@@ -13,47 +13,73 @@ Compare = Callable[[CommandSequence], Disagreement | None]
 PLAIN_ARGUMENTS = (b"a", b"1")
 
 
+class _Search:
+    """The best sequence so far, and how many comparisons may still be made."""
+
+    def __init__(self, found: Disagreement, compare: Compare, attempts: int) -> None:
+        self.best = found
+        self._compare = compare
+        self._command = found.command
+        self.attempts_left = attempts
+
+    def accepts(self, sequence: CommandSequence) -> bool:
+        """Whether ``sequence`` shows the disagreement too; it is then the best."""
+        if self.attempts_left <= 0:
+            return False
+        self.attempts_left -= 1
+        seen = self._compare(sequence)
+        if seen is None or seen.command != self._command:
+            return False
+        self.best = seen
+        return True
+
+    def accepts_steps(self, steps: tuple[Step, ...]) -> bool:
+        """The same for other steps under the same settings."""
+        return self.accepts(replace(self.best.sequence, steps=steps))
+
+    def leave_out_steps(self) -> None:
+        """Leave out half of the steps, a quarter, ..., single ones."""
+        size = max(1, len(self.best.sequence.steps) // 2)
+        while size:
+            start = 0
+            while start < len(self.best.sequence.steps):
+                steps = self.best.sequence.steps
+                if not self.accepts_steps(steps[:start] + steps[start + size :]):
+                    start += size
+            size //= 2
+
+    def simplify_arguments(self) -> None:
+        """Leave out arguments, and put plain ones in the place of others."""
+        for index in range(len(self.best.sequence.steps)):
+            while index < len(self.best.sequence.steps) and self._simplify(index):
+                pass
+
+    def _simplify(self, index: int) -> bool:
+        steps = self.best.sequence.steps
+        step = steps[index]
+        if isinstance(step, int):
+            return False
+        return any(self.accepts_steps((*steps[:index], plainer, *steps[index + 1 :])) for plainer in _plainer(step))
+
+
 def shrink(found: Disagreement, compare: Compare, attempts_max: int = 3000) -> Disagreement:
     """A disagreement on the same command with as few steps and arguments as could be found.
 
     ``compare`` must be repeatable. Stops after ``attempts_max`` comparisons with the best so far.
     """
-    best = found
-    attempts = 0
-
-    def still_fails(steps: tuple[Step, ...]) -> bool:
-        nonlocal best, attempts
-        attempts += 1
-        seen = compare(replace(best.sequence, steps=steps))
-        if seen is None or seen.command != found.command:
-            return False
-        best = seen
-        return True
-
-    still_fails(found.sequence.steps[: found.index + 1])
-    is_shorter = True
-    while is_shorter and attempts < attempts_max:
-        is_shorter = any(still_fails(steps) for steps in _without_some_steps(best)) or any(
-            still_fails(steps) for steps in _with_plainer_steps(best)
-        )
-    return best
+    search = _Search(found, compare, attempts_max)
+    if not search.accepts_steps(found.sequence.steps[: found.index + 1]):
+        return found
+    search.accepts(replace(search.best.sequence, resp=2, has_small_encodings=False))
+    size = -1
+    while size != (size := sum(map(_size, search.best.sequence.steps))) and search.attempts_left:
+        search.leave_out_steps()
+        search.simplify_arguments()
+    return search.best
 
 
-def _without_some_steps(found: Disagreement) -> Iterator[tuple[Step, ...]]:
-    steps = found.sequence.steps
-    size = len(steps) // 2
-    while size:
-        for start in range(0, len(steps), size):
-            yield steps[:start] + steps[start + size :]
-        size //= 2
-
-
-def _with_plainer_steps(found: Disagreement) -> Iterator[tuple[Step, ...]]:
-    steps = found.sequence.steps
-    for index, step in enumerate(steps):
-        if not isinstance(step, int):
-            for plainer in _plainer(step):
-                yield (*steps[:index], plainer, *steps[index + 1 :])
+def _size(step: Step) -> int:
+    return 1 if isinstance(step, int) else 1 + sum(1 + len(argument) for argument in step)
 
 
 def _plainer(argv: Argv) -> Iterator[Argv]:

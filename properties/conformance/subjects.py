@@ -107,6 +107,7 @@ class FakeredisSubject:
     def begin(self, sequence: CommandSequence, now_ms: int) -> None:
         self._backend.close()
         self._backend = self._open(now_ms)
+        self._backend.execute(b"HELLO", b"%d" % sequence.resp)
         self._queue = None
 
     def execute(self, argv: Argv) -> Reply:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time as wall_clock
 from collections.abc import Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -71,6 +72,8 @@ class FakeredisBackend(Backend):
             setattr(module, "time", VirtualTime)  # noqa: B010 - the module declares it as a module
         self._server = FakeServer(version=(7, 0))
         self._socket = LosslessSocket(self._server, 0, client_class=SimpleNamespace)
+        self._observer = LosslessSocket(self._server, 0, client_class=SimpleNamespace)
+        """A second connection, which no transaction or protocol of the first can disturb."""
         self._now_ms = now_ms
 
     @property
@@ -81,14 +84,17 @@ class FakeredisBackend(Backend):
         return self.pipeline([argv])[0]
 
     def pipeline(self, commands: Sequence[Argv]) -> list[Reply]:
-        responses = self._socket.responses
+        return self._run(self._socket, commands)
+
+    def _run(self, connection: LosslessSocket, commands: Sequence[Argv]) -> list[Reply]:
+        responses = connection.responses
         assert responses is not None, "the backend is closed"
         replies: list[Reply] = []
         VirtualTime.now_ms = self._now_ms
         try:
             for argv in commands:
                 try:
-                    self._socket._process_command(list(argv))
+                    connection._process_command(list(argv))
                 except Exception as error:  # a bug in fakeredis is its answer: a deviation, not our crash
                     replies.append(ErrorReply(b"PYTHON " + type(error).__name__.encode()))
                 else:
@@ -98,7 +104,7 @@ class FakeredisBackend(Backend):
         return replies
 
     def keyspace(self) -> FrozenKeyspace:
-        return dump(self.pipeline, "fakeredis", shows_encodings=False)
+        return dump(partial(self._run, self._observer), "fakeredis", shows_encodings=False)
 
     def load(self, keyspace: FrozenKeyspace) -> None:
         self.flush()
@@ -115,3 +121,4 @@ class FakeredisBackend(Backend):
 
     def close(self) -> None:
         self._socket.close()
+        self._observer.close()

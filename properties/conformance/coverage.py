@@ -1,0 +1,70 @@
+"""What a conformance run has really compared: a command that never came up, or only ever failed, was not tested."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from properties.conformance.commands import TABLE
+from properties.conformance.judge import Tally
+from properties.conformance.sequences import GROUPS
+from sim.redis.registry import COMMANDS, load_commands
+
+NOT_GENERATED = {
+    b"asking": "cluster: judged by a real cluster",
+    b"cluster": "cluster: judged by a real cluster",
+    b"readonly": "cluster: judged by a real cluster",
+    b"readwrite": "cluster: judged by a real cluster",
+    b"client": "connection state: tested command by command",
+    b"command": "the table is compared whole",
+    b"config": "node settings: tested command by command",
+    b"debug": "node internals: tested command by command",
+    b"flushall": "ends every sequence",
+    b"flushdb": "ends every sequence",
+    b"hello": "begins every sequence",
+    b"info": "facts of one process",
+    b"memory": "facts of one process",
+    b"quit": "ends the connection",
+    b"reset": "ends every sequence",
+    b"role": "replication: tested command by command",
+    b"swapdb": "the kernel has one database",
+    b"wait": "replication: tested command by command",
+}
+"""Commands of the kernel that sequences leave out, and why."""
+NEVER_SUCCEEDS = frozenset((b"?",))
+"""Spoilt names."""
+
+
+def generated() -> frozenset[bytes]:
+    """Names of all commands that the tables can produce, alone or inside scripts."""
+    names = {name.encode() for group in GROUPS.values() for form in group for name in form.names}
+    return frozenset(names | {b"eval", b"eval_ro", b"fcall", b"function"})
+
+
+def option_words() -> frozenset[bytes]:
+    """Upper-case words that the tables name."""
+    words = {
+        word
+        for forms in TABLE.values()
+        for line in forms.split("\n")
+        for command in line.split(";")
+        for word in command.replace("[", " ").replace("]", " ").replace("|", " ").split()[1:]
+    }
+    return frozenset(word.strip("(){}#.").encode() for word in words if word.strip("(){}#.").isupper())
+
+
+def gaps(tally: Tally, times_min: int) -> Iterator[str]:
+    """One line for each command that came up, or succeeded, too rarely, and for each option that never did."""
+    load_commands()
+    for name in sorted(COMMANDS):
+        if name in NOT_GENERATED:
+            continue
+        shown = name.decode()
+        if name not in generated():
+            yield f"{shown}: the kernel has it, but no form in properties/conformance/commands.py produces it"
+        elif tally.commands[name] < times_min:
+            yield f"{shown}: compared {tally.commands[name]} times, less than {times_min}"
+        elif not tally.successes[name]:
+            yield f"{shown}: never succeeded in {tally.commands[name]} comparisons"
+    seen = {word for _, word in tally.options}
+    for word in sorted(option_words() - seen):
+        yield f"option {word.decode()}: never accepted"
