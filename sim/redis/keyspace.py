@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from sim.redis.replies import WRONG_TYPE, ErrorReply
 from sim.redis.values import EncodingLimits, Hash, List, Set, SortedSet, Value
+
+if TYPE_CHECKING:
+    from sim.redis.eviction import KeyUse
+    from sim.redis.memory import MemoryAccount
 
 Undo = list[tuple[Any, ...]]
 """Inverse steps, oldest first; each is ``(function, *arguments)``."""
@@ -16,14 +20,6 @@ FrozenKeyspace = dict[bytes, tuple[str, Any, int | None]]
 
 TYPE_NAMES: dict[type, str] = {bytes: "string", SortedSet: "zset", Hash: "hash", List: "list", Set: "set"}
 TYPES: dict[str, Any] = {name: kind for kind, name in TYPE_NAMES.items()}
-
-
-class AccessLog(Protocol):
-    """Who was used when, for the LRU and LFU eviction policies (``eviction``)."""
-
-    def touch(self, key: bytes) -> None:
-        """``key`` was just used."""
-        ...
 
 
 class Keyspace:
@@ -39,12 +35,17 @@ class Keyspace:
         self.now_ms = 0
         self.dirty = 0
         """Changes made so far, counted as the server counts them (``server.dirty``)."""
+        self.expired_keys = 0
+        """Keys removed because their deadline had passed (``INFO stats``)."""
         self.undo: Undo | None = None
         self.on_modified: Callable[[bytes], None] | None = None
         """Told each key that a command changes."""
         self.on_vanished: Callable[[bytes], None] | None = None
         """Told each key that expires or is evicted."""
-        self.access: AccessLog | None = None
+        self.access: KeyUse | None = None
+        """Who was used when: kept while there is a ``maxmemory``."""
+        self.memory: MemoryAccount | None = None
+        """The estimate of used memory: kept from the first time it is asked for."""
         self.removes_expired = True
         """False on a replica: it hides keys past their deadline and waits for its master to delete them."""
         self.encoding_limits = EncodingLimits()
@@ -61,9 +62,10 @@ class Keyspace:
         if deadline_ms is not None and self.now_ms > deadline_ms:
             self.expire(key)
             return None
-        if self.access is not None:
+        value = self.data.get(key)
+        if self.access is not None and value is not None:
             self.access.touch(key)
-        return self.data.get(key)
+        return value
 
     def peek(self, key: bytes) -> Value | None:
         """Like ``lookup``, but does not count as a use of the key (TYPE, TTL, OBJECT, ...)."""
@@ -101,6 +103,8 @@ class Keyspace:
         self.data[key] = value
         if self.string_encodings:
             self.set_string_encoding(key, None)
+        if self.access is not None:
+            self.access.admit(key)
 
     def remove(self, key: bytes) -> bool:
         """Remove ``key`` with its deadline. True if it was there."""
@@ -114,16 +118,15 @@ class Keyspace:
                 self.undo.append((self._put_back_deadline, key, deadline_ms))
         if self.string_encodings:
             self.set_string_encoding(key, None)
+        if self.access is not None:
+            self.access.drop(key)
         return True
 
     def set_deadline(self, key: bytes, deadline_ms: int | None) -> None:
         """Set, or with None clear, the absolute deadline of ``key`` (Unix time, ms)."""
         if self.undo is not None:
             self.undo.append((self._put_back_deadline, key, self.deadlines_ms.get(key)))
-        if deadline_ms is None:
-            self.deadlines_ms.pop(key, None)
-        else:
-            self.deadlines_ms[key] = deadline_ms
+        self._put_back_deadline(key, deadline_ms)
 
     def set_string_encoding(self, key: bytes, encoding: bytes | None) -> None:
         """Note that the string at ``key`` has an encoding of its own; None: the one that SET chooses."""
@@ -141,8 +144,10 @@ class Keyspace:
         """Remove a key whose deadline has passed; a replica only hides it."""
         if not self.removes_expired:
             return
-        if self.remove(key) and self.on_vanished is not None:
-            self.on_vanished(key)
+        if self.remove(key):
+            self.expired_keys += 1
+            if self.on_vanished is not None:
+                self.on_vanished(key)
 
     def clear(self) -> None:
         """Remove every key; O(1) to do and to undo."""
@@ -209,6 +214,7 @@ class Keyspace:
                 function(*arguments)
         finally:
             self.undo = undo
+            self._recount()
 
     def forget_snapshots(self) -> None:
         """Stop journaling: the changes made so far stay."""
@@ -218,6 +224,14 @@ class Keyspace:
         if self.undo is not None:
             self.undo.append((self._swap_in, self.data, self.deadlines_ms, self.string_encodings))
         self.data, self.deadlines_ms, self.string_encodings = data, deadlines_ms, encodings
+        self._recount()
+
+    def _recount(self) -> None:
+        """Anything may have changed, and no command did it."""
+        if self.memory is not None:
+            self.memory.forget_all()
+        if self.access is not None:
+            self.access.reset()
 
     def _put_back(self, key: bytes, value: Value | None) -> None:
         if value is None:
@@ -230,3 +244,5 @@ class Keyspace:
             self.deadlines_ms.pop(key, None)
         else:
             self.deadlines_ms[key] = deadline_ms
+        if self.access is not None:
+            self.access.note_deadline(key, deadline_ms is not None)

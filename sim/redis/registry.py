@@ -45,6 +45,7 @@ class Command:
     positions: KeyPositions
     """First key, last key, step, as ``COMMAND INFO`` shows them; (0, 0, 0) for keys found otherwise."""
 
+    has_keys: bool
     is_write: bool
     denies_oom: bool
     special_in_script: bool
@@ -118,6 +119,7 @@ def command(
         shown = keys if isinstance(keys, tuple) else positions or (0, 0, 0)
         found = Command(
             lower, arity, words, handler, finder, shown,
+            has_keys=keys != (0, 0, 0),
             is_write="write" in words,
             denies_oom="denyoom" in words,
             special_in_script="noscript" in words or may_replicate,
@@ -125,6 +127,7 @@ def command(
             flags_of_call=flags_of_call,
             subcommands=COMMANDS[lower].subcommands if lower in COMMANDS else {},
         )  # fmt: skip
+        assert lower not in COMMANDS or COMMANDS[lower].handler is _no_subcommand, f"{name} is registered twice"
         container, _, subcommand = lower.partition(b"|")
         if subcommand:
             _container(container).subcommands[subcommand] = found
@@ -141,7 +144,8 @@ def _container(name: bytes) -> Command:
     if found is None:
         found = Command(
             name, -2, frozenset(), _no_subcommand, key_range(0, 0, 0), (0, 0, 0),
-            is_write=False, denies_oom=False, special_in_script=True, may_replicate=False, flags_of_call=None,
+            has_keys=False, is_write=False, denies_oom=False, special_in_script=True, may_replicate=False,
+            flags_of_call=None,
         )  # fmt: skip
         COMMANDS[name] = SPELLINGS[name] = SPELLINGS[name.upper()] = found
     return found

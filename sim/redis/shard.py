@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from model.errors import InputError
 from sim.redis import admission
 from sim.redis.abort import Interrupt, NodeCrashed
 from sim.redis.client import Client
 from sim.redis.conditions import Busy, DiskError
 from sim.redis.config import Config
-from sim.redis.eviction import make_room
+from sim.redis.eviction import EvictionPool, make_room
 from sim.redis.expire_cycle import ExpireCycle
 from sim.redis.keyspace import FrozenKeyspace, Keyspace
 from sim.redis.registry import Command, load_commands
@@ -20,10 +21,16 @@ from sim.redis.script_run import ScriptFlags, ScriptRun
 from sim.redis.watch import WatchTable
 
 if TYPE_CHECKING:
-    from sim.redis.memory import MemoryAccount
     from sim.redis.slot_map import SlotMap
 
 __all__ = ["Effect", "FrozenKeyspace", "Shard"]
+
+
+GROWTH_MAX_BYTES = 1 << 30
+
+
+class GrowthLimit(InputError):
+    """One command built more bytes out of nothing than the kernel is willing to hold. No script can catch it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +83,11 @@ class Shard(Keyspace):
         """A script of another connection has been running for too long."""
         self.slots: SlotMap | None = None
         """This node's view of the hash slots; None outside of a cluster."""
-        self.memory: MemoryAccount | None = None
-        """The estimate of used memory; kept from the first time it is asked for."""
+        self.started_ms = 0
+        """When the node was started, for LASTSAVE."""
+        self.eviction_pool = EvictionPool()
+        self.evicted_keys = 0
+        self.growth_left = GROWTH_MAX_BYTES
         self.is_out_of_memory = False
         """Whether, when the current command of a client began, eviction could not get below ``maxmemory``."""
 
@@ -90,6 +100,7 @@ class Shard(Keyspace):
         script says so (the script's effects are taken back first).
         """
         caller = self.caller = client or self.client
+        self.growth_left = GROWTH_MAX_BYTES
         self.resp = caller.resp
         try:
             command = admission.admit(self, argv, caller)
@@ -156,6 +167,17 @@ class Shard(Keyspace):
     def make_room(self) -> bool:
         """Evict keys until the estimate of used memory is within ``maxmemory``; whether that was achieved."""
         return make_room(self)
+
+    def grow(self, added_bytes: int) -> None:
+        """A command is about to build more bytes than it was given. Raises GrowthLimit when one command of a client,
+        with all that its script calls, does so without measure."""
+        if added_bytes > 0:
+            self.growth_left -= added_bytes
+            if self.growth_left < 0:
+                raise GrowthLimit(
+                    f"a command or script made the keyspace grow by more than {GROWTH_MAX_BYTES >> 20} MiB at once; "
+                    "check its offsets, or use --backend redis://HOST:PORT"
+                )
 
     # -- who wants to know of changes ----------------------------------------------------------------------
 
