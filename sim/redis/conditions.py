@@ -29,8 +29,8 @@ class DiskError(Enum):
         return (
             b"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. "
             b"Commands that may modify the data set are disabled, because this instance is configured to report errors "
-            b"during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Redis logs for "
-            b"details about the RDB error."
+            b"during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Redis "
+            b"logs for details about the RDB error."
         )
 
     def of_script(self) -> bytes:

@@ -1,8 +1,8 @@
 """Eviction: what goes when memory is full (``performEvictions`` of Redis 7.0).
 
-As the server does it: a few keys are sampled, the best of them are kept in a pool of sixteen from one eviction to the next,
-and the best of the pool goes. Draws come from the shard's own stream, so that the same run evicts the same keys. The
-server gives up a long eviction after some time and goes on later; here each one is carried through.
+As the server does it: a few keys are sampled, the best of them are kept in a pool of sixteen from one eviction to
+the next, and the best of the pool goes. Draws come from the shard's own stream, so that the same run evicts the same
+keys. The server gives up a long eviction after some time and goes on later; here each one is carried through.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """How much memory a node uses: an estimate that follows the structures of Redis 7.0 on a 64-bit machine.
 
-The size of a key is what ``MEMORY USAGE`` of a server reports, built from the same parts: size classes of the allocator,
-string headers, dictionary entries, listpacks. Large collections are estimated from a few members, as the server does it. The sum
-over all keys, with their share of the two main dictionaries, stands for ``used_memory``: it is what ``maxmemory`` is held
-against. Buffers of clients and replicas are not counted.
+The size of a key is what ``MEMORY USAGE`` of a server reports, built from the same parts: size classes of the
+allocator, string headers, dictionary entries, listpacks. Large collections are estimated from a few members, as the
+server does it. The sum over all keys, with their share of the two main dictionaries, stands for ``used_memory``: it is
+what ``maxmemory`` is held against. Buffers of clients and replicas are not counted.
 """
 
 from __future__ import annotations

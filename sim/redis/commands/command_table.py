@@ -30,9 +30,8 @@ def command_count(shard: Shard, argv: Sequence[bytes]) -> Reply:
 @command("command|list", -2, "loading stale")
 def command_list(shard: Shard, argv: Sequence[bytes]) -> Reply:
     """COMMAND LIST [FILTERBY PATTERN pattern], sorted."""
-    names = sorted(
-        SERVER_COMMANDS | {b"%b|%b" % (name, sub) for name, subs in SERVER_SUBCOMMANDS.items() for sub in subs}
-    )
+    subcommands = {b"%b|%b" % (name, sub) for name, subs in SERVER_SUBCOMMANDS.items() for sub in subs}
+    names = sorted(SERVER_COMMANDS | subcommands)
     if len(argv) == 2:
         return names
     if len(argv) != 5 or option(argv[2]) != b"FILTERBY" or option(argv[3]) not in (b"PATTERN", b"MODULE", b"ACLCAT"):
