@@ -11,6 +11,7 @@ from sim.redis.commands.stored_results import store_result
 from sim.redis.registry import command, numbered_keys
 from sim.redis.replies import SYNTAX_ERROR, WRONG_TYPE, ErrorReply, Reply, scored
 from sim.redis.values import Set, SortedSet
+from sim.redis.values.sorted_set import by_score
 
 if TYPE_CHECKING:
     from sim.redis.shard import Shard
@@ -131,21 +132,15 @@ def _difference(request: Request) -> dict[bytes, float]:
     return {member: score for member, score in first.items() if not any(member in other for other in others)}
 
 
-def _sorted(shard: Shard, scores: dict[bytes, float]) -> SortedSet:
-    limits = shard.encoding_limits
-    return SortedSet.of(scores, limits.zset_max_listpack_entries, limits.zset_max_listpack_value)
-
-
 def _answer(shard: Shard, argv: Sequence[bytes], combine: Combine, allowed: frozenset[bytes]) -> Reply:
     request = _parse(shard, argv, 1, allowed)
     scores = combine(request)
-    members = sorted(scores)
-    members.sort(key=scores.__getitem__)
+    members = by_score(scores)
     return scored(shard, members, [scores[member] for member in members]) if request.with_scores else members
 
 
 def _store(shard: Shard, argv: Sequence[bytes], combine: Combine, allowed: frozenset[bytes]) -> Reply:
-    return store_result(shard, argv[1], _sorted(shard, combine(_parse(shard, argv, 2, allowed))))
+    return store_result(shard, argv[1], SortedSet.of(combine(_parse(shard, argv, 2, allowed)), shard.encoding_limits))
 
 
 _STORE_OPTIONS = frozenset((b"WEIGHTS", b"AGGREGATE"))

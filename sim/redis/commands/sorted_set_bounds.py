@@ -35,6 +35,9 @@ class Limit(NamedTuple):
         return (start, stop) if start < stop else _NOTHING
 
 
+NO_LIMIT = Limit(0, -1)
+
+
 def slice_of_ranks(first: int, last: int, size: int, from_end: bool) -> tuple[int, int]:
     """Ranks ``first..last``, both inclusive, negative ones counted from the other end."""
     if first < 0:
@@ -90,16 +93,16 @@ class LexRange(NamedTuple):
     low: LexBound
     high: LexBound
 
-    def select(self, value: SortedSet, from_end: bool = False) -> tuple[int, int]:
-        """The slice of ranks in the range."""
+    def select(self, value: SortedSet, from_end: bool = False, limit: Limit = NO_LIMIT) -> tuple[int, int]:
+        """The slice of ranks in the range that ``limit`` leaves."""
         low, high = self
         if low.place > high.place or (low.place == high.place and (low.is_open or high.is_open)):
             return _NOTHING
         members = value.order_members
         if value.order_scores[0] != value.order_scores[-1]:
-            return self._walk(members, from_end)
+            return self._walk(members, from_end, limit)
         start = self._position(members, low, low.is_open)
-        return start, max(start, self._position(members, high, not high.is_open))
+        return limit.cut(start, self._position(members, high, not high.is_open), from_end)
 
     @staticmethod
     def _position(members: list[bytes], bound: LexBound, after: bool) -> int:
@@ -114,16 +117,20 @@ class LexRange(NamedTuple):
     def _below_high(self, member: bytes) -> bool:
         return (0, member) < self.high.place if self.high.is_open else (0, member) <= self.high.place
 
-    def _walk(self, members: list[bytes], from_end: bool) -> tuple[int, int]:
-        if not (self._above_low(members[-1]) and self._below_high(members[0])):
+    def _walk(self, members: list[bytes], from_end: bool, limit: Limit) -> tuple[int, int]:
+        """Skips ``limit.offset`` members without a look at them, as the server does."""
+        if limit.offset < 0 or not (self._above_low(members[-1]) and self._below_high(members[0])):
             return _NOTHING
         size = len(members)
         if from_end:
-            stop = next(at for at in range(size, 0, -1) if self._below_high(members[at - 1]))
+            first = next(at for at in range(size, 0, -1) if self._below_high(members[at - 1]))
+            stop = max(first - limit.offset, 0) if self._above_low(members[first - 1]) else 0
             start = next((at for at in range(stop, 0, -1) if not self._above_low(members[at - 1])), 0)
-            return start, stop
-        start = next(at for at in range(size) if self._above_low(members[at]))
-        return start, next((at for at in range(start, size) if not self._below_high(members[at])), size)
+        else:
+            first = next(at for at in range(size) if self._above_low(members[at]))
+            start = min(first + limit.offset, size) if self._below_high(members[first]) else size
+            stop = next((at for at in range(start, size) if not self._below_high(members[at])), size)
+        return Limit(0, limit.most).cut(start, stop, from_end)
 
 
 def parse_lex_range(low: bytes, high: bytes) -> LexRange:

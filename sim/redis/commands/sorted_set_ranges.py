@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from sim.redis.arguments import integer, option
 from sim.redis.commands.sorted_set_bounds import (
+    NO_LIMIT,
     LexRange,
     Limit,
     ScoreRange,
@@ -26,24 +27,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What a command of the ZRANGE family asks for. ``by`` is RANK, SCORE or LEX; ``chosen`` the parsed ends."""
+    """What a command of the ZRANGE family asks for: ``chosen`` is a pair of ranks, or a range of scores or members."""
 
-    by: str
     chosen: tuple[int, int] | ScoreRange | LexRange
     reverse: bool
-    limit: Limit | None
+    limit: Limit
     with_scores: bool
+
+    @property
+    def is_by_rank(self) -> bool:
+        """Neither by score nor by member."""
+        return not isinstance(self.chosen, (ScoreRange, LexRange))
 
     def select(self, value: SortedSet) -> tuple[list[bytes], list[float]]:
         """Members and scores in the order asked for."""
-        if isinstance(self.chosen, ScoreRange):
-            start, stop = self.chosen.select(value)
-        elif isinstance(self.chosen, LexRange):
-            start, stop = self.chosen.select(value, self.reverse)
+        if isinstance(self.chosen, LexRange):
+            start, stop = self.chosen.select(value, self.reverse, self.limit)
+        elif isinstance(self.chosen, ScoreRange):
+            start, stop = self.limit.cut(*self.chosen.select(value), self.reverse)
         else:
             start, stop = slice_of_ranks(*self.chosen, len(value), self.reverse)
-        if self.limit is not None:
-            start, stop = self.limit.cut(start, stop, self.reverse)
         members, scores = value.order_members[start:stop], value.order_scores[start:stop]
         if self.reverse:
             members.reverse()
@@ -79,11 +82,11 @@ def _parse(argv: Sequence[bytes], at: int, by: str | None, reverse: bool | None,
     first, last = argv[at], argv[at + 1]
     chosen: tuple[int, int] | ScoreRange | LexRange
     if by == "RANK":
-        return Query(by, (integer(first), integer(last)), bool(reverse), None, with_scores)
+        return Query((integer(first), integer(last)), bool(reverse), NO_LIMIT, with_scores)
     if reverse:
         first, last = last, first
     chosen = parse_score_range(first, last) if by == "SCORE" else parse_lex_range(first, last)
-    return Query(by, chosen, bool(reverse), Limit(offset, count), with_scores)
+    return Query(chosen, bool(reverse), Limit(offset, count), with_scores)
 
 
 def _answer(shard: Shard, key: bytes, query: Query) -> Reply:
@@ -152,13 +155,17 @@ def zrangestore(shard: Shard, argv: Sequence[bytes]) -> Reply:
     """ZRANGESTORE destination source min max [BYSCORE|BYLEX] [REV] [LIMIT offset count]."""
     query = _parse(argv, 3, None, None, store=True)
     source = shard.lookup_as(argv[2], SortedSet)
-    chosen: dict[bytes, float] = {}
+    result = SortedSet()
     if source is not None:
-        chosen = dict(zip(*query.select(source), strict=True))
-    limits = shard.encoding_limits
-    return store_result(
-        shard, argv[1], SortedSet.of(chosen, limits.zset_max_listpack_entries, limits.zset_max_listpack_value)
-    )
+        members, scores = query.select(source)
+        limits = shard.encoding_limits
+        if query.is_by_rank and len(members) > limits.zset_max_listpack_entries:
+            result.skiplist = True  # by rank the server knows the size beforehand; else it goes member by member
+        for member, score in zip(members, scores, strict=True):
+            if not result.skiplist:
+                result.make_room(member, limits, None)
+            result.insert(member, score, None)
+    return store_result(shard, argv[1], result)
 
 
 @command("zcount", 4, "readonly fast", (1, 1, 1))

@@ -24,17 +24,14 @@ _NO_OPTIONS: frozenset[bytes] = frozenset()
 def _insert(shard: Shard, value: SortedSet, member: bytes, score: float) -> None:
     """Add a new member, after the change of encoding that it asks for."""
     if not value.skiplist:
-        limits = shard.encoding_limits
-        if len(value.scores) >= limits.zset_max_listpack_entries or len(member) > limits.zset_max_listpack_value:
-            value.become_skiplist(shard.undo)
+        value.make_room(member, shard.encoding_limits, shard.undo)
     value.insert(member, score, shard.undo)
 
 
 def _install_new(shard: Shard, key: bytes, member: bytes) -> SortedSet:
     """A new sorted set at ``key``, in the encoding that the server chooses by its first member."""
     value = SortedSet()
-    limits = shard.encoding_limits
-    value.skiplist = limits.zset_max_listpack_entries == 0 or len(member) > limits.zset_max_listpack_value
+    value.make_room(member, shard.encoding_limits, None)
     shard.install(key, value)
     return value
 

@@ -6,11 +6,19 @@ from bisect import bisect_left, bisect_right
 from math import copysign
 from typing import Any
 
+from sim.redis.values.encodings import EncodingLimits
 from sim.redis.values.hash_order import add_in_hash_order, in_hash_order, remove_from_hash_order
 
 Undo = list[tuple[Any, ...]]
 FrozenSortedSet = tuple[str, tuple[tuple[float, bytes], ...], tuple[bytes, ...]]
 """Encoding; (score, member) in order; the members whose zero is negative, because -0.0 == 0.0."""
+
+
+def by_score(scores: dict[bytes, float]) -> list[bytes]:
+    """The members in the order of a sorted set."""
+    members = sorted(scores)
+    members.sort(key=scores.__getitem__)
+    return members
 
 
 class SortedSet:
@@ -112,8 +120,10 @@ class SortedSet:
             del scores[member]
         self.hash_order = None
 
-    def become_skiplist(self, undo: Undo | None) -> None:
-        """Leave the listpack encoding."""
+    def make_room(self, member: bytes, limits: EncodingLimits, undo: Undo | None) -> None:
+        """Leave the listpack encoding if this new member asks for it."""
+        if len(self.scores) < limits.zset_max_listpack_entries and len(member) <= limits.zset_max_listpack_value:
+            return
         if undo is not None:
             undo.append((setattr, self, "skiplist", False))
         self.skiplist = True
@@ -167,15 +177,15 @@ class SortedSet:
         return value
 
     @classmethod
-    def of(cls, scores: dict[bytes, float], max_entries: int, max_bytes: int) -> SortedSet:
+    def of(cls, scores: dict[bytes, float], limits: EncodingLimits) -> SortedSet:
         """A new sorted set of ``scores`` (taken over, not copied) in the encoding that its size asks for."""
         value = cls()
-        value.skiplist = len(scores) > max_entries or any(len(member) > max_bytes for member in scores)
+        longest = limits.zset_max_listpack_value
+        value.skiplist = len(scores) > limits.zset_max_listpack_entries or any(len(m) > longest for m in scores)
         if not value.skiplist:
             scores = {member: score + 0.0 for member, score in scores.items()}
         value.scores = scores
-        value.order_members = sorted(scores)
-        value.order_members.sort(key=scores.__getitem__)
+        value.order_members = by_score(scores)
         value.order_scores = [scores[member] for member in value.order_members]
         return value
 
