@@ -118,33 +118,6 @@ def client_no_evict(shard: Shard, argv: Sequence[bytes]) -> Reply:
     return OK
 
 
-@command("asking", 1, "fast")
-def asking(shard: Shard, argv: Sequence[bytes]) -> Reply:
-    """ASKING."""
-    if shard.slots is None:
-        raise ErrorReply(b"ERR This instance has cluster support disabled")
-    shard.caller.asking = True
-    return OK
-
-
-@command("readonly", 1, "loading stale fast")
-def readonly(shard: Shard, argv: Sequence[bytes]) -> Reply:
-    """READONLY."""
-    if shard.slots is None:
-        raise ErrorReply(b"ERR This instance has cluster support disabled")
-    shard.caller.reads_replicas = True
-    return OK
-
-
-@command("readwrite", 1, "loading stale fast")
-def readwrite(shard: Shard, argv: Sequence[bytes]) -> Reply:
-    """READWRITE."""
-    if shard.slots is None:
-        raise ErrorReply(b"ERR This instance has cluster support disabled")
-    shard.caller.reads_replicas = False
-    return OK
-
-
 @command("publish", 3, "pubsub loading stale fast", may_replicate=True)
 def publish(shard: Shard, argv: Sequence[bytes]) -> Reply:
     """PUBLISH channel message: nobody can subscribe here, so nobody hears it."""
