@@ -81,6 +81,8 @@ class SlotMap:
     """Slot of ours -> the node it is moving to."""
     importing: dict[int, bytes] = field(default_factory=dict)
     """Slot of another -> the node it comes from."""
+    epochs: dict[bytes, int] = field(default_factory=dict)
+    """Configuration epoch of every known node: where two claim a slot, the higher epoch is believed."""
     is_up: bool = True
     """False when the node believes the cluster down (a slot uncovered, a majority of masters unreachable)."""
 
@@ -128,6 +130,10 @@ class SlotMap:
             return None
         assert owner is not None, "an unbound slot was refused before"
         return Refusal(Reason.MOVED, slot, self.addresses[owner])
+
+    def claim(self) -> None:
+        """Take an epoch above all that are known."""
+        self.epochs[self.myself] = 1 + max(self.epochs.values(), default=0)
 
     def assign(self, slots: Iterable[int], node: bytes | None) -> None:
         """Let ``node`` (None: nobody) serve ``slots``."""
