@@ -78,6 +78,8 @@ class Entry(NamedTuple):
     sent: bool
     """Whether a fetch has returned it: its delivery has begun."""
     carries_interval: bool
+    token: int | None = None
+    """What the store gave the message beside its identifier, to tell it from later ones under the same identifier."""
 
 
 class Session(NamedTuple):
@@ -104,7 +106,7 @@ def next_packet_id(packet_id: int, modulus: int = MODULUS) -> int:
     return packet_id % modulus + 1
 
 
-def entry_of(message: Message, packet_id: int, now_ms: int) -> Entry:
+def entry_of(message: Message, packet_id: int, now_ms: int, token: int | None = None) -> Entry:
     """The entry that a message becomes when it is saved at ``now_ms``."""
     life = message.lifetime
     return Entry(
@@ -116,6 +118,7 @@ def entry_of(message: Message, packet_id: int, now_ms: int) -> Entry:
         "PUBLISH",
         False,
         message.carries_interval,
+        token,
     )
 
 

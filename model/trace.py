@@ -76,7 +76,6 @@ class Acknowledge:
     """PUBACK or PUBCOMP for the last sending of a message, however late."""
 
     label: int
-    client: int = 0
     fault: Fault | None = None
 
 
@@ -85,7 +84,6 @@ class Release:
     """PUBREC for the last sending of a message."""
 
     label: int
-    client: int = 0
     fault: Fault | None = None
 
 
@@ -138,7 +136,16 @@ class Pass:
     producer: int = 0
 
 
-Step = Save | Repeat | Fetch | Acknowledge | Release | Answer | Clear | Open | Wait | Drain | Pass
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """``step`` takes several calls; after ``at`` of them ``during`` comes in between. A single script is one call."""
+
+    step: Step
+    during: Step
+    at: int = 1
+
+
+Step = Save | Repeat | Fetch | Acknowledge | Release | Answer | Clear | Open | Wait | Drain | Pass | Overlap
 KINDS: dict[str, type[Any]] = {kind.__name__.lower(): kind for kind in get_args(Step)}
 
 
@@ -196,6 +203,8 @@ class Trace:
 def step_to_json(step: Step) -> dict[str, Any]:
     """One step; fields at their defaults are left out."""
     body = _plain(asdict(step))
+    if isinstance(step, Overlap):
+        body |= {"step": step_to_json(step.step), "during": step_to_json(step.during)}
     usual = {f.name: f.default for f in fields(step) if f.default is not MISSING}
     told = {name: value for name, value in body.items() if name not in usual or value != _plain(usual[name])}
     return {"do": type(step).__name__.lower(), **told}
@@ -237,6 +246,8 @@ def _read(hint: Any, value: Any, place: str) -> Any:
     if isinstance(value, bool | int | float | str):
         if type(value) in options:
             return value
+    elif isinstance(value, Mapping) and Save in options:
+        return step_from_json(value, place)
     elif isinstance(value, Mapping) and Fault in options:
         return _build(Fault, value, place)
     elif isinstance(value, Sequence) and get_origin(hint) is tuple:

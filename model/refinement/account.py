@@ -31,6 +31,7 @@ class Seen(NamedTuple):
     remaining_ms: float | None = None
     altered: str = ""
     """What of it is not as it was saved (topic, QoS), or empty."""
+    token: int | None = None
 
 
 class Reply(NamedTuple):
@@ -63,6 +64,8 @@ class Account(NamedTuple):
     """Identifiers of messages that expired since the last whole fetch: a store may not know yet that they are free."""
     fates: tuple[tuple[int, Fate], ...] = ()
     """What became of every message that is not live, by label."""
+    slack_ms: int = 0
+    """By how much the clock of the store may run ahead of the judge's: 0 in virtual time."""
 
     @property
     def queue(self) -> tuple[Entry, ...]:

@@ -8,13 +8,13 @@ from model.refinement.account import Discrepancy, name_of
 from model.session import next_packet_id
 
 
-def successors(last: int, may_skip: Collection[int], modulus: int) -> set[int]:
-    """The identifiers that may follow ``last`` when those of ``may_skip`` can be passed over."""
+def successors(last: int, may_skip: Collection[int], live: Collection[int], modulus: int) -> set[int]:
+    """The identifiers that may follow ``last`` when those of ``may_skip`` and ``live`` can be passed over."""
     found: set[int] = set()
     candidate = next_packet_id(last, modulus)
     while candidate not in found:
         found.add(candidate)
-        if candidate not in may_skip:
+        if candidate not in may_skip and candidate not in live:
             break
         candidate = next_packet_id(candidate, modulus)
     return found
@@ -33,11 +33,12 @@ def judge_identifiers(
     are the identifiers of older messages that are still live.
     """
     possible = set(last_ids)
-    live = set(taken)
+    live, hidden = set(taken), set(may_skip)
     found: list[Discrepancy] = []
     for label, packet_id, dead in assigned:
-        reachable = set().union(*(successors(last, may_skip, modulus) for last in possible))
+        reachable = set().union(*(successors(last, hidden, live, modulus) for last in possible))
         if packet_id is None:
+            hidden |= reachable
             possible = (possible | reachable) if dead else reachable - live or reachable
             continue
         found += _judge_one(label, packet_id, possible, reachable, live, modulus)

@@ -32,7 +32,7 @@ def compare(
         found.append(Discrepancy("store-order", f"saved in the order {names_of(saved)}, returned as {names_of(order)}"))
     for seen in listing:
         if seen.label in wanted:
-            found += compare_one(wanted[seen.label], seen, account.session.now_ms)
+            found += compare_one(wanted[seen.label], seen, account)
     return found
 
 
@@ -55,7 +55,7 @@ def _strangers(account: Account, expected: Sequence[Entry], listing: Sequence[Se
     return found
 
 
-def compare_one(entry: Entry, seen: Seen, now_ms: int) -> list[Discrepancy]:
+def compare_one(entry: Entry, seen: Seen, account: Account) -> list[Discrepancy]:
     """One live message as returned against its entry: identifier, kind, interval left, content."""
     found: list[Discrepancy] = []
     name = name_of(entry.label)
@@ -67,13 +67,13 @@ def compare_one(entry: Entry, seen: Seen, now_ms: int) -> list[Discrepancy]:
         found.append(Discrepancy("retransmission", f"{name} is {state} and is returned as {seen.kind}"))
     if seen.altered:
         found.append(Discrepancy("no-phantom", f"{name} is returned with another {seen.altered}", False))
-    wrong = interval_wrong(entry, seen, now_ms)
+    wrong = interval_wrong(entry, seen, account.session.now_ms, account.slack_ms)
     if wrong:
         found.append(Discrepancy("expiry", f"{name} {wrong}", False))
     return found
 
 
-def interval_wrong(entry: Entry, seen: Seen, now_ms: int) -> str:
+def interval_wrong(entry: Entry, seen: Seen, now_ms: int, slack_ms: int = 0) -> str:
     """What is wrong with the interval that a message carries, or nothing.
 
     A store that counts in whole seconds may cut, round or round up; at a whole number of seconds all of them agree.
@@ -87,8 +87,8 @@ def interval_wrong(entry: Entry, seen: Seen, now_ms: int) -> str:
     if entry.latest_ms >= FOREVER_MS:
         return "" if entry.earliest_ms < FOREVER_MS else f"has no deadline and is returned with {told:g} ms left"
     low, high = entry.earliest_ms - now_ms, entry.latest_ms - now_ms
-    if low == high:
-        right = told == low or told in (low // 1000 * 1000, -(-low // 1000) * 1000)
+    if low == high and not slack_ms:
+        right = told in (low, low // 1000 * 1000, -(-low // 1000) * 1000)
     else:
-        right = low - 1000 < told < high + 1000
+        right = low - slack_ms - 1000 < told < high + 1000
     return "" if right else f"has {high} ms left and is returned with {told:g} ms"

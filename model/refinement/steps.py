@@ -53,9 +53,9 @@ def judge_time(
     shown = set(labels_of(listing))
     staying: list[Entry] = []
     for entry in account.queue:
-        may_stay = now_ms < entry.latest_ms or (entry.sent and store.keeps_sent)
+        may_stay = now_ms < entry.latest_ms + account.slack_ms or (entry.sent and store.keeps_sent)
         may_stay = may_stay or (entry.latest_ms == now_ms and now_ms in redis_deadlines_ms)
-        must_stay = now_ms < entry.earliest_ms
+        must_stay = now_ms < entry.earliest_ms - account.slack_ms
         if must_stay or (may_stay and entry.label in shown):
             staying.append(entry)
     passed = {entry.packet_id for entry in account.queue} - {entry.packet_id for entry in staying}
@@ -109,19 +109,16 @@ def _is_questionable(save: Save, account: Account, store: Store) -> bool:
 def _may_leave_as_before(save: Save, reply: Reply, account: Account, store: Store, faulted: bool) -> bool:
     if save.is_stale or save.is_repeated or (faulted and reply.status != "done"):
         return True
-    if all(message.lifetime.longest_ms <= 0 for message in save.messages):
-        return True
-    return reply.status != "done" and _is_questionable(save, account, store)
+    return reply.status != "done" and (not save.messages or _is_questionable(save, account, store))
 
 
 def _refused(account: Account, save: Save, listing: Sequence[Seen]) -> Judgement:
-    """Nothing was saved, rightly. A message that was dead on arrival may have used an identifier."""
+    """Nothing was saved, rightly."""
     labels = [message.label for message in save.messages if account.session.entry(message.label) is None]
     if save.is_repeated:
         account = account.with_fates([label for label in labels if account.fate(label) is None], "refused")
     elif not save.is_stale:
-        dead = [message for message in save.messages if message.lifetime.longest_ms <= 0]
-        account = account.with_fates(labels, "expired" if len(dead) == len(save.messages) else "refused")
+        account = account.with_fates(labels, "refused")
     else:
         account = account.with_fates(labels, "cleared")
     return Judgement(account, compare(account, account.queue, listing, LOST))
@@ -163,7 +160,8 @@ def _after_save(
         assigned.append(
             (message.label, told.get(message.label) if packet_id is None else packet_id, message.label not in labels)
         )
-    new = [entry_of(message, _given(assigned, message.label), now_ms) for message in arriving]
+    tokens = {one.label: one.token for one in listing}
+    new = [entry_of(one, _given(assigned, one.label), now_ms, tokens.get(one.label)) for one in arriving]
     queue = kept((*account.queue, *new), limit)
     survivors = {entry.label for entry in queue}
     taken = [entry.packet_id for entry in account.queue if entry.label in survivors]
@@ -303,7 +301,9 @@ def judge_acknowledge(
     gone = target is not None and target.label not in shown
     if target is None or (not gone and not is_certain):
         found = compare(account, account.queue, listing, ("packet-id", "no-loss"))
-        return Judgement(account, found + _wrong_count(reply, 0, found))
+        if answer.label is None or account.fate(answer.label) != "expired":  # its remains may still be there to remove
+            found += _wrong_count(reply, 0, found)
+        return Judgement(account, found)
     must = (target.qos == 1 or target.kind == "PUBREL") and not (faulted and reply.status != "done")
     if not gone and not must:
         return Judgement(account, compare(account, account.queue, listing, ("packet-id", "no-loss")))

@@ -1,0 +1,472 @@
+"""Runs the steps of a trace on a session store and holds each one against the abstract session.
+
+All that a run remembers is a value (``RunState``), so that the explorer can go back to any earlier moment: who was
+sent what, each producer's last batch, each reader's place, and the judge's account of every client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Protocol
+
+from model.refinement import (
+    Account,
+    Discrepancy,
+    Judgement,
+    Reply,
+    Seen,
+    Store,
+    judge_acknowledge,
+    judge_fetch,
+    judge_open,
+    judge_quiet,
+    judge_release,
+    judge_save,
+    judge_time,
+)
+from model.refinement.steps import Answer as Answered
+from model.refinement.steps import Save as Saving
+from model.trace import (
+    Acknowledge,
+    Answer,
+    Clear,
+    Drain,
+    Fault,
+    Fetch,
+    Open,
+    Overlap,
+    Pass,
+    Publication,
+    Release,
+    Repeat,
+    Save,
+    Step,
+    Wait,
+)
+from sim.binding.results import Failed, Fetched, FetchedMessage, Fields, Removed, Result, Saved
+from sim.binding.results import Message as Outgoing
+from sim.session_listing import assigned_to, identify, incoming, outgoing, replaced
+
+EVERYTHING = 65535
+"""A page size that no queue exceeds."""
+
+MOST_ROUNDS = 64
+"""Pages that a drain asks for beyond what the queue needs."""
+
+
+Between = Callable[[int], None]
+
+
+class SessionStore(Protocol):
+    """A store as its callers see it: operations in, results out, on a clock."""
+
+    terms: Store
+    operations: frozenset[str]
+    default_expiry_ms: int
+    largest_batch: int
+
+    @property
+    def now_ms(self) -> int: ...
+
+    def perform(self, operation: str, client: bytes, fields: Fields, between: Between | None = None) -> Result:
+        """Carry out one operation. ``between`` is told after each of its calls but the last how many there were."""
+        ...
+
+    def listing(self, client: bytes) -> Result:
+        """A fetch of everything that leaves no trace in the store."""
+        ...
+
+    def advance(self, ms: int) -> None: ...
+
+    def redis_deadlines_ms(self) -> Iterable[int]:
+        """Deadlines that Redis itself keeps for the store's keys."""
+        ...
+
+    def under(self, fault: Fault, operation: str, client: bytes, fields: Fields) -> AbstractContextManager[None]:
+        """Within it, the operation that is about to come meets ``fault``."""
+        ...
+
+
+class Sending(NamedTuple):
+    """Under what a message was last sent to the subscriber."""
+
+    packet_id: int
+    sequence: int | None
+
+
+class Batch(NamedTuple):
+    """A producer's last save."""
+
+    number: int = 0
+    step: Save | None = None
+    epoch: int = 1
+    was_done: bool = False
+
+
+class Cursor(NamedTuple):
+    """The last message of a reader's last page."""
+
+    label: int | None = None
+    sequence: int = 0
+
+
+class RunState(NamedTuple):
+    """Everything that a run remembers beside the store's own keys."""
+
+    accounts: tuple[Account, ...]
+    sendings: tuple[tuple[int, Sending], ...] = ()
+    batches: tuple[Batch, ...] = ()
+    cursors: tuple[Cursor, ...] = ()
+
+
+@dataclass(slots=True)
+class StepReport:
+    """What one step did, and which laws it broke."""
+
+    step: Step
+    result: Result | None = None
+    """None: the step had no meaning where it stood, and nothing was done."""
+    discrepancies: list[Discrepancy] = field(default_factory=list)
+
+    @property
+    def diverges(self) -> bool:
+        """Whether the store has left the abstract session for good."""
+        return any(one.diverges for one in self.discrepancies)
+
+
+class SessionRun:
+    """A store, its clients, and the state of the run so far."""
+
+    def __init__(self, store: SessionStore, clients: Sequence[bytes], producers: int = 2, slack_ms: int = 0) -> None:
+        self.store = store
+        self.clients = tuple(clients)
+        self.publications: dict[int, tuple[int, Publication]] = {}
+        """Every message of the run by label, with the client it is for."""
+        self._by_payload: dict[bytes, list[int]] = {}
+        empty = Account(slack_ms=slack_ms)
+        account = empty._replace(session=empty.session._replace(now_ms=store.now_ms, epoch=1))
+        self.state = RunState(
+            (account,) * len(self.clients), (), (Batch(),) * producers, (Cursor(),) * len(self.clients)
+        )
+
+        self._between: Between | None = None
+        self._told: dict[int, int] = {}
+
+    # -- the steps -----------------------------------------------------------------------------------------------------
+
+    def perform(self, step: Step) -> StepReport:
+        """Carry out one step, then list what every client has and judge it."""
+        report = StepReport(step)
+        match step:
+            case Save():
+                self._save(step, report)
+            case Repeat():
+                self._repeat(step, report)
+            case Fetch():
+                self._fetch(step, report)
+            case Acknowledge() | Release():
+                self._answer(step, report)
+            case Answer():
+                self._unknown_answer(step, report)
+            case Clear() | Open():
+                self._begin(step, report)
+            case Wait():
+                self._wait(step.ms, report)
+            case Drain():
+                self._drain(step, report)
+            case Pass():
+                self._pass(step, report)
+            case Overlap():
+                self._overlap(step, report)
+        return report
+
+    def _save(self, step: Save, report: StepReport) -> None:
+        account = self.state.accounts[step.client]
+        epoch = account.session.epoch - (1 if step.stale else 0)
+        if epoch < 1:
+            return
+        number = self.state.batches[step.producer].number + max(1, len(step.messages))
+        for publication in step.messages:
+            self._register(step.client, publication)
+        self._carry_out_save(step, number, epoch, False, report)
+
+    def _repeat(self, step: Repeat, report: StepReport) -> None:
+        batch = self.state.batches[step.producer]
+        if batch.step is not None:
+            self._carry_out_save(replace(batch.step, fault=None), batch.number, batch.epoch, batch.was_done, report)
+
+    def _carry_out_save(self, step: Save, number: int, epoch: int, is_repeated: bool, report: StepReport) -> None:
+        account = self.state.accounts[step.client]
+        now_ms = account.session.now_ms
+        fields: dict[str, object] = {
+            "epoch": epoch,
+            "limit": step.limit,
+            "default_expiry_ms": self.store.default_expiry_ms,
+            "producer": b"p%d" % step.producer,
+            "batch": number,
+            "messages": tuple(outgoing(one, now_ms) for one in step.messages),
+        }
+        result = self._call(step.fault, "save", step.client, fields)
+        report.result = result
+        reply = self._reply(result, step.messages)
+        self._told = dict(reply.assigned)
+        saving = Saving(
+            tuple(incoming(one, self.store.default_expiry_ms) for one in step.messages),
+            step.limit,
+            epoch < account.session.epoch,
+            is_repeated,
+        )
+        was_done = is_repeated or reply.status == "done"
+        batches = replaced(self.state.batches, step.producer, Batch(number, step, epoch, was_done))
+        self.state = self.state._replace(batches=batches)
+        if not is_repeated:
+            self._note_assigned(result, step)
+        faulted = step.fault is not None
+
+        def judge(account: Account, listing: Sequence[Seen]) -> Judgement:
+            return judge_save(account, saving, reply, listing, self.store.terms, faulted)
+
+        self._judge(report, step.client, judge)
+        self._told = {}
+
+    def _fetch(self, step: Fetch, report: StepReport) -> None:
+        cursor = self.state.cursors[step.client] if step.onward else Cursor()
+        if step.onward and cursor.label is None:
+            return
+        count = EVERYTHING if step.count is None else step.count
+        result = self._call(step.fault, "fetch", step.client, {"count": count, "after": cursor.sequence})
+        report.result = result
+        reply = self._reply(result)
+        returned: list[Seen] = []
+        if isinstance(result, Fetched):
+            returned = self._identify(step.client, result.messages)
+            self._note_sent(step.client, result.messages, returned)
+        page = step.count if self.store.terms.has_pages else None
+        faulted = step.fault is not None
+
+        def judge(account: Account, listing: Sequence[Seen]) -> Judgement:
+            return judge_fetch(account, page, cursor.label, reply, returned, listing, self.store.terms, faulted)
+
+        self._judge(report, step.client, judge)
+
+    def _answer(self, step: Acknowledge | Release, report: StepReport) -> None:
+        sending = dict(self.state.sendings).get(step.label)
+        operation = "release" if isinstance(step, Release) else "acknowledge"
+        if sending is None or operation not in self.store.operations:
+            return
+        client, _ = self.publications[step.label]
+        self._carry_out_answer(step.fault, operation, client, step.label, sending, report)
+
+    def _unknown_answer(self, step: Answer, report: StepReport) -> None:
+        operation = "release" if step.release else "acknowledge"
+        known = {sending.packet_id for _, sending in self.state.sendings}
+        if operation not in self.store.operations or step.packet_id in known:
+            return
+        self._carry_out_answer(None, operation, step.client, None, Sending(step.packet_id, None), report)
+
+    def _carry_out_answer(
+        self, fault: Fault | None, operation: str, client: int, label: int | None, sending: Sending, report: StepReport
+    ) -> None:
+        fields: dict[str, object] = {"packet_id": sending.packet_id, "sequence": sending.sequence or 0}
+        result = self._call(fault, operation, client, fields)
+        report.result = result
+        reply = self._reply(result)
+        judge_one = judge_release if operation == "release" else judge_acknowledge
+        answered = Answered(label, sending.packet_id)
+
+        def judge(account: Account, listing: Sequence[Seen]) -> Judgement:
+            return judge_one(account, answered, reply, listing, self.store.terms, fault is not None)
+
+        self._judge(report, client, judge)
+
+    def _begin(self, step: Clear | Open, report: StepReport) -> None:
+        operation = "open" if isinstance(step, Open) else "clear"
+        if operation not in self.store.operations:
+            return
+        epoch = self.state.accounts[step.client].session.epoch + 1
+        fields: dict[str, object] = {"epoch": epoch}
+        clean = True
+        if isinstance(step, Open):
+            clean = step.clean_start
+            fields["clean_start"] = int(clean)
+        fault = step.fault if isinstance(step, Clear) else None
+        result = self._call(fault, operation, step.client, fields)
+        report.result = result
+        reply = self._reply(result)
+        if clean:
+            self.state = self.state._replace(cursors=replaced(self.state.cursors, step.client, Cursor()))
+
+        def judge(account: Account, listing: Sequence[Seen]) -> Judgement:
+            return judge_open(account, epoch, clean, reply, listing, fault is not None)
+
+        self._judge(report, step.client, judge)
+
+    def _wait(self, ms: int, report: StepReport) -> None:
+        self.store.advance(ms)
+        report.result = Fetched()
+        now_ms = self.state.accounts[0].session.now_ms + ms
+        deadlines_ms = frozenset(self.store.redis_deadlines_ms())
+
+        def judge(account: Account, listing: Sequence[Seen]) -> Judgement:
+            return judge_time(account, now_ms, listing, self.store.terms, deadlines_ms)
+
+        for client in range(len(self.clients)):
+            self._judge_one(report, client, judge)
+
+    def _drain(self, step: Drain, report: StepReport) -> None:
+        """Fetch and acknowledge, page by page, until a page is empty and so is the queue."""
+        rounds = len(self.state.accounts[step.client].queue) + MOST_ROUNDS
+        for _ in range(rounds):
+            page = self.perform(Fetch(step.client, step.count))
+            report.result = page.result
+            report.discrepancies += page.discrepancies
+            queue = self.state.accounts[step.client].queue
+            if report.diverges or not queue:
+                return
+            for entry in queue:
+                if not entry.sent:
+                    break
+                if entry.kind == "PUBLISH" and entry.qos == 2 and "release" in self.store.operations:
+                    report.discrepancies += self.perform(Release(entry.label)).discrepancies
+                report.discrepancies += self.perform(Acknowledge(entry.label)).discrepancies
+                if report.diverges:
+                    return
+        text = f"{len(self.state.accounts[step.client].queue)} messages wait after {rounds} fetches, each acknowledged"
+        report.discrepancies.append(Discrepancy("drain", text))
+
+    # -- the other end -------------------------------------------------------------------------------------------------
+
+    def _overlap(self, step: Overlap, report: StepReport) -> None:
+        """Another step comes between two calls of an operation that takes several."""
+
+        def between(calls: int) -> None:
+            if calls == step.at:
+                self._between = None
+                report.discrepancies += self.perform(step.during).discrepancies
+
+        self._between = between
+        inner = self.perform(step.step)
+        self._between = None
+        report.result = inner.result
+        report.discrepancies += inner.discrepancies
+
+    def _pass(self, step: Pass, report: StepReport) -> None:
+        """Identifiers go by: save and acknowledge in batches, judged at the end only."""
+        account = self.state.accounts[step.client]
+        name, now_ms, left = self.clients[step.client], account.session.now_ms, step.count
+        number = self.state.batches[step.producer].number
+        last = max(account.last_ids)
+        while left > 0:
+            size = min(left, self.store.largest_batch, 100)
+            fields: dict[str, object] = {
+                "epoch": account.session.epoch,
+                "limit": self.store.terms.modulus,
+                "default_expiry_ms": self.store.default_expiry_ms,
+                "producer": b"p%d" % step.producer,
+                "batch": number + size,
+                "messages": tuple(Outgoing(b"passing %d" % (left - one), b"t", 1, None, now_ms) for one in range(size)),
+            }
+            number, left = number + size, left - size
+            result = self.store.perform("save", name, fields)
+            if not isinstance(result, Saved) or result.refused is not None:
+                report.result = result
+                break
+            for sending in self._passing(name, account):
+                answer = {
+                    "epoch": account.session.epoch,
+                    "packet_id": sending.packet_id,
+                    "sequence": sending.sequence or 0,
+                }
+                self.store.perform("acknowledge", name, answer)
+                last = sending.packet_id
+        else:
+            report.result = Saved()
+        self.state = self.state._replace(
+            batches=replaced(self.state.batches, step.producer, Batch(number)),
+            accounts=replaced(self.state.accounts, step.client, account._replace(last_ids=frozenset({last}))),
+        )
+        for client in range(len(self.clients)):
+            self._judge_one(report, client, judge_quiet)
+
+    def _passing(self, name: bytes, account: Account) -> list[Sending]:
+        """Under what the messages that pass were saved: what a fetch returns behind those that stay."""
+        listed = self.store.listing(name)
+        messages = listed.messages[len(account.queue) :] if isinstance(listed, Fetched) else ()
+        return [Sending(one.packet_id, one.sequence) for one in messages if one.packet_id is not None]
+
+    def _call(self, fault: Fault | None, operation: str, client: int, fields: dict[str, object]) -> Result:
+        name = self.clients[client]
+        fields.setdefault("epoch", self.state.accounts[client].session.epoch)
+        between, self._between = self._between, None
+        with self.store.under(fault, operation, name, fields) if fault else nullcontext():
+            return self.store.perform(operation, name, fields, between)
+
+    def _register(self, client: int, publication: Publication) -> None:
+        if publication.label not in self.publications:
+            self.publications[publication.label] = (client, publication)
+            self._by_payload.setdefault(publication.payload, []).append(publication.label)
+
+    def _note_assigned(self, result: Result, step: Save) -> None:
+        """What a broker can send at once: the reply to the save told under which identifier."""
+        if not isinstance(result, Saved):
+            return
+        told = {
+            label: Sending(packet_id, sequence)
+            for label, packet_id, sequence in assigned_to(result, step.messages)
+            if sequence is not None or not self.store.terms.has_tokens
+        }
+        if told:
+            self.state = self.state._replace(sendings=tuple(sorted({**dict(self.state.sendings), **told}.items())))
+
+    def _note_sent(self, client: int, messages: Sequence[FetchedMessage], returned: Sequence[Seen]) -> None:
+        sendings = dict(self.state.sendings)
+        cursor = self.state.cursors[client]
+        for message, seen in zip(messages, returned, strict=True):
+            if seen.label is not None:
+                if message.packet_id is not None:
+                    sendings[seen.label] = Sending(message.packet_id, message.sequence)
+                cursor = Cursor(seen.label, message.sequence or 0)
+        self.state = self.state._replace(
+            sendings=tuple(sorted(sendings.items())), cursors=replaced(self.state.cursors, client, cursor)
+        )
+
+    def _identify(self, client: int, messages: Sequence[FetchedMessage]) -> list[Seen]:
+        return identify(
+            messages,
+            self.state.accounts[client],
+            self._told,
+            client,
+            self.publications,
+            self._by_payload,
+            self.store.now_ms,
+        )
+
+    def _reply(self, result: Result, messages: Sequence[Publication] = ()) -> Reply:
+        if isinstance(result, Failed):
+            return Reply("error", result.error.decode("utf-8", "replace"))
+        if result.refused is not None:
+            return Reply("refused", result.refused)
+        if isinstance(result, Saved):
+            assigned = assigned_to(result, messages)
+            return Reply(assigned=tuple((label, packet_id) for label, packet_id, _ in assigned))
+        return Reply(removed=result.count) if isinstance(result, Removed) else Reply()
+
+    # -- judging -------------------------------------------------------------------------------------------------------
+
+    def _judge(self, report: StepReport, client: int, judge: Callable[[Account, Sequence[Seen]], Judgement]) -> None:
+        """The client concerned by ``judge``; for all others nothing may have happened."""
+        for other in range(len(self.clients)):
+            self._judge_one(report, other, judge if other == client else judge_quiet)
+
+    def _judge_one(
+        self, report: StepReport, client: int, judge: Callable[[Account, Sequence[Seen]], Judgement]
+    ) -> None:
+        listed = self.store.listing(self.clients[client])
+        if not isinstance(listed, Fetched) or listed.refused is not None:
+            report.discrepancies.append(Discrepancy("drain", f"a fetch failed: {self._reply(listed).text}"))
+            return
+        judgement = judge(self.state.accounts[client], self._identify(client, listed.messages))
+        self.state = self.state._replace(accounts=replaced(self.state.accounts, client, judgement.account))
+        report.discrepancies += judgement.discrepancies
