@@ -98,7 +98,7 @@ def _flags_of_call(shard: Shard, command: Command, argv: Sequence[bytes], client
 
 def _check_slot(shard: Shard, command: Command, argv: Sequence[bytes], client: Client) -> None:
     assert shard.slots is not None
-    asking, client.asking = client.asking or "asking" in command.flags, False
+    asking = client.asking or "asking" in command.flags
     if command.name == b"exec":
         keys = [key for one, arguments in client.queue or () for key in one.find_keys(arguments)]
     else:

@@ -29,7 +29,7 @@ class Client:
     watched: dict[bytes, bool] = field(default_factory=dict)
     """Watched key -> whether it was already past its deadline when WATCH was called."""
     asking: bool = False
-    """ASKING was sent: holds for the next command."""
+    """ASKING was sent: holds for the next command, or if that is MULTI to the end of the transaction."""
     reads_replicas: bool = False
     """READONLY was sent: a cluster replica serves its reads."""
     is_master: bool = False

@@ -111,6 +111,9 @@ class Shard(Keyspace):
             return self.run(command, argv)
         except ErrorReply as error:
             return error
+        finally:
+            if caller.asking and caller.queue is None and argv[0].lower() != b"asking":
+                caller.asking = False
 
     def run(self, command: Command, argv: Sequence[bytes]) -> Reply:
         """Carry out ``command`` after the checks of its caller (client, EXEC or script). Raises ErrorReply."""
