@@ -62,6 +62,10 @@ class AnyCluster(Protocol):
         """Move keys from one master to another."""
         ...
 
+    def settle(self) -> None:
+        """Let all masters learn what is true of the slots."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Migration:
@@ -148,6 +152,8 @@ class SlotJudge:
             difference = self._set_slot(index, open_now.slot, b"NODE", open_now.target)
             if difference is not None:
                 return difference
+        for cluster in self.clusters:
+            cluster.settle()
         return None
 
     def _move_keys(self, migration: Migration, keys: Sequence[bytes]) -> None:

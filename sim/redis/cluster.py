@@ -96,13 +96,16 @@ class Cluster:
                     slots.migrating.pop(slot, None)
                     _drop_slot(shard, slot)
 
+    settle = gossip
+    """As ``ClusterProcess`` names it, where the nodes do it by themselves."""
+
     def begin_migration(self, slot: int, source: int, target: int) -> None:
         """Open ``slot``: ``target`` imports it and ``source`` migrates it. Keys stay where they are."""
         self.set_slot(target, slot, b"IMPORTING", self.ids[source])
         self.set_slot(source, slot, b"MIGRATING", self.ids[target])
 
     def migrate_keys(self, source: int, target: int, *keys: bytes) -> None:
-        """Move ``keys`` with their deadlines from one master to the other, as MIGRATE does: those that are there."""
+        """Move those of ``keys`` that are there, with their deadlines, as MIGRATE ... REPLACE does."""
         moved = self.shards[source].freeze(keys)
         self.shards[target].patch(moved)
         for key in moved:

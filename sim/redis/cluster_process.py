@@ -92,10 +92,10 @@ class ClusterProcess:
         self.set_slot(source, slot, b"MIGRATING", self.ids[target])
 
     def migrate_keys(self, source: int, target: int, *keys: bytes) -> Reply:
-        """Move ``keys`` from one master to the other (MIGRATE)."""
+        """Move ``keys`` from one master to the other, over what is there (MIGRATE ... REPLACE)."""
         process = self._processes[target]
         host, port = process.host.encode(), b"%d" % process.port
-        return self.nodes[source].demand(b"MIGRATE", host, port, b"", b"0", b"5000", b"KEYS", *keys)
+        return self.nodes[source].demand(b"MIGRATE", host, port, b"", b"0", b"5000", b"REPLACE", b"KEYS", *keys)
 
     def end_migration(self, slot: int, source: int, target: int) -> None:
         """Close ``slot``: ``target`` serves it from now on, and every master knows."""
@@ -103,6 +103,18 @@ class ClusterProcess:
         for index in range(len(self.nodes)):
             if index != target:
                 self.set_slot(index, slot, b"NODE", self.ids[target])
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until every master believes the same about all epochs and slots: no message on its way can change it."""
+        self._await(lambda: len({self._beliefs(node) for node in self.nodes}) == 1, "agree on its slots")
+
+    @staticmethod
+    def _beliefs(node: Connection) -> frozenset[tuple[str, ...]]:
+        """Identifier, configuration epoch and slots of every master, as ``node`` sees them."""
+        lines = node.demand(b"CLUSTER", b"NODES").decode().splitlines()
+        facts = [line.split() for line in lines]
+        return frozenset((one[0], one[6], *(part for part in one[8:] if not part.startswith("["))) for one in facts)
 
     def cancel_migration(self, slot: int, source: int, target: int) -> None:
         """Close ``slot`` without moving it; keys that have moved stay at ``target``."""
