@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -287,7 +287,7 @@ class Feed(Specification):
     def received_or_gone(self, s: State, m: int) -> bool:
         return s.received[m] > 0 or not self.visible(s, m)
 
-    progress = leads_to("readable", "received_or_gone", "A visible message is received, or is gone.", m="posts")
+    progress: ClassVar[Any] = leads_to("readable", "received_or_gone", "A visible message is received, or is gone.", m="posts")
 
     @sometimes()
     def everything_received(self, s: State) -> bool:
