@@ -48,8 +48,6 @@ def parse_integer(text: bytes) -> int | None:
 def strtod(text: bytes) -> tuple[float, bool] | None:
     """What C's strtod makes of the whole of ``text``: the value, and whether it was out of range (ERANGE with an
     infinite or a zero result). None if it would leave a rest, take nothing, or give NaN."""
-    if text.isdigit() and len(text) < 300:
-        return float(text), False
     match = _NUMBER.fullmatch(text)
     if match is None:
         return None
@@ -67,6 +65,8 @@ def strtod(text: bytes) -> tuple[float, bool] | None:
 
 def parse_double(text: bytes) -> float | None:
     """The double that ``text`` spells, or None where the server says "not a valid float" (``getDoubleFromObject``)."""
+    if len(text) < 300 and (text.isdigit() or text.replace(b".", b"", 1).isdigit()):
+        return float(text)  # the common forms, too short to be out of range
     read = strtod(text)
     return None if read is None or read[1] else read[0]
 

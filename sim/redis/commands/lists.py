@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from sim.redis.arguments import integer, integer_between, natural, option
-from sim.redis.numbers import INTEGER_MAX
+from sim.redis.arguments import integer, natural, option
+from sim.redis.numbers import INTEGER_MIN
 from sim.redis.registry import command
 from sim.redis.replies import OK, SYNTAX_ERROR, ErrorReply, Reply
 from sim.redis.values import List
@@ -186,7 +186,7 @@ def linsert(shard: Shard, argv: Sequence[bytes]) -> Reply:
 def lrem(shard: Shard, argv: Sequence[bytes]) -> Reply:
     """LREM key count element."""
     key = argv[1]
-    count = integer_between(argv[2], -INTEGER_MAX, INTEGER_MAX)
+    count = integer(argv[2])
     value = shard.lookup_as(key, List)
     if value is None:
         return 0
@@ -227,7 +227,7 @@ def lpos(shard: Shard, argv: Sequence[bytes]) -> Reply:
             raise ErrorReply(SYNTAX_ERROR)
         argument = argv[at + 1]
         if word == b"RANK":
-            rank = integer_between(argument, -INTEGER_MAX, INTEGER_MAX)
+            rank = integer(argument)
             if rank == 0:
                 raise ErrorReply(
                     b"ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ... "
@@ -242,7 +242,8 @@ def lpos(shard: Shard, argv: Sequence[bytes]) -> Reply:
     value = shard.lookup_as(argv[1], List)
     if value is None:
         return None if wanted is None else []
-    found = list(_matches(value, argv[2], 1 if rank > 0 else -1, compared_max))[abs(rank) - 1 :]
+    skipped = abs(rank) - 1 if rank != INTEGER_MIN else 0  # the server negates the least integer into itself
+    found = list(_matches(value, argv[2], 1 if rank > 0 else -1, compared_max))[skipped:]
     if wanted is None:
         return found[0] if found else None
     return found[:wanted] if wanted else found

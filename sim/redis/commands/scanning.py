@@ -58,12 +58,12 @@ def parse_options(argv: Sequence[bytes], start: int, with_type: bool = False) ->
     return ScanOptions(count, matches, type_name)
 
 
-def page_of(order: Sequence[bytes], small: bool, cursor: int, options: ScanOptions) -> tuple[bytes, Sequence[bytes]]:
+def page_of(order: list[bytes], small: bool, cursor: int, options: ScanOptions) -> tuple[bytes, list[bytes]]:
     """The next cursor and the chosen members of one page. A small encoding comes whole, whatever the cursor."""
     if small:
         following, members = 0, order
     else:
-        following, members = scan_page(list(order) if not isinstance(order, list) else order, cursor, options.count)
+        following, members = scan_page(order, cursor, options.count)
     if options.matches is not None:
         members = list(filter(options.matches, members))
     return b"%d" % following, members

@@ -6,6 +6,7 @@ A selection is always a slice ``start, stop`` of the ranks in ascending order.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from math import inf
 from typing import NamedTuple
 
 from sim.redis.numbers import strtod
@@ -66,7 +67,14 @@ def parse_score_range(low: bytes, high: bytes) -> ScoreRange:
     return ScoreRange(*_score_bound(low), *_score_bound(high))
 
 
+_INFINITE = {b"-inf": (-inf, False), b"+inf": (inf, False), b"inf": (inf, False)}
+
+
 def _score_bound(text: bytes) -> tuple[float, bool]:
+    if text.isdigit() and len(text) < 300:
+        return float(text), False
+    if text in _INFINITE:
+        return _INFINITE[text]
     is_open = text[:1] == b"("
     if is_open:
         text = text[1:]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sim.redis.arguments import integer, option
 from sim.redis.commands.sorted_set_bounds import (
@@ -25,8 +24,7 @@ if TYPE_CHECKING:
     from sim.redis.shard import Shard
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(NamedTuple):
     """What a command of the ZRANGE family asks for: ``chosen`` is a pair of ranks, or a range of scores or members."""
 
     chosen: tuple[int, int] | ScoreRange | LexRange
@@ -116,6 +114,13 @@ def zrange(shard: Shard, argv: Sequence[bytes]) -> Reply:
 @command("zrevrange", -4, "readonly", (1, 1, 1))
 def zrevrange(shard: Shard, argv: Sequence[bytes]) -> Reply:
     """ZREVRANGE key start stop [WITHSCORES]."""
+    if len(argv) == 4:
+        first, last = integer(argv[2]), integer(argv[3])
+        value = shard.lookup_as(argv[1], SortedSet)
+        if value is None:
+            return []
+        start, stop = slice_of_ranks(first, last, len(value.scores), True)
+        return value.order_members[start:stop][::-1]
     return _answer(shard, argv[1], _parse(argv, 2, "RANK", True))
 
 

@@ -51,7 +51,7 @@ class SortedSet:
         """Where (score, member) stands, or would stand."""
         scores = self.order_scores
         at = bisect_left(scores, score)
-        if at < len(scores) and scores[at] == score:
+        if at < len(scores) and scores[at] == score and self.order_members[at] != member:
             return bisect_left(self.order_members, member, at, bisect_right(scores, score, at))
         return at
 

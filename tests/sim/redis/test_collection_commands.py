@@ -105,10 +105,10 @@ GRAMMAR = """
  2 LINDEX l i
  2 LSET l i m
  3 LINSERT l (BEFORE|AFTER|where) m m
- 2 LREM l i m
+ 2 LREM l (i|i|int) m
  1 LTRIM l i i
  1 LLEN l
- 4 LPOS l m (RANK i|COUNT n|MAXLEN n|RANK|MAX i){0,3}
+ 4 LPOS l m (RANK i|COUNT n|MAXLEN n|RANK int|MAX i){0,3}
  3 LMOVE l l (LEFT|RIGHT|LEFT|where) (LEFT|RIGHT)
  2 BLMOVE l l (LEFT|RIGHT) (LEFT|RIGHT|RIGHT|where) time
  2 RPOPLPUSH l l
