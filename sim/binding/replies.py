@@ -116,7 +116,7 @@ class ReplyReader:
 
     def _row(self, items: list[Any]) -> Row:
         row = dict(zip(self.columns, items, strict=True))
-        if self.unpack is not None and row.get("message") is not None:
+        if self.unpack is not None and row.get("message"):  # a PUBREL may have dropped its content
             row |= self.unpack(row["message"])
         return row
 
@@ -125,7 +125,8 @@ class ReplyReader:
         return None if value is None else int(number(value))
 
     def _assigned(self, row: Row) -> Assigned:
-        return Assigned(self._integer("packet_id", row), self._integer("sequence", row))
+        # 0 is no packet identifier (2.2.1): the message was not kept
+        return Assigned(self._integer("packet_id", row) or None, self._integer("sequence", row) or None)
 
     def _numbered(self, value: int, fields: Fields, modulus: int) -> Saved:
         """An integer reply of save: the identifiers of the batch follow from one of them."""
