@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from model.errors import InputError
 from sim.binding.calls import Call, Script
@@ -16,6 +16,9 @@ from sim.binding.results import Failed, Fields, Result
 from sim.binding.schema import Store
 from sim.binding.templates import Template
 from sim.redis.replies import Reply
+
+if TYPE_CHECKING:
+    from sim.binding.scaling import RewrittenLine
 
 
 class Adapter(Protocol):
@@ -167,6 +170,16 @@ class Binding:
         """The same binding with other sources for some of its scripts, by name (mutants, scaled scripts)."""
         scripts = tuple(replace(script, source=sources.get(script.name, script.source)) for script in self.scripts)
         return replace(self, scripts=scripts)
+
+    def with_store(self, store: Store) -> Binding:
+        """The same scripts under another ``store.toml``."""
+        return replace(self, store=store)
+
+    def scaled(self, modulus: int) -> tuple[Binding, list[RewrittenLine]]:
+        """This store with packet identifiers 1..``modulus``, and the lines that were rewritten for it."""
+        from sim.binding.scaling import scale  # it builds on this module
+
+        return scale(self, modulus)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle what the binding was made from; compiled templates are made anew."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -14,7 +14,7 @@ class Script:
 
     name: str
     """File name relative to the store's folder."""
-    source: bytes
+    source: bytes = field(repr=False)
     path: Path
 
     @cached_property

@@ -1,0 +1,85 @@
+"""Scaling a store down: its scripts with a smaller number of packet identifiers, so that a search can reach the wrap.
+
+Every numeric literal 65535 becomes the modulus, 65534 and 65536 its neighbours, in code but not in strings or comments;
+so do template arguments of ``store.toml`` that are exactly such a number. What was rewritten is listed, because a
+literal may have meant something else. A witness that is found at small scale must be replayed on the unscaled store.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sim.binding.binding import Binding
+from sim.binding.calls import Script
+from sim.binding.lua_tokens import tokens
+from sim.binding.schema import Store
+
+FULL_MODULUS = 65535
+_OFFSETS = {FULL_MODULUS - 1: -1, FULL_MODULUS: 0, FULL_MODULUS + 1: 1}
+
+
+@dataclass(frozen=True, slots=True)
+class RewrittenLine:
+    """One line that scaling changed: ``line`` counts from 1; 0: a value of ``store.toml``."""
+
+    file: str
+    line: int
+    before: str
+    after: str
+
+
+def scale(binding: Binding, modulus: int) -> tuple[Binding, list[RewrittenLine]]:
+    """``binding`` with packet identifiers 1..``modulus``, and the lines that differ."""
+    sources: dict[str, bytes] = {}
+    rewritten: list[RewrittenLine] = []
+    for script in binding.scripts:
+        sources[script.name] = scale_source(script.source, modulus)
+        rewritten += _changed_lines(script, sources[script.name])
+    tables, in_toml = _scale_tables(
+        binding.store.operations.model_dump(by_alias=True, exclude_none=True, warnings=False), modulus
+    )
+    rewritten += in_toml
+    content = binding.store.model_dump(by_alias=True, exclude_none=True, warnings=False)
+    store = Store.model_validate({**content, "modulus": modulus, "operations": tables})
+    scaled = binding.with_sources(sources).with_store(store)
+    return scaled, rewritten
+
+
+def scale_source(source: bytes, modulus: int) -> bytes:
+    """``source`` with its literals scaled; everything else byte for byte."""
+    parts = []
+    for token in tokens(source):
+        text = source[token.start : token.end]
+        if token.kind == "number":
+            text = _scaled_number(text, modulus)
+        parts.append(text)
+    return b"".join(parts)
+
+
+def _scaled_number(text: bytes, modulus: int) -> bytes:
+    value = int(text, 16) if text[:2].lower() == b"0x" else float(text)
+    return b"%d" % (modulus + _OFFSETS[int(value)]) if value in _OFFSETS else text
+
+
+def _changed_lines(script: Script, source: bytes) -> list[RewrittenLine]:
+    before, after = script.source.split(b"\n"), source.split(b"\n")
+    return [
+        RewrittenLine(script.name, number, old.decode("utf-8", "replace"), new.decode("utf-8", "replace"))
+        for number, (old, new) in enumerate(zip(before, after, strict=True), 1)
+        if old != new
+    ]
+
+
+def _scale_tables(value: Any, modulus: int, key: str = "operations") -> tuple[Any, list[RewrittenLine]]:
+    """Templates that are nothing but one of the numbers, anywhere in the operations."""
+    if isinstance(value, dict):
+        pairs = {name: _scale_tables(member, modulus, f"{key}.{name}") for name, member in value.items()}
+        return {name: one for name, (one, _) in pairs.items()}, [line for _, lines in pairs.values() for line in lines]
+    if isinstance(value, list):
+        items = [_scale_tables(item, modulus, f"{key}[{index}]") for index, item in enumerate(value)]
+        return [one for one, _ in items], [line for _, lines in items for line in lines]
+    if isinstance(value, str) and value.isdigit() and int(value) in _OFFSETS:
+        scaled = str(modulus + _OFFSETS[int(value)])
+        return scaled, [RewrittenLine("store.toml", 0, f"{key} = {value}", f"{key} = {scaled}")]
+    return value, []
