@@ -1,0 +1,1 @@
+"""Kafka: partitions, producers and consumer groups in virtual time."""

@@ -1,0 +1,1 @@
+"""MQTT: topics, clients, brokers and sessions in virtual time."""
