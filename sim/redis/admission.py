@@ -18,6 +18,7 @@ NOT_QUEUED = frozenset((b"exec", b"discard", b"multi", b"watch", b"quit", b"rese
 """What MULTI does not queue."""
 _ROOM_FREE = frozenset((b"exec", b"discard", b"quit", b"reset"))
 """What a transaction may still call when memory is out; all else would lengthen its queue."""
+_REDIRECTIONS = (b"MOVED", b"ASK ", b"TRYAGAIN", b"CROSSSLOT", b"CLUSTERDOWN")
 _SHOWN_MAX = 128
 
 
@@ -43,10 +44,11 @@ def admit(shard: Shard, argv: Sequence[bytes], client: Client) -> Command:
         _check_memory(shard, command, flags, client)
         _check_conditions(shard, command, flags, client)
     except ErrorReply as error:
-        if command is not None and command.name == b"exec" and client.queue is not None:
+        if command is not None and command.name == b"exec":
             leave_transaction(shard, client)
-            if not error.message.startswith((b"MOVED", b"ASK ", b"TRYAGAIN", b"CROSSSLOT", b"CLUSTERDOWN")):
-                raise ErrorReply(b"EXECABORT Transaction discarded because of: " + error.message) from None
+            if not error.message.startswith(_REDIRECTIONS):
+                why = error.message.removeprefix(b"ERR ")
+                raise ErrorReply(b"EXECABORT Transaction discarded because of: " + why) from None
         elif client.queue is not None:
             client.is_aborted = True
         raise
