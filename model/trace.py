@@ -37,9 +37,10 @@ class Fault:
     kind: str
     """One of ``sim.store_faults.KINDS``."""
     at: int = 0
-    """wrong-type: which of the keys that the operation touches, in sorted order; killed, crashed: before which call."""
+    """killed, crashed: before which call; client-dies: after how many."""
+    key: bytes = b""
     found: str = ""
-    """wrong-type: the type that is found there."""
+    """wrong-type: of which key, and the type that is found there."""
 
 
 @dataclass(frozen=True, slots=True)

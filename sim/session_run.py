@@ -6,10 +6,9 @@ sent what, each producer's last batch, each reader's place, and the judge's acco
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol
 
 from model.refinement import (
     Account,
@@ -17,7 +16,6 @@ from model.refinement import (
     Judgement,
     Reply,
     Seen,
-    Store,
     judge_acknowledge,
     judge_fetch,
     judge_open,
@@ -45,80 +43,16 @@ from model.trace import (
     Step,
     Wait,
 )
-from sim.binding.results import Failed, Fetched, FetchedMessage, Fields, Removed, Result, Saved
+from sim.binding.results import Failed, Fetched, FetchedMessage, Opened, Removed, Result, Saved
 from sim.binding.results import Message as Outgoing
 from sim.session_listing import assigned_to, identify, incoming, outgoing, replaced
+from sim.session_state import Batch, Between, ClientDied, Connection, Cursor, RunState, Sending, SessionStore
 
 EVERYTHING = 65535
 """A page size that no queue exceeds."""
 
 MOST_ROUNDS = 64
 """Pages that a drain asks for beyond what the queue needs."""
-
-
-Between = Callable[[int], None]
-
-
-class SessionStore(Protocol):
-    """A store as its callers see it: operations in, results out, on a clock."""
-
-    terms: Store
-    operations: frozenset[str]
-    default_expiry_ms: int
-    largest_batch: int
-
-    @property
-    def now_ms(self) -> int: ...
-
-    def perform(self, operation: str, client: bytes, fields: Fields, between: Between | None = None) -> Result:
-        """Carry out one operation. ``between`` is told after each of its calls but the last how many there were."""
-        ...
-
-    def listing(self, client: bytes) -> Result:
-        """A fetch of everything that leaves no trace in the store."""
-        ...
-
-    def advance(self, ms: int) -> None: ...
-
-    def redis_deadlines_ms(self) -> Iterable[int]:
-        """Deadlines that Redis itself keeps for the store's keys."""
-        ...
-
-    def under(self, fault: Fault, operation: str, client: bytes, fields: Fields) -> AbstractContextManager[None]:
-        """Within it, the operation that is about to come meets ``fault``."""
-        ...
-
-
-class Sending(NamedTuple):
-    """Under what a message was last sent to the subscriber."""
-
-    packet_id: int
-    sequence: int | None
-
-
-class Batch(NamedTuple):
-    """A producer's last save."""
-
-    number: int = 0
-    step: Save | None = None
-    epoch: int = 1
-    was_done: bool = False
-
-
-class Cursor(NamedTuple):
-    """The last message of a reader's last page."""
-
-    label: int | None = None
-    sequence: int = 0
-
-
-class RunState(NamedTuple):
-    """Everything that a run remembers beside the store's own keys."""
-
-    accounts: tuple[Account, ...]
-    sendings: tuple[tuple[int, Sending], ...] = ()
-    batches: tuple[Batch, ...] = ()
-    cursors: tuple[Cursor, ...] = ()
 
 
 @dataclass(slots=True)
@@ -147,12 +81,15 @@ class SessionRun:
         self._by_payload: dict[bytes, list[int]] = {}
         empty = Account(slack_ms=slack_ms)
         account = empty._replace(session=empty.session._replace(now_ms=store.now_ms, epoch=1))
+        count = len(self.clients)
         self.state = RunState(
-            (account,) * len(self.clients), (), (Batch(),) * producers, (Cursor(),) * len(self.clients)
+            (account,) * count, (), (Batch(),) * producers, (Cursor(),) * count, (Connection(),) * count
         )
-
         self._between: Between | None = None
         self._told: dict[int, int] = {}
+        if "open" in store.operations:
+            for client in self.clients:
+                store.perform("open", client, {"epoch": 1, "clean_start": 1})
 
     # -- the steps -----------------------------------------------------------------------------------------------------
 
@@ -183,9 +120,9 @@ class SessionRun:
         return report
 
     def _save(self, step: Save, report: StepReport) -> None:
-        account = self.state.accounts[step.client]
-        epoch = account.session.epoch - (1 if step.stale else 0)
-        if epoch < 1:
+        connection = self.state.connections[step.client]
+        epoch = connection.cleared_epoch if step.stale else self.state.accounts[step.client].session.epoch
+        if not epoch or not (step.stale or connection.is_open):
             return
         number = self.state.batches[step.producer].number + max(1, len(step.messages))
         for publication in step.messages:
@@ -215,7 +152,7 @@ class SessionRun:
         saving = Saving(
             tuple(incoming(one, self.store.default_expiry_ms) for one in step.messages),
             step.limit,
-            epoch < account.session.epoch,
+            epoch <= self.state.connections[step.client].cleared_epoch,
             is_repeated,
         )
         was_done = is_repeated or reply.status == "done"
@@ -243,7 +180,7 @@ class SessionRun:
         if isinstance(result, Fetched):
             returned = self._identify(step.client, result.messages)
             self._note_sent(step.client, result.messages, returned)
-        page = step.count if self.store.terms.has_pages else None
+        page = step.count if self.store.terms.has_counts else None
         faulted = step.fault is not None
 
         def judge(account: Account, listing: Sequence[Seen]) -> Judgement:
@@ -269,7 +206,11 @@ class SessionRun:
     def _carry_out_answer(
         self, fault: Fault | None, operation: str, client: int, label: int | None, sending: Sending, report: StepReport
     ) -> None:
-        fields: dict[str, object] = {"packet_id": sending.packet_id, "sequence": sending.sequence or 0}
+        fields: dict[str, object] = {
+            "epoch": sending.epoch,
+            "packet_id": sending.packet_id,
+            "sequence": sending.sequence or 0,
+        }
         result = self._call(fault, operation, client, fields)
         report.result = result
         reply = self._reply(result)
@@ -282,26 +223,50 @@ class SessionRun:
         self._judge(report, client, judge)
 
     def _begin(self, step: Clear | Open, report: StepReport) -> None:
+        """CONNECT, or the end of a session. A store without ``open`` is told of a clean start by clear alone."""
         operation = "open" if isinstance(step, Open) else "clear"
         if operation not in self.store.operations:
             return
-        epoch = self.state.accounts[step.client].session.epoch + 1
+        connection = self.state.connections[step.client]
+        account = self.state.accounts[step.client]
+        ends = operation == "clear" and "open" in self.store.operations
+        epoch = account.session.epoch if ends else connection.connects + 1
+        clean = not isinstance(step, Open) or step.clean_start
         fields: dict[str, object] = {"epoch": epoch}
-        clean = True
         if isinstance(step, Open):
-            clean = step.clean_start
             fields["clean_start"] = int(clean)
         fault = step.fault if isinstance(step, Clear) else None
         result = self._call(fault, operation, step.client, fields)
         report.result = result
         reply = self._reply(result)
-        if clean:
-            self.state = self.state._replace(cursors=replaced(self.state.cursors, step.client, Cursor()))
+        is_done = reply.status == "done"
+        if isinstance(result, Opened) and is_done:
+            report.discrepancies += self._judge_presence(result, account, connection, clean)
+            epoch = epoch if result.epoch is None else result.epoch
+        if is_done:
+            cleared = max(account.session.epoch if clean else 0, connection.cleared_epoch)
+            self.state = self.state._replace(
+                connections=replaced(
+                    self.state.connections,
+                    step.client,
+                    Connection(connection.connects + (not ends), not ends, cleared),
+                ),
+                cursors=replaced(self.state.cursors, step.client, Cursor()) if clean else self.state.cursors,
+            )
 
         def judge(account: Account, listing: Sequence[Seen]) -> Judgement:
             return judge_open(account, epoch, clean, reply, listing, fault is not None)
 
         self._judge(report, step.client, judge)
+
+    @staticmethod
+    def _judge_presence(result: Opened, account: Account, connection: Connection, clean: bool) -> list[Discrepancy]:
+        """What the reply says of the session that waited (MQTT-3.2.2-2, -3)."""
+        if result.session_present and (clean or not connection.is_open):
+            return [Discrepancy("no-residue", "open tells of a session that was cleared", False)]
+        if result.session_present is False and not clean and account.queue:
+            return [Discrepancy("no-loss", "open tells of no session although messages wait", False)]
+        return []
 
     def _wait(self, ms: int, report: StepReport) -> None:
         self.store.advance(ms)
@@ -400,6 +365,8 @@ class SessionRun:
         name = self.clients[client]
         fields.setdefault("epoch", self.state.accounts[client].session.epoch)
         between, self._between = self._between, None
+        if fault is not None and fault.kind == "client-dies":
+            between = dying_after(fault.at)
         with self.store.under(fault, operation, name, fields) if fault else nullcontext():
             return self.store.perform(operation, name, fields, between)
 
@@ -412,8 +379,9 @@ class SessionRun:
         """What a broker can send at once: the reply to the save told under which identifier."""
         if not isinstance(result, Saved):
             return
+        epoch = self.state.accounts[step.client].session.epoch
         told = {
-            label: Sending(packet_id, sequence)
+            label: Sending(packet_id, sequence, epoch)
             for label, packet_id, sequence in assigned_to(result, step.messages)
             if sequence is not None or not self.store.terms.has_tokens
         }
@@ -423,10 +391,11 @@ class SessionRun:
     def _note_sent(self, client: int, messages: Sequence[FetchedMessage], returned: Sequence[Seen]) -> None:
         sendings = dict(self.state.sendings)
         cursor = self.state.cursors[client]
+        epoch = self.state.accounts[client].session.epoch
         for message, seen in zip(messages, returned, strict=True):
             if seen.label is not None:
                 if message.packet_id is not None:
-                    sendings[seen.label] = Sending(message.packet_id, message.sequence)
+                    sendings[seen.label] = Sending(message.packet_id, message.sequence, epoch)
                 cursor = Cursor(seen.label, message.sequence or 0)
         self.state = self.state._replace(
             sendings=tuple(sorted(sendings.items())), cursors=replaced(self.state.cursors, client, cursor)
@@ -470,3 +439,13 @@ class SessionRun:
         judgement = judge(self.state.accounts[client], self._identify(client, listed.messages))
         self.state = self.state._replace(accounts=replaced(self.state.accounts, client, judgement.account))
         report.discrepancies += judgement.discrepancies
+
+
+def dying_after(calls: int) -> Between:
+    """The client ends after so many calls of an operation."""
+
+    def between(made: int) -> None:
+        if made == calls:
+            raise ClientDied
+
+    return between

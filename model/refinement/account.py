@@ -19,6 +19,8 @@ class Store(NamedTuple):
     """A message whose delivery has begun stays past its deadline (MQTT allows either)."""
     has_pages: bool = True
     """Fetch can go on behind the last message of the previous page."""
+    has_counts: bool = True
+    """Fetch takes a page size."""
 
 
 class Seen(NamedTuple):

@@ -107,9 +107,9 @@ def _is_questionable(save: Save, account: Account, store: Store) -> bool:
 
 
 def _may_leave_as_before(save: Save, reply: Reply, account: Account, store: Store, faulted: bool) -> bool:
-    if save.is_stale or save.is_repeated or (faulted and reply.status != "done"):
+    if save.is_stale or save.is_repeated or not save.messages or (faulted and reply.status != "done"):
         return True
-    return reply.status != "done" and (not save.messages or _is_questionable(save, account, store))
+    return reply.status != "done" and _is_questionable(save, account, store)
 
 
 def _refused(account: Account, save: Save, listing: Sequence[Seen]) -> Judgement:

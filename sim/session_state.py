@@ -1,0 +1,92 @@
+"""What a run on a session store remembers, as values, and what it needs of the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from typing import NamedTuple, Protocol
+
+from model.refinement import Account, Store
+from model.trace import Fault, Save
+from sim.binding.results import Fields, Result
+
+Between = Callable[[int], None]
+
+
+class ClientDied(Exception):
+    """The client is gone between two calls of one operation."""
+
+
+class SessionStore(Protocol):
+    """A store as its callers see it: operations in, results out, on a clock."""
+
+    terms: Store
+    operations: frozenset[str]
+    default_expiry_ms: int
+    largest_batch: int
+
+    @property
+    def now_ms(self) -> int: ...
+
+    def perform(self, operation: str, client: bytes, fields: Fields, between: Between | None = None) -> Result:
+        """Carry out one operation. ``between`` is told after each of its calls but the last how many there were."""
+        ...
+
+    def listing(self, client: bytes) -> Result:
+        """A fetch of everything that leaves no trace in the store."""
+        ...
+
+    def advance(self, ms: int) -> None: ...
+
+    def redis_deadlines_ms(self) -> Iterable[int]:
+        """Deadlines that Redis itself keeps for the store's keys."""
+        ...
+
+    def under(self, fault: Fault, operation: str, client: bytes, fields: Fields) -> AbstractContextManager[None]:
+        """Within it, the operation that is about to come meets ``fault``."""
+        ...
+
+
+class Sending(NamedTuple):
+    """Under what a message was last sent to the subscriber."""
+
+    packet_id: int
+    sequence: int | None
+    epoch: int = 1
+
+
+class Batch(NamedTuple):
+    """A producer's last save."""
+
+    number: int = 0
+    step: Save | None = None
+    epoch: int = 1
+    was_done: bool = False
+
+
+class Cursor(NamedTuple):
+    """The last message of a reader's last page."""
+
+    label: int | None = None
+    sequence: int = 0
+
+
+class Connection(NamedTuple):
+    """Where a client stands with its session."""
+
+    connects: int = 1
+    """Number of its last CONNECT."""
+    is_open: bool = True
+    """Whether it has a session: a store with ``open`` has none between a clear and the next CONNECT."""
+    cleared_epoch: int = 0
+    """Epoch of its last session that was cleared; 0 before the first."""
+
+
+class RunState(NamedTuple):
+    """Everything that a run remembers beside the store's own keys."""
+
+    accounts: tuple[Account, ...]
+    sendings: tuple[tuple[int, Sending], ...] = ()
+    batches: tuple[Batch, ...] = ()
+    cursors: tuple[Cursor, ...] = ()
+    connections: tuple[Connection, ...] = ()

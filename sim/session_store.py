@@ -1,0 +1,163 @@
+"""A binding on a backend: operations in, results out, and a listing that leaves no trace."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+
+from model.errors import InputError
+from model.refinement import Store
+from model.trace import Fault
+from sim.binding.binding import Binding
+from sim.binding.calls import Call, ScriptCall
+from sim.binding.fields import DEFAULTS
+from sim.binding.operations import scope_of
+from sim.binding.replies import ReplyMismatch
+from sim.binding.results import Failed, Fields, Message, Result
+from sim.redis.abort import NodeCrashed
+from sim.redis.backends import Backend, KernelBackend
+from sim.redis.replies import ErrorReply, Reply
+from sim.session_run import EVERYTHING
+from sim.session_state import Between, ClientDied
+from sim.store_faults import condition
+
+CRASHED = Failed(b"the node crashed")
+CLIENT_DIED = Failed(b"the client died")
+SAMPLE = Message(b"sample", b"t", 1, 1000, 0)
+
+
+class BoundStore:
+    """A store to run steps on. Scripts are loaded when it is made.
+
+    Raises InputError when a script does not compile on the backend, or calls what the backend lacks.
+    """
+
+    def __init__(self, binding: Binding, backend: Backend, default_expiry_ms: int = 20_000) -> None:
+        self.binding = binding
+        self.backend = backend
+        self.operations = frozenset(binding.operations)
+        takes_default = uses(binding, "save", "default_expiry_ms", 1000, 2000)
+        self.default_expiry_ms = binding.fixed.get("default_expiry_ms", default_expiry_ms if takes_default else 0)
+        self.largest_batch = binding.operation("save").batch_max or 10_000
+        self.terms = terms_of(binding)
+        self._now_ms = backend.now_ms
+        load_scripts(binding, backend)
+
+    @property
+    def now_ms(self) -> int:
+        """The clock of the callers: that of the backend, without the time that a real server spends between calls."""
+        return self._now_ms
+
+    def advance(self, ms: int) -> None:
+        """Let ``ms`` milliseconds pass."""
+        self.backend.advance(ms)
+        self._now_ms += ms
+
+    def redis_deadlines_ms(self) -> Collection[int]:
+        """Deadlines that Redis itself keeps for keys."""
+        if isinstance(self.backend, KernelBackend):
+            return self.backend.shard.deadlines_ms.values()
+        return [deadline for _, _, deadline in self.backend.keyspace().values() if deadline is not None]
+
+    def perform(self, operation: str, client: bytes, fields: Fields, between: Between | None = None) -> Result:
+        """Carry out one operation, all its calls. ``between`` hears after each call but the last how many there were.
+
+        A reply that the binding cannot read is a failure of the operation: its scripts may be anybody's.
+        """
+        given = {"now_ms": self._now_ms, "client": client, **fields}
+        replies: list[Reply] = []
+        try:
+            while True:
+                answer = self.binding.step(operation, given, replies)
+                if isinstance(answer, Result):
+                    return answer
+                if replies and between is not None:
+                    between(len(replies))
+                replies.append(self.run(answer))
+        except NodeCrashed:
+            return CRASHED
+        except ClientDied:
+            return CLIENT_DIED
+        except ReplyMismatch as mismatch:
+            return Failed(f"the binding cannot read the reply: {mismatch}".encode())
+
+    def run(self, call: Call) -> Reply:
+        """One call on the backend; a script that the server has forgotten is loaded again, as drivers do."""
+        reply = self.backend.execute(*call.argv)
+        if isinstance(call, ScriptCall) and isinstance(reply, ErrorReply) and reply.message.startswith(b"NOSCRIPT"):
+            load_scripts(self.binding, self.backend)
+            reply = self.backend.execute(*call.argv)
+        return reply
+
+    def listing(self, client: bytes) -> Result:
+        """A fetch of everything, after which the store is as it was."""
+        with untouched(self.backend):
+            return self.perform("fetch", client, {"count": EVERYTHING, "after": 0})
+
+    @contextmanager
+    def under(self, fault: Fault, operation: str, client: bytes, fields: Fields) -> Iterator[None]:
+        """Within it the node, or the client, is as ``fault`` says."""
+        with condition(self.backend, fault):
+            yield
+
+
+@contextmanager
+def untouched(backend: Backend) -> Iterator[None]:
+    """Whatever happens to the keys within is undone at the end."""
+    if isinstance(backend, KernelBackend):
+        shard = backend.shard
+        was_journaling = shard.undo is not None
+        mark = shard.snapshot()
+        try:
+            yield
+        finally:
+            shard.rollback(mark)
+            if not was_journaling:
+                shard.forget_snapshots()
+        return
+    before = backend.keyspace()
+    try:
+        yield
+    finally:
+        if backend.keyspace() != before:
+            backend.load(before)
+
+
+def load_scripts(binding: Binding, backend: Backend) -> None:
+    """Load every script and library of a binding. Raises InputError naming the script that the backend refuses."""
+    for script in binding.scripts:
+        is_library = script.source.startswith(b"#!") and b"name=" in script.source.split(b"\n", 1)[0]
+        command = (b"FUNCTION", b"LOAD", b"REPLACE") if is_library else (b"SCRIPT", b"LOAD")
+        reply = backend.execute(*command, script.source)
+        if isinstance(reply, ErrorReply):
+            raise InputError(f"{script.path}: {reply.message.decode('utf-8', 'replace')}; mend the script")
+
+
+def terms_of(binding: Binding) -> Store:
+    """What the judge must know of the store, read off the fields that its binding passes on."""
+    return Store(
+        modulus=binding.modulus,
+        has_tokens="acknowledge" not in binding.operations or uses(binding, "acknowledge", "sequence", 1, 2),
+        has_pages=uses(binding, "fetch", "after", 1, 2),
+        has_counts=uses(binding, "fetch", "count", 1, 2),
+    )
+
+
+def uses(binding: Binding, operation: str, field: str, one: object, other: object) -> bool:
+    """Whether any call of an operation depends on a field: whether ``one`` and ``other`` make different calls."""
+    if operation not in binding.operations:
+        return False
+    return calls_for(binding, operation, {field: one}) != calls_for(binding, operation, {field: other})
+
+
+def calls_for(binding: Binding, operation: str, fields: Fields) -> list[tuple[bytes, ...]]:
+    """The calls that an operation would make if every reply in between were a list of one item."""
+    bound = binding.operation(operation)
+    given: dict[str, object] = {"messages": (SAMPLE,)} if operation == "save" else {}
+    scope = scope_of(bound, given | dict(fields), DEFAULTS | {"modulus": binding.modulus} | dict(binding.fixed))
+    calls: list[tuple[bytes, ...]] = []
+    for step in bound.steps:
+        calls += [step.build(inner).argv for inner in step.scopes(scope)]
+        if step.capture is not None:
+            scope[step.capture] = [b"1"]
+    return calls
