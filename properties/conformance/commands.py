@@ -30,14 +30,14 @@ MGET string_key...
 MSET (string_key value)...
 MSETNX (string_key value)...
 LCS string_key string_key [LEN|IDX] [MINMATCHLEN natural] [WITHMATCHLEN]
-SETBIT string_key offset bit
-GETBIT string_key offset
+SETBIT string_key bit_offset bit
+GETBIT string_key bit_offset
 BITCOUNT string_key [index index|index index BYTE|index index BIT]
 BITPOS string_key bit [index|index index|index index BIT|index index BYTE]
 BITOP {AND|OR|XOR} string_key string_key...
 BITOP NOT string_key string_key
-BITFIELD string_key {GET bits offset|SET bits offset integer|INCRBY bits offset integer|OVERFLOW {SAT|FAIL|WRAP}}...
-BITFIELD_RO string_key (GET bits offset)...
+BITFIELD string_key {GET bits bit_offset|SET bits bit_offset integer|INCRBY bits bit_offset integer|OVERFLOW {SAT|FAIL|WRAP}}...
+BITFIELD_RO string_key (GET bits bit_offset)...
 """
 
 RELATIVE_TIME_FORMS = f"""
@@ -62,6 +62,7 @@ PEXPIRETIME key
 TTL key
 PTTL key
 PERSIST key
+TIME
 """
 
 KEY_FORMS = """
@@ -215,7 +216,6 @@ SCRIPT LOAD junk
 EVALSHA value 0
 PUBLISH key value
 SPUBLISH key value
-TIME
 """
 
 TABLE = {

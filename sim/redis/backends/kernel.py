@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.metadata import version
 
 from sim.redis.backends.protocol import Argv, Backend
+from sim.redis.commands.connection import VERSION
 from sim.redis.replies import Reply
 from sim.redis.shard import FrozenKeyspace, Shard
 
@@ -47,7 +47,7 @@ class KernelBackend(Backend):
         self.shard.now_ms += ms
 
     def describe(self) -> str:
-        return f"kernel (orderlab {version('orderlab')})"
+        return f"kernel {VERSION.decode()}"  # of the Redis that it follows
 
     def close(self) -> None:
         pass

@@ -68,7 +68,9 @@ class ServerBackend(Backend):
         except ValueError:
             host, port, database, parts = None, 0, 0, urlsplit("")
         if parts.scheme != "redis" or not host or parts.query or parts.fragment:
-            raise InputError(f"--backend {url}: not a server's address; write redis://HOST:PORT or redis://:PASSWORD@HOST:PORT/DB")
+            raise InputError(
+                f"--backend {url}: not a server's address; write redis://HOST:PORT or redis://:PASSWORD@HOST:PORT/DB"
+            )
         user, password = parts.username, parts.password
         return cls(host, port, database, unquote(user) if user else None, unquote(password) if password else None)
 

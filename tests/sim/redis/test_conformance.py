@@ -1,0 +1,154 @@
+"""The kernel against a real server, in bulk: generated sequences, and whether they would find a fault."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from properties.conformance.coverage import gaps
+from properties.conformance.judge import Judge, Tally
+from properties.conformance.run import run
+from properties.conformance.sequences import CommandSequence, Generator, SeededDraw
+from properties.conformance.shrink import render, shrink
+from properties.conformance.subjects import KernelSubject
+from sim.redis.connection import Connection
+from sim.redis.registry import COMMANDS, SPELLINGS, load_commands
+from sim.redis.replies import Reply
+from sim.redis.server_process import ServerProcess
+from sim.redis.shard import Shard
+
+pytestmark = pytest.mark.server
+COMMANDS_COMPARED = 110_000
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Connection]:
+    with ServerProcess() as process:
+        yield Connection(process.host, process.port)
+
+
+@pytest.fixture
+def judge(server: Connection) -> Judge:
+    return Judge(server, KernelSubject())
+
+
+def test_the_kernel_agrees_with_the_server() -> None:
+    report = run("kernel", COMMANDS_COMPARED, seed=2026)
+    assert not report.disagreements, "\n\n".join(map(render, report.examples.values()))
+    assert report.compared >= COMMANDS_COMPARED
+    assert not list(gaps(report.tally, 30))
+
+
+class HypothesisDraw:
+    """Choices that Hypothesis makes, and shrinks."""
+
+    def __init__(self, source: random.Random) -> None:
+        self.serial = 0
+        self.random = source.random
+        self._source = source
+
+    def randrange(self, stop: int) -> int:
+        return self._source.randrange(stop)
+
+
+@given(st.randoms(use_true_random=False))
+@settings(
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+def test_hypothesis_finds_no_sequence_that_tells_them_apart(judge: Judge, source: random.Random) -> None:
+    load_commands()
+    found = judge.compare(Generator(COMMANDS).sequence(HypothesisDraw(source), length=12))
+    assert found is None, render(found)
+
+
+# -- would a fault be found? ---------------------------------------------------------------------------------
+
+Fault = Callable[[Shard, Sequence[bytes], Reply], Reply]
+
+
+def _wrong_reply(shard: Shard, argv: Sequence[bytes], reply: Reply) -> Reply:
+    return reply + 1
+
+
+def _keeps_deadline(shard: Shard, argv: Sequence[bytes], reply: Reply) -> Reply:
+    shard.set_deadline(argv[1], 4_000_000_000_000)
+    return reply
+
+
+def _bulk_for_status(shard: Shard, argv: Sequence[bytes], reply: Reply) -> Reply:
+    return bytes(reply)
+
+
+def _loses_a_member(shard: Shard, argv: Sequence[bytes], reply: Reply) -> Reply:
+    value = shard.data[argv[1]]
+    if len(value) > 1:
+        shard.data[argv[1]].pop_right(1, None)  # type: ignore[union-attr]
+    return reply
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [(b"strlen", _wrong_reply), (b"append", _keeps_deadline), (b"set", _bulk_for_status), (b"rpush", _loses_a_member)],
+    ids=["reply", "deadline", "type of reply", "value"],
+)
+def test_a_broken_command_is_caught_and_shrunk(
+    judge: Judge, monkeypatch: pytest.MonkeyPatch, name: bytes, fault: Fault
+) -> None:
+    load_commands()
+    sound = COMMANDS[name]
+
+    def broken(shard: Shard, argv: Sequence[bytes]) -> Reply:
+        return fault(shard, argv, sound.handler(shard, argv))
+
+    faulty = replace(sound, handler=broken)
+    for spelling in (name, name.upper()):
+        monkeypatch.setitem(COMMANDS, spelling, faulty)
+        monkeypatch.setitem(SPELLINGS, spelling, faulty)
+    generator, draw = Generator(COMMANDS), SeededDraw(5)
+    sequences = [generator.sequence(draw) for _ in range(200)]
+    found = next(found for found in judge.compare_all(sequences) if found is not None)
+    shortest = shrink(found, judge.compare)
+    assert len(shortest.sequence.steps) <= 2, render(shortest)
+    assert name.upper().decode() in render(shortest).upper()
+
+
+def test_a_sequence_on_which_both_agree_is_not_reported(judge: Judge) -> None:
+    steps = ((b"SET", b"s1", b"x", b"PX", b"5000000"), 4_000_000, (b"GET", b"s1"), 2_000_000, (b"GET", b"s1"))
+    assert judge.compare(CommandSequence(steps)) is None
+    assert judge.tally.commands == {b"set": 1, b"get": 2}
+
+
+def test_time_passes_on_both_sides(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(KernelSubject, "advance", lambda self, ms: None)
+    steps = ((b"SET", b"s1", b"x", b"PX", b"5000000"), 6_000_000, (b"GET", b"s1"))
+    found = judge.compare(CommandSequence(steps))
+    assert found is not None
+    assert (found.command, found.what) == ("get", "kernel b'x', server None")
+
+
+def test_a_command_that_never_came_up_is_a_gap() -> None:
+    tally = Tally()
+    tally.note((b"GET", b"a"), None)
+    lines = list(gaps(tally, 1))
+    assert "set: compared 0 times, less than 1" in lines
+    assert not any(line.startswith("get:") for line in lines)
+    assert "option WITHSCORES: never accepted" in lines
+
+
+def test_the_same_seed_draws_the_same_sequences() -> None:
+    load_commands()
+    generator = Generator(COMMANDS)
+    first, second = (
+        [generator.sequence(draw) for _ in range(20)] for draw in (SeededDraw(3), SeededDraw(3))
+    )
+    assert first == second
+    assert first != [generator.sequence(draw) for draw in [SeededDraw(4)] for _ in range(20)]
