@@ -67,11 +67,6 @@ if epoch < tonumber(begun) then
 end
 
 local reply = {}
-local function assign(sequence)
-  reply[#reply + 1] = sequence > 0 and (sequence - 1) % LAST_ID + 1 or 0
-  reply[#reply + 1] = sequence
-end
-
 if mark and producer ~= '' then
   local saved, runs = string.match(mark, '^(%d+) (.*)$')
   if batch < tonumber(saved) then
@@ -79,7 +74,8 @@ if mark and producer ~= '' then
   elseif batch == tonumber(saved) then -- the reply was lost: give it again
     for first, length in string.gmatch(runs, '(%d+)%+(%d+)') do
       for i = 0, length - 1 do
-        assign(first == '0' and 0 or first + i)
+        reply[#reply + 1] = first == '0' and 0 or (first + i - 1) % LAST_ID + 1
+        reply[#reply + 1] = first == '0' and 0 or first + i
       end
     end
     return reply
@@ -185,13 +181,13 @@ local fields, entries = {'m', false}, {}
 local runs, first, length = {}, nil, 0
 local skip, early = alive - kept, {}
 for i = 1, count do
-  local deadline, sequence = deadlines[i], 0
+  local deadline, sequence, number = deadlines[i], 0, 0
   if deadline then
     position = position + 1
     sequence = free and free[position] or next_sequence + 1
-    next_sequence = sequence
+    next_sequence, number = sequence, (sequence - 1) % LAST_ID + 1
     if position > skip then
-      local id = string.format('%d', (sequence - 1) % LAST_ID + 1)
+      local id = string.format('%d', number)
       fields[#fields + 1] = id
       fields[#fields + 1] = string.format('P%013d', deadline) .. ARGV[5 + 2 * i]
       entries[#entries + 1] = sequence
@@ -211,7 +207,7 @@ for i = 1, count do
       end
     end
   end
-  assign(sequence)
+  reply[2 * i - 1], reply[2 * i] = number, sequence
   if first and sequence == (first > 0 and first + length or 0) then
     length = length + 1
   else
@@ -231,6 +227,10 @@ end
 -- 6. Writes: nothing can fail from here on; what comes is added before anything goes --------------------------------
 
 local function send(command, key, values)
+  if #values <= CHUNK then
+    call(command, key, unpack(values))
+    return
+  end
   for i = 1, #values, CHUNK do
     call(command, key, unpack(values, i, math.min(i + CHUNK - 1, #values)))
   end
