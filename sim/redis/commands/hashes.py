@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sim.redis.arguments import integer, integer_between, option
-from sim.redis.commands.scanning import EMPTY_PAGE, page_of, parse_cursor, parse_options
+from sim.redis.commands.scanning import page_of, parse_cursor, parse_options
 from sim.redis.numbers import (
     INTEGER_MAX,
     INTEGER_MIN,
@@ -225,6 +225,6 @@ def hscan(shard: Shard, argv: Sequence[bytes]) -> Reply:
     cursor = parse_cursor(argv[2])
     value = shard.lookup_as(argv[1], Hash)
     if value is None:
-        return list(EMPTY_PAGE)
+        return [b"0", []]
     following, fields = page_of(value.in_order(), not value.hashtable, cursor, parse_options(argv, 3))
     return [following, _flat(value, fields)]

@@ -1,4 +1,4 @@
-"""What the commands of the SCAN family share: the cursor, the options, and the reply of a page."""
+"""What the commands of the SCAN family share: the cursor, the options, and the choice of a page."""
 
 from __future__ import annotations
 
@@ -8,14 +8,11 @@ from dataclasses import dataclass
 
 from sim.redis.arguments import integer, option
 from sim.redis.glob import glob
-from sim.redis.replies import SYNTAX_ERROR, ErrorReply, Reply
+from sim.redis.replies import SYNTAX_ERROR, ErrorReply
 from sim.redis.values.hash_order import scan_page
 
 _CURSOR = re.compile(rb"(?:[+-]?[0-9]+)?(?=\0|\Z)")
 _CURSOR_MAX = (1 << 64) - 1
-
-EMPTY_PAGE: list[Reply] = [b"0", []]
-"""The reply for a missing key; its lists are never changed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sim.redis.arguments import integer_between, natural
-from sim.redis.commands.scanning import EMPTY_PAGE, page_of, parse_cursor, parse_options
+from sim.redis.commands.scanning import page_of, parse_cursor, parse_options
 from sim.redis.numbers import INTEGER_MAX
 from sim.redis.random_draws import draw, draw_positions
 from sim.redis.registry import command
@@ -176,6 +176,6 @@ def sscan(shard: Shard, argv: Sequence[bytes]) -> Reply:
     cursor = parse_cursor(argv[2])
     value = shard.lookup_as(argv[1], Set)
     if value is None:
-        return list(EMPTY_PAGE)
+        return [b"0", []]
     following, members = page_of(value.in_order(), value.intset, cursor, parse_options(argv, 3))
     return [following, list(members)]

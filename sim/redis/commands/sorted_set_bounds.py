@@ -64,13 +64,14 @@ class ScoreRange(NamedTuple):
 
 def parse_score_range(low: bytes, high: bytes) -> ScoreRange:
     """``5``, ``(5``, ``-inf``, ``+inf``. Raises the server's error for anything else."""
-    return ScoreRange(*_score_bound(low), *_score_bound(high))
+    return ScoreRange(*score_bound(low), *score_bound(high))
 
 
 _INFINITE = {b"-inf": (-inf, False), b"+inf": (inf, False), b"inf": (inf, False)}
 
 
-def _score_bound(text: bytes) -> tuple[float, bool]:
+def score_bound(text: bytes) -> tuple[float, bool]:
+    """One end of a range by score, and whether it is open."""
     if text.isdigit() and len(text) < 300:
         return float(text), False
     if text in _INFINITE:

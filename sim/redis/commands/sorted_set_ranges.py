@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from sim.redis.arguments import integer, option
@@ -13,6 +14,7 @@ from sim.redis.commands.sorted_set_bounds import (
     ScoreRange,
     parse_lex_range,
     parse_score_range,
+    score_bound,
     slice_of_ranks,
 )
 from sim.redis.commands.stored_results import store_result
@@ -52,32 +54,44 @@ class Query(NamedTuple):
         return members, scores
 
 
-def _parse(argv: Sequence[bytes], at: int, by: str | None, reverse: bool | None, store: bool = False) -> Query:
-    """The query ``start stop [options]`` at ``argv[at]``. ``by`` and ``reverse`` are None where options decide."""
+def _parse(argv: Sequence[bytes], at: int, by: str | None, reverse: bool | None) -> Query:
+    words = tuple(argv[at:])
+    if len(words[0]) + len(words[1]) > _CACHED_BYTES_MAX:
+        return _parse_words.__wrapped__(words, by, reverse, False)
+    return _parse_words(words, by, reverse, False)
+
+
+_CACHED_BYTES_MAX = 100
+
+
+@lru_cache(maxsize=1024)
+def _parse_words(words: tuple[bytes, ...], by: str | None, reverse: bool | None, store: bool) -> Query:
+    """The query ``start stop [options]``. ``by`` and ``reverse`` are None where options decide. Cached, because a
+    script asks the same again and again."""
     direction_is_open = reverse is None
     with_scores = False
     offset, count = 0, -1
-    next_at = at + 2
-    while next_at < len(argv):
-        word = option(argv[next_at])
+    at = 2
+    while at < len(words):
+        word = option(words[at])
         if word == b"WITHSCORES" and not store:
             with_scores = True
-        elif word == b"LIMIT" and next_at + 2 < len(argv):
-            offset, count = integer(argv[next_at + 1]), integer(argv[next_at + 2])
-            next_at += 2
+        elif word == b"LIMIT" and at + 2 < len(words):
+            offset, count = integer(words[at + 1]), integer(words[at + 2])
+            at += 2
         elif word == b"REV" and direction_is_open and not reverse:
             reverse = True
         elif word in (b"BYLEX", b"BYSCORE") and by is None:
             by = "LEX" if word == b"BYLEX" else "SCORE"
         else:
             raise ErrorReply(SYNTAX_ERROR)
-        next_at += 1
+        at += 1
     by = by or "RANK"
     if count != -1 and by == "RANK":
         raise ErrorReply(b"ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX")
     if with_scores and by == "LEX":
         raise ErrorReply(b"ERR syntax error, WITHSCORES not supported in combination with BYLEX")
-    first, last = argv[at], argv[at + 1]
+    first, last = words[:2]
     chosen: tuple[int, int] | ScoreRange | LexRange
     if by == "RANK":
         return Query((integer(first), integer(last)), bool(reverse), NO_LIMIT, with_scores)
@@ -128,11 +142,12 @@ def zrevrange(shard: Shard, argv: Sequence[bytes]) -> Reply:
 def zrangebyscore(shard: Shard, argv: Sequence[bytes]) -> Reply:
     """ZRANGEBYSCORE key min max [WITHSCORES] [LIMIT offset count]."""
     if len(argv) == 4:
-        chosen = parse_score_range(argv[2], argv[3])
+        low, low_open = score_bound(argv[2])
+        high, high_open = score_bound(argv[3])
         value = shard.lookup_as(argv[1], SortedSet)
         if value is None:
             return []
-        start, stop = value.score_slice(*chosen)
+        start, stop = value.score_slice(low, low_open, high, high_open)
         return value.order_members[start:stop]
     return _answer(shard, argv[1], _parse(argv, 2, "SCORE", False))
 
@@ -158,7 +173,7 @@ def zrevrangebylex(shard: Shard, argv: Sequence[bytes]) -> Reply:
 @command("zrangestore", -5, "write denyoom", (1, 2, 1))
 def zrangestore(shard: Shard, argv: Sequence[bytes]) -> Reply:
     """ZRANGESTORE destination source min max [BYSCORE|BYLEX] [REV] [LIMIT offset count]."""
-    query = _parse(argv, 3, None, None, store=True)
+    query = _parse_words.__wrapped__(tuple(argv[3:]), None, None, True)
     source = shard.lookup_as(argv[2], SortedSet)
     result = SortedSet()
     if source is not None:

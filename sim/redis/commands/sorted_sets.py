@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sim.redis.arguments import double as parse_score
 from sim.redis.arguments import integer_between, option
-from sim.redis.commands.scanning import EMPTY_PAGE, page_of, parse_cursor, parse_options
+from sim.redis.commands.scanning import page_of, parse_cursor, parse_options
 from sim.redis.numbers import INTEGER_MAX, double_text, parse_double
 from sim.redis.random_draws import draw, draw_positions
 from sim.redis.registry import command
@@ -82,15 +82,12 @@ def _zadd_with_options(shard: Shard, argv: Sequence[bytes], implied: frozenset[b
         if b"XX" in options:
             return None if b"INCR" in options else 0
         value = _install_new(shard, key, argv[at + 1])
-    added = updated = 0
-    try:
-        if b"INCR" in options:
-            result, added, updated = _increment(shard, value, argv[at + 1], scores[0], options)
-            return None if result is None else double(shard, result)
-        added, updated = _put_all(shard, value, scores, argv[at + 1 :: 2], options)
-    finally:
-        if added or updated:
-            shard.modified(key, added + updated)
+    if b"INCR" in options:
+        score = _increment(shard, key, value, argv[at + 1], scores[0], options)
+        return None if score is None else double(shard, score)
+    added, updated = _put_all(shard, value, scores, argv[at + 1 :: 2], options)
+    if added or updated:
+        shard.modified(key, added + updated)
     return added + updated if b"CH" in options else added
 
 
@@ -124,26 +121,27 @@ def _put_all(
 
 
 def _increment(
-    shard: Shard, value: SortedSet, member: bytes, increment: float, options: set[bytes]
-) -> tuple[float | None, int, int]:
-    """The new score (None if an option forbids it), and how many members were added and updated."""
+    shard: Shard, key: bytes, value: SortedSet, member: bytes, increment: float, options: set[bytes]
+) -> float | None:
+    """The new score, or None if an option forbids it."""
     old = value.scores.get(member)
     if old is None:
         if b"XX" in options:
-            return None, 0, 0
+            return None
         _insert(shard, value, member, increment)
-        return increment, 1, 0
+        shard.modified(key)
+        return increment
     if b"NX" in options:
-        return None, 0, 0
+        return None
     score = old + increment
     if score != score:
         raise ErrorReply(b"ERR resulting score is not a number (NaN)")
     if (b"LT" in options and score >= old) or (b"GT" in options and score <= old):
-        return None, 0, 0
-    if score == old:
-        return score, 0, 0
-    value.move(member, old, score, shard.undo)
-    return score, 0, 1
+        return None
+    if score != old:
+        value.move(member, old, score, shard.undo)
+        shard.modified(key)
+    return score
 
 
 @command("zrem", -3, "write fast", (1, 1, 1))
@@ -230,7 +228,7 @@ def zscan(shard: Shard, argv: Sequence[bytes]) -> Reply:
     cursor = parse_cursor(argv[2])
     value = shard.lookup_as(argv[1], SortedSet)
     if value is None:
-        return list(EMPTY_PAGE)
+        return [b"0", []]
     options = parse_options(argv, 3)
     order = value.scan_order() if value.skiplist else value.order_members
     following, members = page_of(order, not value.skiplist, cursor, options)

@@ -63,7 +63,7 @@ class Hash:
     def become_hashtable(self, undo: Undo | None) -> None:
         """Leave the listpack encoding."""
         if undo is not None:
-            undo.append((self._become_listpack,))
+            undo.append((self._become_listpack, list(self.fields)))
         self.hashtable = True
 
     def _drop(self, field: bytes) -> None:
@@ -74,7 +74,8 @@ class Hash:
         self.fields.update(removed)
         self.hash_order = None
 
-    def _become_listpack(self) -> None:
+    def _become_listpack(self, order: list[bytes]) -> None:
+        self.fields = {field: self.fields[field] for field in order}  # deletions since may have lost the order
         self.hashtable = False
         self.hash_order = None
 

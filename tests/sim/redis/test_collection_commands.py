@@ -454,7 +454,7 @@ def assert_consistent(value: object) -> None:
         assert type(value).thaw(value.freeze()).freeze() == value.freeze() == value.copy().freeze()  # type: ignore[attr-defined]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(seed=st.integers(0, 2**32), before=st.integers(0, 120), lengths=st.lists(st.integers(0, 25), max_size=4))
 def test_a_rollback_takes_everything_back(seed: int, before: int, lengths: list[int]) -> None:
     shard, draw = Shard(), random.Random(seed)
