@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sim.redis.shard import Shard
 
 TOO_LONG = b"ERR string exceeds maximum allowed size (proto-max-bulk-len)"
+_SECONDS_DIGITS_MAX = 15
 _NO_OPTIONS = ExpireOptions()
 
 
@@ -45,8 +46,21 @@ def set_(shard: Shard, argv: Sequence[bytes]) -> Reply:
     if len(argv) == 3:
         put_string(shard, argv[1], argv[2])
         return OK
+    if len(argv) == 5 and argv[3] == b"EX" and _put_for_seconds(shard, argv[1], argv[2], argv[4]):
+        return OK
     options = parse_string_options(argv, 3, of_set=True)
     return _set(shard, b"set", argv[1], argv[2], options)
+
+
+def _put_for_seconds(shard: Shard, key: bytes, value: bytes, seconds: bytes) -> bool:
+    """The short way of SET ... EX, which scripts take most: False if it does not apply."""
+    plain = shard.undo is None and shard.access is None and not shard.string_encodings
+    if not plain or not seconds.isdigit() or seconds[0] == 48 or len(seconds) > _SECONDS_DIGITS_MAX:
+        return False
+    shard.data[key] = value
+    shard.deadlines_ms[key] = int(seconds) * 1000 + shard.now_ms
+    shard.modified(key)
+    return True
 
 
 def _set(shard: Shard, name: bytes, key: bytes, value: bytes, options: ExpireOptions) -> Reply:
