@@ -1,0 +1,56 @@
+"""``orderlab bench``: measure this project beside its peers, and say which of the figures are reached."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from model.errors import InputError
+from sim.binding.fields import did_you_mean
+
+BENCHMARKS = {"kernel": "benchmarks.kernel"}
+"""Name -> module with ``run() -> report`` and ``TO_REACH`` (figure -> comparison and bound)."""
+
+
+def bench(
+    name: Annotated[str | None, typer.Argument(help=f"{', '.join(BENCHMARKS)}; all of them by default.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per benchmark.")] = False,
+) -> None:
+    """Measure this project beside its peers, in one run on this machine.
+
+    A figure that is not reached is shown as such; that is a result, not an error.
+    """
+    if name is not None and name not in BENCHMARKS:
+        raise InputError(f"bench {name}: no such benchmark; {did_you_mean(name, tuple(BENCHMARKS))}")
+    for chosen in BENCHMARKS if name is None else (name,):
+        module = importlib.import_module(BENCHMARKS[chosen])
+        measured = module.run()
+        if as_json:
+            print(json.dumps(measured))
+        else:
+            Console().print(figures_table(measured, module.TO_REACH))
+
+
+def is_reached(figure: float, bound: tuple[str, float]) -> bool:
+    """Whether ``figure`` is on the right side of ``bound``, such as (">=", 1.0)."""
+    comparison, value = bound
+    return figure >= value if comparison == ">=" else figure <= value
+
+
+def figures_table(measured: Mapping[str, Any], to_reach: Mapping[str, tuple[str, float]]) -> Table:
+    """A benchmark's figures beside what is to be reached, with the versions of the peers."""
+    peers = ", ".join(f"{peer} {version}" for peer, version in measured["detail"]["peers"].items())
+    table = Table(title=f"{measured['benchmark']} (beside {peers})", title_justify="left")
+    for heading in ("figure", "measured", "to reach", ""):
+        table.add_column(heading, justify="right" if heading in ("measured", "to reach") else "left")
+    for figure, value in measured["figures"].items():
+        bound = to_reach.get(figure)
+        verdict = "" if bound is None else "reached" if is_reached(value, bound) else "not reached"
+        table.add_row(figure, f"{value:g}", "" if bound is None else f"{bound[0]} {bound[1]:g}", verdict)
+    return table
