@@ -318,17 +318,20 @@ class Pair:
         self.on_both((b"SET", b"text", b"abc"))
 
     def on_both(self, argv: Argv) -> tuple[Reply, Reply]:
-        """The kernel's reply and the server's; the count of changes is compared here."""
+        """The kernel's reply and the server's; the count of changes is compared here, and whether WATCH notices."""
+        watch = (b"WATCH", self.draw.choice(sorted({b"z0", *set(argv).intersection(ALL_KEYS)})))
         inside = (b"MULTI",), argv, (b"EXEC",)  # there neither side waits
-        commands = inside if argv[0] in BLOCKING else (argv,)
-        before, *replies, after = self.server.pipeline(
-            [(b"INFO", b"persistence"), *commands, (b"INFO", b"persistence")]
-        )
-        theirs = replies[-1]
-        if len(replies) == 3:
-            theirs = theirs[0] if isinstance(theirs, list) else replies[1]
+        commands = inside if argv[0] in BLOCKING else (watch, argv, (b"MULTI",), (b"EXEC",))
+        persistence = (b"INFO", b"persistence")
+        before, *replies, after = self.server.pipeline([persistence, *commands, persistence])
         changes = self.shard.dirty
-        ours = self.shard.execute(argv)
+        if argv[0] in BLOCKING:
+            theirs = replies[2][0] if isinstance(replies[2], list) else replies[1]
+            ours = self.shard.execute(argv)
+        else:
+            theirs = replies[1]
+            _, ours, _, transaction = map(self.shard.execute, commands)
+            assert transaction == replies[3], f"{argv} under {watch}"
         assert self.shard.dirty - changes == changes_in(after) - changes_in(before), f"{argv}: changes"
         return ours, theirs
 
