@@ -36,7 +36,7 @@ BITCOUNT string_key [index index|index index BYTE|index index BIT]
 BITPOS string_key bit [index|index index|index index BIT|index index BYTE]
 BITOP {AND|OR|XOR} string_key string_key...
 BITOP NOT string_key string_key
-BITFIELD string_key {GET bits bit_offset|SET bits bit_offset integer|INCRBY bits bit_offset integer|OVERFLOW {SAT|FAIL|WRAP}}...
+BITFIELD string_key {GET bits bit_offset|{SET|INCRBY} bits bit_offset integer|OVERFLOW {SAT|FAIL|WRAP}}...
 BITFIELD_RO string_key (GET bits bit_offset)...
 """
 
@@ -50,7 +50,9 @@ PEXPIRE key relative_ms {CONDITION}
 TTL key
 PTTL key
 PERSIST key
+RANDOMKEY
 """
+"""RANDOMKEY is here because it removes expired keys that it happens to hit; only absolute deadlines leave any."""
 
 ABSOLUTE_TIME_FORMS = f"""
 SET string_key value {ABSOLUTE} [NX|XX] [GET]
@@ -73,7 +75,6 @@ TOUCH key...
 TYPE key
 KEYS pattern
 DBSIZE
-RANDOMKEY
 RENAME key key
 RENAMENX key key
 COPY key key [REPLACE] [DB 0]

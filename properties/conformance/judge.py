@@ -104,6 +104,7 @@ class Judge:
         self.server = server
         self.subject = subject
         self.tally = Tally()
+        server.demand(b"DEBUG", b"SET-ACTIVE-EXPIRE", b"0")  # or DBSIZE would depend on the moment
         self._advance = bytes(server.demand(b"SCRIPT", b"LOAD", ADVANCE))
         self._dump = bytes(server.demand(b"SCRIPT", b"LOAD", DUMP))
 
