@@ -94,6 +94,14 @@ def _round_to_long_double(value: Fraction) -> LongDouble:
     return rounded
 
 
+def _exponent(text: bytes | None) -> int:
+    """A written exponent; one beyond all use is cut short, so that no text is too long to convert."""
+    if text is None:
+        return 0
+    digits = text.lstrip(b"+-").lstrip(b"0")[:9] or b"0"
+    return -int(digits) if text[:1] == b"-" else int(digits)
+
+
 def _power_of_two(exponent: int) -> Fraction:
     return Fraction(1 << exponent) if exponent >= 0 else Fraction(1, 1 << -exponent)
 
@@ -110,7 +118,7 @@ def parse_long_double(text: bytes) -> LongDouble | None:
         return -math.inf if negative else math.inf
     if match["hex"] is not None:
         whole, _, fraction = match["hex"].partition(b".")
-        power = int(match["power"] or b"0") - 4 * len(fraction)
+        power = _exponent(match["power"]) - 4 * len(fraction)
         mantissa = Fraction(int(whole + fraction, 16))
         if mantissa and abs(power) > _EXPONENT_BEYOND_USE:
             return None
@@ -119,7 +127,7 @@ def parse_long_double(text: bytes) -> LongDouble | None:
         if not match["digits"].strip(b"0."):
             return Fraction(0)
         decimal = Decimal(match["digits"].decode())
-        exponent = int(match["exponent"] or b"0")
+        exponent = _exponent(match["exponent"])
         if abs(decimal.adjusted() + exponent) > _EXPONENT_BEYOND_USE:
             return None
         exact = Fraction(decimal) * (Fraction(10**exponent) if exponent >= 0 else Fraction(1, 10**-exponent))

@@ -27,10 +27,12 @@ class ScanOptions:
 def parse_cursor(argument: bytes) -> int:
     """An unsigned 64-bit cursor; like the server's strtoul it takes a sign, wraps a negative one and allows nothing."""
     digits = _CURSOR.match(argument)
-    value = int(digits[0] or b"0") if digits is not None else None
-    if value is None or abs(value) > _CURSOR_MAX:
+    if digits is None or len(significant := digits[0].lstrip(b"+-").lstrip(b"0")) > 20:
         raise ErrorReply(b"ERR invalid cursor")
-    return value & _CURSOR_MAX
+    value = int(significant or b"0")
+    if value > _CURSOR_MAX:
+        raise ErrorReply(b"ERR invalid cursor")
+    return -value & _CURSOR_MAX if digits[0][:1] == b"-" else value
 
 
 def parse_options(argv: Sequence[bytes], start: int, with_type: bool = False) -> ScanOptions:

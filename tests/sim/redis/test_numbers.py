@@ -84,7 +84,18 @@ def test_a_long_double_has_64_bits() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [b"1e4933", b"1e-4970", b"1e99999999999", b"-1e-99999999999", b"0x1p99999", b"nan", b""]
+    "text",
+    [
+        b"1e4933",
+        b"1e-4970",
+        b"1e99999999999",
+        b"-1e-99999999999",
+        b"0x1p99999",
+        b"nan",
+        b"",
+        b"1e" + b"9" * 4500,
+        b"0x1p-" + b"9" * 4500,
+    ],
 )
 def test_what_no_long_double_holds(text: bytes) -> None:
     assert parse_long_double(text) is None
