@@ -34,10 +34,9 @@ class WatchTable:
     def touch(self, key: bytes) -> None:
         """``key`` was changed or removed."""
         for client in list(self._clients.get(key, ())):
-            if client.watched[key]:
+            if client.watched[key] and key not in self._keyspace.data:
                 # It was past its deadline when WATCH was called: its removal changes nothing that could be seen.
-                if key not in self._keyspace.data:
-                    client.watched[key] = False
+                client.watched[key] = False
                 continue
             client.is_dirty = True
             self.drop(client)

@@ -175,7 +175,7 @@ def copy(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 def _database(argument: bytes) -> int:
     """A database index of a server with the default 16."""
-    index = integer_between(argument, -(1 << 31), (1 << 31) - 1, b"ERR value is not an integer or out of range")
+    index = integer_between(argument, -(1 << 31), (1 << 31) - 1)
     if not 0 <= index < SERVER_DATABASES:
         raise ErrorReply(b"ERR DB index is out of range")
     return index
