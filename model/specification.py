@@ -28,7 +28,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from model.state import Array, Domain, Draft, Schema, SpecificationError, State, StateTuple
+from model.state import Array, Domain, Draft, Schema, SpecificationError, State, StateTuple, every_value
 from model.transition_system import (
     Expansion,
     Footprint,
@@ -162,6 +162,10 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
     def initial(self, s: State) -> None:
         """Assign what does not start at the low end of its domain."""
 
+    def starts_anywhere(self) -> Sequence[str]:
+        """The variables that start with any value of their domain: one initial state for each combination."""
+        return ()
+
     def terminal(self, s: State) -> bool:
         """Whether stopping in this state is right."""
         return False
@@ -202,7 +206,9 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
     def initial_states(self) -> Iterable[StateTuple]:
         draft = Draft(self.schema_of_state, tuple(self.schema_of_state.lowest()))
         self.initial(draft)
-        return [tuple(draft._values)]
+        start = dict(zip(self.schema_of_state.names, draft._values, strict=True))
+        free = {name: every_value(self.schema_of_state.variables[name]) for name in self.starts_anywhere()}
+        return [tuple({**start, **dict(zip(free, chosen, strict=True))}.values()) for chosen in product(*free.values())]
 
     def successors(self, state: StateTuple) -> Iterable[tuple[Label, StateTuple]]:
         for instance in self.action_instances:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import IntEnum
+from itertools import product
 from typing import Any
 
 from model.transition_system import Place
@@ -117,6 +118,13 @@ class Schema:
 
 def lowest(kind: Domain | Array) -> Value:
     return kind.low if isinstance(kind, Domain) else (lowest(kind.of),) * kind.index.size
+
+
+def every_value(kind: Domain | Array) -> list[Value]:
+    """All values of a domain, or all arrays over it, in ascending order."""
+    if isinstance(kind, Domain):
+        return list(range(kind.low, kind.high + 1))
+    return list(product(every_value(kind.of), repeat=kind.index.size))
 
 
 def show(kind: Domain | Array, value: Value) -> Any:

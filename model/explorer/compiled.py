@@ -1,27 +1,15 @@
-"""The compiled space: states as packed rows in arrays, expanded by a function generated from the specification.
-
-The generated text is kept with its machine code in the user's cache folder, under a name that is the digest of
-everything it depends on, so that only the first run of a specification with given parameters pays for compilation.
-"""
+"""The compiled space: states as packed rows in arrays, expanded by a function generated from the specification."""
 
 from __future__ import annotations
 
-import hashlib
-import importlib.util
-import inspect
-import os
-import sys
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from model.explorer import hash_table
+from model.explorer.kernel_cache import load_kernel
 from model.explorer.kernel_text import KernelText, KernelWriter
 from model.explorer.layout import layout_of
 from model.explorer.space import DEADLOCK, Edges
@@ -61,9 +49,9 @@ class CompiledSpace:
         self._numbers = np.empty(slots, np.int32)
         hash_table.rehash(self._table, self._numbers, self._rows, self.count)
 
-    def _grow(self) -> None:
-        """Twice the rows; the table stays at most half full."""
-        needed = self.count + len(self.system.action_instances)
+    def _grow(self, more: int = 0) -> None:
+        """Room for `more` states and the successors of one: twice the rows; the table stays at most half full."""
+        needed = self.count + more + len(self.system.action_instances)
         if needed > self._rows.shape[0]:
             rows = np.empty((2 * max(needed, self._rows.shape[0]), self._layout.words), np.int64)
             rows[: self.count] = self._rows[: self.count]
@@ -74,13 +62,14 @@ class CompiledSpace:
             self._new_table(1 << (4 * needed - 1).bit_length())
 
     def start(self) -> None:
-        for state in self.system.initial_states():
-            if self.number_of(state) is None:
-                self._rows[self.count] = self._pack(state)
-                self._parents[self.count] = -1
-                self._kernel.judge(self._rows, self.count, self._found, self._met, self._error)
-                self.count += 1
-                self._new_table(self._table.shape[0])
+        rows = list(dict.fromkeys(self._pack(state) for state in self.system.initial_states()))
+        self._grow(len(rows))
+        self._rows[: len(rows)] = rows
+        self._parents[: len(rows)] = -1
+        self.count = len(rows)
+        self._new_table(self._table.shape[0])
+        for number in range(self.count):
+            self._kernel.judge(self._rows, number, self._found, self._met, self._error)
         self._complain(0)
         self._note_findings()
 
@@ -189,37 +178,3 @@ class CompiledSpace:
         self._met = np.frombuffer(saved["met"], np.int64).copy()
         self._new_table(max(4 * FIRST_CAPACITY, 1 << (4 * self.count).bit_length()))
         self._note_findings()
-
-
-def load_kernel(text: str) -> ModuleType:
-    """Import the generated text from the cache folder, writing it there first if it is new."""
-    depends_on = [text, inspect.getsource(hash_table), numba.__version__, np.__version__, sys.version]
-    digest = hashlib.sha256("\0".join(depends_on).encode()).hexdigest()[:24]
-    name = f"orderlab_kernel_{digest}"
-    if name in sys.modules:
-        return sys.modules[name]
-    path = cache_folder() / f"{name}.py"
-    if not path.exists() or path.read_text() != text:
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".tmp", delete=False) as file:
-            file.write(text)
-        os.replace(file.name, path)
-    specification = importlib.util.spec_from_file_location(name, path)
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    sys.modules[name] = module
-    specification.loader.exec_module(module)
-    return module
-
-
-def cache_folder() -> Path:
-    """`$XDG_CACHE_HOME/orderlab/kernels` or its default; a private temporary folder where that cannot be written."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = base / "orderlab" / "kernels"
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if os.access(folder, os.W_OK):
-            return folder
-    except OSError:
-        pass
-    return Path(tempfile.mkdtemp(prefix="orderlab-kernels-"))

@@ -1,0 +1,70 @@
+"""Generated search loops on disk, so that only the first run of a specification in a scope pays for compilation.
+
+The text and its machine code are kept in the user's cache folder, under the digest of everything they depend on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import sys
+import tempfile
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from types import ModuleType
+
+from model.explorer.kernel_text import KernelWriter
+from model.explorer.layout import layout_of
+from model.explorer.translation import NotCompilable
+from model.specification import Specification
+
+
+def load_kernel(text: str) -> ModuleType:
+    """Import the generated text from the cache folder, writing it there first if it is new."""
+    name = module_name(text)
+    if name in sys.modules:
+        return sys.modules[name]
+    path = cache_folder() / f"{name}.py"
+    if not path.exists() or path.read_text() != text:
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".tmp", delete=False) as file:
+            file.write(text)
+        os.replace(file.name, path)
+    found = importlib.util.spec_from_file_location(name, path)
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    sys.modules[name] = module
+    found.loader.exec_module(module)
+    return module
+
+
+def is_cached(specification: Specification, symmetry: bool) -> bool:
+    """Whether machine code for this specification in this scope is at hand."""
+    try:
+        text = KernelWriter(specification, layout_of(specification.schema_of_state), symmetry).write().text
+    except NotCompilable:
+        return False
+    return any((cache_folder() / "__pycache__").glob(f"{module_name(text)}.expand-*.nbi"))
+
+
+def module_name(text: str) -> str:
+    table = Path(__file__).with_name("hash_table.py").read_text()
+    depends_on = [text, table, version("numba"), version("numpy"), sys.version]
+    digest = hashlib.sha256("\0".join(depends_on).encode()).hexdigest()
+    return f"orderlab_kernel_{digest[:24]}"
+
+
+@cache
+def cache_folder() -> Path:
+    """`$XDG_CACHE_HOME/orderlab/kernels` or its default; a private temporary folder where that cannot be written."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = base / "orderlab" / "kernels"
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if os.access(folder, os.W_OK):
+            return folder
+    except OSError:
+        pass
+    return Path(tempfile.mkdtemp(prefix="orderlab-kernels-"))

@@ -1,0 +1,253 @@
+"""The explorer: breadth-first search over any transition system, laws decided, work and gaps told.
+
+One loop drives one of two spaces (interpreted, compiled). It works level by level; a level in which a law breaks is
+still finished, so that among all shortest witnesses the one with the fewest switches can be chosen.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from model.errors import InputError
+from model.explorer.budget import Budget, Meter
+from model.explorer.checkpoint import Checkpoint, identity, read_checkpoint, write_checkpoint
+from model.explorer.reduction import Reduction
+from model.explorer.space import DEADLOCK, InterpretedSpace, Space
+from model.specification import Specification
+from model.transition_system import Invariant, StepInvariant, TransitionSystem
+
+Engine = Literal["auto", "interpreted", "compiled"]
+
+INTERPRET_UP_TO = 10_000
+"""States after which `auto` compiles: below, compiling takes longer than interpreting."""
+CHUNK = {"interpreted": 64, "compiled": 4096}
+"""States expanded between two looks at the budget. Fixed, so that a budget in states always stops at the same state."""
+CHECKPOINT_EVERY_S = 60.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """`max_depth` stops after so many steps from the initial states."""
+
+    budget: Budget = Budget()
+    symmetry: bool = False
+    reduction: bool = False
+    engine: Engine = "auto"
+    checkpoint: Path | None = None
+    max_depth: int | None = None
+
+
+@dataclass(frozen=True)
+class Progress:
+    states: int
+    steps: int
+    queue: int
+    depth: int
+    seconds: float
+
+
+@dataclass
+class Search:
+    """The state of one search. `levels[d]` is the number of the first state of depth d; the last entry closes the last level."""
+
+    system: TransitionSystem[Any]
+    options: Options
+    space: Space
+    meter: Meter
+    levels: list[int]
+    expanded: int
+    notes: list[str]
+    stopped_by: str | None = None
+    reduction: Reduction | None = None
+    resumed: bool = False
+    may_compile: bool = True
+
+    @property
+    def complete(self) -> bool:
+        return self.stopped_by is None and self.expanded == self.space.count
+
+    @property
+    def depth(self) -> int:
+        """Of the deepest known state."""
+        return len(self.closed_levels()) - 2
+
+    def closed_levels(self) -> list[int]:
+        """The levels with the unfinished last one closed at what is known."""
+        return self.levels if self.space.count == self.levels[-1] else [*self.levels, self.space.count]
+
+    def violated(self) -> list[str]:
+        laws = [law.name for law in self.system.laws() if isinstance(law, Invariant | StepInvariant)]
+        if self.system.deadlock_is_violation:
+            laws.append(DEADLOCK)
+        return [name for name in laws if name in self.space.found]
+
+
+def search(
+    system: TransitionSystem[Any],
+    options: Options,
+    progress: Callable[[Progress], None] | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Search:
+    """Visit states until all are visited, a law breaks, a budget runs out or `should_stop` says so.
+
+    Raises InputError for options that the system cannot honour and for an unusable checkpoint.
+    """
+    run = _begin(system, options)
+    while True:
+        _visit(run, progress, should_stop)
+        if run.reduction is None or not run.reduction.grew or run.violated() or not run.complete:
+            break
+        # A footprint turned out larger than the one that earlier choices relied on: choose again.
+        run.reduction.next_round()
+        run.space = InterpretedSpace(system, reduction=run.reduction)
+        run.space.start()
+        run.levels, run.expanded = [0, run.space.count], 0
+    if run.reduction is not None and run.reduction.grew and not run.violated():
+        run.stopped_by = run.stopped_by or "footprints that grew in the last round"
+    if options.checkpoint is not None and run.stopped_by is not None:
+        _save(run)
+    return run
+
+
+def _begin(system: TransitionSystem[Any], options: Options) -> Search:
+    if options.symmetry and options.reduction:
+        raise InputError(
+            f"{system.name}: --symmetry and --reduction exclude each other (footprints belong to processes, and a"
+            " representative stands for several); choose one"
+        )
+    meter = Meter(options.budget)
+    notes: list[str] = []
+    saved = None
+    if options.checkpoint is not None and options.checkpoint.exists():
+        saved = read_checkpoint(options.checkpoint, _identity(system, options), system)
+    engine = saved.engine if saved else options.engine
+    reduction = Reduction(system) if options.reduction else None
+    space = _make_space(system, options, engine, reduction, notes)
+    run = Search(system, options, space, meter, [0], 0, notes, reduction=reduction)
+    if reduction is not None and reduction.refused_by:
+        notes.append(f"reduction: nothing can be left out, because of {', '.join(reduction.refused_by)}")
+    if saved is None:
+        _start(run)
+    else:
+        space.restore(saved.space)
+        run.levels, run.expanded, run.resumed = list(saved.levels), saved.expanded, True
+        meter.spent_s = saved.seconds
+    return run
+
+
+def _make_space(
+    system: TransitionSystem[Any], options: Options, engine: str, reduction: Reduction | None, notes: list[str]
+) -> Space:
+    if options.reduction or engine == "interpreted" or not isinstance(system, Specification):
+        if engine == "compiled":
+            raise InputError(f"{system.name}: only declarative specifications without --reduction compile; use --engine auto")
+        return InterpretedSpace(system, options.symmetry, reduction)
+    if engine == "compiled":
+        return _compiled(system, options.symmetry)
+    from model.explorer.kernel_cache import is_cached
+
+    if is_cached(system, options.symmetry):
+        return _compiled(system, options.symmetry)
+    return InterpretedSpace(system, options.symmetry)
+
+
+def _compiled(system: Specification, symmetry: bool) -> Space:
+    """The compiled space. Raises InputError with the reason if the text cannot be compiled."""
+    from model.explorer.compiled import CompiledSpace
+    from model.explorer.translation import NotCompilable
+
+    try:
+        return CompiledSpace(system, symmetry)
+    except NotCompilable as reason:
+        raise InputError(f"{system.name}: cannot be compiled ({reason}); use --engine interpreted") from None
+
+
+def _start(run: Search) -> None:
+    try:
+        run.space.start()
+    except NotImplementedError as reason:
+        raise InputError(f"{reason}; leave the option out") from None
+    run.levels, run.expanded = [0, run.space.count], 0
+
+
+def _visit(run: Search, progress: Callable[[Progress], None] | None, should_stop: Callable[[], bool]) -> None:
+    told_s = saved_s = time.monotonic()
+    try:
+        while not run.violated() or run.expanded < run.levels[-1]:
+            if run.expanded == run.levels[-1] and not _next_level(run):
+                return
+            run.stopped_by = run.meter.exhausted(run.space.count, run.space.bytes_held())
+            if should_stop():
+                run.stopped_by = "an interrupt"
+            if run.stopped_by is not None:
+                return
+            _switch_engine(run)
+            room = run.options.budget.max_states
+            chunk = CHUNK[run.space.engine]
+            if room is not None:
+                chunk = max(1, min(chunk, (room - run.space.count) // 16))
+            run.expanded = run.space.expand(run.expanded, min(run.levels[-1], run.expanded + chunk))
+            now_s = time.monotonic()
+            if progress is not None and now_s - told_s > 0.2:
+                told_s = now_s
+                queue = run.space.count - run.expanded
+                progress(Progress(run.space.count, run.space.steps, queue, run.depth, run.meter.seconds()))
+            if run.options.checkpoint is not None and now_s - saved_s > CHECKPOINT_EVERY_S:
+                _save(run)
+                saved_s = time.monotonic()
+    except NotImplementedError as reason:
+        raise InputError(f"{reason}; leave the option out") from None
+
+
+def _next_level(run: Search) -> bool:
+    """Close the finished level. False when there is nothing beyond it to visit."""
+    if run.space.count == run.levels[-1]:
+        return False
+    if run.options.max_depth is not None and len(run.levels) - 1 >= run.options.max_depth:
+        run.stopped_by = f"the depth of {run.options.max_depth} steps"
+        return False
+    run.levels.append(run.space.count)
+    return True
+
+
+def _switch_engine(run: Search) -> None:
+    """Go over to the compiled engine when the system proves large. Numbering is the same, so what is known stays known."""
+    if run.options.engine != "auto" or run.space.engine == "compiled" or run.space.count < INTERPRET_UP_TO:
+        return
+    if run.reduction is not None or not isinstance(run.system, Specification) or not run.may_compile:
+        return
+    try:
+        space = _compiled(run.system, run.options.symmetry)
+    except InputError as reason:
+        run.may_compile = False
+        run.notes.append(f"engine: interpreted; {reason}")
+        return
+    space.start()
+    space.expand(0, run.expanded)
+    run.space = space
+
+
+def _identity(system: TransitionSystem[Any], options: Options) -> str:
+    return identity(system, options.symmetry, options.reduction)
+
+
+def _save(run: Search) -> None:
+    assert run.options.checkpoint is not None
+    seconds = run.meter.total_seconds()
+    state = Checkpoint(run.space.engine, run.levels, run.expanded, seconds, run.space.snapshot())
+    write_checkpoint(run.options.checkpoint, _identity(run.system, run.options), run.system.name, state)
+
+
+def unreduced_up_to(run: Search, depth: int) -> Search:
+    """The same search without reduction, no deeper than a violation that was found with it, in the budget that is left."""
+    budget = run.options.budget
+    left = None if budget.max_seconds is None else max(0.0, budget.max_seconds - run.meter.seconds())
+    options = replace(
+        run.options, reduction=False, engine="interpreted", checkpoint=None, max_depth=depth,
+        budget=replace(budget, max_seconds=left),
+    )  # fmt: skip
+    return search(run.system, options)

@@ -1,0 +1,79 @@
+"""Packet identifiers: 1..65535, wrapping from 65535 to 1, and the unbounded sequence numbers behind them.
+
+MQTT gives a packet 16 bits without zero (MQTT-2.2.1-3). A store that numbers its messages 1, 2, 3, … for ever keeps
+order where identifiers wrap. Sequence number n carries identifier (n - 1) mod M + 1; `decode` finds n again from the
+identifier and any sequence number nearby.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MODULUS = 65535
+"""Number of identifiers. Small-scope exploration takes a smaller one; zero is never an identifier."""
+
+
+def following(packet_id: int, modulus: int = MODULUS) -> int:
+    """The identifier after this one; after `modulus` comes 1. Zero, "none given yet", is followed by 1."""
+    _check(packet_id, modulus, lowest=0)
+    return packet_id % modulus + 1
+
+
+def distance(earlier: int, later: int, modulus: int = MODULUS) -> int:
+    """How many identifiers must be given after `earlier` until `later` is given: 0..modulus-1."""
+    _check(earlier, modulus)
+    _check(later, modulus)
+    return (later - earlier) % modulus
+
+
+def encode(sequence: int, modulus: int = MODULUS) -> int:
+    """The identifier of a sequence number (1, 2, 3, …)."""
+    if sequence < 1:
+        raise ValueError(f"sequence number {sequence}: they begin with 1")
+    return (sequence - 1) % modulus + 1
+
+
+def decode(packet_id: int, known: int, behind: int, ahead: int, modulus: int = MODULUS) -> int | None:
+    """The sequence number with this identifier among known-behind..known+ahead; None if there is none.
+
+    The answer is the right one if the true sequence number lies in that window and the window has at most `modulus`
+    numbers: `ambiguity` searches for a counterexample to just that. Raises ValueError for a window that is larger.
+    """
+    _check(packet_id, modulus)
+    if behind < 0 or ahead < 0 or behind + ahead + 1 > modulus:
+        raise ValueError(f"window of {behind} behind and {ahead} ahead: at most {modulus} numbers can be told apart")
+    lowest = max(1, known - behind)
+    candidate = lowest + (packet_id - encode(lowest, modulus)) % modulus
+    return candidate if candidate <= known + ahead else None
+
+
+@dataclass(frozen=True)
+class Ambiguity:
+    """Two sequence numbers of one window that share an identifier."""
+
+    known: int
+    behind: int
+    ahead: int
+    one: int
+    other: int
+
+
+def ambiguity(modulus: int, window: int) -> Ambiguity | None:
+    """Exhaustive proof obligation of `decode`: in no window of this many numbers do two share an identifier.
+
+    Identifiers repeat with period `modulus`, so reference points 1..2*modulus stand for all.
+    """
+    for behind in range(window):
+        ahead = window - 1 - behind
+        for known in range(1, 2 * modulus + 1):
+            seen: dict[int, int] = {}
+            for sequence in range(max(1, known - behind), known + ahead + 1):
+                other = seen.setdefault(encode(sequence, modulus), sequence)
+                if other != sequence:
+                    return Ambiguity(known, behind, ahead, other, sequence)
+    return None
+
+
+def _check(packet_id: int, modulus: int, lowest: int = 1) -> None:
+    if not lowest <= packet_id <= modulus:
+        raise ValueError(f"packet identifier {packet_id} is outside {lowest}..{modulus}")

@@ -1,0 +1,140 @@
+"""`orderlab explore`: visit every state of a small system and decide its laws."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from model.errors import InputError
+from model.explorer.budget import Budget
+from model.explorer.exploration import explore as explore_system
+from model.explorer.search import Engine, Options, Progress
+from model.specifications.catalogue import Entry, make
+from model.verdict import Outcome
+from orderlab.render.exploration import catalogue_lines, exploration_lines, progress_line
+
+CATALOGUES = ("model.specifications.catalogue",)
+"""Modules with a `CATALOGUE` of entries; a room that offers specifications adds its own."""
+
+EXIT = {Outcome.HOLDS: 0, Outcome.VIOLATED: 1, Outcome.UNKNOWN: 3}
+
+
+def entries() -> dict[str, Entry]:
+    """Every specification that can be explored, by name."""
+    return {entry.name: entry for module in CATALOGUES for entry in import_module(module).CATALOGUE}
+
+
+def explore(
+    specification: Annotated[str | None, typer.Argument(help="Name of the specification; --list shows all.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Set a parameter.")] = None,
+    list_them: Annotated[bool, typer.Option("--list", help="List specifications and their parameters.")] = False,
+    symmetry: Annotated[bool, typer.Option(help="Explore one state of those that differ by renaming.")] = False,
+    reduction: Annotated[bool, typer.Option(help="Follow one order of steps that commute.")] = False,
+    budget: Annotated[float | None, typer.Option(min=0, help="Seconds to spend.")] = None,
+    max_states: Annotated[int | None, typer.Option(min=1, help="States to visit.")] = None,
+    max_bytes: Annotated[int | None, typer.Option(min=1, help="Bytes to hold.")] = None,
+    checkpoint: Annotated[Path | None, typer.Option(help="Resume from this file; write it when unfinished.")] = None,
+    graph: Annotated[Path | None, typer.Option(help="Write the state graph: .dot, .graphml or .json.")] = None,
+    engine: Annotated[str, typer.Option(help="auto, interpreted or compiled.")] = "auto",
+    seed: Annotated[int, typer.Option(help="Printed; exploring draws nothing at random.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Visit every state of a specification: laws, goals, liveness, deadlock, coverage.
+
+    Exit code 0: every law holds; 1: one is violated; 2: the input is unusable; 3: the budget did not suffice.
+    """
+    if list_them:
+        print_catalogue(as_json)
+        return
+    if specification is None:
+        raise InputError("explore: which specification? name one, or use --list")
+    system = make(entries(), specification, parsed(settings or []))
+    options = Options(
+        budget=Budget(max_states, budget, max_bytes),
+        symmetry=symmetry,
+        reduction=reduction,
+        engine=_engine(engine),
+        checkpoint=checkpoint,
+    )
+    if graph is not None:
+        from model.explorer.graph import check_form
+
+        check_form(graph)
+    with _interruptible() as asked:
+        found = explore_system(system, options, _show_progress if sys.stderr.isatty() else None, lambda: bool(asked))
+    if sys.stderr.isatty():
+        typer.echo("\r\x1b[K", err=True, nl=False)
+    if graph is not None:
+        _write_graph(found, graph)
+    if as_json:
+        typer.echo(json.dumps({**found.to_json(), "seed": seed}, default=str))
+    else:
+        typer.echo("\n".join([*exploration_lines(found), f"seed: {seed}"]))
+    raise typer.Exit(EXIT[found.outcome])
+
+
+def parsed(settings: list[str]) -> dict[str, str]:
+    """`name=value` pairs. Raises InputError for anything else and for a name that is set twice."""
+    found: dict[str, str] = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or not name:
+            raise InputError(f'--set {setting}: not a setting; write --set name=value, for instance "--set nodes=4"')
+        if name in found:
+            raise InputError(f"--set {setting}: {name} is set twice; keep one")
+        found[name.strip().replace("-", "_")] = value.strip()
+    return found
+
+
+def print_catalogue(as_json: bool) -> None:
+    known = entries()
+    if as_json:
+        typer.echo(json.dumps({n: {"summary": e.summary, "parameters": _schema(e)} for n, e in known.items()}))
+    else:
+        typer.echo("\n".join(catalogue_lines({n: (e.summary, _schema(e)) for n, e in known.items()})))
+
+
+def _schema(entry: Entry) -> Mapping[str, Any]:
+    return entry.parameters.model_json_schema().get("properties", {})
+
+
+def _engine(name: str) -> Engine:
+    known: dict[str, Engine] = {"auto": "auto", "interpreted": "interpreted", "compiled": "compiled"}
+    if name not in known:
+        raise InputError(f'--engine {name}: unknown engine; it is one of {", ".join(known)}')
+    return known[name]
+
+
+@contextmanager
+def _interruptible() -> Iterator[list[int]]:
+    """Ctrl-C ends the search at the next whole chunk, with everything found until then; a second one ends it at once."""
+    asked: list[int] = []
+
+    def ask(number: int, frame: Any) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _show_progress(progress: Progress) -> None:
+    typer.echo(f"\r\x1b[K{progress_line(progress)}", err=True, nl=False)
+
+
+def _write_graph(found: Any, path: Path) -> None:
+    from model.explorer.graph import state_graph, write_graph
+
+    write_graph(state_graph(found.search.space, found.search.expanded), path)
