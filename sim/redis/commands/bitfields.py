@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sim.redis.arguments import integer, option
 from sim.redis.commands.bitmaps import bit_offset, grown_string
-from sim.redis.numbers import parse_integer
+from sim.redis.numbers import INTEGER_MAX, parse_integer
 from sim.redis.registry import command
 from sim.redis.replies import SYNTAX_ERROR, ErrorReply, Reply
 
@@ -50,7 +50,8 @@ class _Field:
         if overflow == b"FAIL":
             return None
         if overflow == b"SAT":
-            return high if value > high else low
+            room = high - value  # a signed 64-bit number in the server: next to INTEGER_MIN it wraps
+            return high if value > high or (self.signed and room > INTEGER_MAX) else low
         return (value - low) % (1 << self.width) + low
 
     def _right(self, last: int) -> int:
