@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sim.redis.arguments import integer, option
 from sim.redis.commands.bitmaps import bit_offset, grown_string
-from sim.redis.numbers import INTEGER_MAX, parse_integer
+from sim.redis.numbers import INTEGER_MIN, parse_integer
 from sim.redis.registry import command
 from sim.redis.replies import SYNTAX_ERROR, ErrorReply, Reply
 
@@ -41,21 +41,34 @@ class _Field:
         covering |= (value << self._right(last)) & mask
         buffer[first : last + 1] = covering.to_bytes(last + 1 - first, "big")
 
-    def fit(self, value: int, overflow: bytes) -> int | None:
-        """``value`` if it fits; else what the overflow rule makes of it, None for FAIL."""
+    def add(self, value: int, amount: int, overflow: bytes) -> int | None:
+        """``value + amount`` if it fits; else what the overflow rule makes of it, None for FAIL.
+
+        As ``checkSignedBitfieldOverflow`` and its unsigned twin compute it: in 64 bits, which wrap when ``value`` is
+        a number that SET was given and that lies far out of the field's range.
+        """
         low = -(1 << (self.width - 1)) if self.signed else 0
         high = (1 << (self.width - self.signed)) - 1
-        if low <= value <= high:
-            return value
+        room, depth = _int64(high - value), _int64(low - value)
+        checks_always = self.signed and self.width < 64
+        if value > high or (amount > room and (checks_always or (amount > 0 and (value >= 0 or not self.signed)))):
+            limit = high
+        elif value < low or (amount < depth and (checks_always or (amount < 0 and (value < 0 or not self.signed)))):
+            limit = low
+        else:
+            return value + amount
         if overflow == b"FAIL":
             return None
         if overflow == b"SAT":
-            room = high - value  # a signed 64-bit number in the server: next to INTEGER_MIN it wraps
-            return high if value > high or (self.signed and room > INTEGER_MAX) else low
-        return (value - low) % (1 << self.width) + low
+            return limit
+        return (value + amount - low) % (1 << self.width) + low
 
     def _right(self, last: int) -> int:
         return last * 8 + 7 - (self.offset + self.width - 1)
+
+
+def _int64(number: int) -> int:
+    return (number - INTEGER_MIN) % (1 << 64) + INTEGER_MIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +131,10 @@ def _bitfield(shard: Shard, argv: Sequence[bytes], read_only: bool) -> Reply:
         if step.word == b"GET":
             replies.append(old)
             continue
-        wanted = step.amount if step.word == b"SET" else old + step.amount
-        if wanted < 0 and not step.field.signed and step.word == b"SET":
-            wanted += 1 << 64  # the server reads it as an unsigned number
-        new = step.field.fit(wanted, step.overflow)
+        value, amount = (step.amount, 0) if step.word == b"SET" else (old, step.amount)
+        if value < 0 and not step.field.signed:
+            value += 1 << 64  # the server reads it as an unsigned number
+        new = step.field.add(value, amount, step.overflow)
         if new is None:
             replies.append(None)
             continue
