@@ -1,0 +1,128 @@
+"""Scripting commands: EVAL and its kin, SCRIPT."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from sim.redis.arguments import integer, option
+from sim.redis.lua_host import NO_SCRIPT, host_of
+from sim.redis.lua_shebang import parse_shebang
+from sim.redis.registry import CallFlags, command, numbered_keys
+from sim.redis.replies import OK, ErrorReply, Reply
+from sim.redis.script_run import ScriptFlags
+
+if TYPE_CHECKING:
+    from sim.redis.shard import Shard
+
+TOO_MANY_KEYS = b"ERR Number of keys can't be greater than number of args"
+NEGATIVE_KEYS = b"ERR Number of keys can't be negative"
+NOT_BUSY = b"NOTBUSY No scripts in execution right now."
+
+
+def split_keys(argv: Sequence[bytes], count_at: int, bad_count: bytes | None = None) -> int:
+    """Where the arguments after the keys begin; the number of keys stands at ``count_at``."""
+    count = integer(argv[count_at]) if bad_count is None else integer(argv[count_at], bad_count)
+    if count > len(argv) - count_at - 1:
+        raise ErrorReply(TOO_MANY_KEYS)
+    if count < 0:
+        raise ErrorReply(NEGATIVE_KEYS)
+    return count_at + 1 + count
+
+
+def call_flags(flags: ScriptFlags) -> CallFlags:
+    """What a script with these flags may do (``scriptFlagsToCmdFlags``)."""
+    return CallFlags(
+        is_write=not flags.no_writes,
+        denies_oom=not (flags.allow_oom or flags.no_writes),
+        runs_stale=flags.allow_stale,
+    )
+
+
+def _flags_of_eval(shard: Shard, argv: Sequence[bytes]) -> CallFlags | None:
+    try:
+        flags = parse_shebang(argv[1]).flags
+    except ErrorReply:
+        return None
+    return None if flags is None else call_flags(flags)
+
+
+def _flags_of_evalsha(shard: Shard, argv: Sequence[bytes]) -> CallFlags | None:
+    script = None if shard.lua_host is None else shard.lua_host.scripts.get(argv[1].lower())
+    return None if script is None or script.flags is None else call_flags(script.flags)
+
+
+def _eval(shard: Shard, argv: Sequence[bytes], read_only: bool) -> Reply:
+    split = split_keys(argv, 2)
+    return host_of(shard).eval(argv[1], argv[3:split], argv[split:], read_only)
+
+
+def _evalsha(shard: Shard, argv: Sequence[bytes], read_only: bool) -> Reply:
+    if len(argv[1]) != 40:
+        raise ErrorReply(NO_SCRIPT)
+    split = split_keys(argv, 2)
+    return host_of(shard).evalsha(argv[1], argv[3:split], argv[split:], read_only)
+
+
+EVAL_FLAGS = "noscript stale skip_monitor no_mandatory_keys movablekeys"
+
+
+@command("eval", -3, EVAL_FLAGS, numbered_keys(2), may_replicate=True, flags_of_call=_flags_of_eval)
+def eval_(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """EVAL script numkeys [key ...] [arg ...]."""
+    return _eval(shard, argv, read_only=False)
+
+
+@command("evalsha", -3, EVAL_FLAGS, numbered_keys(2), may_replicate=True, flags_of_call=_flags_of_evalsha)
+def evalsha(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """EVALSHA sha1 numkeys [key ...] [arg ...]."""
+    return _evalsha(shard, argv, read_only=False)
+
+
+@command("eval_ro", -3, "readonly " + EVAL_FLAGS, numbered_keys(2), flags_of_call=_flags_of_eval)
+def eval_ro(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """EVAL_RO script numkeys [key ...] [arg ...]."""
+    return _eval(shard, argv, read_only=True)
+
+
+@command("evalsha_ro", -3, "readonly " + EVAL_FLAGS, numbered_keys(2), flags_of_call=_flags_of_evalsha)
+def evalsha_ro(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """EVALSHA_RO sha1 numkeys [key ...] [arg ...]."""
+    return _evalsha(shard, argv, read_only=True)
+
+
+@command("script|load", 3, "noscript stale")
+def script_load(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """SCRIPT LOAD script."""
+    return host_of(shard).load(argv[2]).sha
+
+
+@command("script|exists", -3, "noscript")
+def script_exists(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """SCRIPT EXISTS sha1 [sha1 ...]. As the server's dictionary of scripts does, it ignores case."""
+    scripts = {} if shard.lua_host is None else shard.lua_host.scripts
+    return [int(sha.lower() in scripts) for sha in argv[2:]]
+
+
+@command("script|flush", -2, "noscript")
+def script_flush(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """SCRIPT FLUSH [ASYNC | SYNC]."""
+    if len(argv) > 3 or (len(argv) == 3 and option(argv[2]) not in (b"SYNC", b"ASYNC")):
+        raise ErrorReply(b"ERR SCRIPT FLUSH only support SYNC|ASYNC option")
+    if shard.lua_host is not None:
+        shard.lua_host.flush()
+    return OK
+
+
+@command("script|kill", 2, "noscript allow_busy")
+def script_kill(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """SCRIPT KILL. No script runs while a command of another connection does: see ``Abort.KILL`` for a kill."""
+    raise ErrorReply(NOT_BUSY)
+
+
+@command("script|debug", 3, "noscript")
+def script_debug(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """SCRIPT DEBUG YES | SYNC | NO. The kernel has no debugger: NO alone is accepted."""
+    if option(argv[2]) == b"NO":
+        return OK
+    raise ErrorReply(b"ERR Use SCRIPT DEBUG YES/SYNC/NO")

@@ -1,0 +1,344 @@
+"""JSON as lua-cjson 2.1.0 reads it, for ``cjson.decode``; and the quoting of long strings for ``cjson.encode``.
+
+Python's own scanner reads whatever it and lua-cjson certainly agree on. Everything else (what it refuses, and the few
+things that mean something different to lua-cjson) goes to ``SlowReader``, which follows ``lua_cjson.c`` byte by byte.
+Both give a flat list for ``tree.lua``: a mark, the number of items, the items.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from json.decoder import JSONDecoder
+from json.encoder import encode_basestring
+from typing import Any
+
+DEPTH_MAX = 1000
+STACK_DEPTH_MAX = 3996
+"""Nested containers for which the server's C stack of Lua suffices, whatever ``decode_max_depth`` says."""
+
+
+class JsonError(Exception):
+    """The text is not what lua-cjson accepts. ``args[0]`` is its message without the place in the script."""
+
+
+class _Unsure(Exception):
+    """The fast reader cannot vouch for its result."""
+
+
+def quote(text: bytes) -> bytes:
+    """A string in quotes, with the escapes of lua-cjson: ``/`` and DEL too, bytes from 128 on as they are."""
+    quoted = encode_basestring(text.decode("latin-1"))
+    if "/" in quoted:
+        quoted = quoted.replace("/", "\\/")
+    if "\x7f" in quoted:
+        quoted = quoted.replace("\x7f", "\\u007f")
+    return quoted.encode("latin-1")
+
+
+def _refuse(constant: str) -> Any:
+    raise _Unsure
+
+
+_scan = JSONDecoder(parse_constant=_refuse).scan_once
+
+
+class JsonReader:
+    """Reads JSON into flat lists. ``array``, ``object_`` are the marks of containers, ``null`` stands for JSON null."""
+
+    def __init__(self, array: Any, object_: Any, null: Any) -> None:
+        self._array = array
+        self._object = object_
+        self._null = null
+        self._names: dict[str, bytes] = {}
+
+    def read(self, text: bytes, depth_max: int = DEPTH_MAX, invalid_numbers: bool = True) -> list[Any]:
+        """The flat list for ``text``. ``invalid_numbers`` admits hexadecimal, NaN, infinities, leading zeros.
+
+        Raises JsonError.
+        """
+        if invalid_numbers:
+            try:
+                return self._read_fast(text, depth_max)
+            except (StopIteration, ValueError, RecursionError, _Unsure):
+                pass
+        return SlowReader(text, depth_max, invalid_numbers, self._array, self._object, self._null).read()
+
+    def _read_fast(self, text: bytes, depth_max: int) -> list[Any]:
+        if b"-0" in text:  # an integer -0 would lose its sign
+            raise _Unsure
+        decoded = text.decode()
+        value, end = _scan(decoded, 0)
+        if end != len(decoded) and decoded[end:].strip(" \t\r\n"):
+            raise _Unsure
+        flat: list[Any] = []
+        self._flatten(value, flat, min(depth_max, STACK_DEPTH_MAX))
+        return flat
+
+    def _flatten(self, value: Any, flat: list[Any], depth_left: int) -> None:
+        kind = type(value)
+        if kind is str:
+            flat.append(value.encode())
+        elif kind is dict:
+            if not depth_left:
+                raise _Unsure
+            flat.append(self._object)
+            flat.append(len(value))
+            names = self._names
+            for name, item in value.items():
+                key = names.get(name)
+                flat.append(self._remember(name) if key is None else key)
+                kind = type(item)
+                if kind is str:
+                    flat.append(item.encode())
+                elif kind is float:
+                    flat.append(item)
+                else:
+                    self._flatten(item, flat, depth_left - 1)
+        elif kind is list:
+            if not depth_left:
+                raise _Unsure
+            flat.append(self._array)
+            flat.append(len(value))
+            for item in value:
+                self._flatten(item, flat, depth_left - 1)
+        elif value is None:
+            flat.append(self._null)
+        elif kind is int and not -(1 << 63) <= value < 1 << 63:
+            flat.append(_to_double(value))
+        else:
+            flat.append(value)
+
+    def _remember(self, name: str) -> bytes:
+        """Names of fields recur; the dictionary of them is bounded."""
+        names = self._names
+        if len(names) >= 1024:
+            names.clear()
+        key = name.encode()
+        if len(key) <= 64:
+            names[name] = key
+        return key
+
+
+def _to_double(value: int) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+# -- the reader that follows lua_cjson.c --------------------------------------------------------------------------------
+
+_STRTOD = re.compile(
+    rb"[+-]?(?:(?P<hex>0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)(?:[pP][+-]?[0-9]+)?)"
+    rb"|(?P<decimal>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
+    rb"|(?P<infinity>(?i:infinity|inf))|(?P<nan>(?i:nan)(?:\([0-9A-Za-z_]*\))?))"
+)
+"""What C's strtod takes from the front of a text."""
+
+_ESCAPES = {
+    0x22: b'"', 0x5C: b"\\", 0x2F: b"/", 0x62: b"\b", 0x66: b"\f", 0x6E: b"\n", 0x72: b"\r", 0x74: b"\t",
+}  # fmt: skip
+_SINGLE = {
+    0x7B: "T_OBJ_BEGIN", 0x7D: "T_OBJ_END", 0x5B: "T_ARR_BEGIN", 0x5D: "T_ARR_END", 0x2C: "T_COMMA", 0x3A: "T_COLON",
+}  # fmt: skip
+_MAYBE = frozenset(b'"-+0123456789fiIntN')
+_STRING_END = re.compile(rb'["\\\x00]')
+_SPACE = re.compile(rb"[ \t\r\n]*")
+
+
+def _hex4(text: bytes) -> int:
+    """Four hexadecimal digits as a number, or -1."""
+    return int(text, 16) if re.fullmatch(rb"[0-9a-fA-F]{4}", text) else -1
+
+
+class SlowReader:
+    """``json_decode`` of lua_cjson.c 2.1.0: one token of look-ahead, C strings (a NUL ends the text), its messages."""
+
+    def __init__(
+        self, text: bytes, depth_max: int, invalid_numbers: bool, array: Any, object_: Any, null: Any
+    ) -> None:
+        self._length = len(text)
+        self._starts_wide = len(text) >= 2 and 0 in text[:2]
+        self._text = text + b"\0"
+        self._depth_max = depth_max
+        self._invalid_numbers = invalid_numbers
+        self._array = array
+        self._object = object_
+        self._null = null
+        self._at = 0
+        self._index = 0
+        self._value: Any = None
+        self._problem = ""
+
+    def read(self) -> list[Any]:
+        """The flat list. Raises JsonError."""
+        if self._starts_wide:
+            raise JsonError("JSON parser does not support UTF-16 or UTF-32")
+        flat: list[Any] = []
+        open_containers: list[list[int]] = []  # [is object, where its size stands in `flat`, its size]
+        token = self._next()
+        while True:
+            token, is_open = self._begin_value(token, flat, open_containers)
+            if is_open:
+                continue
+            while True:
+                if not open_containers:
+                    token = self._next()
+                    if token != "T_END":
+                        self._fail("the end", token)
+                    return flat
+                innermost = open_containers[-1]
+                innermost[2] += 1
+                token = self._next()
+                if token == ("T_OBJ_END" if innermost[0] else "T_ARR_END"):
+                    flat[innermost[1]] = innermost[2]
+                    open_containers.pop()
+                    continue
+                if token != "T_COMMA":
+                    self._fail("comma or object end" if innermost[0] else "comma or array end", token)
+                token = self._next()
+                if innermost[0]:
+                    token = self._name(token, flat)
+                break
+
+    def _begin_value(self, token: str, flat: list[Any], open_containers: list[list[int]]) -> tuple[str, bool]:
+        """Put a scalar, or the beginning of a container. Returns the token to go on with, and whether a container
+        is open that waits for its first value."""
+        if token in ("T_STRING", "T_NUMBER", "T_BOOLEAN"):
+            flat.append(self._value)
+            return token, False
+        if token == "T_NULL":
+            flat.append(self._null)
+            return token, False
+        if token not in ("T_OBJ_BEGIN", "T_ARR_BEGIN"):
+            self._fail("value", token)
+        is_object = token == "T_OBJ_BEGIN"
+        depth = len(open_containers) + 1
+        if depth > self._depth_max or depth > STACK_DEPTH_MAX:
+            raise JsonError(f"Found too many nested data structures ({depth})")
+        flat.append(self._object if is_object else self._array)
+        flat.append(0)
+        token = self._next()
+        if token == ("T_OBJ_END" if is_object else "T_ARR_END"):
+            return token, False
+        open_containers.append([is_object, len(flat) - 1, 0])
+        if is_object:
+            token = self._name(token, flat)
+        return token, True
+
+    def _name(self, token: str, flat: list[Any]) -> str:
+        if token != "T_STRING":
+            self._fail("object key string", token)
+        flat.append(self._value)
+        token = self._next()
+        if token != "T_COLON":
+            self._fail("colon", token)
+        return self._next()
+
+    def _fail(self, expected: str, token: str) -> None:
+        found = self._problem if token == "T_ERROR" else token
+        raise JsonError(f"Expected {expected} but found {found} at character {self._index + 1}")
+
+    def _error(self, problem: str) -> str:
+        self._index, self._problem = self._at, problem
+        return "T_ERROR"
+
+    def _next(self) -> str:
+        text = self._text
+        space = _SPACE.match(text, self._at)
+        self._at = self._index = space.end() if space else self._at
+        first = text[self._at]
+        if first == 0:
+            return "T_END"
+        single = _SINGLE.get(first)
+        if single is not None:
+            self._at += 1
+            return single
+        if first not in _MAYBE:
+            return self._error("invalid token")
+        if first == 0x22:
+            return self._string()
+        if first == 0x2D or 0x30 <= first <= 0x39:
+            if not self._invalid_numbers and self._is_invalid_number():
+                return self._error("invalid number")
+            return self._number()
+        for word, token, value in ((b"true", "T_BOOLEAN", True), (b"false", "T_BOOLEAN", False), (b"null", "T_NULL", None)):
+            if text.startswith(word, self._at):
+                self._at += len(word)
+                self._value = value
+                return token
+        if self._invalid_numbers and self._is_invalid_number():
+            return self._number()
+        return self._error("invalid token")
+
+    def _is_invalid_number(self) -> bool:
+        text, at = self._text, self._at
+        if text[at] == 0x2B:
+            return True
+        if text[at] == 0x2D:
+            at += 1
+        if text[at] == 0x30:
+            return text[at + 1] | 0x20 == 0x78 or 0x30 <= text[at + 1] <= 0x39
+        if text[at] <= 0x39:
+            return False
+        return text[at : at + 3].lower() in (b"inf", b"nan")
+
+    def _number(self) -> str:
+        match = _STRTOD.match(self._text, self._at)
+        if match is None:
+            return self._error("invalid number")
+        self._at = match.end()
+        negative = match[0].startswith(b"-")
+        if match["decimal"] is not None:
+            value = float(match["decimal"])
+        elif match["hex"] is not None:
+            try:
+                value = float.fromhex(match["hex"].decode())
+            except OverflowError:
+                value = math.inf
+        else:
+            value = math.inf if match["infinity"] is not None else math.nan
+        self._value = -value if negative else value
+        return "T_NUMBER"
+
+    def _string(self) -> str:
+        text = self._text
+        self._at += 1
+        pieces = []
+        while True:
+            stop = _STRING_END.search(text, self._at)
+            assert stop is not None  # the NUL at the end
+            pieces.append(text[self._at : stop.start()])
+            self._at = stop.start()
+            if stop[0] == b'"':
+                self._at += 1
+                self._value = b"".join(pieces)
+                return "T_STRING"
+            if stop[0] == b"\0":
+                return self._error("unexpected end of string")
+            escape = text[self._at + 1]
+            if escape == 0x75:
+                piece = self._unicode_escape()
+                if piece is None:
+                    return self._error("invalid unicode escape code")
+                pieces.append(piece)
+            elif escape in _ESCAPES:
+                pieces.append(_ESCAPES[escape])
+                self._at += 2
+            else:
+                return self._error("invalid escape code")
+
+    def _unicode_escape(self) -> bytes | None:
+        text, at = self._text, self._at
+        code, length = _hex4(text[at + 2 : at + 6]), 6
+        if code < 0:
+            return None
+        if code & 0xF800 == 0xD800:
+            low = _hex4(text[at + 8 : at + 12])
+            if code & 0x400 or text[at + 6 : at + 8] != b"\\u" or low & ~0x3FF != 0xDC00:
+                return None
+            code = ((code & 0x3FF) << 10 | low & 0x3FF) + 0x10000
+            length = 12
+        self._at += length
+        return chr(code).encode()

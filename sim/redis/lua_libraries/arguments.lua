@@ -1,0 +1,59 @@
+-- How the C libraries of Lua read their arguments (luaL_check... of lauxlib.c). The place and the name of the function
+-- that the script called come in later, see `placed` in sandbox.lua.
+
+local host = ...
+local error, tonumber, type = error, tonumber, type
+local floor, ceil, huge = math.floor, math.ceil, math.huge
+
+local function bad_argument(number, text)
+  error("bad argument #" .. number .. " to '?' (" .. text .. ")")
+end
+
+local function wrong_type(number, expected, value, count)
+  bad_argument(number, expected .. " expected, got " .. (number > count and "no value" or type(value)))
+end
+
+-- `count` is the number of arguments given.
+local function check_number(value, number, count)
+  local kind = type(value)
+  local result = (kind == "number" or kind == "string") and tonumber(value)
+  if not result then
+    wrong_type(number, "number", value, count)
+  end
+  return result
+end
+
+-- A C cast of a double to a 64-bit integer; what does not fit gives the smallest.
+local function to_integer(value)
+  if value ~= value or value >= 9223372036854775808 or value < -9223372036854775808 then
+    return -9223372036854775808
+  end
+  return value < 0 and ceil(value) or floor(value)
+end
+
+local function check_integer(value, number, count)
+  return to_integer(check_number(value, number, count))
+end
+
+-- luaL_checkint: the low 32 bits, signed.
+local function check_int(value, number, count)
+  local low = check_integer(value, number, count) % 4294967296
+  return low >= 2147483648 and low - 4294967296 or low
+end
+
+local function check_string(value, number, count)
+  local kind = type(value)
+  if kind == "number" then
+    return value .. ""
+  elseif kind ~= "string" then
+    wrong_type(number, "string", value, count)
+  end
+  return value
+end
+
+host.bad_argument = bad_argument
+host.wrong_type = wrong_type
+host.check_number = check_number
+host.check_integer = check_integer
+host.check_int = check_int
+host.check_string = check_string

@@ -1,0 +1,338 @@
+-- The library `cjson` (lua-cjson 2.1.0): JSON. Encoding happens here, decoding in Python, see lua_json.py.
+
+local host = ...
+local python, contents, tree, marks = host.python, host.contents, host.tree, host.marks
+local bad_argument, check_integer, check_string = host.bad_argument, host.check_integer, host.check_string
+local wrong_type = host.wrong_type
+local error, ipairs, next, rawget, select, type = error, ipairs, next, rawget, select, type
+local concat, find, floor, format, gsub, huge = table.concat, string.find, math.floor, string.format, string.gsub, math.huge
+local is_mark = {}
+for _, mark in pairs(marks) do
+  is_mark[mark] = true
+end
+
+-- JSON null: a null pointer on the server, equal only to itself.
+local null = newproxy(true)
+getmetatable(null).__tostring = function()
+  return "userdata: (nil)"
+end
+host.null = null
+
+-- Strings ------------------------------------------------------------------------------------------------------------
+
+local UNSAFE = '[%z\1-\31\127"\\/]'
+local escapes = {
+  ['"'] = '\\"', ["\\"] = "\\\\", ["/"] = "\\/", ["\8"] = "\\b", ["\9"] = "\\t", ["\10"] = "\\n", ["\12"] = "\\f",
+  ["\13"] = "\\r", ["\127"] = "\\u007f",
+}
+for code = 0, 31 do
+  local char = string.char(code)
+  escapes[char] = escapes[char] or format("\\u%04x", code)
+end
+
+-- Short strings recur: names of fields, topics, clients. They are remembered, up to a bound.
+local REMEMBERED_BYTES_MAX, REMEMBERED_MAX = 40, 4096
+local remembered, remembered_names, remembered_count = {}, {}, 0
+local python_quote = python.quote
+
+local function quote(text)
+  local quoted = remembered[text]
+  if quoted then
+    return quoted
+  end
+  if #text > REMEMBERED_BYTES_MAX then
+    return python_quote(text)
+  end
+  quoted = '"' .. (find(text, UNSAFE) and gsub(text, UNSAFE, escapes) or text) .. '"'
+  if remembered_count == REMEMBERED_MAX then
+    remembered, remembered_names, remembered_count = {}, {}, 0
+  end
+  remembered_count = remembered_count + 1
+  remembered[text] = quoted
+  return quoted
+end
+
+local function quote_name(text)
+  local quoted = remembered_names[text]
+  if not quoted then
+    quoted = quote(text) .. ":"
+    if remembered[text] then
+      remembered_names[text] = quoted
+    end
+  end
+  return quoted
+end
+
+-- Encoding -------------------------------------------------------------------------------------------------------------
+
+local STACK_DEPTH_MAX = 3996
+
+local function cannot(kind, reason)
+  error("Cannot serialise " .. kind .. ": " .. reason)
+end
+
+-- A C cast of a double to int: what does not fit gives the smallest.
+local function to_int(value)
+  return value > 2147483647 and -2147483648 or value
+end
+
+-- The largest key of an array; -1 for an object (lua_array_length).
+local function array_length(t, config)
+  local largest, items = 0, 0
+  for key in next, t do
+    if type(key) ~= "number" or key < 1 or floor(key) ~= key then
+      return -1
+    end
+    if key > largest then
+      largest = to_int(key)
+    end
+    items = items + 1
+  end
+  local ratio = config.sparse_ratio
+  if ratio > 0 and largest > items * ratio and largest > config.sparse_safe then
+    if not config.sparse_convert then
+      cannot("table", "excessively sparse array")
+    end
+    return -1
+  end
+  return largest
+end
+
+local parts, size
+local small_numbers = {}
+
+local function number_text(value, config)
+  if value ~= value or value == huge or value == -huge then
+    local mode = config.encode_invalid_numbers
+    if mode == "off" then
+      cannot("number", "must not be NaN or Inf")
+    elseif mode == "null" then
+      return "null"
+    elseif value ~= value then
+      return "nan"
+    end
+  elseif value > 0 and value <= 65535 and config.precision == 14 then
+    local text = small_numbers[value]
+    if not text then
+      text = format("%.14g", value)
+      if value == floor(value) then
+        small_numbers[value] = text
+      end
+    end
+    return text
+  end
+  return format(config.number_format, value)
+end
+
+local put_value
+
+local function put_object(t, config, depth)
+  local lead = "{"
+  for key, value in next, t do
+    local kind = type(key)
+    if kind == "string" then
+      key = remembered_names[key] or quote_name(key)
+    elseif kind == "number" then
+      key = '"' .. number_text(key, config) .. '":'
+    else
+      cannot(kind, "table key must be a number or string")
+    end
+    parts[size + 1] = lead
+    parts[size + 2] = key
+    size = size + 2
+    lead = ","
+    kind = type(value)
+    if kind == "string" then
+      size = size + 1
+      parts[size] = remembered[value] or quote(value)
+    else
+      put_value(value, kind, config, depth)
+    end
+  end
+  size = size + 1
+  parts[size] = lead == "{" and "{}" or "}"
+end
+
+local function put_array(t, length, config, depth)
+  local lead = "["
+  for i = 1, length do
+    size = size + 1
+    parts[size] = lead
+    lead = ","
+    local value = rawget(t, i)
+    put_value(value, type(value), config, depth)
+  end
+  size = size + 1
+  parts[size] = "]"
+end
+
+function put_value(value, kind, config, depth)
+  if kind == "table" then
+    depth = depth + 1
+    if depth > config.encode_max_depth or depth > STACK_DEPTH_MAX then
+      error("Cannot serialise, excessive depth (" .. depth .. ")")
+    end
+    local t = contents[value] or value
+    local length = array_length(t, config)
+    if length > 0 then
+      return put_array(t, length, config, depth)
+    end
+    return put_object(t, config, depth)
+  end
+  size = size + 1
+  if kind == "string" then
+    parts[size] = quote(value)
+  elseif kind == "number" then
+    parts[size] = number_text(value, config)
+  elseif kind == "boolean" then
+    parts[size] = value and "true" or "false"
+  elseif kind == "nil" or value == null then
+    parts[size] = "null"
+  else
+    cannot(kind, "type not supported")
+  end
+end
+
+-- Options (json_integer_option, json_enum_option) -----------------------------------------------------------------------
+
+local INT_MAX = 2147483647
+
+local function check_count(most, count)
+  if count > most then
+    bad_argument(most + 1, "found too many arguments")
+  end
+end
+
+local function integer_option(config, field, value, number, low, high)
+  if value ~= nil then
+    value = check_integer(value, number, number)
+    if value < low or value > high then
+      bad_argument(1, "expected integer between " .. low .. " and " .. format("%d", high))
+    end
+    config[field] = value
+  end
+  return config[field]
+end
+
+local function enum_option(value, number, current, options)
+  if value == nil then
+    return current
+  elseif type(value) == "boolean" then
+    return options[value and 2 or 1]
+  end
+  local text = check_string(value, number, number)
+  for _, option in ipairs(options) do
+    if option == text then
+      return option
+    end
+  end
+  bad_argument(number, "invalid option '" .. text .. "'")
+end
+
+local SWITCH = { "off", "on" }
+
+local function switch_option(config, field, value, number)
+  config[field] = enum_option(value, number, config[field] and "on" or "off", SWITCH) == "on"
+  return config[field]
+end
+
+local function add_options(module, config)
+  function module.encode_sparse_array(...)
+    check_count(3, select("#", ...))
+    local convert, ratio, safe = ...
+    convert = switch_option(config, "sparse_convert", convert, 1)
+    ratio = integer_option(config, "sparse_ratio", ratio, 2, 0, INT_MAX)
+    return convert, ratio, integer_option(config, "sparse_safe", safe, 3, 0, INT_MAX)
+  end
+
+  function module.encode_max_depth(...)
+    check_count(1, select("#", ...))
+    return integer_option(config, "encode_max_depth", (...), 1, 1, INT_MAX)
+  end
+
+  function module.decode_max_depth(...)
+    check_count(1, select("#", ...))
+    return integer_option(config, "decode_max_depth", (...), 1, 1, INT_MAX)
+  end
+
+  function module.encode_number_precision(...)
+    check_count(1, select("#", ...))
+    local precision = integer_option(config, "precision", (...), 1, 1, 14)
+    config.number_format = "%." .. precision .. "g"
+    return precision
+  end
+
+  function module.encode_keep_buffer(...)
+    check_count(1, select("#", ...))
+    return switch_option(config, "keep_buffer", (...), 1)
+  end
+
+  function module.encode_invalid_numbers(...)
+    check_count(1, select("#", ...))
+    local mode = enum_option((...), 1, config.encode_invalid_numbers, { "off", "on", "null" })
+    config.encode_invalid_numbers = mode
+    if mode == "null" then
+      return mode
+    end
+    return mode == "on"
+  end
+
+  function module.decode_invalid_numbers(...)
+    check_count(1, select("#", ...))
+    return switch_option(config, "decode_invalid_numbers", (...), 1)
+  end
+end
+
+-- The module -------------------------------------------------------------------------------------------------------------
+
+local function decoded(ok, first, ...)
+  if not ok then
+    error(first)
+  elseif is_mark[first] then
+    return tree(first, ...)
+  end
+  return first
+end
+
+local function new_module()
+  local config = {
+    sparse_convert = false, sparse_ratio = 2, sparse_safe = 10, encode_max_depth = 1000, decode_max_depth = 1000,
+    precision = 14, number_format = "%.14g", keep_buffer = true, encode_invalid_numbers = "off",
+    decode_invalid_numbers = true,
+  }
+  local module = { _NAME = "cjson", _VERSION = "2.1.0", null = null }
+  local python_decode = python.decode
+  add_options(module, config)
+
+  function module.encode(...)
+    if select("#", ...) ~= 1 then
+      bad_argument(1, "expected 1 argument")
+    end
+    local value = ...
+    parts, size = {}, 0
+    put_value(value, type(value), config, 0)
+    local text = concat(parts, "", 1, size)
+    parts = nil
+    return text
+  end
+
+  function module.decode(...)
+    local count = select("#", ...)
+    if count ~= 1 then
+      bad_argument(1, "expected 1 argument")
+    end
+    local text = check_string((...), 1, count)
+    if config.decode_invalid_numbers and config.decode_max_depth == 1000 then
+      return decoded(python_decode(text))
+    end
+    return decoded(python_decode(text, config.decode_max_depth, config.decode_invalid_numbers))
+  end
+
+  function module.new()
+    return new_module()
+  end
+
+  return module
+end
+
+host.libraries.cjson = new_module()

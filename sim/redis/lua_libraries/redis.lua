@@ -1,0 +1,251 @@
+-- The table `redis` of scripts: redis.call and its kin, with the conversion of replies to Lua values.
+
+local host = ...
+local python = host.python
+
+local error, select, tonumber, type, unpack = error, select, tonumber, type, unpack
+local getinfo, format = debug.getinfo, string.format
+local byte, find, match, sub = string.byte, string.find, string.match, string.sub
+local abort = host.abort
+
+-- Replies ------------------------------------------------------------------------------------------------------------
+-- Python returns: a string or number for itself; false for nil; true and the items for an array of those; else nil and
+-- the name of one of the cases below with its values.
+
+local function error_table(message, is_reply)
+  local err = {}
+  err.err = message
+  if is_reply then
+    err.ignore_error_stats_update = true
+  end
+  return err
+end
+
+local RETRY = {}
+local cases = {}
+
+function cases.status(text)
+  return { ok = text }
+end
+
+function cases.null()
+  return nil
+end
+
+function cases.boolean(value)
+  return value
+end
+
+function cases.double(value)
+  return { double = value }
+end
+
+function cases.retry()
+  return RETRY
+end
+
+function cases.full()
+  error("not enough memory", 0)
+end
+
+function cases.abort()
+  abort()
+end
+
+cases.tree = host.tree
+
+local function receive(first, ...)
+  if first then
+    if first == true then
+      return { ... }
+    end
+    return first
+  end
+  if first == nil then
+    local case, value, is_reply = ...
+    if not case then
+      return { ok = "OK" }
+    elseif case == "error" then
+      error(error_table(value, is_reply))
+    end
+    return cases[case](select(2, ...))
+  end
+  return false
+end
+
+local function receive_protected(first, case, value, ...)
+  if first == nil and case == "error" then
+    return error_table(value, (...))
+  end
+  return receive(first, case, value, ...)
+end
+
+-- Arguments ------------------------------------------------------------------------------------------------------------
+
+local ARGUMENTS_AT_ONCE = 60
+local NOT_TEXT = "ERR Lua redis lib command arguments must be strings or integers"
+
+-- All arguments as strings, or nil. Numbers as luaArgsToRedisArgv writes them; -0 and NaN keep their sign only here.
+local function texts(...)
+  local count = select("#", ...)
+  local arguments = { ... }
+  for i = 1, count do
+    local argument = arguments[i]
+    local kind = type(argument)
+    if kind == "number" then
+      arguments[i] = format("%.17g", argument)
+    elseif kind ~= "string" then
+      return nil
+    end
+  end
+  return arguments, count
+end
+
+-- Lupa copies the argument tuple once for each argument: long lists go in portions.
+local function send_portions(arguments, count)
+  for i = 1, count, ARGUMENTS_AT_ONCE do
+    local last = i + ARGUMENTS_AT_ONCE - 1
+    python.portion(unpack(arguments, i, last < count and last or count))
+  end
+  return python.call_portions()
+end
+
+local function send_slowly(...)
+  local arguments, count = texts(...)
+  if not arguments then
+    return nil, "error", NOT_TEXT
+  end
+  if count > ARGUMENTS_AT_ONCE then
+    return send_portions(arguments, count)
+  end
+  return python.call(unpack(arguments, 1, count))
+end
+
+local function caller(receive)
+  local python_call, python_line = python.call, python.line
+  return function(...)
+    if host.recording then
+      python_line(getinfo(2, "l").currentline)
+    end
+    local _, _, _, _, _, _, _, _, _, _, _, _, many = ...
+    if many ~= nil and select("#", ...) > ARGUMENTS_AT_ONCE then
+      return (receive(send_slowly(...)))
+    end
+    local reply = receive(python_call(...))
+    if reply == RETRY then
+      return (receive(send_slowly(...)))
+    end
+    return reply
+  end
+end
+
+local redis = host.redis_constants
+redis.call = caller(receive)
+redis.pcall = caller(receive_protected)
+
+-- The rest: texts and checks of script_lua.c -------------------------------------------------------------------------
+
+local function raise(message)
+  error(error_table(message))
+end
+
+local function single_field_table(field, prefix)
+  return function(...)
+    local text = ...
+    if select("#", ...) ~= 1 or type(text) ~= "string" then
+      return error_table("ERR wrong number or type of arguments")
+    end
+    return { [field] = prefix and prefix(text) or text }
+  end
+end
+
+-- "-CODE text", "CODE text" and "text" (luaPushErrorBuff): a lone word gets the code ERR.
+local function with_code(text)
+  text = match(text, "^[^%z]*")
+  local last = #text
+  while last > 0 and (byte(text, last) == 10 or byte(text, last) == 13) do
+    last = last - 1
+  end
+  text = sub(text, byte(text, 1) == 45 and 2 or 1, last)
+  return find(text, " ", 1, true) and text or "ERR " .. text
+end
+
+redis.error_reply = single_field_table("err", with_code)
+redis.status_reply = single_field_table("ok")
+
+function redis.sha1hex(...)
+  local text = ...
+  if select("#", ...) ~= 1 then
+    raise("ERR wrong number of arguments")
+  end
+  if type(text) == "number" then
+    text = text .. ""
+  elseif type(text) ~= "string" then
+    text = ""
+  end
+  return python.sha1hex(text)
+end
+
+function redis.log(...)
+  local level = ...
+  if select("#", ...) < 2 then
+    raise("ERR redis.log() requires two arguments or more.")
+  elseif type(level) ~= "number" then
+    raise("ERR First argument must be a number (log level).")
+  elseif level < redis.LOG_DEBUG or level > redis.LOG_WARNING then
+    raise("ERR Invalid debug level.")
+  end
+end
+
+function redis.setresp(...)
+  local version = tonumber((...)) or 0
+  if select("#", ...) ~= 1 then
+    raise("ERR redis.setresp() requires one argument.")
+  elseif version ~= 2 and version ~= 3 then
+    raise("ERR RESP version must be 2 or 3.")
+  end
+  python.set_resp(version)
+end
+
+function redis.set_repl(...)
+  local flags = tonumber((...)) or 0
+  if select("#", ...) ~= 1 then
+    raise("ERR redis.set_repl() requires two arguments.")
+  elseif flags < redis.REPL_NONE or flags > redis.REPL_ALL then
+    raise("ERR Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.")
+  end
+end
+
+function redis.replicate_commands()
+  return true
+end
+
+function redis.breakpoint()
+  return false
+end
+
+function redis.debug() end
+
+function redis.acl_check_cmd(...)
+  if select("#", ...) == 0 then
+    raise("ERR Please specify at least one argument for this redis lib call")
+  end
+  local arguments, count = texts(...)
+  if not arguments then
+    raise(NOT_TEXT)
+  end
+  if not python.command_exists(unpack(arguments, 1, count < 2 and count or 2)) then
+    raise("ERR Invalid command passed to redis.acl_check_cmd()")
+  end
+  return true
+end
+
+host.libraries.redis = redis
+
+function host.set_recording(recording)
+  host.recording = recording
+end
+
+function host.globals.__redis__err__handler(err)
+  return (host.final_error(err))
+end

@@ -1,0 +1,234 @@
+-- Runs a compiled script or function and hands its outcome to Python: a string, number, boolean or nil as itself; true and
+-- the items for an array of strings and numbers; false and the parts of an error; nil and the parts of any other table.
+
+local host = ...
+local globals = host.globals
+local begin, ended, final_error, place_error = host.begin, host.ended, host.final_error, host.place_error
+local contents = host.contents
+
+local getmetatable, ipairs, next, rawget, select = getmetatable, ipairs, next, rawget, select
+local setmetatable, type, unpack, xpcall = setmetatable, type, unpack, xpcall
+local concat, loadstring, tostring = table.concat, loadstring, tostring
+
+-- Replies (luaReplyToRedisReply of script_lua.c) -----------------------------------------------------------------------
+
+local ITEMS_AT_ONCE = 4000
+local DEPTH_MAX = 7995
+local parts, size
+
+local function put(code, payload)
+  parts[size + 1] = code
+  parts[size + 2] = payload
+  size = size + 2
+end
+
+local put_value
+
+local function put_pairs(code, entries, with_values, depth)
+  put(code, "")
+  for key, value in next, contents[entries] or entries do
+    put_value(key, depth + 1)
+    if with_values then
+      put_value(value, depth + 1)
+    end
+  end
+  put("]", "")
+end
+
+local function put_table(t, depth)
+  local field = rawget(t, "err")
+  if type(field) == "string" then
+    return put("!", field)
+  end
+  field = rawget(t, "ok")
+  if type(field) == "string" then
+    return put("+", field)
+  end
+  field = rawget(t, "double")
+  if type(field) == "number" then
+    return put(",", field)
+  end
+  field = rawget(t, "map")
+  if type(field) == "table" then
+    return put_pairs("%", field, true, depth)
+  end
+  field = rawget(t, "set")
+  if type(field) == "table" then
+    return put_pairs("~", field, false, depth)
+  end
+  field = rawget(t, "big_number")
+  if type(field) == "string" then
+    return put("(", field)
+  end
+  field = rawget(t, "verbatim_string")
+  if type(field) == "table" then
+    local text, kind = rawget(field, "string"), rawget(field, "format")
+    if type(text) == "string" and type(kind) == "string" then
+      put("=", kind)
+      return put("=", text)
+    end
+  end
+  put("*", "")
+  for _, value in ipairs(t) do
+    put_value(value, depth + 1)
+  end
+  put("]", "")
+end
+
+function put_value(value, depth)
+  local kind = type(value)
+  if kind == "string" then
+    put("$", value)
+  elseif kind == "number" then
+    put(":", value)
+  elseif kind == "boolean" then
+    put("?", value)
+  elseif kind ~= "table" then
+    put("-", "")
+  elseif depth > DEPTH_MAX then
+    put("!", "reached lua stack limit")
+  else
+    put_table(value, depth)
+  end
+end
+
+local function take_parts(from)
+  local last = from + ITEMS_AT_ONCE - 1
+  if last >= size then
+    return unpack(parts, from, size)
+  end
+  return unpack(parts, from, last)
+end
+
+local function put_all(value)
+  parts, size = {}, 0
+  put_value(value, 1)
+end
+
+-- An array of strings and numbers without a field that means something else, or nil.
+local function flat_size(t)
+  if getmetatable(t) then
+    return nil
+  end
+  if t.err ~= nil or t.ok ~= nil or t.double ~= nil or t.map ~= nil or t.set ~= nil or t.big_number ~= nil
+      or t.verbatim_string ~= nil then
+    return nil
+  end
+  local count = 0
+  for i, value in ipairs(t) do
+    local kind = type(value)
+    if kind ~= "string" and kind ~= "number" then
+      return nil
+    end
+    count = i
+  end
+  return count < ITEMS_AT_ONCE and count or nil
+end
+
+-- Ends of a run --------------------------------------------------------------------------------------------------------
+
+local function failed(err)
+  if ended() then
+    local place = host.abort_place()
+    return false, "abort", place and place.source, place and place.currentline
+  end
+  if type(err) ~= "table" then
+    return false, "failure", tostring(err)
+  end
+  -- lua_getfield and lua_isstring of luaExtractErrorInformation; the script may have given the table a metatable.
+  local ok, message, source, line = xpcall(function()
+    return err.err, err.source, err.line
+  end, tostring)
+  local function text(value)
+    local kind = type(value)
+    return (kind == "string" or kind == "number") and tostring(value) or nil
+  end
+  return false, "error", ok and text(message) or nil, text(source), text(line)
+end
+
+local function outcome(ok, value)
+  if not ok then
+    return failed(value)
+  end
+  local kind = type(value)
+  if kind == "table" then
+    local count = flat_size(value)
+    if count then
+      ended()
+      return true, unpack(value, 1, count)
+    end
+    local done, err = xpcall(function()
+      put_all(value)
+    end, place_error)
+    if not done then
+      return failed(err)
+    end
+    ended()
+    return nil, size, take_parts(1)
+  end
+  ended()
+  if kind == "string" or kind == "number" then
+    return value
+  elseif kind == "boolean" then
+    return false, "boolean", value
+  end
+  return nil
+end
+
+function host.take_parts(from)
+  return take_parts(from)
+end
+
+function host.drop_parts()
+  parts = nil
+end
+
+-- How a run begins -------------------------------------------------------------------------------------------------------
+
+-- A function (script, instructions, key 1 ... key n, arguments ...): fixed parameters cost less than tables.
+function host.script_runner(key_count)
+  local names = {}
+  for i = 1, key_count do
+    names[i] = "k" .. i
+  end
+  local keys = concat(names, ",")
+  local source = [[
+    local globals, begin, xpcall, outcome, final_error = ...
+    return function(script, instructions]] .. (key_count > 0 and "," or "") .. keys .. [[, ...)
+      globals.KEYS = {]] .. keys .. [[}
+      globals.ARGV = {...}
+      begin(instructions)
+      return outcome(xpcall(script, final_error))
+    end]]
+  return loadstring(source, "=host")(globals, begin, xpcall, outcome, final_error)
+end
+
+-- The same with the lists in tables that Python filled before.
+function host.run_script(script, instructions, keys, arguments)
+  globals.KEYS, globals.ARGV = keys, arguments
+  begin(instructions)
+  return outcome(xpcall(script, final_error))
+end
+
+function host.run_function(f, instructions, keys, arguments)
+  begin(instructions)
+  return outcome(xpcall(function()
+    return (f(keys, arguments))
+  end, final_error))
+end
+
+function host.append(list, ...)
+  local count = #list
+  local items = { ... }
+  for i = 1, #items do
+    list[count + i] = items[i]
+  end
+end
+
+function host.compile(text, name)
+  local f, message = host.load_text(text, name)
+  if f then
+    return f
+  end
+  return nil, message
+end

@@ -1,0 +1,169 @@
+"""Replies on their way into a script and results on their way out: the conversion rules of ``script_lua.c``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sim.redis.numbers import INTEGER_MIN, double_text
+from sim.redis.replies import ErrorReply, Reply, Status
+
+PORTION = 4000
+"""Values that cross into Lua at once; the stack of a C function holds 8000."""
+_PLAIN = {bytes}
+_SIMPLE = {bytes, int, type(None)}
+
+
+class ReplyWriter:
+    """Turns replies into what ``redis.lua`` receives. ``portions`` hands out the rest of long lists."""
+
+    def __init__(self, marks: dict[str, Any]) -> None:
+        self._marks = marks
+        self._rest: list[Any] = []
+
+    def tree(self, flat: list[Any]) -> tuple[Any, ...]:
+        """The first portion of a flat list for ``tree.lua``; ``more`` gives the others."""
+        if len(flat) <= PORTION:
+            return tuple(flat)
+        self._rest = flat[PORTION:]
+        return tuple(flat[:PORTION])
+
+    def more(self) -> tuple[Any, ...]:
+        """The next portion."""
+        portion, self._rest = self._rest[:PORTION], self._rest[PORTION:]
+        return tuple(portion)
+
+    def write(self, reply: Reply, resp: int) -> Any:
+        """A reply that is neither a plain string nor an integer."""
+        if reply is None:
+            return False if resp == 2 else (None, b"null")
+        kind = type(reply)
+        if kind is Status:
+            return None if reply == b"OK" else (None, b"status", bytes(reply))
+        if kind is list and len(reply) <= PORTION and resp == 2:
+            kinds = set(map(type, reply))
+            if kinds <= _PLAIN:
+                return (True, *reply)
+            if kinds <= _SIMPLE:
+                return (True, *[False if item is None else item for item in reply])
+        if kind is float:
+            return None, b"double", reply
+        if kind is bool:
+            return None, b"boolean", reply
+        if isinstance(reply, ErrorReply):
+            return None, b"error", reply.message, True
+        if isinstance(reply, bytes | int):
+            return reply
+        flat: list[Any] = []
+        self._flatten(reply, flat, resp)
+        return (None, b"tree", *self.tree(flat))
+
+    def _flatten(self, reply: Reply, flat: list[Any], resp: int) -> None:
+        marks = self._marks
+        if reply is None:
+            flat.append(False if resp == 2 else marks["null"])
+        elif isinstance(reply, Status):
+            flat += (marks["status"], bytes(reply))
+        elif isinstance(reply, ErrorReply):
+            flat += (marks["failure"], reply.message)
+        elif isinstance(reply, float):
+            flat += (marks["double"], reply)
+        elif isinstance(reply, dict):
+            flat += (marks["map"], len(reply))
+            for key, value in reply.items():
+                self._flatten(key, flat, resp)
+                self._flatten(value, flat, resp)
+        elif isinstance(reply, list | tuple | set | frozenset):
+            flat += (marks["array" if isinstance(reply, list | tuple) else "set"], len(reply))
+            for item in reply:
+                self._flatten(item, flat, resp)
+        else:
+            flat.append(reply)
+
+
+def to_integer(number: float) -> int:
+    """A C cast of a double to a 64-bit integer; what does not fit gives the smallest."""
+    return int(number) if -(2.0**63) <= number < 2.0**63 else INTEGER_MIN
+
+
+def one_line(text: bytes) -> bytes:
+    """Text for a status or error reply: a C string without line breaks."""
+    text = text.split(b"\0")[0]
+    return text.replace(b"\r", b" ").replace(b"\n", b" ") if b"\n" in text or b"\r" in text else text
+
+
+def error_line(text: bytes) -> bytes:
+    """The same for errors, which lose line breaks at their end first."""
+    return one_line(text.split(b"\0")[0].rstrip(b"\r\n"))
+
+
+class ResultReader:
+    """Builds a reply from the parts that ``run.lua`` takes a script's result apart into."""
+
+    def __init__(self, resp: int, script_resp: int) -> None:
+        self._resp = resp
+        self._script_resp = script_resp
+
+    def scalar(self, code: bytes, value: Any) -> Reply:
+        """The reply for one part that is not a container."""
+        if code == b"$":
+            return value
+        if code == b":":
+            return to_integer(value)
+        if code == b"?":
+            return self.boolean(value)
+        if code == b"-":
+            return None
+        if code == b"+":
+            return Status(one_line(value))
+        if code == b"!":
+            return ErrorReply(error_line(value))
+        if code == b",":
+            return float(value) if self._resp == 3 else double_text(float(value))
+        assert code == b"(", code
+        if self._resp == 3:
+            text: bytes = value.split(b"\0")[0].replace(b"\r", b" ").replace(b"\n", b" ")
+            return int(text) if text.lstrip(b"-").isdigit() else text
+        return value.split(b"\0")[0]
+
+    def boolean(self, value: bool) -> Reply:
+        """True is 1 and false is nil, unless the script spoke RESP3."""
+        if self._script_resp < 3:
+            return 1 if value else None
+        return value if self._resp == 3 else int(value)
+
+    def tree(self, parts: Sequence[Any]) -> Reply:
+        """The reply for all parts: codes and values in turn, ``]`` at the end of a container."""
+        open_containers: list[tuple[bytes, list[Reply]]] = []
+        at = 0
+        while True:
+            code, value = parts[at], parts[at + 1]
+            at += 2
+            if code in (b"*", b"%", b"~"):
+                open_containers.append((code, []))
+                continue
+            if code == b"]":
+                reply = self._container(*open_containers.pop())
+            elif code == b"=":
+                reply = parts[at + 1]
+                at += 2
+            else:
+                reply = self.scalar(code, value)
+            if not open_containers:
+                return reply
+            open_containers[-1][1].append(reply)
+
+    def _container(self, code: bytes, items: list[Reply]) -> Reply:
+        if self._resp == 2 or code == b"*":
+            return items
+        if code == b"~":
+            return {_hashable(item) for item in items}
+        return {_hashable(items[i]): items[i + 1] for i in range(0, len(items), 2)}
+
+
+def _hashable(reply: Reply) -> Reply:
+    if isinstance(reply, list):
+        return tuple(map(_hashable, reply))
+    if isinstance(reply, set):
+        return frozenset(reply)
+    return tuple(sorted(reply.items())) if isinstance(reply, dict) else reply

@@ -1,0 +1,110 @@
+"""Limits of a script, and a Lua runtime that leads nowhere: no Python object, file, process or network can be reached.
+
+The runtime is built from the files in ``lua_libraries``. Python functions are known to those files alone, as C closures
+in upvalues; what scripts see are Lua functions and read-only stand-ins of tables. Afterwards the global table of the
+runtime is emptied (``python``, ``debug``, ``io``, ``os``, ``package`` and all) and scripts get an environment of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lupa.lua51 as lupa
+
+LIBRARIES = Path(__file__).with_name("lua_libraries")
+CORE = ("sandbox", "arguments", "tree", "random", "bit", "struct", "cjson", "cmsgpack", "redis", "run")
+RESERVE_BYTES = 32 << 20
+"""Memory between the scripts' limit and the runtime's: replies on their way to Lua must never find memory full."""
+REFERENCES = 1024
+"""References from Python to Lua objects for which room is made beforehand, for the same reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one run of a script may use before it is stopped."""
+
+    instructions_max: int = 100_000_000
+    """Instructions of the Lua machine, counted in steps of 10,000."""
+    memory_bytes_max: int = 128 << 20
+    """Memory of the Lua runtime."""
+    calls_max: int = 1_000_000
+    """Calls of redis.call and redis.pcall."""
+    argument_bytes_max: int = 1 << 30
+    """Bytes handed to redis.call and redis.pcall in all."""
+
+
+class ScriptTimeout(Exception):
+    """A script did not end within its limits: it was stopped in the middle, its writes stay. ``limit`` says which."""
+
+    def __init__(self, limit: str) -> None:
+        super().__init__(f"the script did not end within its limit of {limit}")
+        self.limit = limit
+
+
+def _deny(target: object, name: object, is_setting: bool) -> object:
+    raise AttributeError("denied")
+
+
+class Sandbox:
+    """A Lua runtime for scripts. ``host`` gives the trusted Lua functions by name."""
+
+    def __init__(
+        self, callables: Mapping[str, Callable[..., Any]], constants: Mapping[str, Any], limits: Limits,
+        libraries: tuple[str, ...] = CORE,
+    ) -> None:  # fmt: skip
+        self.limits = limits
+        self._runtime: Any = lupa.LuaRuntime(
+            encoding=None,
+            unpack_returned_tuples=True,
+            register_eval=False,
+            register_builtins=False,
+            attribute_filter=_deny,
+            max_memory=limits.memory_bytes_max + RESERVE_BYTES,
+        )
+        self.memory_used: Callable[[], int] = self._runtime.get_memory_used
+        self._host = self._build(callables, constants, libraries)
+        self.host_names = frozenset(self._host[b"finish"]().split())
+        self._empty_globals()
+        references = [self._runtime.table() for _ in range(REFERENCES)]
+        del references
+
+    def _build(self, callables: Mapping[str, Callable[..., Any]], constants: Mapping[str, Any], files: tuple[str, ...]) -> Any:
+        host, add_callable, add_constant = self._runtime.execute(
+            b"local host = {python = {}, redis_constants = {}}\n"
+            b"local as_function = python.as_function\n"
+            b"return host, function(name, f) host.python[name] = as_function(f) end,\n"
+            b"  function(name, value) host.redis_constants[name] = value end"
+        )
+        for name, function in callables.items():
+            add_callable(name.encode(), function)
+        for name, value in constants.items():
+            add_constant(name.encode(), value)
+        for name in files:
+            self._runtime.compile((LIBRARIES / f"{name}.lua").read_bytes(), name=b"=host")(host)
+        return host
+
+    def _empty_globals(self) -> None:
+        self._runtime.execute(b"local G, next = _G, next for name in next, G do G[name] = nil end")
+
+    def function(self, name: str) -> Any:
+        """A trusted Lua function of ``lua_libraries``."""
+        return self._host[name.encode()]
+
+    def marks(self) -> dict[str, Any]:
+        """The marks of containers in the flat lists of ``tree.lua``."""
+        return {name.decode(): mark for name, mark in self._host[b"marks"].items()}
+
+    def table(self) -> Any:
+        """A new, empty Lua table."""
+        return self._runtime.table()
+
+    def collect(self) -> None:
+        """Collect garbage completely."""
+        self._runtime.gccollect()
+
+    def allow_more(self, added_bytes: int) -> None:
+        """Raise the memory limit of the runtime by so many bytes, for arguments on their way in; 0 restores it."""
+        self._runtime.set_max_memory(self.limits.memory_bytes_max + RESERVE_BYTES + added_bytes)
