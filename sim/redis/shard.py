@@ -21,6 +21,7 @@ from sim.redis.script_run import ScriptFlags, ScriptRun
 from sim.redis.watch import WatchTable
 
 if TYPE_CHECKING:
+    from sim.redis.lua_host import LuaHost
     from sim.redis.slot_map import SlotMap
 
 __all__ = ["Effect", "FrozenKeyspace", "Shard"]
@@ -46,6 +47,8 @@ class Effect:
     changes: int
     """By how much it moved the server's ``dirty`` counter."""
     reply: Reply
+    line: int | None = None
+    """The line of the script that called it."""
 
 
 class Shard(Keyspace):
@@ -72,6 +75,10 @@ class Shard(Keyspace):
         self._changed: list[bytes] | None = None
         self.interrupt: Interrupt | None = None
         """Asked before every call of a script (``abort``)."""
+        self.lua_host: LuaHost | None = None
+        """Runs scripts; started by the first one (``lua_host.host_of``)."""
+        self.script_line: int | None = None
+        """The line of the running script that calls a command, while ``effects`` is a list."""
 
         self.is_replica = False
         self.master_link_down = False
@@ -136,7 +143,8 @@ class Shard(Keyspace):
                 outer.extend(changed)
             else:
                 self.observe_changes()
-            self.effects.append(Effect(tuple(argv), keys, changed, command.is_write, self.dirty - before, reply))
+            line, changes = self.script_line, self.dirty - before
+            self.effects.append(Effect(tuple(argv), keys, changed, command.is_write, changes, reply, line))
         return reply
 
     def begin_script(self, flags: ScriptFlags | None, read_only: bool = False, keys: Sequence[bytes] = ()) -> ScriptRun:
