@@ -227,10 +227,6 @@ end
 -- 6. Writes: nothing can fail from here on; what comes is added before anything goes --------------------------------
 
 local function send(command, key, values)
-  if #values <= CHUNK then
-    call(command, key, unpack(values))
-    return
-  end
   for i = 1, #values, CHUNK do
     call(command, key, unpack(values, i, math.min(i + CHUNK - 1, #values)))
   end
