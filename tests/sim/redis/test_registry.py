@@ -33,7 +33,7 @@ def server_table() -> dict[bytes, Reply]:
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("command", kernel_table(), ids=lambda command: command.name.decode())
+@pytest.mark.parametrize("command", list(kernel_table()), ids=lambda command: command.name.decode())
 def test_a_command_is_as_the_server_describes_it(command: Command, server_table: dict[bytes, Reply]) -> None:
     _, arity, flags, first, last, step, *_ = server_table[command.name]
     assert command.arity == arity
@@ -53,7 +53,8 @@ def test_every_command_of_the_server_is_either_carried_out_or_named_as_lacking(
 
 
 @pytest.mark.parametrize(
-    "argv", [(b"XADD", b"k", b"*", b"a", b"b"), (b"dump", b"k"), (b"CLIENT", b"LIST"), (b"client", b"Kill", b"x"), (b"ACL",)]
+    "argv",
+    [(b"XADD", b"k", b"*", b"a", b"b"), (b"dump", b"k"), (b"CLIENT", b"LIST"), (b"client", b"Kill", b"x"), (b"ACL",)],
 )
 def test_a_lacking_command_is_an_error_that_names_the_other_backends(argv: tuple[bytes, ...]) -> None:
     shard = Shard()
