@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import importlib.util
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from model.errors import InputError
 from sim.binding.binding import Adapter, Binding
 from sim.binding.calls import Script
-from sim.binding.schema import Operation, Step, Store, check_store
+from sim.binding.fields import did_you_mean
+from sim.binding.schema import Edit, Operation, Step, Store, check_store
 from sim.binding.syntax import check_syntax
 
 FILE_NAME = "store.toml"
 SCRIPT_SIZE_MAX = 1 << 20
+BASES_MAX = 4
+OWN_KEYS = ("name", "base", "edits", "specimen")
+"""Keys that a variant does not take over from its base."""
 
 
 def load_binding(path: Path | str, *, trust_adapter: bool = False) -> Binding:
@@ -27,20 +32,57 @@ def load_binding(path: Path | str, *, trust_adapter: bool = False) -> Binding:
     if file.is_dir():
         file = file / FILE_NAME
     place = str(file)
-    store = check_store(_read_toml(file), place)
-    folder = file.parent
-    names = dict.fromkeys(name for _, name in _script_names(store))
-    scripts = []
-    for name in names:
-        where = next(where for where, other in _script_names(store) if other == name)
-        script = _read_script(folder, name, f"{place}: {where}")
+    content, folders = _read_variant(file)
+    store = check_store(content, place)
+    wanted: dict[str, str] = {}
+    for where, name in _script_names(store):
+        wanted.setdefault(name, where)
+    scripts = {name: _read_script(folders, name, f"{place}: {where}") for name, where in wanted.items()}
+    for index, edit in enumerate(store.edits):
+        _apply(edit, scripts, f"{place}: edits[{index}]")
+    for script in scripts.values():
         check_syntax(script)
-        scripts.append(script)
-    binding = Binding(folder, place, store, tuple(scripts))
+    binding = Binding(file.parent, place, store, tuple(scripts.values()))
     assert binding.operations  # compiles every template, so that a mistake shows now
     if store.adapter is None:
         return binding
-    return Binding(folder, place, store, tuple(scripts), _load_adapter(store.adapter, binding, place, trust_adapter))
+    return replace(binding, adapter=_load_adapter(store.adapter, binding, folders, trust_adapter))
+
+
+def _read_variant(file: Path, depth: int = 0) -> tuple[dict[str, Any], list[Path]]:
+    """The tables of ``file`` laid over those of its base, and the folders to look for scripts in, nearest first.
+
+    Keys and operations replace those of the same name; everything else of the base stays.
+    """
+    content = _read_toml(file)
+    base = content.get("base")
+    if not isinstance(base, str):
+        return content, [file.parent]
+    below = file.parent / base
+    if depth == BASES_MAX:
+        raise InputError(f"{file}: base: more than {BASES_MAX} bases behind one another; name the last one directly")
+    if not (below / FILE_NAME).is_file():
+        raise InputError(f'{file}: base: no {FILE_NAME} in "{base}"; name the folder of another store')
+    inherited, folders = _read_variant(below / FILE_NAME, depth + 1)
+    merged = {name: value for name, value in inherited.items() if name not in OWN_KEYS}
+    for name, value in content.items():
+        old = merged.get(name)
+        merged[name] = {**old, **value} if isinstance(old, dict) and isinstance(value, dict) else value
+    edits = inherited.get("edits", [])
+    if isinstance(merged.get("edits", []), list) and edits:
+        merged["edits"] = [*edits, *merged.get("edits", [])]
+    return merged, [file.parent, *folders]
+
+
+def _apply(edit: Edit, scripts: dict[str, Script], place: str) -> None:
+    if edit.script not in scripts:
+        raise InputError(f'{place}.script: unknown script "{edit.script}"; {did_you_mean(edit.script, [*scripts])}')
+    script = scripts[edit.script]
+    found = script.source.count(edit.find.encode())
+    if found != 1:
+        raise InputError(f"{place}.find: stands {found} times in {edit.script}; give a piece that stands there once")
+    source = script.source.replace(edit.find.encode(), edit.replace.encode())
+    scripts[edit.script] = replace(script, source=source)
 
 
 def _read_toml(file: Path) -> dict[str, Any]:
@@ -80,25 +122,34 @@ def _script_names(store: Store) -> list[tuple[str, str]]:
     return found
 
 
-def _read_script(folder: Path, name: str, place: str) -> Script:
-    path = folder / name
+def _read_script(folders: list[Path], name: str, place: str) -> Script:
+    """The nearest file ``name``: in the store's folder, or in that of its base."""
+    path = next((folder / name for folder in folders if _is_file(folder / name)), folders[0] / name)
     try:
-        inside = path.resolve().is_relative_to(folder.resolve())
+        inside = any(path.resolve().is_relative_to(folder.resolve()) for folder in folders)
     except (OSError, ValueError, RuntimeError):
         inside = False
     if not inside:
         raise InputError(f'{place}: "{name}" lies outside the store\'s folder; move the script into it')
-    return Script(name, _read(path, f'{place}: "{name}"', f"put the script into {folder} or correct the name"), path)
+    cure = f"put the script into {folders[0]} or correct the name"
+    return Script(name, _read(path, f'{place}: "{name}"', cure), path)
 
 
-def _load_adapter(reference: str, binding: Binding, place: str, trusted: bool) -> Adapter:
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def _load_adapter(reference: str, binding: Binding, folders: list[Path], trusted: bool) -> Adapter:
     name, _, class_name = reference.partition(":")
-    here = f"{place}: adapter"
+    here = f"{binding.place}: adapter"
     if not name.endswith(".py") or not class_name.isidentifier():
         raise InputError(f'{here}: "{reference}" is no adapter; write "adapter.py:ClassName"')
     if not trusted:
         raise InputError(f'{here}: "{reference}" is Python that would run here; pass --trust-adapter if you trust it')
-    file = _read_script(binding.path, name, here).path
+    file = _read_script(folders, name, here).path
     specification = importlib.util.spec_from_file_location(f"orderlab_adapter_{file.stem}", file)
     assert specification is not None
     assert specification.loader is not None

@@ -139,7 +139,7 @@ class OperationCompiler:
             raise InputError(
                 f'{place}.reply.from: unknown capture "{reply.source}"; {did_you_mean(reply.source, captured)}'
             )
-        reader = compile_reply(name, reply, f"{place}.reply", self.codec.unpack)
+        reader = compile_reply(name, reply, f"{place}.reply", self.codec.unpack, self.store.modulus)
         return OperationBinding(name, tuple(compiled), reader, table.read_only, table.batch_max)
 
     def _step(self, operation: str, step: Step, base: Vocabulary, place: str, read_only: bool) -> StepBinding:

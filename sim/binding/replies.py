@@ -165,7 +165,7 @@ class ReplyReader:
         )
 
 
-def compile_reply(operation: str, table: ReplyTable, place: str, unpack: Unpack | None) -> ReplyReader:
+def compile_reply(operation: str, table: ReplyTable, place: str, unpack: Unpack | None, modulus: int) -> ReplyReader:
     """The reader of ``operation``'s replies. Raises InputError for unknown attributes, columns or filters."""
     attributes = RESULT_ATTRIBUTES[operation]
     if table.shape == "integer":
@@ -181,18 +181,18 @@ def compile_reply(operation: str, table: ReplyTable, place: str, unpack: Unpack 
     for name, path in table.fields.items():
         if name not in attributes:
             raise InputError(f'{place}.fields: unknown attribute "{name}"; {did_you_mean(name, attributes)}')
-        getters[name] = _compile_path(path, columns, f"{place}.fields.{name}")
+        getters[name] = _compile_path(path, columns, f"{place}.fields.{name}", modulus)
     if operation == "fetch" and table.shape not in ROW_SHAPES:
         raise InputError(f'{place}.shape: fetch returns messages; "{table.shape}" has none: use one of {ROW_SHAPES}')
     provided = set(columns)
     if unpack is not None and "message" in columns:
         provided |= set(attributes)
     if table.shape == "strings" and not table.fields:
-        getters["payload" if operation == "fetch" else attributes[0]] = _compile_path("value", columns, place)
+        getters["payload" if operation == "fetch" else attributes[0]] = _compile_path("value", columns, place, modulus)
     elif table.shape in ROW_SHAPES:
         for name in attributes:
             if name in provided or table.shape in ("messages", "json"):
-                getters.setdefault(name, _compile_path(name, (), place))
+                getters.setdefault(name, _compile_path(name, (), place, modulus))
     return ReplyReader(operation, table, place, columns, getters, unpack)
 
 
@@ -205,7 +205,7 @@ def _check_meaning(operation: str, table: ReplyTable, place: str) -> None:
         raise InputError(f'{place}.is: unknown meaning "{table.means}"; {did_you_mean(table.means, meanings)}')
 
 
-def _compile_path(text: str, columns: tuple[str, ...], place: str) -> Getter:
+def _compile_path(text: str, columns: tuple[str, ...], place: str, modulus: int) -> Getter:
     """``column.member|decoder``: a column of the row, members of the JSON inside it, then decoders."""
     path, *filters = (part.strip() for part in text.split("|"))
     first, *members = path.split(".")
@@ -214,7 +214,8 @@ def _compile_path(text: str, columns: tuple[str, ...], place: str) -> Getter:
     decoders = []
     for item in filters:
         name, colon, argument = item.partition(":")
-        decoders.append((find_filter(name, bool(colon), DECODERS, place), argument.encode()))
+        operand = b"%d" % modulus if argument == "modulus" else argument.encode()
+        decoders.append((find_filter(name, bool(colon), DECODERS, place), operand))
 
     def get(row: Row) -> Any:
         value = row.get(first)

@@ -118,6 +118,14 @@ class Fixed(Table):
     default_expiry_ms: int | None = None
 
 
+class Edit(Table):
+    """A piece of a script that stands in it once, and what takes its place: a variant in a few lines."""
+
+    script: str
+    find: str = Field(min_length=1)
+    replace: str
+
+
 class SpecimenTable(Table):
     """What a flawed store is there to show."""
 
@@ -131,6 +139,8 @@ class Store(Table):
     """A whole ``store.toml``."""
 
     name: str | None = None
+    base: str | None = None
+    edits: list[Edit] = []
     specification: Literal["session", "pending"] = "session"
     modulus: int = Field(65535, ge=1, le=65535)
     assumptions: list[str] = []
@@ -143,6 +153,7 @@ class Store(Table):
 
 
 _TABLES: dict[str, type[Table]] = {
+    "edits": Edit,
     "message": MessageFormat,
     "fixed": Fixed,
     "specimen": SpecimenTable,
