@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 
 from properties.conformance.arguments import KEYS, TEXTS
@@ -305,6 +306,16 @@ def _eval_ro(source: bytes, rest: Argv) -> list[Argv]:
     return [(b"EVAL_RO", source, *rest)]
 
 
+def _evalsha(source: bytes, rest: Argv) -> list[Argv]:
+    sha = hashlib.sha1(source).hexdigest().encode()
+    return [
+        (b"SCRIPT", b"LOAD", source),
+        (b"EVALSHA", sha, *rest),
+        (b"EVALSHA_RO", sha.upper(), *rest),
+        (b"SCRIPT", b"EXISTS", sha, b"0" * 40),
+    ]
+
+
 def _function(source: bytes, rest: Argv) -> list[Argv]:
     body = source.split(b"\n", 1)[1] if source.startswith(b"#!") else source
     header = b"#!lua name=lib\nredis.register_function('fun', function(KEYS, ARGV)\n"
@@ -315,4 +326,4 @@ def _function(source: bytes, rest: Argv) -> list[Argv]:
     ]
 
 
-WAYS: Sequence[Callable[[bytes, Argv], list[Argv]]] = (_eval, _eval, _eval, _eval, _eval, _eval_ro, _function)
+WAYS: Sequence[Callable[[bytes, Argv], list[Argv]]] = (_eval, _eval, _eval, _eval, _eval, _eval_ro, _evalsha, _function)
