@@ -125,8 +125,10 @@ class ReplyReader:
         return None if value is None else int(number(value))
 
     def _assigned(self, row: Row) -> Assigned:
-        # 0 is no packet identifier (2.2.1): the message was not kept
-        return Assigned(self._integer("packet_id", row) or None, self._integer("sequence", row) or None)
+        packet_id, sequence = self._integer("packet_id", row), self._integer("sequence", row)
+        if packet_id == 0 or sequence == 0:  # neither numbers a message: this one was not kept
+            return Assigned(None)
+        return Assigned(packet_id, sequence)
 
     def _numbered(self, value: int, fields: Fields, modulus: int) -> Saved:
         """An integer reply of save: the identifiers of the batch follow from one of them."""
