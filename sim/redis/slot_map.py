@@ -53,11 +53,9 @@ class Refusal:
     def to_script(self) -> bytes:
         """The error that ``redis.call`` raises inside a script, which cannot be redirected."""
         match self.reason:
-            case Reason.CROSS_SLOT:
-                return b"ERR Script attempted to access keys that do not hash to the same slot"
             case Reason.DOWN:
                 return b"ERR Script attempted to execute a command while the cluster is down"
-            case _:
+            case _:  # keys of two slots included: Redis 7.0 has no words of their own for them here
                 return b"ERR Script attempted to access a non local key in a cluster node"
 
 

@@ -72,12 +72,10 @@ def test_a_cluster_that_is_down_serves_no_keys() -> None:
 
 
 def test_a_script_hears_of_it_in_other_words() -> None:
-    assert Refusal(Reason.MOVED, 1, b"there:2").to_script() == (
-        b"ERR Script attempted to access a non local key in a cluster node"
-    )
-    assert Refusal(Reason.CROSS_SLOT).to_script() == (
-        b"ERR Script attempted to access keys that do not hash to the same slot"
-    )
+    for reason in (Reason.MOVED, Reason.ASK, Reason.UNSTABLE, Reason.UNBOUND, Reason.CROSS_SLOT):
+        assert Refusal(reason, 1, b"there:2").to_script() == (
+            b"ERR Script attempted to access a non local key in a cluster node"
+        )
     assert Refusal(Reason.DOWN).to_script() == (
         b"ERR Script attempted to execute a command while the cluster is down"
     )
