@@ -13,7 +13,7 @@ COMMON_FIELDS = ("client", "epoch", "now_ms", "modulus")
 OPERATION_FIELDS: dict[str, tuple[str, ...]] = {
     "open": ("clean_start",),
     "save": ("limit", "default_expiry_ms", "producer", "batch", "messages"),
-    "fetch": ("count", "after", "limit"),
+    "fetch": ("count", "after", "limit", "default_expiry_ms"),
     "acknowledge": ("packet_id", "sequence"),
     "release": ("packet_id", "sequence"),
     "clear": (),

@@ -77,7 +77,10 @@ def _length(value: Any, _: Any) -> int:
 
 
 def _at(value: Any, position: Any) -> Any:
+    """Item ``position`` of a list, counted from the end when negative; None beyond its ends or without a list."""
     index = int(position)
+    if not isinstance(value, (list, tuple)):
+        return None
     return value[index] if -len(value) <= index < len(value) else None
 
 

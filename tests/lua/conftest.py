@@ -75,7 +75,7 @@ OpenStore = Callable[..., RealStore]
 def open_store(connection: Connection) -> OpenStore:
     """``open_store("lua/session")``; with ``now_ms`` on a clock of the test's; with ``modulus`` scaled down."""
 
-    def make(folder: str, now_ms: int | None = None, modulus: int | None = None) -> RealStore:
+    def make(folder: str | Path, now_ms: int | None = None, modulus: int | None = None) -> RealStore:
         binding = load_binding(ROOT / folder)
         if modulus is not None:
             binding, _ = binding.scaled(modulus)
