@@ -1,26 +1,20 @@
-"""What can stop an operation on a real server, as conditions of a backend: written once, for explorer and machines.
+"""What can stop an operation on a real server, as faults of a backend, for explorer and machines.
 
 A condition is a state of the node, not an injected answer: the error comes out at whichever ``redis.call`` a server
-would raise it at, with the server's text. Which calls that can be (``scriptVerifyWriteCommandAllow``,
-``scriptVerifyOOM``, ``getNodeByQuery`` of Redis 7): the first write of a script for ``out-of-memory``, ``read-only``,
-``disk-error`` and ``too-few-replicas``; any call on the key for ``wrong-type``; any call on an undeclared key that is
-not there for ``slot-migrates``; before any call for ``crashed``; before the first write for ``killed``.
+would raise it at, with the server's text. Which calls those are is written down in ``sim.redis.raisable``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
 from model.errors import InputError
 from model.trace import Fault
-from sim.redis.abort import Abort
 from sim.redis.backends import Backend, KernelBackend, ServerBackend
-from sim.redis.conditions import DiskError
-from sim.redis.hash_slot import SLOT_COUNT
+from sim.redis.raisable import CONDITIONS, imposed
 from sim.redis.replies import ErrorReply, Reply
-from sim.redis.slot_map import SlotMap
 
 
 class Kind(NamedTuple):
@@ -57,8 +51,7 @@ PLANTED = {
 ASIDE = b"\x00aside:"
 """Where the store's own value waits meanwhile."""
 
-OTHER_NODE = b"f" * 40
-THIS_NODE = b"0" * 40
+RAISABLE = {row.name: row for row in CONDITIONS}
 
 
 @contextmanager
@@ -118,59 +111,25 @@ def value_of(backend: Backend, key: bytes) -> Reply:
 
 @contextmanager
 def _kernel_condition(backend: KernelBackend, fault: Fault) -> Iterator[None]:
-    shard = backend.shard
-    config = shard.config
-    saved = (config.maxmemory, config.min_replicas_to_write, shard.is_replica, shard.disk_error, shard.slots)
-    saved_interrupt = shard.interrupt
-    try:
-        match fault.kind:
-            case "out-of-memory":
-                config.maxmemory = 1
-            case "too-few-replicas":
-                config.min_replicas_to_write = 1
-            case "read-only":
-                shard.is_replica = True
-            case "disk-error":
-                shard.disk_error = DiskError.SNAPSHOT
-            case "slot-migrates":
-                shard.slots = migrating_slots()
-            case "killed" | "crashed":
-                shard.interrupt = _abort_before(fault)
+    if fault.kind == "client-dies":
         yield
-    finally:
-        config.maxmemory, config.min_replicas_to_write, shard.is_replica, shard.disk_error, shard.slots = saved
-        shard.interrupt = saved_interrupt
-
-
-def migrating_slots() -> SlotMap:
-    """A node that owns every slot and is sending every one away: what it still has it serves, the rest it does not."""
-    addresses = {THIS_NODE: b"127.0.0.1:7000", OTHER_NODE: b"127.0.0.1:7001"}
-    owners: list[bytes | None] = [THIS_NODE] * SLOT_COUNT
-    return SlotMap(THIS_NODE, addresses, owners, dict.fromkeys(range(SLOT_COUNT), OTHER_NODE))
-
-
-def _abort_before(fault: Fault) -> Callable[[int, Sequence[bytes]], Abort | None]:
-    kind = Abort.KILL if fault.kind == "killed" else Abort.CRASH
-    return lambda index, argv: kind if index == fault.at else None
+        return
+    with imposed(backend.shard, RAISABLE[fault.kind], before_call=fault.at):
+        yield
 
 
 @contextmanager
 def _server_condition(backend: ServerBackend, fault: Fault) -> Iterator[None]:
-    begin, end = {
-        "out-of-memory": ((b"CONFIG", b"SET", b"maxmemory", b"1"), (b"CONFIG", b"SET", b"maxmemory", b"0")),
-        "too-few-replicas": (
-            (b"CONFIG", b"SET", b"min-replicas-to-write", b"1"),
-            (b"CONFIG", b"SET", b"min-replicas-to-write", b"0"),
-        ),
-        "read-only": ((b"REPLICAOF", b"127.0.0.1", b"1"), (b"REPLICAOF", b"NO", b"ONE")),
-    }.get(fault.kind, (None, None))
-    if begin is None or end is None:
-        if fault.kind == "client-dies":
-            yield
-            return
+    if fault.kind == "client-dies":
+        yield
+        return
+    raisable = RAISABLE[fault.kind]
+    if not raisable.enter:
         raise InputError(f"fault {fault.kind}: a server that runs alone cannot be brought into it; use the kernel")
-    backend.execute(*begin)
+    for command in raisable.enter:
+        backend.execute(*command)
     try:
         yield
     finally:
-        backend.execute(*end)
+        for command in raisable.leave:
+            backend.execute(*command)

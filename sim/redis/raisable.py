@@ -229,13 +229,14 @@ def _strikes(condition: Condition, command: Command, wrote: bool) -> bool:
 # -- imposing --------------------------------------------------------------------------------------------------
 
 _THIS_NODE, _OTHER_NODE = b"0" * 40, b"f" * 40
+_EVERY_SLOT_TO_THE_OTHER = dict.fromkeys(range(SLOT_COUNT), _OTHER_NODE)
 
 
 def migrating_slots() -> SlotMap:
     """A node that owns every slot and is sending every one away: it serves what it still has, and no other key."""
     addresses = {_THIS_NODE: b"127.0.0.1:7000", _OTHER_NODE: b"127.0.0.1:7001"}
     owners: list[bytes | None] = [_THIS_NODE] * SLOT_COUNT
-    return SlotMap(_THIS_NODE, addresses, owners, dict.fromkeys(range(SLOT_COUNT), _OTHER_NODE))
+    return SlotMap(_THIS_NODE, addresses, owners, _EVERY_SLOT_TO_THE_OTHER.copy())
 
 
 def abort_before(index: int, abort: Abort) -> Interrupt:
