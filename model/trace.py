@@ -129,6 +129,13 @@ class Drain:
 
 
 @dataclass(frozen=True, slots=True)
+class Settle:
+    """A client with an empty queue fetches, one message comes and goes, it fetches again: what remains is residue."""
+
+    client: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Pass:
     """``count`` other messages are saved for a client and acknowledged, one after the other: identifiers go by."""
 
@@ -146,7 +153,7 @@ class Overlap:
     at: int = 1
 
 
-Step = Save | Repeat | Fetch | Acknowledge | Release | Answer | Clear | Open | Wait | Drain | Pass | Overlap
+Step = Save | Repeat | Fetch | Acknowledge | Release | Answer | Clear | Open | Wait | Drain | Settle | Pass | Overlap
 KINDS: dict[str, type[Any]] = {kind.__name__.lower(): kind for kind in get_args(Step)}
 
 

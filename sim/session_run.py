@@ -6,9 +6,11 @@ sent what, each producer's last batch, each reader's place, and the judge's acco
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from model.refinement import (
     Account,
@@ -24,8 +26,8 @@ from model.refinement import (
     judge_save,
     judge_time,
 )
+from model.refinement.saves import Save as Saving
 from model.refinement.steps import Answer as Answered
-from model.refinement.steps import Save as Saving
 from model.trace import (
     Acknowledge,
     Answer,
@@ -40,16 +42,21 @@ from model.trace import (
     Release,
     Repeat,
     Save,
+    Settle,
     Step,
     Wait,
 )
 from sim.binding.results import Failed, Fetched, FetchedMessage, Opened, Removed, Result, Saved
 from sim.binding.results import Message as Outgoing
+from sim.session_coverage import note
 from sim.session_listing import assigned_to, identify, incoming, outgoing, replaced
 from sim.session_state import Batch, Between, ClientDied, Connection, Cursor, RunState, Sending, SessionStore
 
 EVERYTHING = 65535
 """A page size that no queue exceeds."""
+
+PASSING_AT_ONCE = 500
+"""Messages in one batch of those that only pass."""
 
 MOST_ROUNDS = 64
 """Pages that a drain asks for beyond what the queue needs."""
@@ -70,6 +77,16 @@ class StepReport:
         return any(one.diverges for one in self.discrepancies)
 
 
+class Inspector(Protocol):
+    """Judges a step by the keys that it leaves (``session_inspection``)."""
+
+    def begin(self, run: SessionRun) -> None: ...
+
+    def check(self, run: SessionRun, step: Step, before: RunState, report: StepReport) -> list[Discrepancy]: ...
+
+    def settle(self, run: SessionRun, step: Settle) -> list[Discrepancy]: ...
+
+
 class SessionRun:
     """A store, its clients, and the state of the run so far."""
 
@@ -85,6 +102,10 @@ class SessionRun:
         self.state = RunState(
             (account,) * count, (), (Batch(),) * producers, (Cursor(),) * count, (Connection(),) * count
         )
+        self.met: Counter[str] = Counter()
+        """How often the situations came about that the laws speak of (``session_coverage``)."""
+        self.inspector: Inspector | None = None
+        """Looks at the keys as well, where it can."""
         self._between: Between | None = None
         self._told: dict[int, int] = {}
         if "open" in store.operations:
@@ -96,6 +117,9 @@ class SessionRun:
     def perform(self, step: Step) -> StepReport:
         """Carry out one step, then list what every client has and judge it."""
         report = StepReport(step)
+        before = self.state
+        if self.inspector is not None:
+            self.inspector.begin(self)
         match step:
             case Save():
                 self._save(step, report)
@@ -113,10 +137,16 @@ class SessionRun:
                 self._wait(step.ms, report)
             case Drain():
                 self._drain(step, report)
+            case Settle():
+                self._settle(step, report)
             case Pass():
                 self._pass(step, report)
             case Overlap():
                 self._overlap(step, report)
+        if self.inspector is not None and report.result is not None and not report.diverges:
+            report.discrepancies += self.inspector.check(self, step, before, report)
+        if report.result is not None:
+            note(self.met, before, self.state, report)
         return report
 
     def _save(self, step: Save, report: StepReport) -> None:
@@ -147,7 +177,7 @@ class SessionRun:
         }
         result = self._call(step.fault, "save", step.client, fields)
         report.result = result
-        reply = self._reply(result, step.messages)
+        reply = self.reply_of(result, step.messages)
         self._told = dict(reply.assigned)
         saving = Saving(
             tuple(incoming(one, self.store.default_expiry_ms) for one in step.messages),
@@ -170,12 +200,12 @@ class SessionRun:
 
     def _fetch(self, step: Fetch, report: StepReport) -> None:
         cursor = self.state.cursors[step.client] if step.onward else Cursor()
-        if step.onward and cursor.label is None:
+        if step.onward and not cursor.passed:
             return
         count = EVERYTHING if step.count is None else step.count
         result = self._call(step.fault, "fetch", step.client, {"count": count, "after": cursor.sequence})
         report.result = result
-        reply = self._reply(result)
+        reply = self.reply_of(result)
         returned: list[Seen] = []
         if isinstance(result, Fetched):
             returned = self._identify(step.client, result.messages)
@@ -184,7 +214,7 @@ class SessionRun:
         faulted = step.fault is not None
 
         def judge(account: Account, listing: Sequence[Seen]) -> Judgement:
-            return judge_fetch(account, page, cursor.label, reply, returned, listing, self.store.terms, faulted)
+            return judge_fetch(account, page, cursor.passed, reply, returned, listing, self.store.terms, faulted)
 
         self._judge(report, step.client, judge)
 
@@ -213,7 +243,7 @@ class SessionRun:
         }
         result = self._call(fault, operation, client, fields)
         report.result = result
-        reply = self._reply(result)
+        reply = self.reply_of(result)
         judge_one = judge_release if operation == "release" else judge_acknowledge
         answered = Answered(label, sending.packet_id)
 
@@ -238,7 +268,7 @@ class SessionRun:
         fault = step.fault if isinstance(step, Clear) else None
         result = self._call(fault, operation, step.client, fields)
         report.result = result
-        reply = self._reply(result)
+        reply = self.reply_of(result)
         is_done = reply.status == "done"
         if isinstance(result, Opened) and is_done:
             report.discrepancies += self._judge_presence(result, account, connection, clean)
@@ -301,6 +331,12 @@ class SessionRun:
         text = f"{len(self.state.accounts[step.client].queue)} messages wait after {rounds} fetches, each acknowledged"
         report.discrepancies.append(Discrepancy("drain", text))
 
+    def _settle(self, step: Settle, report: StepReport) -> None:
+        is_idle = self.state.connections[step.client].is_open and not self.state.accounts[step.client].queue
+        if self.inspector is not None and is_idle:
+            report.result = Fetched()
+            report.discrepancies += self.inspector.settle(self, step)
+
     # -- the other end -------------------------------------------------------------------------------------------------
 
     def _overlap(self, step: Overlap, report: StepReport) -> None:
@@ -324,7 +360,7 @@ class SessionRun:
         number = self.state.batches[step.producer].number
         last = max(account.last_ids)
         while left > 0:
-            size = min(left, self.store.largest_batch, 100)
+            size = min(left, self.store.largest_batch, PASSING_AT_ONCE)
             fields: dict[str, object] = {
                 "epoch": account.session.epoch,
                 "limit": self.store.terms.modulus,
@@ -338,14 +374,10 @@ class SessionRun:
             if not isinstance(result, Saved) or result.refused is not None:
                 report.result = result
                 break
-            for sending in self._passing(name, account):
-                answer = {
-                    "epoch": account.session.epoch,
-                    "packet_id": sending.packet_id,
-                    "sequence": sending.sequence or 0,
-                }
-                self.store.perform("acknowledge", name, answer)
-                last = sending.packet_id
+            passing = self._passing(name, account)
+            epoch = account.session.epoch
+            self.store.acknowledge_all(name, [{"epoch": epoch, **one._asdict()} for one in passing])
+            last = passing[-1].packet_id if passing else last
         else:
             report.result = Saved()
         self.state = self.state._replace(
@@ -359,7 +391,7 @@ class SessionRun:
         """Under what the messages that pass were saved: what a fetch returns behind those that stay."""
         listed = self.store.listing(name)
         messages = listed.messages[len(account.queue) :] if isinstance(listed, Fetched) else ()
-        return [Sending(one.packet_id, one.sequence) for one in messages if one.packet_id is not None]
+        return [Sending(one.packet_id, one.sequence or 0) for one in messages if one.packet_id is not None]
 
     def _call(self, fault: Fault | None, operation: str, client: int, fields: dict[str, object]) -> Result:
         name = self.clients[client]
@@ -390,16 +422,17 @@ class SessionRun:
 
     def _note_sent(self, client: int, messages: Sequence[FetchedMessage], returned: Sequence[Seen]) -> None:
         sendings = dict(self.state.sendings)
-        cursor = self.state.cursors[client]
-        epoch = self.state.accounts[client].session.epoch
+        account = self.state.accounts[client]
         for message, seen in zip(messages, returned, strict=True):
-            if seen.label is not None:
-                if message.packet_id is not None:
-                    sendings[seen.label] = Sending(message.packet_id, message.sequence, epoch)
-                cursor = Cursor(seen.label, message.sequence or 0)
-        self.state = self.state._replace(
-            sendings=tuple(sorted(sendings.items())), cursors=replaced(self.state.cursors, client, cursor)
-        )
+            if seen.label is not None and message.packet_id is not None:
+                sendings[seen.label] = Sending(message.packet_id, message.sequence, account.session.epoch)
+        self.state = self.state._replace(sendings=tuple(sorted(sendings.items())))
+        if messages:
+            labels = [entry.label for entry in account.queue]
+            last = returned[-1].label
+            passed = labels[: labels.index(last) + 1] if last in labels else labels
+            cursor = Cursor(messages[-1].sequence or 0, frozenset(passed))
+            self.state = self.state._replace(cursors=replaced(self.state.cursors, client, cursor))
 
     def _identify(self, client: int, messages: Sequence[FetchedMessage]) -> list[Seen]:
         return identify(
@@ -412,7 +445,10 @@ class SessionRun:
             self.store.now_ms,
         )
 
-    def _reply(self, result: Result, messages: Sequence[Publication] = ()) -> Reply:
+    def reply_of(self, result: Result | None, messages: Sequence[Publication] = ()) -> Reply:
+        """A result as the judge reads it."""
+        if result is None:
+            return Reply()
         if isinstance(result, Failed):
             return Reply("error", result.error.decode("utf-8", "replace"))
         if result.refused is not None:
@@ -434,7 +470,7 @@ class SessionRun:
     ) -> None:
         listed = self.store.listing(self.clients[client])
         if not isinstance(listed, Fetched) or listed.refused is not None:
-            report.discrepancies.append(Discrepancy("drain", f"a fetch failed: {self._reply(listed).text}"))
+            report.discrepancies.append(Discrepancy("drain", f"a fetch failed: {self.reply_of(listed).text}"))
             return
         judgement = judge(self.state.accounts[client], self._identify(client, listed.messages))
         self.state = self.state._replace(accounts=replaced(self.state.accounts, client, judgement.account))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
@@ -30,6 +30,10 @@ class SessionStore(Protocol):
 
     def perform(self, operation: str, client: bytes, fields: Fields, between: Between | None = None) -> Result:
         """Carry out one operation. ``between`` is told after each of its calls but the last how many there were."""
+        ...
+
+    def acknowledge_all(self, client: bytes, fields: Sequence[Fields]) -> None:
+        """Many acknowledgements, one after the other; nobody looks at the replies."""
         ...
 
     def listing(self, client: bytes) -> Result:
@@ -65,10 +69,10 @@ class Batch(NamedTuple):
 
 
 class Cursor(NamedTuple):
-    """The last message of a reader's last page."""
+    """Where a reader is: the token of the last message of its last page, and everything up to that message."""
 
-    label: int | None = None
     sequence: int = 0
+    passed: frozenset[int] = frozenset()
 
 
 class Connection(NamedTuple):

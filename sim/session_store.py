@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from model.errors import InputError
@@ -13,7 +13,7 @@ from sim.binding.calls import Call, ScriptCall
 from sim.binding.fields import DEFAULTS
 from sim.binding.operations import scope_of
 from sim.binding.replies import ReplyMismatch
-from sim.binding.results import Failed, Fields, Message, Result
+from sim.binding.results import Failed, Fetched, Fields, Message, Result
 from sim.redis.abort import NodeCrashed
 from sim.redis.backends import Backend, KernelBackend
 from sim.redis.replies import ErrorReply, Reply
@@ -53,6 +53,16 @@ class BoundStore:
         self.backend.advance(ms)
         self._now_ms += ms
 
+    def restart(self, now_ms: int) -> None:
+        """An empty keyspace at the moment ``now_ms``. On the kernel alone, where time can go back."""
+        self.set_now(now_ms)
+        self.backend.flush()
+
+    def set_now(self, now_ms: int) -> None:
+        """Go to another moment; on the kernel alone."""
+        assert isinstance(self.backend, KernelBackend)
+        self.backend.shard.now_ms = self._now_ms = now_ms
+
     def redis_deadlines_ms(self) -> Collection[int]:
         """Deadlines that Redis itself keeps for keys."""
         if isinstance(self.backend, KernelBackend):
@@ -80,6 +90,15 @@ class BoundStore:
             return CLIENT_DIED
         except ReplyMismatch as mismatch:
             return Failed(f"the binding cannot read the reply: {mismatch}".encode())
+
+    def acknowledge_all(self, client: bytes, fields: Sequence[Fields]) -> None:
+        """Many acknowledgements in one pipeline; an operation of several calls is carried out call by call."""
+        if not self.binding.operation("acknowledge").is_atomic:
+            for one in fields:
+                self.perform("acknowledge", client, one)
+            return
+        calls = [self.binding.step("acknowledge", {"client": client, "now_ms": self._now_ms, **one}) for one in fields]
+        self.backend.pipeline([call.argv for call in calls if not isinstance(call, Result)])
 
     def run(self, call: Call) -> Reply:
         """One call on the backend; a script that the server has forgotten is loaded again, as drivers do."""
@@ -161,3 +180,16 @@ def calls_for(binding: Binding, operation: str, fields: Fields) -> list[tuple[by
         if step.capture is not None:
             scope[step.capture] = [b"1"]
     return calls
+
+
+def keeps_sent(store: BoundStore) -> bool:
+    """Whether a message that a fetch has returned stays past its deadline (MQTT allows either): asked of the store."""
+    client, epoch = b"keeps-sent", {"epoch": 1}
+    if "open" in store.operations:
+        store.perform("open", client, {"epoch": 1, "clean_start": 1})
+    save = {"limit": 10, "producer": b"p0", "batch": 1, "messages": (SAMPLE,), "default_expiry_ms": 20_000}
+    store.perform("save", client, epoch | save)
+    store.perform("fetch", client, epoch | {"count": 10, "after": 0})
+    store.advance(2000)
+    left = store.perform("fetch", client, epoch | {"count": 10, "after": 0})
+    return isinstance(left, Fetched) and bool(left.messages)

@@ -5,16 +5,15 @@ everything) after it. It keeps the account that the abstract session would keep 
 difference breaks. It knows nothing of Redis.
 """
 
-from model.refinement.account import Account, Discrepancy, Reply, Seen, Store
+from model.refinement.account import Account, Discrepancy, Judgement, Reply, Seen, Store
+from model.refinement.saves import judge_save
 from model.refinement.steps import (
-    Judgement,
     judge_acknowledge,
     judge_clear,
     judge_fetch,
     judge_open,
     judge_quiet,
     judge_release,
-    judge_save,
     judge_time,
 )
 

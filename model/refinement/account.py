@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from model.session import MODULUS, Entry, Kind, Session
@@ -99,3 +100,19 @@ def name_of(label: int) -> str:
 def names_of(labels: list[int]) -> str:
     """Messages in a report: ``m1, m3``."""
     return ", ".join(map(name_of, labels)) if labels else "nothing"
+
+
+class Judgement(NamedTuple):
+    """The account after a step, and the laws that the step broke."""
+
+    account: Account
+    discrepancies: list[Discrepancy]
+
+    @property
+    def diverges(self) -> bool:
+        """Whether nothing after this step can be judged."""
+        return any(one.diverges for one in self.discrepancies)
+
+
+def labels_of(listing: Sequence[Seen]) -> list[int | None]:
+    return [seen.label for seen in listing]

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from model.refinement.account import Account, Discrepancy, Fate, Seen, name_of, names_of
 from model.session import FOREVER_MS, Entry
 
+LOST = ("no-loss",)
+"""What a message that is not listed breaks, when nothing else is said."""
+
 _RETURNED: dict[Fate, tuple[tuple[str, ...], str]] = {
     "acknowledged": (("packet-id",), "is still returned after its acknowledgement"),
     "expired": (("expiry",), "is returned at or after its deadline"),

@@ -74,6 +74,10 @@ class PlainStore:
         done: Result = getattr(self, operation)(self.queue(client), dict(fields))
         return done
 
+    def acknowledge_all(self, client: bytes, fields: Iterable[Fields]) -> None:
+        for one in fields:
+            self.perform("acknowledge", client, one)
+
     def listing(self, client: bytes) -> Result:
         return self.page(self.queue(client), 0, 1 << 20)
 
@@ -217,8 +221,8 @@ def random_step(draw: random.Random, label: int) -> Step:
     )()
 
 
-def laws_broken(flaw: str, runs: int = 150, steps: int = 40) -> dict[str, str]:
-    """The first reason found for each law."""
+def laws_broken(flaw: str, wanted: str = "", runs: int = 150, steps: int = 40) -> dict[str, str]:
+    """The first reason found for each law; no more runs once the one that is wanted has been found."""
     found: dict[str, str] = {}
     for seed in range(runs):
         draw = random.Random(seed)
@@ -230,6 +234,8 @@ def laws_broken(flaw: str, runs: int = 150, steps: int = 40) -> dict[str, str]:
                 found.setdefault(one.law, f"seed {seed}: {step}: {one.text}")
             if report.diverges:
                 break
+        if wanted in found:
+            break
     return found
 
 
@@ -269,4 +275,4 @@ def test_a_correct_store_is_never_accused() -> None:
     ],
 )
 def test_a_flaw_is_named_by_the_law_that_it_breaks(flaw: str, law: str) -> None:
-    assert law in laws_broken(flaw)
+    assert law in laws_broken(flaw, law)

@@ -1,0 +1,173 @@
+"""A save against the action of the abstract session: append and trim, or refuse and change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from model.refinement.account import Account, Discrepancy, Judgement, Reply, Seen, Store, labels_of, name_of, names_of
+from model.refinement.identifiers import judge_identifiers
+from model.refinement.listing import LOST, compare
+from model.session import Message, entry_of, kept
+
+
+class Save(NamedTuple):
+    """A save as the judge sees it."""
+
+    messages: tuple[Message, ...]
+    limit: int
+    is_stale: bool = False
+    """The record belongs to a session that has been cleared."""
+    is_repeated: bool = False
+    """The very same call has been carried out before; its reply was lost."""
+
+
+def judge_save(
+    account: Account, save: Save, reply: Reply, listing: Sequence[Seen], store: Store, faulted: bool = False
+) -> Judgement:
+    """Append and trim, or refuse and change nothing."""
+    shown = labels_of(listing)
+    before = [entry.label for entry in account.queue]
+    if shown == before and _may_leave_as_before(save, reply, store, faulted):
+        return _refused(account, save, listing)
+    if save.is_stale or save.is_repeated:
+        return _must_not_save(account, save, listing)
+    expected, found = _after_save(account, save, reply, listing, store)
+    if reply.status != "done" and shown != [entry.label for entry in expected.queue]:
+        return _between(account, save, reply, listing)
+    found += _compare_after_save(account, expected, save, listing)
+    if reply.status != "done" and not faulted and not _is_questionable(save, store):
+        text = f"a save is reported as failed, and was not: {reply.text}"
+        found.append(Discrepancy("all-or-nothing", text, False))
+    return Judgement(expected, found)
+
+
+def _is_questionable(save: Save, store: Store) -> bool:
+    """Whether a store may refuse this save: MQTT cannot express it, or there is no identifier left."""
+    if not 1 <= save.limit <= store.modulus:
+        return True
+    return any(not message.lifetime.is_exact or message.lifetime.longest_ms <= 0 for message in save.messages)
+
+
+def _may_leave_as_before(save: Save, reply: Reply, store: Store, faulted: bool) -> bool:
+    if save.is_stale or save.is_repeated or not save.messages or (faulted and reply.status != "done"):
+        return True
+    return reply.status != "done" and _is_questionable(save, store)
+
+
+def _refused(account: Account, save: Save, listing: Sequence[Seen]) -> Judgement:
+    """Nothing was saved, rightly."""
+    labels = [message.label for message in save.messages if account.session.entry(message.label) is None]
+    if save.is_repeated:
+        account = account.with_fates([label for label in labels if account.fate(label) is None], "refused")
+    elif not save.is_stale:
+        account = account.with_fates(labels, "refused")
+    else:
+        account = account.with_fates(labels, "cleared")
+    return Judgement(account, compare(account, account.queue, listing, LOST))
+
+
+def _must_not_save(account: Account, save: Save, listing: Sequence[Seen]) -> Judgement:
+    """A record of a cleared session, or the repetition of a save that was carried out."""
+    labels = [message.label for message in save.messages]
+    shown = labels_of(listing)
+    if save.is_repeated:
+        found = [one for one in compare(account, account.queue, listing, ("all-or-nothing",)) if one.diverges]
+        again = sorted(
+            label for label in set(labels) if shown.count(label) > (account.session.entry(label) is not None)
+        )
+        text = f"the reply was lost and the same save came again: {names_of(again)} saved twice"
+        if not again and found:
+            text = f"the reply was lost, the same save came again, and it is not as after one: {found[0].text}"
+        return Judgement(account, [Discrepancy("all-or-nothing", text)] if found else [])
+    account = account.with_fates(labels, "cleared")
+    return Judgement(account, compare(account, account.queue, listing, LOST))
+
+
+def _after_save(
+    account: Account, save: Save, reply: Reply, listing: Sequence[Seen], store: Store
+) -> tuple[Account, list[Discrepancy]]:
+    """The account after a save that was carried out, and what was wrong with the identifiers."""
+    now_ms = account.session.now_ms
+    seen = {one.label: one for one in listing if one.label is not None}
+    arriving = [one for one in save.messages if _arrives(one, reply, seen)]
+    labels = {one.label for one in arriving}
+    packet_ids: dict[int, int | None] = {one.label: None for one in save.messages}
+    packet_ids |= dict(reply.assigned)
+    packet_ids |= {
+        label: one.packet_id for label, one in seen.items() if label in packet_ids and one.packet_id is not None
+    }
+    limit = min(save.limit, store.modulus) if save.limit > 0 else len(account.queue) + len(arriving)
+    tokens = {label: one.token for label, one in seen.items()}
+    new = [entry_of(one, packet_ids[one.label] or 0, now_ms, tokens.get(one.label)) for one in arriving]
+    queue = kept((*account.queue, *new), limit)
+    survivors = {entry.label for entry in queue}
+    last_ids, found = judge_identifiers(
+        account.last_ids,
+        [(label, packet_id, label not in labels) for label, packet_id in packet_ids.items()],
+        [entry.packet_id for entry in account.queue if entry.label in survivors],
+        {entry.packet_id for entry in account.queue} | account.passed_ids,
+        store.modulus,
+    )
+    for label, packet_id in reply.assigned:
+        if label in seen and seen[label].packet_id not in (None, packet_id):
+            text = f"{name_of(label)} is returned under {seen[label].packet_id}; the reply to its save said {packet_id}"
+            found.append(Discrepancy("packet-id", text, False))
+    dead = [label for label in packet_ids if label not in labels]
+    cut = [label for label in labels if label not in survivors]
+    after = account.with_queue(tuple(e for e in queue if e.label not in labels), "trimmed")
+    after = after.with_fates(dead, "expired").with_fates(cut, "trimmed")
+    return after._replace(session=after.session._replace(queue=queue), last_ids=last_ids), found
+
+
+def _arrives(message: Message, reply: Reply, seen: Mapping[int, Seen]) -> bool:
+    """Whether a save that was carried out must have kept this message, for a while at least.
+
+    What MQTT cannot express may be dropped by a save that succeeds; one that fails does all of its work or nothing.
+    """
+    if message.lifetime.longest_ms <= 0:
+        return False
+    return message.lifetime.shortest_ms > 0 or reply.status != "done" or message.label in seen
+
+
+def _compare_after_save(before: Account, expected: Account, save: Save, listing: Sequence[Seen]) -> list[Discrepancy]:
+    """Whatever is missing after a save: was it trimmed without need, overwritten, or lost?"""
+    shown = set(labels_of(listing))
+    old = [entry.label for entry in before.queue]
+    lost = [entry for entry in expected.queue if entry.label not in shown]
+    missing: list[str] = []
+    if lost:
+        staying = [label for label in old if label in shown]
+        lost_old = [entry.label for entry in lost if entry.label in old]
+        due = len(old) + len(save.messages) > save.limit
+        are_oldest = bool(lost_old) and not any(old.index(label) < old.index(lost_old[-1]) for label in staying)
+        reused = {seen.packet_id for seen in listing if seen.label not in old}
+        overwritten = any(entry.label in old and entry.packet_id in reused for entry in lost)
+        if overwritten:
+            missing.append("packet-id")
+        if due or (are_oldest and not overwritten):
+            missing.append("legal-trim")
+        missing.append("no-loss")
+    return compare(expected, expected.queue, listing, tuple(missing))
+
+
+def _between(account: Account, save: Save, reply: Reply, listing: Sequence[Seen]) -> Judgement:
+    """A save that failed and still changed something."""
+    labels = [message.label for message in save.messages]
+    shown = labels_of(listing)
+    part = [label for label in labels if label in shown]
+    lost = [entry.label for entry in account.queue if entry.label not in shown]
+    text = f"the save failed ({reply.text}); saved all the same: {names_of(part)}; gone: {names_of(lost)}"
+    if not part and not lost and len(shown) == len(account.queue):
+        return _refused_without_reason(account, reply, listing, labels)
+    found = [Discrepancy("all-or-nothing", text)]
+    if lost:
+        found.append(Discrepancy("no-loss", f"{names_of(lost)} gone: a save failed ({reply.text})"))
+    return Judgement(account, found)
+
+
+def _refused_without_reason(account: Account, reply: Reply, listing: Sequence[Seen], labels: list[int]) -> Judgement:
+    found = compare(account, account.queue, listing, LOST)
+    if not found:
+        found = [Discrepancy("no-loss", f"a valid save was refused: {reply.text}")]
+    return Judgement(account.with_fates(labels, "refused"), found)

@@ -1,0 +1,1 @@
+"""Hypothesis strategies: what users, networks and attackers can hand to a store."""

@@ -1,0 +1,53 @@
+"""Strategies for the steps of a session store: messages with any interval, payload and batch size; faults; clients."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from model.session import LONGEST_INTERVAL_S
+from model.trace import Fault
+from sim.store_faults import NODE_CONDITIONS, PLANTED
+
+HOSTILE_CLIENTS: tuple[bytes, ...] = (
+    b"}x",
+    b"{}",
+    b"{",
+    b"}",
+    b"",
+    b"{a}{b}",
+    b"a}b{c",
+    b"{}x",
+    "ü€😀".encode(),
+    b"with space:and:colons_messages",
+    b"%",
+    b"%7D",
+    b"\x00\xff\n\r",
+    b"x" * 65535,
+)
+"""Client identifiers that MQTT allows (and some that it does not), as they break hash tags, templates and buffers."""
+
+intervals_ms = st.one_of(
+    st.none(),
+    st.sampled_from([1000, 2000, 3000, 5000]),
+    st.integers(1, 30).map(lambda seconds: seconds * 1000),
+    st.sampled_from([0, 1, 500, 1500, -1, -1000, LONGEST_INTERVAL_S * 1000, (1 << 31) * 1000, 1 << 62, 1e15, 1e300]),
+)
+"""Message Expiry Intervals in ms: absent, ordinary, and what only a hostile or broken publisher sends."""
+
+ordinary_intervals_ms = st.one_of(st.none(), st.sampled_from([1000, 2000, 3000, 5000]))
+
+payload_bodies = st.one_of(
+    st.just(b""),
+    st.binary(max_size=12),
+    st.sampled_from([b"\x00", b"\xff" * 9, b'"\\', b"\r\n$-1\r\n", b"{}", b"same", b"nil", b"P" * 300]),
+)
+
+limits = st.one_of(st.sampled_from([1, 2, 3, 4, 100]), st.sampled_from([0, -1, 65535, 65536]))
+ordinary_limits = st.sampled_from([1, 2, 3, 4, 100])
+page_sizes = st.one_of(st.none(), st.integers(1, 4), st.just(1000))
+waits_ms = st.one_of(
+    st.sampled_from([1, 499, 500, 999, 1000, 1001, 2000]),
+    st.sampled_from([60_000, 3_600_000, 700_000_000, 40_000_000_000]),
+)
+node_faults = st.sampled_from(NODE_CONDITIONS).map(Fault)
+found_types = st.sampled_from(sorted(PLANTED))

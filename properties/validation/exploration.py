@@ -1,0 +1,139 @@
+"""Analysis (c): every interleaving of small scopes on a store with few packet identifiers."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import replace
+
+from model.explorer.budget import Budget
+from model.explorer.search import Options, Search, search
+from model.trace import Publication, Save, Step
+from properties.validation.findings import Findings
+from properties.validation.subject import Subject
+from sim.session_run import StepReport
+from sim.session_system import Scope, StoreState, StoreSystem, path_to
+
+MODULUS = 3
+"""Packet identifiers in the small world: few, so that a handful of saves goes round."""
+CLIENT = b"client-one"
+PER_LAW = 2
+"""Candidates told for each law and scope."""
+
+
+def message(label: int, interval_ms: float | None = None, qos: int = 1, payload: bytes | None = None) -> Publication:
+    """A message of a scope."""
+    return Publication(label, b"<%d>payload" % label if payload is None else payload, b"t", qos, interval_ms)
+
+
+def save(producer: int, *messages: Publication, limit: int = 2) -> Save:
+    """A save of a scope."""
+    return Save(messages, producer=producer, limit=limit)
+
+
+SCOPES: tuple[Scope, ...] = (
+    Scope(
+        "identifiers",
+        (
+            (save(0, message(1)), save(0, message(2)), save(0, message(3))),
+            (save(1, message(4)), save(1, message(5), limit=3)),
+        ),
+    ),
+    Scope(
+        "time",
+        (
+            (save(0, message(1, 2000)), save(0, message(2))),
+            (save(1, message(3, 1000)), save(1, message(4, 3000))),
+        ),
+        waits=3,
+    ),
+    Scope(
+        "faults",
+        ((save(0, message(1), message(2, 1000)), save(0, message(3))), (save(1, message(4, 0), message(5)),)),
+        waits=1,
+        clears=1,
+        repeats=1,
+        faults=1,
+    ),
+    Scope(
+        "sessions",
+        ((save(0, message(1)), save(0, message(2))), (save(1, message(3)),)),
+        clears=2,
+        repeats=2,
+    ),
+    Scope(
+        "pages",
+        ((save(0, message(1), message(2), message(3), limit=4), save(0, message(4), limit=3)), (save(1, message(5)),)),
+        pages=(1, 2),
+        waits=0,
+    ),
+    Scope(
+        "releases",
+        ((save(0, message(1, 2000, 2)), save(0, message(2))), (save(1, message(3, None, 2), message(4, 1000)),)),
+        waits=2,
+    ),
+    Scope(
+        "values",
+        (
+            (save(0, message(1), message(2, 0), message(3, 1500), limit=3), save(0, message(4, -1000), message(5))),
+            (save(1, message(6, 4294967295000), message(7, 1e18)), save(1, message(8), limit=0)),
+        ),
+        waits=1,
+    ),
+    Scope(
+        "overlaps",
+        ((save(0, message(1)), save(0, message(2))), (save(1, message(3)), save(1, message(4)))),
+        overlaps=True,
+    ),
+)
+"""What is explored, the most telling first."""
+
+
+def explore_scopes(subject: Subject, findings: Findings, seconds: float) -> None:
+    """Explore each scope with its share of the time. Candidates go to ``findings``, with the effort."""
+    small = subject.scaled(min(MODULUS, subject.binding.modulus))
+    if not small.rewritten and subject.binding.modulus > MODULUS:
+        findings.notes.append("no literal 65535 in the scripts: the small scope is explored on the scripts as they are")
+        small = replace(subject, remembers=True, _store=None)
+    scopes = [scope for scope in SCOPES if applies(scope, small)]
+    began = time.monotonic()
+    for at, scope in enumerate(scopes):
+        left = seconds - (time.monotonic() - began)
+        run = explore_scope(small, scope, findings, max(left, 0.2) / (len(scopes) - at))
+        findings.work["states"] += run.space.count
+        findings.work["transitions"] += run.space.steps
+        if not run.complete:
+            findings.gaps.append(
+                f"scope {scope.name}: {run.stopped_by} ran out after {run.space.count:,} states, depth {run.depth}"
+            )
+
+
+def applies(scope: Scope, subject: Subject) -> bool:
+    """Whether a scope can show anything of this store."""
+    if scope.name == "overlaps":
+        return any(not bound.is_atomic for bound in subject.binding.operations.values())
+    if scope.name == "releases":
+        return "release" in subject.binding.operations
+    return scope.name != "sessions" or bool({"clear", "open"} & set(subject.binding.operations))
+
+
+def explore_scope(subject: Subject, scope: Scope, findings: Findings, seconds: float) -> Search:
+    """One scope, breadth first."""
+    run = subject.run((CLIENT,))
+    told: list[tuple[StoreState, Step, StepReport]] = []
+    known: Counter[str] = Counter()
+
+    def found(state: StoreState, step: Step, report: StepReport) -> None:
+        laws = {one.law for one in report.discrepancies} & findings.wanted
+        if any(known[law] < PER_LAW for law in laws):
+            known.update(laws)
+            told.append((state, step, report))
+
+    system = StoreSystem(run, scope, found)
+    done = search(system, Options(Budget(max_seconds=seconds), engine="interpreted"))
+    candidates, told = told, []
+    for state, step, report in candidates:
+        trace = subject.trace((*path_to(system, done.space, state), step), (CLIENT,))
+        findings.add(report.discrepancies, trace, f"exploration of the scope {scope.name}")
+    findings.met.update(run.met)
+    return done

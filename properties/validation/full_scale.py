@@ -1,0 +1,51 @@
+"""A witness from a scaled store on the store itself: the scripts unmodified, 65,535 packet identifiers.
+
+Where the small world goes round after a few saves, the large one has tens of thousands of other messages pass first.
+They pass at one point of the cycle; which point reproduces the behaviour is found by trying.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from model.trace import Overlap, Pass, Save, Step, Trace
+from properties.validation.minimisation import MakeRun, law_broken
+
+
+def at_full_scale(trace: Trace, law: str, modulus: int, make_small: MakeRun, make_large: MakeRun) -> Trace | None:
+    """The trace with the messages that must pass so that it breaks ``law`` on the unscaled store; None: it does not."""
+    large = replace(trace, modulus=modulus)
+    candidates = [large] if trace.modulus == modulus else [large, *_with_passing(trace, modulus, make_small)]
+    for candidate in candidates:
+        broken = law_broken(candidate, law, make_large)
+        if broken is not None:
+            return replace(candidate, steps=candidate.steps[: broken[0]])
+    return None
+
+
+def _with_passing(trace: Trace, modulus: int, make_small: MakeRun) -> Iterator[Trace]:
+    """The trace with ``modulus`` - small messages passing whenever the counter stands at one point of its cycle."""
+    at_step = _counters(trace, make_small)
+    for point in range(trace.modulus, 0, -1):
+        if point not in at_step:
+            continue
+        steps: list[Step] = []
+        for step, counter in zip(trace.steps, at_step, strict=True):
+            if counter == point and isinstance(step, Save | Overlap):
+                client = step.client if isinstance(step, Save) else 0
+                steps.append(Pass(modulus - trace.modulus, client))
+            steps.append(step)
+        if len(steps) > len(trace.steps):
+            yield replace(trace, steps=tuple(steps), modulus=modulus)
+
+
+def _counters(trace: Trace, make_small: MakeRun) -> list[int]:
+    """Where the identifier counter of the client concerned stands before each step."""
+    run = make_small(trace)
+    counters: list[int] = []
+    for step in trace.steps:
+        client = getattr(step, "client", 0)
+        counters.append(max(run.state.accounts[client].last_ids))
+        run.perform(step)
+    return counters

@@ -1,0 +1,191 @@
+"""Making a witness short: steps are left out, then what is left is made plainer, as long as the same law is broken."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from model.trace import (
+    Acknowledge,
+    Answer,
+    Clear,
+    Drain,
+    Fetch,
+    Open,
+    Overlap,
+    Pass,
+    Publication,
+    Release,
+    Repeat,
+    Save,
+    Settle,
+    Step,
+    Trace,
+    Wait,
+)
+from sim.session_run import SessionRun
+
+MakeRun = Callable[[Trace], SessionRun]
+
+
+def law_broken(trace: Trace, law: str, make_run: MakeRun) -> tuple[int, str] | None:
+    """How many steps it takes to break ``law`` and what is then said; None when the trace does not break it."""
+    run = make_run(trace)
+    for taken, step in enumerate(trace.steps, 1):
+        report = run.perform(step)
+        for one in report.discrepancies:
+            if one.law == law:
+                return taken, one.text
+        if report.diverges:
+            return None
+    return None
+
+
+def minimise(trace: Trace, law: str, make_run: MakeRun, seconds: float) -> Trace:
+    """A trace that breaks the same law and from which no single step can be left out (if the time allows)."""
+    until = time.monotonic() + seconds
+    best = _cut(trace, law, make_run) or trace
+    improved = True
+    while improved and time.monotonic() < until:
+        improved = False
+        for candidate in _simpler(best):
+            if time.monotonic() >= until:
+                break
+            shorter = _cut(candidate, law, make_run)
+            if shorter is not None:
+                best, improved = shorter, True
+                break
+    return _renumbered(best, law, make_run)
+
+
+def _cut(trace: Trace, law: str, make_run: MakeRun) -> Trace | None:
+    """The trace up to the step that breaks the law, or None."""
+    broken = law_broken(trace, law, make_run)
+    return None if broken is None else replace(trace, steps=trace.steps[: broken[0]])
+
+
+def _simpler(trace: Trace) -> Iterator[Trace]:
+    """Simpler traces, the boldest first. Each is smaller in a measure that has an end, so the search stops."""
+    steps = trace.steps
+    size = len(steps) // 2
+    while size >= 1:
+        for start in range(0, len(steps), size):
+            yield replace(trace, steps=steps[:start] + steps[start + size :])
+        size //= 2
+    if len(trace.clients) > 1:
+        alone = tuple(step for step in steps if getattr(step, "client", 0) == 0)
+        yield replace(trace, steps=alone, clients=trace.clients[:1])
+        moved = tuple(_moved(step) for step in steps)
+        yield replace(trace, steps=moved, clients=trace.clients[:1])
+    for at, step in enumerate(steps):
+        for plainer in _plainer(step):
+            yield replace(trace, steps=(*steps[:at], plainer, *steps[at + 1 :]))
+
+
+def _moved(step: Step) -> Step:
+    """The step with the first client in place of another."""
+    if isinstance(step, Save | Fetch | Clear | Open | Drain | Settle | Pass | Answer) and step.client:
+        return replace(step, client=0)
+    return step
+
+
+def _plainer(step: Step) -> Iterator[Step]:
+    """The same kind of step with less to it."""
+    match step:
+        case Save():
+            yield from _plainer_saves(step)
+        case Repeat(producer=producer) if producer:
+            yield Repeat(0)
+        case Fetch():
+            yield from _unless_same(step, fault=None)
+            yield from _unless_same(step, count=None)
+            yield from _unless_same(step, onward=False)
+        case Acknowledge() | Release():
+            yield from _unless_same(step, fault=None)
+        case Wait(ms=ms):
+            for fewer in (1, 1000, ms // 2 // 1000 * 1000, ms // 1000 * 1000, ms - 1000, ms - 1):
+                if 0 < fewer < ms:
+                    yield Wait(fewer)
+        case Overlap(step=inner, during=during, at=at):
+            yield from (Overlap(plainer, during, at) for plainer in _plainer(inner))
+            yield from (Overlap(inner, plainer, at) for plainer in _plainer(during))
+
+
+def _plainer_saves(step: Save) -> Iterator[Step]:
+    messages = step.messages
+    for at in range(len(messages)):
+        if len(messages) > 1:
+            yield replace(step, messages=messages[:at] + messages[at + 1 :])
+    yield from _unless_same(step, fault=None)
+    yield from _unless_same(step, stale=False)
+    if step.producer:
+        yield replace(step, producer=0)
+    if step.limit not in (1, 2, 3, 100):
+        yield from (replace(step, limit=limit) for limit in (100, 3, 2, 1))
+    elif step.limit != 100:
+        yield replace(step, limit=100)
+    for at, message in enumerate(messages):
+        for plainer in _plainer_messages(message):
+            yield replace(step, messages=(*messages[:at], plainer, *messages[at + 1 :]))
+
+
+def _plainer_messages(message: Publication) -> Iterator[Publication]:
+    if message.qos != 1:
+        yield replace(message, qos=1)
+    if message.topic != b"t":
+        yield replace(message, topic=b"t")
+    if message.payload != b"m%d" % message.label:
+        yield replace(message, payload=b"m%d" % message.label)
+    if message.interval_ms is not None:
+        yield replace(message, interval_ms=None)
+        if message.interval_ms not in (0, 1000):
+            yield replace(message, interval_ms=1000)
+
+
+def _unless_same(step: Step, **given: object) -> Iterator[Step]:
+    (name, value), *_ = given.items()
+    if getattr(step, name) != value:
+        yield replace(step, **given)  # type: ignore[arg-type]
+
+
+def _renumbered(trace: Trace, law: str, make_run: MakeRun) -> Trace:
+    """Labels from 1 in the order of appearance, payloads after them, if the law is broken all the same."""
+    labels = {message.label: None for step in trace.steps for message in _messages_of(step)}
+    number = {label: at for at, label in enumerate(labels, 1)}
+
+    def renamed(step: Step) -> Step:
+        match step:
+            case Save(messages=messages):
+                return replace(step, messages=tuple(replace(one, label=number[one.label]) for one in messages))
+            case Acknowledge(label=label) | Release(label=label) if label in number:
+                return replace(step, label=number[label])
+            case Overlap(step=inner, during=during):
+                return replace(step, step=renamed(inner), during=renamed(during))
+        return step
+
+    candidate = _cut(replace(trace, steps=tuple(map(renamed, trace.steps))), law, make_run)
+    if candidate is None:
+        return trace
+    for plainer in _with_plain_payloads(candidate):
+        found = _cut(plainer, law, make_run)
+        if found is not None:
+            return found
+    return candidate
+
+
+def _with_plain_payloads(trace: Trace) -> Iterator[Trace]:
+    def plain(step: Step) -> Step:
+        if isinstance(step, Save):
+            return replace(step, messages=tuple(replace(one, payload=b"m%d" % one.label) for one in step.messages))
+        return step
+
+    yield replace(trace, steps=tuple(map(plain, trace.steps)))
+
+
+def _messages_of(step: Step) -> Sequence[Publication]:
+    if isinstance(step, Save):
+        return step.messages
+    if isinstance(step, Overlap):
+        return [*_messages_of(step.step), *_messages_of(step.during)]
+    return ()

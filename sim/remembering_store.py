@@ -1,0 +1,130 @@
+"""A session store whose keyspace is a value: what an operation does to a keyspace is found out once and remembered.
+
+An operation depends on nothing but the keyspace, the moment, its fields and the fault that it meets. The explorer asks
+for the same ones again and again, out of states that differ in what readers and writers know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+from model.trace import Fault
+from sim.binding.binding import Binding
+from sim.binding.results import Fields, Result
+from sim.redis.backends import KernelBackend
+from sim.redis.shard import FrozenKeyspace
+from sim.session_run import EVERYTHING
+from sim.session_state import Between
+from sim.session_store import BoundStore
+from sim.store_faults import condition
+
+Frozen = tuple[tuple[bytes, Any], ...]
+
+
+class ValueBackend(KernelBackend):
+    """A kernel that can be told what it would hold, without holding it yet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.value: FrozenKeyspace | None = None
+
+    def keyspace(self) -> FrozenKeyspace:
+        return self.shard.freeze() if self.value is None else self.value
+
+
+class RememberingStore(BoundStore):
+    """``keyspace`` is the number of the keyspace that the store is in; assign it to go elsewhere."""
+
+    def __init__(self, binding: Binding, default_expiry_ms: int) -> None:
+        self.kernel = ValueBackend()
+        self._numbers: dict[Frozen, int] = {}
+        self._frozen: list[FrozenKeyspace] = []
+        self._operations: dict[Any, tuple[Result, int]] = {}
+        self._listings: dict[tuple[int, int, bytes], Result] = {}
+        self._fault: Fault | None = None
+        super().__init__(binding, self.kernel, default_expiry_ms)
+        self._at = self._number_of({})
+
+    @property
+    def keyspace(self) -> int:
+        """The number of the keyspace that the store is in."""
+        return self._at
+
+    @keyspace.setter
+    def keyspace(self, number: int) -> None:
+        self._at = number
+        self.kernel.value = self._frozen[number]
+
+    def frozen(self, number: int) -> FrozenKeyspace:
+        """The keyspace of that number."""
+        return self._frozen[number]
+
+    def _number_of(self, frozen: FrozenKeyspace) -> int:
+        items = tuple(frozen.items())
+        number = self._numbers.get(items)
+        if number is None:
+            number = self._numbers[items] = len(self._frozen)
+            self._frozen.append(frozen)
+        return number
+
+    def restart(self, now_ms: int) -> None:
+        """An empty keyspace at the moment ``now_ms``."""
+        self.set_now(now_ms)
+        self.keyspace = self._number_of({})
+
+    def redis_deadlines_ms(self) -> Collection[int]:
+        """Deadlines that Redis itself keeps for keys."""
+        return [deadline for _, _, deadline in self._frozen[self._at].values() if deadline is not None]
+
+    def perform(self, operation: str, client: bytes, fields: Fields, between: Between | None = None) -> Result:
+        """As on any store; an operation that others interrupt is carried out anew."""
+        if between is not None:
+            return self._interrupted(operation, client, fields, between)
+        asked = (self._at, self._now_ms, operation, client, tuple(fields.items()), self._fault)
+        known = self._operations.get(asked)
+        if known is None:
+            self.kernel.shard.load(self._frozen[self._at])
+            with condition(self.kernel, self._fault) if self._fault else nullcontext():
+                result = super().perform(operation, client, fields)
+            known = self._operations[asked] = result, self._number_of(self.kernel.shard.freeze())
+        self.keyspace = known[1]
+        return known[0]
+
+    def _interrupted(self, operation: str, client: bytes, fields: Fields, between: Between) -> Result:
+        shard = self.kernel.shard
+
+        def away(calls: int) -> None:
+            self.keyspace = self._number_of(shard.freeze())
+            between(calls)
+            shard.load(self._frozen[self._at])
+
+        shard.load(self._frozen[self._at])
+        result = super().perform(operation, client, fields, away)
+        self.keyspace = self._number_of(shard.freeze())
+        return result
+
+    def acknowledge_all(self, client: bytes, fields: Sequence[Fields]) -> None:
+        """Many acknowledgements, each remembered like any other."""
+        for one in fields:
+            self.perform("acknowledge", client, one)
+
+    def listing(self, client: bytes) -> Result:
+        """A fetch of everything, after which the store is as it was."""
+        asked = (self._at, self._now_ms, client)
+        listed = self._listings.get(asked)
+        if listed is None:
+            before = self._at
+            listed = self._listings[asked] = self.perform("fetch", client, {"count": EVERYTHING, "after": 0})
+            self.keyspace = before
+        return listed
+
+    @contextmanager
+    def under(self, fault: Fault, operation: str, client: bytes, fields: Fields) -> Iterator[None]:
+        """Within it the node, or the client, is as ``fault`` says."""
+        self._fault = None if fault.kind == "client-dies" else fault
+        try:
+            yield
+        finally:
+            self._fault = None

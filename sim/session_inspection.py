@@ -1,0 +1,180 @@
+"""Looks at a store's keys after each step, on the kernel: leftovers that no reply shows.
+
+Beside what ``session_residue`` finds, a failed operation must leave the keys as they were, except that expired
+leftovers may be gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from model.refinement import Discrepancy
+from model.refinement.account import names_of
+from model.trace import Acknowledge, Clear, Fetch, Open, Publication, Release, Save, Settle, Step
+from sim.redis.keyspace import TYPES
+from sim.redis.shard import FrozenKeyspace
+from sim.session_residue import elements_of, holds, keys_of, surplus, text_of
+from sim.session_run import SessionRun, StepReport
+from sim.session_state import RunState
+
+LEAVES_NOTHING = ("acknowledged", "trimmed", "cleared", "refused")
+"""Fates after which not even the payload may be kept."""
+
+PROBE = 1_000_000
+"""Labels of the messages that a settling run saves begin here."""
+
+
+class Usual(NamedTuple):
+    """How many elements each key of one client holds when all is well."""
+
+    settled: dict[bytes, int]
+    cleared: dict[bytes, int]
+    grows: str = ""
+    """What holds more, the more messages have come and gone; empty when nothing does."""
+
+
+def usual_elements(alone: Callable[[], SessionRun]) -> Usual:
+    """Measured on runs of the store itself with one client: a few messages come and go; a session without any ends."""
+    few, many = (_come_and_go(alone(), rounds) for rounds in (1, 4))
+    run = alone()
+    run.perform(Clear())
+    return Usual(few, elements_of(_keyspace(run)), surplus(many, few))
+
+
+def _come_and_go(run: SessionRun, rounds: int) -> dict[bytes, int]:
+    for label in range(1, 2 * rounds + 1):
+        publication = Publication(label, b"come and go %d" % label, qos=1 + label % 2)
+        run.perform(Save((publication,), producer=label % 2))
+        run.perform(Fetch())
+        run.perform(Release(label))
+        run.perform(Acknowledge(label))
+    run.perform(Fetch())
+    _probe(run, 0)
+    return elements_of(_keyspace(run))
+
+
+def _keyspace(run: SessionRun) -> FrozenKeyspace:
+    backend = getattr(run.store, "backend", None)
+    return {} if backend is None else backend.keyspace()
+
+
+def _probe(run: SessionRun, client: int) -> list[Discrepancy]:
+    """One more message comes and goes, so that a store that cleans up when it saves has had its chance."""
+    label = PROBE + len(run.publications)
+    steps: list[Step] = [
+        Save((Publication(label, b"probe %d" % label),), client, producer=1),
+        Fetch(client),
+        Acknowledge(label),
+        Fetch(client),
+    ]
+    return [one for step in steps for one in run.perform(step).discrepancies]
+
+
+class Inspection:
+    """Inspects the steps of one run. ``usual`` is what is normal, by client."""
+
+    def __init__(self, usual: Sequence[Usual]) -> None:
+        self.usual = usual
+        self._before: FrozenKeyspace = {}
+
+    def begin(self, run: SessionRun) -> None:
+        """Before a step."""
+        self._before = _keyspace(run)
+
+    def check(self, run: SessionRun, step: Step, before: RunState, report: StepReport) -> list[Discrepancy]:
+        """After a step that was carried out and after which the store still keeps its promises."""
+        keyspace = _keyspace(run)
+        found = self._payloads(run, before, keyspace)
+        reply = run.reply_of(report.result)
+        if isinstance(step, Clear | Open) and reply.status == "done" and (isinstance(step, Clear) or step.clean_start):
+            mine = self._mine(run, step.client, keyspace)
+            usual = self.usual[step.client]
+            more = surplus(elements_of(mine), usual.cleared if isinstance(step, Clear) else usual.settled)
+            if more:
+                found.append(Discrepancy("no-residue", f"after the clear there is still {more}", False))
+        if reply.status == "error" and before.accounts == without_fates(run.state, before):
+            changed = changes(self._before, keyspace)
+            if changed:
+                text = f"a failed operation changed {', '.join(key.decode('latin-1') for key in changed)}"
+                found.append(Discrepancy("all-or-nothing", text))
+        return found
+
+    def settle(self, run: SessionRun, step: Settle) -> list[Discrepancy]:
+        """Nothing is live any more and fetch has seen that: what is left?"""
+        usual = self.usual[step.client]
+        found: list[Discrepancy] = []
+        if usual.grows:
+            found.append(Discrepancy("no-residue", f"with each message that comes and goes grows {usual.grows}", False))
+        first = run.perform(Fetch(step.client)).discrepancies
+        more, dead = self._left(run, step.client)
+        if more and not dead:
+            text = f"the payloads are gone, and a whole fetch has left {more}"
+            found.append(Discrepancy("no-residue", text, False))
+        found += first + _probe(run, step.client)
+        more, dead = self._left(run, step.client)
+        if more or dead:
+            what = more or f"the payload of {names_of(dead)}"
+            found.append(
+                Discrepancy("no-residue", f"nothing is live, and two fetches and a save have left {what}", False)
+            )
+        return found
+
+    def _left(self, run: SessionRun, client: int) -> tuple[str, list[int]]:
+        """What the keys of a client with an empty queue hold beyond the usual, and whose payloads are among it."""
+        mine = self._mine(run, client, _keyspace(run))
+        text = text_of(mine)
+        account = run.state.accounts[client]
+        dead = [label for label, _ in account.fates if holds(text, run.publications[label][1].payload)]
+        return surplus(elements_of(mine), self.usual[client].settled), dead
+
+    def _mine(self, run: SessionRun, client: int, keyspace: FrozenKeyspace) -> FrozenKeyspace:
+        others = tuple(name for at, name in enumerate(run.clients) if at != client)
+        return keys_of(keyspace, run.clients[client], others)
+
+    def _payloads(self, run: SessionRun, before: RunState, keyspace: FrozenKeyspace) -> list[Discrepancy]:
+        """Messages that have just gone for good, and whose payload has not."""
+        gone: list[int] = []
+        live: set[bytes] = set()
+        for client, account in enumerate(run.state.accounts):
+            live |= {run.publications[entry.label][1].payload for entry in account.queue}
+            if account.fates is not before.accounts[client].fates:
+                known = dict(before.accounts[client].fates)
+                gone += [one for one, fate in account.fates if known.get(one) != fate and fate in LEAVES_NOTHING]
+        if not gone:
+            return []
+        text = text_of(keyspace)
+        payloads = {label: run.publications[label][1].payload for label in gone}
+        left = [one for one, payload in payloads.items() if payload not in live and holds(text, payload)]
+        return [Discrepancy("no-residue", f"{names_of(left)} gone, the payload is not", False)] if left else []
+
+
+def without_fates(state: RunState, before: RunState) -> tuple[Any, ...]:
+    """The accounts as they were before if nothing but fates of messages that never lived has changed."""
+    return tuple(
+        account._replace(fates=old.fates) for account, old in zip(state.accounts, before.accounts, strict=True)
+    )
+
+
+def changes(before: FrozenKeyspace, after: FrozenKeyspace) -> list[bytes]:
+    """Keys that hold something that they did not hold before. That something is gone may be a clean-up."""
+    return [key for key, now in after.items() if key not in before or not is_part_of(now, before[key])]
+
+
+def is_part_of(now: tuple[str, Any, int | None], then: tuple[str, Any, int | None]) -> bool:
+    """Whether a value is the same as another one, or that one with elements removed."""
+    if now[:2] == then[:2]:
+        return True
+    if now[0] != then[0] or now[0] == "string":
+        return False
+    return set(items_of(now[0], now[1])) <= set(items_of(then[0], then[1]))
+
+
+def items_of(kind: str, value: Any) -> list[Any]:
+    """The elements of a frozen collection, with what belongs to each."""
+    thawed = TYPES[kind].thaw(value)
+    if kind == "zset":
+        return list(thawed.scores.items())
+    if kind == "hash":
+        return list(thawed.fields.items())
+    return list(thawed.members) if kind == "set" else list(thawed.freeze())
