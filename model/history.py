@@ -106,6 +106,7 @@ COLUMNS: dict[str, ColumnSpec] = {
     "dup": ColumnSpec(np.int8, pa.bool_(), highest=1),
     "retained": ColumnSpec(np.int8, pa.bool_(), highest=1),
     "expiry_interval_us": ColumnSpec(np.int64, pa.int64()),
+    "delivered_qos": ColumnSpec(np.int8, pa.int8(), highest=2),
     "session": ColumnSpec(np.int64, pa.int64()),
     "node": ColumnSpec(np.int32, _NAME, "nodes", highest=2**31 - 1),
     "process": ColumnSpec(np.int64, pa.int64()),
@@ -173,6 +174,7 @@ class EventBatch:
     dup: IntArray
     retained: IntArray
     expiry_interval_us: IntArray
+    delivered_qos: IntArray
     session: IntArray
     node: IntArray
     process: IntArray

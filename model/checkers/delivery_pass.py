@@ -1,0 +1,489 @@
+"""One compiled pass over the events: who published, was acknowledged, delivered, trimmed, cleared, in which order.
+
+It keeps, per logical FIFO, the published and the acknowledged sequence numbers, and per *lane* (a logical FIFO as one
+subscriber sees it) the delivered and the excused (trimmed or expired) ones. Rows that change sessions, subscriptions
+or connections open a new *epoch*; a logical FIFO notes its highest number when it first publishes in an epoch, so that
+"published before the session was cleared" is a comparison.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from model.checkers.key_table import new_table, rows_with_room, slot_of, with_room
+from model.checkers.sequence_set import Arrays, SequenceSets, add, contains, push_node
+from model.history import EventBatch
+
+ROWS_PER_CHUNK = 1 << 16  # room is made for a chunk at a time, so that compiled code never needs to grow anything
+
+# What is counted, and for the violations also the first one, as (event_id, lane, sequence, other event, other number).
+COUNTERS = (
+    "fifos",
+    "lanes",
+    "published",
+    "acknowledged",
+    "deliveries",
+    "first_deliveries",
+    "repeats_qos0",
+    "repeats_qos1",
+    "repeats_qos2",
+    "qos2_deliveries",
+    "retained",
+    "excused",
+    "clears",
+    "subscribes",
+    "connects",
+    "cuts",
+    "heals",
+    "backlog_deliveries",
+    "deliveries_after_clear",
+)
+BROKEN = ("fifo", "no-phantom", "no-phantom-cleared", "exactly-once", "drain")
+_COUNTER = {name: index for index, name in enumerate(COUNTERS)}
+
+# Words of a row of `sessions`, one per client.
+CLEAR_EPOCH, CLEARED_SESSION, CONNECTED, STABLE_SINCE, STABLE_EPOCH = 0, 1, 2, 3, 4
+_NEW_SESSION = np.array([0, -1, -1, 0, 0], dtype=np.int64)  # connected -1: no row has said so
+
+# Words of `clock`.
+EPOCH, END_US, HEAL_US, HEAL_EPOCH = 0, 1, 2, 3
+
+
+class State(NamedTuple):
+    """Everything that the pass reads and writes, as arrays."""
+
+    fifo_table: Any  # (publisher << 32 | topic, qos) -> fifo
+    lane_table: Any  # (publisher << 32 | topic, subscriber << 2 | qos) -> lane, fifo
+    inflight: Any  # (subscriber, packet id) -> QoS 2 message that the receiver holds: lane, sequence in `held`
+    held: Any
+    published: Arrays
+    acknowledged: Arrays
+    delivered: Arrays
+    excused: Arrays
+    epochs: Any  # per fifo: epoch of its last note, node of its notes
+    notes: Any  # nodes (epoch, highest number published before it, previous, jump, depth, fifo)
+    notes_used: Any
+    mortal: Any  # per fifo: run of numbers with an expiry interval: start, end, first deadline, last deadline
+    mortal_runs: Any  # closed ones, with the fifo in front
+    mortal_used: Any
+    sessions: Any
+    clock: Any
+    counts: Any
+    broken_counts: Any
+    broken: Any
+
+
+@njit(cache=True)
+def high_at(state: Any, fifo: Any, epoch: Any) -> Any:
+    """The highest number that the logical FIFO had published when the epoch began; below 0 if none."""
+    result = state.published.last[fifo, 1]
+    notes = state.notes
+    node = state.epochs[fifo, 1]
+    while node >= 0 and notes[node, 0] >= epoch:
+        result = notes[node, 1]
+        if notes[node, 2] < 0:
+            break
+        jump = notes[node, 3]
+        node = jump if notes[jump, 0] >= epoch else notes[node, 2]
+    return result
+
+
+@njit(cache=True)
+def _breaks(state: Any, law: Any, event_id: Any, lane: Any, number: Any, other_event: Any, other_number: Any) -> None:
+    state.broken_counts[law] += 1
+    broken = state.broken
+    if broken[law, 0] < 0:
+        broken[law, 0] = event_id
+        broken[law, 1] = lane
+        broken[law, 2] = number
+        broken[law, 3] = other_event
+        broken[law, 4] = other_number
+
+
+@njit(cache=True)
+def _fifo_of(fifo_table: Any, counts: Any, publisher: Any, topic: Any, qos: Any) -> Any:
+    first = (np.int64(publisher) << 32) | np.int64(topic)
+    slot = slot_of(fifo_table, first, np.int64(qos))
+    if fifo_table[slot, 2] < 0:
+        fifo_table[slot, 0] = first
+        fifo_table[slot, 1] = qos
+        fifo_table[slot, 2] = counts[0]
+        counts[0] += 1
+    return fifo_table[slot, 2]
+
+
+@njit(cache=True)
+def _new_lane(table: Any, slot: Any, fifo_table: Any, counts: Any, publisher: Any, topic: Any, qos: Any) -> None:
+    table[slot, 2] = counts[1]
+    table[slot, 3] = _fifo_of(fifo_table, counts, publisher, topic, qos)
+    counts[1] += 1
+
+
+@njit(cache=True)
+def locate_rows(
+    fifo_table: Any,
+    lane_table: Any,
+    counts: Any,
+    kind: Any,
+    publisher: Any,
+    topic: Any,
+    qos: Any,
+    subscriber: Any,
+    fifo_of_row: Any,
+    lane_of_row: Any,
+) -> None:
+    """Name the logical FIFO and the lane of every row that has one.
+
+    A loop of its own because nothing in it waits for the row before: the processor overlaps the cache misses.
+    """
+    for row in range(len(kind)):
+        what = kind[row]
+        if what == 2 or what == 6 or what == 7:
+            first = (np.int64(publisher[row]) << 32) | np.int64(topic[row])
+            second = (np.int64(subscriber[row]) << 2) | np.int64(qos[row])
+            slot = slot_of(lane_table, first, second)
+            if lane_table[slot, 2] < 0:
+                lane_table[slot, 0] = first
+                lane_table[slot, 1] = second
+                _new_lane(lane_table, slot, fifo_table, counts, publisher[row], topic[row], qos[row])
+            lane_of_row[row] = lane_table[slot, 2]
+            fifo_of_row[row] = lane_table[slot, 3]
+        elif what <= 1:
+            fifo_of_row[row] = _fifo_of(fifo_table, counts, publisher[row], topic[row], qos[row])
+
+
+@njit(cache=True)
+def _add_slowly(arrays: Any, owner: Any, number: Any, tag: Any) -> Any:
+    return add(arrays, owner, number, tag)
+
+
+@njit(cache=True)
+def _contains_slowly(arrays: Any, owner: Any, number: Any) -> Any:
+    return contains(arrays, owner, number)
+
+
+@njit(cache=True)
+def _note_epoch(state: Any, fifo: Any) -> None:
+    high = state.published.last[fifo, 1]
+    epoch = state.clock[0]
+    state.epochs[fifo, 1] = push_node(state.notes, state.notes_used, fifo, state.epochs[fifo, 1], epoch, high)
+    state.epochs[fifo, 0] = epoch
+
+
+@njit(cache=True)
+def _note_deadline(
+    mortal: Any, mortal_runs: Any, mortal_used: Any, fifo: Any, number: Any, deadline: Any, spread_us: Any
+) -> None:
+    """Numbers with an expiry interval are kept as runs whose deadlines lie close together beside the interval."""
+    if number == mortal[fifo, 1] + 1 and mortal[fifo, 2] <= deadline and deadline - mortal[fifo, 2] <= spread_us:
+        mortal[fifo, 1] = number
+        mortal[fifo, 3] = max(mortal[fifo, 3], deadline)
+        return
+    if mortal[fifo, 0] <= mortal[fifo, 1]:
+        closed = mortal_used[0]
+        mortal_runs[closed, 0] = fifo
+        for word in range(4):
+            mortal_runs[closed, word + 1] = mortal[fifo, word]
+        mortal_used[0] = closed + 1
+    mortal[fifo, 0] = number
+    mortal[fifo, 1] = number
+    mortal[fifo, 2] = deadline
+    mortal[fifo, 3] = deadline
+
+
+@njit(cache=True)
+def _handed_over(
+    table: Any,
+    held: Any,
+    used: Any,
+    epoch: Any,
+    subscriber: Any,
+    packet_id: Any,
+    dup: Any,
+    lane: Any,
+    number: Any,
+    repeated: Any,
+) -> Any:
+    """Whether a receiver by the rules of MQTT 4.3.3 hands this QoS 2 packet to its application."""
+    if packet_id < 0:
+        return not (repeated and dup > 0)
+    slot = slot_of(table, np.int64(subscriber), np.int64(packet_id))
+    if table[slot, 2] < 0:
+        table[slot, 0] = subscriber
+        table[slot, 1] = packet_id
+        table[slot, 2] = used[1]
+        used[1] += 1
+    entry = table[slot, 2]
+    if held[entry, 0] == lane and held[entry, 1] == number and held[entry, 2] >= epoch:
+        return False
+    held[entry, 0] = lane
+    held[entry, 1] = number
+    held[entry, 2] = epoch
+    return True
+
+
+@njit(cache=True)
+def _free(table: Any, held: Any, subscriber: Any, packet_id: Any) -> None:
+    slot = slot_of(table, np.int64(subscriber), np.int64(packet_id))
+    if table[slot, 2] >= 0:
+        held[table[slot, 2], 0] = -1
+
+
+@njit(cache=True)
+def _late_drain(state: Any, bound_us: Any, fifo: Any, subscriber: Any, number: Any, time_us: Any) -> Any:
+    """0: not in a backlog; 1: in one, in time; 2: in one that should have gone by now."""
+    clock, session = state.clock, state.sessions[subscriber]
+    if clock[3] < 0 or session[2] == 0:
+        return 0
+    if number > high_at(state, fifo, max(clock[3], session[4])):
+        return 0
+    return 2 if time_us > max(clock[2], session[3]) + bound_us else 1
+
+
+@njit(cache=True)
+def _control(state: Any, kind: Any, subscriber: Any, session: Any, time_us: Any) -> None:
+    clock = state.clock
+    clock[0] += 1
+    if kind == 8:  # clear
+        state.counts[12] += 1
+        state.sessions[subscriber, 0] = clock[0]
+        state.sessions[subscriber, 1] = max(state.sessions[subscriber, 1], session)
+    elif kind == 9:
+        state.counts[13] += 1
+    elif kind == 11:  # connect
+        state.counts[14] += 1
+        state.sessions[subscriber, 2] = 1
+        state.sessions[subscriber, 3] = time_us
+        state.sessions[subscriber, 4] = clock[0]
+    elif kind == 12:
+        state.sessions[subscriber, 2] = 0
+    elif kind == 13:  # heal
+        state.counts[16] += 1
+        clock[2] = time_us
+        clock[3] = clock[0]
+    elif kind == 14:
+        state.counts[15] += 1
+    elif kind == 19:  # fault: nothing drains until it has healed
+        clock[3] = -1
+
+
+@njit(cache=True)
+def observe_rows(
+    state: Any,
+    bound_us: Any,
+    event_id: Any,
+    time_us: Any,
+    kind: Any,
+    fifo_of_row: Any,
+    lane_of_row: Any,
+    qos: Any,
+    subscriber: Any,
+    sequence: Any,
+    packet_id: Any,
+    dup: Any,
+    retained: Any,
+    expiry_interval_us: Any,
+    delivered_qos: Any,
+    session: Any,
+) -> None:
+    """Let the state pass over the rows. Kinds, counters and laws are numbered as in their tables.
+
+    The straight path (the next number of a known lane) touches local arrays only; whatever is rare is a call: handing
+    the state to a function costs more than the straight path as a whole.
+    """
+    counts, sessions = state.counts, state.sessions
+    published, acknowledged, delivered = state.published.last, state.acknowledged.last, state.delivered.last
+    inflight, held, used, clock, epochs = state.inflight, state.held, state.notes_used, state.clock, state.epochs
+    mortal, mortal_runs, mortal_used = state.mortal, state.mortal_runs, state.mortal_used
+    for row in range(len(kind)):
+        what = kind[row]
+        number = sequence[row]
+        if what == 2:
+            counts[4] += 1
+            lane, fifo = lane_of_row[row], fifo_of_row[row]
+            in_run = published[fifo, 0] <= number and number <= published[fifo, 1]
+            if not in_run and not _contains_slowly(state.published, fifo, number):
+                _breaks(state, 1, event_id[row], lane, number, -1, -1)
+            cleared = sessions[subscriber[row], 0]
+            if cleared > 0:
+                counts[18] += 1
+                if session[row] >= 0 and sessions[subscriber[row], 1] >= 0:
+                    stale = session[row] <= sessions[subscriber[row], 1]
+                else:
+                    stale = retained[row] <= 0 and number <= high_at(state, fifo, cleared)
+                if stale:
+                    _breaks(state, 2, event_id[row], lane, number, -1, -1)
+            if retained[row] > 0:
+                counts[10] += 1
+                continue
+            repeated = False
+            if number == delivered[lane, 1] + 1:
+                delivered[lane, 1] = number
+                delivered[lane, 3] = event_id[row]
+                counts[5] += 1
+            else:
+                high, high_event = delivered[lane, 1], delivered[lane, 3]
+                news = _add_slowly(state.delivered, lane, number, event_id[row])
+                repeated = news == 1
+                counts[6 + qos[row] if repeated else 5] += 1
+                if news == 2:
+                    _breaks(state, 0, event_id[row], lane, number, high_event, high)
+            if bound_us >= 0 and qos[row] > 0 and not repeated:
+                drained = _late_drain(state, bound_us, fifo, subscriber[row], number, time_us[row])
+                if drained > 0:
+                    counts[17] += 1
+                    if drained == 2:
+                        _breaks(state, 4, event_id[row], lane, number, -1, -1)
+            if qos[row] == 2 and (delivered_qos[row] < 0 or delivered_qos[row] == 2):
+                counts[9] += 1
+                handed = _handed_over(
+                    inflight, held, used, cleared, subscriber[row], packet_id[row], dup[row], lane, number, repeated
+                )
+                if handed and repeated:
+                    _breaks(state, 3, event_id[row], lane, number, -1, -1)
+        elif what == 0:
+            fifo = fifo_of_row[row]
+            if epochs[fifo, 0] < clock[0]:
+                _note_epoch(state, fifo)
+            if number == published[fifo, 1] + 1:
+                published[fifo, 1] = number
+            elif _add_slowly(state.published, fifo, number, 0) == 1:
+                continue
+            counts[2] += 1
+            interval = expiry_interval_us[row]
+            if interval >= 0:
+                _note_deadline(mortal, mortal_runs, mortal_used, fifo, number, time_us[row] + interval, interval // 8)
+        elif what == 1:
+            fifo = fifo_of_row[row]
+            if number == acknowledged[fifo, 1] + 1:
+                acknowledged[fifo, 1] = number
+                counts[3] += 1
+            elif _add_slowly(state.acknowledged, fifo, number, 0) != 1:
+                counts[3] += 1
+        elif what == 4 or what == 5:
+            if packet_id[row] >= 0:
+                _free(inflight, held, subscriber[row], packet_id[row])
+        elif what == 6 or what == 7:
+            counts[11] += 1
+            _add_slowly(state.excused, lane_of_row[row], number, 0)
+        elif (what >= 8 and what <= 14) or what == 19:
+            _control(state, what, subscriber[row], session[row], time_us[row])
+    if len(time_us):
+        clock[1] = max(clock[1], time_us[-1])
+
+
+def _empty_rows(width: int, rows: int = 256) -> npt.NDArray[np.int64]:
+    return np.full((rows, width), -1, dtype=np.int64)
+
+
+@dataclass
+class DeliveryPass:
+    """The state of the pass and its growth. Memory: lanes, logical FIFOs and runs of numbers; not rows."""
+
+    drain_bound_us: int = -1
+    published: SequenceSets = field(default_factory=SequenceSets.empty)
+    acknowledged: SequenceSets = field(default_factory=SequenceSets.empty)
+    delivered: SequenceSets = field(default_factory=SequenceSets.empty)
+    excused: SequenceSets = field(default_factory=SequenceSets.empty)
+
+    def __post_init__(self) -> None:
+        self._rows = np.zeros((2, ROWS_PER_CHUNK), np.int64)
+        clock = np.array([0, 0, 0, 0], dtype=np.int64)  # without a heal row no fault is known: healed from the start
+        self.state = State(
+            new_table(),
+            new_table(),
+            new_table(),
+            _empty_rows(3),
+            self.published.arrays,
+            self.acknowledged.arrays,
+            self.delivered.arrays,
+            self.excused.arrays,
+            np.tile(np.array([0, -1], np.int64), (256, 1)),
+            _empty_rows(6),
+            np.zeros(2, np.int64),
+            np.tile(np.array([0, -2, 0, 0], np.int64), (256, 1)),
+            _empty_rows(5),
+            np.zeros(1, np.int64),
+            np.tile(_NEW_SESSION, (256, 1)),
+            clock,
+            np.zeros(len(COUNTERS), np.int64),
+            np.zeros(len(BROKEN), np.int64),
+            _empty_rows(5, len(BROKEN)),
+        )
+
+    def count(self, name: str) -> int:
+        """A counter of COUNTERS."""
+        return int(self.state.counts[_COUNTER[name]])
+
+    def observe(self, batch: EventBatch) -> None:
+        """Pass over the next rows."""
+        clients = int(batch.subscriber.max(initial=-1)) + 1
+        for start in range(0, len(batch), ROWS_PER_CHUNK):
+            rows = slice(start, start + ROWS_PER_CHUNK)
+            self._make_room(min(ROWS_PER_CHUNK, len(batch) - start), clients)
+            fifo_of_row, lane_of_row = self._rows[0, : len(batch.kind[rows])], self._rows[1, : len(batch.kind[rows])]
+            locate_rows(
+                self.state.fifo_table,
+                self.state.lane_table,
+                self.state.counts,
+                batch.kind[rows],
+                batch.publisher[rows],
+                batch.topic[rows],
+                batch.qos[rows],
+                batch.subscriber[rows],
+                fifo_of_row,
+                lane_of_row,
+            )
+            observe_rows(
+                self.state,
+                self.drain_bound_us,
+                batch.event_id[rows],
+                batch.time_us[rows],
+                batch.kind[rows],
+                fifo_of_row,
+                lane_of_row,
+                batch.qos[rows],
+                batch.subscriber[rows],
+                batch.sequence[rows],
+                batch.packet_id[rows],
+                batch.dup[rows],
+                batch.retained[rows],
+                batch.expiry_interval_us[rows],
+                batch.delivered_qos[rows],
+                batch.session[rows],
+            )
+
+    def _make_room(self, more: int, clients: int) -> None:
+        state = self.state
+        fifos, lanes = self.count("fifos"), self.count("lanes")
+        self.published.make_room(fifos + more, more)
+        self.acknowledged.make_room(fifos + more, more)
+        self.delivered.make_room(lanes + more, more)
+        self.excused.make_room(lanes + more, more)
+        self.state = state._replace(
+            fifo_table=with_room(state.fifo_table, fifos, more),
+            lane_table=with_room(state.lane_table, lanes, more),
+            inflight=with_room(state.inflight, int(state.notes_used[1]), more),
+            held=rows_with_room(state.held, int(state.notes_used[1]) + more),
+            published=self.published.arrays,
+            acknowledged=self.acknowledged.arrays,
+            delivered=self.delivered.arrays,
+            excused=self.excused.arrays,
+            epochs=_owners_with_room(state.epochs, fifos + more, (0, -1)),
+            notes=rows_with_room(state.notes, int(state.notes_used[0]) + more),
+            mortal=_owners_with_room(state.mortal, fifos + more, (0, -2, 0, 0)),
+            mortal_runs=rows_with_room(state.mortal_runs, int(state.mortal_used[0]) + more),
+            sessions=_owners_with_room(state.sessions, clients, tuple(_NEW_SESSION)),
+        )
+
+
+def _owners_with_room(array: npt.NDArray[np.int64], needed: int, fresh: tuple[int, ...]) -> npt.NDArray[np.int64]:
+    had = array.shape[0]
+    array = rows_with_room(array, needed)
+    array[had:] = fresh
+    return array
