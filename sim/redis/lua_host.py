@@ -72,14 +72,17 @@ class LuaHost:
         """Why the running script may not go on; raised when it has unwound."""
         self._argument_bytes_left = 0
         self._portions: list[bytes] = []
-        self._call = self._make_call()
         self._start()
 
     def _start(self) -> None:
-        self.sandbox = Sandbox(self._callables(), CONSTANTS, self.limits)
-        marks = self.sandbox.marks()
-        self._writer = ReplyWriter(marks)
-        self._json = JsonReader(marks["array"], marks["object"], self.sandbox.function("null"))
+        self.sandbox = Sandbox(self.limits)
+        self._writer = ReplyWriter()
+        self._call = self._make_call()
+        self.sandbox.install(self._callables(), CONSTANTS)
+        self._memory_used, self._memory_max = self.sandbox.memory_used, self.limits.memory_bytes_max
+        self._instructions_max = self.limits.instructions_max
+        marks = self._writer.marks = self.sandbox.marks()
+        self._null = self.sandbox.function("null")
         self._msgpack = lua_msgpack.MsgpackReader(marks["array"], marks["object"], marks["null"])
         self._compile = self.sandbox.function("compile")
         self._runners: dict[int, Any] = {}
@@ -132,16 +135,17 @@ class LuaHost:
     def run(self, script: Script, keys: Sequence[bytes], args: Sequence[bytes], read_only: bool = False) -> Reply:
         """Run a script of this host. Raises as ``evalsha``."""
         run = ScriptRun.begin(self.shard, script.flags, read_only, keys)
-        values: tuple[Any, ...] = (*keys, *args)
+        values = (*keys, *args)
         size = len(_join(values))
         key_count = len(keys)
         if len(values) > ARGUMENTS_IN_REGISTERS_MAX or key_count > KEYS_IN_REGISTERS_MAX:
-            runner, values = self.sandbox.function("run_script"), (self._list(keys), self._list(args))
+            runner = self.sandbox.function("run_script")
+            values = (self._list(keys), self._list(args))
         else:
             runner = self._runners.get(key_count)
             if runner is None:
                 runner = self._runners[key_count] = self.sandbox.function("script_runner")(key_count)
-        return self._enter(run, script.sha, size, runner, (script.function, self.limits.instructions_max, *values))
+        return self._enter(run, script.sha, size, runner, script.function, values)
 
     def _list(self, items: Sequence[bytes]) -> Any:
         table, append = self.sandbox.table(), self.sandbox.function("append")
@@ -151,24 +155,25 @@ class LuaHost:
 
     # -- one run -------------------------------------------------------------------------------------------
 
-    def _enter(self, run: ScriptRun, name: bytes, size: int, runner: Any, arguments: tuple[Any, ...]) -> Reply:
-        shard, limits = self.shard, self.limits
+    def _enter(
+        self, run: ScriptRun, name: bytes, size: int, runner: Any, function: Any, values: tuple[Any, ...]
+    ) -> Reply:
+        """Let the Lua function ``runner`` run ``function`` on ``values``, which hold ``size`` bytes; its reply."""
+        shard = self.shard
+        is_large = size > ARGUMENT_BYTES_MAX
+        if is_large or self._memory_used() > self._memory_max or (shard.effects is not None) is not self._is_recording:
+            self._adapt(size)
         self._run = run
         self._stopped = None
-        self._argument_bytes_left = limits.argument_bytes_max
-        if (shard.effects is not None) is not self._is_recording:
-            self._is_recording = not self._is_recording
-            self.sandbox.function("set_recording")(self._is_recording)
-        if size > ARGUMENT_BYTES_MAX or self.sandbox.memory_used() > limits.memory_bytes_max:
-            self.sandbox.collect()
-            self.sandbox.allow_more(2 * size)
+        self._argument_bytes_left = self.limits.argument_bytes_max
         resp = shard.resp
         shard.resp = 2
         try:
-            outcome = runner(*arguments)
+            outcome = runner(function, self._instructions_max, *values)
             if self._stopped is not None:
                 raise self._reason(name, outcome)
-            if type(outcome) is bytes:
+            kind = type(outcome)
+            if kind is bytes or kind is int:
                 return outcome
             script_resp, shard.resp = shard.resp, resp
             return self._result(outcome, name, ResultReader(resp, script_resp))
@@ -178,11 +183,19 @@ class LuaHost:
                 raise self._stopped from None
             raise _broken(name, str(error).encode()) from None
         finally:
-            self._run = None
             shard.resp = resp
-            shard.script_line = None
-            if size > ARGUMENT_BYTES_MAX:
+            shard.script_line = self._run = None
+            if is_large:
                 self.sandbox.allow_more(0)
+
+    def _adapt(self, size: int) -> None:
+        """Make the Lua side ready for a run that is not like the last one."""
+        if size > ARGUMENT_BYTES_MAX or self._memory_used() > self._memory_max:
+            self.sandbox.collect()
+            if size > ARGUMENT_BYTES_MAX:
+                self.sandbox.allow_more(2 * size)
+        self._is_recording = self.shard.effects is not None
+        self.sandbox.function("set_recording")(self._is_recording)
 
     def _reason(self, name: bytes, outcome: Any) -> BaseException:
         """Why the script was stopped; ErrorReply if it was killed, as that has a reply."""
@@ -234,7 +247,7 @@ class LuaHost:
     def _callables(self) -> dict[str, Callable[..., Any]]:
         plain: dict[str, Callable[..., Any]] = {
             "line": self._line, "portion": self._portion, "call_portions": self._call_portions,
-            "more": lambda: self._writer.more(), "limit": self._limit, "prepare": self._prepare,
+            "more": self._writer.more, "limit": self._limit, "prepare": self._prepare,
             "set_resp": self._set_resp, "command_exists": lambda *argv: find(argv) is not None,
             "sha1hex": lambda text: hashlib.sha1(text).hexdigest().encode(),
             "random": self._random, "seed_random": self._seed_random,
@@ -260,27 +273,28 @@ class LuaHost:
         return guarded
 
     def _make_call(self) -> Callable[..., Any]:
-        shard, limits = self.shard, self.limits
-        calls_max, memory_max = limits.calls_max, limits.memory_bytes_max
+        shard, memory_used, write = self.shard, self.sandbox.memory_used, self._writer.write
+        calls_max, memory_max = self.limits.calls_max, self.limits.memory_bytes_max
 
         def call(*argv: Any) -> Any:
             """``redis.call``: see ``receive`` in redis.lua for what it returns."""
             run = self._run
+            assert run is not None
             try:
                 try:
                     size = len(_join(argv))
                 except TypeError:
                     argv = _texts(argv)
                     size = len(_join(argv))
-                if self.sandbox.memory_used() > memory_max:
+                if memory_used() > memory_max:
                     return None, b"full"
-                self._argument_bytes_left -= size
-                assert run is not None
-                if run.calls >= calls_max or self._argument_bytes_left < 0:
-                    exceeded = "calls of redis.call" if run.calls >= calls_max else "bytes handed to redis.call"
-                    self._limit(exceeded.encode())
-                    return None, b"abort"
-                if not argv:
+                if run.calls >= calls_max:
+                    return self._limit(b"calls of redis.call")
+                if size > 1024:
+                    self._argument_bytes_left -= size
+                    if self._argument_bytes_left < 0:
+                        return self._limit(b"bytes handed to redis.call")
+                elif not argv:
                     return None, b"error", NO_ARGUMENTS
                 reply = run.call(argv)
                 kind = type(reply)
@@ -288,7 +302,7 @@ class LuaHost:
                     return reply if len(reply) < REPLY_BYTES_MAX else (None, b"full")
                 if kind is int:
                     return reply
-                return self._writer.write(reply, shard.resp)
+                return write(reply, shard.resp)
             except ErrorReply as error:
                 return None, b"error", error.message, True
             except _NotText as reason:
@@ -309,8 +323,9 @@ class LuaHost:
     def _line(self, line: int) -> None:
         self.shard.script_line = line
 
-    def _limit(self, limit: bytes) -> None:
+    def _limit(self, limit: bytes) -> tuple[None, bytes]:
         self._stopped = ScriptTimeout(limit.decode())
+        return None, b"abort"
 
     def _prepare(self, chunk: bytes) -> tuple[bytes | None, bytes | None]:
         try:
@@ -335,9 +350,11 @@ class LuaHost:
         if self.shard.undo is not None:
             self.shard.undo.append((setattr, self, "random_state", self.random_state))
 
-    def _decode(self, text: bytes, depth_max: int = 1000, invalid_numbers: bool = True) -> tuple[Any, ...]:
+    def _decode(self, text: bytes, depth_max: int, invalid_numbers: bool) -> tuple[Any, ...]:
+        marks = self._writer.marks
+        reader = JsonReader(text, depth_max, invalid_numbers, marks["array"], marks["object"], self._null)
         try:
-            return True, *self._writer.tree(self._json.read(text, depth_max, invalid_numbers))
+            return True, *self._writer.tree(reader.read())
         except JsonError as error:
             return False, str(error).encode()
 

@@ -1,29 +1,21 @@
-"""JSON as lua-cjson 2.1.0 reads it, for ``cjson.decode``; and the quoting of long strings for ``cjson.encode``.
+"""JSON exactly as lua-cjson 2.1.0 reads it, errors included; and the quoting of long strings for ``cjson.encode``.
 
-Python's own scanner reads whatever it and lua-cjson certainly agree on. Everything else (what it refuses, and the few
-things that mean something different to lua-cjson) goes to ``SlowReader``, which follows ``lua_cjson.c`` byte by byte.
-Both give a flat list for ``tree.lua``: a mark, the number of items, the items.
+``json_reader.lua`` reads ordinary JSON. What it gives up on comes here.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from json.decoder import JSONDecoder
 from json.encoder import encode_basestring
 from typing import Any
 
-DEPTH_MAX = 1000
 STACK_DEPTH_MAX = 3996
 """Nested containers for which the server's C stack of Lua suffices, whatever ``decode_max_depth`` says."""
 
 
 class JsonError(Exception):
     """The text is not what lua-cjson accepts. ``args[0]`` is its message without the place in the script."""
-
-
-class _Unsure(Exception):
-    """The fast reader cannot vouch for its result."""
 
 
 def quote(text: bytes) -> bytes:
@@ -35,99 +27,6 @@ def quote(text: bytes) -> bytes:
         quoted = quoted.replace("\x7f", "\\u007f")
     return quoted.encode("latin-1")
 
-
-def _refuse(constant: str) -> Any:
-    raise _Unsure
-
-
-_scan = JSONDecoder(parse_constant=_refuse).scan_once
-
-
-class JsonReader:
-    """Reads JSON into flat lists. ``array``, ``object_`` are the marks of containers, ``null`` stands for JSON null."""
-
-    def __init__(self, array: Any, object_: Any, null: Any) -> None:
-        self._array = array
-        self._object = object_
-        self._null = null
-        self._names: dict[str, bytes] = {}
-
-    def read(self, text: bytes, depth_max: int = DEPTH_MAX, invalid_numbers: bool = True) -> list[Any]:
-        """The flat list for ``text``. ``invalid_numbers`` admits hexadecimal, NaN, infinities, leading zeros.
-
-        Raises JsonError.
-        """
-        if invalid_numbers:
-            try:
-                return self._read_fast(text, depth_max)
-            except (StopIteration, ValueError, RecursionError, _Unsure):
-                pass
-        return SlowReader(text, depth_max, invalid_numbers, self._array, self._object, self._null).read()
-
-    def _read_fast(self, text: bytes, depth_max: int) -> list[Any]:
-        if b"-0" in text:  # an integer -0 would lose its sign
-            raise _Unsure
-        decoded = text.decode()
-        value, end = _scan(decoded, 0)
-        if end != len(decoded) and decoded[end:].strip(" \t\r\n"):
-            raise _Unsure
-        flat: list[Any] = []
-        self._flatten(value, flat, min(depth_max, STACK_DEPTH_MAX))
-        return flat
-
-    def _flatten(self, value: Any, flat: list[Any], depth_left: int) -> None:
-        kind = type(value)
-        if kind is str:
-            flat.append(value.encode())
-        elif kind is dict:
-            if not depth_left:
-                raise _Unsure
-            flat.append(self._object)
-            flat.append(len(value))
-            names = self._names
-            for name, item in value.items():
-                key = names.get(name)
-                flat.append(self._remember(name) if key is None else key)
-                kind = type(item)
-                if kind is str:
-                    flat.append(item.encode())
-                elif kind is float:
-                    flat.append(item)
-                else:
-                    self._flatten(item, flat, depth_left - 1)
-        elif kind is list:
-            if not depth_left:
-                raise _Unsure
-            flat.append(self._array)
-            flat.append(len(value))
-            for item in value:
-                self._flatten(item, flat, depth_left - 1)
-        elif value is None:
-            flat.append(self._null)
-        elif kind is int and not -(1 << 63) <= value < 1 << 63:
-            flat.append(_to_double(value))
-        else:
-            flat.append(value)
-
-    def _remember(self, name: str) -> bytes:
-        """Names of fields recur; the dictionary of them is bounded."""
-        names = self._names
-        if len(names) >= 1024:
-            names.clear()
-        key = name.encode()
-        if len(key) <= 64:
-            names[name] = key
-        return key
-
-
-def _to_double(value: int) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf
-
-
-# -- the reader that follows lua_cjson.c --------------------------------------------------------------------------------
 
 _STRTOD = re.compile(
     rb"[+-]?(?:(?P<hex>0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)(?:[pP][+-]?[0-9]+)?)"
@@ -152,8 +51,12 @@ def _hex4(text: bytes) -> int:
     return int(text, 16) if re.fullmatch(rb"[0-9a-fA-F]{4}", text) else -1
 
 
-class SlowReader:
-    """``json_decode`` of lua_cjson.c 2.1.0: one token of look-ahead, C strings (a NUL ends the text), its messages."""
+class JsonReader:
+    """``json_decode`` of lua_cjson.c 2.1.0: one token of look-ahead, C strings (a NUL ends the text), its messages.
+
+    The value becomes a flat list for ``tree.lua``. ``array`` and ``object_`` are the marks of containers there, ``null``
+    stands for JSON null. ``invalid_numbers`` admits hexadecimal, NaN, infinities and leading zeros.
+    """
 
     def __init__(
         self, text: bytes, depth_max: int, invalid_numbers: bool, array: Any, object_: Any, null: Any

@@ -17,8 +17,9 @@ _SIMPLE = {bytes, int, type(None)}
 class ReplyWriter:
     """Turns replies into what ``redis.lua`` receives. ``portions`` hands out the rest of long lists."""
 
-    def __init__(self, marks: dict[str, Any]) -> None:
-        self._marks = marks
+    def __init__(self) -> None:
+        self.marks: dict[str, Any] = {}
+        """The marks of containers in the flat lists of ``tree.lua``; known once Lua runs."""
         self._rest: list[Any] = []
 
     def tree(self, flat: list[Any]) -> tuple[Any, ...]:
@@ -59,7 +60,7 @@ class ReplyWriter:
         return (None, b"tree", *self.tree(flat))
 
     def _flatten(self, reply: Reply, flat: list[Any], resp: int) -> None:
-        marks = self._marks
+        marks = self.marks
         if reply is None:
             flat.append(False if resp == 2 else marks["null"])
         elif isinstance(reply, Status):

@@ -15,7 +15,7 @@ from typing import Any
 import lupa.lua51 as lupa
 
 LIBRARIES = Path(__file__).with_name("lua_libraries")
-CORE = ("sandbox", "arguments", "tree", "random", "bit", "struct", "cjson", "cmsgpack", "redis", "run")
+FILES = ("sandbox", "arguments", "tree", "random", "bit", "struct", "json_reader", "cjson", "cmsgpack", "redis", "run")
 RESERVE_BYTES = 32 << 20
 """Memory between the scripts' limit and the runtime's: replies on their way to Lua must never find memory full."""
 REFERENCES = 1024
@@ -51,10 +51,7 @@ def _deny(target: object, name: object, is_setting: bool) -> object:
 class Sandbox:
     """A Lua runtime for scripts. ``host`` gives the trusted Lua functions by name."""
 
-    def __init__(
-        self, callables: Mapping[str, Callable[..., Any]], constants: Mapping[str, Any], limits: Limits,
-        libraries: tuple[str, ...] = CORE,
-    ) -> None:  # fmt: skip
+    def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self._runtime: Any = lupa.LuaRuntime(
             encoding=None,
@@ -65,13 +62,13 @@ class Sandbox:
             max_memory=limits.memory_bytes_max + RESERVE_BYTES,
         )
         self.memory_used: Callable[[], int] = self._runtime.get_memory_used
-        self._host = self._build(callables, constants, libraries)
-        self.host_names = frozenset(self._host[b"finish"]().split())
-        self._empty_globals()
-        references = [self._runtime.table() for _ in range(REFERENCES)]
-        del references
+        """Bytes that the runtime holds now, garbage included."""
+        self.host_names: frozenset[bytes] = frozenset()
+        """Names under which scripts find Lua functions where the server has C functions."""
 
-    def _build(self, callables: Mapping[str, Callable[..., Any]], constants: Mapping[str, Any], files: tuple[str, ...]) -> Any:
+    def install(self, callables: Mapping[str, Callable[..., Any]], constants: Mapping[str, Any]) -> None:
+        """Load the trusted files, once; they may call ``callables``, which must not raise. ``constants`` become fields
+        of the table ``redis``. From here on nothing else can be put in."""
         host, add_callable, add_constant = self._runtime.execute(
             b"local host = {python = {}, redis_constants = {}}\n"
             b"local as_function = python.as_function\n"
@@ -82,12 +79,13 @@ class Sandbox:
             add_callable(name.encode(), function)
         for name, value in constants.items():
             add_constant(name.encode(), value)
-        for name in files:
+        for name in FILES:
             self._runtime.compile((LIBRARIES / f"{name}.lua").read_bytes(), name=b"=host")(host)
-        return host
-
-    def _empty_globals(self) -> None:
+        self._host = host
+        self.host_names = frozenset(host[b"finish"]().split())
         self._runtime.execute(b"local G, next = _G, next for name in next, G do G[name] = nil end")
+        references = [self._runtime.table() for _ in range(REFERENCES)]
+        del references
 
     def function(self, name: str) -> Any:
         """A trusted Lua function of ``lua_libraries``."""

@@ -1,22 +1,15 @@
--- The library `cjson` (lua-cjson 2.1.0): JSON. Encoding happens here, decoding in Python, see lua_json.py.
+-- The library `cjson` (lua-cjson 2.1.0): JSON.
 
 local host = ...
 local python, contents, tree, marks = host.python, host.contents, host.tree, host.marks
 local bad_argument, check_integer, check_string = host.bad_argument, host.check_integer, host.check_string
-local wrong_type = host.wrong_type
+local null, read_json = host.null, host.read_json
 local error, ipairs, next, rawget, select, type = error, ipairs, next, rawget, select, type
 local concat, find, floor, format, gsub, huge = table.concat, string.find, math.floor, string.format, string.gsub, math.huge
 local is_mark = {}
 for _, mark in pairs(marks) do
   is_mark[mark] = true
 end
-
--- JSON null: a null pointer on the server, equal only to itself.
-local null = newproxy(true)
-getmetatable(null).__tostring = function()
-  return "userdata: (nil)"
-end
-host.null = null
 
 -- Strings ------------------------------------------------------------------------------------------------------------
 
@@ -322,8 +315,11 @@ local function new_module()
       bad_argument(1, "expected 1 argument")
     end
     local text = check_string((...), 1, count)
-    if config.decode_invalid_numbers and config.decode_max_depth == 1000 then
-      return decoded(python_decode(text))
+    if config.decode_invalid_numbers then
+      local done, value = read_json(text, config.decode_max_depth < 1000 and config.decode_max_depth or 1000)
+      if done then
+        return value
+      end
     end
     return decoded(python_decode(text, config.decode_max_depth, config.decode_invalid_numbers))
   end

@@ -82,6 +82,7 @@ end
 
 -- Arguments ------------------------------------------------------------------------------------------------------------
 
+local recording = false -- whether each call reports its line
 local ARGUMENTS_AT_ONCE = 60
 local NOT_TEXT = "ERR Lua redis lib command arguments must be strings or integers"
 
@@ -121,14 +122,18 @@ local function send_slowly(...)
   return python.call(unpack(arguments, 1, count))
 end
 
+-- Python cannot see the sign of a zero: it is looked at here in the first nine arguments, and among more than nine
+-- Python asks for the slow way.
 local function caller(receive)
   local python_call, python_line = python.call, python.line
   return function(...)
-    if host.recording then
+    if recording then
       python_line(getinfo(2, "l").currentline)
     end
-    local _, _, _, _, _, _, _, _, _, _, _, _, many = ...
-    if many ~= nil and select("#", ...) > ARGUMENTS_AT_ONCE then
+    local _, b, c, d, e, f, g, h, i, many = ...
+    if many ~= nil and select("#", ...) > ARGUMENTS_AT_ONCE or b == 0 and 1 / b < 0 or c == 0 and 1 / c < 0
+        or d == 0 and 1 / d < 0 or e == 0 and 1 / e < 0 or f == 0 and 1 / f < 0 or g == 0 and 1 / g < 0
+        or h == 0 and 1 / h < 0 or i == 0 and 1 / i < 0 then
       return (receive(send_slowly(...)))
     end
     local reply = receive(python_call(...))
@@ -242,8 +247,8 @@ end
 
 host.libraries.redis = redis
 
-function host.set_recording(recording)
-  host.recording = recording
+function host.set_recording(wanted)
+  recording = wanted
 end
 
 function host.globals.__redis__err__handler(err)
