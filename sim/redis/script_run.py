@@ -78,6 +78,8 @@ class ScriptRun:
         Raises ErrorReply.
         """
         client = shard.caller
+        if flags is None and shard.slots is None and not shard.master_link_down:  # by far the most frequent
+            return cls(shard, client, read_only, False, True, None)
         is_stale = conditions.is_stale(shard)
         if flags is None:
             if is_stale:
