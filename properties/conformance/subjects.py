@@ -9,6 +9,7 @@ from properties.conformance.grammar import Argv
 from properties.conformance.sequences import DEFAULT_ENCODINGS, SMALL_ENCODINGS, CommandSequence
 from sim.redis.backends.dump import LARGE_ENCODINGS
 from sim.redis.client import Client
+from sim.redis.registry import COMMANDS
 from sim.redis.replies import Reply
 from sim.redis.shard import FrozenKeyspace, Shard
 
@@ -49,28 +50,41 @@ class Subject(Protocol):
 
 
 class KernelSubject:
-    """A fresh kernel shard for every sequence."""
+    """A kernel shard. It is emptied for every sequence, not made anew: a Lua runtime takes milliseconds to start."""
 
     name = "kernel"
 
     def __init__(self) -> None:
         self.shard = Shard()
         self._client = Client()
+        self._is_broken = False
+        """An exception came out of the shard: nobody knows what state it left behind."""
 
     @property
     def now_ms(self) -> int:
         return self.shard.now_ms
 
     def begin(self, sequence: CommandSequence, now_ms: int) -> None:
-        self.shard = Shard()
-        self.shard.now_ms = now_ms
+        if self._is_broken:
+            self.shard, self._is_broken = Shard(), False
+        self.shard.watches.drop(self._client)
         self._client = Client(resp=sequence.resp)
+        self.shard.now_ms = now_ms
+        self.shard.load({})
+        if self.shard.lua_host is not None:
+            self.shard.lua_host.scripts.clear()
+            if b"fcall" in COMMANDS:
+                self.shard.execute((b"FUNCTION", b"FLUSH"))
         limits = SMALL_ENCODINGS if sequence.has_small_encodings else DEFAULT_ENCODINGS
         for name, limit in limits.items():
             setattr(self.shard.config, name.decode().replace("-", "_"), limit)
 
     def execute(self, argv: Argv) -> Reply:
-        return self.shard.execute(argv, self._client)
+        try:
+            return self.shard.execute(argv, self._client)
+        except Exception:
+            self._is_broken = True
+            raise
 
     def advance(self, ms: int) -> None:
         self.shard.now_ms += ms
