@@ -15,7 +15,8 @@ from model.transition_system import Expansion, Footprint, Label, Law, Place, Tra
 
 
 class Move(NamedTuple):
-    """One thing that a process may do next: the action's name, its next local state, and the shared variables it assigns."""
+    """One thing that a process may do next: the action's name, its next local state, and the shared variables it
+    assigns."""
 
     action: str
     local: Hashable
@@ -57,7 +58,8 @@ class Process:
 
 @dataclass(frozen=True)
 class ProcessSystem(TransitionSystem[Situation]):
-    """Laws are written over situations; `shared` and `local` name what is in one. Give `actions` to have coverage judged."""
+    """Laws are written over situations; `shared` and `local` name what is in one. Give `actions` to have coverage
+    judged."""
 
     title: str
     processes: Sequence[Process]

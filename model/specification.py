@@ -44,7 +44,7 @@ from model.transition_system import (
 )
 
 
-class GuardNotMet(Exception):  # noqa: N818 - not an error: how a disabled action ends
+class GuardNotMet(Exception):
     """The action is not enabled in this state."""
 
 
@@ -106,7 +106,8 @@ def action(*, actor: str, fair: bool = False, **ranges: str) -> Callable[[Callab
 
 
 def invariant(*, when: str | None = None, **ranges: str) -> Callable[[Callable[..., Any]], InvariantDeclaration]:
-    """Declare a law of every state, for all bindings of its parameters. `when` names the predicate that is its antecedent."""
+    """Declare a law of every state, for all bindings of its parameters. `when` names the predicate that is its
+    antecedent."""
 
     def declare(method: Callable[..., Any]) -> InvariantDeclaration:
         made = InvariantDeclaration(method, ranges)
@@ -126,12 +127,12 @@ def sometimes(**ranges: str) -> Callable[[Callable[..., Any]], SometimesDeclarat
     return lambda method: SometimesDeclaration(method, ranges)
 
 
-def leads_to(when: str, then: str, statement: str = "", **ranges: str) -> Any:
+def leads_to(when: str, then: str, statement: str = "", **ranges: str) -> LeadsToDeclaration:
     """Declare `when` leads to `then` (both predicates by name), for each binding of the parameters."""
     return LeadsToDeclaration(when, then, ranges, statement)
 
 
-def eventually(then: str, statement: str = "", **ranges: str) -> Any:
+def eventually(then: str, statement: str = "", **ranges: str) -> LeadsToDeclaration:
     """Declare that every fair behaviour from an initial state comes to `then`."""
     return LeadsToDeclaration(None, then, ranges, statement)
 

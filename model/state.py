@@ -21,7 +21,9 @@ StateTuple = tuple[Value, ...]
 
 
 class SpecificationError(Exception):
-    """The text of a specification is wrong: a value outside its domain, an index outside its array, an unknown variable."""
+    """The text of a specification is wrong: a value outside its domain, an index outside its array, an unknown
+    variable.
+    """
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class Domain:
             raise SpecificationError(f"empty domain {self.low}..{self.high}")
 
     def show(self, value: int) -> Any:
-        if self.of is not None and not self.low <= value < self.of.size:
+        if self.of is not None and value == NOBODY:
             return None
         if self.names == _TRUTH:
             return bool(value)

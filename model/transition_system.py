@@ -50,7 +50,8 @@ class Expansion(NamedTuple):
 
 @dataclass(frozen=True)
 class Invariant(Generic[S]):
-    """A law of every reachable state. With an antecedent it speaks only of states that meet it, and is vacuous without one.
+    """A law of every reachable state. With an antecedent it speaks only of states that meet it, and is vacuous without
+    one.
 
     `reads` tells which places `holds` looks at in a state; a law without it is taken to look at everything, which
     leaves partial-order reduction nothing to reduce.
@@ -65,7 +66,9 @@ class Invariant(Generic[S]):
 
 @dataclass(frozen=True)
 class StepInvariant(Generic[S]):
-    """A law of every step (state, label, next state), refinement for instance. Steps that change nothing are steps too."""
+    """A law of every step (state, label, next state), refinement for instance. Steps that change nothing are steps
+    too.
+    """
 
     name: str
     holds: Callable[[S, Label, S], bool]
@@ -101,7 +104,8 @@ Law = Invariant[Any] | StepInvariant[Any] | Sometimes[Any] | LeadsTo[Any]
 
 @dataclass(frozen=True)
 class WeakFairness:
-    """A set of steps that may not be enabled for ever and never taken (WF of TLA+; steps that change nothing do not count)."""
+    """A set of steps that may not be enabled for ever and never taken (WF of TLA+; steps that change nothing do not
+    count)."""
 
     name: str
     matches: Callable[[Label], bool]
@@ -132,7 +136,9 @@ class TransitionSystem(Generic[S]):
         return {}
 
     def action_names(self) -> Sequence[str]:
-        """Every action that ought to fire somewhere. Empty: the system does not say, and action coverage is not judged."""
+        """Every action that ought to fire somewhere. Empty: the system does not say, and action coverage is not
+        judged.
+        """
         return ()
 
     def laws(self) -> Sequence[Law]:
@@ -146,7 +152,8 @@ class TransitionSystem(Generic[S]):
         return False
 
     def canonical(self, state: S) -> S:
-        """The representative of the states that differ from this one only by a renaming. Systems without symmetry refuse."""
+        """The representative of the states that differ from this one only by a renaming. Systems without symmetry
+        refuse."""
         raise NotImplementedError(f"{self.name} has no symmetry")
 
     def describe(self, state: S) -> Mapping[str, Any]:
@@ -154,5 +161,7 @@ class TransitionSystem(Generic[S]):
         return {"state": repr(state)}
 
     def source_text(self) -> str:
-        """What the behaviour depends on besides name and parameters; a checkpoint made under another text is refused."""
+        """What the behaviour depends on besides name and parameters; a checkpoint made under another text is
+        refused.
+        """
         return ""

@@ -1,4 +1,5 @@
-"""A behaviour: a finite run of a transition system, step by step, with what changed; a lasso if its end repeats for ever.
+"""A behaviour: a finite run of a transition system, step by step, with what changed; a lasso if its end repeats for
+ever.
 
 The explorer's witness. It is plain data: JSON both ways, and a numbered story for people.
 """
@@ -31,7 +32,8 @@ class Step:
 
 @dataclass(frozen=True)
 class Behaviour:
-    """`loop_start` is None for a finite run. Else the steps from that index on repeat for ever; when it is the number of
+    """`loop_start` is None for a finite run. Else the steps from that index on repeat for ever; when it is the number
+    of
     steps, the system stays in its last state for ever."""
 
     initial: Mapping[str, Any]

@@ -1,8 +1,9 @@
 """Checkpoints: an unfinished exploration on disk, to be resumed by a later run of the same specification.
 
-One JSON line (magic, version, what it belongs to, digest) and the pickled plain values. The file is written whole or not
-at all. A checkpoint of another specification, scope, text, engine or version is refused, and so is a damaged one;
-unpickling admits value types of the specification's own package and nothing else, so the file cannot run code.
+One JSON line (magic, version, what it belongs to, digest) and the pickled plain values. The file is written
+whole or not at all. A checkpoint of another specification, scope, text, engine or version is refused, and so is
+a damaged one; unpickling admits value types of the specification's own package and nothing else, so the file
+cannot run code.
 """
 
 from __future__ import annotations

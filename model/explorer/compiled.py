@@ -37,7 +37,7 @@ class CompiledSpace:
         self._kernel = load_kernel(self._text.text)
         self._found = np.full(self._text.deadlock + 1, -1, np.int64)
         self._met = np.zeros(max(1, len(self._text.laws)), np.int64)
-        self._fired = np.zeros(max(1, len(specification.action_names())), np.int64)
+        self._fired = np.zeros(max(1, len(specification.declared(Action))), np.int64)
         self._error = np.zeros(2, np.int64)
         self._rows = np.empty((FIRST_CAPACITY, self._layout.words), np.int64)
         self._parents = np.empty(FIRST_CAPACITY, np.int32)
@@ -147,7 +147,11 @@ class CompiledSpace:
         return truth
 
     def fired(self) -> Mapping[str, int]:
-        return {d.name: int(n) for d, n in zip(self.system.declared(Action), self._fired, strict=True)}
+        fired = dict.fromkeys(self.system.action_names(), 0)
+        for declaration, times in zip(self.system.declared(Action), self._fired, strict=True):
+            if times or declaration.name in fired:
+                fired[declaration.name] = int(times)
+        return fired
 
     def met(self) -> Mapping[str, int]:
         with_antecedent = self.system.laws_with_antecedent()

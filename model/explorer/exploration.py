@@ -73,7 +73,8 @@ def explore(
     """
     run = search(system, options, progress, should_stop)
     seconds = run.meter.total_seconds()
-    verdicts = _Judge(run).verdicts()
+    judge = _Judge(run)
+    verdicts = judge.verdicts()
     space = run.space
     return Exploration(
         specification=system.name,
@@ -85,7 +86,7 @@ def explore(
         transitions=space.steps,
         depth=run.depth,
         actions=dict(space.fired()),
-        antecedents=dict(space.met()),
+        antecedents=judge.met,
         goals={law.name: _depth_of(run, law.name) for law in system.laws() if isinstance(law, Sometimes)},
         reductions={
             "symmetry": options.symmetry,
@@ -120,6 +121,8 @@ class _Judge:
         self.run = run
         self.work = {"states": run.space.count, "transitions": run.space.steps}
         self.unfinished = self._why_unfinished()
+        self.met = dict(run.space.met())
+        """In how many states each antecedent held, liveness included once it is decided."""
 
     def _why_unfinished(self) -> str | None:
         run = self.run
@@ -137,16 +140,15 @@ class _Judge:
             found.append(self._safety(DEADLOCK, None))
         found += [self._goal(law) for law in laws if isinstance(law, Sometimes)]
         found += self._liveness([law for law in laws if isinstance(law, LeadsTo)])
-        space = self.run.space
         declared = tuple(self.run.system.action_names())
-        if declared or space.met():
-            found.append(coverage_verdict(space.fired(), declared, space.met(), self.unfinished))
+        if declared or self.met:
+            found.append(coverage_verdict(self.run.space.fired(), declared, self.met, self.unfinished))
         return found
 
     def _safety(self, name: str, law: Invariant[Any] | StepInvariant[Any] | None) -> Verdict:
         work = dict(self.work)
-        if name in self.run.space.met():
-            work["antecedents"] = self.run.space.met()[name]
+        if name in self.met:
+            work["antecedents"] = self.met[name]
         if name in self.run.space.found:
             witness, gaps = self._witness(self.run, name, law)
             return Verdict(name, Outcome.VIOLATED, witness, work, gaps)
@@ -157,7 +159,7 @@ class _Judge:
     def _witness(
         self, run: Search, name: str, law: Invariant[Any] | StepInvariant[Any] | None
     ) -> tuple[Behaviour, tuple[str, ...]]:
-        levels, system = run.closed_levels(), run.system
+        levels = run.closed_levels()
         depth = _depth_of(run, name)
         assert depth is not None
         if run.reduction is not None and run.reduction.reduced_states:
@@ -207,6 +209,7 @@ class _Judge:
         found = []
         for law in laws:
             lasso, obliged = find_lasso(self.run.space, graph, law, fairness)
+            self.met[law.name] = obliged
             work = {**self.work, "antecedents": obliged}
             found.append(Verdict(law.name, Outcome.VIOLATED if lasso else Outcome.HOLDS, lasso, work))
         return found

@@ -117,7 +117,11 @@ class KernelWriter:
         lines = []
         for depth, (parameter, name) in enumerate(declaration.ranges.items()):
             values = self.specification.range_of(name)
-            over = f"range({values[0]}, {values[-1] + 1})" if values == list(range(values[0], values[-1] + 1)) else str(tuple(values))
+            over = (
+                f"range({values[0]}, {values[-1] + 1})"
+                if values == list(range(values[0], values[-1] + 1))
+                else str(tuple(values))
+            )
             lines.append("    " * depth + f"for {parameter} in {over}:")
         return lines, "".join(f", int64({parameter})" for parameter in declaration.ranges)
 
@@ -155,7 +159,10 @@ class KernelWriter:
                 lines += [f"{inner}applies = True"]
             else:
                 lines += loops
-            lines += [f"{inner}if found[{slot}] < 0 and not {law}(rows, row, error{given}):", f"{inner}    found[{slot}] = row"]
+            lines += [
+                f"{inner}if found[{slot}] < 0 and not {law}(rows, row, error{given}):",
+                f"{inner}    found[{slot}] = row",
+            ]
             if declaration.when:
                 lines += ["if applies:", f"    met[{slot}] += 1"]
         for goal in self.specification.declared(SometimesDeclaration):
@@ -191,7 +198,11 @@ class KernelWriter:
                 given = "".join(f", {value}" for value in binding)
                 for predicate in filter(None, (declaration.when, declaration.then)):
                     wanted[f"{predicate}{binding}"] = f"{self._predicate(predicate)}(rows, row, error{given})"
-        lines = ["@njit(cache=True)", "def evaluate(which, rows, first, last, truth, error):", "    for row in range(first, last):"]
+        lines = [
+            "@njit(cache=True)",
+            "def evaluate(which, rows, first, last, truth, error):",
+            "    for row in range(first, last):",
+        ]
         for number, call in enumerate(wanted.values()):
             lines += [f"        if which == {number}:", f"            truth[row - first] = {call}"]
         return tuple(wanted), "\n".join([*lines, "        pass"])
@@ -209,7 +220,9 @@ class KernelWriter:
         """Gather each column into one integer, sort by insertion, write back."""
         schema = self.specification.schema_of_state
         rows = [
-            f for f, k in zip(self.layout.fields, schema.kinds, strict=True) if isinstance(k, Array) and k.index == index
+            f
+            for f, k in zip(self.layout.fields, schema.kinds, strict=True)
+            if isinstance(k, Array) and k.index == index
         ]
         if sum(f.bits for f in rows) > 63:
             raise NotCompilable(f"symmetric set {index.name}: a column is wider than 63 bits")

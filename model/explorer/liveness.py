@@ -47,11 +47,15 @@ class StateGraph:
 
     def taking(self, fairness: WeakFairness) -> Bools:
         """Which steps belong to a fairness condition."""
-        matching = np.fromiter((fairness.matches(label) for label in self.edges.labels), np.bool_, len(self.edges.labels))
+        matching = np.fromiter(
+            (fairness.matches(label) for label in self.edges.labels), np.bool_, len(self.edges.labels)
+        )
         return matching[self.label] if len(matching) else np.zeros(len(self.label), np.bool_)
 
     def path(self, start: int, arrived: Callable[[int], bool], allowed: Bools) -> list[int]:
-        """Steps (edge numbers) of a shortest path from `start` through allowed states; empty if it has arrived already."""
+        """Steps (edge numbers) of a shortest path from `start` through allowed states; empty if it has arrived
+        already.
+        """
         if arrived(start):
             return []
         came_by: dict[int, int] = {start: -1}

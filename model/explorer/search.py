@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,7 +33,7 @@ CHECKPOINT_EVERY_S = 60.0
 class Options:
     """`max_depth` stops after so many steps from the initial states."""
 
-    budget: Budget = Budget()
+    budget: Budget = field(default_factory=Budget)
     symmetry: bool = False
     reduction: bool = False
     engine: Engine = "auto"
@@ -52,7 +52,8 @@ class Progress:
 
 @dataclass
 class Search:
-    """The state of one search. `levels[d]` is the number of the first state of depth d; the last entry closes the last level."""
+    """The state of one search. `levels[d]` is the number of the first state of depth d; the last entry closes the last
+    level."""
 
     system: TransitionSystem[Any]
     options: Options
@@ -144,7 +145,9 @@ def _make_space(
 ) -> Space:
     if options.reduction or engine == "interpreted" or not isinstance(system, Specification):
         if engine == "compiled":
-            raise InputError(f"{system.name}: only declarative specifications without --reduction compile; use --engine auto")
+            raise InputError(
+                f"{system.name}: only declarative specifications without --reduction compile; use --engine auto"
+            )
         return InterpretedSpace(system, options.symmetry, reduction)
     if engine == "compiled":
         return _compiled(system, options.symmetry)
@@ -215,7 +218,9 @@ def _next_level(run: Search) -> bool:
 
 
 def _switch_engine(run: Search) -> None:
-    """Go over to the compiled engine when the system proves large. Numbering is the same, so what is known stays known."""
+    """Go over to the compiled engine when the system proves large. Numbering is the same, so what is known stays
+    known.
+    """
     if run.options.engine != "auto" or run.space.engine == "compiled" or run.space.count < INTERPRET_UP_TO:
         return
     if run.reduction is not None or not isinstance(run.system, Specification) or not run.may_compile:
@@ -243,7 +248,9 @@ def _save(run: Search) -> None:
 
 
 def unreduced_up_to(run: Search, depth: int) -> Search:
-    """The same search without reduction, no deeper than a violation that was found with it, in the budget that is left."""
+    """The same search without reduction, no deeper than a violation that was found with it, in the budget that is
+    left.
+    """
     budget = run.options.budget
     left = None if budget.max_seconds is None else max(0.0, budget.max_seconds - run.meter.seconds())
     options = replace(

@@ -10,6 +10,7 @@ import sys
 from array import array
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -36,16 +37,20 @@ class Space(Protocol):
     """`found` holds for each law the number of the first state at fault (or, for a goal, that meets it)."""
 
     engine: str
-    system: TransitionSystem[Any]
     count: int
     steps: int
     found: dict[str, int]
+
+    @property
+    def system(self) -> TransitionSystem[Any]: ...
 
     def start(self) -> None:
         """Enter the initial states."""
 
     def expand(self, first: int, last: int) -> int:
-        """Expand the states first..last-1; return the first that is not expanded yet (`last`, or less when interrupted)."""
+        """Expand the states first..last-1; return the first that is not expanded yet (`last`, or less when
+        interrupted).
+        """
 
     def edges(self, first: int, last: int) -> Edges:
         """All steps from these expanded states to known states."""
@@ -129,10 +134,7 @@ class InterpretedSpace:
         reduction, step_laws, states = self._reduction, self._step_laws, self._states
         for source in range(first, last):
             state = states[source]
-            if reduction is None:
-                chosen = successors(state)
-            else:
-                chosen = reduction.choose(state, lambda after: self._is_open(after, source))
+            chosen = successors(state) if reduction is None else reduction.choose(state, partial(self._is_open, source))
             steps = 0
             for label, after in chosen:
                 steps += 1
@@ -154,7 +156,7 @@ class InterpretedSpace:
             if law.name not in self.found and not law.holds(state, label, after):
                 self.found[law.name] = source
 
-    def _is_open(self, state: Any, expanding: int) -> bool:
+    def _is_open(self, expanding: int, state: Any) -> bool:
         """Whether a successor has still to be expanded (the proviso against postponing a step for ever)."""
         representative = self._canonical(state) if self._canonical else state
         number = self._numbers.get(representative)
@@ -175,8 +177,7 @@ class InterpretedSpace:
                 source.append(number)
                 kind.append(at)
                 target.append(reached)
-        columns = (np.frombuffer(c, np.int64) if len(c) else np.empty(0, np.int64) for c in (source, kind, target))
-        return Edges(*columns, labels=tuple(labels))
+        return Edges(column(source), column(kind), column(target), tuple(labels))
 
     def state(self, number: int) -> Any:
         return self._states[number]
@@ -220,6 +221,10 @@ class InterpretedSpace:
         self.found, self._fired, self._met = dict(saved["found"]), dict(saved["fired"]), dict(saved["met"])
         if self._reduction is not None:
             self._reduction.restore(saved["reduction"])
+
+
+def column(numbers: array[int]) -> NDArray[np.int64]:
+    return np.array(numbers, np.int64)
 
 
 def resident_bytes() -> int:

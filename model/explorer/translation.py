@@ -1,8 +1,9 @@
 """Translation of a specification's methods into functions over packed states, as Python text that numba compiles.
 
-`s.manager[rm] == Manager.WORKING` becomes a shift, a mask and a comparison on row `s_row` of the array `s`. Attributes of the
-specification, enumerations and module constants are folded, quantifiers over known sets are unrolled. Whatever the
-translator does not know makes it refuse (`NotCompilable`); the interpreter then runs the very same text.
+`s.manager[rm] == Manager.WORKING` becomes a shift, a mask and a comparison on row `s_row` of the array `s`.
+Attributes of the specification, enumerations and module constants are folded, quantifiers over known sets are
+unrolled. Whatever the translator does not know makes it refuse (`NotCompilable`); the interpreter then runs the
+very same text.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _OPERATORS: dict[type[ast.AST], str] = {
 _PASSED_ON = {"min", "max", "abs", "int", "bool"}
 
 
-class NotCompilable(Exception):  # noqa: N818 - a reason to interpret, not an error
+class NotCompilable(Exception):
     """The text uses something that the compiled engine does not know. The message says what and where."""
 
 
@@ -63,7 +64,9 @@ class Translator:
         self._in_progress: set[tuple[Any, ...]] = set()
 
     def function(self, method: Callable[..., Any], states: int, is_action: bool = False, bound: bool = True) -> str:
-        """Translate a function whose first parameters (after self if `bound`) are `states` states; return its new name."""
+        """Translate a function whose first parameters (after self if `bound`) are `states` states; return its new
+        name.
+        """
         key = (method, states, is_action)
         if key in self._in_progress:
             raise NotCompilable(f"{method.__qualname__}: recursion")
@@ -144,6 +147,7 @@ class Translator:
         state, place, index = self.field_access(target, scope)
         mask, low, high = (1 << place.bits) - 1, place.domain.low, place.domain.high
         word, shift = _position(place, "put_at" if index else "")
+        at = f"{state}[{state}_row, {word}]"
         lines = [f"put_at = {index}"] if index else []
         return [
             *lines,
@@ -151,7 +155,7 @@ class Translator:
             f"if put < 0 or put > {high - low}:",
             "    error[0] = 1",
             "else:",
-            f"    {state}[{state}_row, {word}] = ({state}[{state}_row, {word}] & ~({mask} << ({shift}))) | (put << ({shift}))",
+            f"    {at} = ({at} & ~({mask} << ({shift}))) | (put << ({shift}))",
         ]
 
     def field_access(self, node: ast.expr, scope: Scope) -> tuple[str, Field, str]:
@@ -161,7 +165,9 @@ class Translator:
         while isinstance(inner, ast.Subscript):
             indices.insert(0, inner.slice)
             inner = inner.value
-        if not (isinstance(inner, ast.Attribute) and isinstance(inner.value, ast.Name) and inner.value.id in scope.states):
+        if not (
+            isinstance(inner, ast.Attribute) and isinstance(inner.value, ast.Name) and inner.value.id in scope.states
+        ):
             raise self.refusal(node, scope)
         place = self.layout.field(inner.attr)
         if place is None or len(indices) != len(place.shape):
@@ -196,8 +202,8 @@ class Translator:
                 return f"({_operator(operator)}{self.expression(operand, scope)})"
             case ast.Compare(left=left, ops=operators, comparators=others):
                 parts = [self.expression(left, scope)]
-                for operator, other in zip(operators, others, strict=True):
-                    parts += [_operator(operator), self.expression(other, scope)]
+                for comparison, other in zip(operators, others, strict=True):
+                    parts += [_operator(comparison), self.expression(other, scope)]
                 return f"({' '.join(parts)})"
             case ast.IfExp(test=test, body=body, orelse=orelse):
                 chosen = self.constant(test, scope)
@@ -309,8 +315,8 @@ class Translator:
             case ast.Name(id=name):
                 return self._named(name, scope)
             case ast.Attribute(value=ast.Name(id=owner), attr=name) if owner == scope.owner:
-                value = getattr(self.specification, name, UNKNOWN)
-                return UNKNOWN if inspect.ismethod(value) else value
+                held: Any = getattr(self.specification, name, UNKNOWN)
+                return UNKNOWN if inspect.ismethod(held) else held
             case ast.Attribute(value=inner, attr=name):
                 base = self.constant(inner, scope)
                 return UNKNOWN if base is UNKNOWN else getattr(base, name, UNKNOWN)

@@ -79,7 +79,9 @@ def _layers(space: Space, levels: Sequence[int], expanded: int, depth: int, targ
 
 
 def _fewest_switches(space: Space, layers: Sequence[set[int]]) -> dict[tuple[Any, str], _Path]:
-    """The best path for each (last state, last process). Earlier found paths win ties, so the result is deterministic."""
+    """The best path for each (last state, last process). Earlier found paths win ties, so the result is
+    deterministic.
+    """
     best: dict[tuple[Any, str], _Path] = {}
     for state in space.system.initial_states():
         if space.number_of(state) in layers[0]:

@@ -12,7 +12,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from model import handshake
 from model.errors import InputError
+from model.feed import Feed
+from model.pipeline.exploration import Parameters as PipelineParameters
 from model.specification import Specification
 from model.specifications.die_hard import DieHard
 from model.specifications.dining_philosophers import dining_philosophers
@@ -33,7 +36,9 @@ class Entry:
 
 
 def declarative(kind: type[Specification]) -> Entry:
-    """The entry of a declarative specification: its fields are its parameters, its docstring's first line the summary."""
+    """The entry of a declarative specification: its fields are its parameters, its docstring's first line the
+    summary.
+    """
     module = __import__(kind.__module__, fromlist=["_"]).__doc__ or kind.__doc__ or ""
     return Entry(kind.name, module.strip().splitlines()[0], kind, lambda chosen: chosen)
 
@@ -55,14 +60,31 @@ CATALOGUE: tuple[Entry, ...] = (
         DiningParameters,
         lambda chosen: dining_philosophers(chosen.philosophers, chosen.one_left_handed),
     ),
+    declarative(Feed),
+    Entry(
+        "handshake",
+        "The QoS 1 and QoS 2 exchange with reconnect, takeover and Receive Maximum.",
+        handshake.Scope,
+        handshake.Handshake,
+    ),
+    Entry(
+        "pipeline",
+        "Publisher to subscriber through Kafka and Redis, with faults; specimens B1 to B14.",
+        PipelineParameters,
+        PipelineParameters.build,
+    ),
 )
 
 
 def make(entries: Mapping[str, Entry], name: str, settings: Mapping[str, str]) -> TransitionSystem[Any]:
-    """The named system with the user's settings. Raises InputError, with the nearest known name, for anything unknown."""
+    """The named system with the user's settings. Raises InputError, with the nearest known name, for anything
+    unknown.
+    """
     entry = entries.get(name)
     if entry is None:
-        raise InputError(f'unknown specification "{name}"{_did_you_mean(name, list(entries))}; explore --list names them')
+        raise InputError(
+            f'unknown specification "{name}"{_did_you_mean(name, list(entries))}; explore --list names them'
+        )
     fields = list(entry.parameters.model_fields)
     for key in settings:
         if key not in fields:

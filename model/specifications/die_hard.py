@@ -59,4 +59,4 @@ class DieHard(Specification):
 
     @invariant()
     def goal_not_met(self, s: State) -> bool:
-        return s.big != self.goal
+        return bool(s.big != self.goal)

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from model.specification import Specification, State, action, eventually, invariant, require
+from model.specification import LeadsToDeclaration, Specification, State, action, eventually, invariant, require
 from model.state import Array, Domain, IndexSet, boolean, choice, integer
 
 
@@ -79,14 +79,14 @@ class Increment(Specification):
     @invariant()
     def no_lost_update(self, s: State) -> bool:
         """The counter is the number of threads that have written."""
-        return s.counter == sum(s.at[t] >= At.WRITTEN for t in self.workers)
+        return bool(s.counter == sum(s.at[t] >= At.WRITTEN for t in self.workers))
 
     @invariant()
     def mutual_exclusion(self, s: State) -> bool:
-        inside = sum(At.LOCKED <= s.at[t] and s.at[t] <= At.WRITTEN for t in self.workers)
+        inside = sum(s.at[t] >= At.LOCKED and s.at[t] <= At.WRITTEN for t in self.workers)
         return inside <= 1 or not self.lock
 
-    everyone_writes = eventually("all_written", "Every thread writes in the end.")
+    everyone_writes: ClassVar[LeadsToDeclaration] = eventually("all_written", "Every thread writes in the end.")
 
     def terminal(self, s: State) -> bool:
         return self.all_written(s)

@@ -14,7 +14,16 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from model.specification import Specification, State, action, invariant, leads_to, require, sometimes
+from model.specification import (
+    LeadsToDeclaration,
+    Specification,
+    State,
+    action,
+    invariant,
+    leads_to,
+    require,
+    sometimes,
+)
 from model.state import Array, Domain, IndexSet, boolean, choice, element
 from model.transition_system import WeakFairness
 
@@ -25,7 +34,8 @@ class Colour(IntEnum):
 
 
 class TerminationDetection(Specification):
-    """Nodes form a ring, so they are ordered, not symmetric. `flaw`: senders stay white, or nothing makes the token move on."""
+    """Nodes form a ring, so they are ordered, not symmetric. `flaw`: senders stay white, or nothing makes the token
+    move on."""
 
     name: ClassVar[str] = "termination-detection"
     nodes: int = Field(3, ge=2, le=7)
@@ -98,7 +108,9 @@ class TerminationDetection(Specification):
     def detection_happens(self, s: State) -> bool:
         return self.detected(s)
 
-    detection_follows = leads_to("terminated", "detected", "Termination is detected in the end.")
+    detection_follows: ClassVar[LeadsToDeclaration] = leads_to(
+        "terminated", "detected", "Termination is detected in the end."
+    )
 
     def terminal(self, s: State) -> bool:
         return self.detected(s)

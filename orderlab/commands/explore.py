@@ -109,13 +109,15 @@ def _schema(entry: Entry) -> Mapping[str, Any]:
 def _engine(name: str) -> Engine:
     known: dict[str, Engine] = {"auto": "auto", "interpreted": "interpreted", "compiled": "compiled"}
     if name not in known:
-        raise InputError(f'--engine {name}: unknown engine; it is one of {", ".join(known)}')
+        raise InputError(f"--engine {name}: unknown engine; it is one of {', '.join(known)}")
     return known[name]
 
 
 @contextmanager
 def _interruptible() -> Iterator[list[int]]:
-    """Ctrl-C ends the search at the next whole chunk, with everything found until then; a second one ends it at once."""
+    """Ctrl-C ends the search at the next whole chunk, with everything found until then; a second one ends it at
+    once.
+    """
     asked: list[int] = []
 
     def ask(number: int, frame: Any) -> None:

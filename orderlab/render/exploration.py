@@ -39,7 +39,9 @@ def verdict_lines(verdict: Verdict) -> list[str]:
         switches = verdict.witness.switches
         lines.append(f"    witness: {len(verdict.witness.steps)} steps, {switches} switches between processes")
         return lines + ["    " + line for line in story(verdict.witness)]
-    return lines + [f"    {name.replace('_', ' ')}: {_listed(value)}" for name, value in verdict.witness.items() if value]
+    return lines + [
+        f"    {name.replace('_', ' ')}: {_listed(value)}" for name, value in verdict.witness.items() if value
+    ]
 
 
 def _listed(value: Any) -> str:
@@ -57,6 +59,10 @@ def catalogue_lines(entries: Mapping[str, tuple[str, Mapping[str, Any]]]) -> lis
         lines.append(f"{name}: {summary}")
         for parameter, schema in parameters.items():
             about = ", ".join(schema["enum"]) if "enum" in schema else schema.get("type", "value")
-            limits = [f"{word} {schema[key]}" for key, word in (("minimum", "at least"), ("maximum", "at most")) if key in schema]
+            limits = [
+                f"{word} {schema[key]}"
+                for key, word in (("minimum", "at least"), ("maximum", "at most"))
+                if key in schema
+            ]
             lines.append(f"    {parameter} = {schema.get('default')}  ({', '.join([about, *limits])})")
     return lines
