@@ -58,7 +58,13 @@ class KafkaCluster:
         self.requests = [0] * brokers
         self.records = [0] * brokers
         self.topics: dict[str, list[Partition]] = {}
+        self._producers = 0
         self.replication_lag_us: Callable[[], int] = lambda: self.costs.replication_lag_us
+
+    def new_producer_id(self) -> int:
+        """What InitProducerId gives: a number of its own for each producer."""
+        self._producers += 1
+        return self._producers
 
     def create_topic(self, name: str, partitions: int) -> list[Partition]:
         """Partitions are led by the brokers in turn."""

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Any, Literal
 
 import simpy
 
 from sim.kafka.broker import KafkaCluster, Partition
 from sim.kafka.log import AppendError
-
-_producer_ids = count(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +64,7 @@ class Producer:
         self.settings = settings
         self.on_answered = on_answered
         self.one_way_us = one_way_us
-        self.producer_id = next(_producer_ids)
+        self.producer_id = cluster.new_producer_id()
         self._partitions: dict[Partition, _Accumulator] = {}
         self._connection_free_us: dict[int, int] = {}
         self.lose_requests: deque[Literal["request", "response"]] = deque()
@@ -114,7 +111,9 @@ class Producer:
             accumulator.in_flight += 1
             self.env.process(self._exchange(partition, accumulator, request))
 
-    def _exchange(self, partition: Partition, accumulator: _Accumulator, request: _Request) -> Iterator[simpy.Event]:
+    def _exchange(
+        self, partition: Partition, accumulator: _Accumulator, request: _Request
+    ) -> Generator[simpy.Event, Any, None]:
         request.attempts += 1
         lost = self.lose_requests.popleft() if self.lose_requests else None
         yield self.env.timeout(self._arrival(partition))
