@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Effect", "FrozenKeyspace", "Shard"]
 
 
-GROWTH_MAX_BYTES = 1 << 30
+GROWTH_MAX_BYTES = 256 << 20
 
 
 class GrowthLimit(InputError):

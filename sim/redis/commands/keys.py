@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from sim.redis.arguments import integer_between, option
 from sim.redis.commands.scanning import page_of, parse_cursor, parse_options
+from sim.redis.commands.stored_results import GROWTH_PER_MEMBER
 from sim.redis.glob import glob
 from sim.redis.keyspace import TYPE_NAMES
 from sim.redis.lacking import UnsupportedCommand
@@ -92,9 +93,13 @@ def scan(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 @command("randomkey", 1, "readonly")
 def randomkey(shard: Shard, argv: Sequence[bytes]) -> Reply:
-    """RANDOMKEY: a live key, all equally likely."""
-    order = in_hash_order(shard.live_keys())
-    return order[draw(shard, len(order))] if order else None
+    """RANDOMKEY: a live key, all equally likely. Keys past their deadline that are drawn first are removed."""
+    order = in_hash_order(shard.data if shard.removes_expired else shard.live_keys())
+    while order:
+        key = order.pop(draw(shard, len(order)))
+        if shard.peek(key) is not None:
+            return key
+    return None
 
 
 def _rename(shard: Shard, source: bytes, target: bytes, replaces: bool) -> bool:
@@ -167,7 +172,7 @@ def copy(shard: Shard, argv: Sequence[bytes]) -> Reply:
         shard.remove(target)
     duplicate = value if isinstance(value, bytes) else value.copy()
     if not isinstance(value, bytes):
-        shard.grow(64 * len(value))
+        shard.grow(GROWTH_PER_MEMBER * len(value))
     _put(shard, target, duplicate, shard.deadlines_ms.get(source), shard.string_encodings.get(source))
     shard.modified(target)
     return 1

@@ -9,6 +9,9 @@ from sim.redis.values import Set, SortedSet
 if TYPE_CHECKING:
     from sim.redis.shard import Shard
 
+GROWTH_PER_MEMBER = 64
+"""Bytes that one more reference to a member costs, roughly: enough to stop a script that multiplies collections."""
+
 
 def store_result(shard: Shard, key: bytes, result: SortedSet | Set) -> int:
     """Replace whatever is at ``key``, deadline included, by ``result``; an empty one leaves no key. Its size."""
@@ -17,6 +20,7 @@ def store_result(shard: Shard, key: bytes, result: SortedSet | Set) -> int:
             shard.remove(key)
             shard.modified(key)
         return 0
+    shard.grow(GROWTH_PER_MEMBER * len(result))
     shard.install(key, result)
     if key in shard.deadlines_ms:
         shard.set_deadline(key, None)
