@@ -12,7 +12,7 @@ from model.errors import InputError
 from sim.binding.calls import Call, Script
 from sim.binding.fields import DEFAULTS, OPERATION_FIELDS, did_you_mean
 from sim.binding.operations import OperationBinding, OperationCompiler, scope_of
-from sim.binding.results import Failed, Fields, Result
+from sim.binding.results import Failed, Fields, Result, Saved
 from sim.binding.schema import Store
 from sim.binding.templates import Template
 from sim.redis.replies import Reply
@@ -125,6 +125,8 @@ class Binding:
             if answer is not None:
                 return answer
         bound = self.operation(operation)
+        if bound.batch_max == 1 and not fields.get("messages"):
+            return Saved()  # no message, no call
         scope = scope_of(bound, fields, self._defaults)
         position = 0
         reply: Reply = None

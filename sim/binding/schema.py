@@ -169,16 +169,19 @@ def check_store(content: dict[str, Any], place: str) -> Store:
     try:
         return Store.model_validate(content)
     except ValidationError as error:
-        raise InputError(f"{place}: {_explain(error.errors()[0])}") from None
+        mistakes = error.errors()
+        unknown = [one for one in mistakes if one["type"] == "extra_forbidden"]  # often why another key is missing
+        raise InputError(f"{place}: {_explain((unknown or mistakes)[0])}") from None
 
 
 def _explain(error: Any) -> str:
     steps = [step for step in error["loc"] if step not in _TAGS]
-    where = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).lstrip(".")
+    where = _path(steps)
     kind = error["type"]
     if kind == "extra_forbidden":
         known = tuple(_toml_names(_table_at(steps[:-1])))
-        return f'{where}: unknown key "{steps[-1]}"; {did_you_mean(str(steps[-1]), known)}'
+        colon = ": " if steps[1:] else ""
+        return f'{_path(steps[:-1])}{colon}unknown key "{steps[-1]}"; {did_you_mean(str(steps[-1]), known)}'
     if kind == "missing":
         return f"{where}: missing; add it"
     if kind == "literal_error":
@@ -187,6 +190,10 @@ def _explain(error: Any) -> str:
         return f'{where}: unknown value "{found}"; {did_you_mean(found, choices)}'
     message = error["msg"]
     return f"{where}: {message[0].lower()}{message[1:]}, not {error['input']!r:.60}"
+
+
+def _path(steps: list[int | str]) -> str:
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).lstrip(".")
 
 
 def _table_at(steps: list[int | str]) -> type[Table]:

@@ -29,10 +29,13 @@ def compiled_form(source: bytes) -> bytes:
 
 
 def check_syntax(script: Script) -> None:
-    """Raise InputError, with file and line, when ``script`` is no Lua 5.1."""
-    chunk_name = b"@" + str(script.path).encode("utf-8", "surrogateescape")
-    message = _compiler()(compiled_form(script.source), chunk_name[:50])
-    if message is not None:
-        text = message.decode("utf-8", "replace")
-        _, _, detail = text.rpartition(chunk_name[:50][1:].decode("utf-8", "replace"))
-        raise InputError(f"{script.path}{detail if detail.startswith(':') else ': ' + detail}; correct the script")
+    """Raise InputError, with file and line, when a server would not compile ``script``."""
+    chunk_name = b"@" + str(script.path).encode("utf-8", "surrogateescape")[:50]
+    message = _compiler()(compiled_form(script.source), chunk_name)
+    if message is None:
+        return
+    if not script.source.startswith((b"\x1b", b"#!")):  # never a binary chunk
+        message = _compiler()(script.source, chunk_name) or message  # says where a block that is left open began
+    text = message.decode("utf-8", "replace")
+    _, _, detail = text.rpartition(chunk_name[1:].decode("utf-8", "replace"))
+    raise InputError(f"{script.path}{detail if detail.startswith(':') else ': ' + detail}; correct the script")

@@ -1,0 +1,81 @@
+"""Scaling a store's packet identifiers down: literals in code change, nothing else does, and the change is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim.binding import load_binding
+from sim.binding.calls import Script
+from sim.binding.lua_tokens import tokens
+from sim.binding.scaling import RewrittenLine, scale_source
+from sim.binding.syntax import check_syntax
+
+LUA = Path(__file__).parents[2] / "lua"
+SOURCES = sorted(LUA.rglob("*.lua"))
+
+CASES = [
+    (b"x = id % 65535 + 1", b"x = id % 3 + 1"),
+    (b"if id > 65534 then", b"if id > 2 then"),
+    (b"x = id % 65536", b"x = id % 4"),
+    (b"x = 0xFFFF", b"x = 3"),
+    (b"x = 65535.0 + 6.5535e4", b"x = 3 + 3"),
+    (b"x = '65535' -- 65535\ny = 65535", b"x = '65535' -- 65535\ny = 3"),
+    (b'x = "a\\"65535" .. [[65535]] .. [==[ ]] 65535]==]', b'x = "a\\"65535" .. [[65535]] .. [==[ ]] 65535]==]'),
+    (b"--[[ 65535\n65535 ]] x = 65535", b"--[[ 65535\n65535 ]] x = 3"),
+    (b"--[==[ ]] 65535 ]==] x=65535", b"--[==[ ]] 65535 ]==] x=3"),
+    (b"a65535 = b[65535]", b"a65535 = b[3]"),
+    (b"x = 165535 + 655350 + 65535000", b"x = 165535 + 655350 + 65535000"),
+    (b"#!lua name=65535\nreturn 65535", b"#!lua name=65535\nreturn 3"),
+    (b"x = 'open 65535", b"x = 'open 65535"),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), CASES, ids=[before.decode() for before, _ in CASES])
+def test_only_number_literals_are_scaled(before: bytes, after: bytes) -> None:
+    assert scale_source(before, 3) == after
+
+
+@given(st.binary())
+def test_every_byte_is_in_one_token(source: bytes) -> None:
+    position = 0
+    for token in tokens(source):
+        assert token.start == position
+        assert token.end > token.start
+        assert token.line == 1 + source.count(b"\n", 0, position)
+        position = token.end
+    assert position == len(source)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=[str(path.relative_to(LUA)) for path in SOURCES])
+def test_the_bundled_scripts_compile_at_any_scale(path: Path) -> None:
+    source = path.read_bytes()
+    assert scale_source(source, 65535) == source
+    check_syntax(Script(path.name, scale_source(source, 3), path))
+
+
+def test_what_was_rewritten_is_listed() -> None:
+    scaled, lines = load_binding(LUA / "specimens" / "published").scaled(5)
+    assert scaled.modulus == 5
+    assert lines == [
+        RewrittenLine("save.lua", 19, "  packet_id = packet_id % 65535 + 1", "  packet_id = packet_id % 5 + 1")
+    ]
+    again, lines = load_binding(LUA / "session").scaled(65535)
+    assert lines == []
+    assert again.scripts == load_binding(LUA / "session").scripts
+
+
+def test_arguments_of_the_binding_are_scaled_too(tmp_path: Path) -> None:
+    (tmp_path / "save.lua").write_text("return 65535")
+    (tmp_path / "store.toml").write_text(
+        "[operations.save]\nscript = 'save.lua'\nargs = ['65535', 'id 65535', '<modulus>']\n"
+        "[operations.fetch]\ncommand = ['LRANGE', 'q', '0', '65534']\n"
+    )
+    scaled, lines = load_binding(tmp_path).scaled(3)
+    assert scaled.call("save").args == (b"3", b"id 65535", b"3")  # type: ignore[union-attr]
+    assert scaled.call("fetch").argv == (b"LRANGE", b"q", b"0", b"2")
+    assert RewrittenLine("store.toml", 0, "operations.save.args[0] = 65535", "operations.save.args[0] = 3") in lines
+    assert len(lines) == 3
