@@ -16,7 +16,23 @@ import numpy.typing as npt
 from numba import njit
 
 from model.checkers.key_table import new_table, rows_with_room, slot_of, with_room
-from model.checkers.sequence_set import Arrays, SequenceSets, add, contains, push_node
+from model.checkers.kinds import (
+    ACKNOWLEDGE,
+    CLEAR,
+    CONNECT,
+    CUT,
+    DELIVER,
+    DISCONNECT,
+    EXPIRE,
+    FAULT,
+    HEAL,
+    PUBLISH,
+    PUBLISH_ACKNOWLEDGED,
+    RELEASE,
+    SUBSCRIBE,
+    TRIM,
+)
+from model.checkers.sequence_set import LATE, REPEATED, Arrays, SequenceSets, add, contains, push_node
 from model.history import EventBatch
 
 ROWS_PER_CHUNK = 1 << 16  # room is made for a chunk at a time, so that compiled code never needs to grow anything
@@ -44,7 +60,25 @@ COUNTERS = (
     "deliveries_after_clear",
 )
 BROKEN = ("fifo", "no-phantom", "no-phantom-cleared", "exactly-once", "drain")
+OUT_OF_ORDER, NOT_PUBLISHED, CLEARED, TWICE, UNDRAINED = range(len(BROKEN))
 _COUNTER = {name: index for index, name in enumerate(COUNTERS)}
+N_FIFOS = _COUNTER["fifos"]
+N_LANES = _COUNTER["lanes"]
+N_PUBLISHED = _COUNTER["published"]
+N_ACKNOWLEDGED = _COUNTER["acknowledged"]
+N_DELIVERIES = _COUNTER["deliveries"]
+N_FIRST_DELIVERIES = _COUNTER["first_deliveries"]
+N_REPEATS_QOS0 = _COUNTER["repeats_qos0"]
+N_QOS2_DELIVERIES = _COUNTER["qos2_deliveries"]
+N_RETAINED = _COUNTER["retained"]
+N_EXCUSED = _COUNTER["excused"]
+N_CLEARS = _COUNTER["clears"]
+N_SUBSCRIBES = _COUNTER["subscribes"]
+N_CONNECTS = _COUNTER["connects"]
+N_CUTS = _COUNTER["cuts"]
+N_HEALS = _COUNTER["heals"]
+N_BACKLOG_DELIVERIES = _COUNTER["backlog_deliveries"]
+N_DELIVERIES_AFTER_CLEAR = _COUNTER["deliveries_after_clear"]
 
 # Words of a row of `sessions`, one per client.
 CLEAR_EPOCH, CLEARED_SESSION, CONNECTED, STABLE_SINCE, STABLE_EPOCH = 0, 1, 2, 3, 4
@@ -112,16 +146,16 @@ def _fifo_of(fifo_table: Any, counts: Any, publisher: Any, topic: Any, qos: Any)
     if fifo_table[slot, 2] < 0:
         fifo_table[slot, 0] = first
         fifo_table[slot, 1] = qos
-        fifo_table[slot, 2] = counts[0]
-        counts[0] += 1
+        fifo_table[slot, 2] = counts[N_FIFOS]
+        counts[N_FIFOS] += 1
     return fifo_table[slot, 2]
 
 
 @njit(cache=True)
 def _new_lane(table: Any, slot: Any, fifo_table: Any, counts: Any, publisher: Any, topic: Any, qos: Any) -> None:
-    table[slot, 2] = counts[1]
+    table[slot, 2] = counts[N_LANES]
     table[slot, 3] = _fifo_of(fifo_table, counts, publisher, topic, qos)
-    counts[1] += 1
+    counts[N_LANES] += 1
 
 
 @njit(cache=True)
@@ -143,7 +177,7 @@ def locate_rows(
     """
     for row in range(len(kind)):
         what = kind[row]
-        if what == 2 or what == 6 or what == 7:
+        if what in (DELIVER, TRIM, EXPIRE):
             first = (np.int64(publisher[row]) << 32) | np.int64(topic[row])
             second = (np.int64(subscriber[row]) << 2) | np.int64(qos[row])
             slot = slot_of(lane_table, first, second)
@@ -153,7 +187,7 @@ def locate_rows(
                 _new_lane(lane_table, slot, fifo_table, counts, publisher[row], topic[row], qos[row])
             lane_of_row[row] = lane_table[slot, 2]
             fifo_of_row[row] = lane_table[slot, 3]
-        elif what <= 1:
+        elif what <= PUBLISH_ACKNOWLEDGED:
             fifo_of_row[row] = _fifo_of(fifo_table, counts, publisher[row], topic[row], qos[row])
 
 
@@ -170,7 +204,7 @@ def _contains_slowly(arrays: Any, owner: Any, number: Any) -> Any:
 @njit(cache=True)
 def _note_epoch(state: Any, fifo: Any) -> None:
     high = state.published.last[fifo, 1]
-    epoch = state.clock[0]
+    epoch = state.clock[EPOCH]
     state.epochs[fifo, 1] = push_node(state.notes, state.notes_used, fifo, state.epochs[fifo, 1], epoch, high)
     state.epochs[fifo, 0] = epoch
 
@@ -238,38 +272,38 @@ def _free(table: Any, held: Any, subscriber: Any, packet_id: Any) -> None:
 def _late_drain(state: Any, bound_us: Any, fifo: Any, subscriber: Any, number: Any, time_us: Any) -> Any:
     """0: not in a backlog; 1: in one, in time; 2: in one that should have gone by now."""
     clock, session = state.clock, state.sessions[subscriber]
-    if clock[3] < 0 or session[2] == 0:
+    if clock[HEAL_EPOCH] < 0 or session[CONNECTED] == 0:
         return 0
-    if number > high_at(state, fifo, max(clock[3], session[4])):
+    if number > high_at(state, fifo, max(clock[HEAL_EPOCH], session[STABLE_EPOCH])):
         return 0
-    return 2 if time_us > max(clock[2], session[3]) + bound_us else 1
+    return 2 if time_us > max(clock[HEAL_US], session[STABLE_SINCE]) + bound_us else 1
 
 
 @njit(cache=True)
 def _control(state: Any, kind: Any, subscriber: Any, session: Any, time_us: Any) -> None:
     clock = state.clock
-    clock[0] += 1
-    if kind == 8:  # clear
-        state.counts[12] += 1
-        state.sessions[subscriber, 0] = clock[0]
-        state.sessions[subscriber, 1] = max(state.sessions[subscriber, 1], session)
-    elif kind == 9:
-        state.counts[13] += 1
-    elif kind == 11:  # connect
-        state.counts[14] += 1
-        state.sessions[subscriber, 2] = 1
-        state.sessions[subscriber, 3] = time_us
-        state.sessions[subscriber, 4] = clock[0]
-    elif kind == 12:
-        state.sessions[subscriber, 2] = 0
-    elif kind == 13:  # heal
-        state.counts[16] += 1
-        clock[2] = time_us
-        clock[3] = clock[0]
-    elif kind == 14:
-        state.counts[15] += 1
-    elif kind == 19:  # fault: nothing drains until it has healed
-        clock[3] = -1
+    clock[EPOCH] += 1
+    if kind == CLEAR:
+        state.counts[N_CLEARS] += 1
+        state.sessions[subscriber, CLEAR_EPOCH] = clock[EPOCH]
+        state.sessions[subscriber, CLEARED_SESSION] = max(state.sessions[subscriber, CLEARED_SESSION], session)
+    elif kind == SUBSCRIBE:
+        state.counts[N_SUBSCRIBES] += 1
+    elif kind == CONNECT:
+        state.counts[N_CONNECTS] += 1
+        state.sessions[subscriber, CONNECTED] = 1
+        state.sessions[subscriber, STABLE_SINCE] = time_us
+        state.sessions[subscriber, STABLE_EPOCH] = clock[EPOCH]
+    elif kind == DISCONNECT:
+        state.sessions[subscriber, CONNECTED] = 0
+    elif kind == HEAL:
+        state.counts[N_HEALS] += 1
+        clock[HEAL_US] = time_us
+        clock[HEAL_EPOCH] = clock[EPOCH]
+    elif kind == CUT:
+        state.counts[N_CUTS] += 1
+    elif kind == FAULT:  # fault: nothing drains until it has healed
+        clock[HEAL_EPOCH] = -1
 
 
 @njit(cache=True)
@@ -303,78 +337,78 @@ def observe_rows(
     for row in range(len(kind)):
         what = kind[row]
         number = sequence[row]
-        if what == 2:
-            counts[4] += 1
+        if what == DELIVER:
+            counts[N_DELIVERIES] += 1
             lane, fifo = lane_of_row[row], fifo_of_row[row]
             in_run = published[fifo, 0] <= number and number <= published[fifo, 1]
             if not in_run and not _contains_slowly(state.published, fifo, number):
-                _breaks(state, 1, event_id[row], lane, number, -1, -1)
-            cleared = sessions[subscriber[row], 0]
+                _breaks(state, NOT_PUBLISHED, event_id[row], lane, number, -1, -1)
+            cleared = sessions[subscriber[row], CLEAR_EPOCH]
             if cleared > 0:
-                counts[18] += 1
-                if session[row] >= 0 and sessions[subscriber[row], 1] >= 0:
-                    stale = session[row] <= sessions[subscriber[row], 1]
+                counts[N_DELIVERIES_AFTER_CLEAR] += 1
+                if session[row] >= 0 and sessions[subscriber[row], CLEARED_SESSION] >= 0:
+                    stale = session[row] <= sessions[subscriber[row], CLEARED_SESSION]
                 else:
                     stale = retained[row] <= 0 and number <= high_at(state, fifo, cleared)
                 if stale:
-                    _breaks(state, 2, event_id[row], lane, number, -1, -1)
+                    _breaks(state, CLEARED, event_id[row], lane, number, -1, -1)
             if retained[row] > 0:
-                counts[10] += 1
+                counts[N_RETAINED] += 1
                 continue
             repeated = False
             if number == delivered[lane, 1] + 1:
                 delivered[lane, 1] = number
                 delivered[lane, 3] = event_id[row]
-                counts[5] += 1
+                counts[N_FIRST_DELIVERIES] += 1
             else:
                 high, high_event = delivered[lane, 1], delivered[lane, 3]
                 news = _add_slowly(state.delivered, lane, number, event_id[row])
-                repeated = news == 1
-                counts[6 + qos[row] if repeated else 5] += 1
-                if news == 2:
-                    _breaks(state, 0, event_id[row], lane, number, high_event, high)
+                repeated = news == REPEATED
+                counts[N_REPEATS_QOS0 + qos[row] if repeated else N_FIRST_DELIVERIES] += 1
+                if news == LATE:
+                    _breaks(state, OUT_OF_ORDER, event_id[row], lane, number, high_event, high)
             if bound_us >= 0 and qos[row] > 0 and not repeated:
                 drained = _late_drain(state, bound_us, fifo, subscriber[row], number, time_us[row])
                 if drained > 0:
-                    counts[17] += 1
+                    counts[N_BACKLOG_DELIVERIES] += 1
                     if drained == 2:
-                        _breaks(state, 4, event_id[row], lane, number, -1, -1)
+                        _breaks(state, UNDRAINED, event_id[row], lane, number, -1, -1)
             if qos[row] == 2 and (delivered_qos[row] < 0 or delivered_qos[row] == 2):
-                counts[9] += 1
+                counts[N_QOS2_DELIVERIES] += 1
                 handed = _handed_over(
                     inflight, held, used, cleared, subscriber[row], packet_id[row], dup[row], lane, number, repeated
                 )
                 if handed and repeated:
-                    _breaks(state, 3, event_id[row], lane, number, -1, -1)
-        elif what == 0:
+                    _breaks(state, TWICE, event_id[row], lane, number, -1, -1)
+        elif what == PUBLISH:
             fifo = fifo_of_row[row]
-            if epochs[fifo, 0] < clock[0]:
+            if epochs[fifo, 0] < clock[EPOCH]:
                 _note_epoch(state, fifo)
             if number == published[fifo, 1] + 1:
                 published[fifo, 1] = number
-            elif _add_slowly(state.published, fifo, number, 0) == 1:
+            elif _add_slowly(state.published, fifo, number, 0) == REPEATED:
                 continue
-            counts[2] += 1
+            counts[N_PUBLISHED] += 1
             interval = expiry_interval_us[row]
             if interval >= 0:
                 _note_deadline(mortal, mortal_runs, mortal_used, fifo, number, time_us[row] + interval, interval // 8)
-        elif what == 1:
+        elif what == PUBLISH_ACKNOWLEDGED:
             fifo = fifo_of_row[row]
             if number == acknowledged[fifo, 1] + 1:
                 acknowledged[fifo, 1] = number
-                counts[3] += 1
-            elif _add_slowly(state.acknowledged, fifo, number, 0) != 1:
-                counts[3] += 1
-        elif what == 4 or what == 5:
+                counts[N_ACKNOWLEDGED] += 1
+            elif _add_slowly(state.acknowledged, fifo, number, 0) != REPEATED:
+                counts[N_ACKNOWLEDGED] += 1
+        elif what in (RELEASE, ACKNOWLEDGE):
             if packet_id[row] >= 0:
                 _free(inflight, held, subscriber[row], packet_id[row])
-        elif what == 6 or what == 7:
-            counts[11] += 1
+        elif what in (TRIM, EXPIRE):
+            counts[N_EXCUSED] += 1
             _add_slowly(state.excused, lane_of_row[row], number, 0)
-        elif (what >= 8 and what <= 14) or what == 19:
+        elif (what >= CLEAR and what <= CUT) or what == FAULT:
             _control(state, what, subscriber[row], session[row], time_us[row])
     if len(time_us):
-        clock[1] = max(clock[1], time_us[-1])
+        clock[END_US] = max(clock[END_US], time_us[-1])
 
 
 def _empty_rows(width: int, rows: int = 256) -> npt.NDArray[np.int64]:
