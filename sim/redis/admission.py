@@ -36,7 +36,7 @@ def admit(shard: Shard, argv: Sequence[bytes], client: Client) -> Command:
             raise ErrorReply(_unknown(argv))
         if command.arity != len(argv) and not 0 < -command.arity <= len(argv):
             raise ErrorReply(b"ERR wrong number of arguments for '%b' command" % command.name)
-        if client.queue is None and command.flags_of_call is None and _is_calm(shard):
+        if client.queue is None and _is_calm(shard):
             shard.is_out_of_memory = False
             return command
         if client.queue is not None and "no_multi" in command.flags:

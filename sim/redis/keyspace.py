@@ -48,6 +48,8 @@ class Keyspace:
         """The estimate of used memory: kept from the first time it is asked for."""
         self.removes_expired = True
         """False on a replica: it hides keys past their deadline and waits for its master to delete them."""
+        self.sees_expired = False
+        """While the stream of a master is carried out: to it, a key lives until it says otherwise."""
         self.encoding_limits = EncodingLimits()
         self.random_state = 0
         """The stream of SPOP, SRANDMEMBER and the like (``random_draws``)."""
@@ -59,7 +61,7 @@ class Keyspace:
     def lookup(self, key: bytes) -> Value | None:
         """The live value at ``key``, or None. A key past its deadline is removed on the way (lazy expiry)."""
         deadline_ms = self.deadlines_ms.get(key)
-        if deadline_ms is not None and self.now_ms > deadline_ms:
+        if deadline_ms is not None and self.now_ms > deadline_ms and not self.sees_expired:
             self.expire(key)
             return None
         value = self.data.get(key)
@@ -70,7 +72,7 @@ class Keyspace:
     def peek(self, key: bytes) -> Value | None:
         """Like ``lookup``, but does not count as a use of the key (TYPE, TTL, OBJECT, ...)."""
         deadline_ms = self.deadlines_ms.get(key)
-        if deadline_ms is not None and self.now_ms > deadline_ms:
+        if deadline_ms is not None and self.now_ms > deadline_ms and not self.sees_expired:
             self.expire(key)
             return None
         return self.data.get(key)
@@ -85,7 +87,7 @@ class Keyspace:
     def is_expired(self, key: bytes) -> bool:
         """Whether ``key`` has a deadline that has passed."""
         deadline_ms = self.deadlines_ms.get(key)
-        return deadline_ms is not None and self.now_ms > deadline_ms
+        return deadline_ms is not None and self.now_ms > deadline_ms and not self.sees_expired
 
     def live_keys(self) -> list[bytes]:
         """Every key that is not past its deadline, in no meaningful order."""

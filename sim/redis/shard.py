@@ -109,6 +109,7 @@ class Shard(Keyspace):
         caller = self.caller = client or self.client
         self.growth_left = GROWTH_MAX_BYTES
         self.resp = caller.resp
+        self.sees_expired = caller.is_master
         try:
             command = admission.admit(self, argv, caller)
             if caller.queue is not None and command.name not in admission.NOT_QUEUED:

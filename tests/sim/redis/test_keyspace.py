@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sim.redis.client import Client
 from sim.redis.keyspace import Keyspace
 from sim.redis.replies import ErrorReply
 from sim.redis.shard import GROWTH_MAX_BYTES, GrowthLimit, Shard
@@ -169,6 +170,20 @@ def test_a_replica_hides_what_has_expired_and_waits_for_its_master() -> None:
     shard.is_replica = False
     assert shard.execute((b"GET", b"k")) is None
     assert shard.execute((b"DBSIZE",)) == 0
+
+
+def test_what_has_expired_on_a_replica_is_still_there_for_the_stream_of_its_master() -> None:
+    shard, master = Shard(), Client(is_master=True)
+    for key in (b"i", b"j", b"k"):
+        shard.execute((b"SET", key, b"1", b"PX", b"100"))
+    shard.is_replica = True
+    shard.config.replica_read_only = False
+    shard.now_ms = 101
+    assert shard.execute((b"INCR", b"k"), master) == 2
+    assert shard.execute((b"GET", b"k")) is None
+    assert shard.execute((b"DEL", b"k"), master) == 1
+    assert shard.execute((b"DEL", b"j")) == 1, "a client of a writable replica deletes what is only hidden"
+    assert shard.execute((b"DBSIZE",)) == 1
 
 
 def test_the_active_cycle_goes_on_while_many_are_stale_and_comes_round_to_all() -> None:
