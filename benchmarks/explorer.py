@@ -1,0 +1,114 @@
+"""Two-phase commit with 7 and 8 resource managers: ``orderlab explore`` beside SPIN, whole processes, in turns.
+
+Both visit every state and check that no manager commits while another aborts. SPIN's verifier is compiled beforehand
+(-O2, safety only, hash table of 2^23 slots); so is our search loop, which the first, uncounted round leaves in the cache
+folder. Timed is what a user waits for afterwards: a process from start to exit, interpreter and imports included.
+``detail`` also tells the time inside our process alone, and what the very first run with an empty cache takes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.timing import Contender, report, take_turns
+from model.errors import InputError
+
+PROMELA = Path(__file__).with_name("promela") / "two_phase_commit.pml"
+DISTINCT_STATES = {7: 296_448, 8: 1_745_408}
+COMPILE = ("gcc", "-O2", "-DSAFETY", "-DNOREDUCE", "-o", "pan", "pan.c")
+"""Nothing can be reduced in one process, and without the attempt SPIN is faster."""
+RUN = ("./pan", "-w23", "-m1000")
+TO_REACH = {"wall_vs_spin": ("<=", 4.0)}
+
+
+class Spin:
+    """The verifiers, one for each number of managers."""
+
+    def __init__(self, folder: Path) -> None:
+        for tool in ("spin", "gcc"):
+            if shutil.which(tool) is None:
+                raise InputError(f"bench explorer: {tool} is not installed; install the packages spin and gcc")
+        self._folders = {managers: folder / str(managers) for managers in DISTINCT_STATES}
+        for managers, place in self._folders.items():
+            place.mkdir()
+            _run(("spin", "-a", f"-DN={managers}", str(PROMELA)), cwd=place)
+            _run(COMPILE, cwd=place)
+        self.version = _run(("spin", "-V"), cwd=folder).strip()
+
+    def work(self) -> int:
+        """Verify both; returns the states that SPIN says it stored."""
+        total = 0
+        for managers, place in self._folders.items():
+            text = _run(RUN, cwd=place)
+            stored = re.search(r"(\d+) states, stored", text)
+            assert stored is not None, text
+            assert "errors: 0" in text, text
+            assert int(stored[1]) == DISTINCT_STATES[managers], text
+            total += int(stored[1])
+        return total
+
+
+class Ours:
+    """The command line, run as a user runs it."""
+
+    def __init__(self, cache: Path) -> None:
+        self._cache = cache
+        self.inside_s: list[float] = []
+
+    def work(self) -> int:
+        """Explore both; returns the distinct states."""
+        runs = [self.explore(managers) for managers in DISTINCT_STATES]
+        self.inside_s.append(sum(run["run"]["seconds"] for run in runs))
+        return sum(run["distinct_states"] for run in runs)
+
+    def explore(self, managers: int) -> Mapping[str, Any]:
+        """One exploration in a process of its own."""
+        setting = f"resource_managers={managers}"
+        command = (sys.executable, "-m", "orderlab.cli", "explore", "two-phase-commit", "--set", setting, "--json")
+        environment = {**os.environ, "XDG_CACHE_HOME": str(self._cache)}
+        found: Mapping[str, Any] = json.loads(_run(command, cwd=Path(__file__).parents[1], environment=environment))
+        assert found["outcome"] == "holds", found
+        assert found["distinct_states"] == DISTINCT_STATES[managers], found
+        return found
+
+
+def _run(command: Sequence[str], cwd: Path, environment: Mapping[str, str] | None = None) -> str:
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise InputError(f"bench explorer: {' '.join(command)} failed: {done.stderr.strip().splitlines()[-1:]}")
+    return done.stdout
+
+
+def run(rounds: int = 5) -> dict[str, Any]:
+    """Measure; the benchmark's report. Takes about a minute. Raises InputError without spin and gcc."""
+    with tempfile.TemporaryDirectory() as folder:
+        spin = Spin(Path(folder))
+        ours = Ours(Path(folder) / "cache")
+        begun_s = time.perf_counter()
+        ours.work()
+        first_run_s = time.perf_counter() - begun_s
+        contenders = [Contender("spin", lambda: None, spin.work), Contender("orderlab", lambda: None, ours.work)]
+        timings = take_turns(contenders, rounds)
+    states = sum(DISTINCT_STATES.values())
+    inside_s = statistics.median(ours.inside_s[-rounds:])
+    detail = {
+        "wall_s": {name: round(states / timings.median(name), 3) for name in timings.rates},
+        "inside_s": round(inside_s, 3),
+        "inside_vs_spin": round(inside_s * timings.median("spin") / states, 3),
+        "first_run_with_empty_cache_s": round(first_run_s, 3),
+        "distinct_states": {str(managers): count for managers, count in DISTINCT_STATES.items()},
+        "rounds": rounds,
+        "peers": {"spin": spin.version, "compiled with": " ".join(COMPILE), "run as": " ".join(RUN)},
+    }
+    return report("explorer", {"wall_vs_spin": timings.ratio("spin", "orderlab")}, detail)
