@@ -46,8 +46,6 @@ class Keyspace:
         """Who was used when: kept while there is a ``maxmemory``."""
         self.memory: MemoryAccount | None = None
         """The estimate of used memory: kept from the first time it is asked for."""
-        self.removes_expired = True
-        """False on a replica: it hides keys past their deadline and waits for its master to delete them."""
         self.sees_expired = False
         """While the stream of a master is carried out: to it, a key lives until it says otherwise."""
         self.encoding_limits = EncodingLimits()
@@ -55,6 +53,11 @@ class Keyspace:
         """The stream of SPOP, SRANDMEMBER and the like (``random_draws``)."""
         self.resp = 2
         """The protocol that replies are made for: 2 or 3."""
+
+    @property
+    def removes_expired(self) -> bool:
+        """False on a replica: it hides keys past their deadline and waits for its master to delete them."""
+        return True
 
     # -- reading -----------------------------------------------------------------------------------------
 

@@ -81,6 +81,7 @@ class Shard(Keyspace):
         """The line of the running script that calls a command, while ``effects`` is a list."""
 
         self.is_replica = False
+        """The node follows a master: it hides what has expired, and by default refuses the writes of clients."""
         self.master_link_down = False
         """A replica has lost its master."""
         self.good_replicas = 0
@@ -167,15 +168,9 @@ class Shard(Keyspace):
     # -- conditions ----------------------------------------------------------------------------------------
 
     @property
-    def is_replica(self) -> bool:
-        """Whether the node follows a master: it hides what has expired, and by default refuses clients' writes."""
-        return self._is_replica
-
-    @is_replica.setter
-    def is_replica(self, is_replica: bool) -> None:
-        self._is_replica = is_replica
-        self.removes_expired = not is_replica
-
+    def removes_expired(self) -> bool:
+        """False on a replica, unless it is writable: there the server removes what a write command finds expired."""
+        return not self.is_replica or not self.config.replica_read_only
     def make_room(self) -> bool:
         """Evict keys until the estimate of used memory is within ``maxmemory``; whether that was achieved."""
         return make_room(self)

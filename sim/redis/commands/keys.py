@@ -31,8 +31,8 @@ def del_(shard: Shard, argv: Sequence[bytes]) -> Reply:
     """DEL key [key ...]."""
     removed = 0
     for key in argv[1:]:
-        if shard.is_expired(key):
-            shard.expire(key)  # it does not count, unless a replica only hides it
+        if shard.is_expired(key) and not shard.is_replica:
+            shard.expire(key)  # it does not count; on a replica, which only hides it, it does
         if shard.remove(key):
             shard.modified(key)
             removed += 1
