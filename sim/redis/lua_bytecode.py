@@ -143,7 +143,8 @@ def _may_be_host(function: _Function, call_at: int, host_names: frozenset[bytes]
         if operation == OP_GETGLOBAL:
             return function.constants[function.code[at] >> 14] in host_names
         if operation in (OP_GETTABLE, OP_SELF):
-            return not c & _CONSTANT or function.constants[c & 255] in host_names
+            key = function.constants[c & 255] if c & _CONSTANT else None
+            return key is None or key in host_names
         if operation == OP_MOVE:
             return not _holds_closure(function, b)
         if operation == OP_GETUPVAL:
@@ -152,8 +153,9 @@ def _may_be_host(function: _Function, call_at: int, host_names: frozenset[bytes]
     return True
 
 
-def prepare(chunk: bytes, host_names: frozenset[bytes]) -> bytes | None:
-    """``chunk`` with the changes that the host needs, or None if it needs none.
+def prepare(chunk: bytes, host_names: frozenset[bytes] | None) -> bytes | None:
+    """``chunk`` with the changes that the host needs, or None if it needs none. With None for ``host_names``, as for
+    the host's own files, all tail calls become plain calls.
 
     Raises BytecodeError when a function cannot get the stack that it needs.
     """
@@ -170,6 +172,8 @@ def prepare(chunk: bytes, host_names: frozenset[bytes]) -> bytes | None:
                 raise BytecodeError("function or expression too complex")
             changed[function.stack_at] = slots
         for at, instruction in enumerate(function.code):
-            if instruction & 63 == OP_TAILCALL and _may_be_host(function, at, host_names):
+            if instruction & 63 != OP_TAILCALL:
+                continue
+            if host_names is None or _may_be_host(function, at, host_names):
                 struct.pack_into("<I", changed, function.code_at + 4 * at, instruction & ~63 | OP_CALL)
     return bytes(changed) if changed != chunk else None

@@ -83,7 +83,7 @@ class LuaHost:
         self._instructions_max = self.limits.instructions_max
         marks = self._writer.marks = self.sandbox.marks()
         self._null = self.sandbox.function("null")
-        self._msgpack = lua_msgpack.MsgpackReader(marks["array"], marks["object"], marks["null"])
+        self._msgpack = lua_msgpack.MsgpackReader(marks["array"], marks["table"], marks["null"])
         self._compile = self.sandbox.function("compile")
         self._runners: dict[int, Any] = {}
         self._is_recording = False

@@ -6,9 +6,10 @@ import struct
 from typing import Any
 
 _FIXED = {
-    0xCC: ">B", 0xCD: ">H", 0xCE: ">I", 0xCF: ">Q", 0xD0: ">b", 0xD1: ">h", 0xD2: ">i", 0xD3: ">q", 0xCA: ">f",
+    0xCC: ">B", 0xCD: ">H", 0xCE: ">I", 0xCF: ">q", 0xD0: ">b", 0xD1: ">h", 0xD2: ">i", 0xD3: ">q", 0xCA: ">f",
     0xCB: ">d",
 }  # fmt: skip
+"""Unsigned 64-bit integers too are pushed as signed ones."""
 _STRINGS = {0xD9: ">B", 0xDA: ">H", 0xDB: ">I"}
 _ARRAYS = {0xDC: ">H", 0xDD: ">I"}
 _MAPS = {0xDE: ">H", 0xDF: ">I"}
@@ -101,8 +102,7 @@ class MsgpackReader:
         elif tag < 0xC0:
             flat.append(self._take(tag & 31))
         elif tag in _FIXED:
-            value = self._unpack(_FIXED[tag])
-            flat.append(float(value) if tag == 0xCF else value)
+            flat.append(self._unpack(_FIXED[tag]))
         elif tag in _STRINGS:
             flat.append(self._take(self._unpack(_STRINGS[tag])))
         elif tag in _ARRAYS:

@@ -122,10 +122,8 @@ class ResultReader:
         if code == b",":
             return float(value) if self._resp == 3 else double_text(float(value))
         assert code == b"(", code
-        if self._resp == 3:
-            text: bytes = value.split(b"\0")[0].replace(b"\r", b" ").replace(b"\n", b" ")
-            return int(text) if text.lstrip(b"-").isdigit() else text
-        return value.split(b"\0")[0]
+        text = one_line(value)
+        return int(text) if self._resp == 3 and text.lstrip(b"-").isdigit() else text
 
     def boolean(self, value: bool) -> Reply:
         """True is 1 and false is nil, unless the script spoke RESP3."""

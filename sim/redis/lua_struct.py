@@ -250,9 +250,9 @@ def size_of(text: bytes) -> int:
         size = form.size(option)
         position += form.padding(option, size, position)
         if option == 0x73:
-            raise ArgumentError(1, "", "option 's' has no fixed length")
+            raise ArgumentError(1, "", "option 's' has no fixed size")
         if option == 0x63 and size == 0:
-            raise ArgumentError(1, "", "option 'c0' has no fixed length")
+            raise ArgumentError(1, "", "option 'c0' has no fixed size")
         if not chr(option).isalnum() or option > 127:
             form.control(option)
         position += size

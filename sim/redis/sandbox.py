@@ -14,6 +14,8 @@ from typing import Any
 
 import lupa.lua51 as lupa
 
+from sim.redis import lua_bytecode
+
 LIBRARIES = Path(__file__).with_name("lua_libraries")
 FILES = ("sandbox", "arguments", "tree", "random", "bit", "struct", "json_reader", "cjson", "cmsgpack", "redis", "run")
 RESERVE_BYTES = 32 << 20
@@ -79,8 +81,10 @@ class Sandbox:
             add_callable(name.encode(), function)
         for name, value in constants.items():
             add_constant(name.encode(), value)
+        dump = self._runtime.eval(b"string.dump")
         for name in FILES:
-            self._runtime.compile((LIBRARIES / f"{name}.lua").read_bytes(), name=b"=host")(host)
+            chunk = dump(self._runtime.compile((LIBRARIES / f"{name}.lua").read_bytes(), name=b"=host"))
+            self._runtime.compile(lua_bytecode.prepare(chunk, None) or chunk)(host)
         self._host = host
         self.host_names = frozenset(host[b"finish"]().split())
         self._runtime.execute(b"local G, next = _G, next for name in next, G do G[name] = nil end")

@@ -51,6 +51,13 @@ local function check_string(value, number, count)
   return value
 end
 
+-- lua_tonumber and a C cast to int, without a complaint: what is no number counts as 0.
+local function as_int(value)
+  local kind = type(value)
+  return check_int((kind == "number" or kind == "string") and tonumber(value) or 0, 1, 1)
+end
+
+host.as_int = as_int
 host.bad_argument = bad_argument
 host.wrong_type = wrong_type
 host.check_number = check_number

@@ -6,7 +6,7 @@ local python = host.python
 local error, select, tonumber, type, unpack = error, select, tonumber, type, unpack
 local getinfo, format = debug.getinfo, string.format
 local byte, find, match, sub = string.byte, string.find, string.match, string.sub
-local abort = host.abort
+local abort, as_int = host.abort, host.as_int
 
 -- Replies ------------------------------------------------------------------------------------------------------------
 -- Python returns: a string or number for itself; false for nil; true and the items for an array of those; else nil and
@@ -192,18 +192,19 @@ function redis.sha1hex(...)
 end
 
 function redis.log(...)
-  local level = ...
   if select("#", ...) < 2 then
     raise("ERR redis.log() requires two arguments or more.")
-  elseif type(level) ~= "number" then
+  elseif not tonumber((...)) then
     raise("ERR First argument must be a number (log level).")
-  elseif level < redis.LOG_DEBUG or level > redis.LOG_WARNING then
+  end
+  local level = as_int((...))
+  if level < redis.LOG_DEBUG or level > redis.LOG_WARNING then
     raise("ERR Invalid debug level.")
   end
 end
 
 function redis.setresp(...)
-  local version = tonumber((...)) or 0
+  local version = as_int((...))
   if select("#", ...) ~= 1 then
     raise("ERR redis.setresp() requires one argument.")
   elseif version ~= 2 and version ~= 3 then
@@ -213,7 +214,7 @@ function redis.setresp(...)
 end
 
 function redis.set_repl(...)
-  local flags = tonumber((...)) or 0
+  local flags = as_int((...))
   if select("#", ...) ~= 1 then
     raise("ERR redis.set_repl() requires two arguments.")
   elseif flags < redis.REPL_NONE or flags > redis.REPL_ALL then

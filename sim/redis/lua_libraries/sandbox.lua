@@ -109,13 +109,10 @@ local function origin(thread)
   level = behind
   while true do
     info = frame(thread, level + 1, "S")
-    if is_host(info) then
-      level = level + 1
-    elseif info and info.what == "tail" and is_host(frame(thread, level + 2, "S")) then
-      level = level + 2
-    else
+    if not is_host(info) then
       return frame(thread, level + 1, "Sl"), frame(thread, level, "n")
     end
+    level = level + 1
   end
 end
 
@@ -191,10 +188,15 @@ local function settle_pcall(ok, err, ...)
   return false, err
 end
 
+local function is_callable(f)
+  local metatable = type(f) ~= "function" and getmetatable(f)
+  return not metatable and type(f) == "function" or type(metatable) == "table" and metatable.__call ~= nil
+end
+
 local function script_pcall(...)
   local count = select("#", ...)
   local f = ...
-  if count <= 1 then
+  if count <= 1 or not is_callable(f) then
     return settle_pcall(xpcall(f, place_error))
   end
   local arguments = { ... }
@@ -418,8 +420,11 @@ end
 local table_insert, table_foreach = table.insert, table.foreach
 
 local function insert(...)
-  if contents[(...)] and select("#", ...) >= 2 then
-    error(READ_ONLY, 0)
+  if contents[(...)] then
+    local count = select("#", ...)
+    if count == 2 or count == 3 then
+      error(READ_ONLY, 0)
+    end
   end
   return table_insert(...)
 end
@@ -554,7 +559,7 @@ function host.finish()
   environment = setmetatable({}, { __index = setmetatable(globals, { __index = missing_global }), __newindex = refuse_write })
   contents[environment] = globals
   shown_metatable[environment] = protect({ __index = missing_global })
-  host_functions[missing_global] = true
+  mark("__index", missing_global)
   globals._G = environment
   return concat(names, " ")
 end

@@ -31,9 +31,13 @@ function struct.pack(...)
   for i = 2, count do
     local value = arguments[i]
     local kind = type(value)
+    if kind == "number" and (value == 0 or value ~= value) then
+      value = value .. "" -- Python would not see the sign
+    end
     plain[i - 1] = (kind == "string" or kind == "number") and value
   end
-  return settle(arguments, count, python.struct_pack(format, unpack(plain, 1, count - 1)))
+  -- b_pack puts a nil behind the arguments: what is missing counts as nil.
+  return settle(arguments, count + 1, python.struct_pack(format, unpack(plain, 1, count - 1)))
 end
 
 function struct.unpack(...)

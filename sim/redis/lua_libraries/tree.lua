@@ -44,6 +44,7 @@ local function array()
   return result
 end
 
+-- A table whose keys are strings.
 local function object()
   local result = {}
   for _ = 1, take() do
@@ -64,13 +65,18 @@ local function object()
   return result
 end
 
-local function map()
-  local pairs_of_values = {}
+-- The same with keys of any type.
+local function table_()
+  local result = {}
   for _ = 1, take() do
     local key = take_value()
-    pairs_of_values[key] = take_value()
+    result[key] = take_value()
   end
-  return { map = pairs_of_values }
+  return result
+end
+
+local function map()
+  return { map = table_() }
 end
 
 local function set()
@@ -101,7 +107,8 @@ local function double()
 end
 
 host.marks = {
-  array = array, object = object, map = map, set = set, null = null, status = status, failure = failure, double = double,
+  array = array, object = object, table = table_, map = map, set = set, null = null, status = status, failure = failure,
+  double = double,
 }
 build = {}
 for _, mark in pairs(host.marks) do
