@@ -85,6 +85,7 @@ def leave_transaction(shard: Shard, client: Client) -> None:
     client.queue = None
     client.is_aborted = client.is_dirty = False
     shard.watches.drop(client)
+    shard.observe_changes()
 
 
 def _unknown(argv: Sequence[bytes]) -> bytes:

@@ -208,7 +208,10 @@ class Keyspace:
         return len(self.undo)
 
     def rollback(self, mark: int) -> None:
-        """Undo every change since ``mark``, newest first: O(changes), whatever the size of the keyspace."""
+        """Undo every change since ``mark``, newest first: O(changes), whatever the size of the keyspace.
+
+        The clock, the counters of INFO, access times and what WATCH has seen are no part of a snapshot and stay.
+        """
         undo = self.undo
         assert undo is not None, "rollback without a snapshot"
         assert mark <= len(undo), "this snapshot was rolled back before"

@@ -28,6 +28,7 @@ __all__ = ["Effect", "FrozenKeyspace", "Shard"]
 
 
 GROWTH_MAX_BYTES = 256 << 20
+"""What one command of a client, with all that its script calls, may add to the keyspace beyond its arguments."""
 
 
 class GrowthLimit(InputError):
@@ -104,8 +105,8 @@ class Shard(Keyspace):
     def execute(self, argv: Sequence[bytes], client: Client | None = None) -> Reply:
         """Run one command from a client. An error comes back as an ``ErrorReply`` value.
 
-        Raises UnsupportedCommand for what a server has and the kernel lacks, and NodeCrashed if an abort point of a
-        script says so (the script's effects are taken back first).
+        Raises UnsupportedCommand for what a server has and the kernel lacks, GrowthLimit, whatever its script host
+        raises at a limit, and NodeCrashed if an abort point of a script says so (its effects are taken back first).
         """
         caller = self.caller = client or self.client
         self.growth_left = GROWTH_MAX_BYTES
@@ -171,13 +172,13 @@ class Shard(Keyspace):
     def removes_expired(self) -> bool:
         """False on a replica, unless it is writable: there the server removes what a write command finds expired."""
         return not self.is_replica or not self.config.replica_read_only
+
     def make_room(self) -> bool:
         """Evict keys until the estimate of used memory is within ``maxmemory``; whether that was achieved."""
         return make_room(self)
 
     def grow(self, added_bytes: int) -> None:
-        """A command is about to build more bytes than it was given. Raises GrowthLimit when one command of a client,
-        with all that its script calls, does so without measure."""
+        """A command is about to build more bytes than it was given. Raises GrowthLimit beyond GROWTH_MAX_BYTES."""
         if added_bytes > 0:
             self.growth_left -= added_bytes
             if self.growth_left < 0:
