@@ -1,8 +1,8 @@
 """Two-phase commit with 7 and 8 resource managers: ``orderlab explore`` beside SPIN, whole processes, in turns.
 
 Both visit every state and check that no manager commits while another aborts. SPIN's verifier is compiled beforehand
-(-O2, safety only, hash table of 2^23 slots); so is our search loop, which the first, uncounted round leaves in the cache
-folder. Timed is what a user waits for afterwards: a process from start to exit, interpreter and imports included.
+(-O2, safety only, hash table of 2^23 slots); so is our search loop, which the first, uncounted round leaves in the
+cache folder. Timed is what a user waits for afterwards: a process from start to exit, interpreter and imports included.
 ``detail`` also tells the time inside our process alone, and what the very first run with an empty cache takes.
 """
 

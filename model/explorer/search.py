@@ -27,6 +27,7 @@ INTERPRET_UP_TO = 10_000
 CHUNK = {"interpreted": 64, "compiled": 4096}
 """States expanded between two looks at the budget. Fixed, so that a budget in states always stops at the same state."""
 CHECKPOINT_EVERY_S = 60.0
+PROGRESS_EVERY_S = 0.2
 
 
 @dataclass(frozen=True)
@@ -195,7 +196,7 @@ def _visit(run: Search, progress: Callable[[Progress], None] | None, should_stop
                 chunk = max(1, min(chunk, (room - run.space.count) // 16))
             run.expanded = run.space.expand(run.expanded, min(run.levels[-1], run.expanded + chunk))
             now_s = time.monotonic()
-            if progress is not None and now_s - told_s > 0.2:
+            if progress is not None and now_s - told_s >= PROGRESS_EVERY_S:
                 told_s = now_s
                 queue = run.space.count - run.expanded
                 progress(Progress(run.space.count, run.space.steps, queue, run.depth, run.meter.seconds()))

@@ -58,7 +58,7 @@ def catalogue_lines(entries: Mapping[str, tuple[str, Mapping[str, Any]]]) -> lis
     for name, (summary, parameters) in entries.items():
         lines.append(f"{name}: {summary}")
         for parameter, schema in parameters.items():
-            about = ", ".join(schema["enum"]) if "enum" in schema else schema.get("type", "value")
+            about = ", ".join(map(str, schema["enum"])) if "enum" in schema else schema.get("type", "value")
             limits = [
                 f"{word} {schema[key]}"
                 for key, word in (("minimum", "at least"), ("maximum", "at most"))

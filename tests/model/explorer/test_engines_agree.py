@@ -1,4 +1,4 @@
-"""The interpreted and the compiled engine read the same text: same states in the same order, same findings and witnesses."""
+"""The interpreted and the compiled engine read the same text: same states, order, findings and witnesses."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def test_two_phase_commit_up_to_symmetry() -> None:
 
 
 def test_stateright_counts_more_because_it_sorts_by_manager_state_alone() -> None:
-    """Its 665 depends on the order of a depth-first search; the same order and the same partial sort give it here too."""
+    """Its 665 depends on the order of a depth-first search; that order and the same partial sort give it here."""
 
     def sorted_by_manager_state(state: StateTuple) -> StateTuple:
         order = sorted(range(5), key=lambda rm: state[0][rm])

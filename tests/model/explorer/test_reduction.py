@@ -34,7 +34,7 @@ PLACES = 5
 
 @st.composite
 def programs(draw: st.DrawFn) -> dict[int, list[Instruction]]:
-    """Mostly straight lines that mostly work on one variable: programs with something to reduce and something to miss."""
+    """Mostly straight lines that mostly work on one variable: something to reduce and something to miss."""
     own = draw(st.sampled_from(VARIABLES))
     variables = st.sampled_from([own, own, own, *VARIABLES])
     guard = st.none() | st.none() | st.tuples(variables, st.integers(0, 1))

@@ -1,4 +1,4 @@
-"""Witnesses: shortest, and among the shortest with the fewest switches; judged against plain enumeration of all paths."""
+"""Witnesses: shortest, and among the shortest with the fewest switches; judged against all paths, enumerated."""
 
 from __future__ import annotations
 

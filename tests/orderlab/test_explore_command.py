@@ -1,0 +1,96 @@
+"""``orderlab explore`` as a user meets it: exit codes, one-line errors, the story, JSON, silence in a pipe."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def explore(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "orderlab.cli", "explore", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_pinned_count_in_json() -> None:
+    done = explore("two-phase-commit", "--set", "resource_managers=5", "--json", "--seed", "7")
+    found = json.loads(done.stdout)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (found["distinct_states"], found["outcome"], found["complete"]) == (8832, "holds", True)
+    assert (found["parameters"]["resource_managers"], found["seed"]) == (5, 7)
+    assert set(found["run"]) == {"engine", "seconds", "states_per_s", "transitions_per_s", "bytes", "resumed"}
+
+
+def test_a_broken_variant_tells_its_story_and_exits_1() -> None:
+    done = explore("increment", "--set", "lock=false")
+    assert done.returncode == 1
+    lines = done.stdout.splitlines()
+    assert lines[:12] == [
+        "increment(threads=2, lock=False): violated",
+        "  violated no-lost-update",
+        "    witness: 4 steps, 2 switches between processes",
+        "    0. initially: counter = 0, locked = false, at = [start, start], seen = [0, 0]",
+        "    1. thread 1: read(t=1)",
+        "         at[1]: start -> read",
+        "    2. thread 0: read(t=0)",
+        "         at[0]: start -> read",
+        "    3. thread 0: write(t=0)",
+        "         counter: 0 -> 1",
+        "         at[0]: read -> written",
+        "    4. thread 1: write(t=1)",
+    ]
+    assert lines[-1] == "seed: 0"
+
+
+def test_an_unfinished_run_exits_3_and_a_checkpoint_finishes_it(tmp_path: Path) -> None:
+    file = str(tmp_path / "half")
+    first = explore("two-phase-commit", "--max-states", "100", "--checkpoint", file)
+    assert first.returncode == 3
+    assert "stopped by the budget of 100 states" in first.stdout
+    second = explore("two-phase-commit", "--checkpoint", file, "--json")
+    assert second.returncode == 0
+    assert json.loads(second.stdout)["distinct_states"] == 288
+
+
+def test_graph_file(tmp_path: Path) -> None:
+    file = tmp_path / "graph.dot"
+    assert explore("die-hard", "--graph", str(file)).returncode == 0
+    assert file.read_text().startswith('digraph "die-hard" {')
+
+
+def test_list_names_every_specification_and_parameter() -> None:
+    text = explore("--list").stdout
+    assert "two-phase-commit: Two-phase commit" in text
+    assert "    resource_managers = 3  (integer, at least 1, at most 10)" in text
+    listed = json.loads(explore("--list", "--json").stdout)
+    assert listed["increment"]["parameters"]["lock"]["default"] is True
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["two-phase-comit"], 'unknown specification "two-phase-comit"; did you mean "two-phase-commit"?'),
+        (["die-hard", "--set", "gaol=4"], 'die-hard: unknown parameter "gaol"; did you mean "goal"?'),
+        (["die-hard", "--set", "goal=x"], "die-hard: --set goal=x: Input should be a valid integer"),
+        (["die-hard", "--set", "goal=99"], "die-hard: --set goal=99: Input should be less than or equal to 50"),
+        (["die-hard", "--set", "goal"], "--set goal: not a setting"),
+        (["die-hard", "--set", "goal=1", "--set", "goal=2"], "--set goal=2: goal is set twice"),
+        (["die-hard", "--graph", "x.png"], "x.png: unknown form of graph"),
+        (["die-hard", "--graph", "missing/x.dot"], "missing/x.dot: cannot be written"),
+        (["die-hard", "--checkpoint", "pyproject.toml"], "pyproject.toml: not a checkpoint"),
+        (["die-hard", "--engine", "quick"], "--engine quick: unknown engine"),
+        (["dining-philosophers", "--symmetry"], "dining-philosophers has no symmetry"),
+        ([], "which specification?"),
+    ],
+)
+def test_bad_input_is_one_line_and_exits_2(arguments: list[str], message: str) -> None:
+    done = explore(*arguments)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert message in done.stderr
