@@ -43,14 +43,14 @@ class Config(EncodingLimits):
     busy_reply_threshold: int = 5000
     """Milliseconds after which a running script makes the node BUSY."""
     databases: int = 1
-    appendonly: bool = False
-    save: str = ""
+    """A server has 16 by default; the kernel has the first of them."""
 
 
 class SettingError(Exception):
     """A value that a directive refuses; the text as CONFIG SET words it."""
 
 
+_UNSIGNED_MAX = (1 << 64) - 1
 _MEMORY_UNITS = {
     b"": 1,
     b"b": 1,
@@ -64,17 +64,18 @@ _MEMORY_UNITS = {
 
 
 def _memory(text: bytes) -> int | None:
-    """A number of bytes with an optional unit (``memtoull``)."""
+    """A number of bytes with an optional unit; like the server's ``memtoull`` it takes no digits for 0, cuts at 64 bits
+    and lets the product wrap around."""
     digits = text.rstrip(b"bkmgBKMG")
     unit = _MEMORY_UNITS.get(text[len(digits) :].lower())
-    if unit is None or not digits.isdigit():
+    if unit is None or (digits and not digits.isdigit()):
         return None
-    return int(digits) * unit
+    return min(int(digits or b"0"), _UNSIGNED_MAX) * unit & _UNSIGNED_MAX
 
 
 def _integer(low: int, high: int, *, is_memory: bool = False) -> Callable[[bytes], Setting]:
     def read(text: bytes) -> Setting:
-        value = _memory(text) if is_memory else _any_integer(text)
+        value = _memory(text) if is_memory else parse_integer(text)
         if value is None:
             what = "argument must be a memory value" if is_memory else "argument couldn't be parsed into an integer"
             raise SettingError(what)
@@ -83,14 +84,6 @@ def _integer(low: int, high: int, *, is_memory: bool = False) -> Callable[[bytes
         return value
 
     return read
-
-
-def _any_integer(text: bytes) -> int | None:
-    """As C's strtoll reads a whole argument: out of range saturates."""
-    value = parse_integer(text)
-    if value is None and text.lstrip(b"+-").isdigit() and len(text.lstrip(b"+-")) == len(text) - (text[:1] in b"+-"):
-        value = max(-INTEGER_MAX - 1, min(INTEGER_MAX, int(text)))
-    return value
 
 
 def _yes_or_no(text: bytes) -> Setting:
@@ -130,7 +123,7 @@ class Directive:
 def _table() -> dict[bytes, Directive]:
     natural, size = _integer(0, INT_MAX), _integer(0, INTEGER_MAX)
     readers: dict[str, Callable[[bytes], Setting]] = {
-        "maxmemory": _integer(0, (1 << 64) - 1, is_memory=True),
+        "maxmemory": _integer(0, _UNSIGNED_MAX, is_memory=True),
         "maxmemory-policy": _policy,
         "maxmemory-samples": _integer(1, INT_MAX),
         "lfu-log-factor": natural,
