@@ -10,8 +10,8 @@ import re
 from json.encoder import encode_basestring
 from typing import Any
 
-STACK_DEPTH_MAX = 3996
-"""Nested containers for which the server's C stack of Lua suffices, whatever ``decode_max_depth`` says."""
+STACK_SLOTS_MAX = 8000
+"""Slots of the C stack of Lua. An open array holds one, an open object two; an array needs two more, an object three."""
 
 
 class JsonError(Exception):
@@ -118,8 +118,9 @@ class JsonReader:
             self._fail("value", token)
         is_object = token == "T_OBJ_BEGIN"
         depth = len(open_containers) + 1
-        if depth > self._depth_max or depth > STACK_DEPTH_MAX:
-            raise JsonError(f"Found too many nested data structures ({depth})")
+        slots = 1 + sum(1 + is_object for is_object, *_ in open_containers) if depth > STACK_SLOTS_MAX // 2 - 2 else 0
+        if depth > self._depth_max or slots + 2 + is_object > STACK_SLOTS_MAX:
+            raise JsonError(f"Found too many nested data structures ({depth}) at character {self._at}")
         flat.append(self._object if is_object else self._array)
         flat.append(0)
         token = self._next()

@@ -58,7 +58,8 @@ end
 
 -- Encoding -------------------------------------------------------------------------------------------------------------
 
-local STACK_DEPTH_MAX = 3996
+-- Slots of the C stack of Lua: a container on the way down holds one, an object one more for its key.
+local STACK_SLOTS_MAX = 8000 - 3
 
 local function cannot(kind, reason)
   error("Cannot serialise " .. kind .. ": " .. reason)
@@ -119,7 +120,7 @@ end
 
 local put_value
 
-local function put_object(t, config, depth)
+local function put_object(t, config, depth, slots)
   local lead = "{"
   for key, value in next, t do
     local kind = type(key)
@@ -139,38 +140,38 @@ local function put_object(t, config, depth)
       size = size + 1
       parts[size] = remembered[value] or quote(value)
     else
-      put_value(value, kind, config, depth)
+      put_value(value, kind, config, depth, slots + 2)
     end
   end
   size = size + 1
   parts[size] = lead == "{" and "{}" or "}"
 end
 
-local function put_array(t, length, config, depth)
+local function put_array(t, length, config, depth, slots)
   local lead = "["
   for i = 1, length do
     size = size + 1
     parts[size] = lead
     lead = ","
     local value = rawget(t, i)
-    put_value(value, type(value), config, depth)
+    put_value(value, type(value), config, depth, slots + 1)
   end
   size = size + 1
   parts[size] = "]"
 end
 
-function put_value(value, kind, config, depth)
+function put_value(value, kind, config, depth, slots)
   if kind == "table" then
     depth = depth + 1
-    if depth > config.encode_max_depth or depth > STACK_DEPTH_MAX then
-      error("Cannot serialise, excessive depth (" .. depth .. ")")
+    if depth > config.encode_max_depth or slots > STACK_SLOTS_MAX then
+      error("Cannot serialise, excessive nesting (" .. depth .. ")")
     end
     local t = contents[value] or value
     local length = array_length(t, config)
     if length > 0 then
-      return put_array(t, length, config, depth)
+      return put_array(t, length, config, depth, slots)
     end
-    return put_object(t, config, depth)
+    return put_object(t, config, depth, slots)
   end
   size = size + 1
   if kind == "string" then
@@ -303,7 +304,7 @@ local function new_module()
     end
     local value = ...
     parts, size = {}, 0
-    put_value(value, type(value), config, 0)
+    put_value(value, type(value), config, 0, 1)
     local text = concat(parts, "", 1, size)
     parts = nil
     return text
