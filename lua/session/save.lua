@@ -91,7 +91,11 @@ if size == 1 then -- only the sentinel: the queue is empty
   floor, soonest, latest = last + 1, NEVER, 0
 end
 local kept = math.min(alive, limit) -- of this batch, the last ones
-local excess = size - 1 + kept - limit -- at most: the index may hold early deadlines too
+local waiting = size - 1 -- messages in the queue; at most, for the index may hold early deadlines too
+if waiting + kept > limit then
+  waiting = call('ZCOUNT', index, '(0', '+inf')
+end
+local excess = waiting + kept - limit
 local gone, dropped = {}, {}
 
 if now >= soonest then
@@ -133,18 +137,14 @@ if now >= soonest then
   end
 end
 
-local waiting = size - 1 - #dropped -- messages that stay, at most
+waiting, excess = waiting - #dropped, excess - #dropped
 if excess > 0 then
-  waiting = call('ZCOUNT', index, '(0', '+inf') - #dropped
-  excess = waiting + kept - limit
-  if excess > 0 then
-    local oldest = call('ZRANGEBYSCORE', index, '(0', '+inf', 'LIMIT', 0, excess + #dropped)
-    waiting = waiting - excess
-    for i = 1, #oldest do
-      if excess > 0 and not gone[oldest[i]] then
-        gone[oldest[i]], dropped[#dropped + 1] = true, oldest[i]
-        excess = excess - 1
-      end
+  local oldest = call('ZRANGEBYSCORE', index, '(0', '+inf', 'LIMIT', 0, excess + #dropped)
+  waiting = waiting - excess
+  for i = 1, #oldest do
+    if excess > 0 and not gone[oldest[i]] then
+      gone[oldest[i]], dropped[#dropped + 1] = true, oldest[i]
+      excess = excess - 1
     end
   end
 end
