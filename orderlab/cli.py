@@ -8,6 +8,7 @@ import typer
 
 from model.errors import InputError
 from orderlab.commands.explore import explore
+from orderlab.commands.validate import validate
 
 app = typer.Typer(name="orderlab", no_args_is_help=True, add_completion=False)
 
@@ -17,6 +18,7 @@ def about() -> None:
     """Judge, explore and simulate ordered queues kept in Redis behind Lua scripts."""
 
 
+app.command()(validate)
 app.command()(explore)
 
 

@@ -107,17 +107,16 @@ class Inspection:
         if usual.grows:
             found.append(Discrepancy("no-residue", f"with each message that comes and goes grows {usual.grows}", False))
         first = run.perform(Fetch(step.client)).discrepancies
-        more, dead = self._left(run, step.client)
-        if more and not dead:
+        more, left = self._left(run, step.client)
+        if more and not left and not run.store.fetch_is_read_only:
             text = f"the payloads are gone, and a whole fetch has left {more}"
             found.append(Discrepancy("no-residue", text, False))
         found += first + _probe(run, step.client)
-        more, dead = self._left(run, step.client)
-        if more or dead:
-            what = more or f"the payload of {names_of(dead)}"
-            found.append(
-                Discrepancy("no-residue", f"nothing is live, and two fetches and a save have left {what}", False)
-            )
+        more, left = self._left(run, step.client)
+        if more or left:
+            what = more or f"the payload of {names_of(left)}"
+            text = f"nothing is live, and two fetches and a save have left {what}"
+            found.append(Discrepancy("no-residue", text, False))
         return found
 
     def _left(self, run: SessionRun, client: int) -> tuple[str, list[int]]:
@@ -125,8 +124,8 @@ class Inspection:
         mine = self._mine(run, client, _keyspace(run))
         text = text_of(mine)
         account = run.state.accounts[client]
-        dead = [label for label, _ in account.fates if holds(text, run.publications[label][1].payload)]
-        return surplus(elements_of(mine), self.usual[client].settled), dead
+        left = [label for label, _ in account.fates if holds(text, run.publications[label][1].payload)]
+        return surplus(elements_of(mine), self.usual[client].settled), left
 
     def _mine(self, run: SessionRun, client: int, keyspace: FrozenKeyspace) -> FrozenKeyspace:
         others = tuple(name for at, name in enumerate(run.clients) if at != client)
@@ -135,9 +134,9 @@ class Inspection:
     def _payloads(self, run: SessionRun, before: RunState, keyspace: FrozenKeyspace) -> list[Discrepancy]:
         """Messages that have just gone for good, and whose payload has not."""
         gone: list[int] = []
-        live: set[bytes] = set()
+        live: list[bytes] = []
         for client, account in enumerate(run.state.accounts):
-            live |= {run.publications[entry.label][1].payload for entry in account.queue}
+            live += [run.publications[entry.label][1].payload for entry in account.queue]
             if account.fates is not before.accounts[client].fates:
                 known = dict(before.accounts[client].fates)
                 gone += [one for one, fate in account.fates if known.get(one) != fate and fate in LEAVES_NOTHING]
@@ -145,7 +144,11 @@ class Inspection:
             return []
         text = text_of(keyspace)
         payloads = {label: run.publications[label][1].payload for label in gone}
-        left = [one for one, payload in payloads.items() if payload not in live and holds(text, payload)]
+        left = [
+            label
+            for label, payload in payloads.items()
+            if not any(payload in other for other in live) and holds(text, payload)
+        ]
         return [Discrepancy("no-residue", f"{names_of(left)} gone, the payload is not", False)] if left else []
 
 

@@ -155,8 +155,7 @@ class SessionRun:
         if not epoch or not (step.stale or connection.is_open):
             return
         number = self.state.batches[step.producer].number + max(1, len(step.messages))
-        for publication in step.messages:
-            self._register(step.client, publication)
+        self.register(step)
         self._carry_out_save(step, number, epoch, False, report)
 
     def _repeat(self, step: Repeat, report: StepReport) -> None:
@@ -402,10 +401,12 @@ class SessionRun:
         with self.store.under(fault, operation, name, fields) if fault else nullcontext():
             return self.store.perform(operation, name, fields, between)
 
-    def _register(self, client: int, publication: Publication) -> None:
-        if publication.label not in self.publications:
-            self.publications[publication.label] = (client, publication)
-            self._by_payload.setdefault(publication.payload, []).append(publication.label)
+    def register(self, step: Save) -> None:
+        """Know the messages of a save, whether or not it is carried out here."""
+        for publication in step.messages:
+            if publication.label not in self.publications:
+                self.publications[publication.label] = (step.client, publication)
+                self._by_payload.setdefault(publication.payload, []).append(publication.label)
 
     def _note_assigned(self, result: Result, step: Save) -> None:
         """What a broker can send at once: the reply to the save told under which identifier."""

@@ -24,6 +24,8 @@ class SessionStore(Protocol):
     operations: frozenset[str]
     default_expiry_ms: int
     largest_batch: int
+    fetch_is_read_only: bool
+    """Fetch is declared to write nothing: leftovers have to wait for the next save."""
 
     @property
     def now_ms(self) -> int: ...

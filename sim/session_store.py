@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -32,13 +33,18 @@ class BoundStore:
     Raises InputError when a script does not compile on the backend, or calls what the backend lacks.
     """
 
-    def __init__(self, binding: Binding, backend: Backend, default_expiry_ms: int = 20_000) -> None:
+    def __init__(
+        self, binding: Binding, backend: Backend, default_expiry_ms: int = 20_000, sleeps: bool = False
+    ) -> None:
         self.binding = binding
         self.backend = backend
+        self.sleeps = sleeps
+        """Time passes by waiting for it: for a server whose scripts ask it for the time."""
         self.operations = frozenset(binding.operations)
         takes_default = uses(binding, "save", "default_expiry_ms", 1000, 2000)
         self.default_expiry_ms = binding.fixed.get("default_expiry_ms", default_expiry_ms if takes_default else 0)
         self.largest_batch = binding.operation("save").batch_max or 10_000
+        self.fetch_is_read_only = binding.operation("fetch").read_only
         self.terms = terms_of(binding)
         self._now_ms = backend.now_ms
         load_scripts(binding, backend)
@@ -50,7 +56,10 @@ class BoundStore:
 
     def advance(self, ms: int) -> None:
         """Let ``ms`` milliseconds pass."""
-        self.backend.advance(ms)
+        if self.sleeps:
+            time.sleep(ms / 1000)
+        else:
+            self.backend.advance(ms)
         self._now_ms += ms
 
     def restart(self, now_ms: int) -> None:

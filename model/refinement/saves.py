@@ -28,10 +28,11 @@ def judge_save(
     """Append and trim, or refuse and change nothing."""
     shown = labels_of(listing)
     before = [entry.label for entry in account.queue]
-    if shown == before and _may_leave_as_before(save, reply, store, faulted):
-        return _refused(account, save, listing)
     if save.is_stale or save.is_repeated:
         return _must_not_save(account, save, listing)
+    if shown == before and _may_leave_as_before(save, reply, store, faulted):
+        refused = [one.label for one in save.messages]
+        return Judgement(account.with_fates(refused, "refused"), compare(account, account.queue, listing, LOST))
     expected, found = _after_save(account, save, reply, listing, store)
     if reply.status != "done" and shown != [entry.label for entry in expected.queue]:
         return _between(account, save, reply, listing)
@@ -50,21 +51,9 @@ def _is_questionable(save: Save, store: Store) -> bool:
 
 
 def _may_leave_as_before(save: Save, reply: Reply, store: Store, faulted: bool) -> bool:
-    if save.is_stale or save.is_repeated or not save.messages or (faulted and reply.status != "done"):
+    if not save.messages or (faulted and reply.status != "done"):
         return True
     return reply.status != "done" and _is_questionable(save, store)
-
-
-def _refused(account: Account, save: Save, listing: Sequence[Seen]) -> Judgement:
-    """Nothing was saved, rightly."""
-    labels = [message.label for message in save.messages if account.session.entry(message.label) is None]
-    if save.is_repeated:
-        account = account.with_fates([label for label in labels if account.fate(label) is None], "refused")
-    elif not save.is_stale:
-        account = account.with_fates(labels, "refused")
-    else:
-        account = account.with_fates(labels, "cleared")
-    return Judgement(account, compare(account, account.queue, listing, LOST))
 
 
 def _must_not_save(account: Account, save: Save, listing: Sequence[Seen]) -> Judgement:

@@ -13,7 +13,6 @@ from typing import ClassVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from model.refinement import Discrepancy
 from model.trace import (
     Acknowledge,
     Answer,
@@ -52,7 +51,11 @@ class SessionMachine(RuleBasedStateMachine):
     limit: ClassVar[int | None] = None
     """The limit that the store fixes itself, if it does."""
     raises: ClassVar[bool] = True
-    found: ClassVar[Callable[[list[Discrepancy], tuple[Step, ...]], None] | None] = None
+    found: ClassVar[Callable[..., None] | None] = None
+    """Told the discrepancies and the steps that led to them."""
+    has_gaps: ClassVar[bool] = False
+    """Whether some operation takes several calls, so that others can come between."""
+    largest_batch: ClassVar[int] = 4
     is_over: ClassVar[Callable[[], bool]] = lambda: False
     """Whether the time for all examples together has run out."""
 
@@ -77,7 +80,7 @@ class SessionMachine(RuleBasedStateMachine):
         if report.discrepancies:
             trace = tuple(self.steps)
             if self.found is not None:
-                type(self).found(report.discrepancies, trace)  # type: ignore[misc]
+                self.found(report.discrepancies, trace)
             if self.raises:
                 told = "; ".join(f"{one.law}: {one.text}" for one in report.discrepancies)
                 raise AssertionError(f"{told}\nafter {len(trace)} steps: {trace}")
@@ -88,7 +91,7 @@ class SessionMachine(RuleBasedStateMachine):
     @rule(client=st.integers(0, 1), producer=st.integers(0, 1), messages=PLAIN_MESSAGES, limit=given.ordinary_limits)
     def save(self, client: int, producer: int, messages: list[tuple[int | None, int]], limit: int) -> None:
         """An ordinary batch."""
-        batch = [self.publication(b"", interval_ms, qos) for interval_ms, qos in messages]
+        batch = [self.publication(b"", interval_ms, qos) for interval_ms, qos in messages[: self.largest_batch]]
         self.take(Save(tuple(batch), client, producer, self.limit or limit))
 
     @rule(
@@ -108,7 +111,7 @@ class SessionMachine(RuleBasedStateMachine):
     ) -> None:
         """A batch with hostile contents: the payload alone, or the interval, but not both, must tell messages apart."""
         batch = []
-        for body, interval_ms, qos, equal in messages:
+        for body, interval_ms, qos, equal in messages[: self.largest_batch]:
             alike = equal and interval_ms is None
             one = self.publication(body, interval_ms, qos)
             batch.append(replace(one, payload=body) if alike else one)
@@ -117,7 +120,7 @@ class SessionMachine(RuleBasedStateMachine):
     def publication(self, body: bytes, interval_ms: float | None, qos: int) -> Publication:
         """The next message of the run, with a payload of its own."""
         self.labels += 1
-        return Publication(self.labels, b"<%d>" % self.labels + body, b"topic/%d" % (self.labels % 3), qos, interval_ms)
+        return Publication(self.labels, b"<%d>payload" % self.labels + body, b"topic/%d" % (self.labels % 3), qos, interval_ms)
 
     @rule(producer=st.integers(0, 1))
     def repeat(self, producer: int) -> None:
@@ -185,7 +188,7 @@ class SessionMachine(RuleBasedStateMachine):
     @rule(client=st.integers(0, 1), producer=st.integers(0, 1), messages=PLAIN_MESSAGES, fault=given.node_faults)
     def save_in_trouble(self, client: int, producer: int, messages: list[tuple[int | None, int]], fault: Fault) -> None:
         """The node is full, a replica, without replicas, without a disk, or giving its slot away; then a retry."""
-        batch = [self.publication(b"", interval_ms, qos) for interval_ms, qos in messages]
+        batch = [self.publication(b"", interval_ms, qos) for interval_ms, qos in messages[: self.largest_batch]]
         self.take(Save(tuple(batch), client, producer, self.limit or 3, False, fault))
         self.take(Repeat(producer))
 
@@ -203,7 +206,7 @@ class SessionMachine(RuleBasedStateMachine):
         """One of the keys holds something else."""
         if not self.ended:
             keys = sorted(self.run.store.backend.keyspace())  # type: ignore[attr-defined]
-            batch = [self.publication(b"", interval_ms, qos) for interval_ms, qos in messages]
+            batch = [self.publication(b"", interval_ms, qos) for interval_ms, qos in messages[: self.largest_batch]]
             if keys:
                 fault = Fault("wrong-type", key=keys[key % len(keys)], found=found)
                 self.take(Save(tuple(batch), client, producer, self.limit or 3, False, fault))
@@ -225,6 +228,7 @@ class SessionMachine(RuleBasedStateMachine):
         }
         self.take(steps[kind])
 
+    @precondition(lambda self: self.has_gaps)
     @rule(producer=st.integers(0, 1), at=st.integers(1, 3), limit=given.ordinary_limits)
     def overlap(self, producer: int, at: int, limit: int) -> None:
         """Two saves for one client at the same time; of consequence where a save takes more than one call."""

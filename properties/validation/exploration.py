@@ -89,8 +89,11 @@ SCOPES: tuple[Scope, ...] = (
 """What is explored, the most telling first."""
 
 
-def explore_scopes(subject: Subject, findings: Findings, seconds: float) -> None:
-    """Explore each scope with its share of the time. Candidates go to ``findings``, with the effort."""
+def explore_scopes(subject: Subject, findings: Findings, seconds: float) -> Subject:
+    """Explore each scope with its share of the time. Candidates go to ``findings``, with the effort.
+
+    Returns the small store that was explored.
+    """
     small = subject.scaled(min(MODULUS, subject.binding.modulus))
     if not small.rewritten and subject.binding.modulus > MODULUS:
         findings.notes.append("no literal 65535 in the scripts: the small scope is explored on the scripts as they are")
@@ -106,6 +109,7 @@ def explore_scopes(subject: Subject, findings: Findings, seconds: float) -> None
             findings.gaps.append(
                 f"scope {scope.name}: {run.stopped_by} ran out after {run.space.count:,} states, depth {run.depth}"
             )
+    return small
 
 
 def applies(scope: Scope, subject: Subject) -> bool:

@@ -10,23 +10,27 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from model.trace import Overlap, Pass, Save, Step, Trace
-from properties.validation.minimisation import MakeRun, law_broken
+from properties.validation.subject import Reruns
 
 
-def at_full_scale(trace: Trace, law: str, modulus: int, make_small: MakeRun, make_large: MakeRun) -> Trace | None:
+def at_full_scale(trace: Trace, law: str, modulus: int, small: Reruns, large: Reruns) -> Trace | None:
     """The trace with the messages that must pass so that it breaks ``law`` on the unscaled store; None: it does not."""
-    large = replace(trace, modulus=modulus)
-    candidates = [large] if trace.modulus == modulus else [large, *_with_passing(trace, modulus, make_small)]
-    for candidate in candidates:
-        broken = law_broken(candidate, law, make_large)
+    for candidate in _candidates(trace, modulus, small):
+        broken = large.law_broken(candidate, law)
         if broken is not None:
             return replace(candidate, steps=candidate.steps[: broken[0]])
     return None
 
 
-def _with_passing(trace: Trace, modulus: int, make_small: MakeRun) -> Iterator[Trace]:
+def _candidates(trace: Trace, modulus: int, small: Reruns) -> Iterator[Trace]:
+    yield replace(trace, modulus=modulus)
+    if trace.modulus != modulus:
+        yield from _with_passing(trace, modulus, small)
+
+
+def _with_passing(trace: Trace, modulus: int, small: Reruns) -> Iterator[Trace]:
     """The trace with ``modulus`` - small messages passing whenever the counter stands at one point of its cycle."""
-    at_step = _counters(trace, make_small)
+    at_step = _counters(trace, small)
     for point in range(trace.modulus, 0, -1):
         if point not in at_step:
             continue
@@ -40,9 +44,9 @@ def _with_passing(trace: Trace, modulus: int, make_small: MakeRun) -> Iterator[T
             yield replace(trace, steps=tuple(steps), modulus=modulus)
 
 
-def _counters(trace: Trace, make_small: MakeRun) -> list[int]:
+def _counters(trace: Trace, small: Reruns) -> list[int]:
     """Where the identifier counter of the client concerned stands before each step."""
-    run = make_small(trace)
+    run, _ = small.start(trace)
     counters: list[int] = []
     for step in trace.steps:
         client = getattr(step, "client", 0)

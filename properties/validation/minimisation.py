@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from model.trace import (
@@ -24,44 +24,32 @@ from model.trace import (
     Trace,
     Wait,
 )
-from sim.session_run import SessionRun
-
-MakeRun = Callable[[Trace], SessionRun]
+from properties.validation.subject import Reruns
 
 
-def law_broken(trace: Trace, law: str, make_run: MakeRun) -> tuple[int, str] | None:
-    """How many steps it takes to break ``law`` and what is then said; None when the trace does not break it."""
-    run = make_run(trace)
-    for taken, step in enumerate(trace.steps, 1):
-        report = run.perform(step)
-        for one in report.discrepancies:
-            if one.law == law:
-                return taken, one.text
-        if report.diverges:
-            return None
-    return None
-
-
-def minimise(trace: Trace, law: str, make_run: MakeRun, seconds: float) -> Trace:
+def minimise(trace: Trace, law: str, reruns: Reruns, seconds: float) -> Trace:
     """A trace that breaks the same law and from which no single step can be left out (if the time allows)."""
     until = time.monotonic() + seconds
-    best = _cut(trace, law, make_run) or trace
+    best = _cut(trace, law, reruns) or trace
+    if any(isinstance(step, Pass) for step in best.steps):
+        without = tuple(step for step in best.steps if not isinstance(step, Pass))
+        best = _cut(replace(best, steps=without), law, reruns) or best
     improved = True
     while improved and time.monotonic() < until:
         improved = False
         for candidate in _simpler(best):
             if time.monotonic() >= until:
                 break
-            shorter = _cut(candidate, law, make_run)
+            shorter = _cut(candidate, law, reruns)
             if shorter is not None:
                 best, improved = shorter, True
                 break
-    return _renumbered(best, law, make_run)
+    return _renumbered(best, law, reruns)
 
 
-def _cut(trace: Trace, law: str, make_run: MakeRun) -> Trace | None:
+def _cut(trace: Trace, law: str, reruns: Reruns) -> Trace | None:
     """The trace up to the step that breaks the law, or None."""
-    broken = law_broken(trace, law, make_run)
+    broken = reruns.law_broken(trace, law)
     return None if broken is None else replace(trace, steps=trace.steps[: broken[0]])
 
 
@@ -149,7 +137,7 @@ def _unless_same(step: Step, **given: object) -> Iterator[Step]:
         yield replace(step, **given)  # type: ignore[arg-type]
 
 
-def _renumbered(trace: Trace, law: str, make_run: MakeRun) -> Trace:
+def _renumbered(trace: Trace, law: str, reruns: Reruns) -> Trace:
     """Labels from 1 in the order of appearance, payloads after them, if the law is broken all the same."""
     labels = {message.label: None for step in trace.steps for message in _messages_of(step)}
     number = {label: at for at, label in enumerate(labels, 1)}
@@ -164,11 +152,11 @@ def _renumbered(trace: Trace, law: str, make_run: MakeRun) -> Trace:
                 return replace(step, step=renamed(inner), during=renamed(during))
         return step
 
-    candidate = _cut(replace(trace, steps=tuple(map(renamed, trace.steps))), law, make_run)
+    candidate = _cut(replace(trace, steps=tuple(map(renamed, trace.steps))), law, reruns)
     if candidate is None:
         return trace
     for plainer in _with_plain_payloads(candidate):
-        found = _cut(plainer, law, make_run)
+        found = _cut(plainer, law, reruns)
         if found is not None:
             return found
     return candidate

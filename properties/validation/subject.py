@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from model.trace import Trace
+from model.trace import Pass, Save, Step, Trace
 from sim.binding.binding import Binding
 from sim.binding.scaling import RewrittenLine, scale
-from sim.redis.backends import Backend, KernelBackend
+from sim.redis.backends import KernelBackend
 from sim.redis.backends.kernel import FIRST_MS
 from sim.remembering_store import RememberingStore
 from sim.session_inspection import Inspection, Usual, usual_elements
@@ -73,10 +73,10 @@ class Subject:
         """The limit that the scripts fix themselves, if they do."""
         return self.binding.fixed.get("limit")
 
-    def trace(self, steps: Sequence[object], clients: Sequence[bytes] = CLIENTS) -> Trace:
+    def trace(self, steps: Sequence[Step], clients: Sequence[bytes] = CLIENTS) -> Trace:
         """``steps`` as a trace of this store."""
         return Trace(
-            tuple(steps),  # type: ignore[arg-type]
+            tuple(steps),
             tuple(clients),
             self.store.default_expiry_ms,
             self.binding.modulus,
@@ -85,7 +85,60 @@ class Subject:
         )
 
 
-def run_of(trace: Trace, binding: Binding, backend: Backend, slack_ms: int = 0) -> SessionRun:
-    """A run on ``backend``, ready for the steps of ``trace``."""
-    store = BoundStore(binding, backend, trace.default_expiry_ms)
-    return SessionRun(store, trace.clients, slack_ms=slack_ms)
+@dataclass
+class Prepared:
+    """A run that has been brought somewhere once, and can be taken back there as often as wanted."""
+
+    subject: Subject
+    prefix: tuple[Step, ...]
+    clients: tuple[bytes, ...] = CLIENTS
+
+    def __post_init__(self) -> None:
+        run = self.subject.run(self.clients)
+        self.reports = [run.perform(step) for step in self.prefix]
+        self.keyspace = self.subject.store.backend.keyspace()
+        self.state = run.state
+        self.now_ms = self.subject.store.now_ms
+
+    def run(self) -> SessionRun:
+        """A run in that place."""
+        run = self.subject.run(self.clients)
+        for step in self.prefix:
+            if isinstance(step, Save):
+                run.register(step)
+        self.subject.store.set_now(self.now_ms)
+        self.subject.store.backend.load(self.keyspace)
+        run.state = self.state
+        return run
+
+
+class Reruns:
+    """Runs traces of one store again and again. Where many messages pass, the way there is gone only once."""
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self._places: dict[tuple[tuple[bytes, ...], tuple[Step, ...]], Prepared] = {}
+
+    def start(self, trace: Trace) -> tuple[SessionRun, int]:
+        """A run ready for ``trace``, and how many of its steps it has taken already."""
+        passes = [at for at, step in enumerate(trace.steps, 1) if isinstance(step, Pass)]
+        for length in passes[:1]:
+            prefix = trace.steps[:length]
+            if (trace.clients, prefix) not in self._places:
+                self._places[trace.clients, prefix] = Prepared(self.subject, prefix, trace.clients)
+            place = self._places[trace.clients, prefix]
+            if not any(report.discrepancies for report in place.reports):
+                return place.run(), length
+        return self.subject.run(trace.clients), 0
+
+    def law_broken(self, trace: Trace, law: str) -> tuple[int, str] | None:
+        """How many steps it takes to break ``law`` and what is then said; None when the trace does not break it."""
+        run, taken = self.start(trace)
+        for at, step in enumerate(trace.steps[taken:], taken + 1):
+            report = run.perform(step)
+            for one in report.discrepancies:
+                if one.law == law:
+                    return at, one.text
+            if report.diverges:
+                return None
+        return None

@@ -1,0 +1,96 @@
+"""`orderlab validate`: is a store safe? Every law, its verdict, and for a violation the shortest way there."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from model.errors import InputError
+from model.laws import STORE_LAWS, law_named
+from model.verdict import worst
+from orderlab.exit_codes import EXIT
+from orderlab.render.validation import render_validation
+from properties.validation.validation import Validation
+from properties.validation.validation import validate as validate_store
+from sim.binding.loader import load_binding
+from sim.redis.backends import Backend, open_backend
+
+DEFAULT_BUDGET_S = 30.0
+
+
+def validate(
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Folders of stores, or their store.toml.")],
+    budget: Annotated[
+        float, typer.Option(min=0.1, help="Seconds for each store, witnesses not counted.")
+    ] = DEFAULT_BUDGET_S,
+    seed: Annotated[int, typer.Option(help="Of the random draws; printed.")] = 0,
+    backend: Annotated[
+        str,
+        typer.Option(help="Where witnesses are confirmed: auto, redis://HOST:PORT, fakeredis, or kernel for nowhere."),
+    ] = "auto",
+    law: Annotated[list[str] | None, typer.Option(help="Judge this law only; may be given several times.")] = None,
+    trust_adapter: Annotated[bool, typer.Option(help="Run the Python adapter that a store names.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per store.")] = False,
+) -> None:
+    """Judge stores by the laws of a session store: footprint, every interleaving of small scopes, random runs.
+
+    Exit code 0: every law holds; 1: one is violated; 2: the input is unusable; 3: unknown within the budget.
+    """
+    laws = [law_named(name).name for name in law] if law else list(STORE_LAWS)
+    for name in laws:
+        if name not in STORE_LAWS:
+            raise InputError(f"--law {name}: not a law of a store; one of {', '.join(STORE_LAWS)}")
+    bindings = [load_binding(path, trust_adapter=trust_adapter) for path in paths]
+    console = Console()
+    outcomes = []
+    with confirming(backend) as server:
+        for binding in bindings:
+            found = validate_store(binding, budget, seed, laws, server, _progress(binding.name))
+            _clear_progress()
+            _show(console, found, as_json)
+            outcomes.append(found.outcome)
+    raise typer.Exit(EXIT[worst(outcomes)])
+
+
+@contextmanager
+def confirming(spec: str) -> Iterator[Backend | None]:
+    """The server for confirmations. ``auto`` is content with none; a server that is named must be there."""
+    if spec == "kernel":
+        yield None
+        return
+    try:
+        server = open_backend(spec)
+    except InputError:
+        if spec != "auto":
+            raise
+        yield None
+        return
+    with server:
+        yield server
+
+
+def _show(console: Console, found: Validation, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(found.to_json()), flush=True)
+    else:
+        console.print(render_validation(found))
+
+
+def _progress(name: str):  # type: ignore[no-untyped-def]
+    def tell(text: str) -> None:
+        if sys.stderr.isatty():
+            print(f"\r\x1b[K{name}: {text}", end="", file=sys.stderr, flush=True)
+
+    return tell
+
+
+def _clear_progress() -> None:
+    if sys.stderr.isatty():
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,100 @@
+"""Steps of a trace in words."""
+
+from __future__ import annotations
+
+from model.trace import (
+    Acknowledge,
+    Answer,
+    Clear,
+    Drain,
+    Fault,
+    Fetch,
+    Open,
+    Overlap,
+    Pass,
+    Publication,
+    Release,
+    Repeat,
+    Save,
+    Settle,
+    Step,
+    Trace,
+    Wait,
+)
+
+FAULTS = {
+    "out-of-memory": "while the node is out of memory",
+    "read-only": "on a read-only replica",
+    "too-few-replicas": "while too few replicas are in touch",
+    "disk-error": "while the disk fails",
+    "slot-migrates": "while the hash slot migrates",
+}
+
+
+def told_step(step: Step, trace: Trace) -> str:
+    """One step as a sentence."""
+    return _told(step, trace) + _told_fault(getattr(step, "fault", None))
+
+
+def _told(step: Step, trace: Trace) -> str:
+    several = len(trace.clients) > 1
+    client = getattr(step, "client", 0)
+    whose = f" for client {client + 1}" if several or len(trace.clients[0]) != len(b"client-one") else ""
+    if whose and not several:
+        whose = f" for client {trace.clients[0][:40].decode('latin-1')!r}"
+    match step:
+        case Save():
+            messages = ", ".join(map(told_message, step.messages)) or "nothing"
+            stale = ", a record from before the session was cleared" if step.stale else ""
+            return f"producer {step.producer + 1} saves {messages}{whose}, limit {step.limit}{stale}"
+        case Repeat():
+            return f"the reply was lost: producer {step.producer + 1} sends the same save again"
+        case Fetch():
+            what = "everything" if step.count is None else f"a page of {step.count}"
+            return f"fetch {what}{', the next page' if step.onward else ''}{whose}"
+        case Acknowledge():
+            return f"acknowledge the last sending of m{step.label}"
+        case Release():
+            return f"PUBREC for the last sending of m{step.label}: release"
+        case Answer():
+            return (
+                f"{'PUBREC' if step.release else 'acknowledge'} {step.packet_id}, under which nothing was sent{whose}"
+            )
+        case Clear():
+            return f"clear the session{whose}"
+        case Open():
+            return f"connect with Clean Start {int(step.clean_start)}{whose}"
+        case Wait():
+            return f"{step.ms:,} ms pass"
+        case Drain():
+            return f"fetch pages of {step.count} and acknowledge until nothing comes{whose}"
+        case Settle():
+            return f"fetch, save and acknowledge one message more, fetch{whose}"
+        case Pass():
+            return f"{step.count:,} other messages are saved and acknowledged{whose}"
+        case Overlap():
+            return f"{told_step(step.step, trace)}; after {step.at} of its calls: {told_step(step.during, trace)}"
+
+
+def _told_fault(fault: Fault | None) -> str:
+    if fault is None:
+        return ""
+    if fault.kind == "wrong-type":
+        return f", while {fault.key[:60].decode('latin-1')!r} holds a {fault.found}"
+    if fault.kind == "client-dies":
+        return f"; the client dies after {fault.at} calls"
+    if fault.kind in ("killed", "crashed"):
+        return f"; {fault.kind} before call {fault.at}"
+    return f", {FAULTS.get(fault.kind, fault.kind)}"
+
+
+def told_message(message: Publication) -> str:
+    """A message with what is out of the ordinary about it."""
+    told = f"m{message.label}"
+    if len(message.payload) < 100 and not message.payload.startswith((b"m%d" % message.label, b"<%d>" % message.label)):
+        told += f" {message.payload.decode('latin-1')!r}"
+    if message.qos != 1:
+        told += f" QoS {message.qos}"
+    if message.interval_ms is not None:
+        told += f" (expires in {message.interval_ms / 1000:g} s)"
+    return told

@@ -1,0 +1,97 @@
+"""A validation as text: a table of laws, then each violation as a numbered story with the keys and the Lua line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from model.verdict import Outcome
+from orderlab.render.trace import told_step
+from properties.validation.explanation import shown_keyspace
+from properties.validation.validation import LawResult, Validation, Witness
+
+STYLE = {Outcome.HOLDS: "green", Outcome.VIOLATED: "bold red", Outcome.UNKNOWN: "yellow"}
+
+
+def render_validation(found: Validation, explain_footprint: bool = True) -> RenderableType:
+    """The whole report of one store."""
+    parts: list[RenderableType] = [law_table(found)]
+    for result in found.results:
+        if isinstance(result.verdict.witness, Witness):
+            parts += [Text(""), *story(result.verdict.law, result.verdict.witness)]
+    parts += [Text(""), *(Text(line) for line in remarks(found))]
+    return Group(*parts)
+
+
+def law_table(found: Validation) -> Table:
+    """One row a law: verdict, effort, and what it rests on."""
+    table = Table(title=f"{found.binding.name}  ({found.binding.path})", title_justify="left")
+    table.add_column("law", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("put to the test", justify="right")
+    table.add_column("because")
+    for result in found.results:
+        outcome = result.outcome
+        verdict = Text("not applicable", "dim") if result.not_applicable else Text(str(outcome), STYLE[outcome])
+        met = result.verdict.work.get("antecedents")
+        table.add_row(result.verdict.law, verdict, "" if met is None else f"{met:,}", because(result))
+    return table
+
+
+def because(result: LawResult) -> str:
+    """One sentence for a row of the table."""
+    if result.not_applicable:
+        return result.not_applicable
+    witness = result.verdict.witness
+    if isinstance(witness, Witness):
+        steps = len(witness.finding.trace.steps)
+        return f"{witness.finding.text} [{steps} step{'s' if steps > 1 else ''}; {witness.confirmation}]"
+    if result.outcome is Outcome.UNKNOWN:
+        return result.verdict.not_covered[-1]
+    return ""
+
+
+def story(law: str, witness: Witness) -> Iterator[RenderableType]:
+    """The steps of one violation, numbered, with what each answered; then the keys and the line."""
+    trace, explanation = witness.finding.trace, witness.explanation
+    yield Text(f"{law} is violated: {witness.finding.text}", "bold")
+    for number, step in enumerate(trace.steps, 1):
+        yield Text(f"  {number}. {told_step(step, trace)}")
+        if number <= len(explanation.told):
+            yield Text(f"     {explanation.told[number - 1]}; live: {explanation.queues[number - 1]}", "dim")
+    for name, keyspace in (("before", explanation.before), ("after", explanation.after)):
+        yield Text(f"  keys {name} the last step:")
+        shown = shown_keyspace(keyspace)
+        for key, value in shown.items():
+            yield Text(f"     {key} = {value}", "dim")
+        if not shown:
+            yield Text("     none", "dim")
+    if explanation.place:
+        yield Text(f"  {explanation.place}: {explanation.source}")
+        yield Text(f"     redis.call: {explanation.call}", "dim")
+    yield Text(f"  found by {witness.finding.analysis}; {witness.confirmation}")
+
+
+def remarks(found: Validation) -> Iterator[str]:
+    """Footprint, scaling, assumptions, effort, gaps, seed."""
+    for operation, keys in sorted(found.footprint.undeclared.items()):
+        if keys:
+            yield f"undeclared keys of {operation}: {', '.join(sorted(keys))}"
+    for operation, commands in sorted(found.footprint.writes.items()):
+        if operation == "fetch" and commands:
+            yield f"fetch writes: {', '.join(sorted(commands))}"
+    for situation, by_length in found.footprint.costs.items():
+        told = ", ".join(f"{c:,} for {n:,} ({ms:.2f} ms)" for n, (c, ms) in sorted(by_length.items()))
+        yield f"commands of {situation}: {told}"
+    for line in found.rewritten:
+        where = f"{line.file}:{line.line}" if line.line else line.file
+        yield f"scaled for the small scope: {where}: {line.after.strip()}"
+    yield from (f"assumed: {one}" for one in found.binding.assumptions)
+    yield from (f"note: {one}" for one in found.notes)
+    yield from (f"not covered: {one}" for one in found.gaps)
+    work = ", ".join(f"{number:,} {name}" for name, number in found.work.items())
+    yield f"effort: {work}"
+    yield f"seed: {found.seed}"

@@ -1,0 +1,56 @@
+"""A witness on a real server: the same steps, judged the same way."""
+
+from __future__ import annotations
+
+from model.trace import Fault, Pass, Trace, Wait
+from sim.binding.binding import Binding
+from sim.redis.backends import Backend, ServerBackend
+from sim.session_inspection import Inspection, Usual
+from sim.session_run import SessionRun
+from sim.session_store import BoundStore
+from sim.store_faults import KINDS
+
+SLACK_MS = 150
+"""How much later than planned a real server may carry out a step."""
+LONGEST_WAIT_MS = 5000
+"""For which a confirmation waits; longer times pass by moving the deadlines that Redis keeps."""
+NOT_BY_RUNNING = {
+    "one-slot": "a single server knows no slots",
+    "bounded": "an estimate, not a behaviour",
+}
+
+
+def confirm(trace: Trace, law: str, binding: Binding, backend: Backend, usual: list[Usual]) -> str:
+    """What a real server says of a witness: ``confirmed on ...``, or why it is not confirmed."""
+    place = backend.describe()
+    if law in NOT_BY_RUNNING:
+        return f"not confirmed on {place}: {NOT_BY_RUNNING[law]}"
+    cannot = _cannot(trace, backend)
+    if cannot:
+        return f"not confirmed on {place}: {cannot}"
+    backend.flush()
+    waits_ms = sum(step.ms for step in trace.steps if isinstance(step, Wait))
+    sleeps = isinstance(backend, ServerBackend) and waits_ms <= LONGEST_WAIT_MS
+    store = BoundStore(binding, backend, trace.default_expiry_ms, sleeps)
+    run = SessionRun(store, trace.clients, slack_ms=SLACK_MS if isinstance(backend, ServerBackend) else 0)
+    if not any(isinstance(step, Pass) for step in trace.steps):
+        run.inspector = Inspection(usual)
+    for step in trace.steps:
+        report = run.perform(step)
+        if any(one.law == law for one in report.discrepancies):
+            return f"confirmed on {place}"
+        if report.diverges:
+            break
+    if waits_ms:
+        return f"not confirmed on {place}: there, time cannot be set to the millisecond"
+    return f"not confirmed on {place}: the same steps did not break the law there"
+
+
+def _cannot(trace: Trace, backend: Backend) -> str:
+    """Which fault of the witness a server that runs alone cannot be brought into."""
+    possible = {kind.name for kind in KINDS if kind.on_server}
+    for step in trace.steps:
+        fault = getattr(step, "fault", None)
+        if isinstance(fault, Fault) and fault.kind not in possible:
+            return f"the fault {fault.kind} cannot be made on a server that runs alone"
+    return ""

@@ -1,0 +1,103 @@
+"""Analysis (b): the Hypothesis machine on the scripts as they are, with all 65,535 packet identifiers.
+
+Half of the examples begin with an empty store; the other half just before the wrap, with old messages still waiting.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from model.refinement import Discrepancy
+from model.trace import Fetch, Pass, Publication, Save, Step
+from properties.machines.session import SessionMachine
+from properties.validation.findings import Findings
+from properties.validation.subject import CLIENTS, Prepared, Subject
+from sim.binding.results import Failed
+from sim.session_run import SessionRun
+
+STEPS_PER_EXAMPLE = 30
+EXAMPLES_AT_ONCE = 10
+"""Examples between two looks at the clock."""
+WAITING = tuple(Publication(label, b"<%d>waiting" % label, b"t", 1 + label % 2, 864_000_000) for label in (1, 2, 3))
+
+
+def near_the_wrap(subject: Subject) -> tuple[Step, ...]:
+    """Three messages wait, one of them sent, while nearly all other identifiers pass."""
+    return (
+        Save(WAITING, limit=subject.limit or 100),
+        Fetch(count=1),
+        Pass(subject.binding.modulus - len(WAITING) - 3),
+    )
+
+
+def run_machine(subject: Subject, findings: Findings, seconds: float) -> None:
+    """Run examples until the time is up. What is found goes to ``findings``."""
+    began = time.monotonic()
+    places = [Prepared(subject, ())]
+    if "acknowledge" in subject.binding.operations and seconds > 3:
+        places.append(Prepared(subject, near_the_wrap(subject)))
+        for taken, report in enumerate(places[1].reports, 1):
+            findings.add(report.discrepancies, subject.trace(places[1].prefix[:taken]), "the way to the wrap")
+        if any(report.diverges or isinstance(report.result, Failed) for report in places[1].reports):
+            places.pop()
+    rounds = 0
+    while time.monotonic() - began < seconds:
+        place = places[rounds % len(places)]
+        machine = machine_for(place, findings, lambda: time.monotonic() - began >= seconds)
+        run_examples(machine, subject.seed + rounds)
+        rounds += 1
+    findings.work["examples"] += rounds * EXAMPLES_AT_ONCE
+
+
+def machine_for(place: Prepared, findings: Findings, is_over: Callable[[], bool]) -> type[SessionMachine]:
+    """The machine for one store, beginning at one place."""
+    subject = place.subject
+    clients = CLIENTS
+
+    def make_run() -> SessionRun:
+        run = place.run()
+        run.met = findings.met
+        return run
+
+    def found(discrepancies: list[Discrepancy], steps: tuple[Step, ...]) -> None:
+        findings.add(discrepancies, subject.trace(steps, clients), "the state machine")
+
+    def count_steps(machine: SessionMachine) -> None:
+        findings.work["steps"] += len(machine.steps) - len(place.prefix)
+
+    class Machine(SessionMachine):
+        def teardown(self) -> None:
+            super().teardown()
+            count_steps(self)
+
+    attributes: dict[str, Any] = {
+        "make_run": staticmethod(make_run),
+        "found": staticmethod(found),
+        "is_over": staticmethod(is_over),
+        "prefix": place.prefix,
+        "raises": False,
+        "limit": subject.limit,
+        "has_gaps": any(not bound.is_atomic for bound in subject.binding.operations.values()),
+        "largest_batch": min(subject.store.largest_batch, 4),
+    }
+    for name, value in attributes.items():
+        setattr(Machine, name, value)
+    return Machine
+
+
+def run_examples(machine: type[SessionMachine], number: int) -> None:
+    """A few examples of a machine; the same number gives the same examples."""
+    quiet = settings(
+        max_examples=EXAMPLES_AT_ONCE,
+        stateful_step_count=STEPS_PER_EXAMPLE,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    run_state_machine_as_test(seed(number)(machine), settings=quiet)

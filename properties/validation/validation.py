@@ -1,0 +1,197 @@
+"""The whole validation of one store: the analyses in order, each law's verdict with its effort and its gaps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from model.laws import LAWS, STORE_LAWS
+from model.verdict import Outcome, Verdict, worst
+from properties.validation.confirmation import confirm
+from properties.validation.explanation import Explanation, explain
+from properties.validation.exploration import explore_scopes
+from properties.validation.findings import Finding, Findings
+from properties.validation.footprint import Footprint, measure_footprint
+from properties.validation.full_scale import at_full_scale
+from properties.validation.machine import run_machine
+from properties.validation.minimisation import minimise
+from properties.validation.subject import Reruns, Subject
+from sim.binding.binding import Binding
+from sim.binding.scaling import RewrittenLine
+from sim.redis.backends import Backend
+from sim.session_coverage import BY_LAW
+
+SHARES = {"footprint": 0.2, "exploration": 0.4, "machine": 0.4}
+"""Of the budget; witnesses come on top, and are few."""
+WITNESS_SECONDS = 4.0
+"""For making one witness short, and again for replaying it."""
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Witness:
+    """A law broken: the shortest trace that is known, on the scripts as they are."""
+
+    finding: Finding
+    explanation: Explanation
+    confirmation: str
+
+    def to_json(self) -> dict[str, Any]:
+        """The trace, what it did, and who confirmed it."""
+        return {
+            "text": self.finding.text,
+            "found_by": self.finding.analysis,
+            "trace": self.finding.trace.to_json(),
+            "confirmation": self.confirmation,
+            **self.explanation.to_json(),
+        }
+
+
+@dataclass(frozen=True)
+class LawResult:
+    """A verdict on one law, or the reason why the law says nothing about this store."""
+
+    verdict: Verdict
+    not_applicable: str = ""
+
+    @property
+    def outcome(self) -> Outcome:
+        return self.verdict.outcome
+
+
+@dataclass(frozen=True)
+class Validation:
+    """What validation found out about one store."""
+
+    binding: Binding
+    results: tuple[LawResult, ...]
+    footprint: Footprint
+    rewritten: tuple[RewrittenLine, ...]
+    notes: tuple[str, ...]
+    gaps: tuple[str, ...]
+    work: dict[str, float]
+    seed: int
+
+    @property
+    def outcome(self) -> Outcome:
+        """The worst verdict; laws that say nothing about this store do not count."""
+        return worst(result.outcome for result in self.results if not result.not_applicable)
+
+    def to_json(self) -> dict[str, Any]:
+        """The schema is in ``notes/semantics.md``."""
+        return {
+            "store": str(self.binding.path),
+            "name": self.binding.name,
+            "outcome": str(self.outcome),
+            "seed": self.seed,
+            "laws": [
+                {**result.verdict.to_json(), "not_applicable": result.not_applicable or None} for result in self.results
+            ],
+            "footprint": self.footprint.to_json(),
+            "scaled_lines": [[line.file, line.line, line.before, line.after] for line in self.rewritten],
+            "assumptions": list(self.binding.assumptions),
+            "notes": list(self.notes),
+            "not_covered": list(self.gaps),
+            "work": self.work,
+        }
+
+
+def validate(
+    binding: Binding,
+    budget_s: float = 30.0,
+    seed: int = 0,
+    laws: Iterable[str] = STORE_LAWS,
+    backend: Backend | None = None,
+    progress: Progress = lambda text: None,
+) -> Validation:
+    """Judge the store of ``binding`` by ``laws`` for about ``budget_s`` seconds.
+
+    ``backend`` is a real server that witnesses are replayed on, if there is one. Raises InputError when the store
+    cannot be run at all.
+    """
+    began = time.monotonic()
+    subject = Subject(binding, seed)
+    findings = Findings(frozenset(laws))
+    progress("footprint")
+    footprint = measure_footprint(subject, findings, budget_s * SHARES["footprint"])
+    progress("exploration")
+    small = explore_scopes(subject, findings, budget_s * SHARES["exploration"])
+    progress("state machine")
+    run_machine(subject, findings, budget_s * SHARES["machine"])
+    judge = _Judge(subject, small, findings, backend, progress)
+    results = tuple(judge.result(law) for law in STORE_LAWS if law in findings.wanted)
+    work = {**findings.work, "seconds": round(time.monotonic() - began, 1)}
+    rewritten = tuple(small.rewritten)
+    return Validation(binding, results, footprint, rewritten, tuple(findings.notes), tuple(findings.gaps), work, seed)
+
+
+class _Judge:
+    """From candidates to verdicts."""
+
+    def __init__(
+        self, subject: Subject, small: Subject, findings: Findings, backend: Backend | None, progress: Progress
+    ) -> None:
+        self.subject = subject
+        self.findings = findings
+        self.backend = backend
+        self.progress = progress
+        self.small = Reruns(small)
+        self.large = Reruns(subject)
+
+    def result(self, law: str) -> LawResult:
+        """The verdict on one law."""
+        operations = self.subject.binding.operations
+        situations = [one for one in BY_LAW[law] if all(need in operations for need in one.needs)]
+        work = dict(self.findings.work)
+        if not situations and law not in self.findings.by_law:
+            missing = sorted({need for one in BY_LAW[law] for need in one.needs if need not in operations})
+            return LawResult(Verdict(law, Outcome.HOLDS, work=work), f"the store has no {' and no '.join(missing)}")
+        work["antecedents"] = min((self.findings.met[one.name] for one in situations), default=0)
+        gaps = list(self.findings.gaps)
+        if law in self.findings.by_law:
+            self.progress(f"witness of {law}")
+            witness = self._witness(law)
+            if witness is not None:
+                return LawResult(Verdict(law, Outcome.VIOLATED, witness, work, tuple(gaps)))
+            gaps.append("broken in the small scope, and not reproduced on the scripts as they are")
+            return LawResult(Verdict(law, Outcome.UNKNOWN, None, work, tuple(gaps)))
+        unmet = [one.name for one in situations if not self.findings.met[one.name]]
+        if unmet:
+            gaps.append(f"never came about: {'; '.join(unmet)}")
+            return LawResult(Verdict(law, Outcome.UNKNOWN, None, work, tuple(gaps)))
+        one_sided = LAWS[law].one_sided
+        return LawResult(Verdict(law, Outcome.HOLDS, None, work, (*gaps, one_sided) if one_sided else tuple(gaps)))
+
+    def _witness(self, law: str) -> Witness | None:
+        """The first candidate that can be reproduced on the store itself, made short, told, and confirmed."""
+        for finding in self.findings.by_law[law]:
+            witness = self._reproduced(finding)
+            if witness is not None:
+                return witness
+        return None
+
+    def _reproduced(self, finding: Finding) -> Witness | None:
+        law, trace = finding.law, finding.trace
+        modulus = self.subject.binding.modulus
+        if trace.modulus != modulus:
+            trace = minimise(trace, law, self.small, WITNESS_SECONDS)
+        found = at_full_scale(trace, law, modulus, self.small, self.large)
+        if law in ("one-slot", "bounded") and found is None:
+            found = finding.trace  # seen by counting calls, not by the judge of steps
+            text = finding.text
+        elif found is None:
+            return None
+        else:
+            found = minimise(found, law, self.large, WITNESS_SECONDS)
+            broken = self.large.law_broken(found, law)
+            text = broken[1] if broken is not None else finding.text
+        found = replace(found, law=law, store=str(self.subject.binding.path), seed=self.subject.seed)
+        explanation = explain(self.subject, found)
+        confirmation = "not confirmed: no real server"
+        if self.backend is not None:
+            usual = [self.subject.usual(client) for client in found.clients]
+            confirmation = confirm(found, law, self.subject.binding, self.backend, usual)
+        return Witness(Finding(law, text, found, finding.analysis), explanation, confirmation)

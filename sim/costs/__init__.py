@@ -1,0 +1,116 @@
+"""Cost models: what each step costs in microseconds, one TOML file each, every number with its source."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from model.errors import InputError
+
+FOLDER = Path(__file__).parent
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class RedisCosts(_Table):
+    """A single-threaded node. A script costs ``evalsha_us``, its commands, and ``lua_per_message_us`` per message."""
+
+    evalsha_us: float = Field(ge=0)
+    lua_per_message_us: float = Field(ge=0)
+    io_us: float = Field(ge=0)
+    """Per command of a client: reading, parsing, writing, when many share a system call."""
+    syscall_us: float = Field(ge=0)
+    """Per read of a socket and write of its replies."""
+    unknown_command_us: float = Field(ge=0)
+    fsync_us: float = Field(ge=0)
+    """Of the append-only file, with ``appendfsync always``: once per read of a socket."""
+    commands_us: dict[str, float]
+    speed: float = Field(gt=0)
+    """How much faster the machine is than the one on which the other numbers were taken."""
+
+
+class BrokerCosts(_Table):
+    """CPU of a broker per message and stage."""
+
+    ingest_us: float = Field(ge=0)
+    puback_us: float = Field(ge=0)
+    match_us: float = Field(ge=0)
+    persist_us: float = Field(ge=0)
+    downlink_us: float = Field(ge=0)
+    """Per message that goes to another broker, at the sender; as much again at the receiver."""
+    deliver_us: float = Field(ge=0)
+    acknowledge_us: float = Field(ge=0)
+    poll_us: float = Field(ge=0)
+    """Per poll, whatever it brings."""
+    thread_hop_us: float = Field(ge=0)
+    """Delay, not work: a hand-over between threads, incl. scheduling and the pauses of the collector, on average."""
+
+
+class KafkaCosts(_Table):
+    """A Kafka broker."""
+
+    threads: int = Field(ge=1)
+    request_us: float = Field(ge=0)
+    record_us: float = Field(ge=0)
+    fetched_record_us: float = Field(ge=0)
+    replication_lag_us: int = Field(ge=0)
+
+
+class NetworkCosts(_Table):
+    """One zone of a data centre."""
+
+    floor_us: float = Field(ge=0)
+    median_us: float = Field(ge=0)
+    sigma: float = Field(ge=0)
+    gbit_per_s: float = Field(gt=0)
+
+
+class Costs(_Table):
+    """All that a system costs. ``sources`` says for every number where it comes from."""
+
+    redis: RedisCosts
+    broker: BrokerCosts
+    kafka: KafkaCosts
+    network: NetworkCosts
+    sources: dict[str, str]
+
+
+def load_costs(name_or_path: str) -> Costs:
+    """The cost model of that name in this folder, or of that path. Raises InputError."""
+    path = FOLDER / f"{name_or_path}.toml"
+    if not path.is_file():
+        path = Path(name_or_path)
+    if not path.is_file():
+        known = ", ".join(sorted(file.stem for file in FOLDER.glob("*.toml")))
+        raise InputError(f"costs {name_or_path}: no such cost model; it is one of {known}, or a .toml file")
+    try:
+        return costs_of(tomllib.loads(path.read_text()))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path.name}: not TOML ({error})") from None
+    except ValidationError as error:
+        raise InputError(f"{path.name}: {first_error(error)}") from None
+
+
+def costs_of(content: dict[str, Any]) -> Costs:
+    """Validate, and insist on a source for every number. Raises ValidationError, InputError."""
+    costs = Costs.model_validate(content)
+    for table, values in costs.model_dump(exclude={"sources"}).items():
+        for name in values:
+            if f"{table}.{name}" not in costs.sources:
+                raise InputError(f'sources: nothing says where {table}.{name} comes from; add "{table}.{name}" = "..."')
+    return costs
+
+
+def first_error(error: ValidationError) -> str:
+    """The first complaint of pydantic as one line: place, what is wrong."""
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"]) or "settings"
+    if first["type"] == "extra_forbidden":
+        return f"{place}: no such key; remove it or correct its name"
+    given = f" (given: {first['input']!r})" if not isinstance(first["input"], dict) else ""
+    return f"{place}: {first['msg'].removeprefix('Value error, ')}{given}"
