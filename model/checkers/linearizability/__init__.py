@@ -1,0 +1,1 @@
+"""Linearizability of store operations: registers, queues, sets, key-value maps; operations may be indeterminate."""
