@@ -53,7 +53,7 @@ class Invariant(Generic[S]):
     """A law of every reachable state. With an antecedent it speaks only of states that meet it, and is vacuous without
     one.
 
-    `reads` tells which places `holds` looks at in a state; a law without it is taken to look at everything, which
+    `reads` tells which places `holds` and `antecedent` look at in a state; a law without it is taken to look at everything, which
     leaves partial-order reduction nothing to reduce.
     """
 

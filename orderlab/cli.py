@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from importlib import import_module
 
 import typer
 
 from model.errors import InputError
-from orderlab.commands.explore import explore
-from orderlab.commands.validate import validate
 
-app = typer.Typer(name="orderlab", no_args_is_help=True, add_completion=False)
+COMMANDS = ("validate", "explore", "bench")
+"""Each is the function of that name in the module of that name in `orderlab.commands`."""
 
 
-@app.callback()
+def application(arguments: Sequence[str]) -> typer.Typer:
+    """The application with the command that is asked for; with all of them when none is, for the help text.
+
+    Commands draw in much (a Lua host, a compiler, Arrow), and nobody should wait for what is not used.
+    """
+    app = typer.Typer(name="orderlab", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+    app.callback()(about)
+    asked_for = [name for name in COMMANDS if arguments[:1] == [name]]
+    for name in asked_for or COMMANDS:
+        app.command(name)(getattr(import_module(f"orderlab.commands.{name}"), name))
+    return app
+
+
 def about() -> None:
     """Judge, explore and simulate ordered queues kept in Redis behind Lua scripts."""
-
-
-app.command()(validate)
-app.command()(explore)
 
 
 def main() -> None:
     """Run the command line. An unusable input is one line on standard error and exit code 2."""
     try:
-        app()
+        application(sys.argv[1:])()
     except InputError as error:
         print(f"orderlab: {error}", file=sys.stderr)
         sys.exit(2)

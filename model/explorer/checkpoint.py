@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from model.errors import InputError
-from model.explorer.graph import write_whole
+from model.explorer.whole_file import write_whole
 from model.transition_system import TransitionSystem
 
 MAGIC = "orderlab-checkpoint"

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numba.core.errors import NumbaError
 from numpy.typing import NDArray
 
 from model.explorer import hash_table
@@ -13,6 +14,7 @@ from model.explorer.kernel_cache import load_kernel
 from model.explorer.kernel_text import KernelText, KernelWriter
 from model.explorer.layout import layout_of
 from model.explorer.space import DEADLOCK, Edges
+from model.explorer.translation import NotCompilable
 from model.specification import Action, Specification
 from model.state import SpecificationError, StateTuple
 from model.transition_system import LeadsTo
@@ -22,7 +24,10 @@ EDGE_CAPACITY = 1 << 16
 
 
 class CompiledSpace:
-    """Same numbering, same findings as the interpreted space, at some millions of steps a second."""
+    """Same numbering, same findings as the interpreted space, at some millions of steps a second.
+
+    Raises NotCompilable, before any state is visited, for a text that only the interpreter understands.
+    """
 
     engine = "compiled"
 
@@ -43,6 +48,10 @@ class CompiledSpace:
         self._parents = np.empty(FIRST_CAPACITY, np.int32)
         self._no_edges = np.empty((0, 3), np.int64)
         self._new_table(4 * FIRST_CAPACITY)
+        try:
+            self._run(0, 0, False, self._no_edges)
+        except NumbaError as error:
+            raise NotCompilable(" ".join(str(error).split())[:200]) from None
 
     def _new_table(self, slots: int) -> None:
         self._table = np.full((slots, self._layout.words), hash_table.FREE, np.int64)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ import networkx as nx
 from model.errors import InputError
 from model.explorer.behaviour import shown
 from model.explorer.space import Space
+from model.explorer.whole_file import write_whole
 
 FORMS = (".dot", ".graphml", ".json")
 
@@ -81,15 +80,3 @@ def dot_text(graph: Any) -> str:
 def _quoted(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\l")
     return f'"{escaped}"'
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write beside the file, then rename over it. Raises InputError where that cannot be done."""
-    try:
-        with tempfile.NamedTemporaryFile("wb", dir=path.parent, prefix=path.name, delete=False) as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(file.name, path)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror}); name a file in a folder that exists") from None

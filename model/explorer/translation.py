@@ -25,6 +25,7 @@ _OPERATORS: dict[type[ast.AST], str] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "//", ast.Mod: "%", ast.LShift: "<<", ast.RShift: ">>",
     ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=",
     ast.Gt: ">", ast.GtE: ">=", ast.USub: "-", ast.Not: "not ", ast.Invert: "~", ast.And: " and ", ast.Or: " or ",
+    ast.In: "in", ast.NotIn: "not in",
 }  # fmt: skip
 _PASSED_ON = {"min", "max", "abs", "int", "bool"}
 
@@ -200,6 +201,8 @@ class Translator:
                 return f"({self.expression(left, scope)} {_operator(operator)} {self.expression(right, scope)})"
             case ast.UnaryOp(op=operator, operand=operand):
                 return f"({_operator(operator)}{self.expression(operand, scope)})"
+            case ast.Compare(left=left, ops=[ast.In() | ast.NotIn() as operator], comparators=[members]):
+                return self._membership(left, isinstance(operator, ast.In), members, scope)
             case ast.Compare(left=left, ops=operators, comparators=others):
                 parts = [self.expression(left, scope)]
                 for comparison, other in zip(operators, others, strict=True):
@@ -214,6 +217,19 @@ class Translator:
             case ast.Call():
                 return self.call(node, scope)
         raise self.refusal(node, scope)
+
+    def _membership(self, element: ast.expr, inside: bool, members: ast.expr, scope: Scope) -> str:
+        """Membership in a set that is known is a disjunction of equalities."""
+        known = self.constant(members, scope)
+        if known is not UNKNOWN:
+            entries = [repr(int(value)) for value in known]
+        elif isinstance(members, ast.Tuple | ast.List | ast.Set):
+            entries = [self.expression(entry, scope) for entry in members.elts]
+        else:
+            raise self.refusal(members, scope)
+        one = self.expression(element, scope)
+        text = f"({' or '.join(f'{one} == {entry}' for entry in entries)})" if entries else "False"
+        return text if inside else f"(not {text})"
 
     def _junction(self, operator: ast.boolop, values: list[ast.expr], scope: Scope) -> str:
         """A conjunction or disjunction, less the operands whose value is known and neutral."""
@@ -322,6 +338,8 @@ class Translator:
                 return UNKNOWN if base is UNKNOWN else getattr(base, name, UNKNOWN)
             case ast.Call(func=ast.Name(id="len" | "range" as name), args=args):
                 return self._evaluated(args, scope, getattr(builtins, name))
+            case ast.Tuple(elts=entries) | ast.Set(elts=entries) | ast.List(elts=entries):
+                return self._evaluated(entries, scope, lambda *values: values)
             case ast.Subscript(value=inner, slice=index):
                 return self._evaluated([inner, index], scope, lambda table, at: table[at])
             case ast.UnaryOp(op=operator, operand=operand):

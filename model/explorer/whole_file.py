@@ -1,0 +1,21 @@
+"""Files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from model.errors import InputError
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write beside the file, then rename over it. Raises InputError where that cannot be done."""
+    try:
+        with tempfile.NamedTemporaryFile("wb", dir=path.parent, prefix=path.name, delete=False) as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(file.name, path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror}); name a file in a folder that exists") from None
