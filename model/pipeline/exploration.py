@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from model.pipeline.laws import LAWS
-from model.pipeline.protocol import Protocol, Scope
-from model.pipeline.specimens import REPAIRED
+from model.pipeline.protocol import Fault, Protocol, Scope
+from model.pipeline.specimens import PUBLISHED, REPAIRED, SPECIMENS
 from model.pipeline.state import Node, State
 from model.pipeline.step import node_name
 from model.pipeline.system import initial, own_steps, steps
@@ -32,9 +34,11 @@ class Pipeline(TransitionSystem[State]):
     name: ClassVar[str] = "pipeline"
     deadlock_is_violation: ClassVar[bool] = False
 
-    def __init__(self, protocol: Protocol = REPAIRED, scope: Scope | None = None) -> None:
+    def __init__(self, protocol: Protocol = REPAIRED, scope: Scope | None = None, law: str | None = None) -> None:
         self.protocol = protocol
         self.scope = scope or Scope()
+        self.law = law
+        """Judge only this law, so that the shortest witness is its own; None: all."""
 
     def initial_states(self) -> Iterable[State]:
         return [initial(self.protocol, self.scope)]
@@ -49,8 +53,9 @@ class Pipeline(TransitionSystem[State]):
 
     def laws(self) -> Sequence[Law]:
         found: list[Law] = [self._invariant(name) for name in LAWS if name != "fifo" or self.scope.messages > 1]
-        found.append(Sometimes("everything-delivered", self._everything_delivered))
-        return found
+        if self.law is not None:
+            return [law for law in found if law.name == self.law]
+        return [*found, Sometimes("everything-delivered", self._everything_delivered)]
 
     def is_terminal(self, state: State) -> bool:
         return not any(True for _ in own_steps(state, self.protocol, self.scope))
@@ -67,6 +72,55 @@ class Pipeline(TransitionSystem[State]):
 
     def _everything_delivered(self, state: State) -> bool:
         return len({one.message for one in state.delivered}) == self.scope.messages
+
+
+class Parameters(BaseModel):
+    """What the command line may set: a specimen by name, or a protocol and a scope of one's own."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    specimen: Literal["none", *SPECIMENS] = "none"  # type: ignore[valid-type]
+    neighbour: bool = False
+    """With a specimen: explore the protocol beside it that lacks the flaw."""
+    law: Literal["all", *LAWS] = "all"  # type: ignore[valid-type]
+    protocol: Literal["repaired", "published"] = "repaired"
+    messages: int = Field(2, ge=1, le=5)
+    nodes: int = Field(1, ge=1, le=3)
+    pack_size: int = Field(1, ge=1, le=5)
+    flush_at: int = Field(1, ge=1, le=5)
+    receive_maximum: int = Field(2, ge=1, le=10)
+    fault: str = ""
+    """Faults that may strike, separated by commas; empty: none."""
+    fault_budget: int = Field(1, ge=0, le=4)
+
+    @field_validator("fault")
+    @classmethod
+    def known_faults(cls, value: str) -> str:
+        """Each by the name that operators use."""
+        for name in filter(None, value.split(",")):
+            if name.strip() not in list(Fault):
+                raise ValueError(f'unknown fault "{name.strip()}"; it is one of: {", ".join(Fault)}')
+        return value
+
+    def build(self) -> Pipeline:
+        """The system; a specimen brings its own scope and judges the law that it breaks."""
+        law = None if self.law == "all" else self.law
+        if self.specimen != "none":
+            specimen = SPECIMENS[self.specimen]
+            if self.neighbour:
+                return Pipeline(specimen.neighbour, specimen.scope, law)
+            return Pipeline(specimen.flawed, specimen.scope, law or specimen.breaks)
+        faults = frozenset(Fault(name.strip()) for name in self.fault.split(",") if name)
+        scope = Scope(
+            messages=self.messages,
+            nodes=self.nodes,
+            pack_size=self.pack_size,
+            flush_at=self.flush_at,
+            receive_maximum=self.receive_maximum,
+            faults=faults,
+            fault_budget=self.fault_budget,
+        )
+        return Pipeline(REPAIRED if self.protocol == "repaired" else PUBLISHED, scope, law)
 
 
 def state_of_pipeline(state: State) -> dict[str, Any]:

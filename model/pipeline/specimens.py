@@ -27,6 +27,18 @@ REPAIRED = Protocol()
 PUSHING = replace(REPAIRED, delivery=Delivery.PUSH_HELD)
 """The nearest protocol that pushes instead of reading the store: correct without takeover and window overflow."""
 
+PUBLISHED = Protocol(
+    idempotent_producer=False,
+    acks_all=False,
+    idempotent_save=False,
+    fenced_commit=True,
+    commit_on_revoke=False,
+    wait_for_replica=False,
+    atomic_save=False,
+    delivery=Delivery.PUSH,
+)
+"""The broker as its designers describe it: Kafka with acks=1 and no idempotence, Redis without WAIT, pushing."""
+
 
 def scope(*faults: Fault, **sizes: int | bool) -> Scope:
     """A scope with these faults, one of which may strike once, unless ``sizes`` says otherwise."""
