@@ -7,8 +7,10 @@ offer footprints for partial-order reduction at no extra effort.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from model.transition_system import Expansion, Footprint, Label, Law, Place, TransitionSystem, WeakFairness
@@ -123,6 +125,10 @@ class ProcessSystem(TransitionSystem[Situation]):
 
     def describe(self, state: Situation) -> Mapping[str, Any]:
         return {**self.shared(state), **self.local(state)}
+
+    def source_text(self) -> str:
+        files = {inspect.getfile(process.program) for process in self.processes}
+        return "\n".join(Path(file).read_text() for file in sorted(files))
 
     def parameters(self) -> Mapping[str, Any]:
         return self.scope

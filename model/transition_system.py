@@ -7,8 +7,10 @@ footprints for partial-order reduction, a readable rendering. The explorer never
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 S = TypeVar("S", bound=Hashable)
@@ -53,8 +55,8 @@ class Invariant(Generic[S]):
     """A law of every reachable state. With an antecedent it speaks only of states that meet it, and is vacuous without
     one.
 
-    `reads` tells which places `holds` and `antecedent` look at in a state; a law without it is taken to look at everything, which
-    leaves partial-order reduction nothing to reduce.
+    `reads` tells which places `holds` and `antecedent` look at in a state; a law without it is taken to look at
+    everything, which leaves partial-order reduction nothing to reduce.
     """
 
     name: str
@@ -161,7 +163,9 @@ class TransitionSystem(Generic[S]):
         return {"state": repr(state)}
 
     def source_text(self) -> str:
-        """What the behaviour depends on besides name and parameters; a checkpoint made under another text is
-        refused.
+        """What the behaviour depends on besides name and parameters; a checkpoint made under another text is refused.
+
+        Unless overridden: every Python file in the folder of the system's class.
         """
-        return ""
+        folder = Path(inspect.getfile(type(self))).parent
+        return "\n".join(file.read_text() for file in sorted(folder.glob("*.py")))

@@ -182,6 +182,13 @@ def test_a_checkpoint_of_something_else_is_refused(system: Specification, symmet
     assert file.read_bytes() == before
 
 
+def test_a_checkpoint_of_another_text_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = unfinished(tmp_path)
+    monkeypatch.setattr(TwoPhaseCommit, "source_text", lambda _: "the guard of an action is another one now")
+    with pytest.raises(InputError, match="under another scope, text or reduction"):
+        explore(TwoPhaseCommit(), Options(checkpoint=file))
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
