@@ -1,0 +1,57 @@
+"""The worked example of notes/bindings.md does what the note says, word for word."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model.errors import InputError
+from sim.binding import Assigned, FetchedMessage, Message, Saved, load_binding
+
+NOTE = (Path(__file__).parents[2] / "notes" / "bindings.md").read_text()
+BLOCKS = re.findall(r"```(\w*)\n(.*?)```", NOTE, re.DOTALL)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The store of the note."""
+    for kind, text in BLOCKS:
+        name = re.match(r"-- (\S+\.lua)", text)
+        if kind == "lua" and name:
+            (tmp_path / name[1]).write_text(text)
+    (tmp_path / "store.toml").write_text(next(text for kind, text in BLOCKS if kind == "toml"))
+    return tmp_path
+
+
+@pytest.mark.server
+def test_the_store_of_the_note_works(folder: Path, open_store: Callable[..., Any]) -> None:
+    store = open_store(folder)
+    messages = [Message(b"a\xff", b"t", 1, 5000), Message(b"b", b"u", 2)]
+    saved = store.perform("save", messages=messages)
+    assert saved == Saved((Assigned(1), Assigned(2)), first=1, last=2)
+    assert store.perform("fetch").messages == (
+        FetchedMessage(b"a\xff", 1, remaining_ms=5000, topic=b"t", qos=1),
+        FetchedMessage(b"b", 2, topic=b"u", qos=2),
+    )
+
+
+def test_the_mistake_of_the_note_is_told_as_it_says(folder: Path) -> None:
+    file = folder / "store.toml"
+    file.write_text(file.read_text().replace('args = ["<messages>"]', 'args = ["<mesages>"]'))
+    with pytest.raises(InputError) as raised:
+        load_binding(folder)
+    said = next(text for kind, text in BLOCKS if not kind).strip().replace("FOLDER", str(folder))
+    assert str(raised.value) == said
+
+
+def test_the_steps_of_the_note_are_a_binding(folder: Path) -> None:
+    steps = next(text for kind, text in BLOCKS if kind == "toml" and "steps" in text)
+    (folder / "save.lua").write_text("return 1")
+    whole = (folder / "store.toml").read_text()
+    without = whole[: whole.index("[operations.save]")] + whole[whole.index("[operations.fetch]") :]
+    (folder / "store.toml").write_text(without + steps)
+    assert len(load_binding(folder).operation("save").steps) == 3
