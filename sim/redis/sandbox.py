@@ -7,7 +7,7 @@ runtime is emptied (``python``, ``debug``, ``io``, ``os``, ``package`` and all) 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,9 @@ import lupa.lua51 as lupa
 from sim.redis import lua_bytecode
 
 LIBRARIES = Path(__file__).with_name("lua_libraries")
-FILES = ("sandbox", "arguments", "tree", "random", "bit", "struct", "json_reader", "cjson", "cmsgpack", "redis", "run")
+SCRIPT_FILES = ("sandbox", "arguments", "tree", "random", "bit", "struct", "json_reader", "cjson", "cmsgpack", "redis", "run")
+FUNCTION_FILES = (*SCRIPT_FILES, "functions")
+"""On a server, scripts and functions live in Lua states of their own."""
 RESERVE_BYTES = 32 << 20
 """Memory between the scripts' limit and the runtime's: replies on their way to Lua must never find memory full."""
 REFERENCES = 1024
@@ -68,8 +70,10 @@ class Sandbox:
         self.host_names: frozenset[bytes] = frozenset()
         """Names under which scripts find Lua functions where the server has C functions."""
 
-    def install(self, callables: Mapping[str, Callable[..., Any]], constants: Mapping[str, Any]) -> None:
-        """Load the trusted files, once; they may call ``callables``, which must not raise. ``constants`` become fields
+    def install(
+        self, files: Sequence[str], callables: Mapping[str, Callable[..., Any]], constants: Mapping[str, Any]
+    ) -> None:
+        """Load the trusted ``files``, once; they may call ``callables``, which must not raise. ``constants`` become fields
         of the table ``redis``. From here on nothing else can be put in."""
         host, add_callable, add_constant = self._runtime.execute(
             b"local host = {python = {}, redis_constants = {}}\n"
@@ -82,7 +86,7 @@ class Sandbox:
         for name, value in constants.items():
             add_constant(name.encode(), value)
         dump = self._runtime.eval(b"string.dump")
-        for name in FILES:
+        for name in files:
             chunk = dump(self._runtime.compile((LIBRARIES / f"{name}.lua").read_bytes(), name=b"=host"))
             self._runtime.compile(lua_bytecode.prepare(chunk, None) or chunk)(host)
         self._host = host

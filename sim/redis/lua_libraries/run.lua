@@ -175,6 +175,9 @@ local function outcome(ok, value)
   return nil
 end
 
+host.failed = failed
+host.outcome = outcome
+
 function host.take_parts(from)
   return take_parts(from)
 end
@@ -208,13 +211,6 @@ function host.run_script(script, instructions, keys, arguments)
   globals.KEYS, globals.ARGV = keys, arguments
   begin(instructions)
   return outcome(xpcall(script, final_error))
-end
-
-function host.run_function(f, instructions, keys, arguments)
-  begin(instructions)
-  return outcome(xpcall(function()
-    return (f(keys, arguments))
-  end, final_error))
 end
 
 function host.append(list, ...)

@@ -129,8 +129,11 @@ local function placed(message, thread)
     return message
   end
   local place, called = origin(thread)
+  if not called then -- error(message, 2) where the server has a C function below: no place
+    return text
+  end
   local number, rest = match(text, "^bad argument #(%d+) to '[^']*' (.*)$")
-  if number and called then
+  if number then
     local name = called.name or "?"
     number = number + 0
     if called.namewhat == "method" and number > 0 then
@@ -560,11 +563,17 @@ function host.finish()
   contents[environment] = globals
   shown_metatable[environment] = protect({ __index = missing_global })
   mark("__index", missing_global)
+  for name, value in next, host.further_functions or {} do
+    mark(name, value)
+  end
   globals._G = environment
+  host.environment = environment
   return concat(names, " ")
 end
 
 host.globals = globals
+host.missing_global = missing_global
+host.protect = protect
 host.libraries = libraries
 host.contents = contents
 host.load = load

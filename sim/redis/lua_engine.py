@@ -1,0 +1,326 @@
+"""A Lua state of a shard: compiles text, runs functions, and answers what they call in Python.
+
+A server has two such states, one for scripts and one for function libraries; so has the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import lupa.lua51 as lupa
+
+from sim.redis import lua_bytecode
+from sim.redis.abort import ScriptKilled
+from sim.redis.lua_callables import library_callables
+from sim.redis.lua_random import LuaRandom
+from sim.redis.lua_replies import ReplyWriter, ResultReader, error_line, to_integer
+from sim.redis.registry import find
+from sim.redis.replies import ErrorReply, Reply
+from sim.redis.sandbox import Limits, Sandbox, ScriptTimeout
+from sim.redis.script_run import ScriptRun
+
+if TYPE_CHECKING:
+    from sim.redis.shard import Shard
+
+ARGUMENTS_IN_REGISTERS_MAX = 3000
+"""Keys and arguments that go onto the Lua stack; longer lists go in portions into tables."""
+KEYS_IN_REGISTERS_MAX = 100
+"""Keys are parameters of a Lua function, which may have 200 local variables."""
+REPLY_BYTES_MAX = 16 << 20
+"""Bytes of one reply that may enter a script; below the reserve of the sandbox."""
+CONSTANTS: dict[str, Any] = {
+    "LOG_DEBUG": 0, "LOG_VERBOSE": 1, "LOG_NOTICE": 2, "LOG_WARNING": 3,
+    "REPL_NONE": 0, "REPL_AOF": 1, "REPL_SLAVE": 2, "REPL_REPLICA": 2, "REPL_ALL": 3,
+    "REDIS_VERSION": b"7.0.15", "REDIS_VERSION_NUM": 0x0007000F,
+}  # fmt: skip
+ARGUMENT_BYTES_MAX = 8 << 20
+"""Keys and arguments beyond this get memory of their own for the run."""
+NO_ARGUMENTS = b"ERR Please specify at least one argument for this redis lib call"
+NOT_TEXT = b"ERR Lua redis lib command arguments must be strings or integers"
+KILLED = b"ERR Script killed by user with SCRIPT KILL..."
+NO_MESSAGE = b"ERR Error running script %b, the error table has no string in the field 'err' (a real server crashes here)"
+_join = b"".join
+
+
+class LuaEngine:
+    """One Lua state. It runs one script at a time; not reentrant, as the server's is not."""
+
+    def __init__(self, shard: Shard, limits: Limits, random: LuaRandom, files: tuple[str, ...]) -> None:
+        self.shard = shard
+        self.limits = limits
+        self._run: ScriptRun | None = None
+        self._stopped: BaseException | None = None
+        """Why the running script may not go on; raised when it has unwound."""
+        self._argument_bytes_left = 0
+        self._portions: list[bytes] = []
+        self._writer = ReplyWriter()
+        self._runners: dict[tuple[str, int], Any] = {}
+        self._is_recording = False
+        self._instructions_max = limits.instructions_max
+        self._memory_max = limits.memory_bytes_max
+        self.sandbox = Sandbox(limits)
+        self._memory_used = self.sandbox.memory_used
+        self._call = self._make_call()
+        libraries = library_callables(self.sandbox, self._writer, random)
+        guarded = {name: self._guarded(function) for name, function in (self._callables() | libraries).items()}
+        self.sandbox.install(files, {"call": self._call} | guarded, CONSTANTS)
+        self._writer.marks = self.sandbox.marks()
+        self._compile = self.sandbox.function("compile")
+
+    def compile(self, text: bytes, name: bytes) -> Any:
+        """A Lua function from text; ``name`` is that of the chunk. Raises ErrorReply with Lua's message alone."""
+        self.sandbox.allow_more(2 * len(text))
+        self._stopped = None
+        try:
+            compiled = self._compile(text, name)
+        except lupa.LuaError as error:
+            compiled = None, str(error).encode()
+        finally:
+            self.sandbox.allow_more(0)
+        if self._stopped is not None:
+            raise self._stopped
+        if isinstance(compiled, tuple):
+            raise ErrorReply(compiled[1])
+        return compiled
+
+    def run(
+        self, run: ScriptRun, name: bytes, kind: str, function: Any, keys: Sequence[bytes], args: Sequence[bytes]
+    ) -> Reply:
+        """Run a compiled function as a "script" or a "function" (of a library); ``name`` is what errors call it.
+
+        Raises ErrorReply, ScriptTimeout, UnsupportedCommand, NodeCrashed.
+        """
+        shard = self.shard
+        values: tuple[Any, ...] = (*keys, *args)
+        size = len(_join(values))
+        is_large = size > ARGUMENT_BYTES_MAX
+        if is_large or self._memory_used() > self._memory_max or (shard.effects is not None) is not self._is_recording:
+            self._adapt(size)
+        runner = self._runners.get((kind, len(keys)))
+        if runner is None or len(values) > ARGUMENTS_IN_REGISTERS_MAX:
+            runner, values = self._find_runner(kind, keys, args)
+        self._run = run
+        self._stopped = None
+        self._argument_bytes_left = self.limits.argument_bytes_max
+        resp = shard.resp
+        shard.resp = 2
+        try:
+            outcome = runner(function, self._instructions_max, *values)
+            if self._stopped is not None:
+                raise self._reason(name, outcome)
+            kind_of_outcome = type(outcome)
+            if kind_of_outcome is bytes or kind_of_outcome is int:
+                return outcome
+            script_resp, shard.resp = shard.resp, resp
+            return self._result(outcome, name, ResultReader(resp, script_resp))
+        except lupa.LuaError as error:
+            self.sandbox.collect()
+            if self._stopped is not None:
+                raise self._stopped from None
+            raise _broken(name, str(error).encode()) from None
+        finally:
+            shard.resp = resp
+            shard.script_line = self._run = None
+            if is_large:
+                self.sandbox.allow_more(0)
+
+    def register(self, library: Any) -> Sequence[Any] | ErrorReply:
+        """Run the compiled code of a function library: name, callback, description or False, and flags of each function
+        that it registers; or the error that it ends with. Raises ScriptTimeout."""
+        self._stopped = None
+        try:
+            outcome = self.sandbox.function("load_library")(library, self._instructions_max)
+        except lupa.LuaError as error:
+            outcome = False, b"failure", str(error).encode()
+        if self._stopped is not None:
+            raise self._stopped
+        if outcome is True or outcome[0]:
+            return () if outcome is True else outcome[1:]
+        return ErrorReply(outcome[2] or b"")
+
+    def _find_runner(self, kind: str, keys: Sequence[bytes], args: Sequence[bytes]) -> tuple[Any, tuple[Any, ...]]:
+        """The Lua function that runs a script with these keys and arguments, and how it takes them."""
+        if len(keys) > KEYS_IN_REGISTERS_MAX or len(keys) + len(args) > ARGUMENTS_IN_REGISTERS_MAX:
+            return self.sandbox.function(f"run_{kind}"), (self._list(keys), self._list(args))
+        runner = self._runners[kind, len(keys)] = self.sandbox.function(f"{kind}_runner")(len(keys))
+        return runner, (*keys, *args)
+
+    def _list(self, items: Sequence[bytes]) -> Any:
+        table, append = self.sandbox.table(), self.sandbox.function("append")
+        for start in range(0, len(items), ARGUMENTS_IN_REGISTERS_MAX):
+            append(table, *items[start : start + ARGUMENTS_IN_REGISTERS_MAX])
+        return table
+
+    def _adapt(self, size: int) -> None:
+        """Make the Lua side ready for a run that is not like the last one."""
+        if size > ARGUMENT_BYTES_MAX or self._memory_used() > self._memory_max:
+            self.sandbox.collect()
+            if size > ARGUMENT_BYTES_MAX:
+                self.sandbox.allow_more(2 * size)
+        self._is_recording = self.shard.effects is not None
+        self.sandbox.function("set_recording")(self._is_recording)
+
+    def _reason(self, name: bytes, outcome: Any) -> BaseException:
+        """Why the script was stopped; ErrorReply if it was killed, as that has a reply."""
+        assert self._stopped is not None
+        if not isinstance(self._stopped, ScriptKilled):
+            return self._stopped
+        source, line = outcome[2:] if isinstance(outcome, tuple) else (b"@user_script", b"0")
+        return ErrorReply(KILLED + b" script: %b, on %b:%b." % (name, source, b"%d" % line))
+
+    def _result(self, outcome: Any, name: bytes, reader: ResultReader) -> Reply:
+        """The reply for what ``run.lua`` returns. Raises ErrorReply for a script that failed."""
+        if outcome is None:
+            return None
+        if outcome is True:
+            return []
+        if not isinstance(outcome, tuple):
+            return to_integer(outcome)
+        kind = outcome[0]
+        if kind:
+            items = list(outcome[1:])
+            return items if set(map(type, items)) == {bytes} else [_item(item) for item in items]
+        if kind is None:
+            return self._tree(outcome, reader)
+        if outcome[1] == b"boolean":
+            return reader.boolean(outcome[2])
+        if outcome[1] == b"failure":
+            self.sandbox.collect()
+            raise _broken(name, outcome[2])
+        message, source, line = outcome[2:]
+        if message is None:
+            raise ErrorReply(NO_MESSAGE % name)
+        if source is not None and line is not None:
+            message += b" script: %b, on %b:%b." % (name, source, line)
+        raise ErrorReply(error_line(message))
+
+    def _tree(self, outcome: tuple[Any, ...], reader: ResultReader) -> Reply:
+        size, parts = outcome[1], list(outcome[2:])
+        take = self.sandbox.function("take_parts")
+        while len(parts) < size:
+            parts += take(len(parts) + 1)
+        self.sandbox.function("drop_parts")()
+        reply = reader.tree(parts)
+        if isinstance(reply, ErrorReply):
+            raise reply
+        return reply
+
+    # -- what Lua calls ------------------------------------------------------------------------------------
+
+    def _callables(self) -> dict[str, Callable[..., Any]]:
+        return {
+            "line": self._line, "portion": self._portion, "call_portions": self._call_portions,
+            "limit": self._limit, "prepare": self._prepare, "set_resp": self._set_resp,
+            "command_exists": lambda *argv: find(argv) is not None,
+        }  # fmt: skip
+
+    def _guarded(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """No Python exception may reach Lua: a script could catch it, and would hold a Python object."""
+
+        def guarded(*arguments: Any) -> Any:
+            try:
+                return function(*arguments)
+            except BaseException as error:
+                self._stopped = error
+                return None, b"abort"
+
+        return guarded
+
+    def _make_call(self) -> Callable[..., Any]:
+        shard, memory_used, write = self.shard, self.sandbox.memory_used, self._writer.write
+        calls_max, memory_max = self.limits.calls_max, self.limits.memory_bytes_max
+
+        def call(*argv: Any) -> Any:
+            """``redis.call``: see ``receive`` in redis.lua for what it returns."""
+            run = self._run
+            assert run is not None
+            try:
+                try:
+                    size = len(_join(argv))
+                except TypeError:
+                    argv = _texts(argv)
+                    size = len(_join(argv))
+                if memory_used() > memory_max:
+                    return None, b"full"
+                if run.calls >= calls_max:
+                    return self._limit(b"calls of redis.call")
+                if size > 1024:
+                    self._argument_bytes_left -= size
+                    if self._argument_bytes_left < 0:
+                        return self._limit(b"bytes handed to redis.call")
+                elif not argv:
+                    return None, b"error", NO_ARGUMENTS
+                reply = run.call(argv)
+                kind = type(reply)
+                if kind is bytes:
+                    return reply if len(reply) < REPLY_BYTES_MAX else (None, b"full")
+                if kind is int:
+                    return reply
+                return write(reply, shard.resp)
+            except ErrorReply as error:
+                return None, b"error", error.message, True
+            except _NotText as reason:
+                return None, reason.case, NOT_TEXT
+            except BaseException as error:
+                self._stopped = error
+                return None, b"abort"
+
+        return call
+
+    def _portion(self, *argv: bytes) -> None:
+        self._portions += argv
+
+    def _call_portions(self) -> Any:
+        argv, self._portions = tuple(self._portions), []
+        return self._call(*argv)
+
+    def _line(self, line: int) -> None:
+        self.shard.script_line = line
+
+    def _limit(self, limit: bytes) -> tuple[None, bytes]:
+        self._stopped = ScriptTimeout(limit.decode())
+        return None, b"abort"
+
+    def _prepare(self, chunk: bytes) -> tuple[bytes | None, bytes | None]:
+        try:
+            return lua_bytecode.prepare(chunk, self.sandbox.host_names), None
+        except lua_bytecode.BytecodeError as error:
+            return None, str(error).encode()
+
+    def _set_resp(self, version: int) -> None:
+        self.shard.resp = version
+
+
+class _NotText(Exception):
+    """An argument of redis.call is not a string. ``case`` says what Lua does about it."""
+
+    def __init__(self, case: bytes) -> None:
+        super().__init__()
+        self.case = case
+
+
+def _texts(argv: Sequence[Any]) -> tuple[bytes, ...]:
+    """Arguments with their numbers as ``%.17g`` writes them. 0 and NaN may carry a sign that only Lua can see."""
+    texts = []
+    for argument in argv:
+        kind = type(argument)
+        if kind is int and argument and -(10**17) < argument < 10**17:
+            argument = b"%d" % argument
+        elif kind is int or kind is float:
+            if not argument or argument != argument:
+                raise _NotText(b"retry")
+            argument = b"%.17g" % argument
+        elif kind is not bytes:
+            raise _NotText(b"error")
+        texts.append(argument)
+    return tuple(texts)
+
+
+def _item(item: Any) -> Reply:
+    return item if type(item) is bytes else to_integer(item)
+
+
+def _broken(name: bytes, message: bytes) -> ErrorReply:
+    """A script that ended without an error of its own: out of memory, as a rule."""
+    return ErrorReply(error_line(b"ERR Error running script %b, %.100b" % (name, message)))
