@@ -33,6 +33,16 @@ def print_report(report: Report) -> None:
         print(f"\n{count} disagreements on {name}, for example:\n{render(report.examples[name])}")
 
 
+def print_table(report: Report) -> None:
+    """Disagreements as the rows of a Markdown table: how often, where, the shortest example, what each side said."""
+    print("| times | command: difference | example | what each says |\n|---:|---|---|---|")
+    for name, count in report.disagreements.most_common():
+        found = report.examples[name]
+        lines = render(found).splitlines()[:-1]
+        example, said = ("<br>".join(f"`{line[:120]}`" for line in lines), f"`{found.what[:200]}`")
+        print(f"| {count:,} | {name} | {example.replace('|', chr(92) + '|')} | {said.replace('|', chr(92) + '|')} |")
+
+
 def main() -> int:
     """Parse the command line, run, print."""
     parser = argparse.ArgumentParser(prog="python -m properties.conformance", description=__doc__)
@@ -41,6 +51,7 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--subject", choices=("kernel", "fakeredis"), default="kernel")
     parser.add_argument("--length", type=int, default=50, help="commands in a sequence")
+    parser.add_argument("--table", action="store_true", help="print the disagreements as a Markdown table")
     options = parser.parse_args()
     print(f"seed {options.seed}, {options.processes} processes", flush=True)
     try:
@@ -50,7 +61,7 @@ def main() -> int:
     except InputError as error:
         print(error, file=sys.stderr)
         return 2
-    print_report(report)
+    (print_table if options.table else print_report)(report)
     if options.subject != "kernel":
         return 0
     missing = list(gaps(report.tally, max(1, options.commands // 20_000)))

@@ -16,6 +16,7 @@ from properties.conformance.grammar import Argv
 from properties.conformance.sequences import DEFAULT_ENCODINGS, SMALL_ENCODINGS, CommandSequence
 from properties.conformance.subjects import Subject
 from sim.redis.backends.dump import LARGE_ENCODINGS, frozen_value
+from sim.redis.backends.protocol import EXCEPTION
 from sim.redis.connection import Connection
 from sim.redis.lacking import UnsupportedCommand
 from sim.redis.numbers import INTEGER_MAX
@@ -53,6 +54,8 @@ class Disagreement:
     index: int
     """Of the step whose replies differ; the number of steps when only the final keyspaces do."""
     what: str
+    kind: str
+    """What sort of difference: reply, type, error text, error only here, no error here, exception, keyspace."""
 
     @property
     def command(self) -> str:
@@ -157,14 +160,15 @@ class Judge:
                 self.tally.unsupported[str(error)] += 1
                 return None
             except Exception as error:  # a crash of the subject is the worst disagreement, and is to be shrunk too
-                return Disagreement(sequence, index, f"{subject.name} raised {error!r}, server {server!r}")
+                return Disagreement(sequence, index, f"{subject.name} raised {error!r}, server {server!r}", "exception")
             if not self._accepts(step, reply, server, before, queued):
-                return Disagreement(sequence, index, f"{subject.name} {reply!r}, server {server!r}")
+                what = f"{subject.name} {reply!r}, server {server!r}"
+                return Disagreement(sequence, index, what, kind_of_difference(reply, server))
             before = reply
             self.tally.note(step, server)
         tolerance_ms = TOLERANCE_MS if _has_relative_times(sequence) else 0
         lines = subject.differences(read_dump(dump, subject.now_ms - start_ms), tolerance_ms)
-        return Disagreement(sequence, len(sequence.steps), "; ".join(lines)) if lines else None
+        return Disagreement(sequence, len(sequence.steps), "; ".join(lines), "keyspace") if lines else None
 
     def _accepts(self, argv: Argv, reply: Reply, server: Reply, before: Reply, queued: list[Argv] | None) -> bool:
         is_large = self.subject.is_large
@@ -172,6 +176,17 @@ class Judge:
             each = zip(queued, reply, server, [None, *reply], strict=False)
             return all(agree(one, ours, theirs, is_large(one), ahead) for one, ours, theirs, ahead in each)
         return agree(argv, reply, server, is_large(argv), before)
+
+
+def kind_of_difference(reply: Reply, server: Reply) -> str:
+    """Sorts two replies that differ; see ``Disagreement.kind``."""
+    if isinstance(reply, ErrorReply):
+        if reply.message.startswith(EXCEPTION):
+            return "exception"
+        return "error text" if isinstance(server, ErrorReply) else "error only here"
+    if isinstance(server, ErrorReply):
+        return "no error here"
+    return "reply" if type(reply) is type(server) else "type"
 
 
 def _loads_scripts(sequence: CommandSequence) -> bool:

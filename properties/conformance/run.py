@@ -29,9 +29,9 @@ class Report:
     server: str
     tally: Tally = field(default_factory=Tally)
     disagreements: Counter[str] = field(default_factory=Counter)
-    """By the command whose replies differed."""
+    """By the command whose replies differed, and how."""
     examples: dict[str, Disagreement] = field(default_factory=dict)
-    """One for each such command, shrunk."""
+    """One for each, shrunk."""
     seconds: float = 0.0
 
     @property
@@ -54,7 +54,7 @@ def run(subject_name: str, count: int, seed: int, length: int = 50) -> Report:
     """
     load_commands()
     report = Report(subject_name, str(find_server()))
-    generator, draw = Generator(COMMANDS), SeededDraw(seed)
+    generator, draw = Generator(COMMANDS, escapes=subject_name == "kernel"), SeededDraw(seed)
     begun = time.perf_counter()
     with ServerProcess() as process:
         judge = Judge(Connection(process.host, process.port), new_subject(subject_name))
@@ -62,8 +62,9 @@ def run(subject_name: str, count: int, seed: int, length: int = 50) -> Report:
             sequences = [generator.sequence(draw, length) for _ in range(SEQUENCES_AT_ONCE)]
             for found in judge.compare_all(sequences):
                 if found is not None:
-                    report.disagreements[found.command] += 1
-                    report.examples.setdefault(found.command, found)
+                    name = f"{found.command}: {found.kind}"
+                    report.disagreements[name] += 1
+                    report.examples.setdefault(name, found)
         report.tally, judge.tally = judge.tally, Tally()
         report.seconds = time.perf_counter() - begun
         for name, found in list(report.examples.items())[:SHRUNK_MAX]:

@@ -10,7 +10,7 @@ from enum import Enum
 from properties.conformance.arguments import JUNK, TIME_STEP_S
 from properties.conformance.commands import SAMPLED, TIMED, UNORDERED, UNORDERED_WHEN_LARGE, templates
 from properties.conformance.grammar import Argv, Draw, Template
-from properties.conformance.scripts import script_step
+from properties.conformance.scripts import ESCAPES, FAILURES, script_step
 
 GROUPS = templates()
 WEIGHTS = {
@@ -76,9 +76,12 @@ class SeededDraw(random.Random):
 
 
 class Generator:
-    """Draws sequences. ``knows`` says which commands (lower case) take part."""
+    """Draws sequences. ``knows`` says which commands (lower case) take part; without ``escapes`` no script tries the
+    walls of its sandbox."""
 
-    def __init__(self, knows: Collection[bytes]) -> None:
+    def __init__(self, knows: Collection[bytes], escapes: bool = True) -> None:
+        self._failures = FAILURES + ESCAPES if escapes else FAILURES
+
         def kept(group: str) -> list[Template]:
             return [one for one in GROUPS[group] if all(name.encode() in knows for name in one.names)]
 
@@ -112,7 +115,8 @@ class Generator:
     def _step(self, draw: Draw, times: Times) -> list[Argv]:
         group = self._wheel[draw.randrange(len(self._wheel))]
         if group == "scripts":
-            return script_step(draw, [self._scriptable(draw, times) for _ in range(1 + draw.randrange(4))])
+            commands = [self._scriptable(draw, times) for _ in range(1 + draw.randrange(4))]
+            return script_step(draw, commands, self._failures)
         forms = self.groups[times.value if group == "times" else group]
         if not forms:
             return []

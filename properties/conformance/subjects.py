@@ -9,6 +9,7 @@ from properties.conformance.grammar import Argv
 from properties.conformance.sequences import DEFAULT_ENCODINGS, SMALL_ENCODINGS, CommandSequence
 from sim.redis.backends.dump import LARGE_ENCODINGS
 from sim.redis.client import Client
+from sim.redis.lacking import UnsupportedCommand
 from sim.redis.registry import COMMANDS
 from sim.redis.replies import Reply
 from sim.redis.shard import FrozenKeyspace, Shard
@@ -67,7 +68,8 @@ class KernelSubject:
     def begin(self, sequence: CommandSequence, now_ms: int) -> None:
         if self._is_broken:
             self.shard, self._is_broken = Shard(), False
-        self.shard.watches.drop(self._client)
+        else:
+            self.shard.watches.drop(self._client)
         self._client = Client(resp=sequence.resp)
         self.shard.now_ms = now_ms
         self.shard.load({})
@@ -82,6 +84,8 @@ class KernelSubject:
     def execute(self, argv: Argv) -> Reply:
         try:
             return self.shard.execute(argv, self._client)
+        except UnsupportedCommand:
+            raise
         except Exception:
             self._is_broken = True
             raise

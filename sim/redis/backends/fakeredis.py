@@ -18,7 +18,7 @@ from fakeredis import FakeServer
 from model.errors import InputError
 from sim.redis.backends.dump import check_all, dump, rebuild
 from sim.redis.backends.kernel import FIRST_MS
-from sim.redis.backends.protocol import Argv, Backend
+from sim.redis.backends.protocol import EXCEPTION, Argv, Backend
 from sim.redis.replies import ErrorReply, Reply, Status
 from sim.redis.shard import FrozenKeyspace
 
@@ -96,7 +96,7 @@ class FakeredisBackend(Backend):
                 try:
                     connection._process_command(list(argv))
                 except Exception as error:  # a bug in fakeredis is its answer: a deviation, not our crash
-                    replies.append(ErrorReply(b"PYTHON " + type(error).__name__.encode()))
+                    replies.append(ErrorReply(EXCEPTION + type(error).__name__.encode()))
                 else:
                     replies.append(responses.get_nowait())
         finally:

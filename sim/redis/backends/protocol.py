@@ -12,6 +12,8 @@ from sim.redis.replies import ErrorReply, Reply
 from sim.redis.shard import FrozenKeyspace
 
 Argv = Sequence[bytes]
+EXCEPTION = b"EXCEPTION "
+"""How the error begins that stands for an exception which came out of a backend instead of a reply."""
 
 
 class Backend(Protocol):
