@@ -1,0 +1,117 @@
+"""Jepsen's two forms of a test log: EDN operation maps, and the plain lines that it logs while a test runs.
+
+    {:process 0, :type :invoke, :f :cas, :value [1 2]}                  one a line, or all in one vector
+    INFO  jepsen.util - 0   :invoke :cas    [1 2]                       with or without date and worker
+
+What is read as it is meant: `:invoke` begins an operation, `:ok` completes it, `:fail` says that it did not happen,
+`:info` that nobody knows. Processes that are not numbers (`:nemesis`) are not clients. A `:fail` or `:info` line may
+end with the reason, in place of the value or after it. A `:key`, where there is one, names the object.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from model.checkers.linearizability.operations import EventCollector, OperationLog
+from model.errors import InputError
+from model.history import EventKind
+from model.linearizability_logs.edn import EdnError, Keyword, read_values
+
+_TYPES = {
+    "invoke": EventKind.INVOKE,
+    "ok": EventKind.OK,
+    "fail": EventKind.FAIL,
+    "info": EventKind.INFO,
+}
+_LINE = re.compile(
+    r"^\s*(?:[A-Z]{4,5}\b.*?\s)?(?P<process>-?\d+|:[\w-]+)\s+:(?P<type>[\w-]+)\s+:(?P<function>[\w-]+)(?:\s+(?P<rest>.*))?$"
+)
+
+
+def read_text(path: Path | str) -> str:
+    """A whole text file. Raises InputError if it is missing, empty or not UTF-8."""
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from error
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error
+    if not text.strip():
+        raise InputError(f"{path}: the file is empty; a log has at least one operation")
+    return text
+
+
+def read_edn_operations(path: Path | str) -> OperationLog:
+    """Operations from EDN maps. Raises InputError, with the line, for what is not EDN or not an operation."""
+    text = read_text(path)
+    line_ends = [found.start() for found in re.finditer("\n", text)]
+    events = EventCollector()
+    try:
+        for offset, operation in read_values(text, flat=True):
+            line = bisect_right(line_ends, offset - 1) + 1
+            _add_map(f"{path}: line {line}", events, operation, line)
+    except EdnError as error:
+        line = bisect_right(line_ends, error.offset - 1) + 1
+        raise InputError(f"{path}: line {line}: not EDN: {error}") from error
+    if len(events) == 0:
+        raise InputError(f"{path}: no operations; expected maps like {{:process 0, :type :invoke, :f :read}}")
+    return events.log(f"{path}: line ")
+
+
+def _add_map(place: str, events: EventCollector, operation: Any, line: int) -> None:
+    if not isinstance(operation, Mapping):
+        raise InputError(f"{place}: expected an operation map, not {str(operation)[:40]}")
+    for field in ("process", "type", "f"):
+        if field not in operation:
+            raise InputError(f"{place}: the operation has no :{field}")
+    process, kind, function = (operation[field] for field in ("process", "type", "f"))
+    if not isinstance(process, int) or isinstance(process, bool):
+        if isinstance(process, Keyword):
+            return
+        raise InputError(f"{place}: :process must be a number or a keyword, not {process!r}")
+    if kind not in _TYPES:
+        raise InputError(f"{place}: :type must be one of {', '.join(f':{name}' for name in _TYPES)}, not {kind!r}")
+    value = operation.get("value")
+    if operation.get("error") is not None and _TYPES[kind] is EventKind.FAIL:
+        value = None  # it failed for that reason, not because of what it found
+    events.add(process, _TYPES[kind], str(function), operation.get("key"), value, line)
+
+
+def read_log_lines(path: Path | str) -> OperationLog:
+    """Operations from plain log lines; other lines are not operations. Raises InputError, with the line."""
+    events = EventCollector()
+    for number, line in enumerate(read_text(path).splitlines(), 1):
+        found = _LINE.match(line)
+        if found is None or found["process"].startswith(":"):
+            continue
+        place = f"{path}: line {number}"
+        kind = _TYPES.get(found["type"])
+        if kind is None:
+            raise InputError(
+                f"{place}: unknown type :{found['type']}; it is one of {', '.join(f':{name}' for name in _TYPES)}"
+            )
+        events.add(int(found["process"]), kind, found["function"], None, _value(place, kind, found["rest"]), number)
+    if len(events) == 0:
+        raise InputError(f"{path}: no operations; expected lines like INFO  jepsen.util - 0 :invoke :read nil")
+    return events.log(f"{path}: line ")
+
+
+def _value(place: str, kind: EventKind, rest: str | None) -> Any:
+    """The first value of what follows the function. After a failure anything more is a reason, in whatever words."""
+    values: list[Any] = []
+    try:
+        for _, value in read_values(rest or ""):
+            values.append(value)
+    except EdnError as error:
+        if kind in (EventKind.INVOKE, EventKind.OK):
+            raise InputError(f"{place}: cannot read the value {rest!r}: {error}") from error
+        return None
+    if len(values) > 1:
+        if kind in (EventKind.INVOKE, EventKind.OK):
+            raise InputError(f"{place}: more than one value: {rest!r}")
+        return None
+    return values[0] if values else None
