@@ -8,16 +8,21 @@ from dataclasses import dataclass
 import simpy
 
 from sim.kafka.log import AppendError, Batch, PartitionLog
+from sim.stations import Station
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerCosts:
     """What a request costs on a broker, and how long replication takes. Microseconds."""
 
+    threads: int = 2
+    """Cores of a broker."""
     request_us: float = 60.0
-    """Per produce request, on one of the broker's request threads."""
+    """Per produce or fetch request."""
     record_us: float = 0.6
     """Per record appended."""
+    fetched_record_us: float = 0.2
+    """Per record fetched: cheaper, as batches go out as they came in."""
     replication_lag_us: int = 1500
     """From the leader's append until every in-sync follower has it."""
     leader_election_us: int = 200_000
@@ -33,30 +38,31 @@ class Partition:
         self.leader = leader
         self.log = PartitionLog()
         self.leaderless_until_us = 0
-        self._waiting: list[simpy.Event] = []
+        self.appended_us = 0
+        """When the last batch was appended."""
+        self._waiting: list[Callable[[], None]] = []
 
-    def wait_for_records(self, event: simpy.Event) -> None:
-        """``event`` succeeds with the next append, so that an idle consumer need not poll."""
-        self._waiting.append(event)
+    def wait_for_records(self, wake: Callable[[], None]) -> None:
+        """``wake`` is called at the next append, so that an idle consumer need not poll."""
+        self._waiting.append(wake)
 
     def wake(self) -> None:
         """Tell those who wait that there is something to read, or will be soon."""
-        waiting, self._waiting = self._waiting, []
-        for event in waiting:
-            if not event.triggered:
-                event.succeed()
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            for function in waiting:
+                function()
 
 
 class KafkaCluster:
-    """Brokers and topics. Each broker serves produce requests one after the other: its ``busy_until_us``."""
+    """Brokers and topics; each broker serves its requests on its cores, first come first served."""
 
     def __init__(self, env: simpy.Environment, brokers: int, costs: BrokerCosts | None = None) -> None:
         self.env = env
         self.costs = costs or BrokerCosts()
-        self.busy_until_us = [0.0] * brokers
-        self.busy_us = [0.0] * brokers
-        self.requests = [0] * brokers
-        self.records = [0] * brokers
+        self.stations = [Station(self.costs.threads) for _ in range(brokers)]
+        self.requests = 0
+        self.records = 0
         self.topics: dict[str, list[Partition]] = {}
         self._producers = 0
         self.replication_lag_us: Callable[[], int] = lambda: self.costs.replication_lag_us
@@ -68,7 +74,7 @@ class KafkaCluster:
 
     def create_topic(self, name: str, partitions: int) -> list[Partition]:
         """Partitions are led by the brokers in turn."""
-        brokers = len(self.busy_us)
+        brokers = len(self.stations)
         offset = len(self.topics)
         made = [Partition(name, number, (number + offset) % brokers) for number in range(partitions)]
         self.topics[name] = made
@@ -81,26 +87,27 @@ class KafkaCluster:
         now = int(self.env.now)
         if now < partition.leaderless_until_us:
             return AppendError.NOT_LEADER, now
-        served = self._serve(partition.leader, len(records), now)
+        work = self.costs.request_us + self.costs.record_us * len(records)
+        served = max(round(self.stations[partition.leader].serve(now, work)), partition.appended_us)
+        self.requests += 1
+        self.records += len(records)
         outcome = partition.log.append(records, served, self.replication_lag_us(), producer, sequence)
         if isinstance(outcome, AppendError):
             return outcome, served
+        partition.appended_us = served
         partition.wake()
         return outcome, outcome.replicated_us if acks_all else served
 
-    def _serve(self, broker: int, records: int, now: int) -> int:
-        work = self.costs.request_us + self.costs.record_us * records
-        done = max(self.busy_until_us[broker], now) + work
-        self.busy_until_us[broker] = done
-        self.busy_us[broker] += work
-        self.requests[broker] += 1
-        self.records[broker] += records
-        return round(done)
+    def fetch_served_us(self, leader: int, records: int) -> int:
+        """When the response to a fetch request leaves that is served now with ``records``."""
+        work = self.costs.request_us + self.costs.fetched_record_us * records
+        self.requests += 1
+        return round(self.stations[leader].serve(int(self.env.now), work))
 
     def fail_leader(self, partition: Partition) -> list[int]:
         """The partition's leader dies; the next broker takes over after the election. Returns the lost records."""
         now = int(self.env.now)
         lost = partition.log.fail_over(now)
-        partition.leader = (partition.leader + 1) % len(self.busy_us)
+        partition.leader = (partition.leader + 1) % len(self.stations)
         partition.leaderless_until_us = now + self.costs.leader_election_us
         return lost

@@ -20,6 +20,7 @@ class AppendError(StrEnum):
 
     NOT_LEADER = "NOT_LEADER_OR_FOLLOWER"
     OUT_OF_ORDER_SEQUENCE = "OUT_OF_ORDER_SEQUENCE_NUMBER"
+    TIMED_OUT = "REQUEST_TIMED_OUT"
 
 
 @dataclass(slots=True)

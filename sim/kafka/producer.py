@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import simpy
 
 from sim.kafka.broker import KafkaCluster, Partition
 from sim.kafka.log import AppendError
+from sim.timers import call_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +29,15 @@ class ProducerSettings:
     idempotent: bool = False
 
 
+OnAnswered = Callable[[Sequence[int], AppendError | None], None]
+"""Hears of the records of one ``send`` that a batch held: acknowledged (None), or given up and why."""
+
+
 @dataclass(slots=True)
 class _Request:
     records: list[int]
+    parts: list[tuple[int, OnAnswered]]
+    """Where the records of each ``send`` end, and who wants to hear of them."""
     attempts: int = 0
     sequence: int | None = None
 
@@ -38,6 +45,7 @@ class _Request:
 @dataclass(slots=True)
 class _Accumulator:
     open: list[int] = field(default_factory=list)
+    parts: list[tuple[int, OnAnswered]] = field(default_factory=list)
     sealed: deque[_Request] = field(default_factory=deque)
     in_flight: int = 0
     next_sequence: int = 0
@@ -45,100 +53,118 @@ class _Accumulator:
     """Number of the open batch, so that a late timer does not seal its successor."""
 
 
-OnAnswered = Callable[[Sequence[int], AppendError | None], None]
-
-
 class Producer:
-    """One producer of a broker node. ``on_answered`` hears of each batch: acknowledged (None) or given up."""
+    """One producer of a broker node."""
 
     def __init__(
         self,
         env: simpy.Environment,
         cluster: KafkaCluster,
         settings: ProducerSettings,
-        on_answered: OnAnswered,
         one_way_us: Callable[[], int] = lambda: 100,
     ) -> None:
         self.env = env
         self.cluster = cluster
         self.settings = settings
-        self.on_answered = on_answered
         self.one_way_us = one_way_us
         self.producer_id = cluster.new_producer_id()
-        self._partitions: dict[Partition, _Accumulator] = {}
-        self._connection_free_us: dict[int, int] = {}
+        self.is_dead = False
+        """The process of the producer is gone: nothing leaves any more, nobody hears of an answer."""
         self.lose_requests: deque[Literal["request", "response"]] = deque()
         """Fault injection: what is lost of the next requests, in order."""
+        self._partitions: dict[Partition, _Accumulator] = {}
+        self._connection_free_us: dict[int, int] = {}
 
-    def send(self, partition: Partition, records: Sequence[int]) -> None:
+    def send(self, partition: Partition, records: Sequence[int], on_answered: OnAnswered) -> None:
         """Hand over records now. A batch leaves when it is full, or ``linger_us`` after its first record."""
         accumulator = self._partitions.get(partition)
         if accumulator is None:
             accumulator = self._partitions[partition] = _Accumulator()
-        size = self.settings.batch_records
-        start = 0
-        while start < len(records):
-            if not accumulator.open and self.settings.linger_us:
+        settings, size = self.settings, self.settings.batch_records
+        start, count = 0, len(records)
+        while start < count:
+            held = accumulator.open
+            if not held and settings.linger_us:
                 self._start_linger(partition, accumulator)
-            room = size - len(accumulator.open)
-            accumulator.open.extend(records[start : start + room])
+            room = size - len(held)
+            held.extend(records[start : start + room] if start or room < count else records)
             start += room
-            if len(accumulator.open) >= size or not self.settings.linger_us:
+            parts = accumulator.parts
+            if parts and parts[-1][1] is on_answered:
+                parts[-1] = (len(held), on_answered)
+            else:
+                parts.append((len(held), on_answered))
+            if len(held) >= size or not settings.linger_us:
                 self._seal(partition, accumulator)
 
     def _start_linger(self, partition: Partition, accumulator: _Accumulator) -> None:
         number = accumulator.timer
 
-        def expire(_: simpy.Event) -> None:
+        def expire() -> None:
             if accumulator.timer == number and accumulator.open:
                 self._seal(partition, accumulator)
 
-        self.env.timeout(self.settings.linger_us).callbacks.append(expire)
+        call_at(self.env, self.env.now + self.settings.linger_us, expire)
 
     def _seal(self, partition: Partition, accumulator: _Accumulator) -> None:
         accumulator.timer += 1
-        request = _Request(accumulator.open)
-        accumulator.open = []
-        accumulator.sealed.append(request)
+        accumulator.sealed.append(_Request(accumulator.open, accumulator.parts))
+        accumulator.open, accumulator.parts = [], []
         self._pump(partition, accumulator)
 
     def _pump(self, partition: Partition, accumulator: _Accumulator) -> None:
-        while accumulator.sealed and accumulator.in_flight < self.settings.max_in_flight:
+        while accumulator.sealed and accumulator.in_flight < self.settings.max_in_flight and not self.is_dead:
             request = accumulator.sealed.popleft()
             if self.settings.idempotent and request.sequence is None:
                 request.sequence = accumulator.next_sequence
                 accumulator.next_sequence += len(request.records)
             accumulator.in_flight += 1
-            self.env.process(self._exchange(partition, accumulator, request))
+            self._transmit(partition, accumulator, request)
 
-    def _exchange(
-        self, partition: Partition, accumulator: _Accumulator, request: _Request
-    ) -> Generator[simpy.Event, Any, None]:
+    def _transmit(self, partition: Partition, accumulator: _Accumulator, request: _Request) -> None:
         request.attempts += 1
         lost = self.lose_requests.popleft() if self.lose_requests else None
-        yield self.env.timeout(self._arrival(partition))
-        error: Any = None
-        if lost == "request":
-            yield self.env.timeout(self.settings.request_timeout_us)
-            error = AppendError.NOT_LEADER
-        else:
+        timeout_us = self.env.now + self.settings.request_timeout_us
+
+        def answer(error: AppendError | None) -> None:
+            self._answered(partition, accumulator, request, error)
+
+        def arrive() -> None:
             producer = self.producer_id if self.settings.idempotent else None
             outcome, answered_us = self.cluster.produce(
                 partition, request.records, self.settings.acks == "all", producer, request.sequence or 0
             )
             error = outcome if isinstance(outcome, AppendError) else None
             if lost == "response":
-                yield self.env.timeout(self.settings.request_timeout_us)
-                error = AppendError.NOT_LEADER
-            elif self.settings.acks != "0":
-                yield self.env.timeout(answered_us - int(self.env.now) + self.one_way_us())
-        if error is not None and request.attempts <= self._retries():
-            yield self.env.timeout(self.settings.retry_backoff_us)
-            accumulator.in_flight -= 1
-            self._put_back(accumulator, request)
+                call_at(self.env, timeout_us, lambda: answer(AppendError.TIMED_OUT))
+            elif self.settings.acks == "0":
+                answer(None)
+            else:
+                call_at(self.env, answered_us + self.one_way_us(), lambda: answer(error))
+
+        if lost == "request":
+            call_at(self.env, timeout_us, lambda: answer(AppendError.TIMED_OUT))
         else:
-            accumulator.in_flight -= 1
-            self.on_answered(request.records, error)
+            call_at(self.env, self._arrival_us(partition), arrive)
+
+    def _answered(
+        self, partition: Partition, accumulator: _Accumulator, request: _Request, error: AppendError | None
+    ) -> None:
+        if self.is_dead:
+            return
+        accumulator.in_flight -= 1
+        if error is not None and request.attempts <= self._retries():
+
+            def again() -> None:
+                self._put_back(accumulator, request)
+                self._pump(partition, accumulator)
+
+            call_at(self.env, self.env.now + self.settings.retry_backoff_us, again)
+        else:
+            start = 0
+            for end, on_answered in request.parts:
+                on_answered(request.records[start:end], error)
+                start = end
         self._pump(partition, accumulator)
 
     def _retries(self) -> int:
@@ -158,9 +184,8 @@ class Producer:
                 place += 1
         sealed.insert(place, request)
 
-    def _arrival(self, partition: Partition) -> int:
-        """Delay until the request is at the leader: one connection per broker keeps requests in order."""
-        now = int(self.env.now)
-        at = max(now + self.one_way_us(), self._connection_free_us.get(partition.leader, 0))
+    def _arrival_us(self, partition: Partition) -> int:
+        """When the request is at the leader: one connection per broker keeps requests in order."""
+        at = max(int(self.env.now) + self.one_way_us(), self._connection_free_us.get(partition.leader, 0))
         self._connection_free_us[partition.leader] = at
-        return at - now
+        return at

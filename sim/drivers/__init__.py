@@ -1,0 +1,1 @@
+"""Redis clients of a broker: how commands wait, travel, fail and come again."""

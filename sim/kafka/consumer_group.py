@@ -1,0 +1,211 @@
+"""A consumer group: assignment of partitions, fetching ahead, offsets, rebalance, fencing by generation.
+
+As in Kafka: a member owns partitions for one *generation*; a commit of another generation is refused. A consumer sends
+its next fetch as soon as it has handed out what the last one brought, so the answer to a fetch holds what was readable
+when the fetch was answered, not what is readable at the next poll.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import simpy
+
+from sim.kafka.broker import KafkaCluster, Partition
+from sim.timers import call_at
+
+Polled = list[tuple[Partition, int, list[int]]]
+"""(partition, offset of the first record, records)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerSettings:
+    """The settings of the Java client that matter here, by its names."""
+
+    max_poll_records: int = 1000
+    fetch_records: int = 5000
+    """``max.partition.fetch.bytes`` divided by the size of a record."""
+    session_timeout_us: int = 10_000_000
+    rebalance_us: int = 300_000
+    """From the first member that joins anew until all have their assignment."""
+
+
+class ConsumerGroup:
+    """The coordinator's view of one group that reads one topic."""
+
+    def __init__(
+        self, env: simpy.Environment, cluster: KafkaCluster, topic: str, settings: ConsumerSettings | None = None
+    ) -> None:
+        self.env = env
+        self.cluster = cluster
+        self.partitions = cluster.topics[topic]
+        self.settings = settings or ConsumerSettings()
+        self.generation = 0
+        self.committed: dict[Partition, int] = dict.fromkeys(self.partitions, 0)
+        self.members: list[Consumer] = []
+        self.fenced_commits = 0
+
+    def join(self, *consumers: Consumer) -> None:
+        """Members come in; partitions are assigned at once (the start of a system takes no time)."""
+        self.members.extend(consumers)
+        self._assign()
+
+    def leave(self, consumer: Consumer, after_us: int = 0) -> None:
+        """A member goes: by itself (at once), or by being silent (``after_us`` = its session timeout)."""
+
+        def expel() -> None:
+            if consumer in self.members:
+                self.members.remove(consumer)
+                self.rebalance()
+
+        call_at(self.env, self.env.now + after_us, expel)
+
+    def rebalance(self) -> None:
+        """Everyone gives up its partitions; a new generation begins after ``rebalance_us``."""
+        self.generation += 1
+        generation = self.generation
+        for member in self.members:
+            member.revoke()
+
+        def assign() -> None:
+            if self.generation == generation:
+                self._assign()
+
+        call_at(self.env, self.env.now + self.settings.rebalance_us, assign)
+
+    def _assign(self) -> None:
+        """Range assignment over the members in the order in which they joined."""
+        self.generation += 1
+        share, extra = divmod(len(self.partitions), max(len(self.members), 1))
+        start = 0
+        for number, member in enumerate(self.members):
+            count = share + (number < extra)
+            member.assign(self.generation, self.partitions[start : start + count])
+            start += count
+
+    def commit(self, generation: int, offsets: Mapping[Partition, int]) -> bool:
+        """An offset commit reaches the coordinator. False: the generation is over (``ILLEGAL_GENERATION``)."""
+        if generation != self.generation:
+            self.fenced_commits += 1
+            return False
+        for partition, offset in offsets.items():
+            self.committed[partition] = offset
+        return True
+
+
+@dataclass(slots=True)
+class _Fetched:
+    """The answer to one fetch request, as far as it has not been handed out."""
+
+    leader: int
+    parts: Polled = field(default_factory=list)
+
+
+class Consumer:
+    """A member: one thread that polls. ``one_way_us``: network delay to a Kafka broker."""
+
+    def __init__(self, group: ConsumerGroup, name: str, one_way_us: Callable[[], int] = lambda: 100) -> None:
+        self.group = group
+        self.name = name
+        self.env = group.env
+        self.one_way_us = one_way_us
+        self.generation = -1
+        self.positions: dict[Partition, int] = {}
+        self.is_dead = False
+        self._epoch = 0
+        """Counts assignments, so that the answer to an old fetch is thrown away."""
+        self._ready: list[_Fetched] = []
+        self._waiting: simpy.Event | None = None
+
+    def assign(self, generation: int, partitions: list[Partition]) -> None:
+        """The member owns ``partitions`` from their committed offsets on."""
+        self.revoke()
+        self.generation = generation
+        self.positions = {partition: self.group.committed[partition] for partition in partitions}
+        for leader in sorted({partition.leader for partition in partitions}):
+            self._fetch(leader)
+
+    def revoke(self) -> None:
+        """The member owns nothing; what was fetched and not handed out is forgotten."""
+        self._epoch += 1
+        self._ready.clear()
+        self.positions = {}
+
+    def poll(self) -> Generator[simpy.Event, Any, Polled]:
+        """Wait for records, then hand out at most ``max_poll_records``."""
+        while not self._ready:
+            self._waiting = self.env.event()
+            yield self._waiting
+            self._waiting = None
+        left = self.group.settings.max_poll_records
+        polled: Polled = []
+        while self._ready and left:
+            fetched = self._ready[0]
+            partition, offset, records = fetched.parts.pop(0)
+            if len(records) > left:
+                fetched.parts.insert(0, (partition, offset + left, records[left:]))
+                records = records[:left]
+            polled.append((partition, offset, records))
+            left -= len(records)
+            if not fetched.parts:
+                self._ready.pop(0)
+                self._fetch(fetched.leader)
+        return polled
+
+    def commit(self, polled: Polled) -> Generator[simpy.Event, Any, bool]:
+        """``commitSync`` of what was polled: a round trip to the coordinator. False if the member was fenced."""
+        generation = self.generation
+        offsets = {partition: offset + len(records) for partition, offset, records in polled}
+        yield self.env.timeout(self.one_way_us())
+        accepted = self.group.commit(generation, offsets)
+        served = self.group.cluster.fetch_served_us(0, 0)
+        yield self.env.timeout(served - int(self.env.now) + self.one_way_us())
+        return accepted
+
+    def _fetch(self, leader: int) -> None:
+        epoch = self._epoch
+        call_at(self.env, self.env.now + self.one_way_us(), lambda: self._at_leader(leader, epoch))
+
+    def _at_leader(self, leader: int, epoch: int) -> None:
+        """A fetch request is at the leader, and stays there until there is something to read."""
+        if epoch != self._epoch or self.is_dead:
+            return
+        now = int(self.env.now)
+        fetched = _Fetched(leader)
+        count = 0
+        mine = [partition for partition in self.positions if partition.leader == leader]
+        for partition in mine:
+            offset, records = partition.log.read(self.positions[partition], self.group.settings.fetch_records, now)
+            if records:
+                fetched.parts.append((partition, offset, records))
+                self.positions[partition] = offset + len(records)
+                count += len(records)
+        if count:
+            arrival = self.group.cluster.fetch_served_us(leader, count) + self.one_way_us()
+            call_at(self.env, arrival, lambda: self._arrived(fetched, epoch))
+            return
+        self._wait_at_leader(leader, mine, epoch, now)
+
+    def _wait_at_leader(self, leader: int, mine: list[Partition], epoch: int, now: int) -> None:
+        visible = [partition.log.next_visible_us(self.positions[partition]) for partition in mine]
+        soon = [at for at in visible if at is not None and at > now]
+        again = [False]
+
+        def look() -> None:
+            if not again[0]:
+                again[0] = True
+                self._at_leader(leader, epoch)
+
+        if soon:
+            call_at(self.env, min(soon), look)
+        for partition in mine:
+            partition.wait_for_records(look)
+
+    def _arrived(self, fetched: _Fetched, epoch: int) -> None:
+        if epoch != self._epoch or self.is_dead:
+            return
+        self._ready.append(fetched)
+        if self._waiting is not None and not self._waiting.triggered:
+            self._waiting.succeed()

@@ -1,0 +1,384 @@
+"""A broker: what happens to a message between its publisher's socket and its subscriber's, stage by stage.
+
+Publish → `msg.all` → PUBACK; `msg.all` → subscription trie → `msg.persisted`; `msg.persisted` → one save script per
+client and pack → commit → the broker that holds the connection (itself, or another through `msg.downlink.<broker>`) →
+socket → the subscriber's PUBACK → remove script. Work is simulated per batch, as it is done per batch; within a batch
+each message has its own instants where they differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import simpy
+
+from model.history import EventKind
+from sim.drivers.pipelined import PipelinedDriver
+from sim.kafka.broker import Partition
+from sim.kafka.consumer_group import Consumer, Polled
+from sim.kafka.log import AppendError
+from sim.kafka.producer import Producer
+from sim.mqtt.fabric import Fabric
+from sim.mqtt.pack import Pack
+from sim.mqtt.population import Arrivals, Ints
+from sim.mqtt.stored_sessions import EPOCH_MS
+from sim.redis.node import Request
+from sim.redis.replies import Reply
+from sim.stations import Station
+from sim.timers import call_at
+
+SLICE = 64
+"""Messages that a consumer thread works on before others see the result."""
+BURST = 16
+"""Messages that a network thread takes from one socket buffer or event loop turn."""
+Delivery = tuple[int, int, int, int]
+"""(message, subscriber, packet identifier, token)."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSettings:
+    """One broker."""
+
+    cores: int = 16
+    tick_us: int = 500
+    """How long publishes that arrive are gathered before they are worked on: the simulation's own grain."""
+    pack_retries: int = 3
+    pack_pause_us: int = 1_000_000
+
+
+class MqttBroker:
+    """One node of the cluster. ``is_dead`` after a crash: nothing that it had begun goes on."""
+
+    def __init__(
+        self, fabric: Fabric, number: int, settings: BrokerSettings, producer: Producer, driver: PipelinedDriver
+    ) -> None:
+        self.fabric = fabric
+        self.env = fabric.env
+        self.number = number
+        self.settings = settings
+        self.cpu = Station(settings.cores)
+        self.producer = producer
+        self.driver = driver
+        self.is_dead = False
+        self._is_listening = True
+        self.downlink: Partition | None = None
+        self._costs = fabric.costs.broker
+        self._arrivals = Arrivals(fabric.schedule, number)
+        self._published = self._on_published  # one object, so that the producer can tell its batches belong together
+
+    def start(self, all_consumers: Sequence[Consumer], persisted: Sequence[Consumer], downlink: Consumer | None) -> None:
+        """Begin to listen and to consume."""
+        self.env.process(self._listen())
+        for consumer in all_consumers:
+            self.env.process(self._route(consumer))
+        for consumer in persisted:
+            self.env.process(self._persist(consumer))
+        if downlink is not None:
+            self.env.process(self._receive_downlink(downlink))
+
+    def burst(self, count: int, each_us: float) -> float:
+        """When ``count`` messages are done that the network threads take in bursts from now on."""
+        now, serve = self.env.now, self.cpu.serve
+        done: float = now
+        while count > 0:
+            done = max(done, serve(now, min(count, BURST) * each_us))
+            count -= BURST
+        return done + self._costs.thread_hop_us
+
+    # -- publishers ----------------------------------------------------------------------------------------
+
+    def _listen(self) -> Generator[simpy.Event, Any, None]:
+        tick = self.settings.tick_us
+        while self._is_listening:
+            yield self.env.timeout(tick)
+            messages, _ = self._arrivals.until(int(self.env.now))
+            if len(messages) and self._is_listening and not self.is_dead:
+                self._ingest(messages)
+
+    def stop_listening(self) -> None:
+        """Publishers publish no more."""
+        self._is_listening = False
+
+    def _ingest(self, messages: Ints) -> None:
+        fabric = self.fabric
+        publisher = messages % fabric.schedule.count
+        fabric.recorder.add(
+            EventKind.PUBLISH, fabric.schedule.published_us(messages), publisher=publisher,
+            topic=fabric.topic_of[publisher], qos=fabric.qos, sequence=messages // fabric.schedule.count, dup=0,
+        )  # fmt: skip
+        fabric.count("published", len(messages))
+        done = self.burst(len(messages), self._costs.ingest_us)
+        call_at(self.env, done, lambda: self._to_all(messages, fabric.topic_of[publisher]))
+
+    def _to_all(self, messages: Ints, topics: Ints) -> None:
+        if self.is_dead:
+            return
+        fabric = self.fabric
+        split: list[list[int]] = [[] for _ in fabric.all_partitions]
+        partition_of = fabric.all_partition_of
+        for message, topic in zip(messages.tolist(), topics.tolist(), strict=True):
+            split[partition_of[topic]].append(message)
+        for number, records in enumerate(split):
+            if records:
+                self.producer.send(fabric.all_partitions[number], records, self._published)
+
+    def _on_published(self, records: Sequence[int], error: AppendError | None) -> None:
+        """Kafka has the records: PUBACK. If it has not, the publisher hears nothing."""
+        fabric = self.fabric
+        if error is not None:
+            fabric.count("publishes_given_up", len(records))
+            return
+        messages = np.asarray(records, np.int64)
+        publisher = messages % fabric.schedule.count
+        acknowledged = int(self.burst(len(records), self._costs.puback_us)) + fabric.publishers.latency_us[publisher]
+        fabric.recorder.add(
+            EventKind.PUBLISH_ACKNOWLEDGED, acknowledged, publisher=publisher, topic=fabric.topic_of[publisher],
+            qos=fabric.qos, sequence=messages // fabric.schedule.count,
+        )  # fmt: skip
+        published = fabric.schedule.published_us(messages)
+        fabric.puback_latency.add(published, acknowledged - published)
+
+    # -- msg.all -------------------------------------------------------------------------------------------
+
+    def _route(self, consumer: Consumer) -> Generator[simpy.Event, Any, None]:
+        fabric, costs = self.fabric, self._costs
+        count = fabric.schedule.count
+        while not self.is_dead:
+            polled = yield from consumer.poll()
+            messages = [record for _, _, records in polled for record in records]
+            self._note_stage("msg.all", messages)
+            pack = Pack(self.env, len(messages), self._resend)
+            yield from self._work(costs.poll_us)
+            for start in range(0, len(messages), SLICE):
+                part = messages[start : start + SLICE]
+                yield from self._work(len(part) * costs.match_us)
+                if self.is_dead:
+                    return
+                split: dict[int, list[int]] = {}
+                matched = 0
+                for message in part:
+                    topic = fabric.topics[fabric.topic_of[message % count]]
+                    for _, subscriber in fabric.trie.matching(topic.decode()):
+                        record = message * len(fabric.subscribers) + subscriber
+                        split.setdefault(fabric.persisted_partition_of[subscriber], []).append(record)
+                        matched += 1
+                pack.expect(matched - len(part))
+                for number, records in split.items():
+                    self.producer.send(fabric.persisted_partitions[number], records, pack.answered)
+            yield from self._finish(pack, consumer, polled)
+
+    def _resend(self, records: Sequence[int], pack: Pack) -> None:
+        """A part of a pack that Kafka did not take goes again."""
+        fabric = self.fabric
+        for record in records:
+            number = fabric.persisted_partition_of[record % len(fabric.subscribers)]
+            self.producer.send(fabric.persisted_partitions[number], [record], pack.answered)
+
+    def _finish(self, pack: Pack, consumer: Consumer, polled: Polled) -> Generator[simpy.Event, Any, bool]:
+        """Wait for the pack, repeat what failed, commit. False if the member had lost its partitions meanwhile."""
+        for _ in range(self.settings.pack_retries + 1):
+            yield pack.done
+            if not pack.failed or self.is_dead:
+                break
+            yield self.env.timeout(self.settings.pack_pause_us)
+            pack.retry()
+        accepted = yield from consumer.commit(polled)
+        for partition, _, _ in polled:
+            partition.log.retain(int(self.env.now) - 1_000_000)
+        if not accepted:
+            self.fabric.count("fenced_commits")
+        return bool(accepted)
+
+    def _work(self, work_us: float) -> Generator[simpy.Event, Any, None]:
+        """One thread works; a core is needed for it."""
+        yield self.env.timeout(-int(-self.cpu.serve(self.env.now, work_us) // 1) - int(self.env.now))
+
+    # -- msg.persisted -------------------------------------------------------------------------------------
+
+    def _persist(self, consumer: Consumer) -> Generator[simpy.Event, Any, None]:
+        costs, subscribers = self._costs, len(self.fabric.subscribers)
+        while not self.is_dead:
+            polled = yield from consumer.poll()
+            by_client: dict[int, list[int]] = {}
+            total = 0
+            for _, _, records in polled:
+                total += len(records)
+                for record in records:
+                    by_client.setdefault(record % subscribers, []).append(record // subscribers)
+            producer, batch = polled[0][0].number, polled[0][1] + 1
+            self._note_stage("msg.persisted", [message for messages in by_client.values() for message in messages])
+            yield from self._work(costs.poll_us)
+            saves = list(by_client.items())
+            pack = Pack(self.env, len(saves), None)
+            assigned: list[list[tuple[int, int]] | None] = [None] * len(saves)
+            for start in range(0, len(saves), SLICE):
+                part = saves[start : start + SLICE]
+                yield from self._work(sum(len(messages) for _, messages in part) * costs.persist_us / 2)
+                if self.is_dead:
+                    return
+                self._save(part, start, producer, batch, pack, assigned)
+            for _ in range(self.settings.pack_retries + 1):
+                yield pack.done
+                if not pack.failed:
+                    break
+                yield self.env.timeout(self.settings.pack_pause_us)
+                again, pack.failed = sorted(pack.failed), []
+                pack.renew(len(again))
+                for place in again:
+                    self._save([saves[place]], place, producer, batch, pack, assigned)
+            yield self.env.timeout(int(self.burst(total, costs.persist_us / 2) - self.env.now))
+            yield from self._finish(pack, consumer, polled)
+            if not self.is_dead:
+                self._send_on(saves, assigned)
+
+    def _save(
+        self,
+        saves: Sequence[tuple[int, list[int]]],
+        first: int,
+        producer: int,
+        batch: int,
+        pack: Pack,
+        assigned: list[list[tuple[int, int]] | None],
+    ) -> None:
+        """Submit one save per client of a part of the pack, whose places begin at ``first``."""
+        fabric, store = self.fabric, self.fabric.store
+        time_ms = EPOCH_MS + int(self.env.now) // 1000
+        count, topics, topic_of = fabric.schedule.count, fabric.topics, fabric.topic_of
+        requests = []
+        for subscriber, messages in saves:
+            if store.needs_open:
+                fabric.ensure_open(subscriber)
+            described = [(message, topics[topic_of[message % count]], time_ms) for message in messages]
+            request = store.save(fabric.subscribers.name(subscriber), described, producer, batch)
+            requests.append((fabric.node_of[subscriber], request))
+
+        def replied(replies: Sequence[Reply]) -> None:
+            failed = []
+            for place, reply in enumerate(replies, first):
+                assigned[place] = store.assigned(reply, len(saves[place - first][1]))
+                if assigned[place] is None:
+                    failed.append(place)
+            pack.count(len(replies), failed)
+
+        self.driver.submit(requests, replied)
+
+    def _send_on(self, saves: Sequence[tuple[int, list[int]]], assigned: Sequence[list[tuple[int, int]] | None]) -> None:
+        """What was saved goes to the brokers that hold the connections."""
+        fabric = self.fabric
+        by_broker: dict[int, list[Delivery]] = {}
+        broker_of = fabric.subscribers.broker
+        for (subscriber, messages), given in zip(saves, assigned, strict=True):
+            if given is None:
+                fabric.count("saves_given_up", len(messages))
+                continue
+            deliveries = by_broker.setdefault(int(broker_of[subscriber]), [])
+            for message, (packet_id, token) in zip(messages, given, strict=True):
+                deliveries.append((message, subscriber, packet_id, token))
+        for number, deliveries in by_broker.items():
+            if number == self.number:
+                self.deliver(deliveries)
+            else:
+                self._send_downlink(fabric.brokers[number], deliveries)
+
+    # -- downlink ------------------------------------------------------------------------------------------
+
+    def _send_downlink(self, other: MqttBroker, deliveries: Sequence[Delivery]) -> None:
+        done = self.burst(len(deliveries), self._costs.downlink_us)
+        records = self.fabric.in_transit.add(deliveries)
+
+        def send() -> None:
+            if not self.is_dead and other.downlink is not None:
+                self.producer.send(other.downlink, records, self._downlink_answered)
+
+        call_at(self.env, done, send)
+
+    def _downlink_answered(self, records: Sequence[int], error: AppendError | None) -> None:
+        if error is not None:
+            self.fabric.count("downlinks_given_up", len(records))
+
+    def _receive_downlink(self, consumer: Consumer) -> Generator[simpy.Event, Any, None]:
+        while not self.is_dead:
+            polled = yield from consumer.poll()
+            records = [record for _, _, records in polled for record in records]
+            yield from self._work(self._costs.poll_us)
+            done = self.burst(len(records), self._costs.downlink_us)
+            yield self.env.timeout(int(done - self.env.now))
+            if self.is_dead:
+                return
+            self.deliver(self.fabric.in_transit.take(records))
+            yield from consumer.commit(polled)
+
+    # -- subscribers ---------------------------------------------------------------------------------------
+
+    def deliver(self, deliveries: Sequence[Delivery], is_repeat: bool = False) -> None:
+        """Write PUBLISH packets to the sockets of those who are connected here."""
+        fabric = self.fabric
+        sessions = fabric.sessions
+        connected, fetching = sessions.connected, sessions.fetching
+        sent = []
+        for delivery in deliveries:
+            message, subscriber, packet_id, token = delivery
+            if not connected[subscriber]:
+                continue  # it stays in the store until the subscriber fetches it
+            if subscriber in fetching and not is_repeat:
+                sessions.held_back.setdefault(subscriber, []).append((message, packet_id, token))
+                continue
+            sessions.in_flight[subscriber << 16 | packet_id] = (message, token)
+            sent.append(delivery)
+        if sent:
+            self._write(sent, is_repeat)
+
+    def _write(self, sent: list[Delivery], is_repeat: bool) -> None:
+        fabric = self.fabric
+        columns = np.array(sent, np.int64)
+        message, subscriber, packet_id = columns[:, 0], columns[:, 1], columns[:, 2]
+        publisher, sequence = message % fabric.schedule.count, message // fabric.schedule.count
+        latency = fabric.subscribers.latency_us[subscriber]
+        arrived = int(self.burst(len(sent), self._costs.deliver_us)) + latency
+        fabric.recorder.add(
+            EventKind.DELIVER, arrived, publisher=publisher, topic=fabric.topic_of[publisher], qos=fabric.qos,
+            subscriber=subscriber + fabric.schedule.count, sequence=sequence, packet_id=packet_id, dup=int(is_repeat),
+            delivered_qos=fabric.qos, node=self.number,
+        )  # fmt: skip
+        fabric.count("delivered", len(sent))
+        published = fabric.schedule.published_us(message)
+        fabric.delivery_latency.add(published, arrived - published)
+        if fabric.qos:
+            answered = arrived + fabric.think_us + latency
+            call_at(self.env, float(answered.max()), lambda: self._on_puback(sent, columns, answered))
+
+    def _on_puback(self, sent: Sequence[Delivery], columns: Ints, answered: Ints) -> None:
+        """The subscribers' PUBACKs are here: remove scripts."""
+        if self.is_dead:
+            return
+        fabric = self.fabric
+        message = columns[:, 0]
+        publisher = message % fabric.schedule.count
+        fabric.recorder.add(
+            EventKind.ACKNOWLEDGE, answered, publisher=publisher, topic=fabric.topic_of[publisher], qos=fabric.qos,
+            subscriber=columns[:, 1] + fabric.schedule.count, sequence=message // fabric.schedule.count,
+            packet_id=columns[:, 2], delivered_qos=fabric.qos, node=self.number,
+        )  # fmt: skip
+        done = self.burst(len(sent), self._costs.acknowledge_us)
+        in_flight, store, name = fabric.sessions.in_flight, fabric.store, fabric.subscribers.name
+        requests: list[tuple[int, Request]] = []
+        for _, subscriber, packet_id, _ in sent:
+            found = in_flight.pop(subscriber << 16 | packet_id, None)
+            if found is not None:
+                request = store.acknowledge(name(subscriber), packet_id, found[1])
+                requests.append((fabric.node_of[subscriber], request))
+        if requests:
+            call_at(self.env, done, lambda: self.driver.submit(requests, self._removed))
+
+    def _removed(self, replies: Sequence[Reply]) -> None:
+        absent = sum(1 for reply in replies if reply != 1)
+        if absent:
+            self.fabric.count("removes_of_nothing", absent)
+
+    def _note_stage(self, stage: str, messages: Sequence[int]) -> None:
+        """Latency from publish until a consumer has the message in its hands."""
+        published = self.fabric.schedule.published_us(np.asarray(messages, np.int64))
+        self.fabric.stage_latency[stage].add(published, int(self.env.now) - published)

@@ -1,0 +1,106 @@
+"""What all brokers of one system share: clock, Kafka, store, clients, recorder, measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import simpy
+
+from sim.costs import Costs
+from sim.kafka.broker import KafkaCluster, Partition
+from sim.mqtt.population import Clients, Ints, Schedule
+from sim.mqtt.session import SessionTable
+from sim.mqtt.stored_sessions import StoredSessions
+from sim.mqtt.subscription_trie import SubscriptionTrie
+from sim.random_streams import RandomStreams
+from sim.recording import HistoryRecorder
+from sim.redis.node import RedisNode
+from sim.statistics import LatencyHistogram
+
+if TYPE_CHECKING:
+    from sim.mqtt.broker import MqttBroker
+
+
+class Transit:
+    """What Kafka's downlink records hold, by record number."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, tuple[int, int, int, int]] = {}
+        self._next = 0
+
+    def add(self, deliveries: Sequence[tuple[int, int, int, int]]) -> list[int]:
+        """Records for ``deliveries``."""
+        records = list(range(self._next, self._next + len(deliveries)))
+        self._next += len(deliveries)
+        self._held.update(zip(records, deliveries, strict=True))
+        return records
+
+    def take(self, records: Sequence[int]) -> list[tuple[int, int, int, int]]:
+        """What ``records`` hold; a record that is read again is not there any more."""
+        return [held for record in records if (held := self._held.pop(record, None)) is not None]
+
+
+@dataclass
+class Fabric:
+    """Handed to every broker."""
+
+    env: simpy.Environment
+    costs: Costs
+    streams: RandomStreams
+    recorder: HistoryRecorder
+    kafka: KafkaCluster
+    nodes: list[RedisNode]
+    store: StoredSessions
+    publishers: Clients
+    subscribers: Clients
+    schedule: Schedule
+    trie: SubscriptionTrie[int]
+    topics: list[bytes]
+    topic_of: Ints
+    """Per publisher, the number of its topic."""
+    qos: int
+    all_partitions: list[Partition]
+    all_partition_of: list[int]
+    """Per topic."""
+    persisted_partitions: list[Partition]
+    persisted_partition_of: list[int]
+    """Per subscriber."""
+    node_of: list[int]
+    """Per subscriber, its Redis node."""
+    sessions: SessionTable
+    puback_latency: LatencyHistogram
+    delivery_latency: LatencyHistogram
+    stage_latency: dict[str, LatencyHistogram]
+    think_us: int = 0
+    """How long a subscriber takes to acknowledge."""
+    in_transit: Transit = field(default_factory=lambda: Transit())
+    brokers: list[MqttBroker] = field(default_factory=list)
+    opened: set[int] = field(default_factory=set)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def count(self, what: str, times: int = 1) -> None:
+        """Add to a counter of the report."""
+        self.counts[what] = self.counts.get(what, 0) + times
+
+    def one_way(self, name: str) -> Callable[[], int]:
+        """Delays between servers of the cluster, drawn from the stream ``name`` a thousand at a time."""
+        network, stream = self.costs.network, self.streams.vector_stream(name)
+        drawn: list[int] = []
+
+        def one_way_us() -> int:
+            if not drawn:
+                values = network.floor_us + network.median_us * np.exp(network.sigma * stream.standard_normal(1000))
+                drawn.extend(values.astype(np.int64).tolist())
+            return drawn.pop()
+
+        return one_way_us
+
+    def ensure_open(self, subscriber: int) -> None:
+        """The session was opened long before the run; the store hears of it when it first matters."""
+        if subscriber not in self.opened:
+            self.opened.add(subscriber)
+            node = self.nodes[self.node_of[subscriber]]
+            node.preload(self.store.open(self.subscribers.name(subscriber), clean_start=True, epoch=1))

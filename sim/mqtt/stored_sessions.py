@@ -1,0 +1,185 @@
+"""The session store as a broker calls it: prepared calls, the node of a client, what a reply assigns.
+
+A call is rendered once by the store's binding with marks in place of what changes, and cut at the marks; after that a
+call is one formatting of bytes. Names of clients and topics have one length each, so no length prefix changes.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Any
+
+from sim.binding import Binding, Fetched, Message, ScriptCall
+from sim.redis.hash_slot import SLOT_COUNT, hash_slot
+from sim.redis.node import Request
+from sim.redis.replies import Reply
+
+NUMBER_BYTES = 9
+"""The payload begins with the message's number, in decimal; 9 bytes are 12 characters of base64."""
+EPOCH_MS = 1_700_000_000_000
+"""What clocks show at instant 0 (13 digits, and so for 270 years)."""
+_CUT = b"\xff\xfe\xff"
+_BATCH = 777_000_000_777
+_TIME = 1_888_000_000_000
+_ACK_TOKEN = 666_000_000_666
+_ACK_ID = 64_951
+
+
+class PreparedCall:
+    """A call with places for values. ``marks``: for each value, the bytes that stand in its place."""
+
+    def __init__(self, argv: Sequence[bytes], marks: Sequence[bytes]) -> None:
+        joined = _CUT.join(argv).replace(b"%", b"%%")
+        places: list[int] = []
+
+        def note(match: re.Match[bytes]) -> bytes:
+            places.append(marks.index(match[0]))
+            return b"%b"
+
+        pattern = b"|".join(re.escape(mark) for mark in sorted(marks, key=len, reverse=True))
+        self._format = re.sub(pattern, note, joined)
+        self._count = len(places)
+        self._pick: Callable[[Sequence[bytes]], Any] = itemgetter(*places)
+
+    def argv(self, values: Sequence[bytes]) -> list[bytes]:
+        """The command with ``values`` in the order of the marks."""
+        picked = self._pick(values)
+        return (self._format % picked).split(_CUT)
+
+
+class StoredSessions:
+    """Calls on the session store of a cluster of ``nodes``. Client names have equal lengths, and so have topics."""
+
+    def __init__(self, binding: Binding, nodes: int, limit: int, qos: int, payload_bytes: int, lengths: tuple[int, int]):
+        self.binding = binding
+        self.nodes = nodes
+        self.limit = limit
+        self.qos = qos
+        self._padding = b"." * (payload_bytes - NUMBER_BYTES)
+        self._client_mark = _mark(b"Qc", lengths[0])
+        self._topic_length = lengths[1]
+        self._saves: dict[int, PreparedCall] = {}
+        self._acknowledge = self._prepare_pair("acknowledge")
+        self._release = self._prepare_pair("release")
+        self._key = binding.keys[next(iter(binding.keys))]
+        self._previous = binding.operation("save").reader.table.shape == "integer"
+        """The reply to a save is the identifier before the first; otherwise pairs of identifier and token."""
+
+    @property
+    def needs_open(self) -> bool:
+        """Whether a session must be opened before it takes messages."""
+        return "open" in self.binding.operations
+
+    def node_of(self, client: bytes) -> int:
+        """The node that serves the client's slot: slots are shared out evenly, in order."""
+        return hash_slot(self._key.render({"client": client})) * self.nodes // SLOT_COUNT
+
+    def payload(self, number: int) -> bytes:
+        """The payload of message ``number``."""
+        return b"%09d" % number + self._padding
+
+    def open(self, client: bytes, clean_start: bool, epoch: int) -> Request:
+        """Begin or find a session."""
+        return self._plain("open", client=client, epoch=epoch, clean_start=int(clean_start))
+
+    def save(
+        self, client: bytes, messages: Sequence[tuple[int, bytes, int]], producer: int, batch: int, epoch: int = 1
+    ) -> Request:
+        """Save messages given as (number, topic, time in ms)."""
+        count = len(messages)
+        prepared = self._saves.get(count)
+        if prepared is None:
+            prepared = self._saves[count] = self._prepare_save(count)
+        values = [client, b"%d" % batch, b"%d" % producer, b"%d" % epoch]
+        for number, topic, time_ms in messages:
+            raw = b"%09d" % number
+            values += (topic, raw, b64encode(raw), b"%d" % time_ms)
+        return Request(prepared.argv(values), "save", count)
+
+    def acknowledge(self, client: bytes, packet_id: int, token: int) -> Request:
+        """PUBACK or PUBCOMP."""
+        return Request(self._acknowledge.argv((client, b"%d" % packet_id, b"%d" % token)), "acknowledge")
+
+    def release(self, client: bytes, packet_id: int, token: int) -> Request:
+        """PUBREC."""
+        return Request(self._release.argv((client, b"%d" % packet_id, b"%d" % token)), "release")
+
+    def fetch(self, client: bytes) -> Request:
+        """All that waits, in order."""
+        return self._plain("fetch", client=client, **self._of_session_store(count=self.limit, after=0))
+
+    def clear(self, client: bytes, epoch: int = 1) -> Request:
+        """The session ends."""
+        return self._plain("clear", client=client, epoch=epoch)
+
+    def assigned(self, reply: Reply, count: int) -> list[tuple[int, int]] | None:
+        """(packet identifier, token) of each message saved; None if the save did not happen."""
+        if type(reply) is int and self._previous:
+            if count == 1:
+                return [(reply % 65535 + 1, 0)]
+            return [((reply + i) % 65535 + 1, 0) for i in range(count)]
+        if type(reply) is list and len(reply) == 2 * count:
+            return [(reply[2 * i], reply[2 * i + 1]) for i in range(count)]
+        return None
+
+    def fetched(self, reply: Reply) -> list[tuple[int, int, int, bool]] | None:
+        """(message number, packet identifier, token, is a PUBREL) in order; None for an error."""
+        result = self.binding.decode("fetch", reply)
+        if not isinstance(result, Fetched):
+            return None
+        return [
+            (
+                int((message.payload or b"-1")[:NUMBER_BYTES]),
+                message.packet_id or 0,
+                message.sequence or 0,
+                message.kind == "PUBREL",
+            )
+            for message in result.messages
+        ]
+
+    def _plain(self, operation: str, **fields: object) -> Request:
+        call = self.binding.call(operation, **fields)
+        assert isinstance(call, ScriptCall), f"{operation} is not one script"
+        return Request(call.argv, operation)
+
+    def _prepare_save(self, count: int) -> PreparedCall:
+        topics = [_mark(b"Zt%04d" % i, self._topic_length) for i in range(count)]
+        raws = [b"N%08d" % i for i in range(count)]
+        call = self.binding.call(
+            "save",
+            client=self._client_mark,
+            **self._of_session_store(epoch=8_888_881, producer=b"99993", batch=_BATCH),
+            limit=self.limit,
+            messages=[
+                Message(raws[i] + self._padding, topics[i], self.qos, None, time_ms=_TIME + i) for i in range(count)
+            ],
+        )
+        assert isinstance(call, ScriptCall), "save is not one script"
+        marks = [self._client_mark, b"%d" % _BATCH, b"99993", b"8888881"]
+        for i in range(count):
+            marks += (topics[i], raws[i], b64encode(raws[i]), b"%d" % (_TIME + i))
+        return PreparedCall(call.argv, marks)
+
+    def _prepare_pair(self, operation: str) -> PreparedCall:
+        call = self.binding.call(
+            operation,
+            client=self._client_mark,
+            packet_id=_ACK_ID,
+            **self._of_session_store(epoch=9_007_199_254_740_991, sequence=_ACK_TOKEN),
+        )
+        assert isinstance(call, ScriptCall), f"{operation} is not one script"
+        return PreparedCall(call.argv, (self._client_mark, b"%d" % _ACK_ID, b"%d" % _ACK_TOKEN))
+
+    def _of_session_store(self, **fields: object) -> dict[str, object]:
+        return fields if self.needs_open else {}
+
+
+def _mark(word: bytes, length: int) -> bytes:
+    """``word`` stretched to ``length`` with letters that no number has."""
+    assert length >= len(word), f"names of {length} bytes are too short"
+    return word + b"z" * (length - len(word))
+
+

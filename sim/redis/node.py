@@ -1,0 +1,224 @@
+"""A Redis server process in time: one thread, service times from the cost model, followers that lag behind.
+
+What the commands do is the kernel's business (``Shard``); what they cost follows from the commands that the kernel ran:
+each operation is counted with its effects the first time that a batch size comes up, and every ``COUNT_EVERY`` times
+after that; in between the last count holds.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import simpy
+
+from sim.costs import RedisCosts
+from sim.redis.replies import ErrorReply, Reply
+from sim.redis.shard import Shard
+from sim.timers import call_at
+
+COUNT_EVERY = 256
+Argv = Sequence[bytes]
+Sync = Literal["no", "everysec", "always"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A command of a client. ``kind`` and ``messages`` say what it costs: equal ones cost about the same."""
+
+    argv: Argv
+    kind: str
+    messages: int = 1
+
+
+@dataclass(slots=True)
+class _Cost:
+    service_us: float
+    commands: int
+    uses: int = 0
+
+
+class Follower:
+    """A replica, or what the append-only file holds: the same commands, ``lag_us`` later."""
+
+    def __init__(self, lag_us: int, sources: Sequence[bytes]) -> None:
+        self.lag_us = lag_us
+        self.shard = shard_with(sources)
+        self._waiting: deque[tuple[int, Sequence[Request]]] = deque()
+
+    def note(self, now_us: int, requests: Sequence[Request]) -> None:
+        """The master has run ``requests``."""
+        self._waiting.append((now_us, requests))
+        self.catch_up(now_us)
+
+    def catch_up(self, now_us: int) -> int:
+        """Apply what is old enough; the number of commands that are not."""
+        while self._waiting and self._waiting[0][0] <= now_us - self.lag_us:
+            at, requests = self._waiting.popleft()
+            run_all(self.shard, at, requests)
+        return sum(len(requests) for _, requests in self._waiting)
+
+
+def shard_with(sources: Sequence[bytes]) -> Shard:
+    """An empty shard that has ``sources`` loaded."""
+    shard = Shard()
+    for source in sources:
+        shard.execute((b"SCRIPT", b"LOAD", source))
+    return shard
+
+
+def run_all(shard: Shard, now_us: int, requests: Sequence[Request]) -> list[Reply]:
+    """Run ``requests`` at one instant."""
+    shard.now_ms, shard.now_us = divmod(now_us, 1000)
+    execute = shard.execute
+    return [execute(request.argv) for request in requests]
+
+
+class RedisNode:
+    """A master. ``replica_lag_us`` None: no replica. ``sources``: the scripts that it has loaded at the start."""
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        name: str,
+        costs: RedisCosts,
+        sources: Sequence[bytes],
+        epoch_us: int = 0,
+        replica_lag_us: int | None = None,
+        sync: Sync = "no",
+    ) -> None:
+        self.env = env
+        self.name = name
+        self.costs = costs
+        self.sources = list(sources)
+        self.epoch_us = epoch_us
+        """What its clock shows at instant 0."""
+        self.sync = sync
+        self.shard = shard_with(sources)
+        self.replica = None if replica_lag_us is None else Follower(replica_lag_us, sources)
+        self.file = Follower(1_000_000, sources) if sync == "everysec" else None
+        self.is_down = False
+        self.busy_until_us = 0.0
+        self.busy_us = 0.0
+        self.waited_us = 0.0
+        self.requests = 0
+        self.commands = 0
+        """As INFO counts them: those of clients and those that scripts call."""
+        self.on_disconnect: list[Callable[[], None]] = []
+        self._costs: dict[tuple[str, int], _Cost] = {}
+
+    def preload(self, request: Request) -> None:
+        """Something that was done before the run: no time passes, nothing is counted, every follower has it."""
+        at = self.epoch_us + int(self.env.now)
+        run_all(self.shard, at, [request])
+        for follower in (self.replica, self.file):
+            if follower is not None:
+                run_all(follower.shard, at, [request])
+
+    # -- service -------------------------------------------------------------------------------------------
+
+    def receive(self, requests: Sequence[Request], on_replies: Callable[[list[Reply]], None]) -> None:
+        """A write of a client has arrived; ``on_replies`` is called when all replies leave. Never, if the node is down
+        or goes down before."""
+        if self.is_down:
+            return
+        now = self.env.now
+        begun = max(self.busy_until_us, now)
+        self.waited_us += (begun - now) * len(requests)
+        at = self.epoch_us + int(begun)
+        work, replies = self._run(at, requests)
+        if self.sync == "always":
+            work += self.costs.fsync_us
+        self.busy_us += work
+        self.busy_until_us = begun + work
+        for follower in (self.replica, self.file):
+            if follower is not None:
+                follower.note(at, requests)
+        shard = self.shard
+
+        def answer() -> None:
+            if self.shard is shard and not self.is_down:
+                on_replies(replies)
+
+        call_at(self.env, self.busy_until_us, answer)
+
+    def _run(self, at_us: int, requests: Sequence[Request]) -> tuple[float, list[Reply]]:
+        shard = self.shard
+        shard.now_ms, shard.now_us = divmod(at_us, 1000)
+        execute, known, costs = shard.execute, self._costs, self.costs
+        work, commands, replies = 0.0, 0, []
+        for request in requests:
+            cost = known.get((request.kind, request.messages))
+            if cost is None or cost.uses >= COUNT_EVERY:
+                reply, cost = self._count(request)
+                known[request.kind, request.messages] = cost
+            else:
+                reply = execute(request.argv)
+                cost.uses += 1
+            work += cost.service_us
+            commands += cost.commands
+            replies.append(reply)
+        self.requests += len(requests)
+        self.commands += commands
+        return (work + costs.syscall_us) / costs.speed, replies
+
+    def _count(self, request: Request) -> tuple[Reply, _Cost]:
+        costs, shard = self.costs, self.shard
+        shard.effects = []
+        try:
+            reply = shard.execute(request.argv)
+        finally:
+            effects, shard.effects = shard.effects, None
+        service, commands = costs.io_us, len(effects)
+        for effect in effects:
+            name = effect.argv[0].lower().decode()
+            if name in ("eval", "evalsha", "fcall"):
+                service += costs.evalsha_us
+                if not isinstance(effect.reply, ErrorReply) and request.kind in ("save", "fetch"):
+                    service += costs.lua_per_message_us * request.messages
+            else:
+                service += costs.commands_us.get(name, costs.unknown_command_us)
+        return reply, _Cost(service, commands)
+
+    # -- faults --------------------------------------------------------------------------------------------
+
+    def stall(self, until_us: float) -> None:
+        """Nothing is served before ``until_us``: fork, swap, a slow command of another client."""
+        self.busy_until_us = max(self.busy_until_us, until_us)
+
+    def crash(self) -> None:
+        """The process is gone, and with it the connections."""
+        self.is_down = True
+        for function in self.on_disconnect:
+            function()
+
+    def fail_over(self) -> int:
+        """The replica is promoted with what it has; the number of commands that are lost. Raises ValueError without."""
+        if self.replica is None:
+            raise ValueError(f"{self.name} has no replica to fail over to")
+        lost = self.replica.catch_up(self.epoch_us + int(self.env.now))
+        self._come_back(self.replica.shard)
+        self.replica = None
+        return lost
+
+    def restart(self) -> int:
+        """The process starts again with what its append-only file holds; the number of commands that are lost, or -1
+        when everything is."""
+        if self.sync == "always":
+            self._come_back(self.shard)
+            return 0
+        if self.file is None:
+            self._come_back(shard_with(()))
+            return -1
+        lost = self.file.catch_up(self.epoch_us + int(self.env.now))
+        shard, self.file = self.file.shard, None
+        self._come_back(shard)
+        return lost
+
+    def _come_back(self, shard: Shard) -> None:
+        shard.execute((b"SCRIPT", b"FLUSH"))  # the cache is in memory only
+        self.shard = shard
+        self.busy_until_us = self.env.now
+        self.is_down = False

@@ -1,0 +1,75 @@
+"""Statistics of a run: latencies in bounded memory, means with confidence intervals by batch means.
+
+Warm-up is cut by a stated rule: nothing that was published before the end of the warm-up counts.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+BUCKETS_PER_E = 100
+"""Buckets grow by e^(1/100), 1 %: no percentile is further off than that."""
+BATCHES = 20
+"""Of the batch means method; with 20 batches Student's t has 19 degrees of freedom."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A mean and the half-width of its 95 % confidence interval; ``half_width`` is None when it cannot be told."""
+
+    mean: float
+    half_width: float | None
+
+
+class LatencyHistogram:
+    """Latencies in microseconds, in buckets of 1 %; sums by the batch that the instant of publishing falls into."""
+
+    def __init__(self, begin_us: int, end_us: int) -> None:
+        self.begin_us = begin_us
+        self.end_us = end_us
+        self.count = 0
+        self.max_us = 0.0
+        self._buckets = np.zeros(25 * BUCKETS_PER_E, np.int64)
+        self._sums = np.zeros(BATCHES)
+        self._counts = np.zeros(BATCHES, np.int64)
+
+    def add(self, published_us: npt.NDArray[np.int64], latency_us: npt.NDArray[np.int64]) -> None:
+        """Count the latencies of what was published within [begin, end)."""
+        counts = (published_us >= self.begin_us) & (published_us < self.end_us)
+        if not counts.all():
+            published_us, latency_us = published_us[counts], latency_us[counts]
+        if len(latency_us) == 0:
+            return
+        bucket = np.minimum((np.log(np.maximum(latency_us, 1)) * BUCKETS_PER_E).astype(np.int64), len(self._buckets) - 1)
+        np.add.at(self._buckets, bucket, 1)
+        batch = (published_us - self.begin_us) * BATCHES // (self.end_us - self.begin_us)
+        np.add.at(self._sums, batch, latency_us)
+        np.add.at(self._counts, batch, 1)
+        self.count += len(latency_us)
+        self.max_us = max(self.max_us, float(latency_us.max()))
+
+    def percentile_us(self, percent: float) -> float:
+        """The percentile, to 1 %; 0 for an empty histogram."""
+        if not self.count:
+            return 0.0
+        at = int(np.searchsorted(self._buckets.cumsum(), math.ceil(self.count * percent / 100)))
+        return min(math.exp((at + 0.5) / BUCKETS_PER_E), self.max_us)
+
+    def mean_us(self) -> Interval:
+        """The mean over all, with an interval from the means of the batches."""
+        if not self.count:
+            return Interval(0.0, None)
+        full = self._counts > 0
+        return Interval(float(self._sums.sum() / self.count), half_width(self._sums[full] / self._counts[full]))
+
+
+def half_width(means: npt.NDArray[np.float64]) -> float | None:
+    """Half the width of the 95 % interval of the mean of ``means``, taken as independent; None for fewer than two."""
+    if len(means) < 2:
+        return None
+    return float(stats.t.ppf(0.975, len(means) - 1) * means.std(ddof=1) / math.sqrt(len(means)))

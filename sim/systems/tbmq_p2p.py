@@ -1,0 +1,260 @@
+"""`tbmq-p2p`: the cluster of the published measurement, each publisher with a subscriber of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import simpy
+from pydantic import Field, model_validator
+
+from model.history import EventBatch, EventKind, Names, NameTable
+from sim.binding import load_binding
+from sim.costs import Costs, load_costs
+from sim.drivers.pipelined import PipelinedDriver, PipelineSettings
+from sim.kafka.broker import BrokerCosts, KafkaCluster
+from sim.kafka.consumer_group import Consumer, ConsumerGroup, ConsumerSettings
+from sim.kafka.partitioner import partitions_for_rows
+from sim.kafka.producer import Producer, ProducerSettings
+from sim.mqtt.broker import BrokerSettings, MqttBroker
+from sim.mqtt.fabric import Fabric
+from sim.mqtt.population import Clients, Schedule, numbered_names
+from sim.mqtt.session import SessionTable
+from sim.mqtt.stored_sessions import EPOCH_MS, NUMBER_BYTES, StoredSessions
+from sim.mqtt.subscription_trie import SubscriptionTrie
+from sim.random_streams import RandomStreams
+from sim.recording import HistoryRecorder
+from sim.redis.node import RedisNode
+from sim.statistics import LatencyHistogram
+from sim.systems.report import Measured, measure
+from sim.systems.settings import Settings
+
+SCRIPTS = Path(__file__).parents[2] / "lua"
+STORES = {"published": SCRIPTS / "specimens" / "published", "session": SCRIPTS / "session"}
+ROWS: Mapping[str, Mapping[str, Any]] = {
+    "200k": {"publishers": 100_000, "brokers": 1, "redis_nodes": 3, "kafka_brokers": 3, "partitions": 12, "lettuce_batch": 150},
+    "400k": {"publishers": 200_000, "brokers": 2, "redis_nodes": 5, "kafka_brokers": 3, "partitions": 12, "lettuce_batch": 250},
+    "600k": {"publishers": 300_000, "brokers": 3, "redis_nodes": 7, "kafka_brokers": 3, "partitions": 12, "lettuce_batch": 300},
+    "800k": {"publishers": 400_000, "brokers": 4, "redis_nodes": 9, "kafka_brokers": 3, "partitions": 16, "lettuce_batch": 400},
+    "1m": {"publishers": 500_000, "brokers": 5, "redis_nodes": 11, "kafka_brokers": 5, "partitions": 20, "lettuce_batch": 500},
+}  # fmt: skip
+"""The published rows: msg/s in and out."""
+DRAIN_US = 1_000_000
+"""After the last measured publish the run goes on for this long, so that what is under way arrives."""
+
+
+class P2PSettings(Settings):
+    """The knobs of the measurement, by the names of the published tables. The defaults are the row 200k."""
+
+    publishers: int = Field(default=100_000, ge=1, le=2_000_000)
+    rate: float = Field(default=1.0, gt=0, le=1000, allow_inf_nan=False)
+    """Messages per second and publisher."""
+    brokers: int = Field(default=1, ge=1, le=100)
+    broker_cores: int = Field(default=16, ge=1, le=1024)
+    redis_nodes: int = Field(default=3, ge=1, le=1000)
+    kafka_brokers: int = Field(default=3, ge=1, le=100)
+    partitions: int = Field(default=12, ge=1, le=1000)
+    lettuce_batch: int = Field(default=150, ge=1, le=100_000)
+    flush_ms: float = Field(default=3.0, ge=0.001, le=10_000)
+    linger_ms: float = Field(default=10.0, ge=0, le=10_000)
+    batch_records: int = Field(default=400, ge=1)
+    acks: Literal["0", "1", "all"] = "1"
+    idempotent: bool = False
+    max_poll_records: int = Field(default=1000, ge=1)
+    qos: Literal[0, 1] = 1
+    payload_bytes: int = Field(default=62, ge=NUMBER_BYTES, le=1_000_000)
+    limit: int = Field(default=10_000, ge=1, le=65_535)
+    """Messages kept per session."""
+    scripts: Literal["published", "session"] = "published"
+    costs: str = "cluster"
+    tick_us: int = Field(default=500, ge=10, le=100_000)
+    warm_up_s: float = Field(default=0.3, ge=0, le=3600)
+    duration_s: float = Field(default=0.7, gt=0, le=86_400)
+
+    @model_validator(mode="after")
+    def _numbers_fit(self) -> P2PSettings:
+        messages = self.publishers * (1 + self.rate * (self.warm_up_s + self.duration_s + 2))
+        if messages >= 10**NUMBER_BYTES:
+            raise ValueError(f"about {messages:.3g} messages; at most 10^{NUMBER_BYTES}: shorten the run")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a run stands."""
+
+    simulated_s: float
+    total_s: float
+    messages: int
+    wall_s: float
+
+
+class P2PSystem:
+    """The assembled system. ``run`` once; then ``measured`` and ``digest``."""
+
+    def __init__(self, settings: P2PSettings, seed: int, sinks: list[Callable[[EventBatch], None]]) -> None:
+        self.settings = settings
+        self.seed = seed
+        self.env = simpy.Environment()
+        self.streams = RandomStreams(seed)
+        self.costs: Costs = load_costs(settings.costs)
+        self.begin_us = round(settings.warm_up_s * 1e6)
+        self.end_us = self.begin_us + round(settings.duration_s * 1e6)
+        self.recorder = HistoryRecorder(sinks, slack_us=200_000 + settings.tick_us)
+        self.measured: Measured | None = None
+        self.fabric = self._assemble()
+
+    # -- assembly ------------------------------------------------------------------------------------------
+
+    def _assemble(self) -> Fabric:
+        settings, env, costs = self.settings, self.env, self.costs
+        network, count = costs.network, settings.publishers
+        draw = (settings.brokers, self.streams, network.floor_us, network.median_us, network.sigma)
+        publishers = Clients.draw("p", count, *draw)
+        subscribers = Clients.draw("s", count, *draw)
+        topic_rows = numbered_names(b"p/", count)
+        kafka_costs = BrokerCosts(**costs.kafka.model_dump())
+        kafka = KafkaCluster(env, settings.kafka_brokers, kafka_costs)
+        store = StoredSessions(
+            load_binding(STORES[settings.scripts]), settings.redis_nodes, settings.limit, settings.qos,
+            settings.payload_bytes, (8, topic_rows.shape[1]),
+        )  # fmt: skip
+        trie: SubscriptionTrie[int] = SubscriptionTrie()
+        topics = [row.tobytes() for row in topic_rows]
+        for number, topic in enumerate(topics):
+            trie.subscribe(topic.decode(), "s", number)
+        sources = [script.source for script in store.binding.scripts]
+        nodes = [
+            RedisNode(env, f"redis-{number}", costs.redis, sources, EPOCH_MS * 1000)
+            for number in range(settings.redis_nodes)
+        ]
+        fabric = Fabric(
+            env=env, costs=costs, streams=self.streams, recorder=self.recorder, kafka=kafka, nodes=nodes, store=store,
+            publishers=publishers, subscribers=subscribers,
+            schedule=Schedule(publishers, settings.rate, self.streams), trie=trie, topics=topics,
+            topic_of=np.arange(count), qos=settings.qos,
+            all_partitions=kafka.create_topic("msg.all", settings.partitions),
+            all_partition_of=partitions_for_rows(topic_rows, settings.partitions).tolist(),
+            persisted_partitions=kafka.create_topic("msg.persisted", settings.partitions),
+            persisted_partition_of=partitions_for_rows(subscribers.names(), settings.partitions).tolist(),
+            node_of=[store.node_of(subscribers.name(number)) for number in range(count)],
+            sessions=SessionTable(bytearray(b"\1" * count)),
+            puback_latency=self._histogram(), delivery_latency=self._histogram(),
+            stage_latency={stage: self._histogram() for stage in ("msg.all", "msg.persisted")},
+        )  # fmt: skip
+        self._start(fabric, {hash_of(script): script for script in sources})
+        self._record_subscriptions(fabric)
+        return fabric
+
+    def _histogram(self) -> LatencyHistogram:
+        return LatencyHistogram(self.begin_us, self.end_us)
+
+    def _start(self, fabric: Fabric, by_digest: Mapping[bytes, bytes]) -> None:
+        settings, env, kafka = self.settings, self.env, fabric.kafka
+        consumers = ConsumerSettings(max_poll_records=settings.max_poll_records)
+        groups = {topic: ConsumerGroup(env, kafka, topic, consumers) for topic in ("msg.all", "msg.persisted")}
+        producing = ProducerSettings(
+            acks=settings.acks, linger_us=round(settings.linger_ms * 1000), batch_records=settings.batch_records,
+            idempotent=settings.idempotent,
+        )  # fmt: skip
+        flushing = PipelineSettings(settings.lettuce_batch, round(settings.flush_ms * 1000))
+        per_broker = -(-settings.partitions // settings.brokers)
+        members: dict[str, list[Consumer]] = {topic: [] for topic in groups}
+        for number in range(settings.brokers):
+            name = f"broker-{number}"
+            one_way = fabric.one_way(name)
+            fabric.brokers.append(
+                MqttBroker(
+                    fabric, number, BrokerSettings(settings.broker_cores, settings.tick_us),
+                    Producer(env, kafka, producing, one_way),
+                    PipelinedDriver(env, fabric.nodes, flushing, by_digest, one_way),
+                )
+            )  # fmt: skip
+            for topic, group in groups.items():
+                members[topic] += [Consumer(group, f"{name}/{topic}/{i}", one_way) for i in range(per_broker)]
+        for topic, group in groups.items():
+            group.join(*_in_turns(members[topic], settings.brokers))
+        for number, broker in enumerate(fabric.brokers):
+            downlink = None
+            if settings.brokers > 1:
+                topic = f"msg.downlink.{number}"
+                (broker.downlink,) = kafka.create_topic(topic, 1)
+                downlink = Consumer(ConsumerGroup(env, kafka, topic, consumers), topic, broker.producer.one_way_us)
+                downlink.group.join(downlink)
+            mine = slice(number * per_broker, (number + 1) * per_broker)
+            broker.start(members["msg.all"][mine], members["msg.persisted"][mine], downlink)
+
+    def _record_subscriptions(self, fabric: Fabric) -> None:
+        count = self.settings.publishers
+        zero, subscriber = np.zeros(count, np.int64), np.arange(count, 2 * count)
+        fabric.recorder.add(EventKind.CONNECT, zero, subscriber=subscriber)
+        fabric.recorder.add(
+            EventKind.SUBSCRIBE, zero, subscriber=subscriber, topic=np.arange(count), qos=self.settings.qos
+        )
+
+    # -- run -----------------------------------------------------------------------------------------------
+
+    def run(self, on_progress: Callable[[Progress], None] | None = None) -> Measured:
+        """Warm-up, measurement, and the rest until what was under way has arrived."""
+        begun, env, fabric = time.perf_counter(), self.env, self.fabric
+        total_us = self.end_us + DRAIN_US
+        before = None
+        step = 20_000
+        while env.now < total_us:
+            if before is None and env.now >= self.begin_us:
+                before = measure(fabric)
+            if self.measured is None and env.now >= self.end_us:
+                assert before is not None
+                self.measured = measure(fabric).since(before)
+                for broker in fabric.brokers:
+                    broker.stop_listening()
+            bound = next(at for at in (self.begin_us, self.end_us, total_us) if at > env.now)
+            env.run(until=min(int(env.now) + step, bound))
+            self.recorder.advance(int(env.now))
+            if on_progress is not None:
+                messages = fabric.counts.get("published", 0) + fabric.counts.get("delivered", 0)
+                on_progress(Progress(env.now / 1e6, total_us / 1e6, messages, time.perf_counter() - begun))
+            if self.measured is not None and self._is_quiet():
+                break
+        self.recorder.add(EventKind.CUT, np.array([int(env.now)]))
+        self.recorder.close()
+        assert self.measured is not None
+        return self.measured
+
+    def _is_quiet(self) -> bool:
+        counts = self.fabric.counts
+        return counts.get("published", 0) == counts.get("delivered", 0) and not self.fabric.sessions.in_flight
+
+    def names(self) -> Names:
+        """The names behind the codes of the history."""
+        clients = NameTable(name.decode() for name in map(bytes, self._client_names()))
+        return Names(
+            clients=clients,
+            topics=NameTable(topic.decode() for topic in self.fabric.topics),
+            nodes=NameTable(f"broker-{number}" for number in range(self.settings.brokers)),
+        )
+
+    def _client_names(self) -> list[bytes]:
+        fabric = self.fabric
+        return [
+            clients.name(number)
+            for clients in (fabric.publishers, fabric.subscribers)
+            for number in range(len(clients))
+        ]
+
+
+def hash_of(source: bytes) -> bytes:
+    """The digest under which EVALSHA finds a script."""
+    import hashlib
+
+    return hashlib.sha1(source).hexdigest().encode()
+
+
+def _in_turns(members: list[Consumer], brokers: int) -> list[Consumer]:
+    """First a member of each broker, then the second of each: so that range assignment spreads over the brokers."""
+    per_broker = len(members) // brokers
+    return [members[broker * per_broker + number] for number in range(per_broker) for broker in range(brokers)]

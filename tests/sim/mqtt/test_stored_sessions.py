@@ -1,0 +1,62 @@
+"""Prepared calls are byte for byte those of the binding."""
+
+import random
+
+import pytest
+
+from sim.binding import Message, load_binding
+from sim.mqtt.stored_sessions import StoredSessions
+from sim.redis.node import run_all, shard_with
+
+STORES = {"published": "lua/specimens/published", "session": "lua/session"}
+
+
+def calls_on(store: str) -> StoredSessions:
+    return StoredSessions(load_binding(STORES[store]), nodes=3, limit=100, qos=1, payload_bytes=62, lengths=(8, 10))
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_prepared_calls_are_those_of_the_binding(store):
+    calls, draw = calls_on(store), random.Random(1)
+    for count in (1, 2, 5, 1):
+        client = b"s%07d" % draw.randrange(10**7)
+        numbers = [draw.randrange(10**9) for _ in range(count)]
+        topics = [b"p/%08d" % draw.randrange(10**8) for _ in range(count)]
+        times = [1_700_000_000_000 + draw.randrange(10**9) for _ in range(count)]
+        messages = [
+            Message(calls.payload(number), topic, 1, None, time_ms=time)
+            for number, topic, time in zip(numbers, topics, times, strict=True)
+        ]
+        of_session = {"epoch": 1, "producer": b"7", "batch": 12} if store == "session" else {}
+        by_binding = calls.binding.call("save", client=client, limit=100, messages=messages, **of_session).argv
+        prepared = calls.save(client, list(zip(numbers, topics, times, strict=True)), producer=7, batch=12).argv
+        assert tuple(prepared) == by_binding
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_a_saved_message_is_fetched_acknowledged_and_gone(store):
+    calls = calls_on(store)
+    shard = shard_with([script.source for script in calls.binding.scripts])
+    client, now_us = b"s0000001", 1_700_000_000_000_000
+    if calls.needs_open:
+        run_all(shard, now_us, [calls.open(client, True, 1)])
+    messages = [(41, b"p/00000001", 1_700_000_000_000), (42, b"p/00000001", 1_700_000_000_000)]
+    (reply,) = run_all(shard, now_us, [calls.save(client, messages, 3, 1)])
+    assigned = calls.assigned(reply, 2)
+    assert [packet_id for packet_id, _ in assigned] == [1, 2]
+    (reply,) = run_all(shard, now_us, [calls.fetch(client)])
+    assert [(number, packet_id) for number, packet_id, _, _ in calls.fetched(reply)] == [(41, 1), (42, 2)]
+    assert run_all(shard, now_us, [calls.acknowledge(client, *assigned[0])]) == [1]
+    (reply,) = run_all(shard, now_us, [calls.fetch(client)])
+    assert [number for number, _, _, _ in calls.fetched(reply)] == [42]
+    (reply,) = run_all(shard, now_us, [calls.release(client, *assigned[1])])
+    assert reply == 1
+    (reply,) = run_all(shard, now_us, [calls.fetch(client)])
+    assert [(packet_id, released) for _, packet_id, _, released in calls.fetched(reply)] == [(2, True)]
+
+
+def test_a_refused_save_assigns_nothing():
+    calls = calls_on("session")
+    shard = shard_with([script.source for script in calls.binding.scripts])
+    (reply,) = run_all(shard, 1_700_000_000_000_000, [calls.save(b"s0000001", [(1, b"p/00000001", 0)], 3, 1)])
+    assert calls.assigned(reply, 1) is None
