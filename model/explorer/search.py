@@ -67,6 +67,11 @@ class Search:
     reduction: Reduction | None = None
     resumed: bool = False
     may_compile: bool = True
+    safety: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        laws = [law.name for law in self.system.laws() if isinstance(law, Invariant | StepInvariant)]
+        self.safety = (*laws, DEADLOCK) if self.system.deadlock_is_violation else tuple(laws)
 
     @property
     def complete(self) -> bool:
@@ -82,10 +87,8 @@ class Search:
         return self.levels if self.space.count == self.levels[-1] else [*self.levels, self.space.count]
 
     def violated(self) -> list[str]:
-        laws = [law.name for law in self.system.laws() if isinstance(law, Invariant | StepInvariant)]
-        if self.system.deadlock_is_violation:
-            laws.append(DEADLOCK)
-        return [name for name in laws if name in self.space.found]
+        """The safety laws, absence of deadlock among them, that some known state or step breaks."""
+        return [name for name in self.safety if name in self.space.found]
 
 
 def search(

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -55,6 +58,28 @@ def test_an_unfinished_run_exits_3_and_a_checkpoint_finishes_it(tmp_path: Path) 
     second = explore("two-phase-commit", "--checkpoint", file, "--json")
     assert second.returncode == 0
     assert json.loads(second.stdout)["distinct_states"] == 288
+
+
+def on_a_terminal(*arguments: str) -> tuple[subprocess.Popen[str], int]:
+    """The command with its standard error on a pseudo-terminal, whose other end is returned."""
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-m", "orderlab.cli", "explore", *arguments]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=theirs, text=True)
+    os.close(theirs)
+    return process, ours
+
+
+LARGE = ("two-phase-commit", "--set", "resource_managers=8", "--engine", "interpreted", "--json")
+
+
+def test_a_terminal_sees_progress_and_an_interrupt_leaves_a_whole_result() -> None:
+    process, terminal = on_a_terminal(*LARGE)
+    told = os.read(terminal, 4096).decode()
+    process.send_signal(signal.SIGINT)
+    found = json.loads(process.communicate(timeout=60)[0])
+    os.close(terminal)
+    assert re.search(r"[\d,]+ states, [\d,]+ states/s, queue [\d,]+, depth \d+", told)
+    assert (process.returncode, found["outcome"], found["stopped_by"]) == (3, "unknown", "an interrupt")
 
 
 def test_graph_file(tmp_path: Path) -> None:
