@@ -38,7 +38,8 @@ NEVER_SUCCEEDS = frozenset((b"?",))
 def generated() -> frozenset[bytes]:
     """Names of all commands that the tables can produce, alone or inside scripts."""
     names = {name.encode() for group in GROUPS.values() for form in group for name in form.names}
-    return frozenset(names | {b"eval", b"eval_ro", b"evalsha", b"evalsha_ro", b"fcall", b"function", b"script"})
+    scripting = b"eval eval_ro evalsha evalsha_ro fcall fcall_ro function script"
+    return frozenset((*names, *scripting.split()))
 
 
 def option_words() -> frozenset[bytes]:

@@ -326,6 +326,7 @@ def _function(source: bytes, rest: Argv) -> list[Argv]:
     return [
         (b"FUNCTION", b"LOAD", b"REPLACE", header + body + b"\nend)"),
         (b"FCALL", b"fun", *rest),
+        (b"FCALL_RO", b"fun", *rest),
         (b"FUNCTION", b"FLUSH"),
     ]
 

@@ -92,7 +92,9 @@ class Generator:
                 for group in (*GROUPS,)
                 if group not in ("connections", *(other.value for other in Times if other is not times))
                 for template in self.groups[group]
-                if len(template.names) == 1 and template.names[0].encode() not in NOT_IN_SCRIPTS
+                if len(template.names) == 1
+                and template.names[0].encode() not in NOT_IN_SCRIPTS
+                and "REFCOUNT" not in template.text
             ]
             for times in Times
         }

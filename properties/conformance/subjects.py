@@ -42,7 +42,7 @@ class Subject(Protocol):
         ...
 
     def is_large(self, argv: Argv) -> bool:
-        """Whether the value at the command's first key has left its compact encoding, so that its order is open."""
+        """Whether the value at the command's first key has, or may have had, a large encoding: its order is open."""
         ...
 
     def differences(self, server: FrozenKeyspace, tolerance_ms: int) -> list[str]:
@@ -100,7 +100,7 @@ class KernelSubject:
 
     def is_large(self, argv: Argv) -> bool:
         value = self.shard.data.get(argv[1]) if len(argv) > 1 else None
-        return getattr(value, "encoding", b"") in LARGE_ENCODINGS
+        return value is None or getattr(value, "encoding", b"") in LARGE_ENCODINGS  # None: gone by the end of EXEC
 
     def differences(self, server: FrozenKeyspace, tolerance_ms: int) -> list[str]:
         return differences(self.shard.freeze(), server, tolerance_ms, self.name)
