@@ -1,0 +1,53 @@
+# Two commands for a fresh machine with Python 3.11 or later: `make run` and `make test`.
+
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
+BIN := .venv/bin
+WORKERS ?= 2
+
+.PHONY: run test check bench conformance exhaustive lock redis-server spin
+
+run: .venv/installed
+	$(BIN)/orderlab validate lua/session --backend kernel
+
+test: .venv/installed redis-server spin
+	$(BIN)/python -m pytest -q -n $(WORKERS) tests
+
+check: .venv/installed
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: .venv/installed redis-server spin
+	$(BIN)/orderlab bench all
+
+conformance: .venv/installed redis-server
+	$(BIN)/python -m properties.conformance --commands 5000000
+
+exhaustive: .venv/installed redis-server
+	$(BIN)/python -m pytest -q -n $(WORKERS) -m exhaustive tests
+
+.venv/installed: requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "make: Python 3.11 or later is needed: apt-get install python3 python3-venv"; exit 2; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+# Programs that are judges or peers in tests. Installed where that is possible; otherwise the tests that need them fail.
+redis-server:
+	@command -v redis-server >/dev/null || $(call install,redis-server)
+
+spin:
+	@command -v spin >/dev/null || $(call install,spin)
+
+install = { echo "make: installing $(1)"; \
+	(apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y $(1)) >/dev/null 2>&1 \
+	|| echo "make: $(1) is missing and could not be installed; run: sudo apt-get install $(1)"; }
+
+# Pins every dependency with its hashes.
+lock:
+	$(PYTHON) -m venv .venv-lock
+	.venv-lock/bin/pip install --quiet pip-tools
+	.venv-lock/bin/pip-compile --quiet --extra dev --generate-hashes --strip-extras --allow-unsafe --no-header \
+		--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --output-file requirements.lock pyproject.toml
+	rm -rf .venv-lock
