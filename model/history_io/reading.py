@@ -103,6 +103,19 @@ def open_history(path: Path | str) -> HistoryReader:
     raise InputError(f"{path}: not a history; expected .parquet, .jsonl or .csv")
 
 
+class HistoryFile:
+    """A history file that can be gone through again and again, with the same codes each time."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.place = str(path)
+        self._first: HistoryReader | None = open_history(path)
+        self.names = self._first.names
+
+    def __iter__(self) -> Iterator[EventBatch]:
+        reader, self._first = self._first, None
+        return iter(reader if reader is not None else open_history(self.place))
+
+
 def read_history(path: Path | str) -> History:
     """A whole history in memory. Raises InputError as open_history does."""
     reader = open_history(path)

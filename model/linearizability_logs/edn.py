@@ -60,9 +60,9 @@ class _Open:
 
 
 def read_values(text: str, flat: bool = False) -> Iterator[tuple[int, Any]]:
-    """(offset, value) of each value at the top level, as they are read; `flat`: of the items of vectors and lists there.
+    """(offset, value) of each value at the top level, as they are read. Raises EdnError.
 
-    Raises EdnError.
+    flat: of a vector or list at the top level give the items instead.
     """
     stack = [_Open("", 0)]
     position = 0

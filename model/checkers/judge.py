@@ -1,0 +1,140 @@
+"""Judge a whole history: every checker that its laws need, in one pass, and one more for the witnesses."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import Protocol
+
+from model.checkers import causal, delivery, expiry, retransmission
+from model.checkers.delivery import DeliveryChecker, delivery_verdicts
+from model.checkers.expiry import ExpiryChecker, expiry_verdict
+from model.checkers.findings import tell
+from model.checkers.linearizability.decide import LAW as LINEARIZABILITY
+from model.checkers.linearizability.decide import decide, guess_model
+from model.checkers.linearizability.operations import operations_of_history
+from model.checkers.retransmission import RetransmissionChecker, retransmission_verdict
+from model.errors import InputError
+from model.history import STORE_KINDS, EventBatch, EventKind, Names
+from model.verdict import Outcome, Verdict
+
+PIPELINE_LAWS = (*delivery.LAWS, *retransmission.LAWS, *expiry.LAWS)
+LAWS = (*PIPELINE_LAWS, causal.LAW, LINEARIZABILITY)
+"""Every law that a history can be judged by. `causal` is judged when it is asked for, `drain` when its bound is."""
+
+
+class Source(Protocol):
+    """Batches that can be gone through more than once, with the same codes each time."""
+
+    @property
+    def place(self) -> str: ...
+
+    @property
+    def names(self) -> Names: ...
+
+    def __iter__(self) -> Iterator[EventBatch]: ...
+
+
+@dataclass(frozen=True)
+class Question:
+    """What to judge. `laws` empty: all that apply. Units in the names; None: no bound, no budget, guess the object."""
+
+    laws: tuple[str, ...] = ()
+    model: str | None = None
+    drain_bound_us: int | None = None
+    expiry_tolerance_us: int = 0
+    budget_s: float | None = None
+
+    def __post_init__(self) -> None:
+        for law in self.laws:
+            if law not in LAWS:
+                close = get_close_matches(law, LAWS, n=1)
+                cure = f"did you mean {close[0]}?" if close else f"laws of histories: {', '.join(LAWS)}"
+                raise InputError(f"--law {law}: no history is judged by it; {cure}")
+        if "drain" in self.laws and self.drain_bound_us is None:
+            raise InputError("--law drain: say within how long a backlog must be gone, with --drain-bound-ms")
+
+    def asks(self, law: str) -> bool:
+        """Whether the law is to be judged."""
+        if self.laws:
+            return law in self.laws
+        return law != causal.LAW and (law != "drain" or self.drain_bound_us is not None)
+
+
+def judge(source: Source, question: Question) -> tuple[list[Verdict], int]:
+    """The verdicts, and the number of rows seen. Raises InputError as the source does, and for a law that no row of
+    the history has to do with.
+    """
+    started = time.perf_counter()
+    names = source.names
+    laws = [law for law in PIPELINE_LAWS if question.asks(law)]
+    deliveries = DeliveryChecker(names, question.drain_bound_us) if set(laws) & set(delivery.LAWS) else None
+    resent = RetransmissionChecker(names) if "retransmission" in laws else None
+    expired = ExpiryChecker(names, question.expiry_tolerance_us) if "expiry" in laws else None
+    checkers = [checker for checker in (deliveries, resent, expired) if checker is not None]
+    stores: list[EventBatch] = []
+    rows, pipeline_rows, ran_out = 0, 0, False
+    for batch in source:
+        is_store = (batch.kind >= STORE_KINDS[0]) & (batch.kind <= STORE_KINDS[-1])
+        rows += len(batch)
+        pipeline_rows += len(batch) - int(is_store.sum())
+        if is_store.any():
+            stores.append(batch.select(is_store))
+        for checker in checkers:
+            checker.observe(batch)
+        ran_out = question.budget_s is not None and time.perf_counter() - started > question.budget_s
+        if ran_out:
+            for checker in checkers:
+                checker.observe(EventBatch.of(event_id=[2**62], time_us=[batch.time_us[-1]], kind=[EventKind.CUT]))
+            break
+    verdicts: list[Verdict] = []
+    if pipeline_rows or (question.laws and laws):
+        work = {"rows": rows, "seconds": round(time.perf_counter() - started, 6)}
+        if deliveries is not None:
+            asked = [law for law in delivery.LAWS if law in laws]
+            verdicts += delivery_verdicts(deliveries.partial(), asked, work)
+        if resent is not None:
+            verdicts.append(retransmission_verdict(resent.partial(), work))
+        if expired is not None:
+            verdicts.append(expiry_verdict(expired.partial(), work))
+        if ran_out:
+            verdicts = [_unfinished(verdict, rows) for verdict in verdicts]
+        verdicts = tell(verdicts, source, names)
+        if question.asks(causal.LAW):
+            verdicts.append(causal.check_causal(source, names, question.budget_s))
+    if question.asks(LINEARIZABILITY) and (stores or question.laws):
+        verdicts.append(_judge_stores(source.place, stores, names, question, ran_out, rows))
+    return verdicts, rows
+
+
+def _judge_stores(
+    place: str, stores: Sequence[EventBatch], names: Names, question: Question, ran_out: bool, rows: int
+) -> Verdict:
+    log = operations_of_history(place, stores, names)
+    if len(log) == 0:
+        raise InputError(f"{place}: no store operations (invoke, ok, fail, info rows) to judge by {LINEARIZABILITY}")
+    verdict = decide(question.model or guess_model(log), log, question.budget_s)
+    return _unfinished(verdict, rows) if ran_out else verdict
+
+
+def _unfinished(verdict: Verdict, rows: int) -> Verdict:
+    note = f"the budget ran out after {rows} rows"
+    outcome = Outcome.UNKNOWN if verdict.outcome is Outcome.HOLDS else verdict.outcome
+    return replace(verdict, outcome=outcome, not_covered=(*verdict.not_covered, note))
+
+
+def in_memory(place: str, batches: Iterable[EventBatch], names: Names) -> Source:
+    """A source of batches that are in memory."""
+    return _InMemory(place, tuple(batches), names)
+
+
+@dataclass(frozen=True)
+class _InMemory:
+    place: str
+    batches: tuple[EventBatch, ...]
+    names: Names
+
+    def __iter__(self) -> Iterator[EventBatch]:
+        return iter(self.batches)

@@ -1,0 +1,75 @@
+"""Verdicts of a history as a table, and below it each witness as the events that show it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from model.verdict import Outcome, Verdict, to_plain
+
+_COLOUR = {Outcome.HOLDS: "green", Outcome.VIOLATED: "red", Outcome.UNKNOWN: "yellow"}
+
+
+def print_verdicts(console: Console, title: str, verdicts: Sequence[Verdict]) -> None:
+    """Print a line for each law, then what is not covered, then the witnesses."""
+    table = Table(title=escape(title), title_justify="left")
+    for heading in ("law", "verdict", "put to the test", "violations", "seconds", "work"):
+        table.add_column(
+            heading, justify="right" if heading in ("put to the test", "violations", "seconds") else "left"
+        )
+    for verdict in verdicts:
+        work = dict(verdict.work)
+        met, seconds = work.pop("antecedents", None), work.pop("seconds", None)
+        violations = work.pop("violations", work.pop("violated_objects", 0))
+        named = str(verdict.outcome) + (" (vacuous)" if verdict.vacuous else "")
+        table.add_row(
+            verdict.law,
+            f"[{_COLOUR[verdict.outcome]}]{named}[/]",
+            "" if met is None else f"{met:,}",
+            f"{violations:,}" if violations else "",
+            "" if seconds is None else f"{seconds:.3f}",
+            ", ".join(f"{name.replace('_', ' ')} {_number(value)}" for name, value in work.items() if name != "rows"),
+        )
+    console.print(table)
+    for verdict in verdicts:
+        for note in verdict.not_covered:
+            console.print(f"{verdict.law}: {escape(note)}", highlight=False, soft_wrap=True)
+    for verdict in verdicts:
+        if verdict.outcome is Outcome.VIOLATED:
+            _print_witness(console, verdict)
+
+
+def _number(value: float | int) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+
+
+def _print_witness(console: Console, verdict: Verdict) -> None:
+    witness = to_plain(verdict.witness)
+    console.print(f"\n[red]{verdict.law}[/] is violated: {escape(str(witness['why']))}", soft_wrap=True)
+    where = {
+        name: witness[name]
+        for name in ("publisher", "topic", "qos", "subscriber", "sequence", "key")
+        if witness.get(name) is not None
+    }
+    if where:
+        console.print("  " + escape(_fields(where)), highlight=False, soft_wrap=True)
+    for number, event in enumerate(witness.get("events") or witness.get("operations") or (), 1):
+        console.print(f"  {number:>2}. {escape(_event(event))}", highlight=False, soft_wrap=True)
+
+
+def _event(event: Mapping[str, Any]) -> str:
+    """An event of a history by id, time and kind first; an operation by the rows of its two events."""
+    rest = dict(event)
+    if "event_id" not in rest:
+        rows = "-".join(str(row) for row in rest.pop("rows"))
+        return f"rows {rows}: {_fields(rest)}"
+    head = f"event {rest.pop('event_id')} at {rest.pop('time_us') / 1e6:.6f} s: {rest.pop('kind')}"
+    return f"{head} {_fields(rest)}"
+
+
+def _fields(fields: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={value}" for name, value in fields.items())
