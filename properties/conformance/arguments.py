@@ -118,6 +118,7 @@ KINDS: dict[str, ArgumentKind] = {
     "score_bound": mostly(SCORE_BOUNDS[:-2], SCORE_BOUNDS, 0.1),
     "lex_bound": mostly(LEX_BOUNDS[:-2], LEX_BOUNDS, 0.1),
     "pattern": choice(PATTERNS),
+    "sort_pattern": choice((b"s*", b"h1->*", b"h*->a", b"#", b"*", b"constant", b"t*", b"s*->", b"")),
     "relative_s": relative_seconds,
     "relative_ms": relative_milliseconds,
     "absolute_s": absolute_seconds,

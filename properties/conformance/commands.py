@@ -81,7 +81,7 @@ COPY key key [REPLACE] [DB 0]
 OBJECT ENCODING key
 OBJECT REFCOUNT key
 SCAN cursor [MATCH pattern] COUNT 1000 [TYPE type]
-SORT list_key [BY NOSORT|BY string_key] [LIMIT index count] [ALPHA] [ASC|DESC]
+SORT list_key [BY NOSORT|BY sort_pattern] [LIMIT index count] [GET sort_pattern]... [ALPHA] [ASC|DESC]
 SORT_RO set_key ALPHA [DESC]
 SORT zset_key [LIMIT index count] ALPHA [STORE list_key]
 """
