@@ -1,7 +1,7 @@
 """The recorder: what a simulation did, as rows of the History, in time order, streamed, with a digest of its bytes.
 
 Parts of a system hand over whole batches whose instants may lie a little ahead or behind. Rows wait until the clock has
-passed them by ``slack_us``, then leave sorted by time; rows of equal time keep the order in which they were handed over.
+passed them by ``slack_us``, then leave sorted by time; rows of equal time keep the order in which they came.
 """
 
 from __future__ import annotations

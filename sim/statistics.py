@@ -45,11 +45,12 @@ class LatencyHistogram:
             published_us, latency_us = published_us[counts], latency_us[counts]
         if len(latency_us) == 0:
             return
-        bucket = np.minimum((np.log(np.maximum(latency_us, 1)) * BUCKETS_PER_E).astype(np.int64), len(self._buckets) - 1)
-        np.add.at(self._buckets, bucket, 1)
+        size = len(self._buckets)
+        bucket = (np.log(np.maximum(latency_us, 1)) * BUCKETS_PER_E).astype(np.int64)
+        self._buckets += np.bincount(np.minimum(bucket, size - 1), minlength=size)
         batch = (published_us - self.begin_us) * BATCHES // (self.end_us - self.begin_us)
-        np.add.at(self._sums, batch, latency_us)
-        np.add.at(self._counts, batch, 1)
+        self._sums += np.bincount(batch, latency_us, BATCHES)
+        self._counts += np.bincount(batch, minlength=BATCHES)
         self.count += len(latency_us)
         self.max_us = max(self.max_us, float(latency_us.max()))
 

@@ -59,6 +59,8 @@ class KafkaCosts(_Table):
     record_us: float = Field(ge=0)
     fetched_record_us: float = Field(ge=0)
     replication_lag_us: int = Field(ge=0)
+    record_overhead_bytes: int = Field(ge=0)
+    """Topic, identifiers, properties, headers: a record without its payload. It decides when a batch is full."""
 
 
 class NetworkCosts(_Table):

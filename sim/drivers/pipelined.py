@@ -46,12 +46,20 @@ class _NodeConnection:
         self.is_up = True
         self._number = 0
         """Counts connections: answers of an old one are not heard."""
+        self._arrived_us = [0.0, 0.0]
+        """When the last bytes to the node, and from it, arrived or will."""
 
     def flush(self) -> None:
         if self.buffer and self.is_up:
             written, self.buffer = self.buffer, []
             self.unanswered.append(written)
             self._write(written)
+
+    def _arrival_us(self, direction: int) -> float:
+        """A connection keeps order, whatever each delay is."""
+        arrival = max(self.driver.env.now + self.driver.one_way_us(), self._arrived_us[direction])
+        self._arrived_us[direction] = arrival
+        return arrival
 
     def _write(self, written: list[_Sent]) -> None:
         driver, number = self.driver, self._number
@@ -63,9 +71,9 @@ class _NodeConnection:
 
         def replied(replies: list[Reply]) -> None:
             if number == self._number:
-                call_at(driver.env, driver.env.now + driver.one_way_us(), lambda: self._answered(number, replies))
+                call_at(driver.env, self._arrival_us(1), lambda: self._answered(number, replies))
 
-        call_at(driver.env, driver.env.now + driver.one_way_us(), arrive)
+        call_at(driver.env, self._arrival_us(0), arrive)
 
     def _answered(self, number: int, replies: list[Reply]) -> None:
         if number != self._number:

@@ -46,8 +46,8 @@ class PreparedCall:
 
     def argv(self, values: Sequence[bytes]) -> list[bytes]:
         """The command with ``values`` in the order of the marks."""
-        picked = self._pick(values)
-        return (self._format % picked).split(_CUT)
+        text: bytes = self._format % self._pick(values)
+        return text.split(_CUT)
 
 
 class StoredSessions:

@@ -1,13 +1,16 @@
-"""What a run is measured by: counters now, and their difference over the measured interval."""
+"""What a run is measured by: counters now, their difference over the measured interval, and the report of a run."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from sim.mqtt.fabric import Fabric
+from sim.statistics import LatencyHistogram
 
 Usage = tuple[float, float]
 """(busy us, waited us)."""
+PERCENTILES = (50, 90, 95, 99, 99.9)
 
 
 @dataclass(frozen=True)
@@ -53,3 +56,52 @@ def measure(fabric: Fabric) -> Measured:
         tuple(node.requests for node in fabric.nodes),
         sum(broker.driver.flushes for broker in fabric.brokers),
     )
+
+
+def latency(histogram: LatencyHistogram) -> dict[str, Any]:
+    """A latency in milliseconds: mean with its 95 % interval, percentiles, maximum."""
+    mean = histogram.mean_us()
+    return {
+        "count": histogram.count,
+        "mean_ms": _round(mean.mean / 1000),
+        "mean_half_width_ms": None if mean.half_width is None else _round(mean.half_width / 1000),
+        **{f"p{percent:g}_ms": _round(histogram.percentile_us(percent) / 1000) for percent in PERCENTILES},
+        "max_ms": _round(histogram.max_us / 1000),
+    }
+
+
+def figures(measured: Measured, fabric: Fabric) -> dict[str, Any]:
+    """The report of the measured interval, as JSON holds it."""
+    seconds = measured.at_us / 1e6
+    published, delivered = measured.counts.get("published", 0), measured.counts.get("delivered", 0)
+    servers = {
+        "broker": (measured.brokers, fabric.brokers[0].cpu.servers),
+        "redis": (measured.redis, 1),
+        "kafka": (measured.kafka, fabric.kafka.costs.threads),
+    }
+    commands = [round(count / seconds) for count in measured.redis_commands]
+    return {
+        "measured_s": seconds,
+        "throughput_per_s": {"in": round(published / seconds), "out": round(delivered / seconds)},
+        "latency": {
+            "publish_to_puback": latency(fabric.puback_latency),
+            "publish_to_delivery": latency(fabric.delivery_latency),
+            **{f"publish_to_{name}": latency(histogram) for name, histogram in fabric.stage_latency.items()},
+        },
+        "utilisation": {
+            name: [_round(busy / measured.at_us / count) for busy, _ in usages]
+            for name, (usages, count) in servers.items()
+        },
+        "mean_queue_length": {
+            name: [_round(waited / measured.at_us) for _, waited in usages] for name, (usages, _) in servers.items()
+        },
+        "redis_commands_per_s": {"per_node": commands, "all": sum(commands)},
+        "redis_requests_per_s": round(sum(measured.redis_requests) / seconds),
+        "driver_flushes_per_s": round(measured.flushes / seconds),
+        "counts": dict(sorted(fabric.counts.items())),
+    }
+
+
+def _round(value: float) -> float:
+    """Four significant digits."""
+    return float(f"{value:.4g}")

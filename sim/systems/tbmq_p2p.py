@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,19 +30,28 @@ from sim.random_streams import RandomStreams
 from sim.recording import HistoryRecorder
 from sim.redis.node import RedisNode
 from sim.statistics import LatencyHistogram
-from sim.systems.report import Measured, measure
+from sim.systems.progress import Progress
+from sim.systems.report import Measured, figures, measure
 from sim.systems.settings import Settings
 
 SCRIPTS = Path(__file__).parents[2] / "lua"
 STORES = {"published": SCRIPTS / "specimens" / "published", "session": SCRIPTS / "session"}
 ROWS: Mapping[str, Mapping[str, Any]] = {
-    "200k": {"publishers": 100_000, "brokers": 1, "redis_nodes": 3, "kafka_brokers": 3, "partitions": 12, "lettuce_batch": 150},
-    "400k": {"publishers": 200_000, "brokers": 2, "redis_nodes": 5, "kafka_brokers": 3, "partitions": 12, "lettuce_batch": 250},
-    "600k": {"publishers": 300_000, "brokers": 3, "redis_nodes": 7, "kafka_brokers": 3, "partitions": 12, "lettuce_batch": 300},
-    "800k": {"publishers": 400_000, "brokers": 4, "redis_nodes": 9, "kafka_brokers": 3, "partitions": 16, "lettuce_batch": 400},
-    "1m": {"publishers": 500_000, "brokers": 5, "redis_nodes": 11, "kafka_brokers": 5, "partitions": 20, "lettuce_batch": 500},
+    name: {
+        "publishers": publishers, "brokers": brokers, "redis_nodes": redis_nodes, "kafka_brokers": kafka_brokers,
+        "partitions": partitions, "lettuce_batch": batch,
+    }
+    for name, publishers, brokers, redis_nodes, kafka_brokers, partitions, batch in (
+        ("200k", 100_000, 1, 3, 3, 12, 150),
+        ("400k", 200_000, 2, 5, 3, 12, 250),
+        ("600k", 300_000, 3, 7, 3, 12, 300),
+        ("800k", 400_000, 4, 9, 3, 16, 400),
+        ("1m", 500_000, 5, 11, 5, 20, 500),
+    )
 }  # fmt: skip
 """The published rows: msg/s in and out."""
+NAMED_MAX = 10_000
+"""Up to so many publishers the history holds names."""
 DRAIN_US = 1_000_000
 """After the last measured publish the run goes on for this long, so that what is under way arrives."""
 
@@ -61,7 +70,8 @@ class P2PSettings(Settings):
     lettuce_batch: int = Field(default=150, ge=1, le=100_000)
     flush_ms: float = Field(default=3.0, ge=0.001, le=10_000)
     linger_ms: float = Field(default=10.0, ge=0, le=10_000)
-    batch_records: int = Field(default=400, ge=1)
+    batch_bytes: int = Field(default=16_384, ge=1)
+    """The producers' ``batch.size``."""
     acks: Literal["0", "1", "all"] = "1"
     idempotent: bool = False
     max_poll_records: int = Field(default=1000, ge=1)
@@ -72,8 +82,8 @@ class P2PSettings(Settings):
     scripts: Literal["published", "session"] = "published"
     costs: str = "cluster"
     tick_us: int = Field(default=500, ge=10, le=100_000)
-    warm_up_s: float = Field(default=0.3, ge=0, le=3600)
-    duration_s: float = Field(default=0.7, gt=0, le=86_400)
+    warm_up_s: float = Field(default=0.2, ge=0, le=3600)
+    duration_s: float = Field(default=0.4, gt=0, le=86_400)
 
     @model_validator(mode="after")
     def _numbers_fit(self) -> P2PSettings:
@@ -83,18 +93,8 @@ class P2PSettings(Settings):
         return self
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """Where a run stands."""
-
-    simulated_s: float
-    total_s: float
-    messages: int
-    wall_s: float
-
-
 class P2PSystem:
-    """The assembled system. ``run`` once; then ``measured`` and ``digest``."""
+    """The assembled system; ``run`` once. ``sinks`` get the history, batch by batch."""
 
     def __init__(self, settings: P2PSettings, seed: int, sinks: list[Callable[[EventBatch], None]]) -> None:
         self.settings = settings
@@ -117,7 +117,7 @@ class P2PSystem:
         publishers = Clients.draw("p", count, *draw)
         subscribers = Clients.draw("s", count, *draw)
         topic_rows = numbered_names(b"p/", count)
-        kafka_costs = BrokerCosts(**costs.kafka.model_dump())
+        kafka_costs = BrokerCosts(**costs.kafka.model_dump(exclude={"record_overhead_bytes"}))
         kafka = KafkaCluster(env, settings.kafka_brokers, kafka_costs)
         store = StoredSessions(
             load_binding(STORES[settings.scripts]), settings.redis_nodes, settings.limit, settings.qos,
@@ -146,9 +146,13 @@ class P2PSystem:
             puback_latency=self._histogram(), delivery_latency=self._histogram(),
             stage_latency={stage: self._histogram() for stage in ("msg.all", "msg.persisted")},
         )  # fmt: skip
-        self._start(fabric, {hash_of(script): script for script in sources})
+        self._start(fabric, {_digest(script): script for script in sources})
         self._record_subscriptions(fabric)
         return fabric
+
+    def _record_bytes(self) -> int:
+        """Of a message in Kafka."""
+        return self.costs.kafka.record_overhead_bytes + self.settings.payload_bytes
 
     def _histogram(self) -> LatencyHistogram:
         return LatencyHistogram(self.begin_us, self.end_us)
@@ -158,7 +162,8 @@ class P2PSystem:
         consumers = ConsumerSettings(max_poll_records=settings.max_poll_records)
         groups = {topic: ConsumerGroup(env, kafka, topic, consumers) for topic in ("msg.all", "msg.persisted")}
         producing = ProducerSettings(
-            acks=settings.acks, linger_us=round(settings.linger_ms * 1000), batch_records=settings.batch_records,
+            acks=settings.acks, linger_us=round(settings.linger_ms * 1000),
+            batch_records=max(1, settings.batch_bytes // self._record_bytes()),
             idempotent=settings.idempotent,
         )  # fmt: skip
         flushing = PipelineSettings(settings.lettuce_batch, round(settings.flush_ms * 1000))
@@ -198,8 +203,8 @@ class P2PSystem:
 
     # -- run -----------------------------------------------------------------------------------------------
 
-    def run(self, on_progress: Callable[[Progress], None] | None = None) -> Measured:
-        """Warm-up, measurement, and the rest until what was under way has arrived."""
+    def run(self, on_progress: Callable[[Progress], None] | None = None) -> dict[str, Any]:
+        """Warm-up, measurement, and the rest until what was under way has arrived; the report."""
         begun, env, fabric = time.perf_counter(), self.env, self.fabric
         total_us = self.end_us + DRAIN_US
         before = None
@@ -223,20 +228,30 @@ class P2PSystem:
         self.recorder.add(EventKind.CUT, np.array([int(env.now)]))
         self.recorder.close()
         assert self.measured is not None
-        return self.measured
+        return figures(self.measured, fabric)
+
+    @property
+    def digest(self) -> str:
+        """Of the bytes of the history."""
+        return self.recorder.digest
 
     def _is_quiet(self) -> bool:
         counts = self.fabric.counts
         return counts.get("published", 0) == counts.get("delivered", 0) and not self.fabric.sessions.in_flight
 
     def names(self) -> Names:
-        """The names behind the codes of the history."""
-        clients = NameTable(name.decode() for name in map(bytes, self._client_names()))
+        """The names behind the codes of the history. A large population keeps its numbers."""
+        if self.settings.publishers > NAMED_MAX:
+            return Names(nodes=self._nodes())
+        clients = NameTable(name.decode() for name in self._client_names())
         return Names(
             clients=clients,
             topics=NameTable(topic.decode() for topic in self.fabric.topics),
-            nodes=NameTable(f"broker-{number}" for number in range(self.settings.brokers)),
+            nodes=self._nodes(),
         )
+
+    def _nodes(self) -> NameTable:
+        return NameTable(f"broker-{number}" for number in range(self.settings.brokers))
 
     def _client_names(self) -> list[bytes]:
         fabric = self.fabric
@@ -247,10 +262,8 @@ class P2PSystem:
         ]
 
 
-def hash_of(source: bytes) -> bytes:
+def _digest(source: bytes) -> bytes:
     """The digest under which EVALSHA finds a script."""
-    import hashlib
-
     return hashlib.sha1(source).hexdigest().encode()
 
 

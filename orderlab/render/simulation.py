@@ -1,0 +1,73 @@
+"""A simulation as text: throughput, latencies, utilisation, what went wrong, and the verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from model.verdict import Verdict
+from orderlab.render.verdicts import print_verdicts
+from sim.systems.progress import Progress
+
+BAR = 24
+
+
+def print_simulation(
+    console: Console, result: Mapping[str, Any], wall: Mapping[str, float], verdicts: Sequence[Verdict]
+) -> None:
+    """Everything that `--json` holds and a reader wants."""
+    through = result["throughput_per_s"]
+    console.print(
+        f"{result['system']}: {through['in']:,} msg/s in, {through['out']:,} msg/s out, "
+        f"{result['measured_s']:g} s measured after warm-up"
+    )
+    console.print(latency_table(result["latency"]))
+    console.print(usage_table(result))
+    commands = result["redis_commands_per_s"]
+    console.print(
+        f"Redis: {commands['all']:,} commands/s in all, those of scripts included "
+        f"({result['redis_requests_per_s']:,} calls/s, {result['driver_flushes_per_s']:,} flushes/s)"
+    )
+    console.print("counted: " + ", ".join(f"{name} {count:,}" for name, count in result["counts"].items()))
+    print_verdicts(console, f"history of {result['history_rows']:,} rows, {result['history_digest']}", verdicts)
+    console.print(
+        f"seed: {result['seed']}; {wall['assembling_s']:g} s to assemble, {wall['running_s']:g} s to run, "
+        f"{wall['judging_s']:g} s to judge",
+        highlight=False,
+    )
+
+
+def latency_table(latencies: Mapping[str, Mapping[str, Any]]) -> Table:
+    """One row per stage, milliseconds."""
+    table = Table("latency, ms", *(["mean", "±95 %", "50 %", "90 %", "99 %", "max"]), title_justify="left")
+    for name, latency in latencies.items():
+        half = latency["mean_half_width_ms"]
+        cells = [latency["mean_ms"], half, latency["p50_ms"], latency["p90_ms"], latency["p99_ms"], latency["max_ms"]]
+        table.add_row(name.replace("_", " "), *("" if cell is None else f"{cell:g}" for cell in cells))
+    return table
+
+
+def usage_table(result: Mapping[str, Any]) -> Table:
+    """One row per kind of node."""
+    table = Table("node", "number", "utilisation, mean", "max", "waiting, mean")
+    for kind, used in result["utilisation"].items():
+        waiting = result["mean_queue_length"][kind]
+        table.add_row(
+            kind, str(len(used)), f"{sum(used) / len(used):.1%}", f"{max(used):.1%}", f"{sum(waiting) / len(waiting):.3g}"
+        )
+    return table
+
+
+def progress_line(progress: Progress) -> str:
+    """A bar, the simulated time, the rate, and what remains."""
+    done = min(progress.simulated_s / progress.total_s, 1.0)
+    rate = progress.messages / progress.wall_s if progress.wall_s > 0 else 0.0
+    left = progress.wall_s * (1 - done) / done if done > 0 else 0.0
+    bar = ("#" * round(done * BAR)).ljust(BAR, ".")
+    return (
+        f"[{bar}] {progress.simulated_s:.2f} s simulated, {progress.messages:,} messages, "
+        f"{rate:,.0f} messages/s, at most {left:.0f} s left"
+    )

@@ -1,0 +1,61 @@
+"""The systems that can be simulated, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from model.errors import InputError
+from model.history import EventBatch, Names
+from sim.binding.fields import did_you_mean
+from sim.systems import tbmq_p2p
+from sim.systems.progress import Progress
+from sim.systems.settings import Settings, make_settings
+
+Sink = Callable[[EventBatch], None]
+
+
+class System(Protocol):
+    """An assembled system that runs once."""
+
+    def names(self) -> Names:
+        """The names behind the codes of the history."""
+
+    def run(self, on_progress: Callable[[Progress], None] | None = None) -> dict[str, Any]:
+        """Run to the end; the report."""
+
+    @property
+    def digest(self) -> str:
+        """Of the bytes of the history."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A system: what it is, its settings, how to assemble it."""
+
+    summary: str
+    settings: type[Settings]
+    rows: Mapping[str, Mapping[str, Any]]
+    assemble: Callable[[Any, int, list[Sink]], System]
+
+
+SYSTEMS: dict[str, Entry] = {
+    "tbmq-p2p": Entry(
+        "the cluster measurement: each publisher to its own subscriber, QoS 1, Redis through one pipeline per node",
+        tbmq_p2p.P2PSettings, tbmq_p2p.ROWS, tbmq_p2p.P2PSystem,
+    ),
+}  # fmt: skip
+
+
+def entry(name: str) -> Entry:
+    """The system of that name. Raises InputError."""
+    if name not in SYSTEMS:
+        raise InputError(f"simulate {name}: no such system; {did_you_mean(name, tuple(SYSTEMS))}")
+    return SYSTEMS[name]
+
+
+def settings_of(name: str, given: Mapping[str, Any]) -> Settings:
+    """Checked settings of a system. Raises InputError."""
+    found = entry(name)
+    return make_settings(found.settings, given, found.rows, name)

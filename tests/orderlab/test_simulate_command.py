@@ -1,0 +1,74 @@
+"""`orderlab simulate`: the same bytes in every process, and one line for settings that make no sense."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from orderlab.cli import main
+
+SMALL = ("--set", "publishers=400", "--set", "rate=20", "--set", "warm_up_s=0.1", "--set", "duration_s=0.2")
+
+
+def run(*arguments, hash_seed="0"):
+    return subprocess.run(
+        [sys.executable, "-m", "orderlab.cli", "simulate", *arguments],
+        capture_output=True, text=True, env={**os.environ, "PYTHONHASHSEED": hash_seed}, timeout=120,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("scripts", ["published", "session"])
+def test_the_same_seed_gives_the_same_history_in_every_process(scripts, tmp_path):
+    arguments = ("tbmq-p2p", *SMALL, "--set", "brokers=2", "--set", f"scripts={scripts}", "--json")
+    first = run(*arguments, "--seed", "5", "--history", str(tmp_path / "h.parquet"), hash_seed="1")
+    second = run(*arguments, "--seed", "5", hash_seed="2")
+    other = run(*arguments, "--seed", "6", hash_seed="1")
+    assert first.returncode == 0, first.stderr + first.stdout
+    reports = [json.loads(done.stdout) for done in (first, second, other)]
+    for report in reports:
+        report.pop("wall")
+        for verdict in report["verdicts"]:
+            verdict["work"].pop("seconds")
+    assert reports[0] == reports[1]
+    assert reports[0]["history_digest"] != reports[2]["history_digest"]
+    laws = {verdict["law"]: verdict for verdict in reports[0]["verdicts"]}
+    assert laws["fifo"]["work"]["antecedents"] == reports[0]["counts"]["published"] > 1000
+    assert (tmp_path / "h.parquet").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("tbmq-p2p", "--set", "brokers=0"), "brokers"),
+        (("tbmq-p2p", "--set", "limit=65536"), "limit"),
+        (("tbmq-p2p", "--set", "rate=-1"), "rate"),
+        (("tbmq-p2p", "--set", "rate=nan"), "rate"),
+        (("tbmq-p2p", "--set", "redis_node=3"), 'did you mean "redis_nodes"'),
+        (("tbmq-p2p", "--set", "row=3m"), "no such published row"),
+        (("tbmq-p2p", "--set", "costs=nowhere"), "no such cost model"),
+        (("tbmq-p2p", "--set", "brokers"), "--set key=value"),
+        (("tbmq-p2q",), 'did you mean "tbmq-p2p"'),
+        (("tbmq-p2p", "--config", "/nowhere.toml"), "cannot be read"),
+        ((), "which system"),
+    ],
+)
+def test_nonsense_is_one_line(arguments, complaint, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["orderlab", "simulate", *arguments])
+    with pytest.raises(SystemExit) as left:
+        main()
+    printed = capsys.readouterr()
+    assert left.value.code == 2
+    assert complaint in printed.err
+    assert len(printed.err.strip().splitlines()) == 1
+    assert not printed.out
+
+
+def test_a_file_of_settings_is_overridden_by_set(tmp_path):
+    config = tmp_path / "small.toml"
+    config.write_text('publishers = 100\nrate = 10.0\nduration_s = 0.1\nwarm_up_s = 0.05\n')
+    done = run("tbmq-p2p", "--config", str(config), "--set", "publishers=50", "--json")
+    report = json.loads(done.stdout)
+    assert report["settings"]["publishers"] == 50
+    assert report["settings"]["rate"] == 10.0

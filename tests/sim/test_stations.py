@@ -1,0 +1,41 @@
+"""Stations agree with a plain event simulation; usage follows from the work."""
+
+import random
+
+from sim.stations import Station
+
+
+def by_search(servers, jobs):
+    """Second algorithm: every server's next free instant, searched in full."""
+    free, done = [0.0] * servers, []
+    for arrival, work in jobs:
+        first = min(range(servers), key=lambda server: (max(free[server], arrival), free[server]))
+        free[first] = max(free[first], arrival) + work
+        done.append(free[first])
+    return done
+
+
+def test_completion_times_agree_with_a_search_over_all_servers():
+    draw = random.Random(3)
+    for servers in (1, 2, 5):
+        now, jobs = 0.0, []
+        for _ in range(300):
+            now += draw.expovariate(1.0)
+            jobs.append((now, draw.expovariate(1.0 / servers)))
+        station = Station(servers)
+        assert [station.serve(*job) for job in jobs] == by_search(servers, jobs)
+
+
+def test_usage_counts_work_and_waiting():
+    station = Station(1)
+    before = station.snapshot()
+    station.serve(0, 40)
+    station.serve(10, 40)
+    assert station.usage_since(before, 100) == (0.8, 0.3)
+    assert station.wait_max_us == 30
+
+
+def test_a_stalled_station_serves_nothing_before_its_end():
+    station = Station(2)
+    station.stall(500)
+    assert station.serve(10, 1) == 501
