@@ -104,7 +104,7 @@ def check_causal(batches: Iterable[EventBatch], names: Names, budget_s: float | 
         for row, kind, subscriber, message in _messages(batch):
             rows += 1
             if rows % _CLOCK_EVERY == 0 and budget_s is not None and time.perf_counter() - started > budget_s:
-                work = {"antecedents": met, "violations": violations, "events": rows}
+                work = _work(met, violations, rows, started)
                 return _verdict(first, work, batches, names, f"the budget ran out after event {batch.event_id[row]}")
             if kind == EventKind.PUBLISH:
                 clocks.publish(message[0], message)
@@ -114,13 +114,17 @@ def check_causal(batches: Iterable[EventBatch], names: Names, budget_s: float | 
             if late:
                 violations += 1
                 first = first or (int(batch.event_id[row]), subscriber, message)
-    work = {"antecedents": met, "violations": violations, "events": rows}
-    return _verdict(first, work, batches, names, None)
+    return _verdict(first, _work(met, violations, rows, started), batches, names, None)
+
+
+def _work(met: int, violations: int, rows: int, started: float) -> dict[str, float]:
+    seconds = round(time.perf_counter() - started, 6)
+    return {"antecedents": met, "violations": violations, "events": rows, "seconds": seconds}
 
 
 def _verdict(
     first: tuple[int, int, Message] | None,
-    work: dict[str, int],
+    work: dict[str, float],
     batches: Iterable[EventBatch],
     names: Names,
     ran_out: str | None,

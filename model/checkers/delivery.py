@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from model.checkers.delivery_end import Lanes, Pairs, missing, owed_pairs, seen_by_anyone
-from model.checkers.delivery_pass import BROKEN, COUNTERS, DeliveryPass
+from model.checkers.delivery_pass import BROKEN, COUNTERS, END_US, DeliveryPass
 from model.checkers.findings import Finding, Partial, Tally, verdict_of
 from model.checkers.sequence_set import Intervals
 from model.checkers.subscriptions import Subscriptions
@@ -60,9 +60,13 @@ class DeliveryChecker:
         self._subscriptions.observe(batch)
         self._pass.observe(batch)
 
-    def partial(self) -> Partial:
-        """The result of the rows seen, as if the history ended here."""
+    def partial(self, end_us: int | None = None) -> Partial:
+        """The result of the rows seen, as if the history ended here, or at `end_us`: a part of a larger history ends
+        when the whole does.
+        """
         done, tally = self._pass, Tally()
+        if end_us is not None:
+            done.state.clock[END_US] = max(end_us, int(done.state.clock[END_US]))
         lanes = Lanes.of(done)
         self._close_pass(lanes, tally)
         pairs = owed_pairs(done, lanes, self._subscriptions, self._names)

@@ -65,7 +65,7 @@ class Pairs:
 @njit(cache=True)
 def _highs_at(state: Any, fifo: Any, epoch: Any, out: Any) -> None:
     for row in range(len(fifo)):
-        out[row] = high_at(state, fifo[row], epoch[row]) if epoch[row] >= 0 else -1
+        out[row] = high_at(state, fifo[row], epoch[row])
 
 
 def highs_at(done: DeliveryPass, fifo: IntArray, epoch: IntArray) -> IntArray:

@@ -115,6 +115,8 @@ class State(NamedTuple):
 @njit(cache=True)
 def high_at(state: Any, fifo: Any, epoch: Any) -> Any:
     """The highest number that the logical FIFO had published when the epoch began; below 0 if none."""
+    if epoch <= 0:
+        return np.int64(-1)
     result = state.published.last[fifo, 1]
     notes = state.notes
     node = state.epochs[fifo, 1]

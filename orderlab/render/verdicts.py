@@ -11,33 +11,34 @@ from rich.table import Table
 
 from model.verdict import Outcome, Verdict, to_plain
 
+_IN_TABLE = ("antecedents", "violations", "violated_objects", "seconds", "rows")
 _COLOUR = {Outcome.HOLDS: "green", Outcome.VIOLATED: "red", Outcome.UNKNOWN: "yellow"}
 
 
 def print_verdicts(console: Console, title: str, verdicts: Sequence[Verdict]) -> None:
     """Print a line for each law, then what is not covered, then the witnesses."""
     table = Table(title=escape(title), title_justify="left")
-    for heading in ("law", "verdict", "put to the test", "violations", "seconds", "work"):
-        table.add_column(
-            heading, justify="right" if heading in ("put to the test", "violations", "seconds") else "left"
-        )
+    for heading in ("law", "verdict", "put to the test", "violations", "seconds"):
+        table.add_column(heading, no_wrap=True, justify="left" if heading in ("law", "verdict") else "right")
     for verdict in verdicts:
-        work = dict(verdict.work)
-        met, seconds = work.pop("antecedents", None), work.pop("seconds", None)
-        violations = work.pop("violations", work.pop("violated_objects", 0))
-        named = str(verdict.outcome) + (" (vacuous)" if verdict.vacuous else "")
+        work = verdict.work
+        broken = work.get("violations", work.get("violated_objects", 0))
         table.add_row(
             verdict.law,
-            f"[{_COLOUR[verdict.outcome]}]{named}[/]",
-            "" if met is None else f"{met:,}",
-            f"{violations:,}" if violations else "",
-            "" if seconds is None else f"{seconds:.3f}",
-            ", ".join(f"{name.replace('_', ' ')} {_number(value)}" for name, value in work.items() if name != "rows"),
+            f"[{_COLOUR[verdict.outcome]}]{verdict.outcome}{' (vacuous)' if verdict.vacuous else ''}[/]",
+            f"{work.get('antecedents', 0):,}",
+            f"{broken:,}" if broken else "",
+            f"{work.get('seconds', 0):.3f}",
         )
     console.print(table)
     for verdict in verdicts:
+        effort = {name: count for name, count in verdict.work.items() if count and name not in _IN_TABLE}
+        if effort:
+            listed = ", ".join(f"{name.replace('_', ' ')} {_number(count)}" for name, count in effort.items())
+            console.print(f"{verdict.law}: {listed}", highlight=False, soft_wrap=True)
         for note in verdict.not_covered:
-            console.print(f"{verdict.law}: {escape(note)}", highlight=False, soft_wrap=True)
+            if not note.startswith("vacuous"):
+                console.print(f"{verdict.law}: {escape(note)}", highlight=False, soft_wrap=True)
     for verdict in verdicts:
         if verdict.outcome is Outcome.VIOLATED:
             _print_witness(console, verdict)

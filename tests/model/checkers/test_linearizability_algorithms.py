@@ -1,4 +1,4 @@
-"""Each fast algorithm agrees with the general search, and the search with trying every order, on generated histories."""
+"""Each fast algorithm agrees with the general search, and the search with trying every order."""
 
 import itertools
 import random

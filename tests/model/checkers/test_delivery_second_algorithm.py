@@ -1,0 +1,365 @@
+"""The compiled pass agrees with a slow one from first principles, however the history is cut into pieces."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from model.checkers.delivery import DeliveryChecker, delivery_verdicts
+from model.checkers.expiry import ExpiryChecker, expiry_verdict
+from model.checkers.retransmission import RetransmissionChecker, retransmission_verdict
+from model.history import COLUMNS, EventBatch, EventKind, History, Names
+from model.verdict import Outcome
+
+LAWS = ("fifo", "at-least-once", "exactly-once", "no-phantom", "agreement", "drain")
+BOUND_US = 20_000
+
+
+def generated(rng, subscribe_rows):
+    """Rows of two publishers, two topics, three subscribers; mostly right, with every anomaly now and then."""
+    rows, clock, sequence, waiting = [], 0, {}, []
+
+    def row(kind, **fields):
+        nonlocal clock
+        clock += rng.choice([0, 500, 1000, 4000])
+        rows.append({"event_id": len(rows), "time_us": clock, "kind": int(kind), **fields})
+
+    if subscribe_rows:
+        for subscriber in (2, 3, 4):
+            row(EventKind.SUBSCRIBE, subscriber=subscriber, topic=rng.randrange(2), qos=2)
+    for _ in range(rng.randrange(4, 40)):
+        dice = rng.random()
+        if dice < 0.35:
+            fifo = (rng.randrange(2), rng.randrange(2), rng.choice([0, 1, 1, 2]))
+            sequence[fifo] = sequence.get(fifo, 0) + 1
+            message = dict(zip(("publisher", "topic", "qos", "sequence"), (*fifo, sequence[fifo]), strict=True))
+            interval = {"expiry_interval_us": rng.choice([2000, 10_000])} if rng.random() < 0.2 else {}
+            row(EventKind.PUBLISH, **message, **interval)
+            if fifo[2] and rng.random() < 0.9:
+                row(EventKind.PUBLISH_ACKNOWLEDGED, **message)
+            waiting += [(message, subscriber) for subscriber in (2, 3, 4) if rng.random() < 0.9]
+        elif dice < 0.85 and waiting:
+            message, subscriber = waiting[0 if rng.random() < 0.7 else rng.randrange(len(waiting))]
+            if rng.random() < 0.9:
+                waiting.remove((message, subscriber))
+            kind = rng.choice([EventKind.DELIVER] * 8 + [EventKind.TRIM, EventKind.EXPIRE])
+            fields = {"packet_id": rng.choice([1, 2, 3]), "dup": rng.randrange(2)} if rng.random() < 0.5 else {}
+            row(kind, **message, subscriber=subscriber, **(fields if kind == EventKind.DELIVER else {}))
+        else:
+            subscriber = rng.choice([2, 3, 4])
+            kind = rng.choice(
+                [EventKind.CLEAR, EventKind.CONNECT, EventKind.DISCONNECT, EventKind.HEAL, EventKind.FAULT]
+                + [EventKind.ACKNOWLEDGE, EventKind.RELEASE, EventKind.RECEIVE] * 2
+                + ([EventKind.SUBSCRIBE, EventKind.UNSUBSCRIBE] if subscribe_rows else [])
+                + ([EventKind.CUT] if rng.random() < 0.2 else [])
+            )
+            if kind in (EventKind.SUBSCRIBE, EventKind.UNSUBSCRIBE):
+                row(kind, subscriber=subscriber, topic=rng.randrange(2))
+            elif kind in (EventKind.ACKNOWLEDGE, EventKind.RELEASE, EventKind.RECEIVE):
+                row(kind, subscriber=subscriber, packet_id=rng.choice([1, 2, 3]))
+            else:
+                row(
+                    kind,
+                    **({} if kind in (EventKind.HEAL, EventKind.FAULT, EventKind.CUT) else {"subscriber": subscriber}),
+                )
+    return rows
+
+
+def history_of(rows):
+    names = Names()
+    for table in (names.clients, names.topics):
+        table.numeric = True
+    return History((EventBatch.of(**{c: [r.get(c, -1) for r in rows] for c in COLUMNS}),), names)
+
+
+def fifo_of(row):
+    return row["publisher"], row["topic"], row["qos"]
+
+
+class Slow:
+    """Each law as its sentence says it: quantifiers over rows, no state."""
+
+    def __init__(self, rows):
+        self.rows, self.by_kinds = rows, {}
+        self.end_us = rows[-1]["time_us"]
+        self.subscribe_rows = any(r["kind"] == EventKind.SUBSCRIBE for r in rows)
+        self.deliveries = self.of(EventKind.DELIVER)
+        self.firsts = [r for r in self.deliveries if self.first(r["subscriber"], fifo_of(r), r["sequence"]) is r]
+        self.cut = bool(self.of(EventKind.CUT))
+
+    def of(self, *kinds):
+        if kinds not in self.by_kinds:
+            self.by_kinds[kinds] = [r for r in self.rows if r["kind"] in kinds]
+        return self.by_kinds[kinds]
+
+    def first(self, subscriber, fifo, sequence):
+        mine = (
+            r for r in self.deliveries if (r["subscriber"], fifo_of(r), r["sequence"]) == (subscriber, fifo, sequence)
+        )
+        return next(mine, None)
+
+    def published(self, fifo, sequence, before=10**9):
+        return any(
+            (fifo_of(r), r["sequence"]) == (fifo, sequence) and r["event_id"] < before
+            for r in self.of(EventKind.PUBLISH)
+        )
+
+    def fifo(self):
+        broken = [
+            r
+            for r in self.firsts
+            for e in self.firsts
+            if e["event_id"] < r["event_id"]
+            and (e["subscriber"], fifo_of(e)) == (r["subscriber"], fifo_of(r))
+            and e["sequence"] > r["sequence"]
+        ]
+        return {r["event_id"] for r in broken}
+
+    def no_phantom(self):
+        if not self.of(EventKind.PUBLISH):
+            return set()
+        broken = set()
+        for r in self.deliveries:
+            if not self.published(fifo_of(r), r["sequence"], r["event_id"]):
+                broken.add(r["event_id"])
+            clears = [c["event_id"] for c in self.of(EventKind.CLEAR) if c["subscriber"] == r["subscriber"]]
+            clears = [c for c in clears if c < r["event_id"]]
+            if clears and self.published_up_to(fifo_of(r), clears[-1]) >= r["sequence"]:
+                broken.add(r["event_id"])
+        return broken
+
+    def published_up_to(self, fifo, event_id):
+        numbers = [r["sequence"] for r in self.of(EventKind.PUBLISH) if fifo_of(r) == fifo and r["event_id"] < event_id]
+        return max(numbers, default=-1)
+
+    def exactly_once(self):
+        broken, handed, holds = set(), set(), {}
+        for r in self.rows:
+            subscriber, identifier = r.get("subscriber"), r.get("packet_id", -1)
+            if r["kind"] in (EventKind.RELEASE, EventKind.ACKNOWLEDGE):
+                holds.pop((subscriber, identifier), None)
+            elif r["kind"] == EventKind.CLEAR:
+                holds = {key: value for key, value in holds.items() if key[0] != subscriber}
+            elif r["kind"] == EventKind.DELIVER and r["qos"] == 2:
+                message = (subscriber, fifo_of(r), r["sequence"])
+                if identifier >= 0:
+                    recognised = holds.get((subscriber, identifier)) == message
+                    holds[subscriber, identifier] = message
+                else:
+                    recognised = message in handed and r.get("dup", 0) == 1
+                if not recognised and message in handed:
+                    broken.add(r["event_id"])
+                handed.add(message)
+        return broken
+
+    def pairs(self):
+        """(fifo, subscriber, first event from which publishes are owed) at the end of the history."""
+        fifos = sorted({fifo_of(r) for r in self.of(*range(3), EventKind.TRIM, EventKind.EXPIRE) if r["qos"] > 0})
+        found = []
+        for subscriber in (2, 3, 4):
+            cleared = max(
+                (r["event_id"] for r in self.of(EventKind.CLEAR) if r["subscriber"] == subscriber), default=-1
+            )
+            for fifo in fifos:
+                if self.subscribe_rows:
+                    since = None
+                    for r in self.rows:
+                        if r.get("subscriber") != subscriber:
+                            continue
+                        if r["kind"] == EventKind.CLEAR:
+                            since = None
+                        elif r.get("topic") == fifo[1] and r["kind"] == EventKind.SUBSCRIBE:
+                            since = r["event_id"] if since is None else since
+                        elif r.get("topic") == fifo[1] and r["kind"] == EventKind.UNSUBSCRIBE:
+                            since = None
+                else:
+                    kinds = (EventKind.DELIVER, EventKind.TRIM, EventKind.EXPIRE)
+                    seen = any(r.get("subscriber") == subscriber and fifo_of(r) == fifo for r in self.of(*kinds))
+                    since = cleared if seen else None
+                if since is not None:
+                    found.append((fifo, subscriber, since))
+        return found
+
+    def came(self, fifo, subscriber, sequence):
+        kinds = (EventKind.DELIVER, EventKind.TRIM, EventKind.EXPIRE)
+        excused = any(
+            (fifo_of(r), r["subscriber"], r["sequence"]) == (fifo, subscriber, sequence) for r in self.of(*kinds)
+        )
+        expired = any(
+            (fifo_of(r), r["sequence"]) == (fifo, sequence)
+            and 0 <= r.get("expiry_interval_us", -1) <= self.end_us - r["time_us"]
+            for r in self.of(EventKind.PUBLISH)
+        )
+        return excused or expired
+
+    def online(self, subscriber, default=True):
+        state = default
+        for r in self.of(EventKind.CONNECT, EventKind.DISCONNECT):
+            if r["subscriber"] == subscriber:
+                state = r["kind"] == EventKind.CONNECT
+        return state
+
+    def missing(self, numbers_of):
+        broken = set()
+        for fifo, subscriber, since in self.pairs():
+            if not self.online(subscriber):
+                continue
+            old = self.published_up_to(fifo, since) if since >= 0 else -1
+            high = max(
+                (r["sequence"] for r in self.deliveries if (fifo_of(r), r["subscriber"]) == (fifo, subscriber)),
+                default=-1,
+            )
+            for sequence in numbers_of(fifo):
+                if sequence > old and not self.came(fifo, subscriber, sequence) and (not self.cut or sequence < high):
+                    broken.add((fifo, subscriber, sequence))
+        return broken
+
+    def acknowledged(self, fifo):
+        return {r["sequence"] for r in self.of(EventKind.PUBLISH_ACKNOWLEDGED) if fifo_of(r) == fifo}
+
+    def seen(self, fifo):
+        return {r["sequence"] for r in self.deliveries if fifo_of(r) == fifo}
+
+    def stable(self, subscriber, at):
+        """(since when in us, since which event) everything had healed and the subscriber was connected; None if not."""
+        healed, connected = (0, -1), (0, -1)
+        for r in self.rows[:at]:
+            if r["kind"] == EventKind.HEAL:
+                healed = (r["time_us"], r["event_id"])
+            elif r["kind"] == EventKind.FAULT:
+                healed = None
+            elif r.get("subscriber") == subscriber and r["kind"] == EventKind.CONNECT:
+                connected = (r["time_us"], r["event_id"])
+            elif r.get("subscriber") == subscriber and r["kind"] == EventKind.DISCONNECT:
+                connected = None
+        if healed is None or connected is None:
+            return None
+        return max(healed[0], connected[0]), max(healed[1], connected[1])
+
+    def drain(self):
+        broken = set()
+        for r in self.firsts:
+            since = self.stable(r["subscriber"], r["event_id"])
+            if r["qos"] and since and since[1] >= 0:
+                backlog = self.published_up_to(fifo_of(r), since[1])
+                if r["sequence"] <= backlog and r["time_us"] > since[0] + BOUND_US:
+                    broken.add(r["event_id"])
+        for fifo, subscriber, since in self.pairs():
+            stable = self.stable(subscriber, len(self.rows))
+            if stable is None or stable[1] < 0 or stable[0] + BOUND_US > self.end_us:
+                continue
+            old = self.published_up_to(fifo, since) if since >= 0 else -1
+            for sequence in self.acknowledged(fifo):
+                if old < sequence <= self.published_up_to(fifo, stable[1]) and not self.came(
+                    fifo, subscriber, sequence
+                ):
+                    broken.add((fifo, subscriber, sequence))
+        return broken
+
+    def verdicts(self):
+        return {
+            "fifo": self.fifo(),
+            "no-phantom": self.no_phantom(),
+            "exactly-once": self.exactly_once(),
+            "at-least-once": self.missing(self.acknowledged),
+            "agreement": self.missing(self.seen),
+            "drain": self.drain(),
+        }
+
+
+def fast(history, end_us=None):
+    checker = DeliveryChecker(history.names, BOUND_US)
+    for batch in history:
+        checker.observe(batch)
+    return checker.partial(end_us)
+
+
+def mismatch(finding, broken):
+    """Whether the finding is the first of the violations that the slow algorithm lists."""
+    by_event = sorted(item for item in broken if isinstance(item, int))
+    if by_event:
+        return finding.event_id != by_event[0]
+    return (
+        (finding.publisher, finding.topic, finding.qos),
+        finding.subscriber,
+        finding.sequence,
+    ) != min(broken, key=lambda item: (*map(str, item[0]), str(item[1]), item[2]))
+
+
+@pytest.mark.parametrize("subscribe_rows", [False, True])
+def test_verdicts_and_witnesses_agree_with_first_principles(subscribe_rows):
+    seen = {law: {True: 0, False: 0} for law in LAWS}
+    for seed in range(1000):
+        rng = random.Random(f"{subscribe_rows}{seed}")
+        rows = generated(rng, subscribe_rows)
+        expected = Slow(rows).verdicts()
+        verdicts = delivery_verdicts(fast(history_of(rows)), LAWS, {})
+        for verdict in verdicts:
+            broken = expected[verdict.law]
+            assert (verdict.outcome is Outcome.VIOLATED) == bool(broken), (seed, verdict.law, broken)
+            assert verdict.work["violations"] == len(broken), (seed, verdict.law, broken)
+            if broken:
+                assert not mismatch(verdict.witness, broken), (seed, verdict, broken)
+            seen[verdict.law][bool(broken)] += 1
+    for law, counts in seen.items():
+        assert min(counts.values()) > 30, (law, counts)
+
+
+def test_any_cut_in_time_gives_the_same_result():
+    for seed in range(200):
+        rng = random.Random(seed)
+        history = history_of(generated(rng, seed % 2 == 0))
+        whole = fast(history)
+        sizes = [rng.randrange(1, 6) for _ in range(rng.randrange(1, 8))]
+        assert fast(history.split(sizes)) == whole
+        for make, verdict in CHECKERS:
+            results = []
+            for form in (history, history.split(sizes)):
+                checker = make(form.names)
+                for batch in form:
+                    checker.observe(batch)
+                results.append(verdict(checker.partial(), {}))
+            assert results[0] == results[1]
+
+
+CHECKERS = ((ExpiryChecker, expiry_verdict), (RetransmissionChecker, retransmission_verdict))
+
+
+def test_parts_by_logical_fifo_merge_to_the_whole_in_any_grouping():
+    for seed in range(200):
+        rng = random.Random(seed)
+        rows = generated(rng, seed % 2 == 0)
+        for row in rows:
+            row.pop("packet_id", None)  # identifiers belong to sessions: with them a part is a subscriber
+        history = history_of(rows)
+        batch = history.joined()
+        fifo = batch.publisher * 2 + batch.topic
+        control, end_us = batch.sequence < 0, rows[-1]["time_us"]
+        parts = [
+            fast(History((batch.select(control | (fifo == number)),), history.names), end_us) for number in range(4)
+        ]
+        rng.shuffle(parts)
+        left = parts[0].merge(parts[1]).merge(parts[2]).merge(parts[3])
+        right = parts[0].merge(parts[1].merge(parts[2].merge(parts[3])))
+        assert left == right
+        whole = fast(history)
+        assert left.violations == whole.violations
+        assert left.findings == whole.findings
+        assert left.antecedents == whole.antecedents
+
+
+def test_room_is_made_in_time(monkeypatch):
+    """Chunks of three rows go through every growth of the tables; results do not change."""
+    import model.checkers.delivery_pass as delivery_pass
+
+    rng = random.Random(7)
+    rows = []
+    for number in range(6000):
+        fifo = {"publisher": number % 997, "topic": number % 31, "qos": 1, "sequence": number // 3}
+        kind = rng.choice([EventKind.PUBLISH, EventKind.DELIVER, EventKind.PUBLISH_ACKNOWLEDGED])
+        rows.append({"event_id": number, "time_us": number, "kind": int(kind), **fifo, "subscriber": 1000 + number % 7})
+    history = history_of(rows)
+    whole = fast(history)
+    monkeypatch.setattr(delivery_pass, "ROWS_PER_CHUNK", 3)
+    assert fast(history) == whole
+    assert replace(whole, counts={}) != whole
