@@ -105,13 +105,25 @@ class MqttBroker:
     def _ingest(self, messages: Ints) -> None:
         fabric = self.fabric
         publisher = messages % fabric.schedule.count
+        published = fabric.schedule.published_us(messages)
+        self._record_subscribers(publisher, messages, published)
         fabric.recorder.add(
-            EventKind.PUBLISH, fabric.schedule.published_us(messages), publisher=publisher,
+            EventKind.PUBLISH, published, publisher=publisher,
             topic=fabric.topic_of[publisher], qos=fabric.qos, sequence=messages // fabric.schedule.count, dup=0,
         )  # fmt: skip
         fabric.count("published", len(messages))
         done = self.burst(len(messages), self._costs.ingest_us)
         call_at(self.env, done, lambda: self._to_all(messages, fabric.topic_of[publisher]))
+
+    def _record_subscribers(self, publisher: Ints, messages: Ints, published: Ints) -> None:
+        """A subscriber has been connected for long; it enters the history just before the first publish to it."""
+        fabric = self.fabric
+        first = messages < fabric.schedule.count
+        topic = fabric.topic_of[publisher[first]]
+        before, subscriber = np.maximum(published[first] - 1, 0), topic + fabric.schedule.count
+        if len(topic):
+            fabric.recorder.add(EventKind.CONNECT, before, subscriber=subscriber)
+            fabric.recorder.add(EventKind.SUBSCRIBE, before, subscriber=subscriber, topic=topic, qos=fabric.qos)
 
     def _to_all(self, messages: Ints, topics: Ints) -> None:
         if self.is_dead:

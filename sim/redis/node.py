@@ -128,7 +128,7 @@ class RedisNode:
         begun = max(self.busy_until_us, now)
         self.waited_us += (begun - now) * len(requests)
         at = self.epoch_us + int(begun)
-        work, replies = self._run(at, requests)
+        work, replies = self.run_requests(at, requests)
         if self.sync == "always":
             work += self.costs.fsync_us
         self.busy_us += work
@@ -144,7 +144,8 @@ class RedisNode:
 
         call_at(self.env, self.busy_until_us, answer)
 
-    def _run(self, at_us: int, requests: Sequence[Request]) -> tuple[float, list[Reply]]:
+    def run_requests(self, at_us: int, requests: Sequence[Request]) -> tuple[float, list[Reply]]:
+        """Run ``requests`` at one instant: (their service time in us, their replies)."""
         shard = self.shard
         shard.now_ms, shard.now_us = divmod(at_us, 1000)
         execute, known, costs = shard.execute, self._costs, self.costs

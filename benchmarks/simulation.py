@@ -1,0 +1,120 @@
+"""Messages (published and delivered) per wall second of `tbmq-p2p`, history recorded, every message through the real Lua.
+
+Two sizes, the published rows 200k and 1M, each run in turn; the share of the wall time that the scripts and the kernel
+take; and beside them a plain SimPy program that only moves the same number of events as the run had. Assembling the
+system and judging the history are not counted; writing it to Parquet is.
+"""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import simpy
+
+from benchmarks.timing import report
+from model.history_io import HistoryWriter
+from sim.redis.node import RedisNode
+from sim.systems.tbmq_p2p import ROWS, P2PSettings, P2PSystem
+
+TO_REACH = {"messages_per_wall_s_200k": (">=", 25_000.0), "messages_per_wall_s_1m": (">=", 25_000.0)}
+VIRTUAL_S = {"200k": (0.1, 0.4), "1m": (0.05, 0.15)}
+"""Warm-up and measured interval: as many messages, about, at each size."""
+
+
+class _Timed:
+    """Wall time and events of one run."""
+
+    def __init__(self, row: str, seed: int) -> None:
+        warm_up, measured = VIRTUAL_S[row]
+        settings = P2PSettings(**ROWS[row], warm_up_s=warm_up, duration_s=measured)
+        sinks: list[Any] = []
+        system = P2PSystem(settings, seed, sinks)
+        kernel = _KernelTime(system.fabric.nodes)
+        gc.collect()
+        with tempfile.TemporaryDirectory() as folder:
+            begun, cpu = time.perf_counter(), time.process_time()
+            with HistoryWriter(Path(folder) / "history.parquet", system.names()) as writer:
+                sinks.append(writer.write)
+                system.run()
+            self.wall_s = time.perf_counter() - begun
+            self.cpu_s = time.process_time() - cpu
+        counts = system.fabric.counts
+        self.messages = counts["published"] + counts["delivered"]
+        self.events = next(system.env._eid)
+        self.kernel_s = kernel.seconds
+        self.rows = system.recorder.rows
+
+
+class _KernelTime:
+    """Adds up the wall time that nodes spend on commands."""
+
+    def __init__(self, nodes: list[RedisNode]) -> None:
+        self.seconds = 0.0
+        for node in nodes:
+            self._watch(node)
+
+    def _watch(self, node: RedisNode) -> None:
+        inner = node.run_requests
+
+        def timed(*arguments: Any) -> Any:
+            begun = time.perf_counter()
+            try:
+                return inner(*arguments)
+            finally:
+                self.seconds += time.perf_counter() - begun
+
+        node.run_requests = timed  # type: ignore[method-assign]
+
+
+def plain_simpy(events: int) -> float:
+    """Events per second of a plain SimPy program: ten processes that wait in turn."""
+    env = simpy.Environment()
+
+    def wait(times: int) -> Any:
+        for _ in range(times):
+            yield env.timeout(1)
+
+    for _ in range(10):
+        env.process(wait(events // 10))
+    begun = time.perf_counter()
+    env.run()
+    return events / (time.perf_counter() - begun)
+
+
+def run(rounds: int = 5) -> dict[str, Any]:
+    """Measure; the benchmark's report. A few minutes."""
+    runs: dict[str, list[_Timed]] = {row: [] for row in VIRTUAL_S}
+    baseline = []
+    for seed in range(rounds):
+        for row, done in runs.items():
+            done.append(_Timed(row, seed))
+        baseline.append(plain_simpy(runs["200k"][-1].events))
+    figures = {
+        f"messages_per_wall_s_{row}": statistics.median(timed.messages / timed.wall_s for timed in done)
+        for row, done in runs.items()
+    }
+    figures["lua_share"] = statistics.median(timed.kernel_s / timed.wall_s for timed in runs["200k"])
+    detail = {
+        "rounds": rounds,
+        "messages": {row: done[-1].messages for row, done in runs.items()},
+        "history_rows": {row: done[-1].rows for row, done in runs.items()},
+        "events_per_message": {row: round(done[-1].events / done[-1].messages, 3) for row, done in runs.items()},
+        "messages_per_cpu_s": {
+            row: round(statistics.median(timed.messages / timed.cpu_s for timed in done)) for row, done in runs.items()
+        },
+        "kernel_us_per_message": {
+            row: round(statistics.median(timed.kernel_s / timed.messages * 1e6 for timed in done), 2)
+            for row, done in runs.items()
+        },
+        "plain_simpy_events_per_s": round(statistics.median(baseline)),
+        "plain_simpy_s_for_the_events_of_the_200k_run": round(
+            runs["200k"][-1].events / statistics.median(baseline), 3
+        ),
+        "peers": {"simpy": simpy.__version__},
+    }
+    return report("simulation", figures, detail)
