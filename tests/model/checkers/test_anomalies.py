@@ -1,0 +1,160 @@
+"""Each anomaly in one line with its exact witness, and beside it the near miss that must not fire."""
+
+import pytest
+
+from model.checkers.judge import Question, in_memory, judge
+from model.notation import parse_history
+from model.verdict import Outcome
+
+
+def verdict(law, line, **options):
+    history = parse_history(line)
+    question = Question(laws=(law,), drain_bound_us=10_000, **options)
+    (found,), _ = judge(in_memory("a line", history.batches, history.names), question)
+    return found
+
+
+# law, known-bad, (event that breaks it, sequence, subscriber, other event), near miss
+ANOMALIES = [
+    # An overtaken first delivery; a repeat of an old message is no reordering.
+    ("fifo", "P1 P2 D2 D1", (3, 1, "s", 2), "P1 P2 D1 D2 D1!"),
+    ("fifo", "P1 P2 P3 D3 D1 D2", (4, 1, "s", 3), "P1 P2 P3 D1 D3"),
+    # Order is promised within one publisher, topic and QoS, to each subscriber alone.
+    ("fifo", "P1:x P2:x D2:x D1:x", (3, 1, "s", 2), "P1:x P2:y D2:y D1:x"),
+    ("fifo", "P1q2 P2q2 D2q2 D1q2", (3, 1, "s", 2), "P1q2 P2 D2 D1q2"),
+    ("fifo", "P1 P2 D2>a D1>a", (3, 1, "a", 2), "P1 P2 D2>a D1>b"),
+    ("fifo", "P1 P2 D2 D1", (3, 1, "s", 2), "P1 P2 D2 D1~"),
+    # Acknowledged and gone; trimmed, expired, cleared, unsubscribed, unacknowledged, offline or cut is something else.
+    ("at-least-once", "P1 A1 P2 A2 D2", (None, 1, "s", None), "P1 A1 P2 A2 T1 D2"),
+    ("at-least-once", "S P1 A1", (None, 1, "s", None), "P1 A1 S"),
+    ("at-least-once", "S P1 A1", (None, 1, "s", None), "S P1"),
+    ("at-least-once", "S P1 A1", (None, 1, "s", None), "S P1 A1 U"),
+    ("at-least-once", "S P1 A1", (None, 1, "s", None), "S P1 A1 C"),
+    ("at-least-once", "S P1 A1 -  +", (None, 1, "s", None), "S P1 A1 -"),
+    ("at-least-once", "S P1 A1 P2 A2 D2 X", (None, 1, "s", None), "S P1 A1 P2 A2 D1 X"),
+    ("at-least-once", "S P1%30 A1 @20 -  +", (None, 1, "s", None), "S P1%30 A1 @30 - +"),
+    ("at-least-once", "S P1%30 A1", (None, 1, "s", None), "S P1 A1 E1"),
+    ("at-least-once", "S:a/+ P1:a/b A1:a/b", (None, 1, "s", None), "S:a/+ P1:a/b/c A1:a/b/c"),
+    ("at-least-once", "S:# P1:a A1:a", (None, 1, "s", None), "S:# P1:$SYS A1:$SYS"),
+    ("at-least-once", "S P1 A1", (None, 1, "s", None), "Sq0 P1 A1"),
+    # Handed over twice: the receiver knows a retransmission by its identifier until PUBREL frees it.
+    ("exactly-once", "P1q2 D1q2#7 D1q2#8!", (2, 1, "s", None), "P1q2 D1q2#7 D1q2#7!"),
+    ("exactly-once", "P1q2 D1q2#7 L#7 D1q2#7!", (3, 1, "s", None), "P1q2 D1q2#7 D1q2#7! L#7"),
+    ("exactly-once", "P1q2 D1q2 D1q2", (2, 1, "s", None), "P1q2 D1q2 D1q2!"),
+    ("exactly-once", "P1q2 D1q2 D1q2", (2, 1, "s", None), "P1q2 D1q2d1 D1q2d1"),
+    ("exactly-once", "P1q2 D1q2 D1q2", (2, 1, "s", None), "P1 D1 D1"),
+    # Never published, published later, or published to a session that has been cleared.
+    ("no-phantom", "P1 D1 D2", (2, 2, "s", None), "P1 P2 D1 D2"),
+    ("no-phantom", "D1 P1", (0, 1, "s", None), "P1 D1"),
+    ("no-phantom", "P1 C D1", (2, 1, "s", None), "C P1 D1"),
+    ("no-phantom", "P1 C>s D1>s", (2, 1, "s", None), "P1 C>a D1>s"),
+    ("no-phantom", "P1 C=4 D1=4", (2, 1, "s", None), "P1 C=4 D1=5"),
+    ("no-phantom", "P1 C D1", (2, 1, "s", None), "P1 C D1~"),
+    # Deadlines are exact: at the deadline is too late, and a repeat of what had begun is not.
+    ("expiry", "P1%30 @30 D1", (1, 1, "s", None), "P1%30 @29 D1"),
+    ("expiry", "P1%30 @29 D1>a @30 D1", (2, 1, "s", None), "P1%30 @29 D1 @40 D1!"),
+    ("expiry", "P1%30 @29 E1", (1, 1, "s", None), "P1%30 @30 E1"),
+    ("expiry", "P1%5000 @1000 D1%3000", (1, 1, "s", None), "P1%5000 @1000 D1%3001"),
+    # Resent without DUP, under another identifier, out of order, after PUBREC, unasked, or not at all.
+    ("retransmission", "+ D1#1 - + D1#1", (4, 1, "s", 1), "+ D1#1 - + D1#1!"),
+    ("retransmission", "+ D1#1 - + D1#2!", (4, 1, "s", 1), "+ D1#1 K#1 - + D2#2!"),
+    ("retransmission", "+ D1#1 D2#2 - + D2#2! D1#1!", (6, 1, "s", 1), "+ D1#1 D2#2 - + D1#1! D2#2!"),
+    ("retransmission", "+ D1#1 D2#2 - + D2#2! -", (6, 1, "s", 1), "+ D1#1 D2#2 - + D1#1! -"),
+    ("retransmission", "+ D1#1 - +", (None, 1, "s", 1), "+ D1#1 - + X"),
+    ("retransmission", "+ D1#1 - +", (None, 1, "s", 1), "+ D1#1 - C +"),
+    ("retransmission", "+ D1#1 D1#1!", (2, 1, "s", 1), "+ D1#1 - + D1#1!"),
+    ("retransmission", "+ D1q2#1 R#1 - + D1q2#1!", (5, 1, "s", 1), "+ D1q2#1 R#1 - + L#1"),
+    (
+        "retransmission",
+        "+ D1q2#1 D2q2#2 R#2 R#1 L#2 L#1 - + L#1 L#2",
+        (10, 2, "s", 2),
+        "+ D1q2#1 D2q2#2 R#2 R#1 L#2 L#1 - + L#2 L#1",
+    ),
+    # One saw it, another never did.
+    ("agreement", "P1 D1>a P2 D2>a D2>b", (None, 1, "b", None), "P1 D1>a P2 D2>a D1>b D2>b"),
+    ("agreement", "S>a S>b P1 D1>a", (None, 1, "b", None), "S>a S>b P1 D1>a ->b"),
+    ("agreement", "S>a S>b P1 D1>a", (None, 1, "b", None), "S>a S>b P1 D1>a T1>b"),
+    # The backlog at the heal, or at the connect if that is later, is gone 10 ms after.
+    ("drain", "S P1 A1 H @20 D1", (4, 1, "s", None), "S P1 A1 H @13 D1"),
+    ("drain", "S P1 A1 H @20 D1", (4, 1, "s", None), "S P1 A1 H @12 + @20 D1"),
+    ("drain", "S P1 A1 H @20 P2", (None, 1, "s", None), "S H P1 A1 @20 D1"),
+    ("drain", "S P1 A1 H @20 D1", (4, 1, "s", None), "S P1 A1 H F @20 D1 H"),
+]
+
+
+@pytest.mark.parametrize(("law", "bad", "witness", "near_miss"), ANOMALIES)
+def test_the_anomaly_is_found_and_its_near_miss_is_not(law, bad, witness, near_miss):
+    found = verdict(law, bad)
+    assert found.outcome is Outcome.VIOLATED
+    seen = found.witness
+    assert (seen.event_id, seen.sequence, seen.subscriber, seen.other_event_id) == witness
+    assert found.work["violations"] >= 1
+    assert verdict(law, near_miss).outcome is Outcome.HOLDS
+
+
+CAUSAL = [
+    ("P1.a:x D1.a>b:x P1.b:y D1.b>c:y D1.a>c:x", [0, 1, 2, 3, 4], "P1.a:x D1.a>b:x P1.b:y D1.a>c:x D1.b>c:y"),
+    ("P1:x P1:y D1:y D1:x", [0, 1, 2, 3], "P1.a:x P1.b:y D1.b:y D1.a:x"),
+    ("P1.a:x D1.a>b:x P1.b:y D1.b>c:y D1.a>c:x", [0, 1, 2, 3, 4], "P1.a:x P1.b:y D1.a>b:x D1.b>c:y D1.a>c:x"),
+]
+
+
+@pytest.mark.parametrize(("bad", "cycle", "near_miss"), CAUSAL)
+def test_causal_order_with_its_cycle(bad, cycle, near_miss):
+    found = verdict("causal", bad)
+    assert [event["event_id"] for event in found.witness.events] == cycle
+    assert verdict("causal", near_miss).outcome is Outcome.HOLDS
+
+
+def test_the_witness_shows_the_rows_that_tell_the_story():
+    found = verdict("fifo", "S + P1 A1 P2 A2 P3 D2#1 D1#2 D3#3")
+    assert [event["event_id"] for event in found.witness.events] == [1, 2, 3, 4, 5, 7, 8]
+    assert found.witness.events[-1] == {
+        "event_id": 8,
+        "time_us": 8000,
+        "kind": "deliver",
+        "publisher": "p",
+        "topic": "t",
+        "qos": 1,
+        "subscriber": "s",
+        "sequence": 1,
+        "packet_id": 2,
+    }
+
+
+@pytest.mark.parametrize(
+    ("law", "line"),
+    [
+        ("fifo", "P1 A1"),
+        ("at-least-once", "P1 D1"),
+        ("exactly-once", "P1 D1"),
+        ("no-phantom", "D1"),
+        ("agreement", "P1 D1"),
+        ("expiry", "P1 D1"),
+        ("retransmission", "+ D1#1 K#1"),
+        ("drain", "S P1 A1 D1"),
+        ("causal", "P1"),
+    ],
+)
+def test_a_history_that_does_not_put_a_law_to_the_test_says_so(law, line):
+    found = verdict(law, line)
+    assert found.outcome is Outcome.HOLDS
+    assert found.vacuous
+    assert any("vacuous" in note for note in found.not_covered)
+
+
+def test_what_is_not_judged_is_said():
+    assert verdict("at-least-once", "S P1 A1 -").not_covered == (
+        "1 undelivered messages are pending: their subscriber is offline at the end, or the recording was cut",
+    )
+    assert "taken as expired" in verdict("at-least-once", "S P1%3 A1 @9 - +").not_covered[0]
+    ends_too_early = verdict("drain", "S P1 A1 H")
+    assert ends_too_early.outcome is Outcome.UNKNOWN
+    assert "ends before the bound" in ends_too_early.not_covered[0]
+
+
+def test_a_budget_ends_in_unknown_and_never_in_a_false_loss():
+    history = parse_history("S P1 A1 D1").split([2])
+    question = Question(laws=("at-least-once",), budget_s=0.0)
+    (found,), rows = judge(in_memory("a line", history.batches, history.names), question)
+    assert (found.outcome, rows) == (Outcome.UNKNOWN, 2)

@@ -1,0 +1,278 @@
+"""Retransmission, expiry and causal order agree with slow checkers written from the rules, on generated histories."""
+
+import random
+from itertools import pairwise
+
+import networkx as nx
+
+from model.checkers.judge import Question, in_memory, judge
+from model.notation import parse_history
+from model.verdict import Outcome
+
+
+def verdict(law, line):
+    history = parse_history(line)
+    (found,), _ = judge(in_memory("a line", history.batches, history.names), Question(laws=(law,)))
+    return found
+
+
+def session_words(rng):
+    """A session that mostly does right: sends, acknowledges, reconnects, resends in order, with slips."""
+    words, flying, number, online = ["+"], [], 0, True
+    for _ in range(rng.randrange(3, 25)):
+        dice = rng.random()
+        if not online:
+            online = True
+            words.append("+")
+            again = list(flying)
+            if rng.random() < 0.3:
+                rng.shuffle(again)
+            if rng.random() < 0.3:
+                again = again[: rng.randrange(len(again) + 1)]
+            for message in again:
+                words.append(resent(rng, message))
+        elif dice < 0.35:
+            number += 1
+            free = sorted({1, 2, 3, 4} - {message[2] for message in flying}) or [rng.randrange(1, 5)]
+            message = [number, rng.choice([1, 2]), free[0], "sent"]
+            flying = [other for other in flying if other[2] != free[0]]
+            flying.append(message)
+            words.append(f"D{number}q{message[1]}#{message[2]}")
+        elif dice < 0.6 and flying:
+            message = rng.choice(flying)
+            if message[1] == 2 and message[3] == "sent":
+                message[3] = "received"
+                words.append(f"R#{message[2]}")
+            elif message[1] == 2 and message[3] == "received":
+                message[3] = "released"
+                words.append(f"L#{message[2]}")
+            else:
+                flying.remove(message)
+                words.append(f"K#{message[2]}")
+        elif dice < 0.65:
+            flying = []
+            words.append("C")
+        elif dice < 0.7 and flying:
+            words.append(resent(rng, rng.choice(flying)))
+        else:
+            online = False
+            if rng.random() < 0.9:
+                words.append("-")
+    if rng.random() < 0.3:
+        words.append("X")
+    return words
+
+
+def resent(rng, message):
+    number, qos, identifier, stage = message
+    if stage != "sent" and rng.random() < 0.9:
+        return f"L#{identifier}"
+    dup = "!" if rng.random() < 0.9 else ""
+    return f"D{number}q{qos}#{identifier if rng.random() < 0.95 else 9}{dup}"
+
+
+class SlowRetransmission:
+    """One subscriber, rule by rule. `flying`: in the order sent; each [number, qos, identifier, stage, connection]."""
+
+    def __init__(self, history):
+        self.flying, self.received, self.broken = [], [], []
+        self.connection, self.online, self.resent, self.released = 0, True, [], []
+        batch = history.joined()
+        for row in range(len(batch)):
+            self.event = row
+            identifier, number = int(batch.packet_id[row]), int(batch.sequence[row])
+            step = getattr(self, f"on_{int(batch.kind[row])}", None)
+            if step is not None:
+                step(number, int(batch.qos[row]), identifier, int(batch.dup[row]) > 0)
+        self.event = None
+        if 14 not in batch.kind and self.connection and self.online:
+            self.broken += [None for message in self.flying if message[4] < self.connection]
+
+    def under(self, identifier):
+        return next((message for message in self.flying if message[2] == identifier), None)
+
+    def breaks(self):
+        self.broken.append(self.event)
+
+    def forget(self, message):
+        self.flying.remove(message)
+        self.received = [other for other in self.received if other is not message]
+
+    def on_2(self, number, qos, identifier, dup):
+        message = self.under(identifier)
+        if message is not None and message[:2] == [number, qos]:
+            if message[3] != "sent":
+                self.breaks()
+                return
+            if not dup:
+                self.breaks()
+            if self.connection:
+                if message[4] == self.connection or any(message[5] < other for other in self.resent):
+                    self.breaks()
+                self.resent.append(message[5])
+                message[4] = self.connection
+            return
+        if dup:
+            other = next((other for other in reversed(self.flying) if other[:2] == [number, qos]), None)
+            if other is not None:
+                self.breaks()
+                self.forget(other)
+        if message is not None and message in self.flying:
+            self.forget(message)
+        self.counter = getattr(self, "counter", 0) + 1
+        self.flying.append([number, qos, identifier, "sent", self.connection, self.counter])
+
+    def on_3(self, number, qos, identifier, dup):
+        message = self.under(identifier)
+        if message is not None and message[3] == "sent":
+            self.counter += 1
+            message[3:] = ["received", self.connection if self.online else -1, self.counter]
+
+    def on_4(self, number, qos, identifier, dup):
+        message = self.under(identifier)
+        if message is None:
+            return
+        if message[3] == "sent":
+            self.counter += 1
+            message[4:] = [self.connection, self.counter]
+        elif message[4] == self.connection:
+            if message[3] == "released" and self.connection:
+                self.breaks()
+        elif self.connection:
+            if any(message[5] < other for other in self.released):
+                self.breaks()
+            self.released.append(message[5])
+            message[4] = self.connection
+        message[3] = "released"
+
+    def on_5(self, number, qos, identifier, dup):
+        message = self.under(identifier)
+        if message is not None:
+            self.flying.remove(message)
+
+    def on_8(self, *_):
+        self.flying = []
+
+    def close(self):
+        if self.connection and self.online:
+            for message in self.flying:
+                if message[4] < self.connection:
+                    later = self.resent if message[3] == "sent" else self.released
+                    if any(message[5] < other for other in later):
+                        self.breaks()
+
+    def on_11(self, *_):
+        self.close()
+        self.connection, self.online, self.resent, self.released = self.connection + 1, True, [], []
+
+    def on_12(self, *_):
+        self.close()
+        self.online = False
+
+
+def test_retransmission_agrees_with_the_rules():
+    outcomes = {Outcome.HOLDS: 0, Outcome.VIOLATED: 0}
+    for seed in range(2500):
+        words = session_words(random.Random(seed))
+        line = " ".join(words)
+        found, slow = verdict("retransmission", line), SlowRetransmission(parse_history(line))
+        assert found.work["violations"] == len(slow.broken), (seed, line, slow.broken)
+        if slow.broken:
+            assert found.witness.event_id == slow.broken[0], (seed, line)
+        outcomes[found.outcome] += 1
+    assert min(outcomes.values()) > 400
+
+
+def test_expiry_agrees_with_the_rule():
+    outcomes = {Outcome.HOLDS: 0, Outcome.VIOLATED: 0}
+    for seed in range(1500):
+        rng, clock, words, broken = random.Random(seed), 0, [], []
+        deadlines, begun = {}, set()
+        for event in range(rng.randrange(2, 20)):
+            clock += rng.choice([0, 5, 40])
+            words.append(f"@{clock}")
+            number, subscriber = rng.randrange(4), rng.choice("ab")
+            kind = rng.choice("PDDE")
+            if kind == "P":
+                interval = rng.choice([None, 20, 80])
+                words.append(f"P{number}" + (f"%{interval}" if interval else ""))
+                if interval:
+                    deadlines.setdefault(number, clock + interval)
+            elif kind == "D":
+                words.append(f"D{number}>{subscriber}")
+                if clock >= deadlines.get(number, 10**9) and (number, subscriber) not in begun:
+                    broken.append(event)
+                begun.add((number, subscriber))
+            else:
+                words.append(f"E{number}>{subscriber}")
+                if clock < deadlines.get(number, -1):
+                    broken.append(event)
+            clock += 1
+        found = verdict("expiry", " ".join(words))
+        assert found.work["violations"] == len(broken), (seed, words)
+        if broken:
+            assert found.witness.event_id == broken[0]
+        outcomes[found.outcome] += 1
+    assert min(outcomes.values()) > 300
+
+
+def test_causal_order_agrees_with_the_closure_of_happens_before():
+    outcomes = {Outcome.HOLDS: 0, Outcome.VIOLATED: 0}
+    for seed in range(1500):
+        rng, words, sent = random.Random(seed), [], []
+        for _ in range(rng.randrange(4, 16)):
+            if not sent or rng.random() < 0.4:
+                client = rng.choice("abc")
+                number = 1 + sum(message[0] == client for message in sent)
+                sent.append((client, number))
+                words.append(f"P{number}.{client}")
+            else:
+                client, number = rng.choice(sent)
+                words.append(f"D{number}.{client}>{rng.choice('abcd')}")
+        broken = causal_violations(words)
+        found = verdict("causal", " ".join(words))
+        assert found.work["violations"] == len(broken), (seed, words, broken)
+        if broken:
+            assert found.witness.event_id == broken[0]
+            cycle = [event["event_id"] for event in found.witness.events]
+            graph = happens_before(words)
+            assert all(nx.has_path(graph, a, b) for a, b in pairwise(cycle[:-1]))
+        outcomes[found.outcome] += 1
+    assert min(outcomes.values()) > 150
+
+
+def parsed(words):
+    """(kind, publisher, number, client that does it)."""
+    for word in words:
+        message, _, subscriber = word[1:].partition(">")
+        number, _, publisher = message.partition(".")
+        yield word[0], publisher, int(number), subscriber or publisher
+
+
+def happens_before(words):
+    graph, last, publish = nx.DiGraph(), {}, {}
+    for event, (kind, publisher, number, client) in enumerate(parsed(words)):
+        graph.add_node(event)
+        if client in last:
+            graph.add_edge(last[client], event)
+        last[client] = event
+        if kind == "P":
+            publish[publisher, number] = event
+        else:
+            graph.add_edge(publish[publisher, number], event)
+    return graph
+
+
+def causal_violations(words):
+    graph = happens_before(words)
+    events = list(parsed(words))
+    publish = {(p, n): e for e, (kind, p, n, _) in enumerate(events) if kind == "P"}
+    first, broken = {}, []
+    for event, (kind, publisher, number, client) in enumerate(events):
+        if kind == "P" or (client, publisher, number) in first:
+            continue
+        earlier = [(p, n) for who, p, n in first if who == client]
+        if any(nx.has_path(graph, publish[publisher, number], publish[effect]) for effect in earlier):
+            broken.append(event)
+        first[client, publisher, number] = event
+    return broken
