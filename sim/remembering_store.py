@@ -15,8 +15,7 @@ from sim.binding.binding import Binding
 from sim.binding.results import Fields, Result
 from sim.redis.backends import KernelBackend
 from sim.redis.shard import FrozenKeyspace
-from sim.session_run import EVERYTHING
-from sim.session_state import Between
+from sim.session_state import EVERYTHING, Between
 from sim.session_store import BoundStore
 from sim.store_faults import condition
 

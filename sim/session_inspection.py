@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from model.refinement import Discrepancy
-from model.refinement.account import names_of
+from model.refinement.account import PROBE, names_of
 from model.trace import Acknowledge, Clear, Fetch, Open, Publication, Release, Save, Settle, Step
 from sim.redis.keyspace import TYPES
 from sim.redis.shard import FrozenKeyspace
@@ -20,9 +20,6 @@ from sim.session_state import RunState
 
 LEAVES_NOTHING = ("acknowledged", "trimmed", "cleared", "refused")
 """Fates after which not even the payload may be kept."""
-
-PROBE = 1_000_000
-"""Labels of the messages that a settling run saves begin here."""
 
 
 class Usual(NamedTuple):
@@ -45,7 +42,7 @@ def usual_elements(alone: Callable[[], SessionRun]) -> Usual:
 def _come_and_go(run: SessionRun, rounds: int) -> dict[bytes, int]:
     for label in range(1, 2 * rounds + 1):
         publication = Publication(label, b"come and go %d" % label, qos=1 + label % 2)
-        run.perform(Save((publication,), producer=label % 2))
+        run.perform(Save((publication,), producer=label % 2, limit=run.store.limit))
         run.perform(Fetch())
         run.perform(Release(label))
         run.perform(Acknowledge(label))
@@ -63,7 +60,7 @@ def _probe(run: SessionRun, client: int) -> list[Discrepancy]:
     """One more message comes and goes, so that a store that cleans up when it saves has had its chance."""
     label = PROBE + len(run.publications)
     steps: list[Step] = [
-        Save((Publication(label, b"probe %d" % label),), client, producer=1),
+        Save((Publication(label, b"probe %d" % label),), client, 1, run.store.limit),
         Fetch(client),
         Acknowledge(label),
         Fetch(client),

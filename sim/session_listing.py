@@ -30,7 +30,7 @@ def incoming(publication: Publication, default_expiry_ms: int) -> Message:
     return Message(publication.label, life, publication.qos, publication.interval_ms is not None)
 
 
-def assigned_to(result: Saved, messages: Sequence[Publication]) -> list[tuple[int, int, int | None]]:
+def assigned_to(result: Saved, messages: Sequence[Publication]) -> list[tuple[int, int | None, int | None]]:
     """(label, packet identifier, sequence) for each message of which the reply to its save tells.
 
     A reply that numbers the batch by one of its ends says nothing certain when a message of it may not have been kept.
@@ -38,9 +38,7 @@ def assigned_to(result: Saved, messages: Sequence[Publication]) -> list[tuple[in
     if len(result.assigned) != len(messages) or not all(map(is_certain, messages)):
         return []
     return [
-        (message.label, one.packet_id, one.sequence)
-        for message, one in zip(messages, result.assigned, strict=True)
-        if one.packet_id is not None
+        (message.label, one.packet_id, one.sequence) for message, one in zip(messages, result.assigned, strict=True)
     ]
 
 

@@ -46,17 +46,22 @@ from model.trace import (
     Step,
     Wait,
 )
-from sim.binding.results import Failed, Fetched, FetchedMessage, Opened, Removed, Result, Saved
-from sim.binding.results import Message as Outgoing
+from sim.binding.results import Assigned, Failed, Fetched, FetchedMessage, Opened, Removed, Result, Saved
 from sim.session_coverage import note
 from sim.session_listing import assigned_to, identify, incoming, outgoing, replaced
-from sim.session_state import Batch, Between, ClientDied, Connection, Cursor, RunState, Sending, SessionStore
-
-EVERYTHING = 65535
-"""A page size that no queue exceeds."""
-
-PASSING_AT_ONCE = 500
-"""Messages in one batch of those that only pass."""
+from sim.session_passing import pass_by
+from sim.session_state import (
+    EVERYTHING,
+    Batch,
+    Between,
+    ClientDied,
+    Connection,
+    Cursor,
+    Endless,
+    RunState,
+    Sending,
+    SessionStore,
+)
 
 MOST_ROUNDS = 64
 """Pages that a drain asks for beyond what the queue needs."""
@@ -140,10 +145,14 @@ class SessionRun:
             case Settle():
                 self._settle(step, report)
             case Pass():
-                self._pass(step, report)
+                report.result, passed_ms = pass_by(self, step)
+                self._time_passed(passed_ms, report)
             case Overlap():
                 self._overlap(step, report)
-        if self.inspector is not None and report.result is not None and not report.diverges:
+        if isinstance(report.result, Endless):
+            text = report.result.error.decode()
+            report.discrepancies = [Discrepancy("bounded", text)]
+        elif self.inspector is not None and report.result is not None and not report.diverges:
             report.discrepancies += self.inspector.check(self, step, before, report)
         if report.result is not None:
             note(self.met, before, self.state, report)
@@ -174,10 +183,10 @@ class SessionRun:
             "batch": number,
             "messages": tuple(outgoing(one, now_ms) for one in step.messages),
         }
-        result = self._call(step.fault, "save", step.client, fields)
+        result = self._save_in_parts(step, fields)
         report.result = result
         reply = self.reply_of(result, step.messages)
-        self._told = dict(reply.assigned)
+        self._told = {label: packet_id for label, packet_id, _ in reply.assigned if packet_id is not None}
         saving = Saving(
             tuple(incoming(one, self.store.default_expiry_ms) for one in step.messages),
             step.limit,
@@ -196,6 +205,24 @@ class SessionRun:
 
         self._judge(report, step.client, judge)
         self._told = {}
+
+    def _save_in_parts(self, step: Save, fields: dict[str, object]) -> Result:
+        """One call; more than the store takes at once goes in several, which are judged together."""
+        largest, messages = self.store.largest_batch, fields["messages"]
+        assert isinstance(messages, tuple)
+        if len(messages) <= largest:
+            return self._call(step.fault, "save", step.client, fields)
+        assigned: list[Assigned] = []
+        last = fields["batch"]
+        assert isinstance(last, int)
+        for start in range(0, len(messages), largest):
+            part = messages[start : start + largest]
+            number = last - (len(messages) - start - len(part))
+            result = self._call(step.fault, "save", step.client, fields | {"messages": part, "batch": number})
+            if not isinstance(result, Saved) or result.refused is not None:
+                return result
+            assigned += result.assigned
+        return Saved(tuple(assigned))
 
     def _fetch(self, step: Fetch, report: StepReport) -> None:
         cursor = self.state.cursors[step.client] if step.onward else Cursor()
@@ -300,6 +327,9 @@ class SessionRun:
     def _wait(self, ms: int, report: StepReport) -> None:
         self.store.advance(ms)
         report.result = Fetched()
+        self._time_passed(ms, report)
+
+    def _time_passed(self, ms: int, report: StepReport) -> None:
         now_ms = self.state.accounts[0].session.now_ms + ms
         deadlines_ms = frozenset(self.store.redis_deadlines_ms())
 
@@ -352,46 +382,6 @@ class SessionRun:
         report.result = inner.result
         report.discrepancies += inner.discrepancies
 
-    def _pass(self, step: Pass, report: StepReport) -> None:
-        """Identifiers go by: save and acknowledge in batches, judged at the end only."""
-        account = self.state.accounts[step.client]
-        name, now_ms, left = self.clients[step.client], account.session.now_ms, step.count
-        number = self.state.batches[step.producer].number
-        last = max(account.last_ids)
-        while left > 0:
-            size = min(left, self.store.largest_batch, PASSING_AT_ONCE)
-            fields: dict[str, object] = {
-                "epoch": account.session.epoch,
-                "limit": self.store.terms.modulus,
-                "default_expiry_ms": self.store.default_expiry_ms,
-                "producer": b"p%d" % step.producer,
-                "batch": number + size,
-                "messages": tuple(Outgoing(b"passing %d" % (left - one), b"t", 1, None, now_ms) for one in range(size)),
-            }
-            number, left = number + size, left - size
-            result = self.store.perform("save", name, fields)
-            if not isinstance(result, Saved) or result.refused is not None:
-                report.result = result
-                break
-            passing = self._passing(name, account)
-            epoch = account.session.epoch
-            self.store.acknowledge_all(name, [{"epoch": epoch, **one._asdict()} for one in passing])
-            last = passing[-1].packet_id if passing else last
-        else:
-            report.result = Saved()
-        self.state = self.state._replace(
-            batches=replaced(self.state.batches, step.producer, Batch(number)),
-            accounts=replaced(self.state.accounts, step.client, account._replace(last_ids=frozenset({last}))),
-        )
-        for client in range(len(self.clients)):
-            self._judge_one(report, client, judge_quiet)
-
-    def _passing(self, name: bytes, account: Account) -> list[Sending]:
-        """Under what the messages that pass were saved: what a fetch returns behind those that stay."""
-        listed = self.store.listing(name)
-        messages = listed.messages[len(account.queue) :] if isinstance(listed, Fetched) else ()
-        return [Sending(one.packet_id, one.sequence or 0) for one in messages if one.packet_id is not None]
-
     def _call(self, fault: Fault | None, operation: str, client: int, fields: dict[str, object]) -> Result:
         name = self.clients[client]
         fields.setdefault("epoch", self.state.accounts[client].session.epoch)
@@ -416,7 +406,7 @@ class SessionRun:
         told = {
             label: Sending(packet_id, sequence, epoch)
             for label, packet_id, sequence in assigned_to(result, step.messages)
-            if sequence is not None or not self.store.terms.has_tokens
+            if packet_id is not None and (sequence is not None or not self.store.terms.has_tokens)
         }
         if told:
             self.state = self.state._replace(sendings=tuple(sorted({**dict(self.state.sendings), **told}.items())))
@@ -456,7 +446,7 @@ class SessionRun:
             return Reply("refused", result.refused)
         if isinstance(result, Saved):
             assigned = assigned_to(result, messages)
-            return Reply(assigned=tuple((label, packet_id) for label, packet_id, _ in assigned))
+            return Reply(assigned=tuple(assigned))
         return Reply(removed=result.count) if isinstance(result, Removed) else Reply()
 
     # -- judging -------------------------------------------------------------------------------------------------------

@@ -8,9 +8,16 @@ from typing import NamedTuple, Protocol
 
 from model.refinement import Account, Store
 from model.trace import Fault, Save
-from sim.binding.results import Fields, Result
+from sim.binding.results import Failed, Fields, Result
+
+EVERYTHING = 65535
+"""A page size that no queue exceeds."""
 
 Between = Callable[[int], None]
+
+
+class Endless(Failed):
+    """An operation whose script was stopped at its limit; what it had done until then stays."""
 
 
 class ClientDied(Exception):
@@ -24,6 +31,8 @@ class SessionStore(Protocol):
     operations: frozenset[str]
     default_expiry_ms: int
     largest_batch: int
+    limit: int
+    """A limit that the store takes, where it does not matter which."""
     fetch_is_read_only: bool
     """Fetch is declared to write nothing: leftovers have to wait for the next save."""
 

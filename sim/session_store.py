@@ -18,8 +18,8 @@ from sim.binding.results import Failed, Fetched, Fields, Message, Result
 from sim.redis.abort import NodeCrashed
 from sim.redis.backends import Backend, KernelBackend
 from sim.redis.replies import ErrorReply, Reply
-from sim.session_run import EVERYTHING
-from sim.session_state import Between, ClientDied
+from sim.redis.sandbox import ScriptTimeout
+from sim.session_state import EVERYTHING, Between, ClientDied, Endless
 from sim.store_faults import condition
 
 CRASHED = Failed(b"the node crashed")
@@ -41,13 +41,19 @@ class BoundStore:
         self.sleeps = sleeps
         """Time passes by waiting for it: for a server whose scripts ask it for the time."""
         self.operations = frozenset(binding.operations)
-        takes_default = uses(binding, "save", "default_expiry_ms", 1000, 2000)
-        self.default_expiry_ms = binding.fixed.get("default_expiry_ms", default_expiry_ms if takes_default else 0)
+        self._takes_default = uses(binding, "save", "default_expiry_ms", 1000, 2000)
+        self.set_default_expiry(default_expiry_ms)
         self.largest_batch = binding.operation("save").batch_max or 10_000
+        self.limit = binding.fixed.get("limit", min(100, binding.modulus))
+        """A limit that the store takes: its own, or one that does not matter."""
         self.fetch_is_read_only = binding.operation("fetch").read_only
         self.terms = terms_of(binding)
         self._now_ms = backend.now_ms
         load_scripts(binding, backend)
+
+    def set_default_expiry(self, ms: int) -> None:
+        """How long a message without an interval lives, unless the scripts fix that themselves."""
+        self.default_expiry_ms = self.binding.fixed.get("default_expiry_ms", ms if self._takes_default else 0)
 
     @property
     def now_ms(self) -> int:
@@ -97,6 +103,8 @@ class BoundStore:
             return CRASHED
         except ClientDied:
             return CLIENT_DIED
+        except ScriptTimeout as stopped:
+            return Endless(f"{operation}: {stopped}".encode())
         except ReplyMismatch as mismatch:
             return Failed(f"the binding cannot read the reply: {mismatch}".encode())
 

@@ -16,6 +16,7 @@ from model.explorer.space import Space
 from model.trace import (
     Acknowledge,
     Clear,
+    Drain,
     Fault,
     Fetch,
     Open,
@@ -23,6 +24,7 @@ from model.trace import (
     Release,
     Repeat,
     Save,
+    Settle,
     Step,
     Wait,
 )
@@ -50,6 +52,8 @@ class Scope:
     repeats: int = 0
     faults: int = 0
     overlaps: bool = False
+    drains: bool = False
+    """From every state, whether the queue drains and settles; that leads nowhere."""
 
 
 class Used(NamedTuple):
@@ -109,7 +113,7 @@ class StoreSystem(TransitionSystem[StoreState]):
             if report.result is not None:
                 if report.discrepancies:
                     self.found(state, step, report)
-                if not report.diverges:
+                if not report.diverges and not isinstance(step, Drain | Settle):
                     yield Label(actor, type(step).__name__.lower()), step, self._now(used)
             self._go_to(state)
 
@@ -130,6 +134,10 @@ class StoreSystem(TransitionSystem[StoreState]):
         yield from self._offers_of_reader(state)
         yield from self._offers_of_time(state)
         yield from self._offers_of_sessions(state)
+        if self.scope.drains:
+            for client, account in enumerate(state.run.accounts):
+                drain = [Drain(client, count) for count in (1, 2)]
+                yield from ((READER, one, state.used) for one in (drain if account.queue else [Settle(client)]))
 
     def _offers_of_writers(self, state: StoreState) -> Iterator[tuple[str, Step, Used]]:
         scope, used = self.scope, state.used
@@ -186,11 +194,12 @@ class StoreSystem(TransitionSystem[StoreState]):
         now_ms = state.run.accounts[0].session.now_ms
         deadlines_ms = {entry.latest_ms for account in state.run.accounts for entry in account.queue}
         for deadline_ms in sorted(deadlines_ms)[:2]:
-            if deadline_ms - now_ms > 1 << 40:
+            left_ms = deadline_ms - now_ms
+            if left_ms > 1 << 40:
                 continue
-            if deadline_ms - now_ms > 1:
-                yield TIME, Wait(deadline_ms - now_ms - 1), used
-            yield TIME, Wait(deadline_ms - now_ms), used
+            for ms in (left_ms - 1, left_ms) if left_ms > 0 else (1,):
+                if ms > 0:
+                    yield TIME, Wait(ms), used
 
     def _offers_of_sessions(self, state: StoreState) -> Iterator[tuple[str, Step, Used]]:
         used = state.used

@@ -42,8 +42,8 @@ class Reply(NamedTuple):
 
     status: Literal["done", "refused", "error"] = "done"
     text: str = ""
-    assigned: tuple[tuple[int, int], ...] = ()
-    """(label, packet identifier), as far as the reply to a save tells."""
+    assigned: tuple[tuple[int, int | None, int | None], ...] = ()
+    """(label, packet identifier, token), as far as the reply to a save tells."""
     removed: int | None = None
     """Messages removed, if the reply to an acknowledgement tells."""
 
@@ -65,6 +65,8 @@ class Account(NamedTuple):
     """Where the identifier counter can be. More than one when a message was dead on arrival: it may have used one."""
     passed_ids: frozenset[int] = frozenset()
     """Identifiers of messages that expired since the last whole fetch: a store may not know yet that they are free."""
+    last_token: int = 0
+    """The highest token that was given out."""
     fates: tuple[tuple[int, Fate], ...] = ()
     """What became of every message that is not live, by label."""
     slack_ms: int = 0
@@ -92,9 +94,13 @@ class Account(NamedTuple):
         return self._replace(fates=tuple(sorted({**dict(self.fates), **dict.fromkeys(labels, fate)}.items())))
 
 
+PROBE = 1_000_000
+"""Labels from here on are of messages that a check of its own has sent after the others."""
+
+
 def name_of(label: int) -> str:
     """A message in a report: ``m3``."""
-    return f"m{label}"
+    return f"m{label}" if label < PROBE else "a further message"
 
 
 def names_of(labels: list[int]) -> str:

@@ -62,3 +62,18 @@ def _judge_one(
         if possible == {modulus}:
             found.append(Discrepancy("packet-id", f"{given}: after {modulus} comes 1"))
     return found
+
+
+def judge_tokens(last: int, assigned: Sequence[tuple[int, int | None]]) -> tuple[int, list[Discrepancy]]:
+    """Tokens of one batch, as far as they are told, must go on growing: the highest one now, and what was wrong.
+
+    0 stands for a message that was not kept.
+    """
+    found: list[Discrepancy] = []
+    for label, token in assigned:
+        if token is None or token == 0:
+            continue
+        if token <= last:
+            found.append(Discrepancy("counter", f"{name_of(label)} gets sequence {token} after {last}"))
+        last = max(last, token)
+    return last, found

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from model.refinement.account import Account, Discrepancy, Judgement, Reply, Seen, Store, labels_of, name_of, names_of
-from model.refinement.identifiers import judge_identifiers
+from model.refinement.identifiers import judge_identifiers, judge_tokens
 from model.refinement.listing import LOST, compare
 from model.session import Message, entry_of, kept
 
@@ -82,12 +82,13 @@ def _after_save(
     arriving = [one for one in save.messages if _arrives(one, reply, seen)]
     labels = {one.label for one in arriving}
     packet_ids: dict[int, int | None] = {one.label: None for one in save.messages}
-    packet_ids |= dict(reply.assigned)
+    packet_ids |= {label: packet_id for label, packet_id, _ in reply.assigned}
     packet_ids |= {
         label: one.packet_id for label, one in seen.items() if label in packet_ids and one.packet_id is not None
     }
     limit = min(save.limit, store.modulus) if save.limit > 0 else len(account.queue) + len(arriving)
-    tokens = {label: one.token for label, one in seen.items()}
+    tokens = {label: token for label, _, token in reply.assigned}
+    tokens |= {label: one.token for label, one in seen.items() if one.token is not None}
     new = [entry_of(one, packet_ids[one.label] or 0, now_ms, tokens.get(one.label)) for one in arriving]
     queue = kept((*account.queue, *new), limit)
     survivors = {entry.label for entry in queue}
@@ -98,15 +99,18 @@ def _after_save(
         {entry.packet_id for entry in account.queue} | account.passed_ids,
         store.modulus,
     )
-    for label, packet_id in reply.assigned:
-        if label in seen and seen[label].packet_id not in (None, packet_id):
+    last_token, backwards = judge_tokens(account.last_token, [(one, tokens.get(one)) for one in packet_ids])
+    found += backwards
+    for label, packet_id, _ in reply.assigned:
+        if label in seen and None not in (packet_id, seen[label].packet_id) and seen[label].packet_id != packet_id:
             text = f"{name_of(label)} is returned under {seen[label].packet_id}; the reply to its save said {packet_id}"
             found.append(Discrepancy("packet-id", text, False))
     dead = [label for label in packet_ids if label not in labels]
     cut = [label for label in labels if label not in survivors]
     after = account.with_queue(tuple(e for e in queue if e.label not in labels), "trimmed")
     after = after.with_fates(dead, "expired").with_fates(cut, "trimmed")
-    return after._replace(session=after.session._replace(queue=queue), last_ids=last_ids), found
+    session = after.session._replace(queue=queue)
+    return after._replace(session=session, last_ids=last_ids, last_token=last_token), found
 
 
 def _arrives(message: Message, reply: Reply, seen: Mapping[int, Seen]) -> bool:

@@ -160,7 +160,7 @@ def judge_clear(
         return judge_quiet(account, listing)
     cleared = account.with_queue((), "cleared")
     session = cleared.session._replace(epoch=max(epoch, cleared.session.epoch))
-    cleared = cleared._replace(session=session, last_ids=cleared.last_ids | {0}, passed_ids=frozenset())
+    cleared = cleared._replace(session=session, last_ids=cleared.last_ids | {0}, passed_ids=frozenset(), last_token=0)
     if reply.status != "done":
         kept_all = labels_of(listing) == [entry.label for entry in account.queue]
         law, words = ("no-residue", "failed") if kept_all else ("all-or-nothing", "failed halfway")

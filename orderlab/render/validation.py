@@ -60,7 +60,7 @@ def story(law: str, witness: Witness) -> Iterator[RenderableType]:
     yield Text(f"{law} is violated: {witness.finding.text}", "bold")
     for number, step in enumerate(trace.steps, 1):
         yield Text(f"  {number}. {told_step(step, trace)}")
-        if number <= len(explanation.told):
+        if explanation.told[number - 1]:
             yield Text(f"     {explanation.told[number - 1]}; live: {explanation.queues[number - 1]}", "dim")
     for name, keyspace in (("before", explanation.before), ("after", explanation.after)):
         yield Text(f"  keys {name} the last step:")

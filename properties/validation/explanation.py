@@ -8,10 +8,9 @@ from typing import Any
 
 from model.trace import Trace, step_to_json
 from properties.validation.recording import Record, RecordingStore
-from properties.validation.subject import Subject
+from properties.validation.subject import Reruns
 from sim.redis.replies import ErrorReply
 from sim.redis.shard import Effect, FrozenKeyspace
-from sim.session_inspection import Inspection
 from sim.session_run import SessionRun
 
 REMOVING = frozenset(
@@ -56,17 +55,17 @@ class Explanation:
         }
 
 
-def explain(subject: Subject, trace: Trace) -> Explanation:
-    """Run a witness once more and take notes."""
-    store = RecordingStore(subject.binding, trace.default_expiry_ms)
-    store.terms = subject.store.terms
-    usual = [subject.usual(client) for client in trace.clients]
-    run = SessionRun(store, trace.clients)
-    run.inspector = Inspection(usual)
-    told: list[str] = []
-    queues: list[str] = []
-    before: FrozenKeyspace = {}
-    for step in trace.steps:
+def explain(reruns: Reruns, trace: Trace) -> Explanation:
+    """Run a witness once more and take notes; of steps on the way to where many messages have passed there are none."""
+    subject = reruns.subject
+    run, taken = reruns.start(trace)
+    store = subject.store
+    assert isinstance(store, RecordingStore)
+    told = ["" for _ in range(taken)]
+    queues = ["" for _ in range(taken)]
+    before: FrozenKeyspace = store.backend.keyspace()
+    store.is_recording = True
+    for step in trace.steps[taken:]:
         before = store.backend.keyspace()
         store.records.clear()
         report = run.perform(step)
@@ -74,6 +73,7 @@ def explain(subject: Subject, trace: Trace) -> Explanation:
         queues.append(_queues(run))
     if not store.records:  # time passed: what fetch then returns is what is wrong
         store.perform("fetch", trace.clients[0], {"count": 65535, "after": 0, "epoch": 1})
+    store.is_recording = False
     record = store.records[-1] if store.records else None
     guilty = _guilty(record) if record else None
     script = subject.binding.operation(record.operation).script if record else None

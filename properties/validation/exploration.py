@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 
 from model.explorer.budget import Budget
@@ -43,9 +44,16 @@ SCOPES: tuple[Scope, ...] = (
         "time",
         (
             (save(0, message(1, 2000)), save(0, message(2))),
-            (save(1, message(3, 1000)), save(1, message(4, 3000))),
+            (save(1, message(3, 1000)), save(1, message(4, 40_000))),
         ),
         waits=3,
+    ),
+    Scope(
+        "drains",
+        ((save(0, message(1, 1000)), save(0, message(2, 1000), limit=3)), (save(1, message(3), limit=3),)),
+        pages=(1,),
+        waits=2,
+        drains=True,
     ),
     Scope(
         "faults",
@@ -63,7 +71,10 @@ SCOPES: tuple[Scope, ...] = (
     ),
     Scope(
         "pages",
-        ((save(0, message(1), message(2), message(3), limit=4), save(0, message(4), limit=3)), (save(1, message(5)),)),
+        (
+            (save(0, message(1), message(2), limit=3), save(0, message(3), limit=3)),
+            (save(1, message(4), message(5), limit=3),),
+        ),
         pages=(1, 2),
         waits=0,
     ),
@@ -89,16 +100,18 @@ SCOPES: tuple[Scope, ...] = (
 """What is explored, the most telling first."""
 
 
-def explore_scopes(subject: Subject, findings: Findings, seconds: float) -> Subject:
-    """Explore each scope with its share of the time. Candidates go to ``findings``, with the effort.
-
-    Returns the small store that was explored.
-    """
+def small_world(subject: Subject, findings: Findings) -> Subject:
+    """The store with few packet identifiers, what it does remembered."""
     small = subject.scaled(min(MODULUS, subject.binding.modulus))
     if not small.rewritten and subject.binding.modulus > MODULUS:
         findings.notes.append("no literal 65535 in the scripts: the small scope is explored on the scripts as they are")
         small = replace(subject, remembers=True, _store=None)
-    scopes = [scope for scope in SCOPES if applies(scope, small)]
+    return small
+
+
+def explore_scopes(small: Subject, findings: Findings, seconds: float) -> None:
+    """Explore each scope with its share of the time. Candidates go to ``findings``, with the effort."""
+    scopes = [fitted(scope, small) for scope in SCOPES if applies(scope, small)]
     began = time.monotonic()
     for at, scope in enumerate(scopes):
         left = seconds - (time.monotonic() - began)
@@ -109,7 +122,19 @@ def explore_scopes(subject: Subject, findings: Findings, seconds: float) -> Subj
             findings.gaps.append(
                 f"scope {scope.name}: {run.stopped_by} ran out after {run.space.count:,} states, depth {run.depth}"
             )
-    return small
+
+
+def fitted(scope: Scope, subject: Subject) -> Scope:
+    """The scope with batches no larger than the store takes, and with the limit that its scripts fix, if they do."""
+    largest = subject.store.largest_batch
+
+    def parts(step: Save) -> Iterator[Save]:
+        limit = subject.limit or step.limit
+        for start in range(0, len(step.messages), largest):
+            yield replace(step, messages=step.messages[start : start + largest], limit=limit)
+
+    programs = tuple(tuple(part for step in program for part in parts(step)) for program in scope.programs)
+    return replace(scope, programs=programs)
 
 
 def applies(scope: Scope, subject: Subject) -> bool:

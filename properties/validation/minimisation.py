@@ -36,14 +36,10 @@ def minimise(trace: Trace, law: str, reruns: Reruns, seconds: float) -> Trace:
         best = _cut(replace(best, steps=without), law, reruns) or best
     improved = True
     while improved and time.monotonic() < until:
-        improved = False
-        for candidate in _simpler(best):
-            if time.monotonic() >= until:
-                break
-            shorter = _cut(candidate, law, reruns)
-            if shorter is not None:
-                best, improved = shorter, True
-                break
+        before = best
+        best = _without_steps(best, law, reruns, until)
+        best = _with_plainer_steps(best, law, reruns, until)
+        improved = best != before
     return _renumbered(best, law, reruns)
 
 
@@ -53,22 +49,43 @@ def _cut(trace: Trace, law: str, reruns: Reruns) -> Trace | None:
     return None if broken is None else replace(trace, steps=trace.steps[: broken[0]])
 
 
-def _simpler(trace: Trace) -> Iterator[Trace]:
-    """Simpler traces, the boldest first. Each is smaller in a measure that has an end, so the search stops."""
-    steps = trace.steps
-    size = len(steps) // 2
+def _without_steps(trace: Trace, law: str, reruns: Reruns, until: float) -> Trace:
+    """Leave out runs of steps, half of them at first and single ones in the end (delta debugging)."""
+    best = trace
+    size = max(len(best.steps) // 2, 1)
     while size >= 1:
-        for start in range(0, len(steps), size):
-            yield replace(trace, steps=steps[:start] + steps[start + size :])
+        start = 0
+        while start < len(best.steps) and time.monotonic() < until:
+            shorter = _cut(replace(best, steps=best.steps[:start] + best.steps[start + size :]), law, reruns)
+            if shorter is None:
+                start += size
+            else:
+                best = shorter
         size //= 2
-    if len(trace.clients) > 1:
-        alone = tuple(step for step in steps if getattr(step, "client", 0) == 0)
-        yield replace(trace, steps=alone, clients=trace.clients[:1])
-        moved = tuple(_moved(step) for step in steps)
-        yield replace(trace, steps=moved, clients=trace.clients[:1])
-    for at, step in enumerate(steps):
-        for plainer in _plainer(step):
-            yield replace(trace, steps=(*steps[:at], plainer, *steps[at + 1 :]))
+    return best
+
+
+def _with_plainer_steps(trace: Trace, law: str, reruns: Reruns, until: float) -> Trace:
+    """One client instead of two, then each step plainer, as far as it goes."""
+    best = trace
+    if len(best.clients) > 1:
+        alone = tuple(step for step in best.steps if getattr(step, "client", 0) == 0)
+        moved = tuple(_moved(step) for step in best.steps)
+        for steps in (alone, moved):
+            found = _cut(replace(best, steps=steps, clients=best.clients[:1]), law, reruns)
+            if found is not None:
+                best = found
+                break
+    at = 0
+    while at < len(best.steps) and time.monotonic() < until:
+        for plainer in _plainer(best.steps[at]):
+            found = _cut(replace(best, steps=(*best.steps[:at], plainer, *best.steps[at + 1 :])), law, reruns)
+            if found is not None:
+                best = found
+                break
+        else:
+            at += 1
+    return best
 
 
 def _moved(step: Step) -> Step:

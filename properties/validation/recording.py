@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from sim.binding.binding import Binding
 from sim.binding.results import Fields, Result
@@ -40,26 +40,19 @@ class Record:
         return tuple(call for call in self.calls if call.changes)
 
 
-@dataclass
-class Recorder:
-    """Where the records go."""
-
-    records: list[Record] = field(default_factory=list)
-
-
 class RecordingStore(BoundStore):
-    """Listings are not recorded: they are the judge's, not the store's."""
+    """Writes down while ``is_recording``. Listings are not recorded: they are the judge's, not the store's."""
 
     def __init__(self, binding: Binding, default_expiry_ms: int) -> None:
         self.records: list[Record] = []
-        self._is_listing = False
+        self.is_recording = False
         super().__init__(binding, KernelBackend(), default_expiry_ms)
 
     def perform(self, operation: str, client: bytes, fields: Fields, between: Between | None = None) -> Result:
         """As on any store, with a record."""
         assert isinstance(self.backend, KernelBackend)
         shard = self.backend.shard
-        if self._is_listing:
+        if not self.is_recording:
             return super().perform(operation, client, fields, between)
         effects: list[Effect] = []
         shard.effects = effects
@@ -75,8 +68,8 @@ class RecordingStore(BoundStore):
 
     def listing(self, client: bytes) -> Result:
         """A fetch of everything, after which the store is as it was."""
-        self._is_listing = True
+        was_recording, self.is_recording = self.is_recording, False
         try:
             return super().listing(client)
         finally:
-            self._is_listing = False
+            self.is_recording = was_recording

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from model.trace import Pass, Save, Step, Trace
+from properties.validation.recording import RecordingStore
 from sim.binding.binding import Binding
 from sim.binding.scaling import RewrittenLine, scale
-from sim.redis.backends import KernelBackend
 from sim.redis.backends.kernel import FIRST_MS
 from sim.remembering_store import RememberingStore
 from sim.session_inspection import Inspection, Usual, usual_elements
@@ -37,20 +37,17 @@ class Subject:
     def store(self) -> BoundStore:
         """The store on its kernel."""
         if self._store is None:
-            self._store = (
-                RememberingStore(self.binding, DEFAULT_EXPIRY_MS)
-                if self.remembers
-                else BoundStore(self.binding, KernelBackend(), DEFAULT_EXPIRY_MS)
-            )
+            kind = RememberingStore if self.remembers else RecordingStore
+            self._store = kind(self.binding, DEFAULT_EXPIRY_MS)
             self._store.terms = self._store.terms._replace(keeps_sent=keeps_sent(self._store))
         return self._store
 
-    def run(self, clients: Sequence[bytes] = CLIENTS, inspected: bool = True) -> SessionRun:
-        """A new run on an empty keyspace."""
-        usual = [self.usual(client) for client in clients] if inspected else []
+    def run(self, clients: Sequence[bytes] = CLIENTS, default_expiry_ms: int = DEFAULT_EXPIRY_MS) -> SessionRun:
+        """A new run on an empty keyspace, its keys inspected."""
+        usual = [self.usual(client) for client in clients]
+        self.store.set_default_expiry(default_expiry_ms)
         run = self._bare_run(clients)
-        if inspected:
-            run.inspector = Inspection(usual)
+        run.inspector = Inspection(usual)
         return run
 
     def _bare_run(self, clients: Sequence[bytes]) -> SessionRun:
@@ -92,9 +89,10 @@ class Prepared:
     subject: Subject
     prefix: tuple[Step, ...]
     clients: tuple[bytes, ...] = CLIENTS
+    default_expiry_ms: int = DEFAULT_EXPIRY_MS
 
     def __post_init__(self) -> None:
-        run = self.subject.run(self.clients)
+        run = self.subject.run(self.clients, self.default_expiry_ms)
         self.reports = [run.perform(step) for step in self.prefix]
         self.keyspace = self.subject.store.backend.keyspace()
         self.state = run.state
@@ -102,7 +100,7 @@ class Prepared:
 
     def run(self) -> SessionRun:
         """A run in that place."""
-        run = self.subject.run(self.clients)
+        run = self.subject.run(self.clients, self.default_expiry_ms)
         for step in self.prefix:
             if isinstance(step, Save):
                 run.register(step)
@@ -117,19 +115,19 @@ class Reruns:
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
-        self._places: dict[tuple[tuple[bytes, ...], tuple[Step, ...]], Prepared] = {}
+        self._places: dict[tuple[tuple[bytes, ...], tuple[Step, ...], int], Prepared] = {}
 
     def start(self, trace: Trace) -> tuple[SessionRun, int]:
         """A run ready for ``trace``, and how many of its steps it has taken already."""
         passes = [at for at, step in enumerate(trace.steps, 1) if isinstance(step, Pass)]
         for length in passes[:1]:
-            prefix = trace.steps[:length]
-            if (trace.clients, prefix) not in self._places:
-                self._places[trace.clients, prefix] = Prepared(self.subject, prefix, trace.clients)
-            place = self._places[trace.clients, prefix]
+            way = trace.clients, trace.steps[:length], trace.default_expiry_ms
+            if way not in self._places:
+                self._places[way] = Prepared(self.subject, way[1], way[0], way[2])
+            place = self._places[way]
             if not any(report.discrepancies for report in place.reports):
                 return place.run(), length
-        return self.subject.run(trace.clients), 0
+        return self.subject.run(trace.clients, trace.default_expiry_ms), 0
 
     def law_broken(self, trace: Trace, law: str) -> tuple[int, str] | None:
         """How many steps it takes to break ``law`` and what is then said; None when the trace does not break it."""

@@ -8,15 +8,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from model.laws import LAWS, STORE_LAWS
+from model.trace import Pass
 from model.verdict import Outcome, Verdict, worst
 from properties.validation.confirmation import confirm
 from properties.validation.explanation import Explanation, explain
-from properties.validation.exploration import explore_scopes
+from properties.validation.exploration import explore_scopes, small_world
 from properties.validation.findings import Finding, Findings
 from properties.validation.footprint import Footprint, measure_footprint
 from properties.validation.full_scale import at_full_scale
 from properties.validation.machine import run_machine
 from properties.validation.minimisation import minimise
+from properties.validation.scenarios import run_scenarios
 from properties.validation.subject import Reruns, Subject
 from sim.binding.binding import Binding
 from sim.binding.scaling import RewrittenLine
@@ -118,7 +120,9 @@ def validate(
     progress("footprint")
     footprint = measure_footprint(subject, findings, budget_s * SHARES["footprint"])
     progress("exploration")
-    small = explore_scopes(subject, findings, budget_s * SHARES["exploration"])
+    small = small_world(subject, findings)
+    run_scenarios(small, findings)
+    explore_scopes(small, findings, budget_s * SHARES["exploration"])
     progress("state machine")
     run_machine(subject, findings, budget_s * SHARES["machine"])
     judge = _Judge(subject, small, findings, backend, progress)
@@ -185,11 +189,12 @@ class _Judge:
         elif found is None:
             return None
         else:
-            found = minimise(found, law, self.large, WITNESS_SECONDS)
+            if not any(isinstance(step, Pass) for step in found.steps):
+                found = minimise(found, law, self.large, WITNESS_SECONDS)
             broken = self.large.law_broken(found, law)
             text = broken[1] if broken is not None else finding.text
         found = replace(found, law=law, store=str(self.subject.binding.path), seed=self.subject.seed)
-        explanation = explain(self.subject, found)
+        explanation = explain(self.large, found)
         confirmation = "not confirmed: no real server"
         if self.backend is not None:
             usual = [self.subject.usual(client) for client in found.clients]

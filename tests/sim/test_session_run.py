@@ -42,6 +42,7 @@ class PlainStore:
     operations = frozenset(("save", "fetch", "acknowledge", "release", "clear"))
     default_expiry_ms = 60_000
     largest_batch = 100
+    limit = 3
     fetch_is_read_only = False
 
     def __init__(self, flaw: str = "", modulus: int = 4) -> None:

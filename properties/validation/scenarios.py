@@ -1,0 +1,134 @@
+"""A few runs that put every law to the test before the searches begin: none may hold because nothing happened."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from model.trace import (
+    Acknowledge,
+    Clear,
+    Drain,
+    Fault,
+    Fetch,
+    Open,
+    Publication,
+    Release,
+    Repeat,
+    Save,
+    Settle,
+    Step,
+    Wait,
+)
+from properties.validation.findings import Findings
+from properties.validation.subject import CLIENTS, Subject
+from sim.store_faults import NODE_CONDITIONS
+
+
+def one(label: int, interval_ms: float | None = None, qos: int = 1) -> Publication:
+    """A message with a payload of its own."""
+    return Publication(label, b"<%d>payload" % label, b"t", qos, interval_ms)
+
+
+def saves(*labels: int, limit: int = 3, client: int = 0) -> list[Step]:
+    """Messages saved one by one."""
+    return [Save((one(label),), client, limit=limit) for label in labels]
+
+
+def quick(*messages: Publication, limit: int = 3) -> Save:
+    """One save of several."""
+    return Save(messages, limit=limit)
+
+
+def in_trouble(number: int, kind: str) -> list[Step]:
+    """Every operation while the node is in one kind of trouble, and the retry of the save afterwards."""
+    label, fault = 3 * number + 1, Fault(kind)
+    save = Save((one(label), one(label + 1, 1000)), limit=2, fault=fault)
+    return [save, Repeat(), Fetch(fault=fault), Acknowledge(label, fault), Release(label + 1, fault)]
+
+
+HOSTILE_INTERVALS = (-1, 500, 1e18, 4_294_967_295_000)
+
+SCENARIOS: dict[str, list[Step]] = {
+    "identifiers go round": [*saves(1, 2, 3, limit=2), Fetch(), *saves(4, 5, limit=2), Fetch(), Drain(), Settle()],
+    "an acknowledgement comes late": [
+        *(*saves(1), Fetch(), Acknowledge(1), *saves(2, 3, 4), Acknowledge(1), Fetch()),
+        *(Acknowledge(4), Acknowledge(1)),
+    ],
+    "an identifier is live when the counter comes round": [
+        *(*saves(1), Fetch(), *saves(2), Acknowledge(2), Fetch(), Acknowledge(2), *saves(3, 4, 5), Fetch()),
+        Acknowledge(1),
+    ],
+    "the queue runs empty": [
+        *(*saves(1), Fetch(), Acknowledge(1), *saves(2), Drain(count=1), Settle(), *saves(3)),
+    ],
+    "expired messages before a full queue": [
+        *(quick(one(1, 40_000)), quick(one(2, 1000)), quick(one(3, 1000)), Wait(1000), *saves(4, 5)),
+        *(Fetch(), Drain(count=1), Settle()),
+    ],
+    "a deadline passes before a save and a fetch": [
+        *(quick(one(1, 1000)), quick(one(2, 40_000)), Wait(1000), Save((one(3),), limit=2), Fetch(), Wait(1), Fetch()),
+    ],
+    "deadlines pass": [
+        *(quick(one(1, 2000), one(2), one(3, 5000)), Wait(1999), Fetch(count=1), Wait(1), Fetch(), Wait(18_000)),
+        *(Fetch(), quick(one(4, 1000)), Fetch(), Wait(999), Fetch(), Wait(1), Fetch(), Drain(), Settle()),
+    ],
+    "released messages": [
+        *(quick(one(1, 3000, 2), one(2, None, 2), one(3)), Fetch(), Release(1), Release(2), Fetch(), Release(2)),
+        *(Wait(1000), Fetch(), Acknowledge(2), Wait(1999), Fetch(), Wait(1), Fetch(), Drain(), Settle()),
+    ],
+    "sessions end and begin": [
+        *(*saves(1, 2), Fetch(), Clear(), Save((one(3),), stale=True), Open(clean_start=True), *saves(4)),
+        *(Acknowledge(1), Save((one(5),), stale=True), Fetch(), Open(clean_start=False), Fetch()),
+        *(Open(clean_start=True), *saves(6), Fetch(), Clear(), Clear()),
+    ],
+    "replies are lost": [
+        *(quick(one(1), one(2)), Repeat(), Fetch(), Acknowledge(1), Repeat(), Save((one(3),), producer=1), Repeat()),
+        *(Repeat(1), *saves(4), Repeat(), Drain(), Settle()),
+    ],
+    "the node is in trouble": [
+        *(step for number, kind in enumerate(NODE_CONDITIONS) for step in in_trouble(number, kind)),
+        *(Wait(1000), Clear(fault=Fault("out-of-memory"))),
+    ],
+    "values that MQTT does not know": [
+        *(quick(one(1), one(2, 0), one(3)), quick()),
+        *(quick(one(4 + 2 * n), one(5 + 2 * n, value)) for n, value in enumerate(HOSTILE_INTERVALS)),
+        *(*saves(20, limit=0), *saves(21, limit=-1), Fetch(), *saves(22, limit=1), Drain(), Settle()),
+    ],
+    "two clients": [
+        *(*saves(1, 2), *saves(3, 4, client=1), Fetch(0, 1), Fetch(1, 1), Acknowledge(1), Clear(0), Fetch(1)),
+    ],
+    "pages": [
+        *(*saves(1, 2, 3), Fetch(count=1), Fetch(count=1, onward=True), Acknowledge(1), Fetch(count=2, onward=True)),
+    ],
+    "equal messages": [
+        quick(Publication(1, b"same"), Publication(2, b"same")),
+        *(Fetch(), Drain(), quick(Publication(3, b"b"), Publication(4, b"a")), Fetch()),
+    ],
+}
+"""Steps by name. Identifiers go round after three in the small world."""
+
+
+def run_scenarios(small: Subject, findings: Findings) -> None:
+    """Run each; what they break goes to ``findings``."""
+    for name, steps in SCENARIOS.items():
+        run = small.run()
+        run.met = findings.met
+        taken: list[Step] = []
+        for given in steps:
+            step = fitted_step(given, small)
+            taken.append(step)
+            report = run.perform(step)
+            if report.result is None:
+                taken.pop()
+                continue
+            findings.work["steps"] += 1
+            findings.add(report.discrepancies, small.trace(taken, CLIENTS), f"the scenario '{name}'")
+            if report.diverges:
+                break
+
+
+def fitted_step(step: Step, subject: Subject) -> Step:
+    """With the limit that the scripts fix, if they do, and otherwise no more than there are identifiers."""
+    if isinstance(step, Save):
+        return replace(step, limit=subject.limit or min(step.limit, subject.binding.modulus))
+    return step

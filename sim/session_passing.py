@@ -1,0 +1,79 @@
+"""Identifiers go by: many messages are saved and go again, without a judgement of each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from model.refinement import Account
+from model.trace import Pass
+from sim.binding.results import Fetched, Message, Result, Saved
+from sim.session_listing import replaced
+from sim.session_state import EVERYTHING, Batch, Sending
+
+if TYPE_CHECKING:
+    from sim.session_run import SessionRun
+
+PASSING_AT_ONCE = 400
+PASSING_MS = 1000
+"""Messages in one batch of those that only pass, and how long they live if they are to expire."""
+
+
+def pass_by(run: SessionRun, step: Pass) -> tuple[Result, int]:
+    """Save and have acknowledged, or expire; the result of the last save, and the ms that passed meanwhile.
+
+    The account knows of them only where the counter is afterwards.
+    """
+    state, store, name = run.state, run.store, run.clients[step.client]
+    account = state.accounts[step.client]
+    number, last = state.batches[step.producer].number, max(account.last_ids)
+    token = account.last_token
+    left, passed_ms = step.count, 0
+    result: Result = Saved()
+    while left > 0 and isinstance(result, Saved) and result.refused is None:
+        size = min(left, store.largest_batch, PASSING_AT_ONCE)
+        number, left = number + size, left - size
+        result = store.perform("save", name, _fields(run, step, number, size, passed_ms))
+        passing = _sendings(run, step, result, size)
+        if passing:
+            last, token = passing[-1].packet_id, max(token, passing[-1].sequence or 0)
+        if step.by_expiry:
+            store.advance(PASSING_MS + 1)
+            passed_ms += PASSING_MS + 1
+            store.perform("fetch", name, {"count": EVERYTHING, "after": 0})
+        else:
+            answers = [one._replace(epoch=account.session.epoch, sequence=one.sequence or 0) for one in passing]
+            store.acknowledge_all(name, [one._asdict() for one in answers])
+    account = account._replace(last_ids=frozenset({last}), last_token=token)
+    run.state = state._replace(
+        batches=replaced(state.batches, step.producer, Batch(number)),
+        accounts=replaced(state.accounts, step.client, account),
+    )
+    return result, passed_ms
+
+
+def _fields(run: SessionRun, step: Pass, number: int, size: int, passed_ms: int) -> dict[str, object]:
+    session = run.state.accounts[step.client].session
+    interval_ms = PASSING_MS if step.by_expiry else None
+    return {
+        "epoch": session.epoch,
+        "limit": run.store.terms.modulus,
+        "default_expiry_ms": run.store.default_expiry_ms,
+        "producer": b"p%d" % step.producer,
+        "batch": number,
+        "messages": tuple(
+            Message(b"passing %d" % (number - one), b"t", 1, interval_ms, session.now_ms + passed_ms)
+            for one in range(size)
+        ),
+    }
+
+
+def _sendings(run: SessionRun, step: Pass, result: Result, size: int) -> list[Sending]:
+    """Under what they were saved: by the reply, or by what a fetch returns behind the messages that stay."""
+    if isinstance(result, Saved) and len(result.assigned) == size:
+        told = [Sending(one.packet_id, one.sequence) for one in result.assigned if one.packet_id is not None]
+        if len(told) == size and (not run.store.terms.has_tokens or all(one.sequence for one in told)):
+            return told
+    listed = run.store.listing(run.clients[step.client])
+    staying: Account = run.state.accounts[step.client]
+    messages = listed.messages[len(staying.queue) :] if isinstance(listed, Fetched) else ()
+    return [Sending(one.packet_id, one.sequence) for one in messages if one.packet_id is not None]
