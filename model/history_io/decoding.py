@@ -118,7 +118,7 @@ class ArrowDecoder:
         codes = array.indices
         filled = codes.fill_null(-1) if codes.null_count else codes
         indices = filled.to_numpy(zero_copy_only=False)
-        translation = self._translation(column, array.dictionary)
+        translation = self._translation(column, array.dictionary, indices)
         codes_of_rows: IntArray = translation[indices]  # index -1 meets the appended -1
         return codes_of_rows
 
@@ -140,14 +140,15 @@ class ArrowDecoder:
             )
         return numbers.astype(spec.dtype)
 
-    def _translation(self, column: str, dictionary: pa.Array) -> IntArray:
+    def _translation(self, column: str, dictionary: pa.Array, indices: IntArray) -> IntArray:
         known = self._translations.get(column)
         if known is not None and known[0].equals(dictionary):
             return known[1]
         labels: Sequence[str] = dictionary.to_pylist()
         table = self.names.table(column)
         if table is None:
-            codes = [kind_code(self.place, self.rows + 1, label) for label in labels]
+            rows = (self.rows + 1 + int(np.argmax(indices == index)) for index in range(len(labels)))
+            codes = [kind_code(self.place, row, label) for row, label in zip(rows, labels, strict=True)]
         else:
             if labels:
                 claim_form(self.place, column, table, numeric=False, row=self.rows + 1)

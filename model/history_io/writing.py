@@ -102,7 +102,7 @@ def to_arrow(batch: EventBatch, names: Names) -> pa.RecordBatch:
         if table is None:
             values = codes.astype(np.bool_) & ~absent if pa.types.is_boolean(spec.arrow) else codes
             array = pa.array(values, type=spec.arrow, mask=mask)
-        elif column in NUMERIC_NAMES and not table.names:
+        elif column in NUMERIC_NAMES and (table.numeric or (not table.names and not absent.all())):
             array = pa.array(codes, type=pa.int32(), mask=mask)
         else:
             array = _dictionary_array(codes, table, mask, spec.arrow)
