@@ -1,0 +1,102 @@
+"""`orderlab check`: exit codes, the table, the story, JSON, and one line for what cannot be judged."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from model.errors import InputError
+from model.history_io import write_history
+from model.notation import parse_history
+from orderlab.cli import application
+
+GOOD = "S + P1 A1 P2 A2 D1#1 D2#2 K#1 K#2"
+BAD = "S + P1 A1 P2 A2 D2#1 D1#2 K#1 K#2"
+
+
+def check(*arguments):
+    return CliRunner().invoke(application(["check"]), ["check", *map(str, arguments)])
+
+
+def history(tmp_path, line, name="h.parquet"):
+    write_history(parse_history(line), tmp_path / name)
+    return tmp_path / name
+
+
+@pytest.mark.parametrize("name", ["h.parquet", "h.jsonl", "h.csv"])
+def test_a_good_history_exits_0(tmp_path, name):
+    result = check(history(tmp_path, GOOD, name))
+    assert result.exit_code == 0
+    assert "fifo" in result.stdout
+    assert "seed: 0" in result.stdout
+
+
+def test_a_violation_exits_1_and_tells_the_story(tmp_path):
+    result = check(history(tmp_path, BAD))
+    assert result.exit_code == 1
+    assert "fifo is violated: first delivery of 1 after 2 had been delivered" in result.stdout
+    assert (
+        "event 7 at 0.007000 s: deliver publisher=p topic=t qos=1 subscriber=s sequence=1 packet_id=2" in result.stdout
+    )
+
+
+def test_json_carries_every_verdict(tmp_path):
+    result = check(history(tmp_path, BAD), "--json", "--law", "fifo", "--law", "no-phantom", "--seed", 5)
+    found = json.loads(result.stdout)
+    assert (found["rows"], found["outcome"], found["seed"]) == (10, "violated", 5)
+    assert {verdict["law"]: verdict["outcome"] for verdict in found["verdicts"]} == {
+        "fifo": "violated",
+        "no-phantom": "holds",
+    }
+    assert found["verdicts"][0]["witness"]["event_id"] == 7
+
+
+def test_an_unfinished_check_exits_3(tmp_path):
+    assert check(history(tmp_path, GOOD), "--law", "fifo", "--budget", 0).exit_code == 3
+    assert check(history(tmp_path, "S P1 A1 H"), "--law", "drain", "--drain-bound-ms", 50).exit_code == 3
+
+
+def test_store_operations_in_a_history_and_in_logs(tmp_path):
+    stores = history(tmp_path, "0(write:1 0) 1(read 1):null", "ops.jsonl")
+    assert check(stores).exit_code == 1
+    log = tmp_path / "test.txt"
+    log.write_text("INFO  jepsen.util - 0 :invoke :read nil\nINFO  jepsen.util - 0 :ok :read nil\n")
+    assert check(log).exit_code == 0
+    assert check(log, "--model", "cas-register").exit_code == 0
+    edn = tmp_path / "test.data"
+    edn.write_text("[{:process 0 :type :invoke :f :dequeue} {:process 0 :type :ok :f :dequeue :value 1}]")
+    result = check(edn)
+    assert result.exit_code == 1
+    assert "which was never enqueued" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "arguments", "message"),
+    [
+        ("h.csv", "", [], "the file is empty"),
+        ("h.csv", "event_id,kind\n", [], 'missing column "time_us"'),
+        ("h.parquet", "PAR1", [], "truncated or not Parquet"),
+        ("h.bin", "what is this", [], "neither a history"),
+        ("h.jsonl", '{"event_id":1,"time_us":1,"kind":"heal"}\n', ["--law", "fiffo"], "did you mean fifo?"),
+        ("h.jsonl", '{"event_id":1,"time_us":1,"kind":"heal"}\n', ["--law", "drain"], "--drain-bound-ms"),
+        ("h.jsonl", '{"event_id":1,"time_us":1,"kind":"heal"}\n', ["--law", "linearizability"], "no store operations"),
+        ("h.jsonl", '{"event_id":1,"time_us":1,"kind":"heal"}\n', ["--model", "stack"], "unknown object"),
+        ("h.log", "INFO u - 0 :invoke :read nil\n", ["--law", "fifo"], "judged by linearizability"),
+    ],
+)
+def test_unusable_input_is_one_line(tmp_path, name, content, arguments, message):
+    path = tmp_path / name
+    path.write_text(content)
+    result = check(path, *arguments)
+    assert isinstance(result.exception, InputError)
+    assert message in str(result.exception)
+    assert "\n" not in str(result.exception)
+
+
+def test_the_process_prints_one_line_and_exits_2(tmp_path):
+    command = [sys.executable, "-m", "orderlab.cli", "check", str(tmp_path / "nothing.csv")]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == f"orderlab: {tmp_path / 'nothing.csv'}: No such file or directory\n"
