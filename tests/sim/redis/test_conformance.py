@@ -16,6 +16,7 @@ from properties.conformance.run import run
 from properties.conformance.sequences import CommandSequence, Generator, SeededDraw
 from properties.conformance.shrink import render, shrink
 from properties.conformance.subjects import KernelSubject
+from sim.redis.backends import KernelBackend
 from sim.redis.connection import Connection
 from sim.redis.registry import COMMANDS, SPELLINGS, load_commands
 from sim.redis.replies import Reply
@@ -133,6 +134,18 @@ def test_time_passes_on_both_sides(judge: Judge, monkeypatch: pytest.MonkeyPatch
     found = judge.compare(CommandSequence(steps))
     assert found is not None
     assert (found.command, found.what) == ("get", "kernel b'x', server None")
+
+
+def test_no_key_lapses_inside_a_script_however_long_it_takes(server: Connection) -> None:
+    """Both take the time at which the script began: a key that outlives its deadline there is gone right after."""
+    source = b"""
+        redis.call('SET', 'brief', 'x', 'PX', 1)
+        for _ = 1, 20000 do redis.call('TIME') end
+        return redis.call('GET', 'brief')"""
+    kernel = KernelBackend()
+    assert server.execute(b"EVAL", source, b"0") == kernel.eval(source) == b"x"
+    kernel.advance(2)
+    assert server.execute(b"GET", b"brief") == kernel.execute(b"GET", b"brief") == None  # noqa: E711
 
 
 def test_a_command_that_never_came_up_is_a_gap() -> None:
