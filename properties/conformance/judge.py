@@ -15,7 +15,7 @@ from properties.conformance.comparison import TOLERANCE_MS, agree
 from properties.conformance.grammar import Argv
 from properties.conformance.sequences import DEFAULT_ENCODINGS, SMALL_ENCODINGS, CommandSequence
 from properties.conformance.subjects import Subject
-from sim.redis.backends.dump import LARGE_ENCODINGS, frozen_value
+from sim.redis.backends.dump import frozen_value, is_large_encoding
 from sim.redis.backends.protocol import EXCEPTION
 from sim.redis.connection import Connection
 from sim.redis.lacking import UnsupportedCommand
@@ -210,6 +210,6 @@ def read_dump(dump: Reply, offset_ms: int) -> FrozenKeyspace:
     for key, kind, encoding, deadline_ms, value in dump:
         if deadline_ms < -1:  # Lua made a double of it, which is beyond the integers
             deadline_ms = INTEGER_MAX
-        frozen = frozen_value(kind, value, encoding in LARGE_ENCODINGS)
+        frozen = frozen_value(kind, value, is_large_encoding(kind, encoding))
         keyspace[key] = (kind.decode(), frozen, deadline_ms + offset_ms if deadline_ms >= 0 else None)
     return keyspace

@@ -75,9 +75,14 @@ def dump(pipeline: Pipeline, place: str, shows_encodings: bool = True) -> Frozen
     for (key, kind, deadline_ms, *encoding), value in zip(live, values, strict=True):
         if value is None or value == []:
             continue  # it expired between the two reads
-        is_large = encoding[0] in LARGE_ENCODINGS if encoding else is_large_by_default(kind, value)
+        is_large = is_large_encoding(kind, encoding[0]) if encoding else is_large_by_default(kind, value)
         frozen[key] = (kind.decode(), frozen_value(kind, value, is_large), deadline_ms if deadline_ms >= 0 else None)
     return frozen
+
+
+def is_large_encoding(kind: bytes, encoding: bytes) -> bool:
+    """Whether the kernel knows the encoding as the large one: a small set of texts has one of its own from Redis 7.2 on."""
+    return encoding in LARGE_ENCODINGS or (kind == b"set" and encoding != b"intset")
 
 
 def is_large_by_default(kind: bytes, reply: Reply) -> bool:
