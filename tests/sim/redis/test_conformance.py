@@ -20,11 +20,19 @@ from sim.redis.backends import KernelBackend
 from sim.redis.connection import Connection
 from sim.redis.registry import COMMANDS, SPELLINGS, load_commands
 from sim.redis.replies import Reply
-from sim.redis.server_process import ServerProcess
+from sim.redis.server_process import ServerProcess, find_server
 from sim.redis.shard import Shard
 
 pytestmark = pytest.mark.server
+FOLLOWED = ("redis", (7, 0))
 COMMANDS_COMPARED = 110_000
+
+
+@pytest.fixture(scope="module", autouse=True)
+def judge_of_the_right_version() -> None:
+    found = find_server()
+    if (found.product, found.version[:2]) != FOLLOWED:
+        pytest.skip(f"the kernel follows Redis 7.0, and {found} differs from it in error texts; install redis-server 7.0")
 
 
 @pytest.fixture(scope="module")
