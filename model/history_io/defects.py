@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 
 from model.errors import InputError
-from model.history import COLUMNS, KIND_LABELS, REQUIRED_BY_KIND, EventBatch, EventKind
+from model.history import ALWAYS_REQUIRED, COLUMNS, KIND_LABELS, REQUIRED_BY_KIND, EventBatch, EventKind
 
 CHECKED = ("publisher", "topic", "qos", "sequence", "subscriber", "packet_id", "process", "operation")
 _NEEDS = np.array(
@@ -59,7 +59,7 @@ class RowInspector:
 
     def inspect(self, batch: EventBatch, columns_given: frozenset[str]) -> None:
         """Raise InputError with the number of the first row that breaks a rule of the format."""
-        self._check_ranges(batch)
+        self._check_ranges(batch, columns_given)
         row, defect = _first_defect(
             _NEEDS,
             self._last_id,
@@ -97,12 +97,18 @@ class RowInspector:
             return f'missing column "{column}", which row {number} ({label}) needs'
         return f'row {number}: a {label} event needs "{column}" and has none'
 
-    def _check_ranges(self, batch: EventBatch) -> None:
-        for column, spec in COLUMNS.items():
+    def _check_ranges(self, batch: EventBatch, columns_given: frozenset[str]) -> None:
+        if len(batch) == 0:
+            return
+        for column in columns_given:
+            spec, values = COLUMNS[column], getattr(batch, column)
             if spec.names is not None:
                 continue
-            values = getattr(batch, column)
-            absent_allowed = column not in ("event_id", "time_us")
+            lowest = int(values.min())
+            absent_allowed = column not in ALWAYS_REQUIRED
+            fits = lowest >= spec.lowest or (lowest == -1 and spec.lowest == 0 and absent_allowed)
+            if fits and int(values.max()) <= spec.highest:
+                continue
             outside = (values > spec.highest) | ((values < spec.lowest) & ~((values == -1) & absent_allowed))
             if outside.any():
                 row = int(np.argmax(outside))

@@ -1,0 +1,98 @@
+"""A made history for the checkers' benchmark: fan-out, in time order, with a known handful of violations.
+
+Each publisher has one topic and `FAN_OUT` subscribers; its messages are acknowledged, and delivered to each subscriber
+after that lane's own delay, so that deliveries of many lanes interleave. 1 % of the QoS 1 deliveries come again with
+DUP, 0.1 % of all are trimmed instead. Planted per block: a swap of two first deliveries, a loss, and a QoS 2 message
+that comes again without DUP.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from model.history import KIND_LABELS, EventKind
+
+FAN_OUT = 10
+FIFOS = 2000
+PLANTED = {"fifo": 1, "at-least-once": 1, "exactly-once": 1}
+"""Violations per block."""
+
+
+def block(number: int, publishes: int) -> dict[str, Any]:
+    """The rows of the `number`-th run of publishes as columns; blocks continue each other's sequences and times."""
+    rng = np.random.default_rng(number)
+    per_fifo = publishes // FIFOS
+    fifo = rng.permutation(np.repeat(np.arange(FIFOS), per_fifo))
+    order = np.argsort(fifo, kind="stable")
+    sequence = np.empty(publishes, np.int64)
+    sequence[order] = np.tile(np.arange(per_fifo), FIFOS) + number * per_fifo + 1
+    moment = np.arange(publishes) * 16.0  # a publish every 16 time units leaves room for what happens in between
+    kinds = [np.full(publishes, EventKind.PUBLISH), np.full(publishes, EventKind.PUBLISH_ACKNOWLEDGED)]
+    message = [np.arange(publishes)] * 2
+    subscriber = [np.full(publishes, -1)] * 2
+    times = [moment, moment + 40.5]
+    dup = [np.full(publishes, -1)] * 2
+    for lane in range(FAN_OUT):
+        delay = 50.25 + 17 * lane + rng.random(FIFOS)[fifo] * 1000
+        kind = np.where(rng.random(publishes) < 0.001, EventKind.TRIM, EventKind.DELIVER)
+        again = np.flatnonzero((rng.random(publishes) < 0.01) & (fifo % 2 == 0) & (kind == EventKind.DELIVER))
+        kind[:8] = EventKind.DELIVER  # what is planted must be there
+        for rows, when, which, flag in (
+            (np.arange(publishes), moment + delay, kind, 0),
+            (again, moment[again] + delay[again] + 5000, np.full(len(again), EventKind.DELIVER), 1),
+        ):
+            kinds.append(which)
+            message.append(rows)
+            subscriber.append(np.full(len(rows), FIFOS) + fifo[rows] * FAN_OUT + lane)
+            times.append(when)
+            dup.append(np.full(len(rows), flag))
+    at, what, who, which, flags = (np.concatenate(parts) for parts in (times, kinds, subscriber, message, dup))
+    at, what, who, which, flags = _plant(fifo, sequence, publishes, at, what, who, which, flags)
+    order = np.argsort(at, kind="stable")
+    which = which[order]
+    rows = len(order)
+    return {
+        "event_id": np.arange(rows) + number * publishes * (FAN_OUT + 3),
+        "time_us": (at[order] + number * (publishes * 16.0 + 10_000)).astype(np.int64),
+        "kind": what[order].astype(np.int8),
+        "publisher": fifo[which].astype(np.int32),
+        "topic": fifo[which].astype(np.int32),
+        "qos": np.where(fifo[which] % 2 == 0, 1, 2).astype(np.int8),
+        "subscriber": who[order].astype(np.int32),
+        "sequence": sequence[which],
+        "dup": flags[order].astype(np.int8),
+    }
+
+
+def _plant(fifo: Any, sequence: Any, publishes: int, at: Any, what: Any, who: Any, which: Any, flags: Any) -> Any:
+    """A swap and a loss at QoS 1, a repeat at QoS 2, each on the first lane of a logical FIFO."""
+    lane_rows = slice(2 * publishes, 3 * publishes)  # the deliveries of lane 0, message by message
+    quiet = what[lane_rows] == EventKind.DELIVER
+    ones = [rows for rows in _messages_of(fifo, (0, 2)) if quiet[rows[:3]].all()]
+    swap, lost = ones[0][:2], ones[-1][2]
+    first, second = (2 * publishes + row for row in swap)
+    at[first], at[second] = at[second], at[first]
+    twice = 2 * publishes + _messages_of(fifo, (1,))[0][0]
+    keep = np.arange(len(at)) != 2 * publishes + lost
+    extra = [np.append(column[keep], column[twice]) for column in (what, who, which, flags)]
+    return np.append(at[keep], at[twice] + 20_000), *extra
+
+
+def _messages_of(fifo: Any, chosen: tuple[int, ...]) -> list[Any]:
+    return [np.flatnonzero(fifo == number) for number in chosen]
+
+
+def arrow(columns: dict[str, Any], labels: bool) -> pa.RecordBatch:
+    """The columns as Arrow: with `kind` as the history's dictionary, or as its plain code for a query engine."""
+    arrays = {}
+    for name, column in columns.items():
+        if name == "kind" and labels:
+            arrays[name] = pa.DictionaryArray.from_arrays(pa.array(column), pa.array(KIND_LABELS))
+        elif name == "dup":
+            arrays[name] = pa.array(column == 1) if labels else pa.array(column)
+        else:
+            arrays[name] = pa.array(column, mask=column < 0) if name == "subscriber" else pa.array(column)
+    return pa.RecordBatch.from_pydict(arrays)

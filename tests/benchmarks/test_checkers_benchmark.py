@@ -1,0 +1,34 @@
+"""The checkers' benchmark measures what it says: contenders agree on what was planted, in a history made small."""
+
+from benchmarks.checkers import TO_REACH, compared, linearizability, queue_history
+from benchmarks.checkers_history import PLANTED, arrow, block
+from model.checkers.linearizability.decide import decide
+from model.checkers.linearizability.operations import operations_of_history
+from model.verdict import Outcome
+
+
+def test_all_contenders_find_what_was_planted():
+    ratio, detail = compared(deliveries=100_000, rounds=5)
+    assert ratio > 0
+    assert detail["violations"] == (1, 1, 1)
+    assert set(detail["rows_per_s"]) == {"orderlab", "duckdb", "polars"}
+    assert sum(PLANTED.values()) == 3
+
+
+def test_blocks_continue_each_other():
+    first, second = (arrow(block(number, 10_000), labels=True) for number in range(2))
+    assert first["event_id"][-1].as_py() < second["event_id"][0].as_py()
+    assert first["time_us"][-1].as_py() <= second["time_us"][0].as_py()
+
+
+def test_the_queue_history_is_a_history_of_a_queue():
+    rate, detail = linearizability(operations=1000, clients=16, rounds=5)
+    assert rate > 0
+    assert list(detail["by_operations"]) == [100, 1000, 10_000]
+    batch, names = queue_history(1000, 16, seed=3)
+    verdict = decide("queue", operations_of_history("events", [batch], names))
+    assert (verdict.outcome, verdict.work["operations"]) == (Outcome.HOLDS, 1000)
+
+
+def test_the_figures_are_named():
+    assert set(TO_REACH) == {"fifo_vs_best", "queue_linearizability_ops_per_s"}
