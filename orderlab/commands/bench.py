@@ -14,7 +14,12 @@ from rich.table import Table
 from model.errors import InputError
 from sim.binding.fields import did_you_mean
 
-BENCHMARKS = {"kernel": "benchmarks.kernel", "simulation": "benchmarks.simulation", "explorer": "benchmarks.explorer"}
+BENCHMARKS = {
+    "kernel": "benchmarks.kernel",
+    "simulation": "benchmarks.simulation",
+    "explorer": "benchmarks.explorer",
+    "checkers": "benchmarks.checkers",
+}
 """Name -> module with ``run() -> report`` and ``TO_REACH`` (figure -> comparison and bound)."""
 
 
