@@ -50,15 +50,15 @@ def _put_fields(shard: Shard, argv: Sequence[bytes]) -> int:
         value = Hash()
         shard.install(key, value)
         undo = None  # to undo the installation is enough
-    added = 0
-    for at in range(2, len(argv), 2):
-        field, item = argv[at], argv[at + 1]
-        if not value.hashtable:
-            longest = limits.hash_max_listpack_value
-            if len(field) > longest or len(item) > longest:
-                value.become_hashtable(undo)
-        if value.put(field, item, undo):
-            added += 1
+    if not value.hashtable and max(map(len, argv[2:])) > limits.hash_max_listpack_value:
+        value.become_hashtable(undo)
+    if undo is None and value.hash_order is None:
+        fields = value.fields
+        before = len(fields)
+        fields.update(zip(argv[2::2], argv[3::2], strict=True))
+        added = len(fields) - before
+    else:
+        added = sum(value.put(argv[at], argv[at + 1], undo) for at in range(2, len(argv), 2))
     if not value.hashtable and len(value.fields) > limits.hash_max_listpack_entries:
         value.become_hashtable(undo)
     shard.modified(key, (len(argv) - 2) // 2)
