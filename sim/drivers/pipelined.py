@@ -124,6 +124,13 @@ class _NodeConnection:
         call_at(self.driver.env, self.driver.env.now + self.driver.settings.reconnect_us, reconnect)
 
 
+    def close(self) -> None:
+        """The client's process is gone: what it has written may still run, nobody hears the answers."""
+        self._number += 1
+        self.is_up = False
+        self.buffer = []
+
+
 class PipelinedDriver:
     """The client of one broker. ``sources``: digest → script, for NOSCRIPT."""
 
@@ -143,16 +150,30 @@ class PipelinedDriver:
         self.replayed = 0
         self.reloads = 0
         self.flushes = 0
+        self.is_closed = False
         self._buffered = 0
         self._timer = 0
         for connection in self.connections:
             connection.node.on_disconnect.append(connection.lose)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a command waits to be written or answered."""
+        return any(connection.buffer or connection.unanswered for connection in self.connections)
+
+    def close(self) -> None:
+        """The broker's process is gone."""
+        self.is_closed = True
+        for connection in self.connections:
+            connection.close()
 
     def submit(
         self, requests: Sequence[tuple[int, Request]], on_done: Callable[[Sequence[Reply]], None]
     ) -> None:
         """Commands with the number of their node; ``on_done`` gets the replies in the order of the commands."""
         group = ReplyGroup(len(requests), on_done)
+        if self.is_closed:
+            return
         connections, batch = self.connections, self.settings.batch
         buffered = self._buffered
         if not buffered:

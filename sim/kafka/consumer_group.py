@@ -114,9 +114,13 @@ class Consumer:
         self.generation = -1
         self.positions: dict[Partition, int] = {}
         self.is_dead = False
+        self.paused_until_us = 0
+        """The thread stands still until then (a long pause of the collector, a slow callee)."""
         self._epoch = 0
         """Counts assignments, so that the answer to an old fetch is thrown away."""
         self._ready: list[_Fetched] = []
+        self._asked: dict[Partition, int] = {}
+        """Where fetches begin whose answers are under way."""
         self._waiting: simpy.Event | None = None
 
     def assign(self, generation: int, partitions: list[Partition]) -> None:
@@ -131,7 +135,22 @@ class Consumer:
         """The member owns nothing; what was fetched and not handed out is forgotten."""
         self._epoch += 1
         self._ready.clear()
+        self._asked.clear()
         self.positions = {}
+
+    def refresh(self) -> None:
+        """Leaders have changed: what was fetched and not handed out is fetched again, from the present leaders."""
+        for fetched in self._ready:
+            for partition, offset, _ in fetched.parts:
+                self.positions[partition] = min(self.positions[partition], offset)
+        for partition, position in self._asked.items():
+            if partition in self.positions:
+                self.positions[partition] = min(self.positions[partition], position)
+        self._asked.clear()
+        self._epoch += 1
+        self._ready.clear()
+        for leader in sorted({partition.leader for partition in self.positions}):
+            self._fetch(leader)
 
     def poll(self) -> Generator[simpy.Event, Any, Polled]:
         """Wait for records, then hand out at most ``max_poll_records``."""
@@ -180,6 +199,7 @@ class Consumer:
             offset, records = partition.log.read(self.positions[partition], self.group.settings.fetch_records, now)
             if records:
                 fetched.parts.append((partition, offset, records))
+                self._asked[partition] = offset
                 self.positions[partition] = offset + len(records)
                 count += len(records)
         if count:
@@ -206,6 +226,8 @@ class Consumer:
     def _arrived(self, fetched: _Fetched, epoch: int) -> None:
         if epoch != self._epoch or self.is_dead:
             return
+        for partition, _, _ in fetched.parts:
+            self._asked.pop(partition, None)
         self._ready.append(fetched)
         if self._waiting is not None and not self._waiting.triggered:
             self._waiting.succeed()

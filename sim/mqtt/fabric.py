@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import simpy
 
+from model.history import EventKind, NameTable
 from sim.costs import Costs
 from sim.kafka.broker import KafkaCluster, Partition
+from sim.kafka.consumer_group import ConsumerGroup
 from sim.mqtt.population import Clients, Ints, Schedule
 from sim.mqtt.session import SessionTable
 from sim.mqtt.stored_sessions import StoredSessions
@@ -78,6 +80,13 @@ class Fabric:
     """How long a subscriber takes to acknowledge."""
     in_transit: Transit = field(default_factory=lambda: Transit())
     brokers: list[MqttBroker] = field(default_factory=list)
+    groups: list[ConsumerGroup] = field(default_factory=list)
+    operations: NameTable = field(default_factory=NameTable)
+    """Names of the faults that struck, for the history."""
+    client_reconnect_us: int = 100_000
+    """How long a client takes to connect anew."""
+    is_draining: bool = False
+    """Nobody publishes any more; who is connected stays connected."""
     opened: set[int] = field(default_factory=set)
     counts: dict[str, int] = field(default_factory=dict)
 
@@ -97,6 +106,29 @@ class Fabric:
             return drawn.pop()
 
         return one_way_us
+
+    def operation_code(self, name: str) -> int:
+        """The code of an operation in the history."""
+        return self.operations.code(name)
+
+    def next_broker(self, number: int) -> MqttBroker:
+        """The next broker after ``number`` that is alive."""
+        order = self.brokers[number + 1 :] + self.brokers[: number + 1]
+        return next(broker for broker in order if not broker.is_dead)
+
+    def disconnect(self, subscriber: int) -> None:
+        """A subscriber loses its connection now."""
+        now = int(self.env.now)
+        self.sessions.disconnect(subscriber, now)
+        code = np.array([subscriber + self.schedule.count])
+        self.recorder.add(EventKind.DISCONNECT, np.array([now]), subscriber=code)
+
+    def has_work_left(self) -> bool:
+        """Whether something is still on its way: records that nobody has committed, commands without an answer."""
+        alive = [group for group in self.groups if any(not member.is_dead for member in group.members)]
+        if any(group.committed[part] < part.log.end_offset for group in alive for part in group.partitions):
+            return True
+        return any(broker.driver.is_busy for broker in self.brokers if not broker.is_dead)
 
     def ensure_open(self, subscriber: int) -> None:
         """The session was opened long before the run; the store hears of it when it first matters."""

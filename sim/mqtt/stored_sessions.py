@@ -125,6 +125,10 @@ class StoredSessions:
             return [(reply[2 * i], reply[2 * i + 1]) for i in range(count)]
         return None
 
+    def was_saved_before(self, reply: Reply) -> bool:
+        """Whether the store says that it has this batch already, under identifiers that it does not tell again."""
+        return self.needs_open and reply == b"STALE"
+
     def fetched(self, reply: Reply) -> list[tuple[int, int, int, bool]] | None:
         """(message number, packet identifier, token, is a PUBREL) in order; None for an error."""
         result = self.binding.decode("fetch", reply)

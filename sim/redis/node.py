@@ -152,7 +152,7 @@ class RedisNode:
         work, commands, replies = 0.0, 0, []
         for request in requests:
             cost = known.get((request.kind, request.messages))
-            if cost is None or cost.uses >= COUNT_EVERY:
+            if cost is None or cost.uses >= COUNT_EVERY or request.kind == "fetch":
                 reply, cost = self._count(request)
                 known[request.kind, request.messages] = cost
             else:

@@ -13,10 +13,12 @@ import numpy as np
 import simpy
 from pydantic import Field, model_validator
 
+from model.errors import InputError
 from model.history import EventBatch, EventKind, Names, NameTable
 from sim.binding import load_binding
 from sim.costs import Costs, load_costs
 from sim.drivers.pipelined import PipelinedDriver, PipelineSettings
+from sim.faults import NEEDS_TWO_BROKERS, parse_faults, schedule
 from sim.kafka.broker import BrokerCosts, KafkaCluster
 from sim.kafka.consumer_group import Consumer, ConsumerGroup, ConsumerSettings
 from sim.kafka.partitioner import partitions_for_rows
@@ -24,6 +26,7 @@ from sim.kafka.producer import Producer, ProducerSettings
 from sim.mqtt.broker import BrokerSettings, MqttBroker
 from sim.mqtt.fabric import Fabric
 from sim.mqtt.population import Clients, Schedule, numbered_names
+from sim.mqtt.reconnects import Reconnects
 from sim.mqtt.session import SessionTable
 from sim.mqtt.stored_sessions import EPOCH_MS, NUMBER_BYTES, StoredSessions
 from sim.mqtt.subscription_trie import SubscriptionTrie
@@ -53,8 +56,6 @@ ROWS: Mapping[str, Mapping[str, Any]] = {
 """The published rows: msg/s in and out."""
 NAMED_MAX = 10_000
 """Up to so many publishers the history holds names."""
-DRAIN_US = 1_000_000
-"""After the last measured publish the run goes on for this long, so that what is under way arrives."""
 
 
 class P2PSettings(Settings):
@@ -80,6 +81,23 @@ class P2PSettings(Settings):
     payload_bytes: int = Field(default=62, ge=NUMBER_BYTES, le=1_000_000)
     limit: int = Field(default=10_000, ge=1, le=65_535)
     """Messages kept per session."""
+    offline_share: float = Field(default=0.0, ge=0, le=1)
+    """Of the subscribers, how many lose their connection again and again."""
+    online_s: float = Field(default=0.5, gt=0, le=86_400)
+    offline_s: float = Field(default=0.2, gt=0, le=86_400)
+    """Means of exponential times with and without a connection, for those."""
+    faults: str = ""
+    """``name@seconds:target``, separated by blanks."""
+    redis_replica_lag_ms: float | None = Field(default=None, ge=0, le=60_000)
+    """Lag of a replica of each node; none by default, as published."""
+    appendfsync: Literal["no", "everysec", "always"] = "no"
+    session_timeout_s: float = Field(default=10.0, gt=0)
+    request_timeout_s: float = Field(default=30.0, gt=0)
+    retries: int = Field(default=1, ge=0)
+    pack_pause_s: float = Field(default=1.0, gt=0)
+    """Before what failed of a pack is tried again (3 times)."""
+    drain_s: float = Field(default=1.0, gt=0, le=3600)
+    """After the measured interval nobody publishes; the run goes on until all has arrived, at most for this long."""
     scripts: Literal["published", "session"] = "published"
     costs: str = "cluster"
     tick_us: int = Field(default=500, ge=10, le=100_000)
@@ -130,9 +148,13 @@ class P2PSystem:
             trie.subscribe(topic.decode(), "s", number)
         sources = [script.source for script in store.binding.scripts]
         nodes = [
-            RedisNode(env, f"redis-{number}", costs.redis, sources, EPOCH_MS * 1000)
+            RedisNode(
+                env, f"redis-{number}", costs.redis, sources, EPOCH_MS * 1000,
+                None if settings.redis_replica_lag_ms is None else round(settings.redis_replica_lag_ms * 1000),
+                settings.appendfsync,
+            )
             for number in range(settings.redis_nodes)
-        ]
+        ]  # fmt: skip
         fabric = Fabric(
             env=env, costs=costs, streams=self.streams, recorder=self.recorder, kafka=kafka, nodes=nodes, store=store,
             publishers=publishers, subscribers=subscribers,
@@ -148,6 +170,11 @@ class P2PSystem:
             stage_latency={stage: self._histogram() for stage in ("msg.all", "msg.persisted")},
         )  # fmt: skip
         self._start(fabric, {_digest(script): script for script in sources})
+        faults = parse_faults(settings.faults)
+        if settings.brokers < 2 and any(fault.name in NEEDS_TWO_BROKERS for fault in faults):
+            raise InputError("faults: a broker that crashes needs another one to take over; --set brokers=2")
+        schedule(fabric, faults)
+        Reconnects(fabric, settings.offline_share, settings.online_s, settings.offline_s).start()
         return fabric
 
     def _record_bytes(self) -> int:
@@ -159,14 +186,18 @@ class P2PSystem:
 
     def _start(self, fabric: Fabric, by_digest: Mapping[bytes, bytes]) -> None:
         settings, env, kafka = self.settings, self.env, fabric.kafka
-        consumers = ConsumerSettings(max_poll_records=settings.max_poll_records)
+        consumers = ConsumerSettings(
+            max_poll_records=settings.max_poll_records, session_timeout_us=round(settings.session_timeout_s * 1e6)
+        )
         groups = {topic: ConsumerGroup(env, kafka, topic, consumers) for topic in ("msg.all", "msg.persisted")}
         producing = ProducerSettings(
             acks=settings.acks, linger_us=round(settings.linger_ms * 1000),
             batch_records=max(1, settings.batch_bytes // self._record_bytes()),
-            idempotent=settings.idempotent,
+            idempotent=settings.idempotent, retries=settings.retries,
+            request_timeout_us=round(settings.request_timeout_s * 1e6),
         )  # fmt: skip
         flushing = PipelineSettings(settings.lettuce_batch, round(settings.flush_ms * 1000))
+        fabric.groups.extend(groups.values())
         per_broker = -(-settings.partitions // settings.brokers)
         members: dict[str, list[Consumer]] = {topic: [] for topic in groups}
         for number in range(settings.brokers):
@@ -174,7 +205,10 @@ class P2PSystem:
             one_way = fabric.one_way(name)
             fabric.brokers.append(
                 MqttBroker(
-                    fabric, number, BrokerSettings(settings.broker_cores, settings.tick_us),
+                    fabric, number,
+                    BrokerSettings(
+                        settings.broker_cores, settings.tick_us, pack_pause_us=round(settings.pack_pause_s * 1e6)
+                    ),
                     Producer(env, kafka, producing, one_way),
                     PipelinedDriver(env, fabric.nodes, flushing, by_digest, one_way),
                 )
@@ -190,6 +224,7 @@ class P2PSystem:
                 (broker.downlink,) = kafka.create_topic(topic, 1)
                 downlink = Consumer(ConsumerGroup(env, kafka, topic, consumers), topic, broker.producer.one_way_us)
                 downlink.group.join(downlink)
+                fabric.groups.append(downlink.group)
             mine = slice(number * per_broker, (number + 1) * per_broker)
             broker.start(members["msg.all"][mine], members["msg.persisted"][mine], downlink)
 
@@ -206,7 +241,7 @@ class P2PSystem:
 
     def _run(self, on_progress: Callable[[Progress], None] | None) -> dict[str, Any]:
         begun, env, fabric = time.perf_counter(), self.env, self.fabric
-        total_us = self.end_us + DRAIN_US
+        total_us = self.end_us + round(self.settings.drain_s * 1e6)
         before = None
         step = 20_000
         while env.now < total_us:
@@ -215,6 +250,7 @@ class P2PSystem:
             if self.measured is None and env.now >= self.end_us:
                 assert before is not None
                 self.measured = measure(fabric).since(before)
+                fabric.is_draining = True
                 for broker in fabric.brokers:
                     broker.stop_listening()
             bound = next(at for at in (self.begin_us, self.end_us, total_us) if at > env.now)
@@ -225,7 +261,8 @@ class P2PSystem:
                 on_progress(Progress(env.now / 1e6, total_us / 1e6, messages, time.perf_counter() - begun))
             if self.measured is not None and self._is_quiet():
                 break
-        self.recorder.add(EventKind.CUT, np.array([int(env.now)]))
+        if fabric.has_work_left():
+            self.recorder.add(EventKind.CUT, np.array([int(env.now)]))
         self.recorder.close()
         assert self.measured is not None
         return figures(self.measured, fabric)
@@ -242,12 +279,13 @@ class P2PSystem:
     def names(self) -> Names:
         """The names behind the codes of the history. A large population keeps its numbers."""
         if self.settings.publishers > NAMED_MAX:
-            return Names(nodes=self._nodes())
+            return Names(nodes=self._nodes(), operations=self.fabric.operations)
         clients = NameTable(name.decode() for name in self._client_names())
         return Names(
             clients=clients,
             topics=NameTable(topic.decode() for topic in self.fabric.topics),
             nodes=self._nodes(),
+            operations=self.fabric.operations,
         )
 
     def _nodes(self) -> NameTable:
