@@ -21,19 +21,20 @@ BENCHMARKS = {
     "checkers": "benchmarks.checkers",
 }
 """Name -> module with ``run() -> report`` and ``TO_REACH`` (figure -> comparison and bound)."""
+ALL = "all"
 
 
 def bench(
-    name: Annotated[str | None, typer.Argument(help=f"{', '.join(BENCHMARKS)}; all of them by default.")] = None,
+    name: Annotated[str, typer.Argument(help=f"{', '.join(BENCHMARKS)}, or all.")] = ALL,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per benchmark.")] = False,
 ) -> None:
     """Measure this project beside its peers, in one run on this machine.
 
     A figure that is not reached is shown as such; that is a result, not an error.
     """
-    if name is not None and name not in BENCHMARKS:
-        raise InputError(f"bench {name}: no such benchmark; {did_you_mean(name, tuple(BENCHMARKS))}")
-    for chosen in BENCHMARKS if name is None else (name,):
+    if name not in (ALL, *BENCHMARKS):
+        raise InputError(f"bench {name}: no such benchmark; {did_you_mean(name, (*BENCHMARKS, ALL))}")
+    for chosen in BENCHMARKS if name == ALL else (name,):
         module = importlib.import_module(BENCHMARKS[chosen])
         measured = module.run()
         if as_json:
