@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 HEADER = b"\x1bLuaQ\x00\x01\x04\x08\x04\x08\x00"
 STACK_SLOTS_MAX = 250
 
-OP_MOVE, OP_LOADK, OP_GETUPVAL, OP_GETGLOBAL, OP_GETTABLE, OP_SELF = 0, 1, 4, 5, 6, 11
+OP_MOVE, OP_GETUPVAL, OP_GETGLOBAL, OP_GETTABLE, OP_SETGLOBAL, OP_SELF = 0, 4, 5, 6, 7, 11
 OP_CALL, OP_TAILCALL, OP_CLOSURE = 28, 29, 36
 _CONSTANT = 1 << 8
 _VARARG_IS = 2
@@ -153,9 +153,18 @@ def _may_be_host(function: _Function, call_at: int, host_names: frozenset[bytes]
     return True
 
 
-def prepare(chunk: bytes, host_names: frozenset[bytes] | None) -> bytes | None:
-    """``chunk`` with the changes that the host needs, or None if it needs none. With None for ``host_names``, as for
-    the host's own files, all tail calls become plain calls.
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A chunk that the host can run."""
+
+    changed: bytes | None
+    """The chunk with the changes that it needed, or None if it needed none."""
+    assigns_globals: bool
+
+
+def prepare(chunk: bytes, host_names: frozenset[bytes] | None) -> Prepared:
+    """Make ``chunk`` fit for the host. With None for ``host_names``, as for the host's own files, all tail calls become
+    plain calls.
 
     Raises BytecodeError when a function cannot get the stack that it needs.
     """
@@ -176,4 +185,5 @@ def prepare(chunk: bytes, host_names: frozenset[bytes] | None) -> bytes | None:
                 continue
             if host_names is None or _may_be_host(function, at, host_names):
                 struct.pack_into("<I", changed, function.code_at + 4 * at, instruction & ~63 | OP_CALL)
-    return bytes(changed) if changed != chunk else None
+    assigns_globals = any(one & 63 == OP_SETGLOBAL for function in functions for one in function.code)
+    return Prepared(bytes(changed) if changed != chunk else None, assigns_globals)

@@ -108,6 +108,7 @@ class LuaEngine:
         try:
             outcome = runner(function, self._instructions_max, *values)
             if self._stopped is not None:
+                self.sandbox.clean()
                 raise self._reason(name, outcome)
             kind_of_outcome = type(outcome)
             if kind_of_outcome is bytes or kind_of_outcome is int:
@@ -115,7 +116,7 @@ class LuaEngine:
             script_resp, shard.resp = shard.resp, resp
             return self._result(outcome, name, ResultReader(resp, script_resp))
         except lupa.LuaError as error:
-            self.sandbox.collect()
+            self.sandbox.clean()
             if self._stopped is not None:
                 raise self._stopped from None
             raise _broken(name, str(error).encode()) from None
@@ -155,7 +156,7 @@ class LuaEngine:
     def _adapt(self, size: int) -> None:
         """Make the Lua side ready for a run that is not like the last one."""
         if size > ARGUMENT_BYTES_MAX or self._memory_used() > self._memory_max:
-            self.sandbox.collect()
+            self.sandbox.clean()
             if size > ARGUMENT_BYTES_MAX:
                 self.sandbox.allow_more(2 * size)
         self._is_recording = self.shard.effects is not None
@@ -186,7 +187,7 @@ class LuaEngine:
         if outcome[1] == b"boolean":
             return reader.boolean(outcome[2])
         if outcome[1] == b"failure":
-            self.sandbox.collect()
+            self.sandbox.clean()
             raise _broken(name, outcome[2])
         message, source, line = outcome[2:]
         if message is None:
@@ -216,14 +217,20 @@ class LuaEngine:
         }  # fmt: skip
 
     def _guarded(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """No Python exception may reach Lua: a script could catch it, and would hold a Python object."""
+        """No Python exception may reach Lua, as a script could catch it and would hold a Python object; and no result
+        may be too large for the memory that is left, as Lua's error would then unwind Python's own frames."""
 
         def guarded(*arguments: Any) -> Any:
             try:
-                return function(*arguments)
+                result = function(*arguments)
+                items = result if type(result) is tuple else (result,)
+                size = sum(len(item) for item in items if type(item) is bytes)
+                if size < REPLY_BYTES_MAX and (self._memory_used() <= self._memory_max or not self._is_full()):
+                    return result
+                self._stopped = ErrorReply(b"ERR Error running script, not enough memory")
             except BaseException as error:
                 self._stopped = error
-                return None, b"abort"
+            return None, b"abort"
 
         return guarded
 
@@ -241,7 +248,7 @@ class LuaEngine:
                 except TypeError:
                     argv = _texts(argv)
                     size = len(_join(argv))
-                if memory_used() > memory_max:
+                if memory_used() > memory_max and self._is_full():
                     return None, b"full"
                 if run.calls >= calls_max:
                     return self._limit(b"calls of redis.call")
@@ -257,7 +264,10 @@ class LuaEngine:
                     return reply if len(reply) < REPLY_BYTES_MAX else (None, b"full")
                 if kind is int:
                     return reply
-                return write(reply, shard.resp)
+                written = write(reply, shard.resp)
+                if written is None or written is False or self._has_room_for(written):
+                    return written
+                return None, b"full"
             except ErrorReply as error:
                 return None, b"error", error.message, True
             except _NotText as reason:
@@ -267,6 +277,14 @@ class LuaEngine:
                 return None, b"abort"
 
         return call
+
+    def _has_room_for(self, written: tuple[Any, ...]) -> bool:
+        return sum(len(item) for item in written if type(item) is bytes) < REPLY_BYTES_MAX
+
+    def _is_full(self) -> bool:
+        """Whether memory is full even without garbage; a tenth must be free, or the next call would collect again."""
+        self.sandbox.collect()
+        return self._memory_used() > self._memory_max * 0.9
 
     def _portion(self, *argv: bytes) -> None:
         self._portions += argv
@@ -282,11 +300,12 @@ class LuaEngine:
         self._stopped = ScriptTimeout(limit.decode())
         return None, b"abort"
 
-    def _prepare(self, chunk: bytes) -> tuple[bytes | None, bytes | None]:
+    def _prepare(self, chunk: bytes) -> tuple[bytes | None, bool, bytes | None]:
         try:
-            return lua_bytecode.prepare(chunk, self.sandbox.host_names), None
+            prepared = lua_bytecode.prepare(chunk, self.sandbox.host_names)
         except lua_bytecode.BytecodeError as error:
-            return None, str(error).encode()
+            return None, False, str(error).encode()
+        return prepared.changed, prepared.assigns_globals, None
 
     def _set_resp(self, version: int) -> None:
         self.shard.resp = version

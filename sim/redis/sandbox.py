@@ -17,7 +17,9 @@ import lupa.lua51 as lupa
 from sim.redis import lua_bytecode
 
 LIBRARIES = Path(__file__).with_name("lua_libraries")
-SCRIPT_FILES = ("sandbox", "arguments", "tree", "random", "bit", "struct", "json_reader", "cjson", "cmsgpack", "redis", "run")
+SCRIPT_FILES = (
+    "sandbox", "arguments", "tree", "random", "bit", "struct", "json_reader", "cjson", "cmsgpack", "redis", "run",
+)  # fmt: skip
 FUNCTION_FILES = (*SCRIPT_FILES, "functions")
 """On a server, scripts and functions live in Lua states of their own."""
 RESERVE_BYTES = 32 << 20
@@ -31,7 +33,10 @@ class Limits:
     """What one run of a script may use before it is stopped."""
 
     instructions_max: int = 100_000_000
-    """Instructions of the Lua machine, counted in steps of 10,000."""
+    """Instructions of the Lua machine, counted in steps of 1000."""
+    seconds_max: float = 5.0
+    """Processor time, looked at after every 1000 instructions: for scripts that spend it in few long calls of the
+    library. One call that never ends is beyond this; see ``watchdog``."""
     memory_bytes_max: int = 128 << 20
     """Memory of the Lua runtime."""
     calls_max: int = 1_000_000
@@ -73,8 +78,8 @@ class Sandbox:
     def install(
         self, files: Sequence[str], callables: Mapping[str, Callable[..., Any]], constants: Mapping[str, Any]
     ) -> None:
-        """Load the trusted ``files``, once; they may call ``callables``, which must not raise. ``constants`` become fields
-        of the table ``redis``. From here on nothing else can be put in."""
+        """Load the trusted ``files``, once. They may call ``callables``, which must not raise; ``constants`` become
+        fields of the table ``redis``. From here on nothing else can be put in."""
         host, add_callable, add_constant = self._runtime.execute(
             b"local host = {python = {}, redis_constants = {}}\n"
             b"local as_function = python.as_function\n"
@@ -88,7 +93,8 @@ class Sandbox:
         dump = self._runtime.eval(b"string.dump")
         for name in files:
             chunk = dump(self._runtime.compile((LIBRARIES / f"{name}.lua").read_bytes(), name=b"=host"))
-            self._runtime.compile(lua_bytecode.prepare(chunk, None) or chunk)(host)
+            self._runtime.compile(lua_bytecode.prepare(chunk, None).changed or chunk)(host)
+        host[b"set_seconds"](self.limits.seconds_max)
         self._host = host
         self.host_names = frozenset(host[b"finish"]().split())
         self._runtime.execute(b"local G, next = _G, next for name in next, G do G[name] = nil end")
@@ -108,7 +114,12 @@ class Sandbox:
         return self._runtime.table()
 
     def collect(self) -> None:
-        """Collect garbage completely."""
+        """Collect garbage completely, in the middle of a run too."""
+        self._runtime.gccollect()
+
+    def clean(self) -> None:
+        """Drop all that the last run may have left behind, and collect garbage. Only between runs."""
+        self._host[b"clean"]()
         self._runtime.gccollect()
 
     def allow_more(self, added_bytes: int) -> None:

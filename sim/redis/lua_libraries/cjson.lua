@@ -333,3 +333,7 @@ local function new_module()
 end
 
 host.libraries.cjson = new_module()
+host.cleaners[#host.cleaners + 1] = function()
+  parts = nil
+  remembered, remembered_names, remembered_count = {}, {}, 0
+end

@@ -173,3 +173,7 @@ function cmsgpack.unpack_limit(...)
   offset = offset == nil and 0 or check_integer(offset, 3, count)
   return unpack_full(check_string(data, 1, count), limit, offset)
 end
+
+host.cleaners[#host.cleaners + 1] = function()
+  parts = nil
+end

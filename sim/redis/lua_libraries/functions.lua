@@ -125,6 +125,7 @@ for _, name in ipairs({ "log", "LOG_DEBUG", "LOG_VERBOSE", "LOG_NOTICE", "LOG_WA
   library_redis[name] = redis[name]
 end
 local library_globals = setmetatable({ redis = protect(library_redis) }, { __index = host.missing_global })
+host.is_loading_library = true -- all code here runs in the stand-in, whose contents depend on whether a library loads
 host.further_functions = { register_function = register_function }
 
 -- Runs the code of a library. Returns true, and name, callback, description (or false) and flags for each of its functions;

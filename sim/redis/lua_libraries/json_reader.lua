@@ -186,3 +186,7 @@ function host.read_json(json, depth_max)
   text = nil
   return done, value
 end
+
+host.cleaners[#host.cleaners + 1] = function()
+  text = nil
+end

@@ -13,7 +13,9 @@ local concat, loadstring, tostring = table.concat, loadstring, tostring
 -- Replies (luaReplyToRedisReply of script_lua.c) -----------------------------------------------------------------------
 
 local ITEMS_AT_ONCE = 4000
-local DEPTH_MAX = 7995
+-- Slots of the C stack of Lua that the server's recursion holds: 1 for each array on the way down, for a map 3 (its values)
+-- or 4 (its keys), for a set 3; 4 must be free at every value.
+local FIRST_SLOTS, SLOTS_MAX = 2, 8000 - 4
 local parts, size
 
 local function put(code, payload)
@@ -24,18 +26,24 @@ end
 
 local put_value
 
-local function put_pairs(code, entries, with_values, depth)
-  put(code, "")
+local function put_map(entries, slots)
+  put("%", "")
   for key, value in next, contents[entries] or entries do
-    put_value(key, depth + 1)
-    if with_values then
-      put_value(value, depth + 1)
-    end
+    put_value(key, slots + 4)
+    put_value(value, slots + 3)
   end
   put("]", "")
 end
 
-local function put_table(t, depth)
+local function put_set(entries, slots)
+  put("~", "")
+  for key in next, contents[entries] or entries do
+    put_value(key, slots + 3)
+  end
+  put("]", "")
+end
+
+local function put_table(t, slots)
   local field = rawget(t, "err")
   if type(field) == "string" then
     return put("!", field)
@@ -50,11 +58,11 @@ local function put_table(t, depth)
   end
   field = rawget(t, "map")
   if type(field) == "table" then
-    return put_pairs("%", field, true, depth)
+    return put_map(field, slots)
   end
   field = rawget(t, "set")
   if type(field) == "table" then
-    return put_pairs("~", field, false, depth)
+    return put_set(field, slots)
   end
   field = rawget(t, "big_number")
   if type(field) == "string" then
@@ -70,25 +78,25 @@ local function put_table(t, depth)
   end
   put("*", "")
   for _, value in ipairs(t) do
-    put_value(value, depth + 1)
+    put_value(value, slots + 1)
   end
   put("]", "")
 end
 
-function put_value(value, depth)
+function put_value(value, slots)
   local kind = type(value)
-  if kind == "string" then
+  if slots > SLOTS_MAX then
+    put("!", "reached lua stack limit")
+  elseif kind == "string" then
     put("$", value)
   elseif kind == "number" then
     put(":", value)
   elseif kind == "boolean" then
     put("?", value)
-  elseif kind ~= "table" then
-    put("-", "")
-  elseif depth > DEPTH_MAX then
-    put("!", "reached lua stack limit")
+  elseif kind == "table" then
+    put_table(value, slots)
   else
-    put_table(value, depth)
+    put("-", "")
   end
 end
 
@@ -102,7 +110,7 @@ end
 
 local function put_all(value)
   parts, size = {}, 0
-  put_value(value, 1)
+  put_value(value, FIRST_SLOTS)
 end
 
 -- An array of strings and numbers without a field that means something else, or nil.
@@ -184,6 +192,15 @@ end
 
 function host.drop_parts()
   parts = nil
+end
+host.cleaners[#host.cleaners + 1] = host.drop_parts
+
+-- What a run that was stopped midway may have left behind.
+function host.clean()
+  globals.KEYS, globals.ARGV = nil, nil
+  for _, clean in ipairs(host.cleaners) do
+    clean()
+  end
 end
 
 -- How a run begins -------------------------------------------------------------------------------------------------------

@@ -37,11 +37,13 @@ end
 -- Limits: once `aborting` is set nothing of the script runs on -------------------------------------------------------
 
 local ABORT = {}
-local PERIOD, COROUTINE_PERIOD = 10000, 500
+local PERIOD, COROUTINE_PERIOD = 1000, 250
+local clock = os.clock
 local aborting = false
 local running = false
-local instructions_left = 0
-
+local instructions_left, seconds_max = 0, 0
+local started, last -- processor time at the first and at the last count of a run
+local SLOW_SECONDS, SLOW_PERIOD = 0.02, 10 -- when 1000 instructions take so long, every tenth is counted
 local abort_place -- where the script was when it was told to stop
 
 local function abort()
@@ -49,24 +51,43 @@ local function abort()
   error(ABORT, 0)
 end
 
-local function count()
-  if running then
-    instructions_left = instructions_left - PERIOD
-    if instructions_left < 0 then
-      python.limit("instructions")
-      abort()
-    end
+local function spend(instructions)
+  if not running then
+    return 0
+  end
+  instructions_left = instructions_left - instructions
+  if instructions_left < 0 then
+    python.limit("instructions")
+    abort()
+  end
+  local now = clock()
+  if not started then
+    started, last = now, now
+  elseif now - started > seconds_max then
+    python.limit("seconds")
+    abort()
+  end
+  local taken = now - last
+  last = now
+  return taken
+end
+
+local count, count_slowly
+
+function count()
+  if spend(PERIOD) > SLOW_SECONDS then
+    sethook(count_slowly, "", SLOW_PERIOD)
+  end
+end
+
+function count_slowly()
+  if spend(SLOW_PERIOD) < SLOW_SECONDS / 100 then
+    sethook(count, "", PERIOD)
   end
 end
 
 local function count_in_coroutine()
-  if running then
-    instructions_left = instructions_left - COROUTINE_PERIOD
-    if instructions_left < 0 then
-      python.limit("instructions")
-      abort()
-    end
-  end
+  spend(COROUTINE_PERIOD)
 end
 
 -- Places of errors ---------------------------------------------------------------------------------------------------
@@ -245,14 +266,6 @@ local function new_coroutine(f)
   return thread
 end
 
-local function resumed()
-  instructions_left = instructions_left - COROUTINE_PERIOD
-  if running and instructions_left < 0 then
-    python.limit("instructions")
-    abort()
-  end
-end
-
 local function settle_resume(thread, ok, err, ...)
   if ok then
     return true, err, ...
@@ -265,7 +278,7 @@ end
 
 local function script_resume(...)
   local thread = ...
-  resumed()
+  spend(COROUTINE_PERIOD)
   if type(thread) ~= "thread" then
     return resume(...)
   end
@@ -294,14 +307,17 @@ end
 local function script_wrap(...)
   local thread = new_coroutine((...))
   return function(...)
-    resumed()
+    spend(COROUTINE_PERIOD)
     return settle_wrap(thread, resume(thread, ...))
   end
 end
 
 -- Loading text, never bytecode -------------------------------------------------------------------------------------------
 
-local environment -- the stand-in of _G
+-- The environment of a chunk is the stand-in of _G, so that assigning to a global is refused. A chunk without such an
+-- assignment gets the table itself, which is faster to read; nothing that scripts have leads to it.
+local environment
+local globals = {}
 
 local function load_text(text, name)
   if byte(text, 1) == 27 then
@@ -314,18 +330,16 @@ local function load_text(text, name)
     if not f then
       return nil, message
     end
-    local bytecode, problem = python.prepare(string_dump(f))
+    local bytecode, assigns_globals, problem = python.prepare(string_dump(f))
     if problem then
       return nil, problem
     end
-    return bytecode and assert(loadstring(bytecode, name)) or f
+    f = bytecode and assert(loadstring(bytecode, name)) or f
+    return setfenv(f, (assigns_globals or host.is_loading_library) and environment or globals)
   end, tostring)
   collectgarbage("restart")
   if not ok then
     return nil, f
-  end
-  if f then
-    setfenv(f, environment)
   end
   return f, message
 end
@@ -476,19 +490,36 @@ end
 -- A pattern's items nest on the C stack, one frame an item: lstrlib.c of Lua 5.1 has no limit of its own.
 local PATTERN_BYTES_MAX = 10000
 
-local function with_short_pattern(f)
+local VETTED_MAX = 1000
+local vetted, vetted_count = {}, 0
+
+local function vet(pattern)
+  if type(pattern) ~= "string" then
+    return
+  elseif #pattern > PATTERN_BYTES_MAX then
+    if match(pattern, "[%^%$%*%+%?%.%(%[%%%-]") then
+      error("pattern too complex")
+    end
+  elseif #pattern <= 100 then
+    if vetted_count == VETTED_MAX then
+      vetted, vetted_count = {}, 0
+    end
+    vetted[pattern] = true
+    vetted_count = vetted_count + 1
+  end
+end
+
+local function with_vetted_pattern(f)
   return function(...)
     local _, pattern = ...
-    if type(pattern) == "string" and #pattern > PATTERN_BYTES_MAX and match(pattern, "[%^%$%*%+%?%.%(%[%%%-]") then
-      error("pattern too complex")
+    if not vetted[pattern] then
+      vet(pattern)
     end
     return f(...)
   end
 end
 
 -- The table of globals -------------------------------------------------------------------------------------------------
-
-local globals = {}
 
 -- luaSetErrorMetatable of script_lua.c
 local function missing_global(...)
@@ -537,7 +568,7 @@ libraries.table.foreach = foreach
 libraries.table.insert = insert
 libraries.string.dump = dump
 for _, name in ipairs({ "find", "gfind", "gmatch", "gsub", "match" }) do
-  libraries.string[name] = with_short_pattern(string[name])
+  libraries.string[name] = with_vetted_pattern(string[name])
 end
 
 function host.finish()
@@ -571,6 +602,7 @@ function host.finish()
   return concat(names, " ")
 end
 
+host.cleaners = {} -- functions that drop what a library holds between two calls of its own
 host.globals = globals
 host.missing_global = missing_global
 host.protect = protect
@@ -582,9 +614,13 @@ host.final_error = final_error
 host.place_error = place_error
 host.ABORT = ABORT
 
--- What encloses a run of a script. `begin` comes before it, `finish` after; both only from trusted code.
+function host.set_seconds(seconds)
+  seconds_max = seconds
+end
+
+-- What encloses a run of a script. `begin` comes before it, `ended` after; both only from trusted code.
 function host.begin(instructions)
-  instructions_left = instructions
+  instructions_left, started = instructions, nil
   aborting, abort_place = false, nil
   running = true
   sethook(count, "", PERIOD)

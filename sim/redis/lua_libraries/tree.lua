@@ -121,3 +121,7 @@ function host.tree(...)
   values = nil
   return value
 end
+
+host.cleaners[#host.cleaners + 1] = function()
+  values = nil
+end
