@@ -48,8 +48,10 @@ class Pipeline(TransitionSystem[State]):
             yield Label(step.actor, step.action, (("what", step.detail),) if step.detail else ()), after
 
     def parameters(self) -> Mapping[str, Any]:
-        scope = asdict(self.scope) | {"faults": sorted(self.scope.faults)}
-        return {"protocol": asdict(self.protocol), "scope": scope}
+        repaired = asdict(REPAIRED)
+        flaws = {name: str(value) for name, value in asdict(self.protocol).items() if value != repaired[name]}
+        scope = asdict(self.scope) | {"faults": ", ".join(sorted(self.scope.faults)) or "none"}
+        return {**scope, "protocol": flaws or "repaired"}
 
     def laws(self) -> Sequence[Law]:
         found: list[Law] = [self._invariant(name) for name in LAWS if name != "fifo" or self.scope.messages > 1]
