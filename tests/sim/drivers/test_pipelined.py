@@ -1,0 +1,117 @@
+"""The pipelined driver: flush by number and by timer, NOSCRIPT, replay after a lost connection; and the node behind it."""
+
+import hashlib
+
+import pytest
+import simpy
+
+from sim.costs import load_costs
+from sim.drivers.pipelined import PipelinedDriver, PipelineSettings
+from sim.redis.node import RedisNode, Request
+
+PUSH = b"return redis.call('RPUSH', KEYS[1], ARGV[1])"
+SHA = hashlib.sha1(PUSH).hexdigest().encode()
+
+
+def push(value, key=b"list"):
+    return Request((b"EVALSHA", SHA, b"1", key, b"%d" % value), "push")
+
+
+def system(nodes=1, batch=3, **node):
+    env = simpy.Environment()
+    made = [RedisNode(env, f"redis-{i}", load_costs("cluster").redis, [PUSH], **node) for i in range(nodes)]
+    driver = PipelinedDriver(env, made, PipelineSettings(batch, 3000, 5000), {SHA: PUSH}, lambda: 100)
+    return env, made, driver
+
+
+def stored(node):
+    return [int(value) for value in node.shard.execute((b"LRANGE", b"list", b"0", b"-1"))]
+
+
+def submit(driver, values, node=0):
+    replies = []
+    driver.submit([(node, push(value)) for value in values], replies.extend)
+    return replies
+
+
+def test_a_full_buffer_is_flushed_at_once_and_the_rest_by_the_timer():
+    env, (node,), driver = system()
+    submit(driver, [1, 2, 3, 4])
+    env.run(2900)
+    assert stored(node) == [1, 2, 3]
+    env.run(3200)
+    assert stored(node) == [1, 2, 3, 4]
+    assert driver.flushes == 2
+
+
+def test_replies_come_in_the_order_of_the_commands():
+    env, _, driver = system(nodes=2)
+    replies = []
+    driver.submit([(0, push(1)), (1, push(2)), (0, push(3))], replies.extend)
+    env.run(10_000)
+    assert replies == [1, 1, 2]
+
+
+def test_an_unknown_script_is_loaded_and_called_again():
+    env, (node,), driver = system()
+    node.shard.execute((b"SCRIPT", b"FLUSH"))
+    replies = submit(driver, [1, 2, 3])
+    env.run(20_000)
+    assert stored(node) == [1, 2, 3]
+    assert replies == [1, 2, 3]
+    assert driver.reloads == 3
+
+
+def test_what_has_no_answer_is_sent_again_after_a_lost_connection_and_runs_twice():
+    env, (node,), driver = system()
+    replies = submit(driver, [1, 2, 3])
+    env.run(105)  # the node has run them, the answer is on its way
+    assert stored(node) == [1, 2, 3]
+    driver.connections[0].lose()
+    submit(driver, [4, 5, 6])
+    env.run(20_000)
+    assert stored(node) == [1, 2, 3, 1, 2, 3, 4, 5, 6]
+    assert replies == [4, 5, 6]
+    assert driver.replayed == 3
+
+
+def test_a_failover_keeps_what_had_reached_the_replica():
+    env, (node,), driver = system(replica_lag_us=4000)
+    submit(driver, [1, 2, 3])
+    env.run(5000)
+    submit(driver, [4, 5, 6])
+    env.run(6000)
+    node.crash()
+    assert node.fail_over() == 3
+    assert stored(node) == [1, 2, 3]
+
+
+@pytest.mark.parametrize(("sync", "kept"), [("no", []), ("always", [1, 2, 3])])
+def test_a_restart_keeps_what_the_file_holds(sync, kept):
+    env, (node,), driver = system(sync=sync)
+    submit(driver, [1, 2, 3])
+    env.run(5000)
+    node.crash()
+    node.restart()
+    assert stored(node) == kept
+
+
+def test_commands_of_scripts_are_counted_and_cost_what_the_model_says():
+    env, (node,), driver = system()
+    submit(driver, [1, 2, 3])
+    env.run(5000)
+    assert node.commands == 6
+    assert node.requests == 3
+    costs = node.costs
+    each = costs.io_us + costs.evalsha_us + costs.unknown_command_us
+    assert node.busy_us == pytest.approx(costs.syscall_us + 3 * each)
+
+
+def test_a_stalled_node_answers_later():
+    env, (node,), driver = system()
+    node.stall(50_000)
+    replies = submit(driver, [1, 2, 3])
+    env.run(49_000)
+    assert replies == []
+    env.run(51_000)
+    assert replies == [1, 2, 3]

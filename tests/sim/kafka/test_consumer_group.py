@@ -1,0 +1,124 @@
+"""Producer, fetch, offsets and fencing, in virtual time."""
+
+import simpy
+
+from sim.kafka.broker import BrokerCosts, KafkaCluster
+from sim.kafka.consumer_group import Consumer, ConsumerGroup, ConsumerSettings
+from sim.kafka.producer import Producer, ProducerSettings
+
+
+def cluster(partitions=1, **costs):
+    env = simpy.Environment()
+    kafka = KafkaCluster(env, 3, BrokerCosts(**costs))
+    kafka.create_topic("t", partitions)
+    return env, kafka
+
+
+def consume(env, consumer, seen, commit=True):
+    def loop():
+        while True:
+            polled = yield from consumer.poll()
+            seen.extend((env.now, record) for _, _, records in polled for record in records)
+            if commit:
+                yield from consumer.commit(polled)
+
+    env.process(loop())
+
+
+def send(producer, kafka, records, answers=None):
+    answers = [] if answers is None else answers
+    producer.send(kafka.topics["t"][0], records, lambda sent, error: answers.append((list(sent), error)))
+    return answers
+
+
+def test_records_come_once_in_order_after_linger_and_replication():
+    env, kafka = cluster(replication_lag_us=1500)
+    producer = Producer(env, kafka, ProducerSettings(linger_us=5000))
+    group = ConsumerGroup(env, kafka, "t")
+    consumer, seen = Consumer(group, "c"), []
+    group.join(consumer)
+    consume(env, consumer, seen)
+    answers = send(producer, kafka, [1, 2, 3])
+    env.run(50_000)
+    assert [record for _, record in seen] == [1, 2, 3]
+    assert seen[0][0] >= 5000 + 100 + 1500 + 100
+    assert answers == [([1, 2, 3], None)]
+    assert group.committed[kafka.topics["t"][0]] == 3
+
+
+def test_a_full_batch_does_not_linger():
+    env, kafka = cluster()
+    producer = Producer(env, kafka, ProducerSettings(linger_us=1_000_000, batch_records=2))
+    answers = send(producer, kafka, [1, 2, 3])
+    env.run(10_000)
+    assert answers == [([1, 2], None)]
+
+
+def test_a_poll_hands_out_at_most_what_is_allowed():
+    env, kafka = cluster()
+    group = ConsumerGroup(env, kafka, "t", ConsumerSettings(max_poll_records=4))
+    consumer, polls = Consumer(group, "c"), []
+    group.join(consumer)
+
+    def loop():
+        while True:
+            polled = yield from consumer.poll()
+            polls.append([(offset, records) for _, offset, records in polled])
+
+    env.process(loop())
+    send(Producer(env, kafka, ProducerSettings(linger_us=0)), kafka, list(range(10)))
+    env.run(100_000)
+    assert polls == [[(0, [0, 1, 2, 3])], [(4, [4, 5, 6, 7])], [(8, [8, 9])]]
+
+
+def test_the_commit_of_a_member_that_lost_its_partitions_is_refused_and_its_records_come_again():
+    env, kafka = cluster()
+    group = ConsumerGroup(env, kafka, "t", ConsumerSettings(rebalance_us=1000))
+    old, new, seen, outcome = Consumer(group, "old"), Consumer(group, "new"), [], []
+    group.join(old)
+
+    def slow():
+        polled = yield from old.poll()
+        yield env.timeout(50_000)
+        outcome.append((yield from old.commit(polled)))
+
+    env.process(slow())
+    send(Producer(env, kafka, ProducerSettings(linger_us=0)), kafka, [7, 8])
+    env.run(10_000)
+    group.members.append(new)
+    group.leave(old)
+    consume(env, new, seen)
+    env.run(200_000)
+    assert outcome == [False]
+    assert group.fenced_commits == 1
+    assert [record for _, record in seen] == [7, 8]
+
+
+def retried(idempotent):
+    """What the log holds after the answer to the first request was lost."""
+    env, kafka = cluster()
+    settings = ProducerSettings(linger_us=0, idempotent=idempotent, request_timeout_us=10_000, retry_backoff_us=1000)
+    producer = Producer(env, kafka, settings)
+    producer.lose_requests.append("response")
+    send(producer, kafka, [1])
+    send(producer, kafka, [2])
+    env.run(100_000)
+    return kafka.topics["t"][0].log.read(0, 100, 10**9)[1]
+
+
+def test_a_lost_answer_doubles_a_batch_behind_its_successor_unless_the_producer_is_idempotent():
+    assert retried(idempotent=False) == [1, 2, 1]
+    assert retried(idempotent=True) == [1, 2]
+
+
+def test_a_leader_change_loses_what_was_acknowledged_by_the_leader_alone():
+    env, kafka = cluster(replication_lag_us=5000)
+    answers = send(Producer(env, kafka, ProducerSettings(linger_us=0, acks="1")), kafka, [1])
+    env.run(2000)
+    assert answers == [([1], None)]
+    assert kafka.fail_leader(kafka.topics["t"][0]) == [1]
+
+    env, kafka = cluster(replication_lag_us=5000)
+    answers = send(Producer(env, kafka, ProducerSettings(linger_us=0, acks="all")), kafka, [1])
+    env.run(2000)
+    assert answers == []
