@@ -54,11 +54,9 @@ def broker_crash_after_commit(fabric: Fabric, target: int) -> None:
 
 
 def consumer_rebalance(fabric: Fabric, target: int) -> None:
-    """A consumer stands still, loses its partitions, and goes on with its old pack later."""
+    """A consumer stands still with a pack in its hands, loses its partitions, and goes on with the pack later."""
     broker = fabric.brokers[_place(target, fabric.brokers)]
-    consumer = broker.persisted_consumers[0]
-    consumer.paused_until_us = int(fabric.env.now) + PAUSE_US
-    consumer.group.leave(consumer)
+    broker.persisted_consumers[0].pause_us = PAUSE_US
 
 
 def redis_failover(fabric: Fabric, target: int) -> None:

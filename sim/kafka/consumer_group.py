@@ -114,8 +114,8 @@ class Consumer:
         self.generation = -1
         self.positions: dict[Partition, int] = {}
         self.is_dead = False
-        self.paused_until_us = 0
-        """The thread stands still until then (a long pause of the collector, a slow callee)."""
+        self.pause_us = 0
+        """After its next poll the thread stands still for so long (a pause of the collector, a slow callee)."""
         self._epoch = 0
         """Counts assignments, so that the answer to an old fetch is thrown away."""
         self._ready: list[_Fetched] = []

@@ -310,8 +310,10 @@ class MqttBroker:
             saves = _saves_of(polled, subscribers, self.fabric.store.needs_open)
             total = sum(len(save.messages) for save in saves)
             self._note_stage("msg.persisted", [message for save in saves for message in save.messages])
-            if consumer.paused_until_us > self.env.now:
-                yield self.env.timeout(consumer.paused_until_us - int(self.env.now))
+            if consumer.pause_us:
+                pause_us, consumer.pause_us = consumer.pause_us, 0
+                consumer.group.leave(consumer)  # it is silent, and its session timeout passes
+                yield self.env.timeout(pause_us)
             yield from self._work(costs.poll_us)
             pack = Pack(self.env, len(saves), None)
             assigned: list[list[tuple[int, int]] | None] = [None] * len(saves)
