@@ -36,7 +36,7 @@ def admit(shard: Shard, argv: Sequence[bytes], client: Client) -> Command:
             raise ErrorReply(_unknown(argv))
         if command.arity != len(argv) and not 0 < -command.arity <= len(argv):
             raise ErrorReply(b"ERR wrong number of arguments for '%b' command" % command.name)
-        if client.queue is None and _is_calm(shard):
+        if client.queue is None and conditions.is_calm(shard):
             shard.is_out_of_memory = False
             return command
         if client.queue is not None and "no_multi" in command.flags:
@@ -56,19 +56,6 @@ def admit(shard: Shard, argv: Sequence[bytes], client: Client) -> Command:
             client.is_aborted = True
         raise
     return command
-
-
-def _is_calm(shard: Shard) -> bool:
-    """Whether no condition of the node, and no cluster, can refuse anything: the usual case, made quick."""
-    config = shard.config
-    return (
-        config.maxmemory == 0
-        and config.min_replicas_to_write == 0
-        and shard.slots is None
-        and shard.disk_error is None
-        and shard.busy is None
-        and not shard.is_replica
-    )
 
 
 def enqueue(client: Client, command: Command, argv: Sequence[bytes]) -> Reply:

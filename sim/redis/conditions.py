@@ -54,6 +54,19 @@ class Busy(Enum):
     FUNCTION = BUSY_FUNCTION
 
 
+def is_calm(shard: Shard) -> bool:
+    """Whether no condition of the node, and no cluster, can refuse anything: the usual case, made quick."""
+    config = shard.config
+    return (
+        config.maxmemory == 0
+        and config.min_replicas_to_write == 0
+        and shard.slots is None
+        and shard.disk_error is None
+        and shard.busy is None
+        and not shard.is_replica
+    )
+
+
 def denies_writes_on_disk_error(shard: Shard) -> DiskError | None:
     """The disk error that stops writes, if one does."""
     if shard.disk_error is DiskError.SNAPSHOT and not shard.config.stop_writes_on_bgsave_error:
