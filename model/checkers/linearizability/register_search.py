@@ -3,11 +3,13 @@
 Operations take effect only when a return forces them to: at the return of one that has not been taken, first every
 open operation that the state allows and that changes nothing (a read of this value, a compare-and-set that reported a
 mismatch) is taken, since it loses nothing; then each open write or matching compare-and-set is tried. A configuration
-is three words (the event, the state, which open operations are taken), so the memory is small, and what was visited
-is not visited again.
+is a few words (the event, the state, which open operations are taken), so the memory is small.
+
+A configuration is not entered if one is known that is the same but for having taken fewer indeterminate operations;
+of indeterminate operations that are the same only the earliest is tried.
 
 Complexity: linear where few operations overlap; exponential in the number of open writes at worst, indeterminate ones
-being open for ever. Of indeterminate writes that are the same only the earliest is tried. Complete: given time, exact.
+being open for ever. Complete: given time, exact.
 """
 
 from __future__ import annotations
@@ -31,131 +33,162 @@ MAX_CONFIGURATIONS = 1 << 24  # about 1 GiB
 
 
 @njit(cache=True)
-def _hash(row: Any) -> Any:
+def _hash(row: Any, words: Any) -> Any:
     mixed = np.uint64(0x9E3779B97F4A7C15)
-    for word in range(len(row)):
+    for word in range(words):
         mixed = (mixed ^ np.uint64(row[word])) * np.uint64(0xBF58476D1CE4E5B9)
         mixed ^= mixed >> np.uint64(29)
     return mixed
 
 
 @njit(cache=True)
-def _is_new(table: Any, rows: Any, count: Any, row: Any) -> Any:
-    """Whether the row differs from all rows before `count`; if so it is entered as number `count`."""
-    mask = np.uint64(len(table) - 1)
-    slot = _hash(row) & mask
-    while table[slot] >= 0:
-        known = rows[table[slot]]
-        same = True
-        for word in range(len(row)):
+def _is_news(table: Any, chain: Any, rows: Any, row: Any, certain: Any) -> Any:
+    """Whether no known configuration is as good: the same up to word `certain`, with no other indeterminate call taken.
+
+    What can follow from having taken fewer of the calls that need not happen includes what can follow from more.
+    """
+    number = table[_hash(row, certain) & np.uint64(len(table) - 1)]
+    while number >= 0:
+        known = rows[number]
+        as_good = True
+        for word in range(certain):
             if known[word] != row[word]:
-                same = False
+                as_good = False
                 break
-        if same:
-            return False
-        slot = (slot + np.uint64(1)) & mask
-    table[slot] = count
-    for word in range(len(row)):
-        rows[count, word] = row[word]
+        if as_good:
+            for word in range(certain, len(row)):
+                if known[word] & ~row[word] != 0:
+                    as_good = False
+                    break
+            if as_good:
+                return False
+        number = chain[number]
     return True
 
 
 @njit(cache=True)
-def _grown(table: Any, rows: Any, count: Any) -> Any:
-    wide = np.empty((2 * rows.shape[0], rows.shape[1]), rows.dtype)
-    wide[:count] = rows[:count]
-    larger = np.full(2 * len(table), -1, table.dtype)
-    mask = np.uint64(len(larger) - 1)
-    for number in range(count):
-        slot = _hash(rows[number]) & mask
-        while larger[slot] >= 0:
-            slot = (slot + np.uint64(1)) & mask
-        larger[slot] = number
-    return larger, wide
+def _enter(table: Any, chain: Any, rows: Any, number: Any, certain: Any) -> None:
+    slot = _hash(rows[number], certain) & np.uint64(len(table) - 1)
+    chain[number] = table[slot]
+    table[slot] = number
 
 
 @njit(cache=True)
-def _decide(function: Any, first: Any, second: Any, slot: Any, twin: Any, ends: Any, opens: Any, offsets: Any,
-            words: Any, limit: Any) -> Any:  # fmt: skip
+def _advance(row: Any, function: Any, first: Any, slot: Any, ends: Any, opens: Any, offsets: Any) -> Any:
+    """Pass every return whose call is taken; before each, take what is open and changes nothing."""
+    at = row[0]
+    while at < len(ends):
+        for index in range(offsets[at], offsets[at + 1]):
+            call = opens[index]
+            what = function[call]
+            if (what == _READ and first[call] == row[1]) or (what == _MISMATCH and first[call] != row[1]):
+                row[2 + (slot[call] >> 6)] |= np.int64(1) << (slot[call] & 63)
+        word, bit = 2 + (slot[ends[at]] >> 6), np.int64(1) << (slot[ends[at]] & 63)
+        if row[word] & bit == 0:
+            break
+        row[word] &= ~bit
+        at += 1
+    row[0] = at
+
+
+@njit(cache=True)
+def _decide(
+    function: Any,
+    first: Any,
+    second: Any,
+    slot: Any,
+    twin: Any,
+    ends: Any,
+    opens: Any,
+    offsets: Any,
+    certain: Any,
+    words: Any,
+    limit: Any,
+) -> Any:
     """Over the returns in order: call `ends[i]` returns i-th, and `opens[offsets[i]:offsets[i+1]]` are open then.
 
-    Returns (what, number of configurations, the furthest return that no order passed).
+    A row is (returns passed, state, slots of calls that are taken: the certain ones up to word `certain`, then the
+    indeterminate ones). Returns (what, number of configurations, the furthest return that no order passed).
     """
-    rows = np.zeros((1024, 2 + words), np.int64)
-    table = np.full(4096, -1, np.int64)
-    stack = np.zeros(1024, np.int64)
-    row = np.zeros(2 + words, np.int64)
-    _is_new(table, rows, 0, row)
-    count, height, furthest = 1, 1, 0
+    rows = np.zeros((1024, words), np.int64)
+    table, chain, stack = np.full(4096, -1, np.int64), np.zeros(1024, np.int64), np.zeros(1024, np.int64)
+    row, child = np.zeros(words, np.int64), np.zeros(words, np.int64)
+    _advance(rows[0], function, first, slot, ends, opens, offsets)
+    _enter(table, chain, rows, 0, certain)
+    count, height, furthest = 1, 1, rows[0, 0]
+    if furthest == len(ends):
+        return _HELD, count, furthest
     while height:
         height -= 1
         row[:] = rows[stack[height]]
-        at = row[0]
-        # Pass every return whose operation is taken, and take what changes nothing.
-        while at < len(ends):
+        at, state = row[0], row[1]
+        # The last one pushed is tried first, so the certain calls are pushed after the indeterminate ones.
+        for round_number in range(2):
             for index in range(offsets[at], offsets[at + 1]):
                 call = opens[index]
-                what = function[call]
-                if (what == 0 and first[call] == row[1]) or (what == 3 and first[call] != row[1]):
-                    row[2 + (slot[call] >> 6)] |= np.int64(1) << (slot[call] & 63)
-            word, bit = 2 + (slot[ends[at]] >> 6), np.int64(1) << (slot[ends[at]] & 63)
-            if row[word] & bit == 0:
-                break
-            row[word] &= ~bit
-            at += 1
-        if at == len(ends):
-            return 0, count, at
-        furthest = max(furthest, at)
-        row[0] = at
-        state = row[1]
-        for index in range(offsets[at], offsets[at + 1]):
-            call = opens[index]
-            word, bit = 2 + (slot[call] >> 6), np.int64(1) << (slot[call] & 63)
-            if row[word] & bit != 0:
-                continue
-            if function[call] == 1:
-                after = first[call]
-            elif function[call] == 2 and first[call] == state:
-                after = second[call]
-            else:
-                continue
-            if twin[call] >= 0 and row[2 + (slot[twin[call]] >> 6)] & (np.int64(1) << (slot[twin[call]] & 63)) == 0:
-                continue
-            if count == rows.shape[0]:
-                table, rows = _grown(table, rows, count)
-            row[word] |= bit
-            row[1] = after
-            if _is_new(table, rows, count, row):
-                if height == len(stack):
-                    taller = np.zeros(2 * len(stack), np.int64)
-                    taller[:height] = stack
-                    stack = taller
+                word, bit = 2 + (slot[call] >> 6), np.int64(1) << (slot[call] & 63)
+                if (word < certain) != (round_number == 1) or row[word] & bit != 0:
+                    continue
+                if function[call] == _WRITE:
+                    after = first[call]
+                elif function[call] == _CAS and first[call] == state:
+                    after = second[call]
+                else:
+                    continue
+                if twin[call] >= 0 and row[2 + (slot[twin[call]] >> 6)] & (np.int64(1) << (slot[twin[call]] & 63)) == 0:
+                    continue
+                if word >= certain and after == state:
+                    continue
+                child[:] = row
+                child[word] |= bit
+                child[1] = after
+                _advance(child, function, first, slot, ends, opens, offsets)
+                furthest = max(furthest, child[0])
+                if child[0] == len(ends):
+                    return _HELD, count, furthest
+                if not _is_news(table, chain, rows, child, certain):
+                    continue
+                if count == rows.shape[0]:
+                    table, chain, rows, stack = _grown(table, chain, rows, stack, count, certain)
+                rows[count] = child
+                _enter(table, chain, rows, count, certain)
                 stack[height] = count
                 height += 1
                 count += 1
-            row[word] &= ~bit
-            row[1] = state
         if count >= limit:
-            return 2, count, furthest
-    return 1, count, furthest
+            return _TOO_LONG, count, furthest
+    return _BROKEN, count, furthest
 
 
 @njit(cache=True)
-def _lay_out(invoked: Any, returned: Any, order: Any, slot: Any, opens: Any, offsets: Any) -> Any:
-    """Slots for calls (free again after the return), and the calls open at each return; `order` sorts all events.
+def _grown(table: Any, chain: Any, rows: Any, stack: Any, count: Any, certain: Any) -> Any:
+    more_rows = np.zeros((2 * len(rows), rows.shape[1]), np.int64)
+    more_rows[:count] = rows[:count]
+    more_stack = np.zeros(2 * len(rows), np.int64)
+    more_stack[: len(stack)] = stack
+    more_chain, more_table = np.zeros(2 * len(rows), np.int64), np.full(2 * len(table), -1, np.int64)
+    for number in range(count):
+        _enter(more_table, more_chain, more_rows, number, certain)
+    return more_table, more_chain, more_rows, more_stack
 
-    Event e < n is the invocation of call e, event n + e its return. Returns (slots, entries of opens).
+
+@njit(cache=True)
+def _lay_out(returns: Any, order: Any, slot: Any, opens: Any, offsets: Any) -> Any:
+    """Slots for the calls that return (free again then), and the calls open at each return; `order` sorts all events.
+
+    Event e < n is the invocation of call e, event n + e its return. Returns (slots, entries of opens); slots is -1 if
+    `opens` is too short.
     """
-    calls = len(invoked)
+    calls = len(returns)
     live = np.empty(calls, np.int64)
     free = np.empty(calls, np.int64)
     alive, freed, slots, filled, ends = 0, 0, 0, 0, 0
     for event in order:
         if event < calls:
-            if freed:
+            if returns[event] and freed:
                 freed -= 1
                 slot[event] = free[freed]
-            else:
+            elif returns[event]:
                 slot[event] = slots
                 slots += 1
             live[alive] = event
@@ -199,21 +232,25 @@ def search_register(calls: Sequence[Call], initial: Any = None, deadline: float 
             seen[call.function, call.argument] = number
     invoked = np.array([call.invoked for call in calls], np.int64)
     returned = np.array([call.returned for call in calls], np.int64)
-    done = np.flatnonzero(returned < NEVER)
+    returns = returned < NEVER
+    done = np.flatnonzero(returns)
     events = np.concatenate([np.arange(len(calls)), len(calls) + done])
     order = events[np.argsort(np.concatenate([invoked, returned[done]]), kind="stable")]
     slot, offsets = np.zeros(len(calls), np.int64), np.zeros(len(done) + 1, np.int64)
     opens = np.zeros(max(64, 16 * len(calls)), np.int64)
-    slots, filled = _lay_out(invoked, returned, order, slot, opens, offsets)
+    slots, filled = _lay_out(returns, order, slot, opens, offsets)
     while slots < 0:
         opens = np.zeros(max(2 * len(opens), filled), np.int64)
-        slots, filled = _lay_out(invoked, returned, order, slot, opens, offsets)
+        slots, filled = _lay_out(returns, order, slot, opens, offsets)
     ends = order[order >= len(calls)] - len(calls)
-    words = max(1, (int(slots) + 63) // 64)
+    certain = 2 + (int(slots) + 63) // 64
+    indeterminate = int((~returns).sum())
+    slot[~returns] = (certain - 2) * 64 + np.arange(indeterminate)
+    words = certain + (indeterminate + 63) // 64
     limit = 1 << 16
     while True:
         what, count, furthest = _decide(
-            function, first, second, slot, twin, ends, opens[:filled], offsets, words, limit
+            function, first, second, slot, twin, ends, opens[:filled], offsets, certain, words, limit
         )
         if what == _HELD:
             return Decision(Outcome.HOLDS, int(count))
