@@ -169,7 +169,6 @@ redis.pcall('MULTI')
 redis.pcall('BLPOP', 'nolist', 0)
 redis.pcall('EVAL', 'return 1', 0)
 redis.pcall('SCRIPT', 'FLUSH')
-redis.pcall('SUBSCRIBE', 'x')
 redis.pcall('INCR', KEYS[1])
 redis.pcall('LPUSH', KEYS[1], 'x').err
 """.strip().splitlines()

@@ -54,7 +54,7 @@ local function put_table(t, slots)
   end
   field = rawget(t, "double")
   if type(field) == "number" then
-    return put(",", field)
+    return put(",", field == 0 and 1 / field < 0 and "-0" or field) -- a number that crosses into Python loses the sign
   end
   field = rawget(t, "map")
   if type(field) == "table" then
