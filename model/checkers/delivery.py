@@ -42,7 +42,8 @@ LAWS = ("fifo", "at-least-once", "exactly-once", "no-phantom", "agreement", "dra
 
 
 class DeliveryChecker:
-    """Folds batches in time order; `partial` closes the part. Parts are merged by logical FIFO.
+    """Folds batches in time order; `partial` closes the part. Parts are merged by logical FIFO; where QoS 2 deliveries
+    carry packet identifiers, which a session's logical FIFOs share, `exactly-once` needs parts by subscriber.
 
     drain_bound_us: within how long a connected subscriber's backlog must be gone once faults have healed; without it
     `drain` is not judged.
