@@ -14,9 +14,9 @@ from sim.redis import lua_bytecode
 from sim.redis.abort import ScriptKilled
 from sim.redis.lua_callables import library_callables
 from sim.redis.lua_random import LuaRandom
-from sim.redis.lua_replies import ReplyWriter, ResultReader, error_line, to_integer
+from sim.redis.lua_replies import REPLY_BYTES_MAX, ReplyTooLarge, ReplyWriter, ResultReader, error_line, to_integer
 from sim.redis.registry import find
-from sim.redis.replies import ErrorReply, Reply
+from sim.redis.replies import OK, ErrorReply, Reply
 from sim.redis.sandbox import Limits, Sandbox, ScriptTimeout
 from sim.redis.script_run import ScriptRun
 
@@ -27,8 +27,6 @@ ARGUMENTS_IN_REGISTERS_MAX = 3000
 """Keys and arguments that go onto the Lua stack; longer lists go in portions into tables."""
 KEYS_IN_REGISTERS_MAX = 100
 """Keys are parameters of a Lua function, which may have 200 local variables."""
-REPLY_BYTES_MAX = 16 << 20
-"""Bytes of one reply that may enter a script; below the reserve of the sandbox."""
 CONSTANTS: dict[str, Any] = {
     "LOG_DEBUG": 0, "LOG_VERBOSE": 1, "LOG_NOTICE": 2, "LOG_WARNING": 3,
     "REPL_NONE": 0, "REPL_AOF": 1, "REPL_SLAVE": 2, "REPL_REPLICA": 2, "REPL_ALL": 3,
@@ -36,6 +34,10 @@ CONSTANTS: dict[str, Any] = {
 }  # fmt: skip
 ARGUMENT_BYTES_MAX = 8 << 20
 """Keys and arguments beyond this get memory of their own for the run."""
+NUMERIC_MAX = 256
+ZEROS_LOOKED_AT = 9
+"""Arguments of redis.call among which redis.lua has made sure that no zero is negative. Numbers of a greater zero, and NaN,
+go back to Lua, which alone sees their sign."""
 NO_ARGUMENTS = b"ERR Please specify at least one argument for this redis lib call"
 NOT_TEXT = b"ERR Lua redis lib command arguments must be strings or integers"
 KILLED = b"ERR Script killed by user with SCRIPT KILL..."
@@ -113,8 +115,7 @@ class LuaEngine:
             kind_of_outcome = type(outcome)
             if kind_of_outcome is bytes or kind_of_outcome is int:
                 return outcome
-            script_resp, shard.resp = shard.resp, resp
-            return self._result(outcome, name, ResultReader(resp, script_resp))
+            return self._result(outcome, name, resp)
         except lupa.LuaError as error:
             self.sandbox.clean()
             if self._stopped is not None:
@@ -170,7 +171,7 @@ class LuaEngine:
         source, line = outcome[2:] if isinstance(outcome, tuple) else (b"@user_script", b"0")
         return ErrorReply(KILLED + b" script: %b, on %b:%b." % (name, source, b"%d" % line))
 
-    def _result(self, outcome: Any, name: bytes, reader: ResultReader) -> Reply:
+    def _result(self, outcome: Any, name: bytes, resp: int) -> Reply:
         """The reply for what ``run.lua`` returns. Raises ErrorReply for a script that failed."""
         if outcome is None:
             return None
@@ -181,7 +182,8 @@ class LuaEngine:
         kind = outcome[0]
         if kind:
             items = list(outcome[1:])
-            return items if set(map(type, items)) == {bytes} else [_item(item) for item in items]
+            return items if float not in map(type, items) else [_item(item) for item in items]
+        reader = ResultReader(resp, self.shard.resp)
         if kind is None:
             return self._tree(outcome, reader)
         if outcome[1] == b"boolean":
@@ -237,16 +239,21 @@ class LuaEngine:
     def _make_call(self) -> Callable[..., Any]:
         shard, memory_used, write = self.shard, self.sandbox.memory_used, self._writer.write
         calls_max, memory_max = self.limits.calls_max, self.limits.memory_bytes_max
+        numeric: set[bytes] = set()  # commands that scripts gave numbers: an exception costs more than to look first
 
         def call(*argv: Any) -> Any:
             """``redis.call``: see ``receive`` in redis.lua for what it returns."""
             run = self._run
             assert run is not None
             try:
+                if argv and argv[0] in numeric:
+                    argv = _texts(argv)
                 try:
                     size = len(_join(argv))
                 except TypeError:
                     argv = _texts(argv)
+                    if len(numeric) < NUMERIC_MAX:
+                        numeric.add(argv[0])
                     size = len(_join(argv))
                 if memory_used() > memory_max and self._is_full():
                     return None, b"full"
@@ -264,12 +271,13 @@ class LuaEngine:
                     return reply if len(reply) < REPLY_BYTES_MAX else (None, b"full")
                 if kind is int:
                     return reply
-                written = write(reply, shard.resp)
-                if written is None or written is False or self._has_room_for(written):
-                    return written
-                return None, b"full"
+                if reply is OK:
+                    return None
+                return write(reply, shard.resp)
             except ErrorReply as error:
                 return None, b"error", error.message, True
+            except ReplyTooLarge:
+                return None, b"full"
             except _NotText as reason:
                 return None, reason.case, NOT_TEXT
             except BaseException as error:
@@ -277,9 +285,6 @@ class LuaEngine:
                 return None, b"abort"
 
         return call
-
-    def _has_room_for(self, written: tuple[Any, ...]) -> bool:
-        return sum(len(item) for item in written if type(item) is bytes) < REPLY_BYTES_MAX
 
     def _is_full(self) -> bool:
         """Whether memory is full even without garbage; a tenth must be free, or the next call would collect again."""
@@ -320,20 +325,21 @@ class _NotText(Exception):
 
 
 def _texts(argv: Sequence[Any]) -> tuple[bytes, ...]:
-    """Arguments with their numbers as ``%.17g`` writes them. 0 and NaN may carry a sign that only Lua can see."""
-    texts = []
-    for argument in argv:
-        kind = type(argument)
-        if kind is int and argument and -(10**17) < argument < 10**17:
-            argument = b"%d" % argument
-        elif kind is int or kind is float:
-            if not argument or argument != argument:
-                raise _NotText(b"retry")
-            argument = b"%.17g" % argument
-        elif kind is not bytes:
-            raise _NotText(b"error")
-        texts.append(argument)
-    return tuple(texts)
+    """Arguments with their numbers as ``%.17g`` writes them. Raises _NotText."""
+    if len(argv) > ZEROS_LOOKED_AT and 0 in argv:
+        raise _NotText(b"retry")
+    return tuple([one if type(one) is bytes else _text(one) for one in argv])
+
+
+def _text(argument: Any) -> bytes:
+    kind = type(argument)
+    if kind is int and -(10**17) < argument < 10**17:
+        return b"%d" % argument
+    if kind is not int and kind is not float:
+        raise _NotText(b"error")
+    if argument != argument:
+        raise _NotText(b"retry")
+    return b"%.17g" % argument
 
 
 def _item(item: Any) -> Reply:

@@ -10,8 +10,14 @@ from sim.redis.replies import ErrorReply, Reply, Status
 
 PORTION = 4000
 """Values that cross into Lua at once; the stack of a C function holds 8000."""
-_PLAIN = {bytes}
+REPLY_BYTES_MAX = 16 << 20
+"""Bytes that cross into Lua at once; below the reserve of the sandbox."""
 _SIMPLE = {bytes, int, type(None)}
+_join = b"".join
+
+
+class ReplyTooLarge(Exception):
+    """A reply has more bytes than may cross into Lua at once."""
 
 
 class ReplyWriter:
@@ -35,18 +41,24 @@ class ReplyWriter:
         return tuple(portion)
 
     def write(self, reply: Reply, resp: int) -> Any:
-        """A reply that is neither a plain string nor an integer."""
+        """A reply that is neither a plain string nor an integer. Raises ReplyTooLarge."""
         if reply is None:
             return False if resp == 2 else (None, b"null")
         kind = type(reply)
         if kind is Status:
             return None if reply == b"OK" else (None, b"status", bytes(reply))
-        if kind is list and len(reply) <= PORTION and resp == 2:
-            kinds = set(map(type, reply))
-            if kinds <= _PLAIN:
-                return (True, *reply)
-            if kinds <= _SIMPLE:
-                return (True, *[False if item is None else item for item in reply])
+        if kind is list and reply and type(reply[0]) is not list and len(reply) <= PORTION and resp == 2:
+            try:
+                size = len(_join(reply))
+            except TypeError:
+                if set(map(type, reply)) <= _SIMPLE:
+                    _check_size(reply)
+                    return (True, *[False if item is None else item for item in reply])
+            else:
+                if size > REPLY_BYTES_MAX:
+                    raise ReplyTooLarge
+                if Status not in map(type, reply):
+                    return (True, *reply)
         if kind is float:
             return None, b"double", reply
         if kind is bool:
@@ -57,6 +69,7 @@ class ReplyWriter:
             return reply
         flat: list[Any] = []
         self._flatten(reply, flat, resp)
+        _check_size(flat)
         return (None, b"tree", *self.tree(flat))
 
     def _flatten(self, reply: Reply, flat: list[Any], resp: int) -> None:
@@ -80,6 +93,11 @@ class ReplyWriter:
                 self._flatten(item, flat, resp)
         else:
             flat.append(reply)
+
+
+def _check_size(items: list[Any]) -> None:
+    if sum(len(item) for item in items if isinstance(item, bytes)) > REPLY_BYTES_MAX:
+        raise ReplyTooLarge
 
 
 def to_integer(number: float) -> int:
