@@ -100,6 +100,8 @@ class RedisNode:
         self.replica = None if replica_lag_us is None else Follower(replica_lag_us, sources)
         self.file = Follower(1_000_000, sources) if sync == "everysec" else None
         self.is_down = False
+        self._crashed_us = 0
+        """When the process died: nothing reached a follower after that."""
         self.busy_until_us = 0.0
         self.busy_us = 0.0
         self.waited_us = 0.0
@@ -192,6 +194,7 @@ class RedisNode:
     def crash(self) -> None:
         """The process is gone, and with it the connections."""
         self.is_down = True
+        self._crashed_us = self.epoch_us + int(self.env.now)
         for function in self.on_disconnect:
             function()
 
@@ -199,7 +202,7 @@ class RedisNode:
         """The replica is promoted with what it has; the number of commands that are lost. Raises ValueError without."""
         if self.replica is None:
             raise ValueError(f"{self.name} has no replica to fail over to")
-        lost = self.replica.catch_up(self.epoch_us + int(self.env.now))
+        lost = self.replica.catch_up(self._crashed_us)
         self._come_back(self.replica.shard)
         self.replica = None
         return lost
@@ -213,7 +216,7 @@ class RedisNode:
         if self.file is None:
             self._come_back(shard_with(()))
             return -1
-        lost = self.file.catch_up(self.epoch_us + int(self.env.now))
+        lost = self.file.catch_up(self._crashed_us)
         shard, self.file = self.file.shard, None
         self._come_back(shard)
         return lost

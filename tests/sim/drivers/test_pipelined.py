@@ -82,6 +82,7 @@ def test_a_failover_keeps_what_had_reached_the_replica():
     submit(driver, [4, 5, 6])
     env.run(6000)
     node.crash()
+    env.run(60_000)  # nothing follows a dead master
     assert node.fail_over() == 3
     assert stored(node) == [1, 2, 3]
 
