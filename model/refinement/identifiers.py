@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 from model.refinement.account import Discrepancy, name_of
 from model.session import next_packet_id
+
+
+class Assigned(NamedTuple):
+    """One message of a batch, in its order."""
+
+    label: int
+    packet_id: int | None
+    """None if nobody told."""
+    is_dead: bool
+    """It had expired on arrival."""
+    stays: bool
+    """It is still live after the save: the batch may be larger than the limit."""
 
 
 def successors(last: int, may_skip: Collection[int], live: Collection[int], modulus: int) -> set[int]:
@@ -22,27 +35,26 @@ def successors(last: int, may_skip: Collection[int], live: Collection[int], modu
 
 def judge_identifiers(
     last_ids: frozenset[int],
-    assigned: Sequence[tuple[int, int | None, bool]],
+    assigned: Sequence[Assigned],
     taken: Collection[int],
     may_skip: Collection[int],
     modulus: int,
 ) -> tuple[frozenset[int], list[Discrepancy]]:
     """Follow the counter through one batch: where it can be now, and what was wrong.
 
-    ``assigned`` is (label, identifier or None if nobody told, dead on arrival), in the order of the batch; ``taken``
-    are the identifiers of older messages that are still live.
+    ``taken`` are the identifiers of older messages that are still live.
     """
     possible = set(last_ids)
     live, hidden = set(taken), set(may_skip)
     found: list[Discrepancy] = []
-    for label, packet_id, dead in assigned:
+    for label, packet_id, dead, stays in assigned:
         reachable = set().union(*(successors(last, hidden, live, modulus) for last in possible))
         if packet_id is None:
             hidden |= reachable
             possible = (possible | reachable) if dead else reachable - live or reachable
             continue
         found += _judge_one(label, packet_id, possible, reachable, live, modulus)
-        live.add(packet_id)
+        (live if stays else hidden).add(packet_id)
         possible = {packet_id}
     return frozenset(possible), found
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from model.refinement.account import Account, Discrepancy, Judgement, Reply, Seen, Store, labels_of, name_of, names_of
-from model.refinement.identifiers import judge_identifiers, judge_tokens
+from model.refinement.identifiers import Assigned, judge_identifiers, judge_tokens
 from model.refinement.listing import LOST, compare
 from model.session import Message, entry_of, kept
 
@@ -94,7 +94,7 @@ def _after_save(
     survivors = {entry.label for entry in queue}
     last_ids, found = judge_identifiers(
         account.last_ids,
-        [(label, packet_id, label not in labels) for label, packet_id in packet_ids.items()],
+        [Assigned(one, given, one not in labels, one in survivors) for one, given in packet_ids.items()],
         [entry.packet_id for entry in account.queue if entry.label in survivors],
         {entry.packet_id for entry in account.queue} | account.passed_ids,
         store.modulus,

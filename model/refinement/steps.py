@@ -61,7 +61,7 @@ def judge_fetch(
     """Return the ``count`` oldest live messages that earlier pages (``passed``) have not, and remove nothing."""
     found = compare(account, account.queue, listing, LOST)
     if reply.status != "done":
-        if not faulted:
+        if not faulted and (count is None or count > 0):
             found.append(Discrepancy("drain", f"a fetch failed: {reply.text}"))
         return Judgement(account, found)
     rest = account.queue

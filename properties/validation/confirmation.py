@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from model.trace import Fault, Pass, Trace, Wait
 from sim.binding.binding import Binding
 from sim.redis.backends import Backend, ServerBackend
@@ -20,14 +22,30 @@ NOT_BY_RUNNING = {
 }
 
 
-def confirm(trace: Trace, law: str, binding: Binding, backend: Backend, usual: list[Usual]) -> str:
-    """What a real server says of a witness: ``confirmed on ...``, or why it is not confirmed."""
-    place = backend.describe()
-    if law in NOT_BY_RUNNING:
-        return f"not confirmed on {place}: {NOT_BY_RUNNING[law]}"
+@dataclass(frozen=True)
+class Confirmation:
+    """What a real server said of a trace."""
+
+    place: str
+    broken: frozenset[str] = frozenset()
+    """Laws that the trace broke there."""
+    cannot: str = ""
+    """Why it was not run there, or why its end says little."""
+
+    def words(self, law: str) -> str:
+        """``confirmed on ...``, or why not."""
+        if law in self.broken:
+            return f"confirmed on {self.place}"
+        reason = NOT_BY_RUNNING.get(law) or self.cannot or "the same steps did not break the law there"
+        return f"not confirmed on {self.place}: {reason}"
+
+
+def confirm(trace: Trace, binding: Binding, backend: Backend, usual: list[Usual]) -> Confirmation:
+    """Run a witness on ``backend`` and say which laws it breaks there."""
+    place = backend.describe().split(" at ")[0]
     cannot = _cannot(trace, backend)
     if cannot:
-        return f"not confirmed on {place}: {cannot}"
+        return Confirmation(place, cannot=cannot)
     backend.flush()
     waits_ms = sum(step.ms for step in trace.steps if isinstance(step, Wait))
     sleeps = isinstance(backend, ServerBackend) and waits_ms <= LONGEST_WAIT_MS
@@ -35,15 +53,13 @@ def confirm(trace: Trace, law: str, binding: Binding, backend: Backend, usual: l
     run = SessionRun(store, trace.clients, slack_ms=SLACK_MS if isinstance(backend, ServerBackend) else 0)
     if not any(isinstance(step, Pass) for step in trace.steps):
         run.inspector = Inspection(usual)
+    broken: set[str] = set()
     for step in trace.steps:
         report = run.perform(step)
-        if any(one.law == law for one in report.discrepancies):
-            return f"confirmed on {place}"
+        broken |= {one.law for one in report.discrepancies}
         if report.diverges:
             break
-    if waits_ms:
-        return f"not confirmed on {place}: there, time cannot be set to the millisecond"
-    return f"not confirmed on {place}: the same steps did not break the law there"
+    return Confirmation(place, frozenset(broken), "there, time cannot be set to the millisecond" if waits_ms else "")
 
 
 def _cannot(trace: Trace, backend: Backend) -> str:

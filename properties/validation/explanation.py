@@ -9,6 +9,7 @@ from typing import Any
 from model.trace import Trace, step_to_json
 from properties.validation.recording import Record, RecordingStore
 from properties.validation.subject import Reruns
+from sim.binding.results import Failed
 from sim.redis.replies import ErrorReply
 from sim.redis.shard import Effect, FrozenKeyspace
 from sim.session_run import SessionRun
@@ -107,7 +108,7 @@ def tell(result: Any) -> str:
     if result is None:
         return "nothing to do"
     name = type(result).__name__.lower()
-    if name == "failed":
+    if isinstance(result, Failed):
         return str(result.error.decode("utf-8", "replace"))
     if result.refused is not None:
         return f"refused: {result.refused}"

@@ -114,6 +114,8 @@ def explore_scopes(small: Subject, findings: Findings, seconds: float) -> None:
     scopes = [fitted(scope, small) for scope in SCOPES if applies(scope, small)]
     began = time.monotonic()
     for at, scope in enumerate(scopes):
+        if findings.is_settled:
+            return
         left = seconds - (time.monotonic() - began)
         run = explore_scope(small, scope, findings, max(left, 0.2) / (len(scopes) - at))
         findings.work["states"] += run.space.count

@@ -50,11 +50,13 @@ class Findings:
             if one.law not in self.wanted:
                 continue
             known = self.by_law.setdefault(one.law, [])
+            if len(known) == self.KEPT and known[-1].size <= (len(trace.steps), 0):
+                continue
             known.append(Finding(one.law, one.text, trace, analysis))
             known.sort(key=lambda finding: finding.size)
             del known[self.KEPT :]
 
-    def shortest(self, law: str) -> int | None:
-        """Steps of the shortest candidate for a law, or None when there is none."""
-        known = self.by_law.get(law)
-        return len(known[0].trace.steps) if known else None
+    @property
+    def is_settled(self) -> bool:
+        """Whether every law that was asked for has been seen broken, so that nothing is left to look for."""
+        return self.wanted <= self.by_law.keys()

@@ -54,7 +54,7 @@ def _examples_from(place: Prepared, findings: Findings, seconds: float, number: 
     began = time.monotonic()
     rounds = 0
     machine = machine_for(place, findings, lambda: time.monotonic() - began >= seconds)
-    while rounds == 0 or time.monotonic() - began < seconds:
+    while not findings.is_settled and (rounds == 0 or time.monotonic() - began < seconds):
         run_examples(machine, place.subject.seed + number + rounds)
         rounds += 1
     return rounds

@@ -99,6 +99,7 @@ SCENARIOS: dict[str, list[Step]] = {
     ],
     "pages": [
         *(*saves(1, 2, 3), Fetch(count=1), Fetch(count=1, onward=True), Acknowledge(1), Fetch(count=2, onward=True)),
+        Fetch(count=0),
     ],
     "equal messages": [
         quick(Publication(1, b"same"), Publication(2, b"same")),

@@ -1,0 +1,196 @@
+"""Analysis (b), second half: random walks through the small world, without Hypothesis and so many times as fast.
+
+Each walk draws its habits first (how much time passes, how often replies are lost, how small the limit is), so that
+some walks do little else than one thing: combinations that need many steps of one kind come about all the same.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from model.trace import (
+    Acknowledge,
+    Answer,
+    Clear,
+    Drain,
+    Fault,
+    Fetch,
+    Open,
+    Overlap,
+    Publication,
+    Release,
+    Repeat,
+    Save,
+    Settle,
+    Step,
+    Wait,
+)
+from properties.validation.findings import Findings
+from properties.validation.subject import CLIENTS, Subject
+from sim.session_run import SessionRun
+from sim.store_faults import NODE_CONDITIONS
+
+STEPS_PER_WALK = 40
+
+
+class Habits(NamedTuple):
+    """What a walk is like."""
+
+    clients: int
+    limits: tuple[int, ...]
+    batch: int
+    intervals_ms: tuple[float | None, ...]
+    weights: tuple[float, ...]
+    """Of save, fetch, acknowledge, release, wait, repeat, session, fault, drain."""
+
+
+LIFETIMES = (
+    (None,),
+    (1000, 2000, 3000),
+    (1000, 1000, 2000, 40_000, None),
+    (3000, 2000, 1000, 40_000),
+    (None, 0, 1000, 1500, -1, 1e18, 2000),
+)
+
+
+def draw_habits(draw: random.Random, subject: Subject) -> Habits:
+    """The habits of one walk."""
+    modulus = subject.binding.modulus
+    small = [limit for limit in (1, 2, 3, 4, 5) if limit <= modulus]
+    limits = tuple(draw.choices(small, k=2)) if draw.random() < 0.7 else (draw.choice(small),)
+    weights = (6, 2, 3, draw.choice([0, 2]), draw.choice([0, 2, 6]), draw.choice([0, 0, 2]), draw.choice([0, 0, 1]))
+    batch = draw.choice([1, 1, 2, 3, 4])
+    tail = (draw.choice([0, 0, 2]), draw.choice([0, 0.5]))
+    if subject.limit is not None:
+        limits = (subject.limit,)
+    return Habits(draw.choice([1, 1, 2]), limits, batch, draw.choice(LIFETIMES), (*weights, *tail))
+
+
+class Walk:
+    """One walk: draws a step at a time from what the run has come to."""
+
+    def __init__(self, draw: random.Random, run: SessionRun, habits: Habits, subject: Subject) -> None:
+        self.draw = draw
+        self.run = run
+        self.habits = habits
+        self.subject = subject
+        self.labels = 0
+        self.has_gaps = any(not bound.is_atomic for bound in subject.binding.operations.values())
+
+    def step(self) -> Step:
+        """The next step."""
+        choices: tuple[Callable[[], Step], ...] = (
+            self._save,
+            self._fetch,
+            self._acknowledge,
+            self._release,
+            self._wait,
+            lambda: Repeat(self.draw.randrange(2)),
+            self._session,
+            self._fault,
+            lambda: Drain(self._client(), self.draw.choice([1, 2])),
+        )
+        return self.draw.choices(choices, self.habits.weights)[0]()
+
+    def _client(self) -> int:
+        return self.draw.randrange(self.habits.clients)
+
+    def _save(self) -> Step:
+        save = self._plain_save()
+        if self.has_gaps and self.draw.random() < 0.3:
+            return Overlap(save, self._plain_save(), self.draw.randint(1, 3))
+        return save
+
+    def _plain_save(self) -> Save:
+        draw, habits = self.draw, self.habits
+        size = min(draw.randint(1, habits.batch), self.subject.store.largest_batch)
+        messages = tuple(self._message() for _ in range(size))
+        limit = draw.choice(habits.limits)
+        if self.subject.limit is None and draw.random() < 0.03:
+            limit = draw.choice([0, -1])
+        return Save(messages, self._client(), draw.randrange(2), limit, draw.random() < 0.05)
+
+    def _message(self) -> Publication:
+        self.labels += 1
+        interval_ms = self.draw.choice(self.habits.intervals_ms)
+        body = b"<%d>payload" % self.labels
+        if interval_ms is None and self.draw.random() < 0.05:
+            body = self.draw.choice([b"", b"same payload"])
+        return Publication(self.labels, body, b"t%d" % (self.labels % 2), self.draw.choice([1, 1, 2]), interval_ms)
+
+    def _fetch(self) -> Step:
+        return Fetch(self._client(), self.draw.choice([None, None, 1, 2, 3]), self.draw.random() < 0.4)
+
+    def _label(self) -> int:
+        """A live message mostly, the oldest or the newest first; else any, however late."""
+        queue = self.run.state.accounts[self._client()].queue
+        if queue and self.draw.random() < 0.7:
+            return self.draw.choice([queue[0], queue[-1], self.draw.choice(queue)]).label
+        return self.draw.randint(1, max(self.labels, 1))
+
+    def _acknowledge(self) -> Step:
+        if self.draw.random() < 0.03:
+            return Answer(self.draw.choice([0, 1, 3, 4, 65536]), self._client(), self.draw.random() < 0.5)
+        return Acknowledge(self._label())
+
+    def _release(self) -> Step:
+        return Release(self._label())
+
+    def _wait(self) -> Step:
+        """To the deadline of a live message, a little before or after, or for any time."""
+        draw = self.draw
+        account = self.run.state.accounts[self._client()]
+        left_ms = [entry.latest_ms - account.session.now_ms for entry in account.queue]
+        near = [ms + offset for ms in left_ms if ms < 1 << 40 for offset in (-1, 0, 1) if ms + offset > 0]
+        if near and draw.random() < 0.8:
+            return Wait(draw.choice([min(near), draw.choice(near)]))
+        return Wait(draw.choice([1, 500, 1000, 1000, 2000, 19_000, 10_000_000_000]))
+
+    def _session(self) -> Step:
+        kind = self.draw.choice(["clear", "clean start", "reconnect"])
+        return Clear(self._client()) if kind == "clear" else Open(self._client(), kind == "clean start")
+
+    def _fault(self) -> Step:
+        draw = self.draw
+        fault = Fault(draw.choice(NODE_CONDITIONS))
+        keys = sorted(self.subject.store.backend.keyspace())
+        if keys and draw.random() < 0.6:
+            fault = Fault("wrong-type", key=draw.choice(keys), found=draw.choice(["string", "list", "hash", "zset"]))
+        save = self._plain_save()
+        steps: list[Step] = [
+            Save(save.messages, save.client, save.producer, save.limit, False, fault),
+            Fetch(self._client(), None, False, fault),
+            Acknowledge(self._label(), fault),
+            Release(self._label(), fault),
+            Clear(self._client(), fault),
+        ]
+        return draw.choices(steps, (4, 1, 2, 2, 1))[0]
+
+
+def walk_about(subject: Subject, findings: Findings, seconds: float) -> None:
+    """Walk until the time is up. What is found goes to ``findings``."""
+    until = time.monotonic() + seconds
+    number = 0
+    while time.monotonic() < until and not findings.is_settled:
+        draw = random.Random(f"{subject.seed} {number}")
+        number += 1
+        run = subject.run()
+        run.met = findings.met
+        walk = Walk(draw, run, draw_habits(draw, subject), subject)
+        taken: list[Step] = []
+        for at in range(STEPS_PER_WALK):
+            step = walk.step() if at < STEPS_PER_WALK - 2 else (Drain() if at < STEPS_PER_WALK - 1 else Settle())
+            taken.append(step)
+            report = run.perform(step)
+            if report.result is None:
+                taken.pop()
+                continue
+            findings.work["steps"] += 1
+            if report.discrepancies:
+                findings.add(report.discrepancies, subject.trace(taken, CLIENTS), "a random walk")
+            if report.diverges:
+                break
+    findings.work["walks"] += number
