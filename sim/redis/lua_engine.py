@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import lupa.lua51 as lupa
 
-from sim.redis import lua_bytecode
+from sim.redis import lua_bytecode, watchdog
 from sim.redis.abort import ScriptKilled
 from sim.redis.lua_callables import library_callables
 from sim.redis.lua_random import LuaRandom
@@ -105,6 +105,8 @@ class LuaEngine:
         self._run = run
         self._stopped = None
         self._argument_bytes_left = self.limits.argument_bytes_max
+        if watchdog.current is not None:
+            watchdog.current.begin(name, keys, args)
         resp = shard.resp
         shard.resp = 2
         try:
@@ -124,6 +126,8 @@ class LuaEngine:
         finally:
             shard.resp = resp
             shard.script_line = self._run = None
+            if watchdog.current is not None:
+                watchdog.current.end()
             if is_large:
                 self.sandbox.allow_more(0)
 

@@ -1,0 +1,130 @@
+"""Scripts that nothing in their own process can stop end as an answer of the parent."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+
+from model.errors import InputError
+from sim.redis import watchdog
+from sim.redis.replies import Reply
+from sim.redis.shard import Shard
+from sim.redis.watchdog import Finished, ScriptCall, Unfinished, watch
+
+
+def run(script: bytes, *keys_and_args: bytes, keys: int = 0) -> Reply:
+    reply = Shard().execute((b"EVAL", script, b"%d" % keys, *keys_and_args))
+    return reply if not isinstance(reply, Exception) else repr(reply)
+
+
+def test_work_that_ends() -> None:
+    assert watch(lambda: run(b"return ARGV[1]", b"x")) == Finished(b"x")
+
+
+def test_large_values_pass() -> None:
+    assert watch(lambda: b"x" * 3_000_000) == Finished(b"x" * 3_000_000)
+
+
+def test_errors_of_the_work_are_raised_here() -> None:
+    def fail() -> None:
+        raise InputError("store.toml: no such file")
+
+    with pytest.raises(InputError, match="no such file"):
+        watch(fail)
+
+
+class NotPicklable(Exception):
+    def __init__(self, one: int, two: int) -> None:
+        super().__init__("odd")
+
+
+def test_errors_that_cannot_travel_are_told() -> None:
+    def fail() -> None:
+        raise NotPicklable(1, 2)
+
+    with pytest.raises(RuntimeError, match="NotPicklable: odd"):
+        watch(fail)
+
+
+ENDLESS = {
+    "a pattern that backtracks": b"return string.find(string.rep('a', 40), string.rep('a?', 40) .. string.rep('a', 40))",
+    "patterns of many repetitions": b"return string.find(string.rep('a', 5000), string.rep('.*', 12) .. 'b')",
+    "nothing, repeated": b"for i = 1, 1e9 do string.rep('', 2147483647) end",
+}
+
+
+@pytest.mark.parametrize("script", ENDLESS.values(), ids=ENDLESS.keys())
+def test_endless_calls_of_the_library(script: bytes) -> None:
+    began = time.monotonic()
+    result = watch(lambda: run(script, b"key", b"argument", keys=1), script_seconds_max=0.2, seconds_max=60)
+    assert isinstance(result, Unfinished)
+    assert result.reason == "the script did not end"
+    assert result.script is not None
+    assert (result.script.keys, result.script.args) == ((b"key",), (b"argument",))
+    assert result.script.name == Shard().execute((b"SCRIPT", b"LOAD", script))
+    assert 0.2 < result.seconds < 1.2
+    assert time.monotonic() - began < 30
+
+
+def test_a_slow_pattern_that_ends() -> None:
+    script = b"return string.find(string.rep('a', 12), string.rep('a?', 12) .. string.rep('a', 12))"
+    assert watch(lambda: run(script), script_seconds_max=20) == Finished(1)
+
+
+def test_many_scripts_may_take_longer_than_one_may() -> None:
+    def work() -> int:
+        shard = Shard()
+        argv = (b"EVAL", b"local n = 0 for i = 1, 200000 do n = n + i end return 1", b"0")
+        return sum(shard.execute(argv) for _ in range(60))
+
+    assert watch(work, script_seconds_max=0.15) == Finished(60)
+
+
+def test_work_without_a_script_ends_at_its_deadline() -> None:
+    def work() -> None:
+        while True:
+            pass
+
+    result = watch(work, seconds_max=0.2)
+    assert result == Unfinished("the work did not end", None, result.seconds)  # type: ignore[union-attr]
+
+
+def test_a_crash_names_its_script() -> None:
+    def work() -> None:
+        assert watchdog.current is not None
+        watchdog.current.begin(b"sha", [b"k"], [b"a"])
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+    reason = "the process of the script died: killed by SIGSEGV"
+    assert watch(work) == Unfinished(reason, ScriptCall(b"sha", (b"k",), (b"a",)), 0.0)
+
+
+def test_a_crash_between_scripts_names_none() -> None:
+    def work() -> None:
+        run(b"return 1")
+        os._exit(3)
+
+    assert watch(work) == Unfinished("the process of the script died: exit status 3", None, 0.0)
+
+
+def test_arguments_too_long_to_note_are_left_out() -> None:
+    def work() -> None:
+        assert watchdog.current is not None
+        watchdog.current.begin(b"sha", [], [b"x" * (2 << 20)])
+        os.abort()
+
+    result = watch(work)
+    assert isinstance(result, Unfinished)
+    assert result.script == ScriptCall(b"sha", (), ())
+
+
+def test_address_space_is_limited() -> None:
+    def work() -> int:
+        return len(bytearray(1 << 30))
+
+    assert watch(work, memory_bytes_max=4 << 30) == Finished(1 << 30)
+    with pytest.raises(MemoryError):
+        watch(work, memory_bytes_max=256 << 20)
