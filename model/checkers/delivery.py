@@ -31,7 +31,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from model.checkers.delivery_end import Lanes, Pairs, missing, owed_pairs, seen_by_anyone
-from model.checkers.delivery_pass import BROKEN, COUNTERS, END_US, DeliveryPass
+from model.checkers.delivery_pass import DeliveryPass
+from model.checkers.delivery_state import BROKEN, COUNTERS, END_US
 from model.checkers.findings import Finding, Partial, Tally, verdict_of
 from model.checkers.sequence_set import Intervals
 from model.checkers.subscriptions import Subscriptions

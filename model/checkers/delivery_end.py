@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from model.checkers.delivery_pass import CLEAR_EPOCH, CONNECTED, STABLE_EPOCH, STABLE_SINCE, DeliveryPass, high_at
+from model.checkers.delivery_pass import DeliveryPass
+from model.checkers.delivery_state import CLEAR_EPOCH, CONNECTED, STABLE_EPOCH, STABLE_SINCE, high_at
 from model.checkers.sequence_set import Intervals
 from model.checkers.subscriptions import Subscriptions
 from model.history import Names

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from model.checkers.delivery_pass import ROWS_PER_CHUNK, locate_rows
 from model.checkers.findings import Finding, Partial, Tally, verdict_of
 from model.checkers.key_table import new_table, slot_of, with_room
 from model.checkers.kinds import DELIVER, EXPIRE, PUBLISH
+from model.checkers.lanes import ROWS_PER_CHUNK, locate_rows
 from model.checkers.sequence_set import SequenceSets, add
 from model.history import EventBatch, Names
 from model.verdict import Verdict
