@@ -101,8 +101,8 @@ class P2PSettings(Settings):
     scripts: Literal["published", "session"] = "published"
     costs: str = "cluster"
     tick_us: int = Field(default=500, ge=10, le=100_000)
-    warm_up_s: float = Field(default=0.2, ge=0, le=3600)
-    duration_s: float = Field(default=0.4, gt=0, le=86_400)
+    warm_up_s: float = Field(default=0.15, ge=0, le=3600)
+    duration_s: float = Field(default=0.3, gt=0, le=86_400)
 
     @model_validator(mode="after")
     def _numbers_fit(self) -> P2PSettings:
