@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import simpy
@@ -24,6 +24,7 @@ from sim.kafka.producer import Producer
 from sim.mqtt.fabric import Fabric
 from sim.mqtt.pack import Pack
 from sim.mqtt.population import Arrivals, Ints
+from sim.mqtt.saves import Save, saves_of
 from sim.mqtt.session import Delivery
 from sim.mqtt.stored_sessions import EPOCH_MS
 from sim.redis.node import Request
@@ -45,32 +46,6 @@ class BrokerSettings:
     """How long publishes that arrive are gathered before they are worked on: the simulation's own grain."""
     pack_retries: int = 3
     pack_pause_us: int = 1_000_000
-
-
-class Save(NamedTuple):
-    """One call of the save script."""
-
-    subscriber: int
-    messages: list[int]
-    producer: int
-    """The partition of `msg.persisted`: whoever reads it, it numbers its saves."""
-    batch: int
-
-
-def _saves_of(polled: Polled, subscribers: int, one_each: bool) -> list[Save]:
-    """One save per client; or, for a store that knows a batch again by its number, one per message with its offset as
-    the number, as packs are cut differently when they are read again."""
-    saves: dict[int, Save] = {}
-    for partition, offset, records in polled:
-        for place, record in enumerate(records, offset):
-            message, subscriber = divmod(record, subscribers)
-            key = len(saves) if one_each else subscriber
-            known = saves.get(key)
-            if known is None:
-                saves[key] = Save(subscriber, [message], partition.number, place + 1)
-            else:
-                known.messages.append(message)
-    return list(saves.values())
 
 
 class MqttBroker:
@@ -307,7 +282,7 @@ class MqttBroker:
         costs, subscribers = self._costs, len(self.fabric.subscribers)
         while not self.is_dead:
             polled = yield from consumer.poll()
-            saves = _saves_of(polled, subscribers, self.fabric.store.needs_open)
+            saves = saves_of(polled, subscribers, self.fabric.store.needs_open)
             total = sum(len(save.messages) for save in saves)
             self._note_stage("msg.persisted", [message for save in saves for message in save.messages])
             if consumer.pause_us:
