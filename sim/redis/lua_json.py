@@ -73,6 +73,8 @@ class JsonReader:
         self._index = 0
         self._value: Any = None
         self._problem = ""
+        self._slots = 1
+        """Slots of the stack that the open containers hold."""
 
     def read(self) -> list[Any]:
         """The flat list. Raises JsonError."""
@@ -97,6 +99,7 @@ class JsonReader:
                 if token == ("T_OBJ_END" if innermost[0] else "T_ARR_END"):
                     flat[innermost[1]] = innermost[2]
                     open_containers.pop()
+                    self._slots -= 1 + innermost[0]
                     continue
                 if token != "T_COMMA":
                     self._fail("comma or object end" if innermost[0] else "comma or array end", token)
@@ -118,8 +121,7 @@ class JsonReader:
             self._fail("value", token)
         is_object = token == "T_OBJ_BEGIN"
         depth = len(open_containers) + 1
-        slots = 1 + sum(1 + is_object for is_object, *_ in open_containers) if depth > STACK_SLOTS_MAX // 2 - 2 else 0
-        if depth > self._depth_max or slots + 2 + is_object > STACK_SLOTS_MAX:
+        if depth > self._depth_max or self._slots + 2 + is_object > STACK_SLOTS_MAX:
             raise JsonError(f"Found too many nested data structures ({depth}) at character {self._at}")
         flat.append(self._object if is_object else self._array)
         flat.append(0)
@@ -127,6 +129,7 @@ class JsonReader:
         if token == ("T_OBJ_END" if is_object else "T_ARR_END"):
             return token, False
         open_containers.append([is_object, len(flat) - 1, 0])
+        self._slots += 1 + is_object
         if is_object:
             token = self._name(token, flat)
         return token, True
