@@ -24,7 +24,10 @@ local arriving = (endless or deadline > now) and 1 or 0 -- 0: it has expired on 
 local state = call('HMGET', session, 'epoch', mark)
 local sequence = tonumber(call('GET', counter) or 0)
 local size = call('ZCARD', pending) - 1
-local due = call('ZRANGEBYSCORE', deadlines, '-inf', now, 'LIMIT', 0, math.max(100, size + arriving - limit))
+local first = call('ZRANGEBYSCORE', pending, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+local wraps = arriving == 1 and first[2] and tonumber(first[2]) <= sequence + 1 - 65535
+local portion = wraps and size or math.max(100, size + arriving - limit)
+local due = call('ZRANGEBYSCORE', deadlines, '-inf', now, 'LIMIT', 0, portion)
 if not state[1] or tonumber(ARGV[1]) < tonumber(state[1]) then
   return redis.status_reply('CLOSED')
 end
@@ -54,8 +57,7 @@ end
 
 -- The packet id is (sequence - 1) % 65535 + 1: a sequence whose id a live message has is passed over.
 sequence = sequence + 1
-local first = call('ZRANGEBYSCORE', pending, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-if arriving == 1 and first[2] and tonumber(first[2]) <= sequence - 65535 then
+if wraps then
   local taken = {} -- at most limit - 1 of them stay, so there is one to be had
   for _, member in ipairs(call('ZRANGEBYSCORE', pending, '(0', '+inf')) do
     local old = string.match(member, '^%d+')

@@ -100,6 +100,9 @@ local gone, dropped = {}, {}
 
 if now >= soonest then
   local budget, done = math.max(excess, SWEEP), false
+  if last + alive - LAST_ID >= floor then
+    budget = size -- an expired message must not be in the way of an identifier
+  end
   local due = call('ZRANGEBYSCORE', index, -now, '(0', 'LIMIT', 0, budget)
   for i = 1, #due do
     local id = string.sub(due[i], 2)

@@ -244,6 +244,16 @@ def test_many_expired_messages_go_in_portions_and_trim_nobody(open_store: Callab
     assert store.connection.execute(b"ZCOUNT", INDEX, b"1", b"+inf") == 1500
 
 
+def test_an_expired_message_is_in_the_way_of_no_identifier(open_store: Callable[..., Any]) -> None:
+    store = open_store("lua/session", now_ms=1_000_000)
+    store.perform("open", epoch=1)
+    save(store, b"stuck", limit=65535)
+    save(store, *([b"short"] * 65_533), expiry_ms=10, limit=65535)
+    store.set_clock(1_000_010)
+    assert save(store, b"a", b"b", limit=65535).assigned == (Assigned(65_535, 65_535), Assigned(2, 65_537))
+    assert payloads(store, count=9) == [b"stuck", b"a", b"b"]
+
+
 def test_a_single_message_takes_five_commands(store: Any, connection: Connection) -> None:
     save(store, b"warm up")
     connection.execute(b"CONFIG", b"RESETSTAT")
