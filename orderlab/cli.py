@@ -10,7 +10,7 @@ import typer
 
 from model.errors import InputError
 
-COMMANDS = ("validate", "explore", "simulate", "check", "bench")
+COMMANDS = ("validate", "specimens", "replay", "explore", "simulate", "check", "bench")
 """Each is the function of that name in the module of that name in `orderlab.commands`."""
 
 

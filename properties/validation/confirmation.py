@@ -8,7 +8,7 @@ from model.trace import Fault, Pass, Trace, Wait
 from sim.binding.binding import Binding
 from sim.redis.backends import Backend, ServerBackend
 from sim.session_inspection import Inspection, Usual
-from sim.session_run import SessionRun
+from sim.session_run import SessionRun, StepReport
 from sim.session_store import BoundStore
 from sim.store_faults import KINDS
 
@@ -46,20 +46,30 @@ def confirm(trace: Trace, binding: Binding, backend: Backend, usual: list[Usual]
     cannot = _cannot(trace, backend)
     if cannot:
         return Confirmation(place, cannot=cannot)
+    reports = run_on(trace, binding, backend, usual)
+    broken = frozenset(one.law for report in reports for one in report.discrepancies)
+    waits = any(isinstance(step, Wait) for step in trace.steps)
+    return Confirmation(place, broken, "there, time cannot be set to the millisecond" if waits else "")
+
+
+def run_on(trace: Trace, binding: Binding, backend: Backend, usual: list[Usual] | None = None) -> list[StepReport]:
+    """Take the steps of a trace on ``backend``, judging each, until one after which nothing can be judged.
+
+    ``usual`` has the keys inspected as well; that is left out where many messages pass.
+    """
     backend.flush()
     waits_ms = sum(step.ms for step in trace.steps if isinstance(step, Wait))
-    sleeps = isinstance(backend, ServerBackend) and waits_ms <= LONGEST_WAIT_MS
-    store = BoundStore(binding, backend, trace.default_expiry_ms, sleeps)
-    run = SessionRun(store, trace.clients, slack_ms=SLACK_MS if isinstance(backend, ServerBackend) else 0)
-    if not any(isinstance(step, Pass) for step in trace.steps):
+    is_server = isinstance(backend, ServerBackend)
+    store = BoundStore(binding, backend, trace.default_expiry_ms, is_server and waits_ms <= LONGEST_WAIT_MS)
+    run = SessionRun(store, trace.clients, slack_ms=SLACK_MS if is_server else 0)
+    if usual is not None and not any(isinstance(step, Pass) for step in trace.steps):
         run.inspector = Inspection(usual)
-    broken: set[str] = set()
+    reports: list[StepReport] = []
     for step in trace.steps:
-        report = run.perform(step)
-        broken |= {one.law for one in report.discrepancies}
-        if report.diverges:
+        reports.append(run.perform(step))
+        if reports[-1].diverges:
             break
-    return Confirmation(place, frozenset(broken), "there, time cannot be set to the millisecond" if waits_ms else "")
+    return reports
 
 
 def _cannot(trace: Trace, backend: Backend) -> str:

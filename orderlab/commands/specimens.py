@@ -1,0 +1,59 @@
+"""`orderlab specimens`: run the flawed stores of the suite and their correct neighbours through validation."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from properties.validation.specimens import SpecimenResult, find_specimens, judge_specimens
+
+
+def specimens(
+    names: Annotated[list[str] | None, typer.Argument(help="Folders or ids (S5); all by default.")] = None,
+    budget: Annotated[
+        float, typer.Option(min=0.1, help="Seconds for each specimen; a neighbour gets twice that.")
+    ] = 10.0,
+    seed: Annotated[int, typer.Option(help="Of the random draws; printed.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Is every flawed store caught by the laws that it breaks, and does its neighbour pass them?
+
+    Exit code 0: yes; 1: one is missed, or a neighbour is accused; 2: unusable input.
+    """
+    results = judge_specimens(find_specimens(names or ()), budget, seed, _progress)
+    if sys.stderr.isatty():
+        print("\r\x1b[K", end="", file=sys.stderr)
+    if as_json:
+        print(json.dumps({"seed": seed, "specimens": [result.to_json() for result in results]}))
+    else:
+        console = Console()
+        console.print(specimen_table(results))
+        console.print(f"seed: {seed}")
+    raise typer.Exit(0 if all(result.is_right for result in results) else 1)
+
+
+def specimen_table(results: list[SpecimenResult]) -> Table:
+    """One row a law that a specimen breaks."""
+    table = Table(title="specimens", title_justify="left")
+    for heading in ("id", "specimen", "breaks", "caught", "neighbour"):
+        table.add_column(heading, no_wrap=heading in ("id", "breaks"))
+    for result in results:
+        for number, law in enumerate(result.specimen.breaks):
+            table.add_row(
+                "" if number else result.specimen.id,
+                "" if number else result.name,
+                law,
+                result.caught.get(law, "[bold red]missed[/]"),
+                str(result.neighbour[law]),
+            )
+    return table
+
+
+def _progress(text: str) -> None:
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
