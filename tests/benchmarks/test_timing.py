@@ -26,9 +26,21 @@ def test_contenders_take_turns_and_the_first_round_does_not_count() -> None:
 
 
 def test_a_ratio_is_the_median_of_the_rounds_ratios() -> None:
-    timings = Timings({"ours": [10, 20, 30, 40, 1000], "theirs": [10, 10, 10, 10, 1]})
+    timings = Timings(
+        rates={"ours": [10, 20, 30, 40, 1000], "theirs": [10, 10, 10, 10, 1]},
+        core_rates={"ours": [1, 2, 3, 4, 5], "theirs": [2, 2, 2, 2, 2]},
+    )
     assert timings.ratio("ours", "theirs") == 3
     assert timings.median("ours") == 30
+    assert timings.core_ratio("ours", "theirs") == 1.5
+    assert timings.core_median("ours") == 3
+
+
+def test_processor_time_counts_for_all_processes_of_a_contender() -> None:
+    clock = iter(range(0, 1000, 2))
+    contender = Contender("a", lambda: None, lambda: 10, lambda: float(next(clock)))
+    timings = take_turns([contender], rounds=5)
+    assert timings.core_rates["a"] == [5.0] * 5
 
 
 def test_too_few_rounds_are_refused() -> None:
