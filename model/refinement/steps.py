@@ -146,7 +146,10 @@ def judge_release(
         if turned or must:
             queue = tuple(e._replace(kind="PUBREL") if e.label == target.label else e for e in account.queue)
             account = account._replace(session=account.session._replace(queue=queue))
-    return Judgement(account, compare(account, account.queue, listing, ("retransmission", "no-loss")))
+    laws: tuple[str, ...] = ("retransmission", "no-loss")
+    if faulted and reply.status != "done":
+        laws = ("all-or-nothing", *laws)  # it failed, and the message is gone all the same
+    return Judgement(account, compare(account, account.queue, listing, laws))
 
 
 # -- clear and open --------------------------------------------------------------------------------------------------
