@@ -456,10 +456,19 @@ class SessionRun:
         for other in range(len(self.clients)):
             self._judge_one(report, other, judge if other == client else judge_quiet)
 
+    def compare(self) -> list[Discrepancy]:
+        """How the store differs now from what the accounts say."""
+        report = StepReport(Wait(0))
+        self._judge(report, 0, judge_quiet)
+        return report.discrepancies
+
     def _judge_one(
         self, report: StepReport, client: int, judge: Callable[[Account, Sequence[Seen]], Judgement]
     ) -> None:
         listed = self.store.listing(self.clients[client])
+        if isinstance(listed, Endless):
+            report.result = listed
+            return
         if not isinstance(listed, Fetched) or listed.refused is not None:
             report.discrepancies.append(Discrepancy("drain", f"a fetch failed: {self.reply_of(listed).text}"))
             return

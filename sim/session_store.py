@@ -24,6 +24,8 @@ from sim.store_faults import condition
 
 CRASHED = Failed(b"the node crashed")
 CLIENT_DIED = Failed(b"the client died")
+ENDLESS_MAX = 3
+"""Operations that had to be stopped, after which a store is not run any more: each takes its whole limit."""
 SAMPLE = Message(b"sample", b"t", 1, 1000, 0)
 
 
@@ -46,6 +48,8 @@ class BoundStore:
         self.largest_batch = binding.operation("save").batch_max or 10_000
         self.limit = binding.fixed.get("limit", min(100, binding.modulus))
         """A limit that the store takes: its own, or one that does not matter."""
+        self._endless: Endless | None = None
+        self._endless_count = 0
         self.fetch_is_read_only = binding.operation("fetch").read_only
         self.terms = terms_of(binding)
         self._now_ms = backend.now_ms
@@ -89,6 +93,8 @@ class BoundStore:
 
         A reply that the binding cannot read is a failure of the operation: its scripts may be anybody's.
         """
+        if self._endless is not None and self._endless_count >= ENDLESS_MAX:
+            return self._endless
         given = {"now_ms": self._now_ms, "client": client, **fields}
         replies: list[Reply] = []
         try:
@@ -104,7 +110,9 @@ class BoundStore:
         except ClientDied:
             return CLIENT_DIED
         except ScriptTimeout as stopped:
-            return Endless(f"{operation}: {stopped}".encode())
+            self._endless = Endless(f"{operation}: {stopped}".encode())
+            self._endless_count += 1
+            return self._endless
         except ReplyMismatch as mismatch:
             return Failed(f"the binding cannot read the reply: {mismatch}".encode())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -18,7 +18,7 @@ from model.verdict import worst
 from orderlab.exit_codes import EXIT
 from orderlab.render.validation import render_validation
 from properties.validation.validation import Validation
-from properties.validation.validation import validate as validate_store
+from properties.validation.watched import validate_watched
 from sim.binding.loader import load_binding
 from sim.redis.backends import Backend, open_backend
 
@@ -52,7 +52,7 @@ def validate(
     outcomes = []
     with confirming(backend) as server:
         for binding in bindings:
-            found = validate_store(binding, budget, seed, laws, server, _progress(binding.name))
+            found = validate_watched(binding, budget, seed, laws, server, _progress(binding.name))
             _clear_progress()
             _show(console, found, as_json)
             outcomes.append(found.outcome)
@@ -83,7 +83,7 @@ def _show(console: Console, found: Validation, as_json: bool) -> None:
         console.print(render_validation(found))
 
 
-def _progress(name: str):  # type: ignore[no-untyped-def]
+def _progress(name: str) -> Callable[[str], None]:
     def tell(text: str) -> None:
         if sys.stderr.isatty():
             print(f"\r\x1b[K{name}: {text}", end="", file=sys.stderr, flush=True)

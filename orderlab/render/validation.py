@@ -12,6 +12,7 @@ from model.verdict import Outcome
 from orderlab.render.trace import told_step
 from properties.validation.explanation import shown_keyspace
 from properties.validation.validation import LawResult, Validation, Witness
+from properties.validation.watched import Runaway
 
 STYLE = {Outcome.HOLDS: "green", Outcome.VIOLATED: "bold red", Outcome.UNKNOWN: "yellow"}
 
@@ -49,6 +50,8 @@ def because(result: LawResult) -> str:
     if isinstance(witness, Witness):
         steps = len(witness.finding.trace.steps)
         return f"{witness.finding.text} [{steps} step{'s' if steps > 1 else ''}; {witness.confirmation}]"
+    if isinstance(witness, Runaway):
+        return witness.text
     if result.outcome is Outcome.UNKNOWN:
         return result.verdict.not_covered[-1]
     return ""

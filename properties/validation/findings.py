@@ -41,6 +41,9 @@ class Findings:
     gaps: list[str] = field(default_factory=list)
     """What was not covered, one sentence each."""
 
+    interrupted: bool = False
+    """The user did not want to wait for the rest."""
+
     KEPT = 4
     """Candidates kept for each law: the first may not survive its replay at full scale."""
 

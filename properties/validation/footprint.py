@@ -19,6 +19,7 @@ from properties.validation.subject import DEFAULT_EXPIRY_MS, Subject
 from sim.command_costs import estimate_us
 from sim.redis.hash_slot import hash_slot
 from sim.session_run import SessionRun
+from sim.session_state import Endless
 
 WHOLE_KEYSPACE = (b"keys", b"scan", b"flushall", b"flushdb", b"dbsize", b"randomkey")
 """Commands whose work depends on everybody's keys."""
@@ -62,7 +63,8 @@ def measure_footprint(subject: Subject, findings: Findings, seconds: float) -> F
     until = time.monotonic() + seconds
     footprint = Footprint()
     for client in (b"plain-client", *HOSTILE_CLIENTS):
-        _visit_client(subject, client, findings, footprint)
+        if not _visit_client(subject, client, findings, footprint):
+            return footprint
     limit = subject.limit or CONFIGURED_LIMIT
     shorter = [size for size in SIZES if size < limit]
     if "bounded" in findings.wanted:
@@ -97,7 +99,8 @@ def battery(subject: Subject) -> list[Step]:
     return [*steps, Save((messages[5],), limit=1), Fetch(count=1), Open(), Clear(), Open(clean_start=True)]
 
 
-def _visit_client(subject: Subject, client: bytes, findings: Findings, footprint: Footprint) -> None:
+def _visit_client(subject: Subject, client: bytes, findings: Findings, footprint: Footprint) -> bool:
+    """The battery for one client. False when a script had to be stopped: there is no point in going on."""
     store = RecordingStore(subject.binding, DEFAULT_EXPIRY_MS)
     store.is_recording = True
     store.terms = subject.store.terms
@@ -115,9 +118,10 @@ def _visit_client(subject: Subject, client: bytes, findings: Findings, footprint
                 findings.work["operations"] += 1
             findings.add(found, subject.trace(taken, (client,)), "footprint")
             if report.diverges:
-                return
+                return not isinstance(report.result, Endless)
     except InputError as error:
         findings.gaps.append(f"client identifier {client[:20]!r}: {error}")
+    return True
 
 
 def _judge_record(record: Record, subject: Subject, footprint: Footprint, client: bytes) -> Iterator[Discrepancy]:

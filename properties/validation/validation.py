@@ -122,16 +122,21 @@ def validate(
         raise InputError(f"{binding.place}: fixed.limit: {limit} is not in 1..{binding.modulus}; correct it")
     subject = Subject(binding, seed)
     findings = Findings(frozenset(laws))
-    progress("footprint")
-    footprint = measure_footprint(subject, findings, budget_s * SHARES["footprint"])
-    progress("exploration")
     small = small_world(subject, findings)
-    run_scenarios(small, findings)
-    explore_scopes(small, findings, budget_s * SHARES["exploration"])
-    progress("random walks")
-    walk_about(small, findings, budget_s * SHARES["walks"])
-    progress("state machine")
-    run_machine(subject, findings, budget_s * SHARES["machine"])
+    footprint = Footprint()
+    try:
+        progress("scenarios")
+        run_scenarios(small, findings)
+        progress("footprint")
+        footprint = measure_footprint(subject, findings, budget_s * SHARES["footprint"])
+        progress("exploration")
+        explore_scopes(small, findings, budget_s * SHARES["exploration"])
+        progress("random walks")
+        walk_about(small, findings, budget_s * SHARES["walks"])
+        progress("state machine")
+        run_machine(subject, findings, budget_s * SHARES["machine"])
+    except KeyboardInterrupt:
+        findings.interrupted = True
     judge = _Judge(subject, small, findings, backend, progress)
     results = tuple(judge.result(law) for law in STORE_LAWS if law in findings.wanted)
     work = {**findings.work, "seconds": round(time.monotonic() - began, 1)}
@@ -171,6 +176,8 @@ class _Judge:
                 return LawResult(Verdict(law, Outcome.VIOLATED, witness, work, tuple(gaps)))
             gaps.append("broken in the small scope, and not reproduced on the scripts as they are")
             return LawResult(Verdict(law, Outcome.UNKNOWN, None, work, tuple(gaps)))
+        if self.findings.interrupted:
+            return LawResult(Verdict(law, Outcome.UNKNOWN, None, work, (*gaps, "interrupted before the end")))
         unmet = [one.name for one in situations if not self.findings.met[one.name]]
         if unmet:
             gaps.append(f"never came about: {'; '.join(unmet)}")

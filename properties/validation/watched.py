@@ -1,0 +1,69 @@
+"""Validation of scripts that nobody trusts: in a process of its own, which is ended if a script does not end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from model.laws import STORE_LAWS
+from model.verdict import Outcome, Verdict
+from properties.validation.footprint import Footprint
+from properties.validation.validation import LawResult, Progress, Validation, validate
+from sim.binding.binding import Binding
+from sim.redis.backends import Backend
+from sim.redis.watchdog import Unfinished, watch
+
+SCRIPT_SECONDS_MAX = 8.0
+"""Processor time of one script. The sandbox stops scripts sooner; this is for what it cannot stop."""
+
+
+@dataclass(frozen=True)
+class Runaway:
+    """The witness of a script that had to be ended together with its process."""
+
+    text: str
+    script: str
+    keys: tuple[str, ...]
+    args: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Which call it was."""
+        return {"text": self.text, "script": self.script, "keys": list(self.keys), "args": list(self.args)}
+
+
+def validate_watched(
+    binding: Binding,
+    budget_s: float,
+    seed: int,
+    laws: list[str],
+    backend: Backend | None,
+    progress: Progress,
+) -> Validation:
+    """As ``validate``. A script that ends the process, or cannot be ended otherwise, breaks the law ``bounded``."""
+    answer = watch(
+        lambda: validate(binding, budget_s, seed, laws, backend, progress), script_seconds_max=SCRIPT_SECONDS_MAX
+    )
+    if isinstance(answer, Unfinished):
+        return _unfinished(binding, seed, laws, answer)
+    return answer.value
+
+
+def _unfinished(binding: Binding, seed: int, laws: list[str], answer: Unfinished) -> Validation:
+    names = {script.sha1.encode(): str(script.path) for script in binding.scripts}
+    call = answer.script
+    script = "" if call is None else names.get(call.name, call.name.decode("latin-1"))
+    text = f"{script or 'a script'} does not end: {answer.reason}"
+    runaway = Runaway(text, script, _shown(call.keys if call else ()), _shown(call.args if call else ()))
+    gap = f"nothing else could be judged: {text}"
+
+    def result(law: str) -> LawResult:
+        if law == "bounded":
+            return LawResult(Verdict(law, Outcome.VIOLATED, runaway))
+        return LawResult(Verdict(law, Outcome.UNKNOWN, None, {}, (gap,)))
+
+    judged = tuple(result(law) for law in STORE_LAWS if law in {*laws, "bounded"})
+    return Validation(binding, judged, Footprint(), (), (), (gap,), {"seconds": round(answer.seconds, 1)}, seed)
+
+
+def _shown(values: tuple[bytes, ...]) -> tuple[str, ...]:
+    return tuple(value[:80].decode("latin-1") for value in values[:20])
