@@ -147,6 +147,10 @@ local function placed(message, thread)
   end
   local text = match(message, "^host:%d+: (.*)$")
   if not text then
+    if message == "stack overflow" then -- the hook took the last of the stack: a C function, which has no line
+      local place = origin(thread)
+      return place and place.currentline > 0 and place.short_src .. ":" .. place.currentline .. ": " .. message or message
+    end
     return message
   end
   local place, called = origin(thread)
