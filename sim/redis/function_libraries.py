@@ -45,7 +45,10 @@ class Library:
 
 
 class FunctionLibraries:
-    """The libraries by name, and their functions by name in lower case."""
+    """The libraries by name, and their functions by name in lower case.
+
+    Two functions of a library may not differ in case alone: a 7.0.15 server takes them and dies when it drops them.
+    """
 
     def __init__(self, shard: Shard, limits: Limits, random: LuaRandom) -> None:
         self._shard = shard
