@@ -147,14 +147,13 @@ local function placed(message, thread)
   end
   local text = match(message, "^host:%d+: (.*)$")
   if not text then
-    if message == "stack overflow" then -- the hook took the last of the stack: a C function, which has no line
-      local place = origin(thread)
-      return place and place.currentline > 0 and place.short_src .. ":" .. place.currentline .. ": " .. message or message
-    end
     return message
   end
   local place, called = origin(thread)
   if not called then -- error(message, 2) where the server has a C function below: no place
+    if text == "stack overflow" and place and place.currentline > 0 then -- the hook took the last of the script's stack
+      return place.short_src .. ":" .. place.currentline .. ": " .. text
+    end
     return text
   end
   local number, rest = match(text, "^bad argument #(%d+) to '[^']*' (.*)$")
