@@ -64,6 +64,8 @@ class Invariant(Generic[S]):
     antecedent: Callable[[S], bool] | None = None
     reads: Callable[[S], frozenset[Place]] | None = None
     statement: str = ""
+    stops: bool = True
+    """Whether the search ends with the level in which the law breaks; False: it goes on to the other laws."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,8 @@ class TransitionSystem(Generic[S]):
 
     name: ClassVar[str] = "system"
     deadlock_is_violation: ClassVar[bool] = True
+    resumable: ClassVar[bool] = True
+    """Whether its states mean the same in another process, so that a checkpoint can keep them."""
 
     def initial_states(self) -> Iterable[S]:
         raise NotImplementedError

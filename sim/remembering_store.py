@@ -16,7 +16,7 @@ from sim.binding.results import Fields, Result
 from sim.redis.backends import KernelBackend
 from sim.redis.shard import FrozenKeyspace
 from sim.session_state import EVERYTHING, Between
-from sim.session_store import BoundStore
+from sim.session_store import SAMPLE, BoundStore
 from sim.store_faults import condition
 
 Frozen = tuple[tuple[bytes, Any], ...]
@@ -43,6 +43,8 @@ class RememberingStore(BoundStore):
         self._operations: dict[Any, tuple[Result, int]] = {}
         self._listings: dict[tuple[int, int, bytes], Result] = {}
         self._fault: Fault | None = None
+        self.has_lost_scripts = False
+        """The next operation finds a node that knows none of the scripts."""
         super().__init__(binding, self.kernel, default_expiry_ms)
         self._at = self._number_of({})
 
@@ -73,6 +75,27 @@ class RememberingStore(BoundStore):
         self.set_now(now_ms)
         self.keyspace = self._number_of({})
 
+    def finds_scripts_again(self, client: bytes) -> bool:
+        """Whether every operation does without loaded scripts what it does with them: tried on what the store holds.
+
+        A server looks for a script before it runs anything, so once is enough.
+        """
+        at = self._at
+        for operation in sorted(self.operations):
+            fields: Fields = {"limit": self.limit, "messages": (SAMPLE,)} if operation == "save" else {}
+            outcomes = []
+            for self.has_lost_scripts in (False, True):
+                outcomes.append((self.perform(operation, client, fields), self._at))
+                self.keyspace = at
+            if outcomes[0] != outcomes[1]:
+                return False
+        return True
+
+    def forget(self) -> None:
+        """Carry out again whatever is asked for next. Numbers of keyspaces stay."""
+        self._operations.clear()
+        self._listings.clear()
+
     def redis_deadlines_ms(self) -> Collection[int]:
         """Deadlines that Redis itself keeps for keys."""
         return [deadline for _, _, deadline in self._frozen[self._at].values() if deadline is not None]
@@ -81,10 +104,13 @@ class RememberingStore(BoundStore):
         """As on any store; an operation that others interrupt is carried out anew."""
         if between is not None:
             return self._interrupted(operation, client, fields, between)
-        asked = (self._at, self._now_ms, operation, client, tuple(fields.items()), self._fault)
+        lost, self.has_lost_scripts = self.has_lost_scripts, False
+        asked = (self._at, self._now_ms, operation, client, tuple(fields.items()), self._fault, lost)
         known = self._operations.get(asked)
         if known is None:
             self.kernel.shard.load(self._frozen[self._at])
+            if lost:
+                self.kernel.execute(b"SCRIPT", b"FLUSH")
             with condition(self.kernel, self._fault) if self._fault else nullcontext():
                 result = super().perform(operation, client, fields)
             known = self._operations[asked] = result, self._number_of(self.kernel.shard.freeze())

@@ -70,7 +70,11 @@ class Search:
     safety: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        laws = [law.name for law in self.system.laws() if isinstance(law, Invariant | StepInvariant)]
+        laws = [
+            law.name
+            for law in self.system.laws()
+            if isinstance(law, StepInvariant) or (isinstance(law, Invariant) and law.stops)
+        ]
         self.safety = (*laws, DEADLOCK) if self.system.deadlock_is_violation else tuple(laws)
 
     @property
@@ -87,7 +91,9 @@ class Search:
         return self.levels if self.space.count == self.levels[-1] else [*self.levels, self.space.count]
 
     def violated(self) -> list[str]:
-        """The safety laws, absence of deadlock among them, that some known state or step breaks."""
+        """The safety laws that end the search, absence of deadlock among them, and that some known state or step
+        breaks.
+        """
         return [name for name in self.safety if name in self.space.found]
 
 
@@ -123,6 +129,11 @@ def _begin(system: TransitionSystem[Any], options: Options) -> Search:
         raise InputError(
             f"{system.name}: --symmetry and --reduction exclude each other (footprints belong to processes, and a"
             " representative stands for several); choose one"
+        )
+    if options.checkpoint is not None and not system.resumable:
+        raise InputError(
+            f"{system.name}: keeps what it finds out in memory, so no checkpoint can be resumed; leave the"
+            " option out and give more --budget"
         )
     meter = Meter(options.budget)
     notes: list[str] = []

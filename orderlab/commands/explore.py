@@ -21,7 +21,7 @@ from model.specifications.catalogue import Entry, make
 from model.verdict import Outcome
 from orderlab.render.exploration import catalogue_lines, exploration_lines, progress_line
 
-CATALOGUES = ("model.specifications.catalogue",)
+CATALOGUES = ("model.specifications.catalogue", "sim.store_exploration.catalogue")
 """Modules with a `CATALOGUE` of entries; a room that offers specifications adds its own."""
 
 EXIT = {Outcome.HOLDS: 0, Outcome.VIOLATED: 1, Outcome.UNKNOWN: 3}
