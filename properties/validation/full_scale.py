@@ -46,7 +46,7 @@ def _with_passing(trace: Trace, modulus: int, small: Reruns) -> Iterator[Trace]:
     by_expiry = _lives_long(trace) and small.subject.store.largest_batch > 1
     if by_expiry:
         trace = replace(trace, default_expiry_ms=LONG_MS)
-    for point in range(trace.modulus, 0, -1):
+    for point in range(trace.modulus, -1, -1):  # 0: before the first save, for a batch that goes round by itself
         if point not in at_step:
             continue
         steps: list[Step] = []
