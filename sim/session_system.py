@@ -182,6 +182,7 @@ class StoreSystem(TransitionSystem[StoreState]):
             if self.run.publications[label][1].qos == 2:
                 yield READER, Release(label), used
         answers: list[Faultable] = [Acknowledge(label) for label, _ in state.run.sendings]
+        answers += [Release(label) for label, _ in state.run.sendings if self.run.publications[label][1].qos == 2]
         for step in [Fetch(), *answers]:
             for fault in self._faults(state, step):
                 yield READER, _faulted(step, fault), used._replace(faults=used.faults + 1)

@@ -59,7 +59,7 @@ def judge_fetch(
     faulted: bool = False,
 ) -> Judgement:
     """Return the ``count`` oldest live messages that earlier pages (``passed``) have not, and remove nothing."""
-    found = compare(account, account.queue, listing, LOST)
+    found = compare(account, account.queue, listing, _missing(reply, LOST))
     if reply.status != "done":
         if not faulted and (count is None or count > 0):
             found.append(Discrepancy("drain", f"a fetch failed: {reply.text}"))
@@ -82,6 +82,11 @@ def judge_fetch(
         session=account.session._replace(queue=queue), passed_ids=frozenset() if whole else account.passed_ids
     )
     return Judgement(account, found)
+
+
+def _missing(reply: Reply, usual: tuple[str, ...]) -> tuple[str, ...]:
+    """The laws that a message breaks which is not listed any more: after an error, that of being whole comes first."""
+    return ("all-or-nothing", "no-loss") if reply.status == "error" else usual
 
 
 class Answer(NamedTuple):
@@ -112,16 +117,16 @@ def judge_acknowledge(
     shown = labels_of(listing)
     gone = target is not None and target.label not in shown
     if target is None or (not gone and not is_certain):
-        found = compare(account, account.queue, listing, ("packet-id", "no-loss"))
+        found = compare(account, account.queue, listing, _missing(reply, ("packet-id", "no-loss")))
         if answer.label is None or account.fate(answer.label) != "expired":  # its remains may still be there to remove
             found += _wrong_count(reply, 0, found)
         return Judgement(account, found)
     must = (target.qos == 1 or target.kind == "PUBREL") and not (faulted and reply.status != "done")
     if not gone and not must:
-        return Judgement(account, compare(account, account.queue, listing, ("packet-id", "no-loss")))
+        return Judgement(account, compare(account, account.queue, listing, _missing(reply, ("packet-id", "no-loss"))))
     queue = tuple(entry for entry in account.queue if entry.label != target.label)
     account = account.with_queue(queue, "acknowledged")
-    found = compare(account, queue, listing, ("packet-id", "no-loss"))
+    found = compare(account, queue, listing, _missing(reply, ("packet-id", "no-loss")))
     if reply.status == "error" and not faulted:
         found.append(Discrepancy("packet-id", f"an acknowledgement failed: {reply.text}", False))
     return Judgement(account, found + _wrong_count(reply, 1, found))

@@ -57,7 +57,10 @@ SCOPES: tuple[Scope, ...] = (
     ),
     Scope(
         "faults",
-        ((save(0, message(1), message(2, 1000)), save(0, message(3))), (save(1, message(4, 0), message(5)),)),
+        (
+            (save(0, message(1, None, 2), message(2, 1000)), save(0, message(3))),
+            (save(1, message(4, 0), message(5)),),
+        ),
         waits=1,
         clears=1,
         repeats=1,

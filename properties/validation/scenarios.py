@@ -42,8 +42,9 @@ def quick(*messages: Publication, limit: int = 3) -> Save:
 def in_trouble(number: int, kind: str) -> list[Step]:
     """Every operation while the node is in one kind of trouble, and the retry of the save afterwards."""
     label, fault = 3 * number + 1, Fault(kind)
-    save = Save((one(label), one(label + 1, 1000)), limit=2, fault=fault)
-    return [save, Repeat(), Fetch(fault=fault), Acknowledge(label, fault), Release(label + 1, fault)]
+    save = Save((one(label), one(label + 1, 1000, 2)), limit=2, fault=fault)
+    answers: list[Step] = [Acknowledge(label, fault), Release(label + 1, fault)]
+    return [save, Repeat(), Fetch(), Fetch(fault=fault), *answers]
 
 
 HOSTILE_INTERVALS = (-1, 500, 1e18, 4_294_967_295_000)
