@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 HEADER = b"\x1bLuaQ\x00\x01\x04\x08\x04\x08\x00"
 STACK_SLOTS_MAX = 250
+CHUNK_BYTES_MAX = 4 << 20
 
 OP_MOVE, OP_GETUPVAL, OP_GETGLOBAL, OP_GETTABLE, OP_SETGLOBAL, OP_SELF = 0, 4, 5, 6, 7, 11
 OP_CALL, OP_TAILCALL, OP_CLOSURE = 28, 29, 36
@@ -27,7 +28,7 @@ _VARARG_IS = 2
 
 
 class BytecodeError(Exception):
-    """The chunk needs more stack slots than a function can have."""
+    """The chunk is too large, or a function in it needs more stack slots than a function can have."""
 
 
 @dataclass
@@ -166,8 +167,10 @@ def prepare(chunk: bytes, host_names: frozenset[bytes] | None) -> Prepared:
     """Make ``chunk`` fit for the host. With None for ``host_names``, as for the host's own files, all tail calls become
     plain calls.
 
-    Raises BytecodeError when a function cannot get the stack that it needs.
+    Raises BytecodeError.
     """
+    if len(chunk) > CHUNK_BYTES_MAX:
+        raise BytecodeError(f"chunk has more than {CHUNK_BYTES_MAX} bytes when compiled")
     if not chunk.startswith(HEADER):
         raise BytecodeError("unknown bytecode format")
     changed = bytearray(chunk)
@@ -187,3 +190,12 @@ def prepare(chunk: bytes, host_names: frozenset[bytes] | None) -> Prepared:
                 struct.pack_into("<I", changed, function.code_at + 4 * at, instruction & ~63 | OP_CALL)
     assigns_globals = any(one & 63 == OP_SETGLOBAL for function in functions for one in function.code)
     return Prepared(bytes(changed) if changed != chunk else None, assigns_globals)
+
+
+def globals_of_inner_functions(chunk: bytes) -> Iterator[bytes]:
+    """Names of the globals that functions inside of a chunk read or assign, as opposed to its main function."""
+    main = _Reader(chunk).function()
+    for function in _all(main):
+        for instruction in function.code:
+            if function is not main and instruction & 63 in (OP_GETGLOBAL, OP_SETGLOBAL):
+                yield function.constants[instruction >> 14] or b"?"

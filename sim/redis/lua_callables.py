@@ -12,11 +12,16 @@ from sim.redis.lua_random import LuaRandom
 from sim.redis.lua_replies import ReplyWriter
 from sim.redis.sandbox import Sandbox
 
+TEXT_BYTES_MAX = 8 << 20
+"""JSON and MessagePack that Python reads: its values take many times the memory of the text."""
+
 
 def library_callables(sandbox: Sandbox, writer: ReplyWriter, random: LuaRandom) -> dict[str, Callable[..., Any]]:
     """The functions by the name under which Lua knows them. ``sandbox`` is asked for its marks when they run."""
 
     def decode(text: bytes, depth_max: int, invalid_numbers: bool) -> tuple[Any, ...]:
+        if len(text) > TEXT_BYTES_MAX:
+            return False, b"not enough memory"
         marks = writer.marks
         reader = JsonReader(
             text, depth_max, invalid_numbers, marks["array"], marks["object"], sandbox.function("null")
@@ -27,6 +32,8 @@ def library_callables(sandbox: Sandbox, writer: ReplyWriter, random: LuaRandom) 
             return False, str(error).encode()
 
     def unpack(data: bytes, limit: int, offset: int) -> tuple[Any, ...]:
+        if len(data) > TEXT_BYTES_MAX:
+            return False, b"not enough memory", True
         marks = writer.marks
         reader = lua_msgpack.MsgpackReader(marks["array"], marks["table"], marks["null"])
         try:

@@ -102,6 +102,8 @@ class LuaEngine:
         runner = self._runners.get((kind, len(keys)))
         if runner is None or len(values) > ARGUMENTS_IN_REGISTERS_MAX:
             runner, values = self._find_runner(kind, keys, args)
+        if self._portions:
+            self._portions = []
         self._run = run
         self._stopped = None
         self._argument_bytes_left = self.limits.argument_bytes_max

@@ -45,15 +45,13 @@ class _Format:
         return self.text[self.at - 1]
 
     def _number(self, default: int) -> int:
-        end = self.at
-        while end < len(self.text) and 0x30 <= self.text[end] <= 0x39:
-            end += 1
-            if int(self.text[self.at : end]) > _INT_MAX:
+        start, value = self.at, 0
+        while self.at < len(self.text) and 0x30 <= self.text[self.at] <= 0x39:
+            value = value * 10 + self.text[self.at] - 0x30
+            if value > _INT_MAX:
                 raise StructError("integral size overflow")
-        if end == self.at:
-            return default
-        self.at, start = end, self.at
-        return int(self.text[start:end])
+            self.at += 1
+        return value if self.at > start else default
 
     def size(self, option: int) -> int:
         """Bytes that the option takes, 0 where that depends on the data."""

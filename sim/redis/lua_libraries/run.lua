@@ -3,7 +3,7 @@
 
 local host = ...
 local globals = host.globals
-local begin, ended, final_error, place_error = host.begin, host.ended, host.final_error, host.place_error
+local begin, ended, final_error, last_error = host.begin, host.ended, host.final_error, host.last_error
 local contents = host.contents
 
 local getmetatable, ipairs, next, rawget, select = getmetatable, ipairs, next, rawget, select
@@ -135,23 +135,28 @@ end
 
 -- Ends of a run --------------------------------------------------------------------------------------------------------
 
+local function text(value)
+  local kind = type(value)
+  return (kind == "string" or kind == "number") and tostring(value) or nil
+end
+
 local function failed(err)
+  local is_table, message, source, line = type(err) == "table"
+  if is_table then
+    -- lua_getfield and lua_isstring of luaExtractErrorInformation. The script may have given the table a metatable: its
+    -- functions are the last of the script to run.
+    local _
+    _, message, source, line = xpcall(function()
+      return text(err.err), text(err.source), text(err.line)
+    end, last_error)
+  end
   if ended() then
     local place = host.abort_place()
     return false, "abort", place and place.source, place and place.currentline
+  elseif is_table then
+    return false, "error", text(message), text(source), text(line)
   end
-  if type(err) ~= "table" then
-    return false, "failure", tostring(err)
-  end
-  -- lua_getfield and lua_isstring of luaExtractErrorInformation; the script may have given the table a metatable.
-  local ok, message, source, line = xpcall(function()
-    return err.err, err.source, err.line
-  end, tostring)
-  local function text(value)
-    local kind = type(value)
-    return (kind == "string" or kind == "number") and tostring(value) or nil
-  end
-  return false, "error", ok and text(message) or nil, text(source), text(line)
+  return false, "failure", tostring(err)
 end
 
 local function outcome(ok, value)
@@ -167,7 +172,7 @@ local function outcome(ok, value)
     end
     local done, err = xpcall(function()
       put_all(value)
-    end, place_error)
+    end, last_error)
     if not done then
       return failed(err)
     end

@@ -180,10 +180,19 @@ local function place_error(message)
   return (placed(message))
 end
 
+-- The handler around all that a script does: from here on it is trusted code that runs.
+local function last_error(message)
+  if aborting then
+    running = false
+    return ABORT
+  end
+  return (placed(message))
+end
+
 -- The error of a script that failed: {err, source, line}, as the server's own handler makes it.
 local function final_error(err)
   if aborting then
-    return ABORT
+    return last_error(err)
   end
   local place = origin()
   if type(err) ~= "table" then
@@ -614,7 +623,7 @@ host.contents = contents
 host.load = load
 host.load_text = load_text
 host.final_error = final_error
-host.place_error = place_error
+host.last_error = last_error
 host.ABORT = ABORT
 
 function host.set_seconds(seconds)
