@@ -31,18 +31,22 @@ class Usual(NamedTuple):
     """What holds more, the more messages have come and gone; empty when nothing does."""
 
 
-def usual_elements(alone: Callable[[], SessionRun]) -> Usual:
-    """Measured on runs of the store itself with one client: a few messages come and go; a session without any ends."""
-    few, many = (_come_and_go(alone(), rounds) for rounds in (1, 4))
+def usual_elements(alone: Callable[[], SessionRun], producers: int = 2) -> Usual:
+    """Measured on runs of the store itself with one client: a few messages of each producer come and go; a session
+    without any ends.
+
+    A store may keep something for each producer, so what one of fewer producers leaves over may go unnoticed.
+    """
+    few, many = (_come_and_go(alone(), rounds, producers) for rounds in (1, 4))
     run = alone()
     run.perform(Clear())
     return Usual(few, elements_of(_keyspace(run)), surplus(many, few))
 
 
-def _come_and_go(run: SessionRun, rounds: int) -> dict[bytes, int]:
-    for label in range(1, 2 * rounds + 1):
+def _come_and_go(run: SessionRun, rounds: int, producers: int) -> dict[bytes, int]:
+    for label in range(1, producers * rounds + 1):
         publication = Publication(label, b"come and go %d" % label, qos=1 + label % 2)
-        run.perform(Save((publication,), producer=label % 2, limit=run.store.limit))
+        run.perform(Save((publication,), producer=label % producers, limit=run.store.limit))
         run.perform(Fetch())
         run.perform(Release(label))
         run.perform(Acknowledge(label))

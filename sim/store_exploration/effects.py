@@ -55,8 +55,8 @@ class SessionEffects:
         self.store.terms = self.store.terms._replace(keeps_sent=keeps_sent(self.store))
         self._effects: dict[Hashable, Effect | None] = {}
         self._deadlines_ms: dict[int, tuple[int, ...]] = {}
-        names = scope.writers + 1
-        usual = usual_elements(self._new_run)
+        names = max(scope.writers, 2)
+        usual = usual_elements(lambda: SessionRun(self._restarted(), (CLIENT,), names), names)
         self.run = SessionRun(self._restarted(), (CLIENT,), names)
         self.run.inspector = Inspection([usual])
         for label in range(1, scope.messages + 1):
@@ -70,9 +70,6 @@ class SessionEffects:
     def _restarted(self) -> RememberingStore:
         self.store.restart(FIRST_MS)
         return self.store
-
-    def _new_run(self) -> SessionRun:
-        return SessionRun(self._restarted(), (CLIENT,))
 
     def _core_now(self) -> int:
         state = self.run.state

@@ -162,7 +162,7 @@ class Moves:
         return writer._replace(last=last._replace(is_answered=True) if self.scope.duplicates else None)
 
     def _batches(self, producer: int, batch: Batch) -> tuple[Batch, ...]:
-        return tuple(batch if at == producer else Batch() for at in range(self.scope.writers + 1))
+        return tuple(batch if at == producer else Batch() for at in range(max(self.scope.writers, 2)))
 
     @property
     def has_overlaps(self) -> bool:
@@ -178,7 +178,7 @@ class Moves:
         during, late_moved, after = self._next_save(late, reader, between)
         given = (("message", name_of(step.messages[0].label)), ("between", name_of(during.messages[0].label)))
         numbers = {step.producer: Batch(at.position), during.producer: Batch(late.position)}
-        batches = tuple(numbers.get(one, Batch()) for one in range(self.scope.writers + 1))
+        batches = tuple(numbers.get(one, Batch()) for one in range(max(self.scope.writers, 2)))
         found = []
         for calls in range(1, MOST_CALLS):
             effect = self.effects.perform(core, Overlap(step, during, calls), (), batches)
