@@ -35,7 +35,7 @@ class Fault:
     """What stops an operation, as a state of the node or an event at one call."""
 
     kind: str
-    """One of ``sim.store_faults.KINDS``."""
+    """The name of a condition of ``sim.redis.raisable``, or ``client-dies``."""
     at: int = 0
     """killed, crashed: before which call; client-dies: after how many."""
     key: bytes = b""

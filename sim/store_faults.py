@@ -1,44 +1,30 @@
-"""What can stop an operation on a real server, as faults of a backend, for explorer and machines.
+"""Faults of a trace on any backend: the conditions of ``sim.redis.raisable``, and what can befall a client.
 
-A condition is a state of the node, not an injected answer: the error comes out at whichever ``redis.call`` a server
-would raise it at, with the server's text. Which calls those are is written down in ``sim.redis.raisable``.
+A fault is a condition of the node or of a key, not an injected answer: the error comes out at whichever call a server
+would raise it at, with the server's text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
 
 from model.errors import InputError
 from model.trace import Fault
 from sim.redis.backends import Backend, KernelBackend, ServerBackend
-from sim.redis.raisable import CONDITIONS, imposed
+from sim.redis.raisable import CONDITIONS, SLOT_MIGRATES, Moment, imposed
 from sim.redis.replies import ErrorReply, Reply
 
+BY_NAME = {condition.name: condition for condition in CONDITIONS}
+CLIENT_DIES = "client-dies"
+"""The client ends after some of the calls of an operation."""
 
-class Kind(NamedTuple):
-    """One kind of fault, under the name that operators use."""
-
-    name: str
-    meaning: str
-    on_server: bool
-    """Whether a real server outside of a cluster can be brought into this condition."""
-
-
-KINDS = (
-    Kind("wrong-type", "a key of the store holds a value of another type", True),
-    Kind("out-of-memory", "used memory is above maxmemory and nothing can be evicted", True),
-    Kind("read-only", "the node is a read-only replica", True),
-    Kind("too-few-replicas", "fewer replicas than min-replicas-to-write are in touch", True),
-    Kind("disk-error", "the last background save failed", False),
-    Kind("slot-migrates", "the hash slot is moving to another node of the cluster", False),
-    Kind("killed", "SCRIPT KILL before the given call", False),
-    Kind("crashed", "the node crashes before the given call", False),
-    Kind("client-dies", "the client ends after the given number of the operation's calls", True),
+NODE_CONDITIONS = tuple(
+    condition.name
+    for condition in CONDITIONS
+    if (condition.settings and condition.moment is not Moment.NO_WRITE_YET) or condition is SLOT_MIGRATES
 )
-NAMES = tuple(kind.name for kind in KINDS)
-NODE_CONDITIONS = ("out-of-memory", "read-only", "too-few-replicas", "disk-error", "slot-migrates")
+"""Conditions of the node that can strike inside a script; others refuse it as a whole, or end it without effect."""
 
 PLANTED = {
     "string": (b"SET", b"planted"),
@@ -51,25 +37,35 @@ PLANTED = {
 ASIDE = b"\x00aside:"
 """Where the store's own value waits meanwhile."""
 
-RAISABLE = {row.name: row for row in CONDITIONS}
+
+def can_be_made_on_server(fault: Fault) -> bool:
+    """Whether plain commands bring a server that runs alone into this condition."""
+    return fault.kind in ("wrong-type", CLIENT_DIES) or bool(BY_NAME[fault.kind].enter)
 
 
 @contextmanager
 def condition(backend: Backend, fault: Fault) -> Iterator[None]:
     """Within it the backend is in the condition that ``fault`` names. Raises InputError for what it cannot be."""
-    if fault.kind not in NAMES:
-        raise InputError(f"fault {fault.kind!r}: unknown; one of {', '.join(NAMES)}")
+    if fault.kind == CLIENT_DIES:
+        yield  # that is between the calls
+        return
+    if fault.kind not in BY_NAME:
+        raise InputError(f"fault {fault.kind!r}: unknown; one of {', '.join([*BY_NAME, CLIENT_DIES])}")
+    made = BY_NAME[fault.kind]
     if fault.kind == "wrong-type":
         with _wrong_type(backend, fault):
             yield
     elif isinstance(backend, KernelBackend):
-        with _kernel_condition(backend, fault):
+        with imposed(backend.shard, made, before_call=fault.at):
             yield
-    elif isinstance(backend, ServerBackend):
-        with _server_condition(backend, fault):
+    elif isinstance(backend, ServerBackend) and made.enter:
+        backend.pipeline(made.enter)
+        try:
             yield
+        finally:
+            backend.pipeline(made.leave)
     else:
-        raise InputError(f"fault {fault.kind}: {backend.describe()} cannot be brought into it; use the kernel")
+        raise InputError(f"fault {fault.kind}: {backend.describe()} cannot be brought into it; use --backend kernel")
 
 
 @contextmanager
@@ -107,29 +103,3 @@ def value_of(backend: Backend, key: bytes) -> Reply:
         b"set": (b"SMEMBERS", key),
     }
     return (bytes(kind), backend.execute(*readers[kind]) if kind in readers else None)
-
-
-@contextmanager
-def _kernel_condition(backend: KernelBackend, fault: Fault) -> Iterator[None]:
-    if fault.kind == "client-dies":
-        yield
-        return
-    with imposed(backend.shard, RAISABLE[fault.kind], before_call=fault.at):
-        yield
-
-
-@contextmanager
-def _server_condition(backend: ServerBackend, fault: Fault) -> Iterator[None]:
-    if fault.kind == "client-dies":
-        yield
-        return
-    raisable = RAISABLE[fault.kind]
-    if not raisable.enter:
-        raise InputError(f"fault {fault.kind}: a server that runs alone cannot be brought into it; use the kernel")
-    for command in raisable.enter:
-        backend.execute(*command)
-    try:
-        yield
-    finally:
-        for command in raisable.leave:
-            backend.execute(*command)

@@ -26,7 +26,8 @@ FAULTS = {
     "out-of-memory": "while the node is out of memory",
     "read-only": "on a read-only replica",
     "too-few-replicas": "while too few replicas are in touch",
-    "disk-error": "while the disk fails",
+    "disk-error": "while the node cannot save to disk",
+    "disk-full": "while the append-only file cannot be written",
     "slot-migrates": "while the hash slot migrates",
 }
 

@@ -10,7 +10,7 @@ from sim.redis.backends import Backend, ServerBackend
 from sim.session_inspection import Inspection, Usual
 from sim.session_run import SessionRun, StepReport
 from sim.session_store import BoundStore
-from sim.store_faults import KINDS
+from sim.store_faults import can_be_made_on_server
 
 SLACK_MS = 150
 """How much later than planned a real server may carry out a step."""
@@ -74,9 +74,8 @@ def run_on(trace: Trace, binding: Binding, backend: Backend, usual: list[Usual] 
 
 def _cannot(trace: Trace, backend: Backend) -> str:
     """Which fault of the witness a server that runs alone cannot be brought into."""
-    possible = {kind.name for kind in KINDS if kind.on_server}
     for step in trace.steps:
         fault = getattr(step, "fault", None)
-        if isinstance(fault, Fault) and fault.kind not in possible:
+        if isinstance(fault, Fault) and not can_be_made_on_server(fault):
             return f"the fault {fault.kind} cannot be made on a server that runs alone"
     return ""

@@ -151,8 +151,10 @@ def applies(scope: Scope, subject: Subject) -> bool:
     return scope.name != "sessions" or bool({"clear", "open"} & set(subject.binding.operations))
 
 
-def explore_scope(subject: Subject, scope: Scope, findings: Findings, seconds: float) -> Search:
-    """One scope, breadth first."""
+def explore_scope(
+    subject: Subject, scope: Scope, findings: Findings, seconds: float | None = None, states: int | None = None
+) -> Search:
+    """One scope, breadth first, within a budget of seconds or states."""
     run = subject.run((CLIENT,))
     told: list[tuple[StoreState, Step, StepReport]] = []
     known: Counter[str] = Counter()
@@ -164,7 +166,7 @@ def explore_scope(subject: Subject, scope: Scope, findings: Findings, seconds: f
             told.append((state, step, report))
 
     system = StoreSystem(run, scope, found)
-    done = search(system, Options(Budget(max_seconds=seconds), engine="interpreted"))
+    done = search(system, Options(Budget(states, seconds), engine="interpreted"))
     candidates, told = told, []
     for state, step, report in candidates:
         trace = subject.trace((*path_to(system, done.space, state), step), (CLIENT,))

@@ -170,11 +170,11 @@ class Walk:
         return draw.choices(steps, (4, 1, 2, 2, 1))[0]
 
 
-def walk_about(subject: Subject, findings: Findings, seconds: float) -> None:
-    """Walk until the time is up. What is found goes to ``findings``."""
+def walk_about(subject: Subject, findings: Findings, seconds: float, walks_max: int | None = None) -> None:
+    """Walk until the time is up, or so many times. What is found goes to ``findings``."""
     until = time.monotonic() + seconds
     number = 0
-    while time.monotonic() < until and not findings.is_settled:
+    while time.monotonic() < until and not findings.is_settled and number != walks_max:
         draw = random.Random(f"{subject.seed} {number}")
         number += 1
         run = subject.run()
