@@ -18,7 +18,8 @@ from sim.redis import lua_bytecode
 
 LIBRARIES = Path(__file__).with_name("lua_libraries")
 SCRIPT_FILES = (
-    "sandbox", "arguments", "tree", "random", "bit", "struct", "json_reader", "cjson", "cmsgpack", "redis", "run",
+    "protection", "limits", "errors", "coroutines", "loading", "environment", "arguments", "tree", "random", "bit",
+    "struct", "json_reader", "cjson", "cmsgpack", "redis", "run",
 )  # fmt: skip
 FUNCTION_FILES = (*SCRIPT_FILES, "functions")
 """On a server, scripts and functions live in Lua states of their own."""
@@ -119,7 +120,10 @@ class Sandbox:
 
     def clean(self) -> None:
         """Drop all that the last run may have left behind, and collect garbage. Only between runs."""
+        self._runtime.gccollect()
+        self.allow_more(RESERVE_BYTES)
         self._host[b"clean"]()
+        self.allow_more(0)
         self._runtime.gccollect()
 
     def allow_more(self, added_bytes: int) -> None:

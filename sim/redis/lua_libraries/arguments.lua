@@ -1,5 +1,5 @@
 -- How the C libraries of Lua read their arguments (luaL_check... of lauxlib.c). The place and the name of the function
--- that the script called come in later, see `placed` in sandbox.lua.
+-- that the script called come in later, see `placed` in errors.lua.
 
 local host = ...
 local error, tonumber, type = error, tonumber, type
