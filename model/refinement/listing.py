@@ -85,7 +85,8 @@ def interval_wrong(entry: Entry, seen: Seen, now_ms: int, slack_ms: int = 0) -> 
         return ""  # its delivery had begun in time: MQTT says nothing of what is left
     told = seen.remaining_ms
     if told is None:
-        must = entry.carries_interval and entry.kind == "PUBLISH" and entry.earliest_ms == entry.latest_ms
+        is_exact = entry.earliest_ms == entry.latest_ms < FOREVER_MS
+        must = is_exact and entry.carries_interval and entry.kind == "PUBLISH"
         return f"has {entry.latest_ms - now_ms} ms left and is returned without an interval" if must else ""
     if entry.latest_ms >= FOREVER_MS:
         return "" if entry.earliest_ms < FOREVER_MS else f"has no deadline and is returned with {told:g} ms left"
