@@ -1,0 +1,89 @@
+"""Leftovers in the keys: found where a store leaves them, and not in one that does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from model.trace import Acknowledge, Clear, Drain, Fetch, Publication, Save, Settle, Step
+from sim.binding.loader import load_binding
+from sim.redis.backends import KernelBackend
+from sim.session_inspection import Inspection, changes, usual_elements
+from sim.session_residue import bytes_in, elements_of, holds, keys_of, surplus, text_of
+from sim.session_run import SessionRun
+from sim.session_store import BoundStore
+
+LUA = Path(__file__).parents[2] / "lua"
+ONE = Publication(1, b"a payload of its own")
+
+
+def broken_by(changes_to: dict[str, tuple[bytes, bytes]], steps: list[Step]) -> list[str]:
+    """Laws broken by the bundled store with one piece of a script exchanged."""
+    binding = load_binding(LUA / "session")
+    sources = {script.name: script.source for script in binding.scripts}
+    for name, (old, new) in changes_to.items():
+        assert old in sources[name]
+        sources[name] = sources[name].replace(old, new)
+    binding = binding.with_sources(sources)
+
+    def alone() -> SessionRun:
+        return SessionRun(BoundStore(binding, KernelBackend()), (b"c1",))
+
+    run = alone()
+    run.inspector = Inspection([usual_elements(alone)])
+    return sorted({one.law for step in steps for one in run.perform(step).discrepancies})
+
+
+COME_AND_GO: list[Step] = [Save((ONE,)), Fetch(), Acknowledge(1), Fetch(), Drain(), Settle()]
+
+
+def test_the_bundled_store_leaves_nothing() -> None:
+    assert broken_by({}, [*COME_AND_GO, Clear()]) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "steps"),
+    [
+        ("acknowledge.lua", b"call('HDEL', body, id)", b"", COME_AND_GO[:3]),
+        ("acknowledge.lua", b"call('HDEL', body, id)", b"call('HSET', body, id, 'P')", COME_AND_GO),
+        ("clear.lua", b"call('UNLINK', index, body)", b"call('UNLINK', index)", [*COME_AND_GO[:1], Clear()]),
+    ],
+)
+def test_what_stays_behind_is_residue(name: str, old: bytes, new: bytes, steps: list[Step]) -> None:
+    assert "no-residue" in broken_by({name: (old, new)}, steps)
+
+
+def test_a_payload_is_recognised_in_four_spellings_and_a_short_one_in_none() -> None:
+    payload = b'pay"load\xff'
+    for text in (payload, b"cGF5ImxvYWT/", b'pay\\"load\xff', payload.hex().encode()):
+        assert holds(b"..." + text + b"...", payload)
+    assert not holds(b"cGF5", payload)
+    assert not holds(b"abc", b"abc")
+
+
+def test_elements_and_text_of_a_keyspace() -> None:
+    kernel = KernelBackend()
+    kernel.execute(b"SET", b"{a}s", b"1")
+    kernel.execute(b"HSET", b"{a}h", b"f", b"v", b"g", b"w")
+    kernel.execute(b"RPUSH", b"{b}l", b"x", b"y", b"z")
+    kernel.execute(b"ZADD", b"{a}z", b"1", b"m")
+    keyspace = kernel.keyspace()
+    assert elements_of(keyspace) == {b"{a}s": 1, b"{a}h": 2, b"{b}l": 3, b"{a}z": 1}
+    assert {b"f", b"v", b"x", b"m"} <= set(bytes_in(tuple(keyspace.values())))
+    assert b"{b}l" in text_of(keyspace)
+    assert set(keys_of(keyspace, b"a", (b"b",))) == {b"{a}s", b"{a}h", b"{a}z"}
+    assert surplus({b"k": 3}, {b"k": 2}) == "k (3 instead of 2)"
+    assert surplus({b"k": 2}, {b"k": 3}) == ""
+
+
+def test_a_failed_operation_may_clean_up_but_not_add() -> None:
+    kernel = KernelBackend()
+    kernel.execute(b"HSET", b"h", b"f", b"v", b"g", b"w")
+    before = kernel.keyspace()
+    kernel.execute(b"HDEL", b"h", b"f")
+    assert changes(before, kernel.keyspace()) == []
+    kernel.execute(b"HSET", b"h", b"g", b"other")
+    assert changes(before, kernel.keyspace()) == [b"h"]
+    kernel.execute(b"SET", b"new", b"1")
+    assert changes(before, kernel.keyspace()) == [b"h", b"new"]

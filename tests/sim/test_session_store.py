@@ -1,0 +1,145 @@
+"""A bound store on the kernel: what its binding tells of it, listings that leave no trace, faults that end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model.errors import InputError
+from model.trace import Fault
+from sim.binding.binding import Binding
+from sim.binding.loader import load_binding
+from sim.binding.results import Failed, Fetched, Message, Saved
+from sim.redis.backends import KernelBackend
+from sim.session_store import BoundStore, keeps_sent, terms_of, uses
+from sim.store_faults import NODE_CONDITIONS, condition
+
+LUA = Path(__file__).parents[2] / "lua"
+CLIENT = b"c"
+
+
+@pytest.fixture
+def store() -> BoundStore:
+    made = BoundStore(load_binding(LUA / "session"), KernelBackend())
+    made.perform("open", CLIENT, {"epoch": 1, "clean_start": 1})
+    return made
+
+
+def save(store: BoundStore, batch: int, *payloads: bytes, expiry_ms: int | None = None) -> Any:
+    messages = tuple(Message(payload, b"t", 1, expiry_ms, 0) for payload in payloads)
+    fields = {
+        "epoch": 1,
+        "limit": 10,
+        "default_expiry_ms": 5000,
+        "producer": b"p",
+        "batch": batch,
+        "messages": messages,
+    }
+    return store.perform("save", CLIENT, fields)
+
+
+def payloads(store: BoundStore) -> list[bytes | None]:
+    listed = store.listing(CLIENT)
+    assert isinstance(listed, Fetched)
+    return [message.payload for message in listed.messages]
+
+
+def binding(name: str) -> Binding:
+    return load_binding(LUA / name)
+
+
+def test_what_the_judge_must_know_is_read_off_the_binding() -> None:
+    session, published, pending = (
+        terms_of(binding("session")),
+        terms_of(binding("specimens/published")),
+        terms_of(binding("specimens/pending-as-published")),
+    )
+    assert (session.has_tokens, session.has_pages, session.has_counts) == (True, True, True)
+    assert (published.has_tokens, published.has_pages, published.has_counts) == (False, False, False)
+    assert (pending.has_pages, pending.has_counts) == (False, True)
+    assert uses(binding("session"), "save", "limit", 1, 2)
+    assert not uses(binding("specimens/published"), "save", "epoch", 1, 2)
+    assert not uses(binding("specimens/published"), "open", "epoch", 1, 2)
+
+
+def test_a_listing_changes_nothing_not_even_where_fetch_removes() -> None:
+    removing = BoundStore(binding("specimens/fetch-removes"), KernelBackend())
+    removing.perform("open", CLIENT, {"epoch": 1, "clean_start": 1})
+    save(removing, 1, b"a")
+    before = removing.backend.keyspace()
+    assert payloads(removing) == payloads(removing) == [b"a"]
+    assert removing.backend.keyspace() == before
+    removing.perform("fetch", CLIENT, {"count": 9, "after": 0})
+    assert payloads(removing) == []
+
+
+def test_time_is_the_stores(store: BoundStore) -> None:
+    save(store, 1, b"short", expiry_ms=1000)
+    save(store, 2, b"default")
+    store.advance(999)
+    assert payloads(store) == [b"short", b"default"]
+    store.advance(1)
+    assert payloads(store) == [b"default"]
+    store.restart(store.now_ms - 1000)
+    assert payloads(store) == []
+
+
+def test_a_server_that_forgot_its_scripts_is_told_them_again(store: BoundStore) -> None:
+    store.backend.execute(b"SCRIPT", b"FLUSH")
+    assert isinstance(save(store, 1, b"a"), Saved)
+
+
+def test_whether_sent_messages_outlive_their_deadline_is_asked_of_the_store(store: BoundStore) -> None:
+    assert keeps_sent(store) is False
+
+
+@pytest.mark.parametrize("kind", NODE_CONDITIONS)
+def test_a_condition_of_the_node_stops_a_save_and_ends(store: BoundStore, kind: str) -> None:
+    save(store, 1, b"a")
+    fault = Fault(kind)
+    with store.under(fault, "save", CLIENT, {}):
+        during = save(store, 2, b"b")
+    assert isinstance(during, Failed) or kind == "slot-migrates"
+    assert isinstance(save(store, 2, b"b"), Saved)
+    assert payloads(store) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("found", ["string", "list"])
+def test_another_type_stops_a_save_and_the_stores_value_comes_back(store: BoundStore, found: str) -> None:
+    save(store, 1, b"a")
+    before = store.backend.keyspace()
+    for key in before:
+        with store.under(Fault("wrong-type", key=key, found=found), "save", CLIENT, {}):
+            assert isinstance(save(store, 2, b"b"), Failed)
+        assert store.backend.keyspace() == before
+
+
+def test_what_an_operation_puts_in_place_of_the_other_type_stays() -> None:
+    kernel = KernelBackend()
+    kernel.execute(b"SET", b"k", b"mine")
+    with condition(kernel, Fault("wrong-type", key=b"k", found="list")):
+        kernel.execute(b"SET", b"k", b"new")
+    assert kernel.keyspace() == {b"k": ("string", b"new", None)}
+
+
+@pytest.mark.parametrize("fault", [Fault("no-such"), Fault("wrong-type", key=b"k", found="stream")])
+def test_a_fault_that_nobody_knows_is_an_input_error(fault: Fault) -> None:
+    with pytest.raises(InputError, match=r"fault .*one of "), condition(KernelBackend(), fault):
+        pass
+
+
+def test_a_reply_that_the_binding_cannot_read_is_a_failure(store: BoundStore) -> None:
+    (script,) = [one for one in store.binding.scripts if one.name == "fetch.lua"]
+    broken = store.binding.with_sources({script.name: b"return {'1', '2'}"})
+    listed = BoundStore(broken, KernelBackend()).listing(CLIENT)
+    assert isinstance(listed, Failed)
+    assert b"the binding cannot read the reply" in listed.error
+
+
+def test_an_endless_script_is_stopped_and_after_a_few_times_not_run_any_more() -> None:
+    binding_of_session = binding("session")
+    endless = BoundStore(binding_of_session.with_sources({"fetch.lua": b"while true do end"}), KernelBackend())
+    results = [endless.listing(CLIENT) for _ in range(20)]
+    assert {type(one).__name__ for one in results} == {"Endless"}
