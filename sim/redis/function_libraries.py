@@ -100,10 +100,10 @@ class FunctionLibraries:
         self.libraries.clear()
         self.functions.clear()
 
-    def call(self, function: Function, keys: Sequence[bytes], args: Sequence[bytes], read_only: bool) -> Reply:
-        """Run a function. Raises as ``LuaHost.evalsha``."""
-        run = ScriptRun.begin(self._shard, function.flags, read_only, keys)
-        return self._engine.run(run, function.name, "function", function.callback, keys, args)
+    def call(self, function: Function, key_count: int, values: Sequence[bytes], read_only: bool) -> Reply:
+        """Run a function on ``values``, the keys before the arguments. Raises as ``LuaHost.evalsha``."""
+        run = ScriptRun.begin(self._shard, function.flags, read_only, values[:key_count])
+        return self._engine.run(run, function.name, "function", function.callback, key_count, values)
 
 
 def _function(name: bytes, callback: Any, description: bytes | bool, flags: bytes) -> Function:

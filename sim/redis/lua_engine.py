@@ -15,7 +15,7 @@ from sim.redis.abort import ScriptKilled
 from sim.redis.lua_callables import library_callables
 from sim.redis.lua_random import LuaRandom
 from sim.redis.lua_replies import REPLY_BYTES_MAX, ReplyTooLarge, ReplyWriter, ResultReader, error_line, to_integer
-from sim.redis.registry import find
+from sim.redis.registry import SPELLINGS, find
 from sim.redis.replies import OK, ErrorReply, Reply
 from sim.redis.sandbox import Limits, Sandbox, ScriptTimeout
 from sim.redis.script_run import ScriptRun
@@ -34,6 +34,8 @@ CONSTANTS: dict[str, Any] = {
 }  # fmt: skip
 ARGUMENT_BYTES_MAX = 8 << 20
 """Keys and arguments beyond this get memory of their own for the run."""
+ARGUMENT_BYTES_FREE = 1024
+"""A call with fewer bytes does not count towards ``Limits.argument_bytes_max``; there are ``calls_max`` of them at most."""
 NUMERIC_MAX = 256
 ZEROS_LOOKED_AT = 9
 """Arguments of redis.call among which redis.lua has made sure that no zero is negative. Numbers of a greater zero, and NaN,
@@ -52,12 +54,16 @@ class LuaEngine:
         self.shard = shard
         self.limits = limits
         self._run: ScriptRun | None = None
+        self._is_plain = False
+        """Whether nothing but the keyspace concerns the calls of this run: no abort point, slots, record of effects."""
         self._stopped: BaseException | None = None
         """Why the running script may not go on; raised when it has unwound."""
+        self._argument_bytes_max = limits.argument_bytes_max
         self._argument_bytes_left = 0
         self._portions: list[bytes] = []
         self._writer = ReplyWriter()
-        self._runners: dict[tuple[str, int], Any] = {}
+        self._runners: dict[str, dict[int, Any]] = {"script": {}, "function": {}}
+        """By the kind of run and the number of keys."""
         self._is_recording = False
         self._instructions_max = limits.instructions_max
         self._memory_max = limits.memory_bytes_max
@@ -87,32 +93,35 @@ class LuaEngine:
         return compiled
 
     def run(
-        self, run: ScriptRun, name: bytes, kind: str, function: Any, keys: Sequence[bytes], args: Sequence[bytes]
+        self, run: ScriptRun, name: bytes, kind: str, function: Any, key_count: int, values: Sequence[bytes]
     ) -> Reply:
-        """Run a compiled function as a "script" or a "function" (of a library); ``name`` is what errors call it.
+        """Run a compiled function as a "script" or a "function" (of a library); ``name`` is what errors call it, and
+        ``values`` are its keys and then its arguments.
 
         Raises ErrorReply, ScriptTimeout, UnsupportedCommand, NodeCrashed.
         """
         shard = self.shard
-        values: tuple[Any, ...] = (*keys, *args)
+        effects = shard.effects
         size = len(_join(values))
         is_large = size > ARGUMENT_BYTES_MAX
-        if is_large or self._memory_used() > self._memory_max or (shard.effects is not None) is not self._is_recording:
+        if is_large or self._memory_used() > self._memory_max or (effects is not None) is not self._is_recording:
             self._adapt(size)
-        runner = self._runners.get((kind, len(keys)))
+        runner = self._runners[kind].get(key_count)
+        passed: Sequence[Any] = values
         if runner is None or len(values) > ARGUMENTS_IN_REGISTERS_MAX:
-            runner, values = self._find_runner(kind, keys, args)
+            runner, passed = self._find_runner(kind, key_count, values)
         if self._portions:
             self._portions = []
         self._run = run
+        self._is_plain = effects is None and not run.watched and not shard.master_link_down
         self._stopped = None
-        self._argument_bytes_left = self.limits.argument_bytes_max
+        self._argument_bytes_left = self._argument_bytes_max
         if watchdog.current is not None:
-            watchdog.current.begin(name, keys, args)
+            watchdog.current.begin(name, values[:key_count], values[key_count:])
         resp = shard.resp
         shard.resp = 2
         try:
-            outcome = runner(function, self._instructions_max, *values)
+            outcome = runner(function, self._instructions_max, *passed)
             if self._stopped is not None:
                 self.sandbox.clean()
                 raise self._reason(name, outcome)
@@ -147,12 +156,13 @@ class LuaEngine:
             return () if outcome is True else outcome[1:]
         return ErrorReply(outcome[2] or b"")
 
-    def _find_runner(self, kind: str, keys: Sequence[bytes], args: Sequence[bytes]) -> tuple[Any, tuple[Any, ...]]:
-        """The Lua function that runs a script with these keys and arguments, and how it takes them."""
-        if len(keys) > KEYS_IN_REGISTERS_MAX or len(keys) + len(args) > ARGUMENTS_IN_REGISTERS_MAX:
-            return self.sandbox.function(f"run_{kind}"), (self._list(keys), self._list(args))
-        runner = self._runners[kind, len(keys)] = self.sandbox.function(f"{kind}_runner")(len(keys))
-        return runner, (*keys, *args)
+    def _find_runner(self, kind: str, key_count: int, values: Sequence[bytes]) -> tuple[Any, Sequence[Any]]:
+        """The Lua function that runs a script with so many keys, and what it takes for ``values``."""
+        if key_count > KEYS_IN_REGISTERS_MAX or len(values) > ARGUMENTS_IN_REGISTERS_MAX:
+            tables = (self._list(values[:key_count]), self._list(values[key_count:]))
+            return self.sandbox.function(f"run_{kind}"), tables
+        runner = self._runners[kind][key_count] = self.sandbox.function(f"{kind}_runner")(key_count)
+        return runner, values
 
     def _list(self, items: Sequence[bytes]) -> Any:
         table, append = self.sandbox.table(), self.sandbox.function("append")
@@ -246,40 +256,51 @@ class LuaEngine:
         shard, memory_used, write = self.shard, self.sandbox.memory_used, self._writer.write
         calls_max, memory_max = self.limits.calls_max, self.limits.memory_bytes_max
         numeric: set[bytes] = set()  # commands that scripts gave numbers: an exception costs more than to look first
+        plain = {
+            name: (command.handler, command.arity, command.is_write)
+            for name, command in SPELLINGS.items()
+            if not command.special_in_script
+        }
 
         def call(*argv: Any) -> Any:
             """``redis.call``: see ``receive`` in redis.lua for what it returns."""
             run = self._run
             assert run is not None
             try:
-                if argv and argv[0] in numeric:
+                name = argv[0]
+                if name in numeric:
                     argv = _texts(argv)
                 try:
                     size = len(_join(argv))
                 except TypeError:
                     argv = _texts(argv)
                     if len(numeric) < NUMERIC_MAX:
-                        numeric.add(argv[0])
+                        numeric.add(name)
                     size = len(_join(argv))
                 if memory_used() > memory_max and self._is_full():
                     return None, b"full"
                 if run.calls >= calls_max:
                     return self._limit(b"calls of redis.call")
-                if size > 1024:
+                if size > ARGUMENT_BYTES_FREE:
                     self._argument_bytes_left -= size
                     if self._argument_bytes_left < 0:
                         return self._limit(b"bytes handed to redis.call")
-                elif not argv:
-                    return None, b"error", NO_ARGUMENTS
-                reply = run.call(argv)
+                found = plain.get(name)
+                if found is not None and self._is_plain:  # what is left of the checks of ScriptRun.call, without the call
+                    handler, arity, is_write = found
+                    if (run.wrote or not is_write) and (arity == len(argv) or 0 < -arity <= len(argv)):
+                        run.calls += 1
+                        reply = handler(shard, argv)
+                    else:
+                        reply = run.call(argv)
+                else:
+                    reply = run.call(argv)
                 kind = type(reply)
                 if kind is bytes:
                     return reply if len(reply) < REPLY_BYTES_MAX else (None, b"full")
                 if kind is int:
                     return reply
-                if reply is OK:
-                    return None
-                return write(reply, shard.resp)
+                return None if reply is OK else write(reply, shard.resp)
             except ErrorReply as error:
                 return None, b"error", error.message, True
             except ReplyTooLarge:
@@ -287,6 +308,8 @@ class LuaEngine:
             except _NotText as reason:
                 return None, reason.case, NOT_TEXT
             except BaseException as error:
+                if not argv:
+                    return None, b"error", NO_ARGUMENTS
                 self._stopped = error
                 return None, b"abort"
 

@@ -76,19 +76,24 @@ class LuaHost:
 
         Raises ErrorReply (NOSCRIPT too), ScriptTimeout, UnsupportedCommand, NodeCrashed.
         """
-        script = self.scripts.get(sha) or self.scripts.get(sha.lower())
-        if script is None:
-            raise ErrorReply(NO_SCRIPT)
-        return self.run(script, keys, args, read_only)
+        return self.run(self.find(sha), len(keys), (*keys, *args), read_only)
 
     def eval(self, source: bytes, keys: Sequence[bytes], args: Sequence[bytes], read_only: bool = False) -> Reply:
         """Load a script and run it. Raises as ``evalsha``."""
-        return self.run(self.load(source), keys, args, read_only)
+        return self.run(self.load(source), len(keys), (*keys, *args), read_only)
 
-    def run(self, script: Script, keys: Sequence[bytes], args: Sequence[bytes], read_only: bool = False) -> Reply:
-        """Run a script of this host. Raises as ``evalsha``."""
-        run = ScriptRun.begin(self.shard, script.flags, read_only, keys)
-        return self._engine.run(run, script.sha, "script", script.function, keys, args)
+    def find(self, sha: bytes) -> Script:
+        """A loaded script. Raises ErrorReply (NOSCRIPT)."""
+        script = self.scripts.get(sha) or self.scripts.get(sha.lower())
+        if script is None:
+            raise ErrorReply(NO_SCRIPT)
+        return script
+
+    def run(self, script: Script, key_count: int, values: Sequence[bytes], read_only: bool) -> Reply:
+        """Run a script of this host on ``values``, the keys before the arguments. Raises as ``evalsha``."""
+        shard = self.shard
+        run = ScriptRun.begin(shard, script.flags, read_only, values[:key_count] if shard.slots is not None else ())
+        return self._engine.run(run, script.sha, "script", script.function, key_count, values)
 
 
 def host_of(shard: Shard) -> LuaHost:

@@ -42,12 +42,10 @@ class ReplyWriter:
 
     def write(self, reply: Reply, resp: int) -> Any:
         """A reply that is neither a plain string nor an integer. Raises ReplyTooLarge."""
-        if reply is None:
-            return False if resp == 2 else (None, b"null")
         kind = type(reply)
-        if kind is Status:
-            return None if reply == b"OK" else (None, b"status", bytes(reply))
-        if kind is list and reply and type(reply[0]) is not list and len(reply) <= PORTION and resp == 2:
+        if kind is list and not reply:
+            return True
+        if kind is list and resp == 2 and len(reply) <= PORTION:
             try:
                 size = len(_join(reply))
             except TypeError:
@@ -57,8 +55,12 @@ class ReplyWriter:
             else:
                 if size > REPLY_BYTES_MAX:
                     raise ReplyTooLarge
-                if Status not in map(type, reply):
+                if type(reply[0]) is bytes:  # else it is a list of statuses: lists of bytes do not mix
                     return (True, *reply)
+        if reply is None:
+            return False if resp == 2 else (None, b"null")
+        if kind is Status:
+            return None if reply == b"OK" else (None, b"status", bytes(reply))
         if kind is float:
             return None, b"double", reply
         if kind is bool:

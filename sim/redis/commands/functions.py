@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sim.redis.arguments import option
-from sim.redis.commands.scripting import EVAL_FLAGS, call_flags, split_keys
+from sim.redis.commands.scripting import EVAL_FLAGS, call_flags, count_keys
 from sim.redis.function_libraries import Function, Library
 from sim.redis.glob import glob
 from sim.redis.lua_host import host_of
@@ -32,8 +32,8 @@ def _fcall(shard: Shard, argv: Sequence[bytes], read_only: bool) -> Reply:
     function = _find(shard, argv[1])
     if function is None:
         raise ErrorReply(b"ERR Function not found")
-    split = split_keys(argv, 2, b"ERR Bad number of keys provided")
-    return host_of(shard).functions.call(function, argv[3:split], argv[split:], read_only)
+    key_count = count_keys(argv, b"ERR Bad number of keys provided")
+    return host_of(shard).functions.call(function, key_count, argv[3:], read_only)
 
 
 @command("fcall", -3, EVAL_FLAGS, numbered_keys(2), may_replicate=True, flags_of_call=_flags_of_fcall)

@@ -9,7 +9,7 @@ from sim.redis.arguments import integer, option
 from sim.redis.lua_host import NO_SCRIPT, host_of
 from sim.redis.lua_shebang import parse_shebang
 from sim.redis.registry import CallFlags, command, numbered_keys
-from sim.redis.replies import OK, ErrorReply, Reply
+from sim.redis.replies import NOT_AN_INTEGER, OK, ErrorReply, Reply
 from sim.redis.script_run import ScriptFlags
 
 if TYPE_CHECKING:
@@ -20,14 +20,14 @@ NEGATIVE_KEYS = b"ERR Number of keys can't be negative"
 NOT_BUSY = b"NOTBUSY No scripts in execution right now."
 
 
-def split_keys(argv: Sequence[bytes], count_at: int, bad_count: bytes | None = None) -> int:
-    """Where the arguments after the keys begin; the number of keys stands at ``count_at``."""
-    count = integer(argv[count_at]) if bad_count is None else integer(argv[count_at], bad_count)
-    if count > len(argv) - count_at - 1:
+def count_keys(argv: Sequence[bytes], bad_count: bytes = NOT_AN_INTEGER) -> int:
+    """The number of keys, which stands at ``argv[2]``. Raises ErrorReply."""
+    count = integer(argv[2], bad_count)
+    if count > len(argv) - 3:
         raise ErrorReply(TOO_MANY_KEYS)
     if count < 0:
         raise ErrorReply(NEGATIVE_KEYS)
-    return count_at + 1 + count
+    return count
 
 
 def call_flags(flags: ScriptFlags) -> CallFlags:
@@ -53,15 +53,17 @@ def _flags_of_evalsha(shard: Shard, argv: Sequence[bytes]) -> CallFlags | None:
 
 
 def _eval(shard: Shard, argv: Sequence[bytes], read_only: bool) -> Reply:
-    split = split_keys(argv, 2)
-    return host_of(shard).eval(argv[1], argv[3:split], argv[split:], read_only)
+    key_count = count_keys(argv)
+    host = host_of(shard)
+    return host.run(host.load(argv[1]), key_count, argv[3:], read_only)
 
 
 def _evalsha(shard: Shard, argv: Sequence[bytes], read_only: bool) -> Reply:
     if len(argv[1]) != 40:
         raise ErrorReply(NO_SCRIPT)
-    split = split_keys(argv, 2)
-    return host_of(shard).evalsha(argv[1], argv[3:split], argv[split:], read_only)
+    key_count = count_keys(argv)
+    host = shard.lua_host or host_of(shard)
+    return host.run(host.find(argv[1]), key_count, argv[3:], read_only)
 
 
 EVAL_FLAGS = "noscript stale skip_monitor no_mandatory_keys movablekeys"

@@ -44,15 +44,18 @@ local function spend(instructions)
 end
 
 local count, count_slowly
+local is_slow = true -- the hook is to be set anew
 
 function count()
   if spend(PERIOD) > SLOW_SECONDS then
+    is_slow = true
     sethook(count_slowly, "", SLOW_PERIOD)
   end
 end
 
 function count_slowly()
   if spend(SLOW_PERIOD) < SLOW_SECONDS / 100 then
+    is_slow = false
     sethook(count, "", PERIOD)
   end
 end
@@ -101,7 +104,10 @@ function host.begin(instructions)
   instructions_left, started = instructions, nil
   aborting, abort_place = false, nil
   running = true
-  sethook(count, "", PERIOD)
+  if is_slow then
+    is_slow = false
+    sethook(count, "", PERIOD)
+  end
 end
 
 function host.aborted()

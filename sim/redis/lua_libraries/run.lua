@@ -113,24 +113,19 @@ local function put_all(value)
   put_value(value, FIRST_SLOTS)
 end
 
--- An array of strings and numbers without a field that means something else, or nil.
+-- The size of an array of strings and numbers that has no other fields, or nil for any other table.
 local function flat_size(t)
-  if getmetatable(t) then
+  local count = #t
+  if getmetatable(t) or count >= ITEMS_AT_ONCE or next(t, count > 0 and count or nil) ~= nil then
     return nil
   end
-  if t.err ~= nil or t.ok ~= nil or t.double ~= nil or t.map ~= nil or t.set ~= nil or t.big_number ~= nil
-      or t.verbatim_string ~= nil then
-    return nil
-  end
-  local count = 0
-  for i, value in ipairs(t) do
-    local kind = type(value)
+  for i = 1, count do
+    local kind = type(t[i])
     if kind ~= "string" and kind ~= "number" then
       return nil
     end
-    count = i
   end
-  return count < ITEMS_AT_ONCE and count or nil
+  return count
 end
 
 -- Ends of a run --------------------------------------------------------------------------------------------------------
