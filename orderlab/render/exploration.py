@@ -26,7 +26,9 @@ def exploration_lines(found: Exploration) -> list[str]:
     )
     lines += [f"note: {note}" for note in found.notes]
     run = found.run
-    lines.append(f"{run['seconds']} s, {run['states_per_s']:,} states/s, {run['engine']} engine")
+    lines.append(
+        f"{run['seconds']} s, {run['states_per_s']:,} states/s, {run['transitions_per_s']:,} transitions/s, {run['engine']} engine"
+    )
     return lines
 
 

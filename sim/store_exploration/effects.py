@@ -136,22 +136,26 @@ class SessionEffects:
         return found
 
     def settle(self, core: int) -> Broken:
-        """What a session without live messages has left behind, after one more message has come and gone."""
+        """What a session without live messages has left behind, after one more message has come and gone.
+
+        Other laws that this one message may break are left to the steps that it takes.
+        """
         at = self.cores[core]
         if at.account.queue or not at.connection.is_open:
             return ()
         found = self.perform(core, Settle(), (), self._later_batches)
-        return found.broken if found is not None else ()
+        return tuple(one for one in found.broken if one[0] == "no-residue") if found is not None else ()
 
     # -- looking -------------------------------------------------------------------------------------------------------
 
     def deadlines_ms(self, core: int) -> tuple[int, ...]:
-        """When messages, and keys of Redis, expire: absolute, in order."""
+        """From when on messages, and keys of Redis, are gone: absolute, in order. A key outlives its deadline by 1 ms."""
         known = self._deadlines_ms.get(core)
         if known is None:
             at = self.cores[core]
             found = {entry.latest_ms for entry in at.account.queue}
-            found |= {deadline for _, _, deadline in self.store.frozen(at.keyspace).values() if deadline is not None}
+            keys = self.store.frozen(at.keyspace).values()
+            found |= {deadline + 1 for _, _, deadline in keys if deadline is not None}
             known = self._deadlines_ms[core] = tuple(sorted(found))
         return known
 

@@ -60,6 +60,6 @@ class Scope:
         return self.messages // self.writers + (writer < self.messages % self.writers)
 
     def publication(self, label: int, position: int) -> Publication:
-        """A writer's message number ``position``. Where time passes, the second lives longer than the first."""
-        interval_ms = SHORTEST_MS * (1 + position % 2) if self.expiries else None
+        """A writer's message number ``position``. Where time passes, the first of each two lives twice as long."""
+        interval_ms = SHORTEST_MS * (2 - position % 2) if self.expiries else None
         return Publication(label, b"<%d>payload" % label, b"t", self.qos, interval_ms)

@@ -162,7 +162,7 @@ class StoreExploration(TransitionSystem[State]):
             if ms > 1 << 40:
                 continue
             passed = [effects.wait(core, ms) for core in state[:end:2]]
-            broken = tuple({law: (law, text) for one in passed for law, text in one.broken}.values())
+            broken = once_each(one.broken for one in passed)
             replica = None if node.replica is None else tuple(effects.wait(core, ms).core for core in node.replica)
             label = Label("time", "wait", (("ms", ms),))
             diverges = any(one.diverges for one in passed)
@@ -184,7 +184,7 @@ class StoreExploration(TransitionSystem[State]):
             return
         pairs = zip(state[: self._writers_at : 2], node.replica, strict=True)
         restored = [self.effects.fail_over(now, then) for now, then in pairs]
-        broken = tuple({law: (law, text) for _, one in restored for law, text in one}.values())
+        broken = once_each(one for _, one in restored)
         down = quiet._replace(replica=None, has_failed_over=True)
         failed = self._after_event(down, FAILOVER, True, broken, False)
         assert failed is not None
@@ -303,3 +303,11 @@ class StoreExploration(TransitionSystem[State]):
 def spent(left: tuple[int, ...], cost: int) -> tuple[int, ...]:
     """What is left of the budgets after one of ``cost``."""
     return (*left[:cost], left[cost] - 1, *left[cost + 1 :])
+
+
+def once_each(broken: Iterable[Broken]) -> Broken:
+    """One text for each law, the same whichever of the sessions comes first."""
+    texts: dict[str, str] = {}
+    for law, text in sorted(one for some in broken for one in some):
+        texts.setdefault(law, text)
+    return tuple(texts.items())
