@@ -48,6 +48,6 @@ install = { echo "make: installing $(1)"; \
 lock:
 	$(PYTHON) -m venv .venv-lock
 	.venv-lock/bin/pip install --quiet pip-tools
-	.venv-lock/bin/pip-compile --quiet --extra dev --generate-hashes --strip-extras --allow-unsafe --no-header \
+	.venv-lock/bin/pip-compile --quiet --extra dev --extra java --generate-hashes --strip-extras --allow-unsafe --no-header \
 		--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --output-file requirements.lock pyproject.toml
 	rm -rf .venv-lock
