@@ -90,7 +90,7 @@ def redis_connection_loss(fabric: Fabric, target: int) -> None:
     """Every broker loses its connection to one Redis node, and sends again what had no answer."""
     node = _place(target, fabric.nodes)
     for broker in fabric.brokers:
-        broker.driver.connections[node].lose()
+        broker.driver.lose(node)
 
 
 def kafka_leader_change(fabric: Fabric, target: int) -> None:

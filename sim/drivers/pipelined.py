@@ -161,6 +161,10 @@ class PipelinedDriver:
         """Whether a command waits to be written or answered."""
         return any(connection.buffer or connection.unanswered for connection in self.connections)
 
+    def lose(self, node: int) -> None:
+        """The connection to a node breaks."""
+        self.connections[node].lose()
+
     def close(self) -> None:
         """The broker's process is gone."""
         self.is_closed = True

@@ -16,18 +16,17 @@ import numpy as np
 import simpy
 
 from model.history import EventKind
-from sim.drivers.pipelined import PipelinedDriver
 from sim.kafka.broker import Partition
 from sim.kafka.consumer_group import Consumer, Polled
 from sim.kafka.log import AppendError
 from sim.kafka.producer import Producer
 from sim.mqtt.fabric import Fabric
 from sim.mqtt.pack import Pack
+from sim.mqtt.persistence import Call, StoreDriver
 from sim.mqtt.population import Arrivals, Ints
 from sim.mqtt.saves import Save, saves_of
 from sim.mqtt.session import Delivery
 from sim.mqtt.stored_sessions import EPOCH_MS
-from sim.redis.node import Request
 from sim.redis.replies import Reply
 from sim.stations import Station
 from sim.timers import call_at
@@ -41,7 +40,6 @@ BURST = 16
 class BrokerSettings:
     """One broker."""
 
-    cores: int = 16
     tick_us: int = 500
     """How long publishes that arrive are gathered before they are worked on: the simulation's own grain."""
     pack_retries: int = 3
@@ -52,13 +50,13 @@ class MqttBroker:
     """One node of the cluster. ``is_dead`` after a crash: nothing that it had begun goes on."""
 
     def __init__(
-        self, fabric: Fabric, number: int, settings: BrokerSettings, producer: Producer, driver: PipelinedDriver
+        self, fabric: Fabric, number: int, settings: BrokerSettings, producer: Producer, driver: StoreDriver, cpu: Station
     ) -> None:
         self.fabric = fabric
         self.env = fabric.env
         self.number = number
         self.settings = settings
-        self.cpu = Station(settings.cores)
+        self.cpu = cpu
         self.producer = producer
         self.driver = driver
         self.is_dead = False
@@ -491,7 +489,7 @@ class MqttBroker:
         self._record_deliveries(EventKind.ACKNOWLEDGE, columns, answered, -1)
         done = self.burst(len(sent), self._costs.acknowledge_us)
         in_flight, store, name = fabric.sessions.in_flight, fabric.store, fabric.subscribers.name
-        requests: list[tuple[int, Request]] = []
+        requests: list[tuple[int, Call]] = []
         for _, subscriber, packet_id, _ in sent:
             found = in_flight.pop(subscriber << 16 | packet_id, None)
             if found is not None:

@@ -13,9 +13,9 @@ from model.history import EventKind, NameTable
 from sim.costs import Costs
 from sim.kafka.broker import KafkaCluster, Partition
 from sim.kafka.consumer_group import ConsumerGroup
+from sim.mqtt.persistence import SessionStore
 from sim.mqtt.population import Clients, Ints, Schedule
 from sim.mqtt.session import SessionTable
-from sim.mqtt.stored_sessions import StoredSessions
 from sim.mqtt.subscription_trie import SubscriptionTrie
 from sim.random_streams import RandomStreams
 from sim.recording import HistoryRecorder
@@ -55,7 +55,8 @@ class Fabric:
     recorder: HistoryRecorder
     kafka: KafkaCluster
     nodes: list[RedisNode]
-    store: StoredSessions
+    """Empty where the store is not Redis."""
+    store: SessionStore
     publishers: Clients
     subscribers: Clients
     schedule: Schedule

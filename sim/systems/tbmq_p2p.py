@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import gc
-import hashlib
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import simpy
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from model.errors import InputError
 from model.history import EventBatch, EventKind, Names, NameTable
-from sim.binding import load_binding
 from sim.costs import Costs, load_costs
-from sim.drivers.pipelined import PipelinedDriver, PipelineSettings
+from sim.drivers.pipelined import PipelineSettings
 from sim.faults import NEEDS_TWO_BROKERS, parse_faults, schedule
 from sim.kafka.broker import BrokerCosts, KafkaCluster
 from sim.kafka.consumer_group import Consumer, ConsumerGroup, ConsumerSettings
@@ -25,21 +22,20 @@ from sim.kafka.partitioner import partitions_for_rows
 from sim.kafka.producer import Producer, ProducerSettings
 from sim.mqtt.broker import BrokerSettings, MqttBroker
 from sim.mqtt.fabric import Fabric
-from sim.mqtt.population import Clients, Schedule, numbered_names
+from sim.mqtt.persistence import Persistence
+from sim.mqtt.population import NAME_BYTES, Clients, Schedule, numbered_names
 from sim.mqtt.reconnects import Reconnects
 from sim.mqtt.session import SessionTable
-from sim.mqtt.stored_sessions import EPOCH_MS, NUMBER_BYTES, StoredSessions
 from sim.mqtt.subscription_trie import SubscriptionTrie
 from sim.random_streams import RandomStreams
 from sim.recording import HistoryRecorder
-from sim.redis.node import RedisNode
+from sim.stations import Station
 from sim.statistics import LatencyHistogram
+from sim.systems.device_settings import DeviceSettings, RedisSettings
 from sim.systems.progress import Progress
+from sim.systems.redis_sessions import PipelinedRedis, RedisSessions
 from sim.systems.report import Measured, figures, measure
-from sim.systems.settings import Settings
 
-SCRIPTS = Path(__file__).parents[2] / "lua"
-STORES = {"published": SCRIPTS / "specimens" / "published", "session": SCRIPTS / "session"}
 ROWS: Mapping[str, Mapping[str, Any]] = {
     name: {
         "publishers": publishers, "brokers": brokers, "redis_nodes": redis_nodes, "kafka_brokers": kafka_brokers,
@@ -58,64 +54,20 @@ NAMED_MAX = 10_000
 """Up to so many publishers the history holds names."""
 
 
-class P2PSettings(Settings):
-    """The knobs of the measurement, by the names of the published tables. The defaults are the row 200k."""
+class P2PSettings(RedisSettings):
+    """The knobs of the measurement, by the names of the published tables."""
 
-    publishers: int = Field(default=100_000, ge=1, le=2_000_000)
-    rate: float = Field(default=1.0, gt=0, le=1000, allow_inf_nan=False)
-    """Messages per second and publisher."""
-    brokers: int = Field(default=1, ge=1, le=100)
-    broker_cores: int = Field(default=16, ge=1, le=1024)
-    redis_nodes: int = Field(default=3, ge=1, le=1000)
-    kafka_brokers: int = Field(default=3, ge=1, le=100)
-    partitions: int = Field(default=12, ge=1, le=1000)
     lettuce_batch: int = Field(default=150, ge=1, le=100_000)
     flush_ms: float = Field(default=3.0, ge=0.001, le=10_000)
-    linger_ms: float = Field(default=10.0, ge=0, le=10_000)
-    batch_bytes: int = Field(default=16_384, ge=1)
-    """The producers' ``batch.size``."""
-    acks: Literal["0", "1", "all"] = "1"
-    idempotent: bool = False
-    max_poll_records: int = Field(default=1000, ge=1)
-    qos: Literal[0, 1] = 1
-    payload_bytes: int = Field(default=62, ge=NUMBER_BYTES, le=1_000_000)
-    limit: int = Field(default=10_000, ge=1, le=65_535)
-    """Messages kept per session."""
-    offline_share: float = Field(default=0.0, ge=0, le=1)
-    """Of the subscribers, how many lose their connection again and again."""
-    online_s: float = Field(default=0.5, gt=0, le=86_400)
-    offline_s: float = Field(default=0.2, gt=0, le=86_400)
-    """Means of exponential times with and without a connection, for those."""
-    faults: str = ""
-    """``name@seconds:target``, separated by blanks."""
-    redis_replica_lag_ms: float | None = Field(default=None, ge=0, le=60_000)
-    """Lag of a replica of each node; none by default, as published."""
-    appendfsync: Literal["no", "everysec", "always"] = "no"
-    session_timeout_s: float = Field(default=10.0, gt=0)
-    request_timeout_s: float = Field(default=30.0, gt=0)
-    retries: int = Field(default=1, ge=0)
-    pack_pause_s: float = Field(default=1.0, gt=0)
-    """Before what failed of a pack is tried again (3 times)."""
-    drain_s: float = Field(default=1.0, gt=0, le=3600)
-    """After the measured interval nobody publishes; the run goes on until all has arrived, at most for this long."""
-    scripts: Literal["published", "session"] = "published"
-    costs: str = "cluster"
-    tick_us: int = Field(default=500, ge=10, le=100_000)
-    warm_up_s: float = Field(default=0.15, ge=0, le=3600)
-    duration_s: float = Field(default=0.3, gt=0, le=86_400)
-
-    @model_validator(mode="after")
-    def _numbers_fit(self) -> P2PSettings:
-        messages = self.publishers * (1 + self.rate * (self.warm_up_s + self.duration_s + 2))
-        if messages >= 10**NUMBER_BYTES:
-            raise ValueError(f"about {messages:.3g} messages; at most 10^{NUMBER_BYTES}: shorten the run")
-        return self
 
 
-class P2PSystem:
-    """The assembled system; ``run`` once. ``sinks`` get the history, batch by batch."""
+S = TypeVar("S", bound=DeviceSettings)
 
-    def __init__(self, settings: P2PSettings, seed: int, sinks: list[Callable[[EventBatch], None]]) -> None:
+
+class DeviceSystem(Generic[S]):
+    """The assembled system around any persistence; ``run`` once. ``sinks`` get the history, batch by batch."""
+
+    def __init__(self, settings: S, seed: int, sinks: list[Callable[[EventBatch], None]]) -> None:
         self.settings = settings
         self.seed = seed
         self.env = simpy.Environment()
@@ -126,6 +78,14 @@ class P2PSystem:
         self.recorder = HistoryRecorder(sinks, slack_us=200_000 + settings.tick_us)
         self.measured: Measured | None = None
         self.fabric = self._assemble()
+
+    def _persistence(self, lengths: tuple[int, int]) -> Persistence:
+        """What keeps the sessions. ``lengths``: bytes of a client's name and of a topic."""
+        raise NotImplementedError
+
+    def _cpu(self) -> Station:
+        """What a broker computes on."""
+        return Station(self.settings.broker_cores)
 
     # -- assembly ------------------------------------------------------------------------------------------
 
@@ -138,25 +98,15 @@ class P2PSystem:
         topic_rows = numbered_names(b"p/", count)
         kafka_costs = BrokerCosts(**costs.kafka.model_dump(exclude={"record_overhead_bytes"}))
         kafka = KafkaCluster(env, settings.kafka_brokers, kafka_costs)
-        store = StoredSessions(
-            load_binding(STORES[settings.scripts]), settings.redis_nodes, settings.limit, settings.qos,
-            settings.payload_bytes, (8, topic_rows.shape[1]),
-        )  # fmt: skip
+        persistence = self._persistence((NAME_BYTES, topic_rows.shape[1]))
+        store = persistence.store
         trie: SubscriptionTrie[int] = SubscriptionTrie()
         topics = [row.tobytes() for row in topic_rows]
         for number, topic in enumerate(topics):
             trie.subscribe(topic.decode(), "s", number)
-        sources = [script.source for script in store.binding.scripts]
-        nodes = [
-            RedisNode(
-                env, f"redis-{number}", costs.redis, sources, EPOCH_MS * 1000,
-                None if settings.redis_replica_lag_ms is None else round(settings.redis_replica_lag_ms * 1000),
-                settings.appendfsync,
-            )
-            for number in range(settings.redis_nodes)
-        ]  # fmt: skip
         fabric = Fabric(
-            env=env, costs=costs, streams=self.streams, recorder=self.recorder, kafka=kafka, nodes=nodes, store=store,
+            env=env, costs=costs, streams=self.streams, recorder=self.recorder, kafka=kafka, nodes=persistence.nodes,
+            store=store,
             publishers=publishers, subscribers=subscribers,
             schedule=Schedule(publishers, settings.rate, self.streams), trie=trie, topics=topics,
             topic_of=np.arange(count), qos=settings.qos,
@@ -169,7 +119,7 @@ class P2PSystem:
             puback_latency=self._histogram(), delivery_latency=self._histogram(),
             stage_latency={stage: self._histogram() for stage in ("msg.all", "msg.persisted")},
         )  # fmt: skip
-        self._start(fabric, {_digest(script): script for script in sources})
+        self._start(fabric, persistence)
         faults = parse_faults(settings.faults)
         if settings.brokers < 2 and any(fault.name in NEEDS_TWO_BROKERS for fault in faults):
             raise InputError("faults: a broker that crashes needs another one to take over; --set brokers=2")
@@ -184,7 +134,7 @@ class P2PSystem:
     def _histogram(self) -> LatencyHistogram:
         return LatencyHistogram(self.begin_us, self.end_us)
 
-    def _start(self, fabric: Fabric, by_digest: Mapping[bytes, bytes]) -> None:
+    def _start(self, fabric: Fabric, persistence: Persistence) -> None:
         settings, env, kafka = self.settings, self.env, fabric.kafka
         consumers = ConsumerSettings(
             max_poll_records=settings.max_poll_records, session_timeout_us=round(settings.session_timeout_s * 1e6)
@@ -196,21 +146,19 @@ class P2PSystem:
             idempotent=settings.idempotent, retries=settings.retries,
             request_timeout_us=round(settings.request_timeout_s * 1e6),
         )  # fmt: skip
-        flushing = PipelineSettings(settings.lettuce_batch, round(settings.flush_ms * 1000))
         fabric.groups.extend(groups.values())
         per_broker = -(-settings.partitions // settings.brokers)
         members: dict[str, list[Consumer]] = {topic: [] for topic in groups}
         for number in range(settings.brokers):
             name = f"broker-{number}"
-            one_way = fabric.one_way(name)
+            one_way, cpu = fabric.one_way(name), self._cpu()
             fabric.brokers.append(
                 MqttBroker(
                     fabric, number,
-                    BrokerSettings(
-                        settings.broker_cores, settings.tick_us, pack_pause_us=round(settings.pack_pause_s * 1e6)
-                    ),
+                    BrokerSettings(settings.tick_us, pack_pause_us=round(settings.pack_pause_s * 1e6)),
                     Producer(env, kafka, producing, one_way),
-                    PipelinedDriver(env, fabric.nodes, flushing, by_digest, one_way),
+                    persistence.driver(cpu, one_way),
+                    cpu,
                 )
             )  # fmt: skip
             for topic, group in groups.items():
@@ -300,9 +248,15 @@ class P2PSystem:
         ]
 
 
-def _digest(source: bytes) -> bytes:
-    """The digest under which EVALSHA finds a script."""
-    return hashlib.sha1(source).hexdigest().encode()
+class P2PSystem(DeviceSystem[P2PSettings]):
+    """The cluster: Redis through one pipeline per broker and node."""
+
+    def _persistence(self, lengths: tuple[int, int]) -> Persistence:
+        settings = self.settings
+        return PipelinedRedis(
+            RedisSessions.assemble(self.env, settings, self.costs, lengths),
+            PipelineSettings(settings.lettuce_batch, round(settings.flush_ms * 1000)),
+        )
 
 
 def _in_turns(members: list[Consumer], brokers: int) -> list[Consumer]:

@@ -1,0 +1,71 @@
+"""Settings that every system for DEVICE clients has, and those of the ones that keep their sessions in Redis."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from sim.mqtt.stored_sessions import NUMBER_BYTES
+from sim.systems.settings import Settings
+
+SCRIPTS = Path(__file__).parents[2] / "lua"
+STORES = {"published": SCRIPTS / "specimens" / "published", "session": SCRIPTS / "session"}
+
+
+class DeviceSettings(Settings):
+    """Each publisher with a subscriber of its own, whatever keeps the sessions. The defaults are the row 200k."""
+
+    publishers: int = Field(default=100_000, ge=1, le=2_000_000)
+    rate: float = Field(default=1.0, gt=0, le=1000, allow_inf_nan=False)
+    """Messages per second and publisher."""
+    brokers: int = Field(default=1, ge=1, le=100)
+    broker_cores: int = Field(default=16, ge=1, le=1024)
+    kafka_brokers: int = Field(default=3, ge=1, le=100)
+    partitions: int = Field(default=12, ge=1, le=1000)
+    linger_ms: float = Field(default=10.0, ge=0, le=10_000)
+    batch_bytes: int = Field(default=16_384, ge=1)
+    """The producers' ``batch.size``."""
+    acks: Literal["0", "1", "all"] = "1"
+    idempotent: bool = False
+    max_poll_records: int = Field(default=1000, ge=1)
+    qos: Literal[0, 1] = 1
+    payload_bytes: int = Field(default=62, ge=NUMBER_BYTES, le=1_000_000)
+    limit: int = Field(default=10_000, ge=1, le=65_535)
+    """Messages kept per session."""
+    offline_share: float = Field(default=0.0, ge=0, le=1)
+    """Of the subscribers, how many lose their connection again and again."""
+    online_s: float = Field(default=0.5, gt=0, le=86_400)
+    offline_s: float = Field(default=0.2, gt=0, le=86_400)
+    """Means of exponential times with and without a connection, for those."""
+    faults: str = ""
+    """``name@seconds:target``, separated by blanks."""
+    session_timeout_s: float = Field(default=10.0, gt=0)
+    request_timeout_s: float = Field(default=30.0, gt=0)
+    retries: int = Field(default=1, ge=0)
+    pack_pause_s: float = Field(default=1.0, gt=0)
+    """Before what failed of a pack is tried again (3 times)."""
+    drain_s: float = Field(default=1.0, gt=0, le=3600)
+    """After the measured interval nobody publishes; the run goes on until all has arrived, at most for this long."""
+    costs: str = "cluster"
+    tick_us: int = Field(default=500, ge=10, le=100_000)
+    warm_up_s: float = Field(default=0.15, ge=0, le=3600)
+    duration_s: float = Field(default=0.3, gt=0, le=86_400)
+
+    @model_validator(mode="after")
+    def _numbers_fit(self) -> DeviceSettings:
+        messages = self.publishers * (1 + self.rate * (self.warm_up_s + self.duration_s + 2))
+        if messages >= 10**NUMBER_BYTES:
+            raise ValueError(f"about {messages:.3g} messages; at most 10^{NUMBER_BYTES}: shorten the run")
+        return self
+
+
+class RedisSettings(DeviceSettings):
+    """Sessions in Redis."""
+
+    redis_nodes: int = Field(default=3, ge=1, le=1000)
+    redis_replica_lag_ms: float | None = Field(default=None, ge=0, le=60_000)
+    """Lag of a replica of each node; none by default, as published."""
+    appendfsync: Literal["no", "everysec", "always"] = "no"
+    scripts: Literal["published", "session"] = "published"

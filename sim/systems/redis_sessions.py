@@ -1,0 +1,68 @@
+"""Sessions in a Redis Cluster, as the systems assemble them: the store, its nodes, and a client per broker."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import simpy
+
+from sim.binding import load_binding
+from sim.costs import Costs
+from sim.drivers.pipelined import PipelinedDriver, PipelineSettings
+from sim.mqtt.stored_sessions import EPOCH_MS, StoredSessions
+from sim.redis.node import RedisNode
+from sim.stations import Station
+from sim.systems.device_settings import STORES, RedisSettings
+
+
+@dataclass(frozen=True)
+class RedisSessions:
+    """Store, nodes, and the scripts by the digest under which EVALSHA finds them."""
+
+    env: simpy.Environment
+    store: StoredSessions
+    nodes: list[RedisNode]
+    by_digest: dict[bytes, bytes]
+
+    @classmethod
+    def assemble(
+        cls, env: simpy.Environment, settings: RedisSettings, costs: Costs, lengths: tuple[int, int]
+    ) -> RedisSessions:
+        """``lengths``: of the names of clients and of topics."""
+        store = StoredSessions(
+            load_binding(STORES[settings.scripts]), settings.redis_nodes, settings.limit, settings.qos,
+            settings.payload_bytes, lengths,
+        )  # fmt: skip
+        sources = [script.source for script in store.binding.scripts]
+        lag_ms = settings.redis_replica_lag_ms
+        nodes = [
+            RedisNode(
+                env, f"redis-{number}", costs.redis, sources, EPOCH_MS * 1000,
+                None if lag_ms is None else round(lag_ms * 1000), settings.appendfsync,
+            )
+            for number in range(settings.redis_nodes)
+        ]  # fmt: skip
+        return cls(env, store, nodes, {hashlib.sha1(source).hexdigest().encode(): source for source in sources})
+
+
+@dataclass(frozen=True)
+class PipelinedRedis:
+    """Redis behind one connection per broker and node, as Lettuce has it."""
+
+    sessions: RedisSessions
+    settings: PipelineSettings
+
+    @property
+    def store(self) -> StoredSessions:
+        return self.sessions.store
+
+    @property
+    def nodes(self) -> list[RedisNode]:
+        return self.sessions.nodes
+
+    def driver(self, cpu: Station, one_way_us: Callable[[], int]) -> PipelinedDriver:
+        """Its work is part of the broker's costs per message, so ``cpu`` is not charged for it."""
+        sessions = self.sessions
+        return PipelinedDriver(sessions.env, sessions.nodes, self.settings, sessions.by_digest, one_way_us)
