@@ -42,21 +42,35 @@ class ShardConnection:
         return self.shard.execute(argv, self.client)
 
 
+def number_at(address: bytes) -> int:
+    """The number of the master that redirections call ``address``."""
+    return int(address.rpartition(b":")[2]) - FIRST_PORT
+
+
 class Cluster:
     """Masters with contiguous slot ranges. ``nodes[i]`` is a connection to master ``i``."""
 
     def __init__(self, masters: int = 3, now_ms: int = 0) -> None:
-        self.ids = [hashlib.sha1(b"node %d" % index).hexdigest().encode() for index in range(masters)]
-        addresses = {node: b"127.0.0.1:%d" % (FIRST_PORT + index) for index, node in enumerate(self.ids)}
-        self.shards = []
-        for node in self.ids:
-            shard = Shard()
+        shards = [Shard() for _ in range(masters)]
+        for shard in shards:
             shard.now_ms = now_ms
+        bounds = [index * SLOT_COUNT // masters for index in range(masters + 1)]
+        self._join(shards, [index for index in range(masters) for _ in range(bounds[index], bounds[index + 1])])
+
+    @classmethod
+    def of(cls, shards: Sequence[Shard], owners: Sequence[int]) -> Cluster:
+        """A cluster of shards that are there already; ``owners``: for each slot the number of its master."""
+        cluster = cls.__new__(cls)
+        cluster._join(shards, owners)
+        return cluster
+
+    def _join(self, shards: Sequence[Shard], owners: Sequence[int]) -> None:
+        self.ids = [hashlib.sha1(b"node %d" % index).hexdigest().encode() for index in range(len(shards))]
+        addresses = {node: b"127.0.0.1:%d" % (FIRST_PORT + index) for index, node in enumerate(self.ids)}
+        self.shards = list(shards)
+        for node, shard in zip(self.ids, shards, strict=True):
             shard.slots = SlotMap(node, addresses, epochs={one: 1 + index for index, one in enumerate(self.ids)})
-            for index, owner in enumerate(self.ids):
-                first, following = index * SLOT_COUNT // masters, (index + 1) * SLOT_COUNT // masters
-                shard.slots.assign(range(first, following), owner)
-            self.shards.append(shard)
+            shard.slots.owners = [self.ids[owner] for owner in owners]
         self.nodes = [ShardConnection(shard) for shard in self.shards]
 
     def slots(self, index: int) -> SlotMap:

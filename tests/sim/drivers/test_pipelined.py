@@ -1,4 +1,4 @@
-"""The pipelined driver: flush by number and by timer, NOSCRIPT, replay after a lost connection; and the node behind it."""
+"""The pipelined driver: flushes, NOSCRIPT, replay, timeouts, redirections; and the node behind it."""
 
 import hashlib
 
@@ -6,7 +6,9 @@ import pytest
 import simpy
 
 from sim.costs import load_costs
-from sim.drivers.pipelined import PipelinedDriver, PipelineSettings
+from sim.drivers.pipelined import TIMED_OUT, PipelinedDriver, PipelineSettings
+from sim.redis.cluster import Cluster
+from sim.redis.hash_slot import SLOT_COUNT, hash_slot
 from sim.redis.node import RedisNode, Request
 
 PUSH = b"return redis.call('RPUSH', KEYS[1], ARGV[1])"
@@ -17,10 +19,10 @@ def push(value, key=b"list"):
     return Request((b"EVALSHA", SHA, b"1", key, b"%d" % value), "push")
 
 
-def system(nodes=1, batch=3, **node):
+def system(nodes=1, batch=3, command_timeout_us=30_000_000, **node):
     env = simpy.Environment()
     made = [RedisNode(env, f"redis-{i}", load_costs("cluster").redis, [PUSH], **node) for i in range(nodes)]
-    driver = PipelinedDriver(env, made, PipelineSettings(batch, 3000, 5000), {SHA: PUSH}, lambda: 100)
+    driver = PipelinedDriver(env, made, PipelineSettings(batch, 3000, 5000, command_timeout_us), {SHA: PUSH}, lambda: 100)
     return env, made, driver
 
 
@@ -116,3 +118,97 @@ def test_a_stalled_node_answers_later():
     assert replies == []
     env.run(51_000)
     assert replies == [1, 2, 3]
+
+
+def test_a_command_without_an_answer_fails_for_its_caller_and_may_run_all_the_same():
+    env, (node,), driver = system(command_timeout_us=20_000)
+    node.stall(50_000)
+    replies = submit(driver, [1, 2, 3])
+    late = []
+    env.run(15_000)
+    driver.submit([(0, push(4))], late.extend)
+    env.run(20_500)
+    assert replies == [TIMED_OUT] * 3
+    assert late == []
+    env.run(100_000)
+    assert late == [TIMED_OUT]  # flushed at 18 ms
+    assert stored(node) == [1, 2, 3, 4]
+    assert driver.timeouts == 4
+
+
+def test_an_answer_just_in_time_is_no_timeout():
+    env, (node,), driver = system(command_timeout_us=60_000)
+    node.stall(50_000)
+    replies = submit(driver, [1, 2, 3])
+    env.run(200_000)
+    assert replies == [1, 2, 3]
+    assert driver.timeouts == 0
+
+
+def test_what_has_timed_out_is_not_sent_again_with_the_rest():
+    env, (node,), driver = system(command_timeout_us=20_000)
+    driver.connections[0].link.cut()
+    submit(driver, [1, 2, 3])
+    env.run(21_000)
+    replies = submit(driver, [4, 5, 6])
+    driver.lose(0)
+    env.run(30_000)
+    driver.connections[0].link.heal()
+    env.run(40_000)
+    assert stored(node) == [4, 5, 6]
+    assert replies == [1, 2, 3]  # lengths of the list
+
+
+def test_a_partition_shorter_than_the_timeout_delays_and_repeats_nothing():
+    env, (node,), driver = system(command_timeout_us=500_000)
+    driver.connections[0].link.cut()
+    replies = submit(driver, [1, 2, 3])
+    env.run(50_000)
+    driver.connections[0].link.heal()
+    env.run(400_000)
+    assert replies == [1, 2, 3]
+    assert stored(node) == [1, 2, 3]
+
+
+def cluster_of_two():
+    """Two nodes; the slot of ``list`` belongs to the first one."""
+    env, nodes, driver = system(nodes=2)
+    cluster = Cluster.of([node.shard for node in nodes], [0] * SLOT_COUNT)
+    return env, nodes, driver, cluster
+
+
+def test_moved_is_followed_and_remembered():
+    env, nodes, driver, cluster = cluster_of_two()
+    slot = hash_slot(b"list")
+    cluster.begin_migration(slot, 0, 1)
+    cluster.end_migration(slot, 0, 1)
+    replies = submit(driver, [1, 2, 3])
+    env.run(20_000)
+    assert replies == [1, 2, 3]
+    assert stored(nodes[1]) == [1, 2, 3]
+    assert driver.redirections == 3
+    assert submit(driver, [4, 5, 6]) == []
+    env.run(40_000)
+    assert stored(nodes[1]) == [1, 2, 3, 4, 5, 6]
+    assert driver.redirections == 3
+
+
+def test_ask_is_followed_and_not_remembered_even_where_the_script_is_unknown():
+    env, nodes, driver, cluster = cluster_of_two()
+    nodes[1].shard.execute((b"SCRIPT", b"FLUSH"))
+    cluster.begin_migration(hash_slot(b"list"), 0, 1)
+    replies = submit(driver, [1, 2, 3])
+    env.run(20_000)
+    assert replies == [1, 2, 3]
+    assert driver.redirections == 3
+    assert driver.reloads > 0
+    assert not driver.moved
+    assert not driver.redirected
+
+
+def test_a_command_that_is_sent_in_circles_is_given_up():
+    env, _, driver, cluster = cluster_of_two()
+    cluster.slots(0).assign([hash_slot(b"list")], cluster.ids[1])
+    replies = submit(driver, [1])
+    env.run(20_000)
+    assert b"MOVED" in replies[0].message
