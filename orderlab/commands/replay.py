@@ -10,7 +10,7 @@ import typer
 
 from model.errors import InputError
 from model.trace import Pass, Trace
-from orderlab.render.trace import told_step
+from model.trace_words import told_step
 from properties.validation.confirmation import run_on
 from properties.validation.explanation import tell
 from sim.binding.loader import load_binding

@@ -9,8 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from model.verdict import Outcome
-from orderlab.render.trace import told_step
-from properties.validation.explanation import shown_keyspace
+from properties.validation.story import story_lines
 from properties.validation.validation import LawResult, Validation, Witness
 from properties.validation.watched import Runaway
 
@@ -59,23 +58,7 @@ def because(result: LawResult) -> str:
 
 def story(law: str, witness: Witness) -> Iterator[RenderableType]:
     """The steps of one violation, numbered, with what each answered; then the keys and the line."""
-    trace, explanation = witness.finding.trace, witness.explanation
-    yield Text(f"{law} is violated: {witness.finding.text}", "bold")
-    for number, step in enumerate(trace.steps, 1):
-        yield Text(f"  {number}. {told_step(step, trace)}")
-        if explanation.told[number - 1]:
-            yield Text(f"     {explanation.told[number - 1]}; live: {explanation.queues[number - 1]}", "dim")
-    for name, keyspace in (("before", explanation.before), ("after", explanation.after)):
-        yield Text(f"  keys {name} the last step:")
-        shown = shown_keyspace(keyspace)
-        for key, value in shown.items():
-            yield Text(f"     {key} = {value}", "dim")
-        if not shown:
-            yield Text("     none", "dim")
-    if explanation.place:
-        yield Text(f"  {explanation.place}: {explanation.source}")
-        yield Text(f"     redis.call: {explanation.call}", "dim")
-    yield Text(f"  found by {witness.finding.analysis}; {witness.confirmation}")
+    yield from (Text(line, style) for line, style in story_lines(law, witness))
 
 
 def remarks(found: Validation) -> Iterator[str]:

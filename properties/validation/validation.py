@@ -137,15 +137,15 @@ def validate(
         run_machine(subject, findings, budget_s * SHARES["machine"])
     except KeyboardInterrupt:
         findings.interrupted = True
-    judge = _Judge(subject, small, findings, backend, progress)
+    judge = Judge(subject, small, findings, backend, progress)
     results = tuple(judge.result(law) for law in STORE_LAWS if law in findings.wanted)
     work = {**findings.work, "seconds": round(time.monotonic() - began, 1)}
     rewritten = tuple(small.rewritten)
     return Validation(binding, results, footprint, rewritten, tuple(findings.notes), tuple(findings.gaps), work, seed)
 
 
-class _Judge:
-    """From candidates to verdicts."""
+class Judge:
+    """From candidates to verdicts: ``subject`` is the store, ``small`` its twin with few identifiers."""
 
     def __init__(
         self, subject: Subject, small: Subject, findings: Findings, backend: Backend | None, progress: Progress
