@@ -12,8 +12,11 @@ from model.verdict import Outcome, Verdict
 
 
 def exploration_lines(found: Exploration) -> list[str]:
-    scope = ", ".join(f"{name}={value}" for name, value in found.parameters.items())
+    parameters = dict(found.parameters)
+    rewritten = parameters.pop("rewritten", [])
+    scope = ", ".join(f"{name}={value}" for name, value in parameters.items())
     lines = [f"{found.specification}({scope}): {found.outcome}"]
+    lines += [f"  with fewer identifiers: {line}" for line in rewritten]
     for verdict in found.verdicts:
         lines += verdict_lines(verdict)
     fired = ", ".join(f"{name} {times:,}" for name, times in found.actions.items())

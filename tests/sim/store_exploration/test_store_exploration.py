@@ -162,3 +162,15 @@ def test_a_store_whose_sessions_share_a_key_has_one_reader_only(tmp_path: Path) 
     with pytest.raises(InputError, match=r"does not bear the client's name.*--set readers=1"):
         explore(StoreExploration(binding, replace(SMALL, readers=2)))
     assert violated(explore(StoreExploration(binding, Scope(messages=2)))) == set()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    ("trouble", "states"), [({}, 112_598), ({"lost_replies": 1}, 752_074)], ids=["no trouble", "a lost reply"]
+)
+def test_three_writers_two_readers_and_six_messages(trouble: dict[str, int], states: int) -> None:
+    scope = Scope(writers=3, readers=2, messages=6, **trouble)
+    found = explore(system(scope=scope), Options(symmetry=True))
+    assert found.complete
+    assert set(outcomes(found).values()) == {Outcome.HOLDS}
+    assert found.distinct_states == states
