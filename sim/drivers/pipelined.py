@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import simpy
 
 from sim.drivers.replies import ReplyGroup
-from sim.network import Link
+from sim.network import Link, Network
 from sim.redis.cluster import REDIRECTIONS_MAX, number_at
 from sim.redis.hash_slot import hash_slot
 from sim.redis.node import RedisNode, Request
@@ -248,6 +248,11 @@ class PipelinedDriver:
     def is_busy(self) -> bool:
         """Whether a command waits to be written or answered."""
         return any(connection.buffer or connection.unanswered for connection in self.connections)
+
+    def join(self, network: Network, name: str) -> None:
+        """Connect through ``network``, as the node ``name``. Before the first command."""
+        for connection in self.connections:
+            connection.link = network.connect(name, connection.node.name, self.one_way_us)
 
     def lose(self, node: int) -> None:
         """The connection to a node breaks."""

@@ -14,10 +14,18 @@ from typing import Any
 import simpy
 
 from sim.kafka.broker import KafkaCluster, Partition
+from sim.network import Link
 from sim.timers import call_at
 
 Polled = list[tuple[Partition, int, list[int]]]
 """(partition, offset of the first record, records)."""
+
+
+REQUEST_BYTES = 150
+RECORD_BYTES = 300
+"""On the wire."""
+COORDINATOR = 0
+"""The broker that coordinates every group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +112,15 @@ class _Fetched:
 
 
 class Consumer:
-    """A member: one thread that polls. ``one_way_us``: network delay to a Kafka broker."""
+    """A member: one thread that polls. ``one_way_us``: network delay to a Kafka broker; ``connect``: as ``Producer``'s."""
 
-    def __init__(self, group: ConsumerGroup, name: str, one_way_us: Callable[[], int] = lambda: 100) -> None:
+    def __init__(
+        self,
+        group: ConsumerGroup,
+        name: str,
+        one_way_us: Callable[[], int] = lambda: 100,
+        connect: Callable[[int], Link] | None = None,
+    ) -> None:
         self.group = group
         self.name = name
         self.env = group.env
@@ -116,6 +130,8 @@ class Consumer:
         self.is_dead = False
         self.pause_us = 0
         """After its next poll the thread stands still for so long (a pause of the collector, a slow callee)."""
+        self._connect = connect or (lambda broker: Link.plain(group.env, one_way_us))
+        self._links: dict[int, Link] = {}
         self._epoch = 0
         """Counts assignments, so that the answer to an old fetch is thrown away."""
         self._ready: list[_Fetched] = []
@@ -177,15 +193,27 @@ class Consumer:
         """``commitSync`` of what was polled: a round trip to the coordinator. False if the member was fenced."""
         generation = self.generation
         offsets = {partition: offset + len(records) for partition, offset, records in polled}
-        yield self.env.timeout(self.one_way_us())
-        accepted = self.group.commit(generation, offsets)
-        served = self.group.cluster.fetch_served_us(0, 0)
-        yield self.env.timeout(served - int(self.env.now) + self.one_way_us())
+        link, done, accepted = self._link(COORDINATOR), self.env.event(), False
+
+        def arrive() -> None:
+            nonlocal accepted
+            accepted = self.group.commit(generation, offsets)
+            served = self.group.cluster.fetch_served_us(COORDINATOR, 0)
+            link.back.send(REQUEST_BYTES, lambda: _succeed(done), served)
+
+        link.there.send(REQUEST_BYTES, arrive)
+        yield done
         return accepted
+
+    def _link(self, leader: int) -> Link:
+        link = self._links.get(leader)
+        if link is None:
+            link = self._links[leader] = self._connect(leader)
+        return link
 
     def _fetch(self, leader: int) -> None:
         epoch = self._epoch
-        call_at(self.env, self.env.now + self.one_way_us(), lambda: self._at_leader(leader, epoch))
+        self._link(leader).there.send(REQUEST_BYTES, lambda: self._at_leader(leader, epoch))
 
     def _at_leader(self, leader: int, epoch: int) -> None:
         """A fetch request is at the leader, and stays there until there is something to read."""
@@ -203,8 +231,8 @@ class Consumer:
                 self.positions[partition] = offset + len(records)
                 count += len(records)
         if count:
-            arrival = self.group.cluster.fetch_served_us(leader, count) + self.one_way_us()
-            call_at(self.env, arrival, lambda: self._arrived(fetched, epoch))
+            served = self.group.cluster.fetch_served_us(leader, count)
+            self._link(leader).back.send(RECORD_BYTES * count, lambda: self._arrived(fetched, epoch), served)
             return
         self._wait_at_leader(leader, mine, epoch, now)
 
@@ -231,3 +259,7 @@ class Consumer:
         self._ready.append(fetched)
         if self._waiting is not None and not self._waiting.triggered:
             self._waiting.succeed()
+
+
+def _succeed(event: simpy.Event) -> None:
+    event.succeed()

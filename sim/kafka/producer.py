@@ -11,6 +11,7 @@ import simpy
 
 from sim.kafka.broker import KafkaCluster, Partition
 from sim.kafka.log import AppendError
+from sim.network import Link
 from sim.timers import call_at
 
 
@@ -29,6 +30,9 @@ class ProducerSettings:
     idempotent: bool = False
 
 
+RECORD_BYTES = 300
+"""On the wire."""
+RESPONSE_BYTES = 100
 OnAnswered = Callable[[Sequence[int], AppendError | None], None]
 """Hears of the records of one ``send`` that a batch held: acknowledged (None), or given up and why."""
 
@@ -62,7 +66,9 @@ class Producer:
         cluster: KafkaCluster,
         settings: ProducerSettings,
         one_way_us: Callable[[], int] = lambda: 100,
+        connect: Callable[[int], Link] | None = None,
     ) -> None:
+        """``connect`` makes the connection to a leader; without it, one of unlimited bandwidth with delays ``one_way_us``."""
         self.env = env
         self.cluster = cluster
         self.settings = settings
@@ -73,7 +79,8 @@ class Producer:
         self.lose_requests: deque[Literal["request", "response"]] = deque()
         """Fault injection: what is lost of the next requests, in order."""
         self._partitions: dict[Partition, _Accumulator] = {}
-        self._connection_free_us: dict[int, int] = {}
+        self._connect = connect or (lambda leader: Link.plain(env, one_way_us))
+        self._links: dict[int, Link] = {}
 
     def send(self, partition: Partition, records: Sequence[int], on_answered: OnAnswered) -> None:
         """Hand over records now. A batch leaves when it is full, or ``linger_us`` after its first record."""
@@ -125,27 +132,38 @@ class Producer:
         request.attempts += 1
         lost = self.lose_requests.popleft() if self.lose_requests else None
         timeout_us = self.env.now + self.settings.request_timeout_us
+        link = self._link(partition.leader)
+        is_over = False
 
         def answer(error: AppendError | None) -> None:
-            self._answered(partition, accumulator, request, error)
+            nonlocal is_over
+            if not is_over:
+                is_over = True
+                self._answered(partition, accumulator, request, error)
+
+        def time_out() -> None:
+            """Only what a fault holds up can take so long; so only then there is a timer."""
+            call_at(self.env, timeout_us, lambda: answer(AppendError.TIMED_OUT))
 
         def arrive() -> None:
+            if is_over:
+                return  # the client has closed the connection that this came on
             producer = self.producer_id if self.settings.idempotent else None
             outcome, answered_us = self.cluster.produce(
                 partition, request.records, self.settings.acks == "all", producer, request.sequence or 0
             )
             error = outcome if isinstance(outcome, AppendError) else None
             if lost == "response":
-                call_at(self.env, timeout_us, lambda: answer(AppendError.TIMED_OUT))
+                time_out()
             elif self.settings.acks == "0":
                 answer(None)
             else:
-                call_at(self.env, answered_us + self.one_way_us(), lambda: answer(error))
+                link.back.send(RESPONSE_BYTES, lambda: answer(error), answered_us, time_out)
 
         if lost == "request":
-            call_at(self.env, timeout_us, lambda: answer(AppendError.TIMED_OUT))
+            time_out()
         else:
-            call_at(self.env, self._arrival_us(partition), arrive)
+            link.there.send(RECORD_BYTES * len(request.records), arrive, on_held=time_out)
 
     def _answered(
         self, partition: Partition, accumulator: _Accumulator, request: _Request, error: AppendError | None
@@ -184,8 +202,9 @@ class Producer:
                 place += 1
         sealed.insert(place, request)
 
-    def _arrival_us(self, partition: Partition) -> int:
-        """When the request is at the leader: one connection per broker keeps requests in order."""
-        at = max(int(self.env.now) + self.one_way_us(), self._connection_free_us.get(partition.leader, 0))
-        self._connection_free_us[partition.leader] = at
-        return at
+    def _link(self, leader: int) -> Link:
+        """The connection to a broker: it keeps requests in order."""
+        link = self._links.get(leader)
+        if link is None:
+            link = self._links[leader] = self._connect(leader)
+        return link

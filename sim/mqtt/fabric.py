@@ -17,6 +17,7 @@ from sim.mqtt.persistence import SessionStore
 from sim.mqtt.population import Clients, Ints, Schedule
 from sim.mqtt.session import SessionTable
 from sim.mqtt.subscription_trie import SubscriptionTrie
+from sim.network import Latency, Link, Network
 from sim.random_streams import RandomStreams
 from sim.recording import HistoryRecorder
 from sim.redis.node import RedisNode
@@ -95,18 +96,17 @@ class Fabric:
         """Add to a counter of the report."""
         self.counts[what] = self.counts.get(what, 0) + times
 
+    def __post_init__(self) -> None:
+        self.network = Network(self.env, self.costs.network.gbit_per_s)
+
     def one_way(self, name: str) -> Callable[[], int]:
-        """Delays between servers of the cluster, drawn from the stream ``name`` a thousand at a time."""
-        network, stream = self.costs.network, self.streams.vector_stream(name)
-        drawn: list[int] = []
+        """Delays between servers of the cluster, drawn from the stream ``name``."""
+        costs = self.costs.network
+        return Latency(costs.floor_us, costs.median_us, costs.sigma).delays(self.streams.vector_stream(name))
 
-        def one_way_us() -> int:
-            if not drawn:
-                values = network.floor_us + network.median_us * np.exp(network.sigma * stream.standard_normal(1000))
-                drawn.extend(values.astype(np.int64).tolist())
-            return drawn.pop()
-
-        return one_way_us
+    def to_kafka(self, name: str, one_way_us: Callable[[], int]) -> Callable[[int], Link]:
+        """What connects the node ``name`` to Kafka brokers, by their numbers."""
+        return lambda broker: self.network.connect(name, f"kafka-{broker}", one_way_us)
 
     def operation_code(self, name: str) -> int:
         """The code of an operation in the history."""

@@ -14,7 +14,7 @@ from pydantic import Field
 from model.errors import InputError
 from model.history import EventBatch, EventKind, Names, NameTable
 from sim.costs import Costs, load_costs
-from sim.drivers.pipelined import PipelineSettings
+from sim.drivers.pipelined import PipelinedDriver, PipelineSettings
 from sim.faults import NEEDS_TWO_BROKERS, parse_faults, schedule
 from sim.kafka.broker import BrokerCosts, KafkaCluster
 from sim.kafka.consumer_group import Consumer, ConsumerGroup, ConsumerSettings
@@ -152,17 +152,23 @@ class DeviceSystem(Generic[S]):
         for number in range(settings.brokers):
             name = f"broker-{number}"
             one_way, cpu = fabric.one_way(name), self._cpu()
+            connect = fabric.to_kafka(name, one_way)
+            driver = persistence.driver(cpu, one_way)
+            if isinstance(driver, PipelinedDriver):
+                driver.join(fabric.network, name)
             fabric.brokers.append(
                 MqttBroker(
                     fabric, number,
                     BrokerSettings(settings.tick_us, pack_pause_us=round(settings.pack_pause_s * 1e6)),
-                    Producer(env, kafka, producing, one_way),
-                    persistence.driver(cpu, one_way),
+                    Producer(env, kafka, producing, one_way, connect),
+                    driver,
                     cpu,
                 )
             )  # fmt: skip
             for topic, group in groups.items():
-                members[topic] += [Consumer(group, f"{name}/{topic}/{i}", one_way) for i in range(per_broker)]
+                members[topic] += [
+                    Consumer(group, f"{name}/{topic}/{i}", one_way, connect) for i in range(per_broker)
+                ]
         for topic, group in groups.items():
             group.join(*_in_turns(members[topic], settings.brokers))
         for number, broker in enumerate(fabric.brokers):
@@ -170,7 +176,9 @@ class DeviceSystem(Generic[S]):
             if settings.brokers > 1:
                 topic = f"msg.downlink.{number}"
                 (broker.downlink,) = kafka.create_topic(topic, 1)
-                downlink = Consumer(ConsumerGroup(env, kafka, topic, consumers), topic, broker.producer.one_way_us)
+                one_way = broker.producer.one_way_us
+                connect = fabric.to_kafka(f"broker-{number}", one_way)
+                downlink = Consumer(ConsumerGroup(env, kafka, topic, consumers), topic, one_way, connect)
                 downlink.group.join(downlink)
                 fabric.groups.append(downlink.group)
             mine = slice(number * per_broker, (number + 1) * per_broker)
