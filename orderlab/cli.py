@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 import typer
+from typer.exceptions import TyperException
 
 from model.errors import InputError
 
@@ -33,11 +34,19 @@ def about() -> None:
 
 def main() -> None:
     """Run the command line. An unusable input is one line on standard error and exit code 2."""
+    arguments = sys.argv[1:]
     try:
-        application(sys.argv[1:])()
+        sys.exit(application(arguments)(standalone_mode=False))
     except InputError as error:
         print(f"orderlab: {error}", file=sys.stderr)
-        sys.exit(2)
+    except TyperException as error:
+        if not arguments:
+            print(error.format_message())
+        else:
+            command = f"orderlab {arguments[0]}" if arguments[0] in COMMANDS else "orderlab"
+            said = " ".join(error.format_message().split()).rstrip(".")
+            print(f"{command}: {said}; {command} --help tells what it takes", file=sys.stderr)
+    sys.exit(2)
 
 
 if __name__ == "__main__":
