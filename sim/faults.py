@@ -114,7 +114,7 @@ def producer_retry(fabric: Fabric, target: int) -> None:
 
 def lost_puback(fabric: Fabric, target: int) -> None:
     """Publishers do not get their next PUBACKs; they connect anew and publish again, with DUP."""
-    fabric.brokers[_place(target, fabric.brokers)].pubacks_to_lose = 50
+    fabric.brokers[_place(target, fabric.brokers)].ingest.pubacks_to_lose = 50
 
 
 def session_takeover(fabric: Fabric, target: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -13,10 +13,11 @@ from model.history import EventKind, NameTable
 from sim.costs import Costs
 from sim.kafka.broker import KafkaCluster, Partition
 from sim.kafka.consumer_group import ConsumerGroup
+from sim.mqtt.downlink import Transit
+from sim.mqtt.matches import Matches
 from sim.mqtt.persistence import SessionStore
 from sim.mqtt.population import Clients, Ints, Schedule
 from sim.mqtt.session import SessionTable
-from sim.mqtt.subscription_trie import SubscriptionTrie
 from sim.network import Latency, Link, Network
 from sim.random_streams import RandomStreams
 from sim.recording import HistoryRecorder
@@ -25,25 +26,6 @@ from sim.statistics import LatencyHistogram
 
 if TYPE_CHECKING:
     from sim.mqtt.broker import MqttBroker
-
-
-class Transit:
-    """What Kafka's downlink records hold, by record number."""
-
-    def __init__(self) -> None:
-        self._held: dict[int, tuple[int, int, int, int]] = {}
-        self._next = 0
-
-    def add(self, deliveries: Sequence[tuple[int, int, int, int]]) -> list[int]:
-        """Records for ``deliveries``."""
-        records = list(range(self._next, self._next + len(deliveries)))
-        self._next += len(deliveries)
-        self._held.update(zip(records, deliveries, strict=True))
-        return records
-
-    def take(self, records: Sequence[int]) -> list[tuple[int, int, int, int]]:
-        """What ``records`` hold; a record that is read again is not there any more."""
-        return [held for record in records if (held := self._held.pop(record, None)) is not None]
 
 
 @dataclass
@@ -61,16 +43,16 @@ class Fabric:
     publishers: Clients
     subscribers: Clients
     schedule: Schedule
-    trie: SubscriptionTrie[int]
+    matches: Matches
     topics: list[bytes]
     topic_of: Ints
     """Per publisher, the number of its topic."""
     qos: int
     all_partitions: list[Partition]
-    all_partition_of: list[int]
+    all_partition_of: Ints
     """Per topic."""
     persisted_partitions: list[Partition]
-    persisted_partition_of: list[int]
+    persisted_partition_of: Ints
     """Per subscriber."""
     node_of: list[int]
     """Per subscriber, its Redis node."""
@@ -80,7 +62,7 @@ class Fabric:
     stage_latency: dict[str, LatencyHistogram]
     think_us: int = 0
     """How long a subscriber takes to acknowledge."""
-    in_transit: Transit = field(default_factory=lambda: Transit())
+    in_transit: Transit = field(default_factory=Transit)
     brokers: list[MqttBroker] = field(default_factory=list)
     groups: list[ConsumerGroup] = field(default_factory=list)
     operations: NameTable = field(default_factory=NameTable)
@@ -98,6 +80,11 @@ class Fabric:
 
     def __post_init__(self) -> None:
         self.network = Network(self.env, self.costs.network.gbit_per_s)
+
+    def note_stage(self, stage: str, messages: Ints) -> None:
+        """Count how long ago ``messages``, which a consumer has in its hands now, were published."""
+        published = self.schedule.published_us(messages)
+        self.stage_latency[stage].add(published, int(self.env.now) - published)
 
     def one_way(self, name: str) -> Callable[[], int]:
         """Delays between servers of the cluster, drawn from the stream ``name``."""

@@ -1,33 +1,50 @@
-"""Which calls of the save script one poll of `msg.persisted` becomes."""
+"""Which calls of the save script one poll of `msg.persisted` becomes, as columns: a poll holds a thousand messages."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
+
+import numpy as np
 
 from sim.kafka.consumer_group import Polled
+from sim.mqtt.population import Ints
 
 
-class Save(NamedTuple):
-    """One call of the save script."""
+@dataclass(frozen=True, slots=True)
+class Saves:
+    """The calls, in the order of their first messages. Call ``i`` saves ``messages[bounds[i]:bounds[i + 1]]``."""
 
-    subscriber: int
-    messages: list[int]
-    producer: int
-    """The partition of `msg.persisted`: whoever reads it, it numbers its saves."""
-    batch: int
+    messages: Ints
+    recipients: Ints
+    """Per message, its subscriber."""
+    bounds: Ints
+    """One more than there are calls."""
+    producer: Ints
+    """Per call, the partition of `msg.persisted`: whoever reads it, it numbers its saves."""
+    batch: Ints
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    @property
+    def subscribers(self) -> Ints:
+        """Per call, whose session takes the messages."""
+        return self.recipients[self.bounds[:-1]]
 
 
-def saves_of(polled: Polled, subscribers: int, one_each: bool) -> list[Save]:
+def saves_of(polled: Polled, subscribers: int, one_each: bool) -> Saves:
     """One save per client; or, for a store that knows a batch again by its number, one per message with its offset as
     the number, as packs are cut differently when they are read again."""
-    saves: dict[int, Save] = {}
-    for partition, offset, records in polled:
-        for place, record in enumerate(records, offset):
-            message, subscriber = divmod(record, subscribers)
-            key = len(saves) if one_each else subscriber
-            known = saves.get(key)
-            if known is None:
-                saves[key] = Save(subscriber, [message], partition.number, place + 1)
-            else:
-                known.messages.append(message)
-    return list(saves.values())
+    sizes = [len(records) for _, _, records in polled]
+    messages, recipients = np.divmod(np.array([record for _, _, records in polled for record in records]), subscribers)
+    producer = np.repeat([partition.number for partition, _, _ in polled], sizes)
+    batch = np.concatenate([np.arange(offset, offset + size) for (_, offset, _), size in zip(polled, sizes, strict=True)])
+    bounds = np.arange(len(messages) + 1)
+    if not one_each:
+        _, first, client = np.unique(recipients, return_index=True, return_inverse=True)
+        if len(first) < len(messages):
+            order = np.argsort(first[client], kind="stable")
+            begins = np.flatnonzero(np.diff(first[client][order], prepend=-1))
+            messages, recipients, producer, batch = (column[order] for column in (messages, recipients, producer, batch))
+            bounds = np.append(begins, len(messages))
+    return Saves(messages, recipients, bounds, producer[bounds[:-1]], batch[bounds[:-1]] + 1)

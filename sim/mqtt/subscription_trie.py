@@ -24,6 +24,8 @@ class SubscriptionTrie(Generic[V]):
     def __init__(self) -> None:
         self._root: _Level[V] = _Level()
         self._size = 0
+        self.version = 0
+        """Grows with every change."""
 
     def __len__(self) -> int:
         return self._size
@@ -36,6 +38,7 @@ class SubscriptionTrie(Generic[V]):
             level = level.children.setdefault(name, _Level())
         is_new = subscriber not in level.here
         level.here[subscriber] = value
+        self.version += 1
         self._size += is_new
         return is_new
 
@@ -51,6 +54,7 @@ class SubscriptionTrie(Generic[V]):
         if level.here.pop(subscriber, None) is None:
             return False
         self._size -= 1
+        self.version += 1
         for parent, name in reversed(path):
             child = parent.children[name]
             if child.here or child.children:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import simpy
 
@@ -24,8 +24,7 @@ Argv = Sequence[bytes]
 Sync = Literal["no", "everysec", "always"]
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """A command of a client. ``kind`` and ``messages`` say what it costs: equal ones cost about the same."""
 
     argv: Argv

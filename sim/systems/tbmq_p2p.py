@@ -22,6 +22,7 @@ from sim.kafka.partitioner import partitions_for_rows
 from sim.kafka.producer import Producer, ProducerSettings
 from sim.mqtt.broker import BrokerSettings, MqttBroker
 from sim.mqtt.fabric import Fabric
+from sim.mqtt.matches import Matches
 from sim.mqtt.persistence import Persistence
 from sim.mqtt.population import NAME_BYTES, Clients, Schedule, numbered_names
 from sim.mqtt.reconnects import Reconnects
@@ -108,14 +109,14 @@ class DeviceSystem(Generic[S]):
             env=env, costs=costs, streams=self.streams, recorder=self.recorder, kafka=kafka, nodes=persistence.nodes,
             store=store,
             publishers=publishers, subscribers=subscribers,
-            schedule=Schedule(publishers, settings.rate, self.streams), trie=trie, topics=topics,
+            schedule=Schedule(publishers, settings.rate, self.streams), matches=Matches(trie, topics), topics=topics,
             topic_of=np.arange(count), qos=settings.qos,
             all_partitions=kafka.create_topic("msg.all", settings.partitions),
-            all_partition_of=partitions_for_rows(topic_rows, settings.partitions).tolist(),
+            all_partition_of=partitions_for_rows(topic_rows, settings.partitions),
             persisted_partitions=kafka.create_topic("msg.persisted", settings.partitions),
-            persisted_partition_of=partitions_for_rows(subscribers.names(), settings.partitions).tolist(),
+            persisted_partition_of=partitions_for_rows(subscribers.names(), settings.partitions),
             node_of=[store.node_of(subscribers.name(number)) for number in range(count)],
-            sessions=SessionTable(bytearray(b"\1" * count)),
+            sessions=SessionTable.all_connected(count),
             puback_latency=self._histogram(), delivery_latency=self._histogram(),
             stage_latency={stage: self._histogram() for stage in ("msg.all", "msg.persisted")},
         )  # fmt: skip
@@ -208,7 +209,7 @@ class DeviceSystem(Generic[S]):
                 self.measured = measure(fabric).since(before)
                 fabric.is_draining = True
                 for broker in fabric.brokers:
-                    broker.stop_listening()
+                    broker.ingest.stop()
             bound = next(at for at in (self.begin_us, self.end_us, total_us) if at > env.now)
             env.run(until=min(int(env.now) + step, bound))
             self.recorder.advance(int(env.now))

@@ -1,0 +1,143 @@
+"""From the broker to subscribers: backlog and new messages go out in order, PUBACKs come back, remove scripts run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from model.history import EventKind
+from sim.mqtt.population import Ints
+from sim.mqtt.session import NO_DELIVERIES, Deliveries
+from sim.timers import call_at
+
+if TYPE_CHECKING:
+    from sim.mqtt.broker import MqttBroker
+
+
+class Delivery:
+    """The subscribers' side of one broker."""
+
+    def __init__(self, broker: MqttBroker) -> None:
+        self.broker = broker
+        self.fabric = broker.fabric
+        self.sessions = broker.fabric.sessions
+
+    def connect(self, subscriber: int) -> None:
+        """A subscriber connects here with Clean Start 0: its backlog is fetched and sent, then what is new."""
+        fabric, sessions, broker = self.fabric, self.sessions, self.broker
+        fabric.subscribers.broker[subscriber] = broker.number
+        sessions.connected[subscriber] = True
+        sessions.fetching.add(subscriber)
+        connection = sessions.connections[subscriber]
+        code = np.array([subscriber + fabric.schedule.count])
+        fabric.recorder.add(EventKind.CONNECT, np.array([int(broker.env.now)]), subscriber=code, node=broker.number)
+        if fabric.store.needs_open:
+            fabric.ensure_open(subscriber)
+        request = fabric.store.fetch(fabric.subscribers.name(subscriber))
+
+        def fetched(replies: Sequence[Any]) -> None:
+            if broker.is_dead or sessions.connections[subscriber] != connection:
+                return
+            found = fabric.store.fetched(replies[0])
+            if found is None:
+                fabric.count("fetches_failed")
+                broker.driver.submit([(fabric.node_of[subscriber], request)], fetched)
+                return
+            backlog = [(message, subscriber, packet_id, token) for message, packet_id, token, _ in found]
+            self.deliver(np.array(backlog, np.int64) if backlog else NO_DELIVERIES, is_backlog=True)
+            sessions.fetching.discard(subscriber)
+            held_back = sessions.held_back.pop(subscriber, None)
+            if held_back is not None:
+                new = np.concatenate(held_back)
+                self.deliver(new[~np.isin(new[:, 0], [message for message, *_ in backlog])])
+
+        broker.driver.submit([(fabric.node_of[subscriber], request)], fetched)
+
+    def deliver(self, deliveries: Deliveries, is_backlog: bool = False) -> None:
+        """Write PUBLISH packets to the sockets of those who are connected here. The others fetch them from the store."""
+        sessions = self.sessions
+        here = sessions.connected[deliveries[:, 1]]
+        if not here.all():
+            deliveries = deliveries[here]
+        if sessions.fetching and not is_backlog:
+            deliveries = self._hold_back(deliveries)
+        message, subscriber, packet_id, token = deliveries.T
+        keys = (subscriber << 16 | packet_id).tolist()
+        values = list(zip(message.tolist(), token.tolist(), strict=True))
+        before = list(map(sessions.in_flight.get, keys))
+        repeated = np.zeros(len(keys), np.bool_)
+        if before.count(None) < len(keys):
+            repeated[:] = [known == new for known, new in zip(before, values, strict=True)]
+        sessions.in_flight.update(zip(keys, values, strict=True))
+        if repeated.any() and not is_backlog:  # those went out with the backlog
+            deliveries, repeated = deliveries[~repeated], repeated[~repeated]
+        if len(deliveries):
+            self._write(deliveries, repeated.astype(np.int64))
+
+    def _hold_back(self, deliveries: Deliveries) -> Deliveries:
+        """What need not wait for a backlog."""
+        sessions = self.sessions
+        waits = np.isin(deliveries[:, 1], list(sessions.fetching))
+        for delivery in deliveries[waits]:
+            sessions.held_back.setdefault(int(delivery[1]), []).append(delivery[np.newaxis])
+        return deliveries[~waits]
+
+    def _write(self, sent: Deliveries, dup: Ints) -> None:
+        fabric, sessions, broker = self.fabric, self.sessions, self.broker
+        subscribers = sent[:, 1]
+        latency = fabric.subscribers.latency_us[subscribers]
+        arrived = int(broker.burst(len(sent), broker.costs.deliver_us)) + latency
+        answered = arrived + fabric.think_us + latency
+        losses, connections = sessions.losses, sessions.connections[subscribers]
+
+        def over() -> None:
+            if sessions.losses == losses:
+                self._record(EventKind.DELIVER, sent, arrived, dup)
+                self._on_puback(sent, answered)
+                return
+            there = sessions.got_through(subscribers, connections, arrived)
+            back = sessions.got_through(subscribers, connections, answered)
+            self._record(EventKind.DELIVER, sent[there], arrived[there], dup[there])
+            self._on_puback(sent[back], answered[back])
+
+        call_at(broker.env, float(answered.max()), over)
+
+    def _record(self, kind: EventKind, deliveries: Deliveries, instants: Ints, dup: Ints | int) -> None:
+        fabric = self.fabric
+        if not len(deliveries):
+            return
+        message, count = deliveries[:, 0], fabric.schedule.count
+        publisher = message % count
+        fabric.recorder.add(
+            kind, instants, publisher=publisher, topic=fabric.topic_of[publisher], qos=fabric.qos,
+            subscriber=deliveries[:, 1] + count, sequence=message // count,
+            packet_id=deliveries[:, 2], dup=dup, delivered_qos=fabric.qos, node=self.broker.number,
+        )  # fmt: skip
+        if kind is EventKind.DELIVER:
+            fabric.count("delivered", len(deliveries))
+            published = fabric.schedule.published_us(message)
+            fabric.delivery_latency.add(published, instants - published)
+
+    def _on_puback(self, acknowledged: Deliveries, answered: Ints) -> None:
+        """The subscribers' PUBACKs are here: remove scripts."""
+        broker, fabric = self.broker, self.fabric
+        if broker.is_dead or not len(acknowledged):
+            return
+        self._record(EventKind.ACKNOWLEDGE, acknowledged, answered, -1)
+        done = broker.burst(len(acknowledged), broker.costs.acknowledge_us)
+        take, acknowledge, name = self.sessions.in_flight.pop, fabric.store.acknowledge, fabric.subscribers.name
+        node_of = fabric.node_of
+        requests = [
+            (node_of[subscriber], acknowledge(name(subscriber), packet_id, found[1]))
+            for _, subscriber, packet_id, _ in acknowledged.tolist()
+            if (found := take(subscriber << 16 | packet_id, None)) is not None
+        ]
+        if requests:
+            call_at(broker.env, done, lambda: broker.driver.submit(requests, self._removed))
+
+    def _removed(self, replies: Sequence[Any]) -> None:
+        absent = len(replies) - replies.count(1)
+        if absent:
+            self.fabric.count("removes_of_nothing", absent)

@@ -1,0 +1,75 @@
+"""Between brokers: what was saved at one broker and is to be sent by another goes through `msg.downlink.<broker>`."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import simpy
+
+from sim.kafka.consumer_group import Consumer
+from sim.kafka.log import AppendError
+from sim.mqtt.session import NO_DELIVERIES, Deliveries
+from sim.timers import call_at
+
+if TYPE_CHECKING:
+    from sim.mqtt.broker import MqttBroker
+
+
+class Transit:
+    """What Kafka's downlink records hold, by record number."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, list[int]] = {}
+        self._next = 0
+
+    def add(self, deliveries: Deliveries) -> list[int]:
+        """Records for ``deliveries``."""
+        records = list(range(self._next, self._next + len(deliveries)))
+        self._next += len(deliveries)
+        self._held.update(zip(records, deliveries.tolist(), strict=True))
+        return records
+
+    def take(self, records: Sequence[int]) -> Deliveries:
+        """What ``records`` hold; a record that is read again is not there any more."""
+        held = [row for record in records if (row := self._held.pop(record, None)) is not None]
+        return np.array(held, np.int64) if held else NO_DELIVERIES
+
+
+class Downlink:
+    """Both ends of the downlink topics at one broker."""
+
+    def __init__(self, broker: MqttBroker) -> None:
+        self.broker = broker
+        self.fabric = broker.fabric
+
+    def send(self, other: MqttBroker, deliveries: Deliveries) -> None:
+        """Hand ``deliveries`` to the broker that holds the connections."""
+        broker = self.broker
+        done = broker.burst(len(deliveries), broker.costs.downlink_us)
+        records = self.fabric.in_transit.add(deliveries)
+
+        def send() -> None:
+            if not broker.is_dead and other.downlink is not None:
+                broker.producer.send(other.downlink, records, self._answered)
+
+        call_at(broker.env, done, send)
+
+    def _answered(self, records: Sequence[int], error: AppendError | None) -> None:
+        if error is not None:
+            self.fabric.count("downlinks_given_up", len(records))
+
+    def consume(self, consumer: Consumer) -> Generator[simpy.Event, Any, None]:
+        """Poll, hand to the sockets, commit."""
+        broker = self.broker
+        while not broker.is_dead:
+            polled = yield from consumer.poll()
+            records = [record for _, _, records in polled for record in records]
+            yield broker.work(broker.costs.poll_us)
+            done = broker.burst(len(records), broker.costs.downlink_us)
+            yield broker.env.timeout(int(done - broker.env.now))
+            if broker.is_dead:
+                return
+            broker.delivery.deliver(self.fabric.in_transit.take(records))
+            yield from consumer.commit(polled)

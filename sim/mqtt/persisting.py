@@ -1,0 +1,151 @@
+"""From `msg.persisted` to the store: one save script per client and pack, commit, and on to whoever holds the connection."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import simpy
+
+from sim.kafka.consumer_group import Consumer
+from sim.mqtt.pack import Pack
+from sim.mqtt.population import Ints
+from sim.mqtt.routing import SLICE
+from sim.mqtt.saves import Saves, saves_of
+from sim.mqtt.session import Deliveries
+from sim.mqtt.stored_sessions import EPOCH_MS
+
+if TYPE_CHECKING:
+    from sim.mqtt.broker import MqttBroker
+
+
+class _Assigned:
+    """What the saves of a pack came to: per message its packet identifier and token; 0 where it has none."""
+
+    def __init__(self, saves: Saves) -> None:
+        self.saves = saves
+        self.packet_id = [0] * len(saves.messages)
+        self.token = [0] * len(saves.messages)
+        self.given_up = np.zeros(len(saves), np.bool_)
+
+    def deliveries(self) -> Deliveries:
+        """The messages that were saved, in order."""
+        saves, packet_id = self.saves, np.array(self.packet_id, np.int64)
+        columns: Deliveries = np.stack((saves.messages, saves.recipients, packet_id, np.array(self.token, np.int64)), 1)
+        return columns if packet_id.all() else columns[packet_id > 0]
+
+
+class Persisting:
+    """The consumers of `msg.persisted` of one broker."""
+
+    def __init__(self, broker: MqttBroker) -> None:
+        self.broker = broker
+        self.fabric = broker.fabric
+        self.env = broker.env
+
+    def consume(self, consumer: Consumer) -> Generator[simpy.Event, Any, None]:
+        """Poll, save, commit, send on."""
+        broker, fabric, costs = self.broker, self.fabric, self.broker.costs
+        while not broker.is_dead:
+            polled = yield from consumer.poll()
+            saves = saves_of(polled, len(fabric.subscribers), fabric.store.needs_open)
+            fabric.note_stage("msg.persisted", saves.messages)
+            if consumer.pause_us:
+                pause_us, consumer.pause_us = consumer.pause_us, 0
+                consumer.group.leave(consumer)  # it is silent, and its session timeout passes
+                yield self.env.timeout(pause_us)
+            yield broker.work(costs.poll_us)
+            assigned = _Assigned(saves)
+
+            def again(places: Sequence[int], pack: Pack, assigned: _Assigned = assigned) -> None:
+                for place in sorted(places):
+                    self._save(assigned, place, place + 1, pack)
+
+            pack = Pack(self.env, len(saves), again)
+            for start in range(0, len(saves), SLICE):
+                end = min(start + SLICE, len(saves))
+                count = int(saves.bounds[end] - saves.bounds[start])
+                yield broker.work(count * costs.persist_us / 2)
+                if broker.is_dead:
+                    return
+                self._save(assigned, start, end, pack)
+            yield from broker.complete(pack)
+            assigned.given_up[pack.failed] = True
+            yield self.env.timeout(int(broker.burst(len(saves.messages), costs.persist_us / 2) - self.env.now))
+            yield from broker.commit(consumer, polled)
+            if not broker.is_dead:
+                self._send_on(assigned)
+
+    def _save(self, assigned: _Assigned, start: int, end: int, pack: Pack) -> None:
+        """Submit the saves from ``start`` to ``end`` of the pack."""
+        fabric, store, saves = self.fabric, self.fabric.store, assigned.saves
+        time_ms = EPOCH_MS + int(self.env.now) // 1000
+        subscribers = saves.subscribers[start:end].tolist()
+        if store.needs_open:
+            for subscriber in subscribers:
+                fabric.ensure_open(subscriber)
+        bounds: list[int] = saves.bounds[start : end + 1].tolist()
+        messages = saves.messages[bounds[0] : bounds[-1]]
+        topics, base = fabric.topics, bounds[0]
+        numbered = [
+            (message, topics[topic], time_ms)
+            for message, topic in zip(
+                messages.tolist(), fabric.topic_of[messages % fabric.schedule.count].tolist(), strict=True
+            )
+        ]
+        save, name, node_of = store.save, fabric.subscribers.name, fabric.node_of
+        requests = [
+            (node_of[subscriber], save(name(subscriber), numbered[first - base : last - base], producer, batch))
+            for subscriber, first, last, producer, batch in zip(
+                subscribers, bounds[:-1], bounds[1:], saves.producer[start:end].tolist(), saves.batch[start:end].tolist(),
+                strict=True,
+            )
+        ]  # fmt: skip
+
+        def replied(replies: Sequence[Any]) -> None:
+            pack.count(len(replies), self._note_replies(assigned, bounds, replies, start))
+
+        self.broker.driver.submit(requests, replied)
+
+    def _note_replies(
+        self, assigned: _Assigned, bounds: Sequence[int], replies: Sequence[Any], start: int
+    ) -> list[int]:
+        """Which saves failed."""
+        store, failed = self.fabric.store, []
+        packet_id, token = assigned.packet_id, assigned.token
+        for place, reply in enumerate(replies):
+            first, last = bounds[place], bounds[place + 1]
+            given = store.assigned(reply, last - first)
+            if given is not None:
+                for at, (identifier, mark) in enumerate(given, first):
+                    packet_id[at] = identifier
+                    token[at] = mark
+            elif store.was_saved_before(reply):
+                self.fabric.count("saves_known_before")
+            else:
+                failed.append(start + place)
+        return failed
+
+    def _send_on(self, assigned: _Assigned) -> None:
+        """What was saved goes to the brokers that hold the connections."""
+        fabric, saves = self.fabric, assigned.saves
+        if assigned.given_up.any():
+            fabric.count("saves_given_up", int(np.diff(saves.bounds)[assigned.given_up].sum()))
+        deliveries = assigned.deliveries()
+        if not len(deliveries):
+            return
+        for number, mine in by_value(fabric.subscribers.broker[deliveries[:, 1]]):
+            if number == self.broker.number:
+                self.broker.delivery.deliver(deliveries[mine])
+            else:
+                self.broker.downlinks.send(fabric.brokers[number], deliveries[mine])
+
+
+def by_value(values: Ints) -> list[tuple[int, Ints]]:
+    """(value, its places in order) for each value, in the order of their first places."""
+    first = int(values[0])
+    if (values == first).all():
+        return [(first, np.arange(len(values)))]
+    distinct, places = np.unique(values, return_index=True)
+    return [(int(value), np.flatnonzero(values == value)) for value in distinct[np.argsort(places)]]

@@ -1,0 +1,66 @@
+"""From `msg.all` to `msg.persisted`: who has subscribed to the topic of a message, and on which partition its copy goes."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import simpy
+
+from sim.kafka.consumer_group import Consumer
+from sim.mqtt.pack import Pack
+
+if TYPE_CHECKING:
+    from sim.mqtt.broker import MqttBroker
+
+SLICE = 64
+"""Messages that a consumer thread works on before others see the result."""
+
+
+class Routing:
+    """The consumers of `msg.all` of one broker."""
+
+    def __init__(self, broker: MqttBroker) -> None:
+        self.broker = broker
+        self.fabric = broker.fabric
+        self.env = broker.env
+
+    def consume(self, consumer: Consumer) -> Generator[simpy.Event, Any, None]:
+        """Poll, match, send on, commit."""
+        broker, fabric, costs = self.broker, self.fabric, self.broker.costs
+        while not broker.is_dead:
+            polled = yield from consumer.poll()
+            messages = np.array([record for _, _, records in polled for record in records], np.int64)
+            fabric.note_stage("msg.all", messages)
+            pack = Pack(self.env, len(messages), self._resend)
+            yield broker.work(costs.poll_us)
+            for start in range(0, len(messages), SLICE):
+                part = messages[start : start + SLICE]
+                yield broker.work(len(part) * costs.match_us)
+                if broker.is_dead:
+                    return
+                places, subscribers = fabric.matches.of(fabric.topic_of[part % fabric.schedule.count])
+                pack.expect(len(places) - len(part))
+                records = part[places] * len(fabric.subscribers) + subscribers
+                self._send(records.tolist(), fabric.persisted_partition_of[subscribers].tolist(), pack)
+            yield from broker.complete(pack)
+            yield from broker.commit(consumer, polled)
+
+    def _send(self, records: Sequence[int], partitions: Sequence[int], pack: Pack) -> None:
+        split: dict[int, list[int]] = {}
+        for record, partition in zip(records, partitions, strict=True):
+            found = split.get(partition)
+            if found is None:
+                split[partition] = [record]
+            else:
+                found.append(record)
+        for number, of_partition in split.items():
+            self.broker.producer.send(self.fabric.persisted_partitions[number], of_partition, pack.answered)
+
+    def _resend(self, records: Sequence[int], pack: Pack) -> None:
+        """A part of a pack that Kafka did not take goes again."""
+        subscribers = np.array(records, np.int64) % len(self.fabric.subscribers)
+        partitions = self.fabric.persisted_partition_of[subscribers].tolist()
+        for record, number in zip(records, partitions, strict=True):
+            self.broker.producer.send(self.fabric.persisted_partitions[number], [record], pack.answered)
