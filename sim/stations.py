@@ -52,3 +52,23 @@ class Station:
         """
         busy, waited, _ = before
         return (self.busy_us - busy) / (elapsed_us * self.servers), (self.waited_us - waited) / elapsed_us
+
+
+class Tenant(Station):
+    """What one process does on the cores of a machine that it shares: it waits like all others, and is counted alone."""
+
+    def __init__(self, host: Station) -> None:
+        super().__init__(host.servers)
+        self.host = host
+
+    def serve(self, arrival_us: float, work_us: float) -> float:
+        done = self.host.serve(arrival_us, work_us)
+        wait = max(done - work_us - arrival_us, 0.0)
+        self.waited_us += wait
+        self.wait_max_us = max(self.wait_max_us, wait)
+        self.busy_us += work_us
+        self.jobs += 1
+        return done
+
+    def stall(self, until_us: float) -> None:
+        self.host.stall(until_us)

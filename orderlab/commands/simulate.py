@@ -110,7 +110,8 @@ def _print_catalogue(as_json: bool) -> None:
         return
     for name, about in described.items():
         typer.echo(f"{name}: {about['summary']}")
-        typer.echo(f"    row: one of {', '.join(about['rows'])}")
+        if about["rows"]:
+            typer.echo(f"    row: one of {', '.join(about['rows'])}")
         for key, schema in about["settings"].items():
             typer.echo(f"    {key} = {schema.get('default')}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,39 @@ class NetworkCosts(_Table):
     gbit_per_s: float = Field(gt=0)
 
 
+class PostgresCosts(_Table):
+    """A PostgreSQL server: CPU of a backend per statement and row, and the write-ahead log."""
+
+    transaction_us: float = Field(ge=0)
+    """BEGIN and COMMIT, beside the wait for the log."""
+    select_us: float = Field(ge=0)
+    """One row by its primary key, or each row of a range."""
+    insert_us: float = Field(ge=0)
+    """One row of ``device_publish_msg``, into the heap and two indexes."""
+    upsert_us: float = Field(ge=0)
+    """One row of ``device_session_ctx``."""
+    update_us: float = Field(ge=0)
+    delete_us: float = Field(ge=0)
+    vacuum_us: float = Field(ge=0)
+    """Per dead row version, spent by autovacuum later."""
+    insert_bytes: int = Field(ge=0)
+    """Of write-ahead log per row; likewise below."""
+    upsert_bytes: int = Field(ge=0)
+    update_bytes: int = Field(ge=0)
+    delete_bytes: int = Field(ge=0)
+    fsync_us: float = Field(ge=0)
+    log_mb_per_s: float = Field(gt=0)
+
+
+class HostCosts(_Table):
+    """One machine that runs everything."""
+
+    blocking_call_us: float = Field(ge=0)
+    """CPU of a client thread per round trip: write, wait, be woken, read."""
+    other_us: float = Field(ge=0)
+    """Per message, of whatever else the machine runs: clients of the test, kernel, collector."""
+
+
 class Costs(_Table):
     """All that a system costs. ``sources`` says for every number where it comes from."""
 
@@ -79,29 +113,62 @@ class Costs(_Table):
     broker: BrokerCosts
     kafka: KafkaCosts
     network: NetworkCosts
+    postgres: PostgresCosts | None = None
+    host: HostCosts | None = None
     sources: dict[str, str]
 
 
-def load_costs(name_or_path: str) -> Costs:
-    """The cost model of that name in this folder, or of that path. Raises InputError."""
-    path = FOLDER / f"{name_or_path}.toml"
+def load_costs(written: str) -> Costs:
+    """The cost model that ``written`` names: one in this folder or a path, then, separated by blanks, what is changed
+    in it (``cluster redis.speed=0.7 broker.match_us=12``). Raises InputError."""
+    name, *changes = written.split() or [""]
+    path = FOLDER / f"{name}.toml"
     if not path.is_file():
-        path = Path(name_or_path)
+        path = Path(name)
     if not path.is_file():
-        known = ", ".join(sorted(file.stem for file in FOLDER.glob("*.toml")))
-        raise InputError(f"costs {name_or_path}: no such cost model; it is one of {known}, or a .toml file")
+        known = ", ".join(sorted(file.stem for file in FOLDER.glob("*.toml") if file.stem != "redis"))
+        raise InputError(f"costs {name}: no such cost model; it is one of {known}, or a .toml file")
     try:
-        return costs_of(tomllib.loads(path.read_text()))
+        return costs_of(changed(_read(path), changes))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path.name}: not TOML ({error})") from None
     except ValidationError as error:
         raise InputError(f"{path.name}: {first_error(error)}") from None
 
 
+def _read(path: Path) -> dict[str, Any]:
+    """The content of a file, upon that of the one in this folder which its key ``base`` names."""
+    content = tomllib.loads(path.read_text())
+    base = content.pop("base", None)
+    if base is None:
+        return content
+    if not (FOLDER / f"{base}.toml").is_file():
+        raise InputError(f"{path.name}: base: there is no cost model {base}")
+    whole = _read(FOLDER / f"{base}.toml")
+    for table, values in content.items():
+        whole[table] = {**whole.get(table, {}), **values} if isinstance(values, dict) else values
+    return whole
+
+
+def changed(content: dict[str, Any], changes: Sequence[str]) -> dict[str, Any]:
+    """``content`` of a file with other numbers in some places, each written ``table.key=value``. Raises InputError."""
+    for change in changes:
+        place, equals, value = change.partition("=")
+        *tables, key = place.split(".")
+        within = content
+        for table in tables:
+            found = within.get(table)
+            within = found if isinstance(found, dict) else {}
+        if not equals or key not in within or "sources" in tables:
+            raise InputError(f"costs: {change}: no such number; write table.key=value, redis.speed=0.7")
+        within[key] = value
+    return content
+
+
 def costs_of(content: dict[str, Any]) -> Costs:
     """Validate, and insist on a source for every number. Raises ValidationError, InputError."""
     costs = Costs.model_validate(content)
-    for table, values in costs.model_dump(exclude={"sources"}).items():
+    for table, values in costs.model_dump(exclude={"sources"}, exclude_none=True).items():
         for name in values:
             if f"{table}.{name}" not in costs.sources:
                 raise InputError(f'sources: nothing says where {table}.{name} comes from; add "{table}.{name}" = "..."')

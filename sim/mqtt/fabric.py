@@ -22,6 +22,7 @@ from sim.network import Latency, Link, Network
 from sim.random_streams import RandomStreams
 from sim.recording import HistoryRecorder
 from sim.redis.node import RedisNode
+from sim.stations import Station
 from sim.statistics import LatencyHistogram
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ class Fabric:
     """How long a client takes to connect anew."""
     is_draining: bool = False
     """Nobody publishes any more; who is connected stays connected."""
+    other_stations: dict[str, Station] = field(default_factory=dict)
+    """What else is busy: the machine that all share, a database."""
     opened: set[int] = field(default_factory=set)
     counts: dict[str, int] = field(default_factory=dict)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from sim.network import Network
 from sim.redis.node import RedisNode
 from sim.stations import Station
 
@@ -65,6 +66,9 @@ class StoreDriver(Protocol):
 
     def submit(self, requests: Sequence[tuple[int, Call]], on_done: Callable[[Sequence[Any]], None]) -> None:
         """Calls with the number of their node; ``on_done`` gets the replies in the order of the calls."""
+
+    def join(self, network: Network, name: str) -> None:
+        """Connect through ``network``, as the node ``name``. Before the first call."""
 
     def lose(self, node: int) -> None:
         """The connections to a node break."""

@@ -17,6 +17,7 @@ import simpy
 from sim.costs import RedisCosts
 from sim.redis.replies import ErrorReply, Reply
 from sim.redis.shard import Shard
+from sim.stations import Station
 from sim.timers import call_at
 
 COUNT_EVERY = 256
@@ -98,6 +99,8 @@ class RedisNode:
         self.shard = shard_with(sources)
         self.replica = None if replica_lag_us is None else Follower(replica_lag_us, sources)
         self.file = Follower(1_000_000, sources) if sync == "everysec" else None
+        self.cpu: Station | None = None
+        """The cores of its machine, where other processes want them too; its one thread needs one of them."""
         self.is_down = False
         self._crashed_us = 0
         """When the process died: nothing reached a follower after that."""
@@ -134,6 +137,8 @@ class RedisNode:
             work += self.costs.fsync_us
         self.busy_us += work
         self.busy_until_us = begun + work
+        if self.cpu is not None:
+            self.busy_until_us = max(self.busy_until_us, self.cpu.serve(now, work))
         for follower in (self.replica, self.file):
             if follower is not None:
                 follower.note(at, requests)

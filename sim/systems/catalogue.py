@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from model.errors import InputError
 from model.history import EventBatch, Names
 from sim.binding.fields import did_you_mean
-from sim.systems import tbmq_p2p
+from sim.systems import tbmq_jedis, tbmq_lettuce, tbmq_p2p
 from sim.systems.progress import Progress
 from sim.systems.settings import Settings, make_settings
 
@@ -44,6 +44,14 @@ SYSTEMS: dict[str, Entry] = {
     "tbmq-p2p": Entry(
         "the cluster measurement: each publisher to its own subscriber, QoS 1, Redis through one pipeline per node",
         tbmq_p2p.P2PSettings, tbmq_p2p.ROWS, tbmq_p2p.P2PSystem,
+    ),
+    "tbmq-jedis": Entry(
+        "the one-node prototype with Redis behind blocking connections",
+        tbmq_jedis.JedisSettings, {}, tbmq_jedis.JedisSystem,
+    ),
+    "tbmq-lettuce": Entry(
+        "the one-node prototype with Redis behind one pipeline per node",
+        tbmq_lettuce.LettuceSettings, {}, tbmq_lettuce.LettuceSystem,
     ),
 }  # fmt: skip
 

@@ -10,6 +10,7 @@ import simpy
 
 from sim.binding import load_binding
 from sim.costs import Costs
+from sim.drivers.blocking import BlockingDriver, PoolSettings
 from sim.drivers.pipelined import PipelinedDriver, PipelineSettings
 from sim.mqtt.stored_sessions import EPOCH_MS, StoredSessions
 from sim.redis.node import RedisNode
@@ -66,3 +67,28 @@ class PipelinedRedis:
         """Its work is part of the broker's costs per message, so ``cpu`` is not charged for it."""
         sessions = self.sessions
         return PipelinedDriver(sessions.env, sessions.nodes, self.settings, sessions.by_digest, one_way_us)
+
+
+@dataclass(frozen=True)
+class BlockingRedis:
+    """Redis behind pools of blocking connections, as Jedis has it."""
+
+    sessions: RedisSessions
+    settings: PoolSettings
+    call_us: float
+    """CPU per round trip, beside what the broker's stages cost anyway."""
+
+    @property
+    def store(self) -> StoredSessions:
+        return self.sessions.store
+
+    @property
+    def nodes(self) -> list[RedisNode]:
+        return self.sessions.nodes
+
+    def driver(self, cpu: Station, one_way_us: Callable[[], int]) -> BlockingDriver:
+        """``cpu`` works for every round trip."""
+        sessions = self.sessions
+        return BlockingDriver(
+            sessions.env, sessions.nodes, self.settings, sessions.by_digest, one_way_us, cpu, self.call_us
+        )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from sim.mqtt.fabric import Fabric
 from sim.statistics import LatencyHistogram
@@ -13,15 +14,19 @@ Usage = tuple[float, float]
 PERCENTILES = (50, 90, 95, 99, 99.9)
 
 
+class _Server(Protocol):
+    busy_us: float
+    waited_us: float
+
+
 @dataclass(frozen=True)
 class Measured:
     """Counters at an instant, or over an interval."""
 
     at_us: float
     counts: dict[str, int]
-    brokers: tuple[Usage, ...]
-    redis: tuple[Usage, ...]
-    kafka: tuple[Usage, ...]
+    usage: dict[str, tuple[Usage, ...]]
+    """By kind of node."""
     redis_commands: tuple[int, ...]
     redis_requests: tuple[int, ...]
     flushes: int
@@ -31,9 +36,7 @@ class Measured:
         return Measured(
             self.at_us - before.at_us,
             {name: value - before.counts.get(name, 0) for name, value in self.counts.items()},
-            _less(self.brokers, before.brokers),
-            _less(self.redis, before.redis),
-            _less(self.kafka, before.kafka),
+            {kind: _less(usages, before.usage[kind]) for kind, usages in self.usage.items()},
             tuple(now - then for now, then in zip(self.redis_commands, before.redis_commands, strict=True)),
             tuple(now - then for now, then in zip(self.redis_requests, before.redis_requests, strict=True)),
             self.flushes - before.flushes,
@@ -44,14 +47,26 @@ def _less(now: tuple[Usage, ...], then: tuple[Usage, ...]) -> tuple[Usage, ...]:
     return tuple((a - c, b - d) for (a, b), (c, d) in zip(now, then, strict=True))
 
 
+def servers(fabric: Fabric) -> dict[str, tuple[Sequence[_Server], int]]:
+    """Kinds of nodes: the nodes, and the cores of each. Processes that share a machine count against all its cores."""
+    found: dict[str, tuple[Sequence[_Server], int]] = {
+        "broker": ([broker.cpu for broker in fabric.brokers], fabric.brokers[0].cpu.servers),
+        "redis": (fabric.nodes, 1),
+        "kafka": (fabric.kafka.stations, fabric.kafka.stations[0].servers),
+    }
+    found |= {kind: ([station], station.servers) for kind, station in fabric.other_stations.items()}
+    return {kind: (stations, cores) for kind, (stations, cores) in found.items() if stations}
+
+
 def measure(fabric: Fabric) -> Measured:
     """All counters as they stand."""
     return Measured(
         float(fabric.env.now),
         dict(fabric.counts),
-        tuple((broker.cpu.busy_us, broker.cpu.waited_us) for broker in fabric.brokers),
-        tuple((node.busy_us, node.waited_us) for node in fabric.nodes),
-        tuple((station.busy_us, station.waited_us) for station in fabric.kafka.stations),
+        {
+            kind: tuple((each.busy_us, each.waited_us) for each in stations)
+            for kind, (stations, _) in servers(fabric).items()
+        },
         tuple(node.commands for node in fabric.nodes),
         tuple(node.requests for node in fabric.nodes),
         sum(broker.driver.flushes for broker in fabric.brokers),
@@ -74,11 +89,7 @@ def figures(measured: Measured, fabric: Fabric) -> dict[str, Any]:
     """The report of the measured interval, as JSON holds it."""
     seconds = measured.at_us / 1e6
     published, delivered = measured.counts.get("published", 0), measured.counts.get("delivered", 0)
-    servers = {
-        "broker": (measured.brokers, fabric.brokers[0].cpu.servers),
-        "redis": (measured.redis, 1),
-        "kafka": (measured.kafka, fabric.kafka.costs.threads),
-    }
+    cores = {kind: count for kind, (_, count) in servers(fabric).items()}
     commands = [round(count / seconds) for count in measured.redis_commands]
     return {
         "measured_s": seconds,
@@ -89,11 +100,11 @@ def figures(measured: Measured, fabric: Fabric) -> dict[str, Any]:
             **{f"publish_to_{name}": latency(histogram) for name, histogram in fabric.stage_latency.items()},
         },
         "utilisation": {
-            name: [_round(busy / measured.at_us / count) for busy, _ in usages]
-            for name, (usages, count) in servers.items()
+            kind: [_round(busy / measured.at_us / cores[kind]) for busy, _ in usages]
+            for kind, usages in measured.usage.items()
         },
         "mean_queue_length": {
-            name: [_round(waited / measured.at_us) for _, waited in usages] for name, (usages, _) in servers.items()
+            kind: [_round(waited / measured.at_us) for _, waited in usages] for kind, usages in measured.usage.items()
         },
         "redis_commands_per_s": {"per_node": commands, "all": sum(commands)},
         "redis_requests_per_s": round(sum(measured.redis_requests) / seconds),

@@ -31,6 +31,8 @@ def make_settings(
     row = given.pop("row", None)
     base: Mapping[str, Any] = {}
     if row is not None:
+        if not rows:
+            raise InputError(f"{system}: row {row}: no rows were published for it; remove it")
         if str(row).lower() not in rows:
             raise InputError(f"{system}: row {row}: no such published row; it is one of {', '.join(rows)}")
         base = rows[str(row).lower()]

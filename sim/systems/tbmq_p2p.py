@@ -14,7 +14,7 @@ from pydantic import Field
 from model.errors import InputError
 from model.history import EventBatch, EventKind, Names, NameTable
 from sim.costs import Costs, load_costs
-from sim.drivers.pipelined import PipelinedDriver, PipelineSettings
+from sim.drivers.pipelined import PipelineSettings
 from sim.faults import NEEDS_TWO_BROKERS, parse_faults, schedule
 from sim.kafka.broker import BrokerCosts, KafkaCluster
 from sim.kafka.consumer_group import Consumer, ConsumerGroup, ConsumerSettings
@@ -73,7 +73,7 @@ class DeviceSystem(Generic[S]):
         self.seed = seed
         self.env = simpy.Environment()
         self.streams = RandomStreams(seed)
-        self.costs: Costs = load_costs(settings.costs)
+        self.costs: Costs = self._costs()
         self.begin_us = round(settings.warm_up_s * 1e6)
         self.end_us = self.begin_us + round(settings.duration_s * 1e6)
         self.recorder = HistoryRecorder(sinks, slack_us=200_000 + settings.tick_us)
@@ -84,9 +84,12 @@ class DeviceSystem(Generic[S]):
         """What keeps the sessions. ``lengths``: bytes of a client's name and of a topic."""
         raise NotImplementedError
 
-    def _cpu(self) -> Station:
-        """What a broker computes on."""
-        return Station(self.settings.broker_cores)
+    def _costs(self) -> Costs:
+        return load_costs(self.settings.costs)
+
+    def _station(self, kind: str, cores: int) -> Station:
+        """What a node of some kind computes on."""
+        return Station(cores)
 
     # -- assembly ------------------------------------------------------------------------------------------
 
@@ -152,11 +155,10 @@ class DeviceSystem(Generic[S]):
         members: dict[str, list[Consumer]] = {topic: [] for topic in groups}
         for number in range(settings.brokers):
             name = f"broker-{number}"
-            one_way, cpu = fabric.one_way(name), self._cpu()
+            one_way, cpu = fabric.one_way(name), self._station("broker", settings.broker_cores)
             connect = fabric.to_kafka(name, one_way)
             driver = persistence.driver(cpu, one_way)
-            if isinstance(driver, PipelinedDriver):
-                driver.join(fabric.network, name)
+            driver.join(fabric.network, name)
             fabric.brokers.append(
                 MqttBroker(
                     fabric, number,
