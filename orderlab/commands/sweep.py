@@ -1,0 +1,128 @@
+"""`orderlab sweep`: many simulations of a sweep file on Spark, resumed where an earlier start was stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from model.errors import InputError
+from model.verdict import Outcome
+from orderlab.exit_codes import EXIT
+from orderlab.render.sweep import SweepProgress, print_preview, print_run, print_summary
+from spark_sweeps.engines.engine import Engine
+from spark_sweeps.job import Options, Summary, load, run_sweep
+from spark_sweeps.result_folder import ResultFolder
+
+INTERRUPTED = 130
+ENGINES = ("spark", "pool")
+
+
+def sweep(
+    file: Annotated[Path, typer.Argument(help="Sweep file (.toml); spark_sweeps/examples holds some.")],
+    master: Annotated[str | None, typer.Option(help="Of Spark; local[*] by default.")] = None,
+    engine: Annotated[str, typer.Option(help="spark, or pool: processes of this machine, without Java.")] = "spark",
+    output: Annotated[str | None, typer.Option(help="Folder of the results, instead of the file's own.")] = None,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Do failed runs again.")] = False,
+    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first failed run.")] = False,
+    max_failures: Annotated[int | None, typer.Option(min=1, help="Stop when so many runs have failed.")] = None,
+    costs: Annotated[
+        str | None, typer.Option(help="Results of an earlier sweep: its run times say what is long.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and about how long.")] = False,
+    only: Annotated[int | None, typer.Option(min=0, help="Do this one run here, now, and print its row.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Instead of the file's own; printed.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Run a sweep file: every run a row with its parameters, metrics, verdicts, and the command that replays it.
+
+    The same command goes on where it was stopped. Exit code 0: every run came to its end and held every law; 1: a run
+    violates one; 2: the input is unusable; 3: runs failed or were not done; 130: interrupted.
+    """
+    if engine not in ENGINES:
+        raise InputError(f"--engine {engine}: no such engine; it is one of {', '.join(ENGINES)}")
+    if only is not None:
+        raise typer.Exit(_do_only(file, only, seed, as_json))
+    if dry_run:
+        _dry_run(file, seed, as_json)
+        return
+    options = Options(output, retry_failed, fail_fast, max_failures, costs, seed)
+    progress = SweepProgress() if sys.stderr.isatty() else None
+    try:
+        summary = run_sweep(file, _maker(engine, master), options, None if progress is None else progress.show)
+    except KeyboardInterrupt:
+        typer.echo(
+            f"\nstopped; what is committed is kept, and the same command goes on: {' '.join(_command())}", err=True
+        )
+        os._exit(INTERRUPTED)
+    finally:
+        if progress is not None:
+            progress.clear()
+    if as_json:
+        typer.echo(json.dumps(summary.to_json()))
+    else:
+        print_summary(Console(), summary)
+    raise typer.Exit(EXIT[outcome_of(summary)])
+
+
+def outcome_of(summary: Summary) -> Outcome:
+    """Of a sweep as a whole."""
+    if summary.counts.violated:
+        return Outcome.VIOLATED
+    if summary.counts.failed or summary.counts.rows < summary.runs:
+        return Outcome.UNKNOWN
+    return Outcome.HOLDS
+
+
+def _maker(engine: str, master: str | None) -> Callable[[ResultFolder], Engine]:
+    def make(folder: ResultFolder) -> Engine:
+        if engine == "pool":
+            from spark_sweeps.engines.pool import PoolEngine
+
+            return PoolEngine()
+        from spark_sweeps.engines.spark import SparkEngine
+
+        return SparkEngine(master, folder.path / "spark.log")
+
+    return make
+
+
+def _do_only(file: Path, number: int, seed: int | None, as_json: bool) -> int:
+    from spark_sweeps.single import single_run
+
+    begun = time.perf_counter()
+    row = single_run(file, number, seed)
+    if as_json:
+        typer.echo(json.dumps(row))
+    else:
+        print_run(Console(), row, time.perf_counter() - begun)
+    return EXIT[Outcome(row["outcome"] or "holds")]
+
+
+def _dry_run(file: Path, seed: int | None, as_json: bool) -> None:
+    from spark_sweeps.preview import preview
+
+    sweep_file, plan = load(file, seed)
+    found = preview(plan, len(os.sched_getaffinity(0)))
+    if as_json:
+        shown: dict[str, Any] = {
+            "file": str(file), "seed": sweep_file.seed, "runs": found.runs, "points": found.points, "cores": found.cores,
+            "estimated_cpu_s": found.cpu_s, "estimated_wall_s": found.wall_s,
+            "pilot": [{"run": one.item, "status": one.status, "error": one.error, "wall_s": one.usage.wall_s}
+                      for one in found.pilot],
+            "first": [{"run": run.number, "seed": run.seed, "parameters": run.parameters} for run in found.first],
+        }  # fmt: skip
+        typer.echo(json.dumps(shown))
+    else:
+        print_preview(Console(), found, plan, str(file))
+
+
+def _command() -> list[str]:
+    return ["orderlab", *sys.argv[1:]]

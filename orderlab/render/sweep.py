@@ -1,0 +1,105 @@
+"""A sweep as text: progress on one line, what came out, what failed and how to see it happen again."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from spark_sweeps.job import Progress, Summary
+from spark_sweeps.plan import Plan
+from spark_sweeps.preview import Preview
+
+BAR = 24
+
+
+class SweepProgress:
+    """One line on standard error, written over."""
+
+    def __init__(self) -> None:
+        self._shown = False
+
+    def show(self, progress: Progress) -> None:
+        """Runs done, failed, rate, remaining time, violations so far."""
+        counts, total = progress.counts, progress.total
+        new = counts.rows - progress.before
+        rate = new / progress.wall_s if progress.wall_s > 0 else 0.0
+        left = f"about {(total - counts.rows) / rate:,.0f} s left" if rate > 0 else "starting"
+        bar = ("#" * (BAR * counts.rows // max(total, 1))).ljust(BAR, ".")
+        line = (
+            f"[{bar}] {counts.rows:,} of {total:,} runs, {counts.failed:,} failed, {counts.violated:,} violating, "
+            f"{rate:.3g} runs/s, {left}"
+        )
+        print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+        self._shown = True
+
+    def clear(self) -> None:
+        """Leave an empty line behind."""
+        if self._shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def print_summary(console: Console, summary: Summary) -> None:
+    """Counts, the first failures and violations with their commands, where the rows are."""
+    counts = summary.counts
+    console.print(
+        f"{counts.rows:,} of {summary.runs:,} runs done ({summary.before:,} of them before), {counts.failed:,} failed, "
+        f"{counts.violated:,} violating a law; {summary.wall_s:.1f} s, {summary.cpu_s:.1f} s of CPU in runs",
+        highlight=False,
+    )
+    if summary.stopped is not None:
+        console.print(f"stopped: {summary.stopped}; the same command goes on", highlight=False)
+    for title, rows in (("failed", summary.failures), ("violating", summary.violations)):
+        for row in rows:
+            told = row["error"] or ", ".join(law for law, verdict in row["verdicts"] if verdict == "violated")
+            console.print(
+                f"run {row['run']} {title} ({row['status']}): {escape(told)}", highlight=False, soft_wrap=True
+            )
+            console.print(f"    {escape(row['replay'])}", highlight=False, soft_wrap=True)
+        total = counts.failed if title == "failed" else counts.violated
+        if total > len(rows):
+            console.print(f"... and {total - len(rows):,} more {title}, in the rows", highlight=False)
+    console.print(
+        f"rows: {summary.folder}/rows (Parquet); digest {summary.digest}; seed: {summary.seed}",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def print_preview(console: Console, preview: Preview, plan: Plan, file: str) -> None:
+    """Number of runs, estimate, first rows."""
+    console.print(f"{file}: {preview.runs:,} runs ({preview.points:,} points)", highlight=False)
+    failed = [ended for ended in preview.pilot if ended.status != "ok"]
+    if preview.wall_s is None:
+        console.print("no estimate: every run of the pilot failed")
+    else:
+        console.print(
+            f"about {preview.wall_s:,.0f} s on {preview.cores} cores ({preview.cpu_s:,.0f} s of CPU), "
+            f"from {len(preview.pilot) - len(failed)} runs done now and not kept",
+            highlight=False,
+        )
+    for ended in failed:
+        console.print(f"run {ended.item} of the pilot {ended.status}: {escape(ended.error or '')}", highlight=False)
+    names = plan.parameter_names()
+    table = Table("run", *names, "seed")
+    for run in preview.first:
+        table.add_row(str(run.number), *(str(run.parameters.get(name, "")) for name in names), str(run.seed))
+    console.print(table)
+    console.print(f"seed: {plan.sweep.seed}", highlight=False)
+
+
+def print_run(console: Console, row: Mapping[str, Any], seconds: float) -> None:
+    """One run: parameters, metrics, verdicts."""
+    console.print(f"run {row['run']}, seed: {row['seed']}, {seconds:.1f} s", highlight=False)
+    for kind in ("parameters", "verdicts", "metrics"):
+        table = Table(kind, "", title_justify="left")
+        for name, value in row[kind].items():
+            table.add_row(name, f"{value:g}" if isinstance(value, float) else str(value))
+        if row[kind]:
+            console.print(table)
+    for law, witness in row["witnesses"].items():
+        console.print(f"{law}: {escape(str(witness))}", highlight=False, soft_wrap=True)

@@ -1,0 +1,20 @@
+"""``spark-submit spark_sweeps/main.py FILE``: the command `orderlab sweep` under a session that is there already."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+if __name__ == "__main__":
+    sys.path[:] = [
+        entry for entry in sys.path if os.path.abspath(entry or ".") != os.path.dirname(os.path.abspath(__file__))
+    ]
+    if not any(os.path.isdir(os.path.join(entry or ".", "orderlab")) for entry in sys.path):
+        sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    from spark_sweeps.tasks import unpack_own_zip
+
+    unpack_own_zip()
+    from orderlab.cli import main
+
+    sys.argv.insert(1, "sweep")
+    main()

@@ -1,0 +1,89 @@
+"""The plan of a sweep: run ``i`` with its parameters and its seed, computed when it is asked for, wherever that is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from model.errors import InputError
+from sim.random_streams import RandomStreams
+from spark_sweeps.designs import Design, Grid, OneAtATime, Table, latin_hypercube, sobol
+from spark_sweeps.expressions import Expression
+from spark_sweeps.specification import RUNS_MAX, SweepFile
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run. ``parameters``: base, then the axes' values, then what is derived from them."""
+
+    number: int
+    point: int
+    replication: int
+    seed: int
+    parameters: dict[str, Any]
+
+
+class Plan:
+    """All runs of a sweep: the replications of a point follow each other. Raises InputError for a design without runs."""
+
+    def __init__(self, sweep: SweepFile, place: str = "sweep") -> None:
+        self.sweep = sweep
+        self.place = place
+        self.design = _design(sweep)
+        self.points = len(self.design)
+        if len(self) > RUNS_MAX:
+            raise InputError(f"{place}: {len(self):,} runs; at most {RUNS_MAX:,}: shorten an axis or sample the space")
+        self._derived = [(name, Expression(text, f"{place}: derived.{name}")) for name, text in sweep.derived.items()]
+        self._cost = None if sweep.cost is None else Expression(sweep.cost, f"{place}: cost")
+        self.has_cost = self._cost is not None
+
+    def __len__(self) -> int:
+        return self.points * self.sweep.replications.count
+
+    def run(self, number: int) -> Run:
+        """Run ``number``, 0 <= number < len. Raises InputError where a derived parameter has no value."""
+        run = self.undecided(number)
+        for name, expression in self._derived:
+            run.parameters[name] = expression.evaluate(run.parameters)
+        return run
+
+    def undecided(self, number: int) -> Run:
+        """Run ``number`` without what is derived."""
+        point, replication = divmod(number, self.sweep.replications.count)
+        parameters = {**self.sweep.base, **self.design.point(point)}
+        shared = self.sweep.replications.common_random_numbers
+        name = f"replication-{replication}" if shared else f"point-{point}-replication-{replication}"
+        return Run(number, point, replication, seed_of(self.sweep.seed, name), parameters)
+
+    def stated_cost(self, run: Run) -> float:
+        """What the file's ``cost`` says of a run. Raises InputError where that is not a positive number."""
+        assert self._cost is not None
+        cost = self._cost.evaluate(run.parameters)
+        if isinstance(cost, (bool, str)) or cost <= 0:
+            raise InputError(f"{self.place}: cost: {cost!r} for run {run.number}; a cost is a positive number")
+        return float(cost)
+
+    def parameter_names(self) -> tuple[str, ...]:
+        """The parameters that differ from run to run, and those that follow from them."""
+        varied = list(self.sweep.axes)
+        for row in self.sweep.design.rows or ():
+            varied += [name for name in row if name not in varied]
+        return (*varied, *(name for name in self.sweep.derived if name not in varied))
+
+
+def seed_of(seed: int, name: str) -> int:
+    """A seed of 32 bits for a part of a sweep, from the sweep's own."""
+    return RandomStreams(seed).stream(name).getrandbits(32)
+
+
+def _design(sweep: SweepFile) -> Design:
+    choice, axes = sweep.design, sweep.axes
+    if choice.kind == "grid":
+        return Grid(axes)
+    if choice.kind == "one-at-a-time":
+        return OneAtATime(axes, sweep.base)
+    if choice.kind == "table":
+        return Table(choice.rows or ())
+    seed = seed_of(sweep.seed, "design")
+    build = latin_hypercube if choice.kind == "latin-hypercube" else sobol
+    return build(axes, choice.samples or 1, seed)

@@ -1,0 +1,71 @@
+"""A system of the catalogue as the subject of a sweep: simulate, judge the history by every law, flatten the report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from model.checkers.judge import Question, in_memory, judge
+from model.history import EventBatch, EventKind, Names
+from model.history_io import HistoryWriter
+from model.verdict import Outcome, to_plain
+from sim.systems.catalogue import entry, settings_of
+from spark_sweeps.subject import Observed, simulate_command
+
+
+class SimulatedSystem:
+    """Runs a system of `orderlab simulate`. Raises InputError for a name that the catalogue lacks."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._entry = entry(name)
+
+    def check(self, parameters: Mapping[str, Any]) -> None:
+        """Raise InputError for settings that the system refuses."""
+        settings_of(self.name, parameters)
+
+    def run(self, parameters: Mapping[str, Any], seed: int, history: Path | None, keep: str) -> Observed:
+        """Simulate once. The history is judged in memory, and written if it is to be kept."""
+        batches: list[EventBatch] = []
+        system = self._entry.assemble(settings_of(self.name, parameters), seed, [batches.append])
+        report = system.run()
+        names = system.names()
+        verdicts, rows = judge(in_memory(self.name, batches, names), Question())
+        violated = any(verdict.outcome is Outcome.VIOLATED for verdict in verdicts)
+        kept = history is not None and (keep == "all" or (keep == "violations" and violated))
+        if kept:
+            assert history is not None
+            with HistoryWriter(history, names) as writer:
+                for batch in batches:
+                    writer.write(batch)
+        return Observed(
+            dict(flattened(report)),
+            {verdict.law: str(verdict.outcome) for verdict in verdicts},
+            {verdict.law: to_plain(verdict.witness) for verdict in verdicts if verdict.witness is not None},
+            system.digest,
+            rows,
+            history.name if kept and history is not None else None,
+        )
+
+    def warm_up(self) -> None:
+        """Load the compiled checkers."""
+        row = EventBatch.of(event_id=[0], time_us=[0], kind=[EventKind.CUT])
+        judge(in_memory("warm-up", [row], Names()), Question())
+
+    def replay(self, parameters: Mapping[str, Any], seed: int) -> str | None:
+        """The command that simulates this configuration."""
+        return simulate_command(self.name, parameters, seed)
+
+
+def flattened(report: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    """The numbers of a nested report under dotted names; a list gives its mean and its maximum."""
+    for name, value in report.items():
+        path = f"{prefix}{name}"
+        if isinstance(value, Mapping):
+            yield from flattened(value, f"{path}.")
+        elif isinstance(value, (bool, int, float)):
+            yield path, float(value)
+        elif isinstance(value, (list, tuple)) and value and all(isinstance(item, (int, float)) for item in value):
+            yield f"{path}.mean", sum(value) / len(value)
+            yield f"{path}.max", float(max(value))

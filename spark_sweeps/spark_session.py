@@ -1,0 +1,111 @@
+"""The Spark session: started quietly, on loopback unless a cluster is named, and with errors of one line.
+
+What the JVM and its workers write goes to a log file: the terminal is for the sweep's own progress.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from model.errors import InputError
+from spark_sweeps.java import java_home
+from spark_sweeps.tasks import MARK
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CONFIGURATION = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.speculation": "false",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.shuffle.partitions": "8",
+}
+LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+
+def start_session(
+    master: str | None, log: Path, name: str = "orderlab", extra: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A session on ``master``; None: what `spark-submit` says, else all cores of this machine. Raises InputError."""
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    if not submitted:
+        os.environ["JAVA_HOME"] = java_home(os.environ)
+    builder = SparkSession.builder.appName(name)
+    if master is not None or not submitted:
+        builder = builder.master(master or "local[*]")
+    is_local = (master or "local").startswith("local") and not submitted
+    if is_local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    for key, value in {**CONFIGURATION, **(LOCAL if is_local else {}), **(extra or {})}.items():
+        builder = builder.config(key, value)
+    with _stderr_into(log):
+        try:
+            return builder.getOrCreate()
+        except Exception as error:
+            raise InputError(explained(error, master, log)) from None
+
+
+@contextlib.contextmanager
+def _stderr_into(log: Path) -> Iterator[None]:
+    """The JVM inherits descriptor 2 as it is now, and keeps it."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    except OSError as error:
+        os.close(kept)
+        raise InputError(f"{log}: cannot be written ({error.strerror}); name a folder that can be") from None
+    os.dup2(target, 2)
+    os.close(target)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+_CURES = (
+    (r"PYTHON_VERSION_MISMATCH|different (?:minor )?version", "driver and executors have different Pythons; set "
+     "PYSPARK_PYTHON to the driver's version, or ship it (notes/spark.md)"),
+    (r"InvalidClassException|serialVersionUID|incompatible.*version|RpcEnv.*version",
+     "driver and cluster have different versions of Spark; use the same one on both (notes/spark.md)"),
+    (r"No module named '(\w+)'", "executors lack the module {0}; ship it with --py-files or --archives (notes/spark.md)"),
+    (r"All masters are unresponsive|Connection refused|UnknownHostException|Could not parse Master URL|"
+     r"Failed to connect|Cannot assign requested address",
+     "cannot be reached; is it running, and is the address right (spark://HOST:7077)?"),
+    (r"No space left on device", "the disk is full; free some space and run the same command again"),
+    (r"OutOfMemoryError", "the JVM ran out of memory; set --conf spark.driver.memory=4g"),
+)  # fmt: skip
+
+
+def explained(error: BaseException, master: str | None, log: Path) -> str:
+    """One line with the cure for what Spark says, by the exception and by the end of its log."""
+    text = str(error)
+    marked = re.search(MARK + r"<<(.*?)>>", text, re.DOTALL)
+    if marked:
+        return marked[1]
+    with contextlib.suppress(OSError):
+        text += log.read_text(errors="replace")[-20_000:]
+    place = f"Spark on {master or 'local[*]'}"
+    for pattern, cure in _CURES:
+        found = re.search(pattern, text)
+        if found:
+            return f"{place}: {cure.format(*found.groups())}"
+    lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return f"{place}: {lines[0].strip()[:200]}; its log is {log}"

@@ -1,0 +1,183 @@
+"""Sweep files: TOML that says what to run, over which points, how often, within which limits, and what to keep."""
+
+from __future__ import annotations
+
+import tomllib
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from model.errors import InputError
+from sim.binding.fields import did_you_mean
+from spark_sweeps.axes import VALUES_MAX, Axis, Value
+
+SOBOL_DIMENSIONS_MAX = 21_201
+RUNS_MAX = 100_000_000
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class DesignChoice(_Part):
+    """Which points of the space are run."""
+
+    kind: Literal["grid", "latin-hypercube", "sobol", "one-at-a-time", "table"] = "grid"
+    samples: int | None = Field(default=None, ge=1, le=VALUES_MAX)
+    """Points of a latin-hypercube or sobol design."""
+    rows: tuple[dict[str, Value], ...] | None = Field(default=None, min_length=1, max_length=VALUES_MAX)
+    """Points of a table."""
+
+    @model_validator(mode="after")
+    def _has_what_it_needs(self) -> DesignChoice:
+        fills_space = self.kind in ("latin-hypercube", "sobol")
+        if fills_space != (self.samples is not None):
+            raise ValueError(
+                f"a {self.kind} design {'needs samples, such as samples = 64' if fills_space else 'has no samples'}"
+            )
+        if (self.kind == "table") != (self.rows is not None):
+            raise ValueError(f"a {self.kind} design {'needs rows' if self.kind == 'table' else 'has no rows'}")
+        return self
+
+
+class Replications(_Part):
+    """How often each point is run. With common random numbers replication r has the same seed at every point."""
+
+    count: int = Field(default=1, ge=1, le=VALUES_MAX)
+    common_random_numbers: bool = True
+
+
+class Record(_Part):
+    """What a row keeps. ``metrics``: patterns such as ``latency.*.mean_ms``; ``histories`` are files beside the rows."""
+
+    metrics: tuple[str, ...] = ("*",)
+    histories: Literal["none", "violations", "all"] = "none"
+
+
+class Limits(_Part):
+    """Of one run."""
+
+    wall_s: float = Field(default=600.0, gt=0, le=86_400 * 30)
+    memory_mib: int = Field(default=2048, ge=16, le=1 << 24)
+    """Beyond what the process holds before the run."""
+
+
+class Stop(_Part):
+    """When to begin no more runs. Runs under way are kept."""
+
+    max_failures: int | None = Field(default=None, ge=1)
+    max_violations: int | None = Field(default=None, ge=1)
+    wall_s: float | None = Field(default=None, gt=0)
+
+
+class SweepFile(_Part):
+    """A whole sweep file."""
+
+    system: str
+    """A system of ``orderlab simulate --list``, or ``module:function`` of (parameters, seed)."""
+    output: str
+    """The folder of the results; from the current directory."""
+    description: str = ""
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    base: dict[str, Value] = {}
+    axes: dict[str, Axis] = {}
+    derived: dict[str, str] = {}
+    cost: str | None = None
+    """What a run costs, in any unit, as an expression of its parameters: which runs are begun first."""
+    design: DesignChoice = DesignChoice()
+    replications: Replications = Replications()
+    record: Record = Record()
+    limits: Limits = Limits()
+    stop: Stop = Stop()
+
+    @field_validator("base", mode="before")
+    @classmethod
+    def _base_of_scalars(cls, given: Any) -> Any:
+        for name, value in given.items() if isinstance(given, dict) else ():
+            if not isinstance(value, (bool, int, float, str)):
+                raise ValueError(
+                    f"{name} is {value!r}; [base] holds one value for each parameter, lists belong into [axes]"
+                )
+        return given
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> SweepFile:
+        if self.design.kind == "table":
+            if self.axes:
+                raise ValueError("a table lists its points itself; remove [axes]")
+        elif self.design.kind == "grid":
+            for name, axis in self.axes.items():
+                if not axis.has_list:
+                    raise ValueError(f"axes.{name}: a grid needs values; add a count or a step to the range")
+        elif not self.axes:
+            raise ValueError(f"a {self.design.kind} design needs at least one axis; add [axes]")
+        for name in self.derived:
+            if name in self.axes:
+                raise ValueError(f"derived.{name}: {name} is an axis already; keep one")
+        return self
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What decides which runs there are and what comes out of them; limits and stop rules may change on a resume."""
+        return self.model_dump(mode="json", by_alias=True, exclude={"output", "description", "cost", "limits", "stop"})
+
+
+def digest_of(content: bytes) -> str:
+    """The digest that stands in rows and manifests."""
+    return blake2b(content, digest_size=16).hexdigest()
+
+
+def read_sweep(path: Path) -> SweepFile:
+    """The sweep that a file describes. Raises InputError with the file, the key and the cure."""
+    try:
+        content = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be read ({error.strerror}); name a sweep file (notes/spark.md shows one)"
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not TOML ({error}); write key = value, one a line") from None
+    return sweep_of(content, str(path))
+
+
+def sweep_of(content: dict[str, Any], place: str) -> SweepFile:
+    """The sweep that a parsed file describes. Raises InputError."""
+    try:
+        return SweepFile.model_validate(content)
+    except ValidationError as error:
+        raise InputError(f"{place}: {_complaint(error, content)}") from None
+
+
+def _complaint(error: ValidationError, content: dict[str, Any]) -> str:
+    """The first complaint as key path, what is wrong, cure. Unknown keys first: they explain the missing ones."""
+    found = sorted(error.errors(), key=lambda one: one["type"] != "extra_forbidden")[0]
+    path = [part for part in found["loc"] if part not in ("function-after", "function-before")]
+    # a value of several possible types names the type as the last part of its path
+    while path and isinstance(path[-1], str) and path[-1] in ("bool", "int", "float", "str", "constrained-str"):
+        path.pop()
+    key = ".".join(str(part) for part in path)
+    if found["type"] == "extra_forbidden":
+        known = _known_keys(path[:-1])
+        return f"{key}: unknown key; {did_you_mean(str(path[-1]), known)}"
+    if found["type"] == "missing":
+        return f"{key}: missing; add {key} = ..."
+    message = found["msg"].removeprefix("Value error, ")
+    given = found["input"]
+    shown = f" (given: {given!r})" if isinstance(given, (bool, int, float, str)) and repr(given) not in message else ""
+    return f"{key}: {message}{shown}" if key else f"{message}{shown}"
+
+
+def _known_keys(path: list[int | str]) -> tuple[str, ...]:
+    kind: type[BaseModel] = SweepFile
+    for part in path:
+        if part == "axes":
+            kind = Axis
+            break
+        annotation = kind.model_fields[str(part)].annotation if str(part) in kind.model_fields else None
+        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+            return ()
+        kind = annotation
+    names = [field.alias or name for name, field in kind.model_fields.items()]
+    return (*names, "choices") if kind is Axis else tuple(names)
