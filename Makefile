@@ -11,7 +11,7 @@ run: .venv/installed
 	$(BIN)/orderlab validate lua/session --backend kernel
 
 test: .venv/installed redis-server spin
-	$(BIN)/python -m pytest -q -n $(WORKERS) tests
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup tests
 
 check: .venv/installed
 	$(BIN)/ruff check .

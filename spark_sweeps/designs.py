@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
-from scipy.stats import qmc
 
 from spark_sweeps.axes import Axis
 
@@ -90,11 +89,15 @@ class SpaceFilling:
 
 def latin_hypercube(axes: Mapping[str, Axis], samples: int, seed: int) -> SpaceFilling:
     """One point in each of ``samples`` slices of every axis (McKay, Beckman, Conover 1979)."""
+    from scipy.stats import qmc  # takes a second to import, and most designs do without
+
     return SpaceFilling(axes, qmc.LatinHypercube(len(axes), rng=np.random.default_rng(seed)).random(samples))
 
 
 def sobol(axes: Mapping[str, Axis], samples: int, seed: int) -> SpaceFilling:
     """A scrambled Sobol' sequence; balanced where ``samples`` is a power of two."""
+    from scipy.stats import qmc
+
     engine = qmc.Sobol(len(axes), scramble=True, rng=np.random.default_rng(seed))
     drawn = engine.random_base2(max(0, (samples - 1).bit_length()))[:samples]
     return SpaceFilling(axes, np.minimum(drawn, np.nextafter(1.0, 0.0)))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import faulthandler
 import os
 import pickle
 import resource
@@ -28,6 +29,7 @@ _LENGTH = struct.Struct("!Q")
 _BEGIN, _FINISHED, _RAISED = "begin", "finished", "raised"
 GRACE_S = 5.0
 """How long a child may take to fork, and to leave after its last item."""
+CHILD_PIPE = 3
 _PR_SET_PDEATHSIG = 1
 
 
@@ -188,12 +190,15 @@ def _live_in_child(work: Callable[[int], Any], items: Sequence[int], memory_mib:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         nothing = os.open(os.devnull, os.O_RDWR)
+        os.dup2(pipe, CHILD_PIPE)
         for descriptor in (0, 1, 2):
             os.dup2(nothing, descriptor)
+        os.closerange(CHILD_PIPE + 1, os.sysconf("SC_OPEN_MAX"))  # sockets of the parent's are no business of a run
+        faulthandler.disable()
         _limit_memory(memory_mib)
         for item in items:
-            _send(pipe, (_BEGIN, item))
-            _send(pipe, _tried(work, item))
+            _send(CHILD_PIPE, (_BEGIN, item))
+            _send(CHILD_PIPE, _tried(work, item))
     finally:
         os._exit(0)
 

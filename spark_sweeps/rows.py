@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from hashlib import blake2b
 from typing import Any
@@ -61,10 +62,15 @@ def schema_of(plan: Plan) -> pa.Schema:
             if name in plan.sweep.base:
                 values = (*values, plan.sweep.base[name])
         else:
-            step = max(1, len(plan) // DERIVED_LOOKED_AT)
-            values = [plan.run(number).parameters[name] for number in range(0, len(plan), step)]
+            values = _some_derived(plan, name)
         varied.append(pa.field(PREFIX + name, _common_type(values)))
     return pa.schema([*SCHEMA_HEAD, *varied, *SCHEMA_TAIL])
+
+
+def _some_derived(plan: Plan, name: str) -> Iterator[Any]:
+    for number in range(0, len(plan), max(1, len(plan) // DERIVED_LOOKED_AT)):
+        with contextlib.suppress(InputError):  # such a run becomes a row with its error
+            yield plan.run(number).parameters[name]
 
 
 def _common_type(values: Iterable[Any]) -> pa.DataType:

@@ -29,6 +29,13 @@ class PoolEngine:
 
     def run(self, order: Order, chunks: Sequence[np.ndarray], should_stop: Callable[[], bool]) -> bool:
         """Hand the chunks out in order; hand one out again when its worker is gone."""
+        try:
+            return self._run(order, chunks, should_stop)
+        except BaseException:
+            self._end_workers()  # they are amid chunks that nobody waits for any more
+            raise
+
+    def _run(self, order: Order, chunks: Sequence[np.ndarray], should_stop: Callable[[], bool]) -> bool:
         waiting = list(enumerate(chunks))[::-1]
         tries = [0] * len(chunks)
         busy: dict[Any, int] = {}
@@ -46,15 +53,14 @@ class PoolEngine:
                     self._workers.pop(pipe).join()
                     tries[place] += 1
                     if tries[place] == TRIES_MAX:
-                        raise InputError(
-                            f"chunk {place}: its worker was ended {TRIES_MAX} times; is memory short?"
-                        ) from None
+                        line = f"chunk {place}: its worker was ended {TRIES_MAX} times; is memory short?"
+                        raise InputError(line) from None
                     waiting.append((place, chunks[place]))
                     continue
                 if complaint is not None:
                     raise InputError(complaint)
             if should_stop():
-                self.close()
+                self._end_workers()
                 return False
         return True
 
@@ -71,6 +77,9 @@ class PoolEngine:
 
     def close(self) -> None:
         """End the workers; what they have not committed is lost."""
+        self._end_workers()
+
+    def _end_workers(self) -> None:
         for pipe, process in self._workers.items():
             process.kill()
             process.join()

@@ -1,0 +1,77 @@
+"""Functions that sweeps of the tests run: quick ones, slow ones, and hostile ones."""
+
+import ctypes
+import os
+import signal
+import sys
+import time
+
+
+def product(parameters, seed):
+    """Quick and honest."""
+    return {"product": parameters["a"] * parameters["b"], "seeded": seed % 1000}
+
+
+def lawful(parameters, seed):
+    """Breaks `fifo` for large `a`."""
+    broken = parameters["a"] > 2
+    return {
+        "metrics": {"a": parameters["a"]},
+        "verdicts": {"fifo": "violated" if broken else "holds", "drain": "holds"},
+        "witnesses": {"fifo": {"sequence": 3}} if broken else {},
+    }
+
+
+def slow(parameters, seed):
+    """Takes its time on the processor."""
+    end = time.process_time() + parameters.get("seconds", 0.05)
+    while time.process_time() < end:
+        pass
+    return {"seeded": seed % 1000}
+
+
+def hostile(parameters, seed):
+    """Does to its process what `how` says."""
+    how = parameters["how"]
+    if how == "raise":
+        raise ValueError("out of range")
+    if how == "exit":
+        sys.exit(3)
+    if how == "_exit":
+        os._exit(4)
+    if how == "segfault":
+        ctypes.string_at(0)
+    if how == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if how == "loop":
+        while True:
+            pass
+    if how == "lua loop":
+        from lupa import lua51
+
+        lua51.LuaRuntime().execute("while true do end")
+    if how == "memory":
+        return {"bytes": len(bytearray(6 * 2**30))}
+    if how == "close":
+        os.closerange(3, 1000)
+        time.sleep(3600)
+    if how == "garbage":
+        for descriptor in range(3, 100):
+            try:
+                os.write(descriptor, b"\0" * 7 + b"\x08spoiled!")
+            except OSError:
+                continue
+    if how == "child":
+        if os.fork() == 0:
+            time.sleep(3600)
+        os._exit(0)
+    if how == "result":
+        return {"it": object()}
+    return {"fine": 1.0}
+
+
+def moody(parameters, seed):
+    """Fails as long as a file stands there."""
+    if parameters["a"] == 2 and os.path.exists(parameters["flag"]):
+        raise RuntimeError("moody")
+    return {"a": parameters["a"]}

@@ -1,0 +1,138 @@
+"""Whole sweeps, on a pool and on Spark: the same rows, whatever happens on the way."""
+
+import json
+
+import pyarrow as pa
+import pytest
+
+from model.errors import InputError
+from spark_sweeps.job import Options, run_sweep
+from spark_sweeps.result_folder import ResultFolder
+from spark_sweeps.rows import MEASURED
+
+SUBJECTS = "tests.spark_sweeps.subjects"
+SPARK = pytest.param("on_spark", marks=pytest.mark.xdist_group("spark"))
+ENGINES = pytest.mark.parametrize("engine", ["pool", SPARK])
+FATES = {
+    "raise": "error", "exit": "error", "_exit": "killed", "segfault": "killed", "loop": "timeout",
+    "lua loop": "timeout", "memory": "memory", "close": "killed",
+}  # fmt: skip
+
+
+def all_rows(path, runs):
+    table = pa.concat_tables(ResultFolder(path).tables(runs)).sort_by("run")
+    return table.drop_columns([*MEASURED, "attempt"])
+
+
+@ENGINES
+def test_hostile_runs_are_rows_with_their_error_and_a_command(engine, request, sweep_file):
+    hows = [*FATES, "behave"]
+    path = sweep_file(
+        f'system = "{SUBJECTS}:hostile"\n[axes]\nhow = {json.dumps(hows)}\n'
+        "[limits]\nwall_s = 1\nmemory_mib = 300\n"
+    )
+    summary = run_sweep(path, request.getfixturevalue(engine))
+    rows = all_rows(summary.folder, summary.runs).to_pylist()
+    assert len(rows) == len(hows)
+    for row in rows:
+        assert row["status"] == FATES.get(row["parameter.how"], "ok")
+        assert (row["error"] is None) == (row["status"] == "ok")
+        assert row["replay"] == f"orderlab sweep {path} --only {row['run']}"
+    assert (summary.counts.failed, summary.stopped) == (8, None)
+    assert len(summary.failures) == 8
+
+
+@pytest.mark.xdist_group("spark")
+def test_both_engines_make_the_same_rows(pool, on_spark, sweep_file, tmp_path):
+    path = sweep_file(
+        'system = "tbmq-p2p"\nseed = 5\n[base]\npublishers = 60\nrate = 20\nduration_s = 0.1\nwarm_up_s = 0.05\n[axes]\n'
+        'scripts = ["published", "session"]\nbrokers = [1, 2]\n[derived]\npartitions = "12 * brokers"\n'
+        '[record]\nmetrics = ["latency.*", "counts.*"]\nhistories = "all"\n'
+    )
+    one = run_sweep(path, pool, Options(output=str(tmp_path / "a")))
+    other = run_sweep(path, on_spark, Options(output=str(tmp_path / "b")))
+    assert one.digest == other.digest
+    assert all_rows(one.folder, 4) == all_rows(other.folder, 4)
+    row = all_rows(one.folder, 4).to_pylist()[3]
+    assert (row["parameter.scripts"], row["parameter.brokers"], row["parameter.partitions"]) == ("session", 2, 24)
+    assert dict(row["verdicts"])["fifo"] == "holds" == row["outcome"]
+    metrics = dict(row["metrics"])
+    assert metrics["counts.published"] > 50
+    assert not [name for name in metrics if name.startswith("utilisation")]
+    assert row["replay"].startswith("orderlab simulate tbmq-p2p --set publishers=60 ")
+    for folder in (one.folder, other.folder):
+        histories = sorted(file.name for file in (folder / "histories").iterdir())
+        assert histories == [f"{number:08d}.parquet" for number in range(4)]
+    for number in range(4):
+        name = f"histories/{number:08d}.parquet"
+        assert (one.folder / name).read_bytes() == (other.folder / name).read_bytes()
+
+
+def test_what_is_missing_is_done_and_nothing_else(pool, sweep_file, tmp_path):
+    text = f'system = "{SUBJECTS}:product"\n[base]\nb = 2\n[axes]\na = {{ from = 1, to = 60 , step = 1 }}\n'
+    path = sweep_file(text)
+    whole = run_sweep(path, pool, Options(output=str(tmp_path / "whole")))
+    first = run_sweep(path, pool)
+    lost = ResultFolder(first.folder).files()[::2]
+    for file in lost:
+        file.unlink()
+    before = ResultFolder(first.folder).counts().rows
+    second = run_sweep(path, pool)
+    assert 0 < before < 60
+    assert (second.before, second.counts.rows, second.digest) == (before, 60, whole.digest)
+    assert all_rows(second.folder, 60) == all_rows(whole.folder, 60)
+    third = run_sweep(path, _no_engine)
+    assert (third.before, third.digest) == (60, whole.digest)
+
+
+def test_failed_runs_are_done_again_when_asked(pool, sweep_file, tmp_path):
+    flag = tmp_path / "flag"
+    flag.touch()
+    path = sweep_file(f'system = "{SUBJECTS}:moody"\n[base]\nflag = "{flag}"\n[axes]\na = [1, 2, 3]\n')
+    first = run_sweep(path, pool)
+    assert (first.counts.rows, first.counts.failed) == (3, 1)
+    assert "RuntimeError: moody" in first.failures[0]["error"]
+    assert run_sweep(path, _no_engine).counts.failed == 1
+    assert run_sweep(path, pool, Options(retry_failed=True)).counts.failed == 1
+    flag.unlink()
+    mended = run_sweep(path, pool, Options(retry_failed=True, max_failures=1))
+    assert (mended.counts.rows, mended.counts.failed, mended.stopped) == (3, 0, None)
+    assert len(ResultFolder(first.folder).files()) == 3
+    assert run_sweep(path, _no_engine, Options(retry_failed=True)).counts.failed == 0
+
+
+@ENGINES
+def test_stop_rules_end_a_sweep_early_and_it_goes_on_later(engine, request, sweep_file):
+    text = f'system = "{SUBJECTS}:lawful"\n[axes]\na = [1, 2, 3, 4, 5, 6]\n'
+    path = sweep_file(text + "[stop]\nmax_violations = 1\n")
+    summary = run_sweep(path, request.getfixturevalue(engine))
+    assert summary.counts.violated >= 1
+    again = run_sweep(path, _no_engine)  # what it has seen is enough already
+    assert again.counts.violated >= summary.counts.violated
+    path.write_text(path.read_text().partition("[stop]")[0])
+    done = run_sweep(path, request.getfixturevalue(engine))
+    assert (done.counts.rows, done.counts.violated, done.stopped) == (6, 4, None)
+    assert [row["run"] for row in done.violations] == [2, 3, 4, 5]
+
+
+def test_a_point_whose_derived_parameter_has_no_value_is_a_row_with_its_error(pool, sweep_file):
+    path = sweep_file(
+        f'system = "{SUBJECTS}:product"\n[base]\nb = 2\n[axes]\na = [1, 2, 0, 4]\n[derived]\nc = "1 / a"\n'
+    )
+    summary = run_sweep(path, pool)
+    rows = all_rows(summary.folder, 4).to_pylist()
+    assert [row["status"] for row in rows] == ["ok", "ok", "error", "ok"]
+    assert 'derived.c: "1 / a" has no value here' in rows[2]["error"]
+    assert rows[3]["parameter.c"] == 0.25
+
+
+def test_a_sweep_of_another_file_does_not_write_into_the_folder(pool, sweep_file):
+    path = sweep_file(f'system = "{SUBJECTS}:product"\n[base]\nb = 2\n[axes]\na = [1]\n')
+    run_sweep(path, pool)
+    path.write_text(path.read_text().replace("b = 2", "b = 3"))
+    with pytest.raises(InputError, match=r"made by a different sweep \(sweep.base.b: there 2, here 3\)"):
+        run_sweep(path, pool)
+
+
+def _no_engine(folder):
+    raise AssertionError("there is nothing left to do")

@@ -1,0 +1,99 @@
+"""The folder of results: whole files or none, a run counted once, and one line for what cannot be."""
+
+import errno
+import os
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from model.errors import InputError
+from spark_sweeps import result_folder
+from spark_sweeps.result_folder import Counts, ResultFolder
+
+
+def rows(runs, attempt=1, status="ok", outcome="holds"):
+    return pa.table(
+        {
+            "run": pa.array(runs, pa.int64()),
+            "attempt": pa.array([attempt] * len(runs), pa.int32()),
+            "status": [status] * len(runs),
+            "outcome": pa.array([outcome] * len(runs), pa.string()),
+        }
+    )
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = ResultFolder(tmp_path / "out")
+    folder.open({"sweep": {"axes": {"a": [1]}}, "code": "c"})
+    yield folder
+    folder.close()
+
+
+def test_counts_come_from_names_and_agree_with_the_rows(folder):
+    folder.commit(rows([0, 1, 2]))
+    folder.commit(rows([3], status="timeout", outcome=None))
+    folder.commit(rows([4], outcome="violated"))
+    assert folder.counts() == folder.standing(9).counts == Counts(5, 1, 1)
+    assert np.flatnonzero(folder.standing(9).attempt == 0).tolist() == [5, 6, 7, 8]
+
+
+def test_the_last_attempt_counts_and_a_run_that_was_committed_twice_counts_once(folder):
+    folder.commit(rows([0, 1], status="error", outcome=None))
+    folder.commit(rows([1, 2]))  # by a worker that outlived its driver
+    folder.commit(rows([0], attempt=2))
+    found = pa.concat_tables(folder.tables(3)).sort_by("run")
+    assert found.column("run").to_pylist() == [0, 1, 2]
+    assert found.column("attempt").to_pylist() == [2, 1, 1]
+    assert folder.standing(3).counts.rows == 3
+
+
+def test_the_same_sweep_opens_the_folder_again_and_another_does_not(folder):
+    folder.commit(rows([0]))
+    folder.close()
+    again = ResultFolder(folder.path)
+    again.open({"sweep": {"axes": {"a": [1]}}, "code": "c"})
+    assert again.counts().rows == 1
+    with pytest.raises(InputError, match="another sweep writes here now"):
+        ResultFolder(folder.path).open({"sweep": {"axes": {"a": [1]}}, "code": "c"})
+    again.close()
+    for manifest, told in (
+        ({"sweep": {"axes": {"a": [2]}}, "code": "c"}, r"different sweep \(sweep.axes.a: there \[1\], here \[2\]\)"),
+        ({"sweep": {"axes": {"a": [1]}}, "code": "d"}, r"the code has changed since"),
+    ):
+        with pytest.raises(InputError, match=told):
+            ResultFolder(folder.path).open(manifest)
+
+
+def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path):
+    (tmp_path / "thesis.txt").write_text("x")
+    with pytest.raises(InputError, match="not the results of a sweep"):
+        ResultFolder(tmp_path).open({})
+    assert os.listdir(tmp_path) == ["thesis.txt"]
+
+
+def test_a_full_disk_leaves_no_half_file(folder, monkeypatch):
+    def full(source, target):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(result_folder.os, "replace", full)
+    with pytest.raises(InputError, match="the disk is full; free some space and run the same command again"):
+        folder.commit(rows([0]))
+    assert os.listdir(folder.rows_path) == []
+
+
+def test_a_worker_that_died_while_writing_leaves_nothing_that_counts(folder):
+    (folder.rows_path / ".abc.tmp").write_bytes(b"half")
+    assert folder.counts().rows == 0
+    folder.close()
+    folder.open({"sweep": {"axes": {"a": [1]}}, "code": "c"})
+    assert os.listdir(folder.rows_path) == []
+
+
+def test_a_damaged_file_is_named(folder):
+    folder.commit(rows([0]))
+    (path,) = folder.files()
+    path.write_bytes(b"PAR1")
+    with pytest.raises(InputError, match="unreadable .* remove it: its runs are then done again"):
+        folder.standing(1)
