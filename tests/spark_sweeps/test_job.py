@@ -28,8 +28,7 @@ def all_rows(path, runs):
 def test_hostile_runs_are_rows_with_their_error_and_a_command(engine, request, sweep_file):
     hows = [*FATES, "behave"]
     path = sweep_file(
-        f'system = "{SUBJECTS}:hostile"\n[axes]\nhow = {json.dumps(hows)}\n'
-        "[limits]\nwall_s = 1\nmemory_mib = 300\n"
+        f'system = "{SUBJECTS}:hostile"\n[axes]\nhow = {json.dumps(hows)}\n[limits]\nwall_s = 1\nmemory_mib = 300\n'
     )
     summary = run_sweep(path, request.getfixturevalue(engine))
     rows = all_rows(summary.folder, summary.runs).to_pylist()
@@ -97,7 +96,7 @@ def test_failed_runs_are_done_again_when_asked(pool, sweep_file, tmp_path):
     flag.unlink()
     mended = run_sweep(path, pool, Options(retry_failed=True, max_failures=1))
     assert (mended.counts.rows, mended.counts.failed, mended.stopped) == (3, 0, None)
-    assert len(ResultFolder(first.folder).files()) == 3
+    assert ResultFolder(first.folder).standing(3).attempt.tolist() == [1, 3, 1]
     assert run_sweep(path, _no_engine, Options(retry_failed=True)).counts.failed == 0
 
 
