@@ -61,12 +61,16 @@ class LatencyHistogram:
         at = int(np.searchsorted(self._buckets.cumsum(), math.ceil(self.count * percent / 100)))
         return min(math.exp((at + 0.5) / BUCKETS_PER_E), self.max_us)
 
+    def batch_means_us(self) -> npt.NDArray[np.float64]:
+        """The means of the batches that have a latency, in the order of publishing."""
+        full = self._counts > 0
+        return self._sums[full] / self._counts[full]
+
     def mean_us(self) -> Interval:
         """The mean over all, with an interval from the means of the batches."""
         if not self.count:
             return Interval(0.0, None)
-        full = self._counts > 0
-        return Interval(float(self._sums.sum() / self.count), half_width(self._sums[full] / self._counts[full]))
+        return Interval(float(self._sums.sum() / self.count), half_width(self.batch_means_us()))
 
 
 def half_width(means: npt.NDArray[np.float64]) -> float | None:

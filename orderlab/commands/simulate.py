@@ -21,9 +21,11 @@ from model.history_io import HistoryFile, HistoryWriter
 from model.verdict import Verdict, worst
 from orderlab.exit_codes import EXIT
 from orderlab.render.simulation import print_simulation, progress_line
+from orderlab.render.sustainable import print_ceiling, step_line
 from sim.systems.catalogue import SYSTEMS, entry, settings_of
 from sim.systems.progress import Progress
-from sim.systems.settings import read_config
+from sim.systems.settings import Settings, read_config
+from sim.systems.sustainable import Step, ceiling_json, sustainable_rate
 
 
 def simulate(
@@ -32,6 +34,11 @@ def simulate(
     config: Annotated[Path | None, typer.Option(help="Settings from a TOML file; --set overrides them.")] = None,
     list_them: Annotated[bool, typer.Option("--list", help="List the systems and their settings.")] = False,
     history: Annotated[Path | None, typer.Option(help="Keep the history: .parquet, .jsonl or .csv.")] = None,
+    sustainable: Annotated[
+        bool, typer.Option("--sustainable", help="Search the highest rate whose mean latency stays under a limit.")
+    ] = False,
+    below_ms: Annotated[float, typer.Option(help="With --sustainable: the limit.")] = 100.0,
+    tolerance: Annotated[float, typer.Option(help="With --sustainable: how close to come, relatively.")] = 0.02,
     seed: Annotated[int, typer.Option(help="Of every random draw; printed.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -46,6 +53,11 @@ def simulate(
         raise InputError(f"simulate: which system? one of {', '.join(SYSTEMS)}; --list shows their settings")
     given = {} if config is None else read_config(config)
     chosen = settings_of(system, {**given, **parsed(settings or [])})
+    if sustainable:
+        if history is not None:
+            raise InputError("simulate: --sustainable runs many times and keeps no history; leave out --history")
+        _search(system, chosen, seed, below_ms, tolerance, as_json)
+        return
     started = time.perf_counter()
     with ExitStack() as stack:
         path = history
@@ -73,6 +85,21 @@ def simulate(
     }  # fmt: skip
     _print(result, wall, verdicts, as_json)
     raise typer.Exit(EXIT[outcome])
+
+
+def _search(system: str, chosen: Settings, seed: int, below_ms: float, tolerance: float, as_json: bool) -> None:
+    def show(step: Step) -> None:
+        typer.echo(step_line(step), err=True)
+
+    ceiling = sustainable_rate(system, chosen, seed, below_ms, tolerance, show if sys.stderr.isatty() else None)
+    result = {
+        "system": system, "seed": seed, "below_ms": below_ms, "tolerance": tolerance, "settings": chosen.model_dump(),
+        **ceiling_json(ceiling),
+    }  # fmt: skip
+    if as_json:
+        typer.echo(json.dumps(result))
+    else:
+        print_ceiling(Console(), result)
 
 
 def _print(result: dict[str, Any], wall: dict[str, float], verdicts: list[Verdict], as_json: bool) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from model.errors import InputError
 from model.history import EventBatch, Names
 from sim.binding.fields import did_you_mean
+from sim.mqtt.fabric import Fabric
 from sim.systems import tbmq_jedis, tbmq_lettuce, tbmq_p2p
 from sim.systems.progress import Progress
 from sim.systems.settings import Settings, make_settings
@@ -28,6 +29,13 @@ class System(Protocol):
     @property
     def digest(self) -> str:
         """Of the bytes of the history."""
+
+    @property
+    def fabric(self) -> Fabric:
+        """Its parts, with what they have measured."""
+
+    def is_quiet(self) -> bool:
+        """Whether all that was published has been delivered and acknowledged."""
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,8 @@ class PrototypeSettings(DeviceSettings):
     costs: str = "prototype"
     shared_host: bool = True
     """Whether all processes share the cores of the broker's machine."""
-    duration_s: float = Field(default=0.5, gt=0, le=86_400)
+    warm_up_s: float = Field(default=0.3, ge=0, le=3600)
+    duration_s: float = Field(default=0.8, gt=0, le=86_400)
 
 
 P = TypeVar("P", bound=PrototypeSettings)

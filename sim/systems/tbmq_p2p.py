@@ -218,7 +218,7 @@ class DeviceSystem(Generic[S]):
             if on_progress is not None:
                 messages = fabric.counts.get("published", 0) + fabric.counts.get("delivered", 0)
                 on_progress(Progress(env.now / 1e6, total_us / 1e6, messages, time.perf_counter() - begun))
-            if self.measured is not None and self._is_quiet():
+            if self.measured is not None and self.is_quiet():
                 break
         if fabric.has_work_left():
             self.recorder.add(EventKind.CUT, np.array([int(env.now)]))
@@ -231,7 +231,8 @@ class DeviceSystem(Generic[S]):
         """Of the bytes of the history."""
         return self.recorder.digest
 
-    def _is_quiet(self) -> bool:
+    def is_quiet(self) -> bool:
+        """Whether all that was published has been delivered and acknowledged."""
         counts = self.fabric.counts
         return counts.get("published", 0) == counts.get("delivered", 0) and not self.fabric.sessions.in_flight
 

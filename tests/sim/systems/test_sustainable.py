@@ -1,0 +1,108 @@
+"""The search for the sustainable rate: on a queue whose ceiling is known, and on a small system."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from model.errors import InputError
+from sim.stations import Station
+from sim.systems.catalogue import settings_of
+from sim.systems.sustainable import find_ceiling, growth, is_sustained, sustainable_rate
+
+
+@dataclass
+class Trial:
+    means_ms: np.ndarray
+    measured_s: float = 1.0
+    out_per_s: float = 0.0
+    is_complete: bool = True
+
+
+def queue(capacity_per_s, base_ms=5.0):
+    """Runs of one server with Poisson arrivals, from empty."""
+
+    def run(rate, times):
+        stream = np.random.default_rng(1)
+        arrivals = np.cumsum(stream.exponential(1e6 / rate, int(rate * times)))
+        station = Station(1)
+        done = np.array([station.serve(at, 1e6 / capacity_per_s) for at in arrivals])
+        waits = (done - arrivals) / 1000 + base_ms
+        means = np.array([part.mean() for part in np.array_split(waits, 20)])
+        out = (done <= times * 1e6).sum() / times
+        return Trial(means, float(times), out), {"history_digest": f"{rate:.3f}"}
+
+    return run
+
+
+@pytest.mark.parametrize("capacity", [700.0, 5_000.0, 23_456.0])
+@pytest.mark.parametrize("start", [300.0, 5_000.0, 60_000.0])
+def test_the_ceiling_of_a_queue_is_its_capacity(capacity, start):
+    ceiling = find_ceiling(queue(capacity), start, limit_ms=100.0, tolerance=0.02)
+    assert ceiling.rate_per_s == pytest.approx(capacity, rel=0.06 if capacity > 1000 else 0.12)
+    assert ceiling.rate_per_s < ceiling.overloaded_per_s <= ceiling.rate_per_s * 1.03
+    assert not any(step.is_sustained and step.rate_per_s > capacity for step in ceiling.steps)
+
+
+def test_the_runs_behind_the_ceiling_are_kept_in_their_order():
+    ceiling = find_ceiling(queue(1000.0), 1000.0)
+    assert ceiling.steps[0].rate_per_s == 1000.0
+    assert ceiling.at.is_sustained
+    assert ceiling.at.rate_per_s == max(step.rate_per_s for step in ceiling.steps if step.is_sustained)
+    assert ceiling.overloaded_per_s == min(step.rate_per_s for step in ceiling.steps if not step.is_sustained)
+    assert len(ceiling.steps) <= 8
+
+
+def test_a_latency_that_grows_is_not_sustained_though_its_mean_is_low():
+    growing = Trial(np.linspace(10.0, 14.0, 20))
+    assert growth(growing)[0] == pytest.approx(4.2, rel=0.05)
+    assert not is_sustained(growing, 100.0, growth(growing)[0])
+    assert is_sustained(Trial(np.linspace(10.0, 11.0, 20)), 100.0, 1.0)
+
+
+def test_a_level_latency_above_the_limit_is_not_sustained_and_just_below_it_is():
+    assert not is_sustained(Trial(np.full(20, 100.0)), 100.0, 0.0)
+    assert is_sustained(Trial(np.full(20, 99.9)), 100.0, 0.0)
+    assert not is_sustained(Trial(np.full(20, 50.0), is_complete=False), 100.0, 0.0)
+
+
+def test_a_lower_limit_gives_a_lower_ceiling():
+    def slow(rate, times):  # latency that rises with the load, without growing in time
+        return Trial(np.full(20, rate / 10), float(times), rate), {"history_digest": ""}
+
+    assert find_ceiling(slow, 100.0, limit_ms=100.0).rate_per_s == pytest.approx(1000, rel=0.03)
+    assert find_ceiling(slow, 100.0, limit_ms=50.0).rate_per_s == pytest.approx(500, rel=0.03)
+
+
+def test_an_open_question_is_asked_for_longer():
+    asked = []
+
+    def noisy(rate, times):
+        asked.append(times)
+        means = 10.0 + np.random.default_rng(len(asked)).normal(0, 20.0 / times**2, 20)
+        return Trial(means if rate < 1000 else means + 200, float(times), rate), {"history_digest": ""}
+
+    find_ceiling(noisy, 900.0, tolerance=0.3)
+    assert max(asked) > 1
+
+
+@pytest.mark.parametrize("latency", [1.0, 1000.0])
+def test_a_system_without_a_ceiling_is_an_error(latency):
+    def run(rate, times):
+        return Trial(np.full(20, latency), 1.0, rate), {"history_digest": ""}
+
+    with pytest.raises(InputError, match="no ceiling"):
+        find_ceiling(run, 100.0)
+
+
+@pytest.mark.parametrize(("limit", "tolerance"), [(0.0, 0.02), (100.0, 0.0), (100.0, 1.0)])
+def test_a_search_without_sense_is_refused(limit, tolerance):
+    with pytest.raises(InputError, match="sustainable"):
+        find_ceiling(queue(100.0), 10.0, limit, tolerance)
+
+
+def test_the_ceiling_of_a_small_machine_is_set_by_its_cores():
+    given = {"publishers": 300, "broker_cores": 1, "warm_up_s": 0.15, "duration_s": 0.2, "rate": 3.0}
+    found = sustainable_rate("tbmq-jedis", settings_of("tbmq-jedis", given), 1, tolerance=0.3)
+    assert 700 < found.rate_per_s < 2000  # 1 core / 600 us
+    assert found.at.report["utilisation"]["machine"][0] > 0.6
