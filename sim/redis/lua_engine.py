@@ -35,7 +35,7 @@ CONSTANTS: dict[str, Any] = {
 ARGUMENT_BYTES_MAX = 8 << 20
 """Keys and arguments beyond this get memory of their own for the run."""
 ARGUMENT_BYTES_FREE = 1024
-"""A call with fewer bytes does not count towards ``Limits.argument_bytes_max``; there are ``calls_max`` of them at most."""
+"""A call with fewer bytes does not count towards ``Limits.argument_bytes_max``."""
 NUMERIC_MAX = 256
 ZEROS_LOOKED_AT = 9
 """Arguments of redis.call among which redis.lua has made sure that no zero is negative. Numbers of a greater zero, and NaN,
@@ -116,8 +116,9 @@ class LuaEngine:
         self._is_plain = effects is None and not run.watched and not shard.master_link_down
         self._stopped = None
         self._argument_bytes_left = self._argument_bytes_max
-        if watchdog.current is not None:
-            watchdog.current.begin(name, values[:key_count], values[key_count:])
+        heartbeat = watchdog.current
+        if heartbeat is not None:
+            heartbeat.begin(name, values[:key_count], values[key_count:])
         resp = shard.resp
         shard.resp = 2
         try:
@@ -137,8 +138,8 @@ class LuaEngine:
         finally:
             shard.resp = resp
             shard.script_line = self._run = None
-            if watchdog.current is not None:
-                watchdog.current.end()
+            if heartbeat is not None:
+                heartbeat.end()
             if is_large:
                 self.sandbox.allow_more(0)
 
@@ -197,7 +198,7 @@ class LuaEngine:
             return to_integer(outcome)
         kind = outcome[0]
         if kind:
-            items = list(outcome[1:])
+            _, *items = outcome
             return items if float not in map(type, items) else [_item(item) for item in items]
         reader = ResultReader(resp, self.shard.resp)
         if kind is None:
@@ -253,20 +254,20 @@ class LuaEngine:
         return guarded
 
     def _make_call(self) -> Callable[..., Any]:
+        """``redis.call`` in Python: see ``receive`` in redis.lua for what it returns."""
         shard, memory_used, write = self.shard, self.sandbox.memory_used, self._writer.write
-        calls_max, memory_max = self.limits.calls_max, self.limits.memory_bytes_max
-        numeric: set[bytes] = set()  # commands that scripts gave numbers: an exception costs more than to look first
+        memory_max = self.limits.memory_bytes_max
         plain = {
             name: (command.handler, command.arity, command.is_write)
             for name, command in SPELLINGS.items()
             if not command.special_in_script
         }
+        numeric: set[bytes] = set()  # commands that scripts gave numbers: an exception costs more than to look first
 
         def call(*argv: Any) -> Any:
-            """``redis.call``: see ``receive`` in redis.lua for what it returns."""
-            run = self._run
-            assert run is not None
             try:
+                if not argv:
+                    return None, b"error", NO_ARGUMENTS
                 name = argv[0]
                 if name in numeric:
                     argv = _texts(argv)
@@ -279,27 +280,24 @@ class LuaEngine:
                     size = len(_join(argv))
                 if memory_used() > memory_max and self._is_full():
                     return None, b"full"
-                if run.calls >= calls_max:
-                    return self._limit(b"calls of redis.call")
                 if size > ARGUMENT_BYTES_FREE:
                     self._argument_bytes_left -= size
                     if self._argument_bytes_left < 0:
                         return self._limit(b"bytes handed to redis.call")
-                found = plain.get(name)
-                if found is not None and self._is_plain:  # what is left of the checks of ScriptRun.call, without the call
-                    handler, arity, is_write = found
+                run: Any = self._run
+                if self._is_plain and name in plain:  # what is left of the checks of ScriptRun.call, without the call
+                    handler, arity, is_write = plain[name]
                     if (run.wrote or not is_write) and (arity == len(argv) or 0 < -arity <= len(argv)):
-                        run.calls += 1
                         reply = handler(shard, argv)
                     else:
                         reply = run.call(argv)
                 else:
                     reply = run.call(argv)
                 kind = type(reply)
-                if kind is bytes:
-                    return reply if len(reply) < REPLY_BYTES_MAX else (None, b"full")
                 if kind is int:
                     return reply
+                if kind is bytes:
+                    return reply if len(reply) < REPLY_BYTES_MAX else (None, b"full")
                 return None if reply is OK else write(reply, shard.resp)
             except ErrorReply as error:
                 return None, b"error", error.message, True
@@ -308,8 +306,6 @@ class LuaEngine:
             except _NotText as reason:
                 return None, reason.case, NOT_TEXT
             except BaseException as error:
-                if not argv:
-                    return None, b"error", NO_ARGUMENTS
                 self._stopped = error
                 return None, b"abort"
 

@@ -34,14 +34,13 @@ class Limits:
     """What one run of a script may use before it is stopped."""
 
     instructions_max: int = 100_000_000
-    """Instructions of the Lua machine, counted in steps of 1000."""
+    """Instructions of the Lua machine, counted in steps of 1000. They bound the calls of redis.call as well: each takes
+    some 30."""
     seconds_max: float = 5.0
     """Processor time, looked at after every 1000 instructions: for scripts that spend it in few long calls of the
     library. One call that never ends is beyond this; see ``watchdog``."""
     memory_bytes_max: int = 128 << 20
     """Memory of the Lua runtime."""
-    calls_max: int = 1_000_000
-    """Calls of redis.call and redis.pcall."""
     argument_bytes_max: int = 1 << 30
     """Bytes handed to redis.call and redis.pcall in all."""
 

@@ -17,7 +17,7 @@ from sim.redis.sandbox import FUNCTION_FILES, LIBRARIES, Limits, Sandbox, Script
 from sim.redis.shard import Shard
 
 LIMITS = Limits(
-    instructions_max=2_000_000, seconds_max=1.0, memory_bytes_max=16 << 20, calls_max=5000, argument_bytes_max=32 << 20
+    instructions_max=2_000_000, seconds_max=1.0, memory_bytes_max=16 << 20, argument_bytes_max=32 << 20
 )
 
 ESCAPES = {
