@@ -193,7 +193,7 @@ for i = 1, count do
       local id = string.format('%d', number)
       fields[#fields + 1] = id
       fields[#fields + 1] = string.format('P%013d', deadline) .. ARGV[5 + 2 * i]
-      entries[#entries + 1] = sequence
+      entries[#entries + 1] = sequence == number and id or sequence
       entries[#entries + 1] = id
       if deadline < latest then -- an older message lives longer: the front of the queue will not show this one's end
         entries[#entries + 1] = -deadline

@@ -8,7 +8,7 @@ from fractions import Fraction
 from sim.redis.numbers import INTEGER_MAX, add_long_doubles, parse_double, parse_integer, parse_long_double
 from sim.redis.replies import NOT_A_FLOAT, NOT_AN_INTEGER, ErrorReply
 
-_SMALL = {b"%d" % value: value for value in range(-100, 1000)}
+SMALL_INTEGERS = {b"%d" % value: value for value in range(-100, 1000)}
 """The integers that commands mostly get, read in one look-up."""
 
 MUST_BE_POSITIVE = b"ERR value is out of range, must be positive"
@@ -22,7 +22,7 @@ def option(argument: bytes) -> bytes:
 
 def integer(argument: bytes, message: bytes = NOT_AN_INTEGER) -> int:
     """A signed 64-bit integer, else the error ``message``."""
-    value = _SMALL.get(argument)
+    value = SMALL_INTEGERS.get(argument)
     if value is None:
         value = parse_integer(argument)
     if value is None:

@@ -5,6 +5,7 @@ A server has two such states, one for scripts and one for function libraries; so
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,8 @@ CONSTANTS: dict[str, Any] = {
 }  # fmt: skip
 ARGUMENT_BYTES_MAX = 8 << 20
 """Keys and arguments beyond this get memory of their own for the run."""
+TIME_US_MAX = 1 << 52
+"""Before 2112 Lua takes microseconds apart without rounding; after that TIME is a call like any other."""
 ARGUMENT_BYTES_FREE = 1024
 """A call with fewer bytes does not count towards ``Limits.argument_bytes_max``."""
 NUMERIC_MAX = 256
@@ -65,7 +68,6 @@ class LuaEngine:
         self._runners: dict[str, dict[int, Any]] = {"script": {}, "function": {}}
         """By the kind of run and the number of keys."""
         self._is_recording = False
-        self._instructions_max = limits.instructions_max
         self._memory_max = limits.memory_bytes_max
         self.sandbox = Sandbox(limits)
         self._memory_used = self.sandbox.memory_used
@@ -113,7 +115,10 @@ class LuaEngine:
         if self._portions:
             self._portions = []
         self._run = run
-        self._is_plain = effects is None and not run.watched and not shard.master_link_down
+        time_us = None
+        self._is_plain = is_plain = effects is None and not run.watched and not shard.master_link_down
+        if is_plain and not 0 <= (time_us := shard.now_ms * 1000 + shard.now_us) < TIME_US_MAX:
+            time_us = None
         self._stopped = None
         self._argument_bytes_left = self._argument_bytes_max
         heartbeat = watchdog.current
@@ -122,7 +127,7 @@ class LuaEngine:
         resp = shard.resp
         shard.resp = 2
         try:
-            outcome = runner(function, self._instructions_max, *passed)
+            outcome = runner(function, time_us, *passed)
             if self._stopped is not None:
                 self.sandbox.clean()
                 raise self._reason(name, outcome)
@@ -148,7 +153,7 @@ class LuaEngine:
         that it registers; or the error that it ends with. Raises ScriptTimeout."""
         self._stopped = None
         try:
-            outcome = self.sandbox.function("load_library")(library, self._instructions_max)
+            outcome = self.sandbox.function("load_library")(library)
         except lupa.LuaError as error:
             outcome = False, b"failure", str(error).encode()
         if self._stopped is not None:
@@ -257,11 +262,11 @@ class LuaEngine:
         """``redis.call`` in Python: see ``receive`` in redis.lua for what it returns."""
         shard, memory_used, write = self.shard, self.sandbox.memory_used, self._writer.write
         memory_max = self.limits.memory_bytes_max
-        plain = {
-            name: (command.handler, command.arity, command.is_write)
+        find_plain = {
+            name: (command.handler, abs(command.arity), max(command.arity, 0) or sys.maxsize, command.is_write)
             for name, command in SPELLINGS.items()
             if not command.special_in_script
-        }
+        }.get
         numeric: set[bytes] = set()  # commands that scripts gave numbers: an exception costs more than to look first
 
         def call(*argv: Any) -> Any:
@@ -285,14 +290,15 @@ class LuaEngine:
                     if self._argument_bytes_left < 0:
                         return self._limit(b"bytes handed to redis.call")
                 run: Any = self._run
-                if self._is_plain and name in plain:  # what is left of the checks of ScriptRun.call, without the call
-                    handler, arity, is_write = plain[name]
-                    if (run.wrote or not is_write) and (arity == len(argv) or 0 < -arity <= len(argv)):
+                found = find_plain(name) if self._is_plain else None
+                if found is None:
+                    reply = run.call(argv)
+                else:  # what is left of the checks of ScriptRun.call, without the call
+                    handler, least, most, is_write = found
+                    if least <= len(argv) <= most and (run.wrote or not is_write):
                         reply = handler(shard, argv)
                     else:
                         reply = run.call(argv)
-                else:
-                    reply = run.call(argv)
                 kind = type(reply)
                 if kind is int:
                     return reply

@@ -94,7 +94,7 @@ class Sandbox:
         for name in files:
             chunk = dump(self._runtime.compile((LIBRARIES / f"{name}.lua").read_bytes(), name=b"=host"))
             self._runtime.compile(lua_bytecode.prepare(chunk, None).changed or chunk)(host)
-        host[b"set_seconds"](self.limits.seconds_max)
+        host[b"set_limits"](self.limits.instructions_max, self.limits.seconds_max)
         self._host = host
         self.host_names = frozenset(host[b"finish"]().split())
         self._runtime.execute(b"local G, next = _G, next for name in next, G do G[name] = nil end")

@@ -50,23 +50,20 @@ class ScriptFlags:
 class ScriptRun:
     """A script that is running on ``shard``. ``call`` is ``redis.call`` without Lua around it."""
 
-    __slots__ = ("allow_cross_slot", "allow_oom", "calls", "client", "read_only", "shard", "slot", "watched", "wrote")
+    allow_oom = False
+    allow_cross_slot = True
+    slot: int | None = None
+    """The hash slot that the run is bound to, once a key has been named."""
+    calls = 0
+    """Calls made so far, refused ones included; counted where abort points are asked."""
+    wrote = False
+    """A write command got past its checks: from here on no condition of the node stops the script, and it cannot be
+    killed. True even if the command then failed or changed nothing."""
 
-    def __init__(
-        self, shard: Shard, client: Client, read_only: bool, allow_oom: bool, allow_cross_slot: bool, slot: int | None
-    ) -> None:
+    def __init__(self, shard: Shard, read_only: bool) -> None:
         self.shard = shard
-        self.client = client
+        self.client = shard.caller
         self.read_only = read_only
-        self.allow_oom = allow_oom
-        self.allow_cross_slot = allow_cross_slot
-        self.slot = slot
-        """The hash slot that the run is bound to, once a key has been named."""
-        self.calls = 0
-        """Calls made so far, refused ones included."""
-        self.wrote = False
-        """A write command got past its checks: from here on no condition of the node stops the script, and it cannot be
-        killed. True even if the command then failed or changed nothing."""
         self.watched = shard.interrupt is not None or shard.slots is not None
         """Whether a call needs more than the plain checks."""
 
@@ -77,9 +74,9 @@ class ScriptRun:
 
         Raises ErrorReply.
         """
-        client = shard.caller
+        run = cls(shard, read_only)
         if flags is None and shard.slots is None and not shard.master_link_down:  # by far the most frequent
-            return cls(shard, client, read_only, False, True, None)
+            return run
         is_stale = conditions.is_stale(shard)
         if flags is None:
             if is_stale:
@@ -90,18 +87,15 @@ class ScriptRun:
             if is_stale and not flags.allow_stale:
                 raise ErrorReply(STALE_SCRIPT)
             if not flags.no_writes:
-                cls._check_writes(shard, client, read_only)
+                cls._check_writes(shard, run.client, read_only)
             if shard.is_out_of_memory and not (flags.allow_oom or flags.no_writes):
                 raise ErrorReply(OUT_OF_MEMORY)
-        slot = hash_slot(keys[0]) if shard.slots is not None and keys else None
-        return cls(
-            shard,
-            client,
-            read_only=read_only or (flags is not None and flags.no_writes),
-            allow_oom=flags is not None and flags.allow_oom,
-            allow_cross_slot=flags is None or flags.allow_cross_slot_keys,
-            slot=slot,
-        )
+            run.read_only = read_only or flags.no_writes
+            run.allow_oom = flags.allow_oom
+            run.allow_cross_slot = flags.allow_cross_slot_keys
+        if shard.slots is not None and keys:
+            run.slot = hash_slot(keys[0])
+        return run
 
     @staticmethod
     def _check_writes(shard: Shard, client: Client, read_only: bool) -> None:
@@ -124,7 +118,6 @@ class ScriptRun:
         shard = self.shard
         if self.watched:
             return self._call_watched(argv)
-        self.calls += 1
         command = SPELLINGS.get(argv[0])
         if command is None or command.special_in_script:
             command = self._resolve(argv)

@@ -118,7 +118,7 @@ class Shard(Keyspace):
                 return admission.enqueue(caller, command, argv)
             if self.interrupt is not None:
                 return self._run_interruptible(command, argv)
-            return self.run(command, argv)
+            return command.handler(self, argv) if self.effects is None else self.run(command, argv)
         except ErrorReply as error:
             return error
         finally:

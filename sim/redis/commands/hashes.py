@@ -55,7 +55,8 @@ def _put_fields(shard: Shard, argv: Sequence[bytes]) -> int:
     if undo is None and value.hash_order is None:
         fields = value.fields
         before = len(fields)
-        fields.update(zip(argv[2::2], argv[3::2], strict=True))
+        for at in range(2, len(argv), 2):
+            fields[argv[at]] = argv[at + 1]
         added = len(fields) - before
     else:
         added = sum(value.put(argv[at], argv[at + 1], undo) for at in range(2, len(argv), 2))

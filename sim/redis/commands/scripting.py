@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sim.redis.arguments import integer, option
+from sim.redis.arguments import SMALL_INTEGERS, integer, option
 from sim.redis.lua_host import NO_SCRIPT, host_of
 from sim.redis.lua_shebang import parse_shebang
 from sim.redis.registry import CallFlags, command, numbered_keys
@@ -59,11 +59,15 @@ def _eval(shard: Shard, argv: Sequence[bytes], read_only: bool) -> Reply:
 
 
 def _evalsha(shard: Shard, argv: Sequence[bytes], read_only: bool) -> Reply:
-    if len(argv[1]) != 40:
-        raise ErrorReply(NO_SCRIPT)
-    key_count = count_keys(argv)
     host = shard.lua_host or host_of(shard)
-    return host.run(host.find(argv[1]), key_count, argv[3:], read_only)
+    script = host.scripts.get(argv[1])
+    key_count = SMALL_INTEGERS.get(argv[2], -1)
+    if script is None or not 0 <= key_count <= len(argv) - 3:  # by their turns, as the server complains
+        if len(argv[1]) != 40:
+            raise ErrorReply(NO_SCRIPT)
+        key_count = count_keys(argv)
+        script = host.find(argv[1])
+    return host.run(script, key_count, argv[3:], read_only)
 
 
 EVAL_FLAGS = "noscript stale skip_monitor no_mandatory_keys movablekeys"

@@ -130,11 +130,11 @@ host.further_functions = { register_function = register_function }
 
 -- Runs the code of a library. Returns true, and name, callback, description (or false) and flags for each of its functions;
 -- or as a script that failed.
-function host.load_library(code, instructions)
+function host.load_library(code)
   local metatable = getmetatable(host.environment)
   registered, count = {}, 0
   metatable.__index = library_globals
-  begin(instructions)
+  begin()
   local ok, err = xpcall(code, final_error)
   metatable.__index = globals
   if not ok then
@@ -146,8 +146,8 @@ end
 
 -- Running ----------------------------------------------------------------------------------------------------------------
 
-function host.run_function(f, instructions, keys, arguments)
-  begin(instructions)
+function host.run_function(f, now, keys, arguments)
+  begin(now)
   return host.outcome(xpcall(function()
     return (f(keys, arguments))
   end, final_error))
@@ -160,7 +160,7 @@ function host.function_runner(key_count)
     names[i] = "k" .. i
   end
   local keys = concat(names, ",")
-  local source = "local run = ... return function(f, instructions" .. (key_count > 0 and "," or "") .. keys
-    .. ", ...) return run(f, instructions, {" .. keys .. "}, {...}) end"
+  local source = "local run = ... return function(f, now" .. (key_count > 0 and "," or "") .. keys
+    .. ", ...) return run(f, now, {" .. keys .. "}, {...}) end"
   return loadstring(source, "=host")(host.run_function)
 end

@@ -12,9 +12,11 @@ local ABORT = {}
 local PERIOD, COROUTINE_PERIOD = 1000, 250
 local aborting = false
 local running = false
-local instructions_left, seconds_max = 0, 0
-local started, last -- processor time at the first and at the last count of a run
+local instructions_left, instructions_max, seconds_max = 0, 0, 0
+local started, last -- processor time at the second and at the last count of a run
+local is_short = true -- the run has not been counted yet: most end so, and the clock is dear
 local SLOW_SECONDS, SLOW_PERIOD = 0.02, 10 -- when 1000 instructions take so long, every tenth is counted
+local time
 local abort_place -- where the script was when it was told to stop
 
 local function abort()
@@ -30,6 +32,10 @@ local function spend(instructions)
   if instructions_left < 0 then
     python.limit("instructions")
     abort()
+  end
+  if is_short then
+    is_short = false
+    return 0
   end
   local now = clock()
   if not started then
@@ -94,14 +100,20 @@ function host.abort_place()
   return abort_place
 end
 
-function host.set_seconds(seconds)
-  seconds_max = seconds
+function host.set_limits(instructions, seconds)
+  instructions_max, seconds_max = instructions, seconds
+end
+
+-- The time of the shard in microseconds, while nothing but the keyspace concerns the calls of a run; else nil.
+function host.time()
+  return time
 end
 
 -- What encloses a run of a script: `begin` before it, `ended` after. `aborted` is for the handler around all that a script
 -- does: if the script is told to abort, what runs from there on is trusted code.
-function host.begin(instructions)
-  instructions_left, started = instructions, nil
+function host.begin(now)
+  time = now
+  instructions_left, started, is_short = instructions_max, nil, true
   aborting, abort_place = false, nil
   running = true
   if is_slow then

@@ -205,7 +205,7 @@ end
 
 -- How a run begins -------------------------------------------------------------------------------------------------------
 
--- A function (script, instructions, key 1 ... key n, arguments ...): fixed parameters cost less than tables.
+-- A function (script, time, key 1 ... key n, arguments ...): fixed parameters cost less than tables.
 function host.script_runner(key_count)
   local names = {}
   for i = 1, key_count do
@@ -214,19 +214,19 @@ function host.script_runner(key_count)
   local keys = concat(names, ",")
   local source = [[
     local globals, begin, xpcall, outcome, final_error = ...
-    return function(script, instructions]] .. (key_count > 0 and "," or "") .. keys .. [[, ...)
+    return function(script, now]] .. (key_count > 0 and "," or "") .. keys .. [[, ...)
       globals.KEYS = {]] .. keys .. [[}
       globals.ARGV = {...}
-      begin(instructions)
+      begin(now)
       return outcome(xpcall(script, final_error))
     end]]
   return loadstring(source, "=host")(globals, begin, xpcall, outcome, final_error)
 end
 
 -- The same with the lists in tables that Python filled before.
-function host.run_script(script, instructions, keys, arguments)
+function host.run_script(script, now, keys, arguments)
   globals.KEYS, globals.ARGV = keys, arguments
-  begin(instructions)
+  begin(now)
   return outcome(xpcall(script, final_error))
 end
 

@@ -181,3 +181,33 @@ def test_time_stands_still_in_a_script() -> None:
     shard.now_ms = 1_700_000_000_123
     script = b"local a = redis.call('time') for i = 1, 1000 do end local b = redis.call('time') return {a[1], b[1], a[2], b[2]}"
     assert shard.execute((b"EVAL", script, b"0")) == [b"1700000000", b"1700000000", b"123000", b"123000"]
+
+
+@pytest.mark.parametrize(
+    "now_us", [0, 999_999, 1_000_000, 1_700_000_000_123_456, (1 << 52) - 1, 1 << 52, 9_999_999_999_999_999, 10**18 + 999_999]
+)
+@pytest.mark.parametrize("name", ["TIME", "time", "tImE"])
+def test_a_script_reads_the_clock_of_the_shard(now_us: int, name: str) -> None:
+    """TIME in capitals is answered without leaving Lua; whatever the spelling and the year, it is the same answer."""
+    shard = Shard()
+    shard.now_ms, shard.now_us = divmod(now_us, 1000)
+    script = b"return redis.call('%b')" % name.encode()
+    expected = shard.execute((b"TIME",))
+    assert expected == [b"%d" % (now_us // 10**6), b"%d" % (now_us % 10**6)]
+    assert shard.execute((b"EVAL", script, b"0")) == expected
+    shard.effects = []
+    assert shard.execute((b"EVAL", script, b"0")) == expected
+    assert next(effect.argv[0] for effect in shard.effects) == name.encode()
+    shard.effects = None
+    shard.now_ms += 1
+    assert shard.execute((b"EVAL", script, b"0")) == shard.execute((b"TIME",)) != expected
+
+
+def test_the_clock_takes_no_argument() -> None:
+    shard = Shard()
+    for arguments in (b"''", b"nil, 1"):
+        reply = shard.execute((b"EVAL", b"return redis.call('TIME', %b)" % arguments, b"0"))
+        assert isinstance(reply, ErrorReply), arguments
+    reply = shard.execute((b"EVAL", b"return redis.call('TIME', nil)", b"0"))
+    assert isinstance(reply, ErrorReply)
+    assert b"must be strings or integers" in reply.message
