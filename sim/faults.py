@@ -1,176 +1,329 @@
-"""Every fault that can strike a broker system, by the name that operators use, at an instant of virtual time.
+"""Every fault that can strike a broker system, by the name that operators use.
 
-Written ``name@seconds`` or ``name@seconds:target``; the target is the number of a broker, a Redis node or a Kafka broker,
-as the fault says. Several are separated by blanks.
+Each is a function of the system, the number of what it strikes (a broker, a Redis node, a Kafka broker) and how long it lasts,
+in microseconds. It returns the instant at which it has healed, or None if it cannot strike as things stand (a node that is
+down already). Schedules and rates: ``sim/fault_schedule.py``.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from typing import Literal
 
 import numpy as np
 
-from model.errors import InputError
-from model.history import EventKind
-from sim.binding.fields import did_you_mean
+from sim.drivers.pipelined import PipelinedDriver
+from sim.kafka.consumer_group import COORDINATOR
+from sim.mqtt.broker import MqttBroker
 from sim.mqtt.fabric import Fabric
+from sim.redis.memory import STARTUP_BYTES, MemoryAccount
+from sim.redis.node import RedisNode
 from sim.timers import call_at
 
-REDIS_DOWN_US = 200_000
-"""Until a replica is promoted or a process is up again."""
-STALL_US = 500_000
-PAUSE_US = 600_000
-"""How long a consumer stands still that loses its partitions: longer than the rebalance."""
+Among = Literal["broker", "redis", "kafka"]
+Strike = Callable[[Fabric, int, int], float | None]
+
+MEMORY_SHARE = 0.5
+"""Of the memory that sessions use, what is left to them."""
+SLOW_US = 50_000
+"""Between two packets that a slow consumer reads."""
+SKEW_US = 2_000_000
+"""By how much a clock is ahead while it is wrong."""
+SLOTS_MOVED_MAX = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
-    """One fault of a schedule."""
+class FaultKind:
+    """What ``among`` it strikes, and for how long unless told otherwise."""
 
-    name: str
-    at_us: int
-    target: int
+    strike: Strike
+    among: Among
+    duration_us: int
+    needs: Literal["", "two brokers", "two nodes", "replicas", "a pipeline"]
 
-    def __str__(self) -> str:
-        return f"{self.name}@{self.at_us / 1e6:g}:{self.target}"
+    @property
+    def summary(self) -> str:
+        """What happens, in a sentence or two."""
+        return " ".join((self.strike.__doc__ or "").split())
 
 
-def broker_crash(fabric: Fabric, target: int) -> None:
+FAULTS: dict[str, FaultKind] = {}
+
+
+def _fault(
+    among: Among,
+    duration_s: float = 0.0,
+    needs: Literal["", "two brokers", "two nodes", "replicas", "a pipeline"] = "",
+) -> Callable[[Strike], Strike]:
+    def enter(strike: Strike) -> Strike:
+        name = strike.__name__.replace("_", "-")
+        FAULTS[name] = FaultKind(strike, among, round(duration_s * 1e6), needs)
+        return strike
+
+    return enter
+
+
+# -- brokers ---------------------------------------------------------------------------------------------------
+
+
+def _is_last(fabric: Fabric, broker: MqttBroker) -> bool:
+    return broker.is_dead or all(other.is_dead for other in fabric.brokers if other is not broker)
+
+
+def _crash_heals_us(fabric: Fabric) -> float:
+    settings = fabric.groups[0].settings
+    return float(fabric.env.now) + settings.session_timeout_us + settings.rebalance_us
+
+
+@_fault("broker", needs="two brokers")
+def broker_crash(fabric: Fabric, target: int, _duration_us: int) -> float | None:
     """The process of a broker dies. Its clients connect to the next broker; its partitions go to the others."""
-    fabric.brokers[_place(target, fabric.brokers)].crash()
+    broker = fabric.brokers[target]
+    if _is_last(fabric, broker):
+        return None
+    broker.crash()
+    return _crash_heals_us(fabric)
 
 
-def broker_crash_before_commit(fabric: Fabric, target: int) -> None:
+@_fault("broker", needs="two brokers")
+def broker_crash_before_commit(fabric: Fabric, target: int, _duration_us: int) -> float | None:
     """The same at its next commit: what was saved is saved again by the next owner."""
-    fabric.brokers[_place(target, fabric.brokers)].crash_at_commit = "before"
+    broker = fabric.brokers[target]
+    if _is_last(fabric, broker):
+        return None
+    broker.crash_at_commit = "before"
+    return _crash_heals_us(fabric)
 
 
-def broker_crash_after_commit(fabric: Fabric, target: int) -> None:
+@_fault("broker", needs="two brokers")
+def broker_crash_after_commit(fabric: Fabric, target: int, _duration_us: int) -> float | None:
     """The same right after its next commit: what was saved is not sent on."""
-    fabric.brokers[_place(target, fabric.brokers)].crash_at_commit = "after"
+    broker = fabric.brokers[target]
+    if _is_last(fabric, broker):
+        return None
+    broker.crash_at_commit = "after"
+    return _crash_heals_us(fabric)
 
 
-def consumer_rebalance(fabric: Fabric, target: int) -> None:
-    """A consumer stands still with a pack in its hands, loses its partitions, and goes on with the pack later."""
-    broker = fabric.brokers[_place(target, fabric.brokers)]
-    broker.persisted_consumers[0].pause_us = PAUSE_US
+@_fault("broker", 0.6)
+def consumer_rebalance(fabric: Fabric, target: int, duration_us: int) -> float | None:
+    """A consumer stands still with a pack in its hands for longer than the rebalance, loses its partitions, and goes on with
+    the pack later."""
+    broker = fabric.brokers[target]
+    if broker.is_dead:
+        return None
+    broker.persisted_consumers[0].pause_us = duration_us
+    return float(fabric.env.now) + duration_us
 
 
-def redis_failover(fabric: Fabric, target: int) -> None:
-    """A Redis master dies; its replica takes over with what had reached it."""
-    node = fabric.nodes[_place(target, fabric.nodes)]
-    if node.replica is None:
-        raise InputError("redis-failover: the nodes have no replicas; --set redis_replica_lag_ms=1")
-    node.crash()
-    call_at(fabric.env, fabric.env.now + REDIS_DOWN_US, lambda: fabric.count("commands_lost", node.fail_over()))
+@_fault("broker", 0.5)
+def network_partition(fabric: Fabric, target: int, duration_us: int) -> float | None:
+    """A broker reaches neither Kafka nor Redis, until the partition heals. Its clients stay connected."""
+    broker = fabric.brokers[target]
+    if broker.is_dead:
+        return None
+    others = {node.name for node in fabric.nodes} | {f"kafka-{kafka}" for kafka in range(len(fabric.kafka.stations))}
+    name = f"broker-{target}"
+    heal = fabric.network.partition({name}, others)
+    now = fabric.env.now
+    call_at(fabric.env, now + duration_us, heal)
+
+    def miss_heartbeats() -> None:
+        """The coordinator has not heard of the broker's consumers for a session timeout."""
+        if fabric.network.is_cut(name, f"kafka-{COORDINATOR}"):
+            for consumer in (*broker.all_consumers, *broker.persisted_consumers):
+                consumer.group.leave(consumer)
+
+    call_at(fabric.env, now + fabric.groups[0].settings.session_timeout_us, miss_heartbeats)
+    return float(now + duration_us)
 
 
-def redis_restart(fabric: Fabric, target: int) -> None:
+@_fault("broker")
+def producer_retry(fabric: Fabric, target: int, _duration_us: int) -> float | None:
+    """The answers to the next produce requests of a broker are lost."""
+    producer = fabric.brokers[target].producer
+    producer.lose_requests.extend(["response", "request"] * 4)
+    return fabric.env.now + 2.0 * producer.settings.request_timeout_us
+
+
+@_fault("broker", 5.0)
+def broker_clock_skew(fabric: Fabric, target: int, duration_us: int) -> float | None:
+    """The clock of a broker is ahead, until it is set right."""
+    broker = fabric.brokers[target]
+    broker.clock_skew_us += SKEW_US
+
+    def set_right() -> None:
+        broker.clock_skew_us -= SKEW_US
+
+    call_at(fabric.env, fabric.env.now + duration_us, set_right)
+    return float(fabric.env.now) + duration_us
+
+
+# -- clients ---------------------------------------------------------------------------------------------------
+
+
+@_fault("broker")
+def lost_puback(fabric: Fabric, target: int, _duration_us: int) -> float | None:
+    """Publishers do not get their next PUBACKs; they connect anew and publish again, with DUP."""
+    fabric.brokers[target].ingest.pubacks_to_lose = 50
+    return fabric.env.now + 2.0 * fabric.client_reconnect_us
+
+
+@_fault("broker", needs="two brokers")
+def session_takeover(fabric: Fabric, target: int, _duration_us: int) -> float | None:
+    """The subscribers of a broker connect to the next one while they are still connected."""
+    other = fabric.next_broker(target)
+    for subscriber in _subscribers_of(fabric, target):
+        if fabric.sessions.connected[subscriber]:
+            fabric.disconnect(subscriber)
+            other.connect(subscriber)
+    return float(fabric.env.now)
+
+
+@_fault("broker", 0.5)
+def slow_consumer(fabric: Fabric, target: int, duration_us: int) -> float | None:
+    """The subscribers of a broker read slowly: packets wait in socket buffers, acknowledgements come late."""
+    slow = _subscribers_of(fabric, target)
+    fabric.reading.slow_down(slow, SLOW_US)
+    call_at(fabric.env, fabric.env.now + duration_us, lambda: fabric.reading.recover(slow))
+    return float(fabric.env.now) + duration_us
+
+
+def _subscribers_of(fabric: Fabric, broker: int) -> list[int]:
+    found: list[int] = np.flatnonzero(fabric.subscribers.broker == broker).tolist()
+    return found
+
+
+# -- Redis -----------------------------------------------------------------------------------------------------
+
+
+@_fault("redis", 0.2, needs="replicas")
+def redis_failover(fabric: Fabric, target: int, duration_us: int) -> float | None:
+    """A Redis master dies; its replica takes over with what had reached it. The dead one comes back as the new replica."""
+    node = fabric.nodes[target]
+    return _down(fabric, node, duration_us, lambda: fabric.count("commands_lost", node.fail_over()))
+
+
+@_fault("redis", 0.2)
+def redis_restart(fabric: Fabric, target: int, duration_us: int) -> float | None:
     """A Redis process dies and starts again with what its append-only file holds."""
-    node = fabric.nodes[_place(target, fabric.nodes)]
+    node = fabric.nodes[target]
+    return _down(fabric, node, duration_us, lambda: fabric.count("commands_lost", abs(node.restart())))
+
+
+def _down(fabric: Fabric, node: RedisNode, duration_us: int, come_back: Callable[[], None]) -> float | None:
+    if node.is_down:
+        return None
     node.crash()
-    call_at(fabric.env, fabric.env.now + REDIS_DOWN_US, lambda: fabric.count("commands_lost", abs(node.restart())))
+    call_at(fabric.env, fabric.env.now + duration_us, come_back)
+    return float(fabric.env.now) + duration_us
 
 
-def redis_stall(fabric: Fabric, target: int) -> None:
+@_fault("redis", 0.5)
+def redis_stall(fabric: Fabric, target: int, duration_us: int) -> float | None:
     """A Redis node serves nothing for a while: fork, swap, a slow command of somebody else."""
-    fabric.nodes[_place(target, fabric.nodes)].stall(fabric.env.now + STALL_US)
+    fabric.nodes[target].stall(fabric.env.now + duration_us)
+    return float(fabric.env.now) + duration_us
 
 
-def script_cache_flush(fabric: Fabric, target: int) -> None:
-    """SCRIPT FLUSH on every node."""
-    for node in fabric.nodes:
-        node.shard.execute((b"SCRIPT", b"FLUSH"))
+@_fault("redis", needs="a pipeline")
+def command_timeout(fabric: Fabric, target: int, duration_us: int) -> float | None:
+    """A Redis node stalls for longer than the clients' command timeout: calls fail that run all the same, later."""
+    drivers = [broker.driver for broker in fabric.brokers]
+    timeout_us = max(driver.settings.command_timeout_us for driver in drivers if isinstance(driver, PipelinedDriver))
+    return redis_stall(fabric, target, duration_us or timeout_us + 100_000)
 
 
-def redis_connection_loss(fabric: Fabric, target: int) -> None:
+@_fault("redis", 0.5, needs="a pipeline")
+def redis_partition(fabric: Fabric, target: int, duration_us: int) -> float | None:
+    """No broker reaches one Redis node, until the partition heals."""
+    brokers = {f"broker-{number}" for number in range(len(fabric.brokers))}
+    heal = fabric.network.partition(brokers, {fabric.nodes[target].name})
+    call_at(fabric.env, fabric.env.now + duration_us, heal)
+    return float(fabric.env.now) + duration_us
+
+
+@_fault("redis")
+def redis_connection_loss(fabric: Fabric, target: int, _duration_us: int) -> float | None:
     """Every broker loses its connection to one Redis node, and sends again what had no answer."""
-    node = _place(target, fabric.nodes)
     for broker in fabric.brokers:
-        broker.driver.lose(node)
+        broker.driver.lose(target)
+    return float(fabric.env.now)
 
 
-def kafka_leader_change(fabric: Fabric, target: int) -> None:
+@_fault("redis")
+def script_cache_flush(fabric: Fabric, target: int, _duration_us: int) -> float | None:
+    """SCRIPT FLUSH on a node."""
+    fabric.nodes[target].shard.execute((b"SCRIPT", b"FLUSH"))
+    return float(fabric.env.now)
+
+
+@_fault("redis", 0.3, needs="two nodes")
+def slot_migration(fabric: Fabric, target: int, duration_us: int) -> float | None:
+    """The slots of a node that hold sessions move to the next node one by one, as redis-cli moves them: at most fifty."""
+    moving, other = fabric.slots, (target + 1) % len(fabric.nodes)
+    assert moving is not None, "needs two nodes of a cluster"
+    if moving.is_migrating or fabric.nodes[target].is_down or fabric.nodes[other].is_down:
+        return None
+    slot_of = {one: moving.slot_of(fabric.subscribers.name(one)) for one in range(len(fabric.subscribers))}
+    slots = sorted({slot for slot in slot_of.values() if moving.owner(slot) == target})[:SLOTS_MOVED_MAX]
+    if fabric.store.needs_open:  # what was opened long before the run has to be there when it moves
+        for subscriber, slot in slot_of.items():
+            if slot in slots:
+                fabric.ensure_open(subscriber)
+    moving.move(slots, target, other, duration_us)
+    return float(fabric.env.now) + duration_us
+
+
+@_fault("redis", 5.0)
+def redis_clock_skew(fabric: Fabric, target: int, duration_us: int) -> float | None:
+    """The clock of a Redis node is ahead, until it is set right: what has a deadline goes earlier."""
+    node = fabric.nodes[target]
+    node.epoch_us += SKEW_US
+
+    def set_right() -> None:
+        node.epoch_us -= SKEW_US
+
+    call_at(fabric.env, fabric.env.now + duration_us, set_right)
+    return float(fabric.env.now) + duration_us
+
+
+@_fault("redis", 0.3)
+def redis_eviction(fabric: Fabric, target: int, duration_us: int) -> float | None:
+    """Memory runs out under allkeys-lru: the node evicts half of what it holds, at its next write."""
+    return _limit_memory(fabric, target, duration_us, b"allkeys-lru")
+
+
+@_fault("redis", 0.3)
+def redis_oom(fabric: Fabric, target: int, duration_us: int) -> float | None:
+    """Memory runs out under noeviction: whatever may need more is refused with OOM, until there is memory again."""
+    return _limit_memory(fabric, target, duration_us, b"noeviction")
+
+
+def _limit_memory(fabric: Fabric, target: int, duration_us: int, policy: bytes) -> float | None:
+    node = fabric.nodes[target]
+    if node.is_down:
+        return None
+    used = MemoryAccount(node.shard).used() - STARTUP_BYTES
+    node.configure(b"maxmemory-policy", policy)
+    node.configure(b"maxmemory", b"%d" % (STARTUP_BYTES + round(used * MEMORY_SHARE)))
+    call_at(fabric.env, fabric.env.now + duration_us, lambda: node.configure(b"maxmemory", b"0"))
+    return float(fabric.env.now) + duration_us
+
+
+# -- Kafka -----------------------------------------------------------------------------------------------------
+
+
+@_fault("kafka")
+def kafka_leader_change(fabric: Fabric, target: int, _duration_us: int) -> float | None:
     """A Kafka broker dies: the partitions that it led go to the next one, without what had not been replicated."""
     cluster = fabric.kafka
-    leader = _place(target, cluster.stations)
     for partitions in cluster.topics.values():
         for partition in partitions:
-            if partition.leader == leader:
+            if partition.leader == target:
                 fabric.count("records_lost", len(cluster.fail_leader(partition)))
     for group in fabric.groups:
         for member in group.members:
             member.refresh()
-
-
-def producer_retry(fabric: Fabric, target: int) -> None:
-    """The answers to the next produce requests of a broker are lost."""
-    producer = fabric.brokers[_place(target, fabric.brokers)].producer
-    producer.lose_requests.extend(["response", "request"] * 4)
-
-
-def lost_puback(fabric: Fabric, target: int) -> None:
-    """Publishers do not get their next PUBACKs; they connect anew and publish again, with DUP."""
-    fabric.brokers[_place(target, fabric.brokers)].ingest.pubacks_to_lose = 50
-
-
-def session_takeover(fabric: Fabric, target: int) -> None:
-    """The subscribers of a broker connect to the next one while they are still connected."""
-    number = _place(target, fabric.brokers)
-    mine = np.flatnonzero(fabric.subscribers.broker == number).tolist()
-    other = fabric.next_broker(number)
-    for subscriber in mine:
-        if fabric.sessions.connected[subscriber]:
-            fabric.disconnect(subscriber)
-            other.connect(subscriber)
-
-
-FAULTS: dict[str, Callable[[Fabric, int], None]] = {
-    function.__name__.replace("_", "-"): function
-    for function in (
-        broker_crash, broker_crash_before_commit, broker_crash_after_commit, consumer_rebalance, redis_failover,
-        redis_restart, redis_stall, script_cache_flush, redis_connection_loss, kafka_leader_change, producer_retry,
-        lost_puback, session_takeover,
-    )
-}  # fmt: skip
-NEEDS_TWO_BROKERS = frozenset(name for name in FAULTS if name.startswith("broker-crash"))
-_WRITTEN = re.compile(r"([a-z-]+)@([0-9.]+)(?::([0-9]+))?")
-
-
-def parse_faults(text: str) -> list[Fault]:
-    """The schedule that ``text`` describes. Raises InputError."""
-    found = []
-    for word in text.split():
-        match = _WRITTEN.fullmatch(word)
-        if match is None:
-            raise InputError(f'faults: {word}: not a fault; write name@seconds:target, "redis-stall@0.5:0"')
-        name, seconds, target = match.groups()
-        if name not in FAULTS:
-            raise InputError(f'faults: unknown fault "{name}"; {did_you_mean(name, tuple(FAULTS))}')
-        try:
-            found.append(Fault(name, round(float(seconds) * 1e6), int(target or 0)))
-        except ValueError:
-            raise InputError(f"faults: {word}: {seconds} is not a number of seconds") from None
-    return found
-
-
-def schedule(fabric: Fabric, faults: list[Fault]) -> None:
-    """Let each fault strike at its instant, and leave a row in the history."""
-    for fault in faults:
-        call_at(fabric.env, fault.at_us, partial(_strike, fabric, fault))
-
-
-def _strike(fabric: Fabric, fault: Fault) -> None:
-    code = fabric.operation_code(fault.name)
-    fabric.recorder.add(EventKind.FAULT, np.array([int(fabric.env.now)]), operation=code)
-    FAULTS[fault.name](fabric, fault.target)
-
-
-def _place(target: int, among: Sequence[object]) -> int:
-    size = len(among)
-    if target >= size:
-        raise InputError(f"faults: there is no number {target}; they are numbered from 0 to {size - 1}")
-    return target
+    return float(fabric.env.now) + cluster.costs.leader_election_us

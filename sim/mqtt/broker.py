@@ -63,6 +63,8 @@ class MqttBroker:
         """The partition of `msg.downlink.<number>`; None for the only broker."""
         self.all_consumers: Sequence[Consumer] = ()
         self.persisted_consumers: Sequence[Consumer] = ()
+        self.clock_skew_us = 0
+        """By how much its clock is ahead."""
         self.crash_at_commit: Literal["before", "after"] | None = None
         self.ingest = Ingest(self)
         self.routing = Routing(self)

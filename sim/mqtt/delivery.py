@@ -89,6 +89,8 @@ class Delivery:
         subscribers = sent[:, 1]
         latency = fabric.subscribers.latency_us[subscribers]
         arrived = int(broker.burst(len(sent), broker.costs.deliver_us)) + latency
+        if fabric.reading:
+            arrived = fabric.reading.read_us(subscribers, arrived)
         answered = arrived + fabric.think_us + latency
         losses, connections = sessions.losses, sessions.connections[subscribers]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import simpy
@@ -18,9 +18,11 @@ from sim.mqtt.matches import Matches
 from sim.mqtt.persistence import SessionStore
 from sim.mqtt.population import Clients, Ints, Schedule
 from sim.mqtt.session import SessionTable
+from sim.mqtt.slow_readers import SlowReaders
 from sim.network import Latency, Link, Network
 from sim.random_streams import RandomStreams
 from sim.recording import HistoryRecorder
+from sim.redis.migration import MovingSlots
 from sim.redis.node import RedisNode
 from sim.stations import Station
 from sim.statistics import LatencyHistogram
@@ -75,6 +77,9 @@ class Fabric:
     other_stations: dict[str, Station] = field(default_factory=dict)
     """What else is busy: the machine that all share, a database."""
     opened: set[int] = field(default_factory=set)
+    slots: MovingSlots | None = None
+    """Where the store is a Redis Cluster."""
+    reading: SlowReaders = field(default_factory=lambda: SlowReaders())
     counts: dict[str, int] = field(default_factory=dict)
 
     def count(self, what: str, times: int = 1) -> None:
@@ -101,6 +106,16 @@ class Fabric:
     def operation_code(self, name: str) -> int:
         """The code of an operation in the history."""
         return self.operations.code(name)
+
+    def node_code(self, kind: Literal["broker", "redis", "kafka"], number: int) -> int:
+        """The code of a node in the history: brokers first, then Redis nodes, then Kafka brokers."""
+        before = {"broker": 0, "redis": len(self.brokers), "kafka": len(self.brokers) + len(self.nodes)}
+        return before[kind] + number
+
+    def node_names(self) -> list[str]:
+        """The names behind those codes."""
+        kafka = [f"kafka-{number}" for number in range(len(self.kafka.stations))]
+        return [f"broker-{broker.number}" for broker in self.brokers] + [node.name for node in self.nodes] + kafka
 
     def next_broker(self, number: int) -> MqttBroker:
         """The next broker after ``number`` that is alive."""

@@ -80,7 +80,7 @@ class Persisting:
     def _save(self, assigned: _Assigned, start: int, end: int, pack: Pack) -> None:
         """Submit the saves from ``start`` to ``end`` of the pack."""
         fabric, store, saves = self.fabric, self.fabric.store, assigned.saves
-        time_ms = EPOCH_MS + int(self.env.now) // 1000
+        time_ms = EPOCH_MS + (int(self.env.now) + self.broker.clock_skew_us) // 1000
         subscribers = saves.subscribers[start:end].tolist()
         if store.needs_open:
             for subscriber in subscribers:
@@ -125,6 +125,8 @@ class Persisting:
                 self.fabric.count("saves_known_before")
             else:
                 failed.append(start + place)
+        if failed:
+            self.fabric.count("saves_failed", len(failed))
         return failed
 
     def _send_on(self, assigned: _Assigned) -> None:

@@ -75,7 +75,15 @@ class StoredSessions:
 
     def node_of(self, client: bytes) -> int:
         """The node that serves the client's slot: slots are shared out evenly, in order."""
-        return hash_slot(self._key.render({"client": client})) * self.nodes // SLOT_COUNT
+        return self.owner_of(self.slot_of(client))
+
+    def slot_of(self, client: bytes) -> int:
+        """The slot of all keys of the client's session."""
+        return hash_slot(self._key.render({"client": client}))
+
+    def owner_of(self, slot: int) -> int:
+        """The node that serves a slot, until slots move."""
+        return slot * self.nodes // SLOT_COUNT
 
     def payload(self, number: int) -> bytes:
         """The payload of message ``number``."""

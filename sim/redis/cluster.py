@@ -73,6 +73,12 @@ class Cluster:
             shard.slots.owners = [self.ids[owner] for owner in owners]
         self.nodes = [ShardConnection(shard) for shard in self.shards]
 
+    def replace(self, shards: Sequence[Shard]) -> None:
+        """Other processes have taken the places of the masters, with the slot maps of those before them."""
+        if self.shards != list(shards):
+            self.shards = list(shards)
+            self.nodes = [ShardConnection(shard) for shard in shards]
+
     def slots(self, index: int) -> SlotMap:
         """What master ``index`` believes about the slots."""
         slots = self.shards[index].slots

@@ -171,6 +171,8 @@ def make_room(shard: Shard) -> bool:
             return False
         shard.remove(key)
         shard.evicted_keys += 1
+        if shard.evicted is not None:
+            shard.evicted.append(key)
         if shard.on_vanished is not None:
             shard.on_vanished(key)
     return True

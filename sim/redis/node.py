@@ -15,12 +15,14 @@ from typing import Literal, NamedTuple
 import simpy
 
 from sim.costs import RedisCosts
+from sim.redis.conditions import is_calm
 from sim.redis.replies import ErrorReply, Reply
-from sim.redis.shard import Shard
+from sim.redis.shard import FrozenKeyspace, Shard
 from sim.stations import Station
 from sim.timers import call_at
 
 COUNT_EVERY = 256
+SCRIPT_CALLS = frozenset((b"eval", b"evalsha", b"fcall"))
 Argv = Sequence[bytes]
 Sync = Literal["no", "everysec", "always"]
 
@@ -40,24 +42,39 @@ class _Cost:
     uses: int = 0
 
 
+Written = Sequence[Request] | FrozenKeyspace
+"""What a follower is told: commands, or keys that came from another node."""
+
+
 class Follower:
     """A replica, or what the append-only file holds: the same commands, ``lag_us`` later."""
 
     def __init__(self, lag_us: int, sources: Sequence[bytes]) -> None:
         self.lag_us = lag_us
+        self._sources = sources
         self.shard = shard_with(sources)
-        self._waiting: deque[tuple[int, Sequence[Request]]] = deque()
+        self._waiting: deque[tuple[int, Written]] = deque()
 
-    def note(self, now_us: int, requests: Sequence[Request]) -> None:
-        """The master has run ``requests``."""
+    def note(self, now_us: int, requests: Written) -> None:
+        """The master has run ``requests``, or was handed keys."""
         self._waiting.append((now_us, requests))
         self.catch_up(now_us)
+
+    def synchronise(self, master: Shard) -> None:
+        """Begin anew with what ``master`` holds."""
+        self.shard = shard_with(self._sources)
+        self.shard.now_ms = master.now_ms
+        self.shard.patch(master.freeze())
+        self._waiting.clear()
 
     def catch_up(self, now_us: int) -> int:
         """Apply what is old enough; the number of commands that are not."""
         while self._waiting and self._waiting[0][0] <= now_us - self.lag_us:
             at, requests = self._waiting.popleft()
-            run_all(self.shard, at, requests)
+            if isinstance(requests, dict):
+                self.shard.patch(requests)
+            else:
+                run_all(self.shard, at, requests)
         return sum(len(requests) for _, requests in self._waiting)
 
 
@@ -132,16 +149,18 @@ class RedisNode:
         begun = max(self.busy_until_us, now)
         self.waited_us += (begun - now) * len(requests)
         at = self.epoch_us + int(begun)
-        work, replies = self.run_requests(at, requests)
+        if is_calm(self.shard):
+            work, replies = self.run_requests(at, requests)
+            written: Written = requests
+        else:
+            work, replies, written = self._run_troubled(at, requests)
         if self.sync == "always":
             work += self.costs.fsync_us
         self.busy_us += work
         self.busy_until_us = begun + work
         if self.cpu is not None:
             self.busy_until_us = max(self.busy_until_us, self.cpu.serve(now, work))
-        for follower in (self.replica, self.file):
-            if follower is not None:
-                follower.note(at, requests)
+        self.replicate(written, at)
         shard = self.shard
 
         def answer() -> None:
@@ -171,7 +190,32 @@ class RedisNode:
         self.commands += commands
         return (work + costs.syscall_us) / costs.speed, replies
 
-    def _count(self, request: Request) -> tuple[Reply, _Cost]:
+    def replicate(self, written: Written, at_us: int | None = None) -> None:
+        """Tell the followers of what was written, at ``at_us`` on the node's clock or now."""
+        for follower in (self.replica, self.file):
+            if follower is not None:
+                follower.note(self.epoch_us + int(self.env.now) if at_us is None else at_us, written)
+
+    def _run_troubled(self, at_us: int, requests: Sequence[Request]) -> tuple[float, list[Reply], list[Request]]:
+        """As ``run_requests`` where commands may be refused, and scripts stopped halfway: followers are told what was
+        changed, not what was asked for."""
+        shard = self.shard
+        replies: list[Reply] = []
+        written: list[Request] = []
+        shard.now_ms, shard.now_us = divmod(at_us, 1000)
+        shard.evicted = []
+        work, commands = 0.0, 0
+        for request in requests:
+            reply, cost = self._count(request, written)
+            replies.append(reply)
+            work += cost.service_us
+            commands += cost.commands
+        self.requests += len(requests)
+        self.commands += commands
+        shard.evicted = None
+        return (work + self.costs.syscall_us) / self.costs.speed, replies, written
+
+    def _count(self, request: Request, written: list[Request] | None = None) -> tuple[Reply, _Cost]:
         costs, shard = self.costs, self.shard
         shard.effects = []
         try:
@@ -179,9 +223,17 @@ class RedisNode:
         finally:
             effects, shard.effects = shard.effects, None
         service, commands = costs.io_us, len(effects)
+        if written is not None:
+            if shard.evicted:
+                written.append(Request((b"DEL", *shard.evicted), "del"))
+                shard.evicted.clear()
+            written += [
+                Request(effect.argv, "effect") for effect in effects
+                if effect.is_write and effect.changes and effect.argv[0].lower() not in SCRIPT_CALLS
+            ]  # fmt: skip
         for effect in effects:
             name = effect.argv[0].lower().decode()
-            if name in ("eval", "evalsha", "fcall"):
+            if effect.argv[0].lower() in SCRIPT_CALLS:
                 service += costs.evalsha_us
                 if not isinstance(effect.reply, ErrorReply) and request.kind in ("save", "fetch"):
                     service += costs.lua_per_message_us * request.messages
@@ -190,6 +242,10 @@ class RedisNode:
         return reply, _Cost(service, commands)
 
     # -- faults --------------------------------------------------------------------------------------------
+
+    def configure(self, name: bytes, value: bytes) -> None:
+        """CONFIG SET on the process that runs now."""
+        self.shard.execute((b"CONFIG", b"SET", name, value))
 
     def stall(self, until_us: float) -> None:
         """Nothing is served before ``until_us``: fork, swap, a slow command of another client."""
@@ -203,12 +259,17 @@ class RedisNode:
             function()
 
     def fail_over(self) -> int:
-        """The replica is promoted with what it has; the number of commands that are lost. Raises ValueError without."""
+        """The replica is promoted with what it has; the number of commands that are lost. Raises ValueError without.
+
+        The old master follows it, after a full synchronisation that takes no time here.
+        """
         if self.replica is None:
             raise ValueError(f"{self.name} has no replica to fail over to")
         lost = self.replica.catch_up(self._crashed_us)
         self._come_back(self.replica.shard)
-        self.replica = None
+        for follower in (self.replica, self.file):
+            if follower is not None:
+                follower.synchronise(self.shard)
         return lost
 
     def restart(self) -> int:
@@ -221,12 +282,13 @@ class RedisNode:
             self._come_back(shard_with(()))
             return -1
         lost = self.file.catch_up(self._crashed_us)
-        shard, self.file = self.file.shard, None
-        self._come_back(shard)
+        self._come_back(self.file.shard)
+        self.file.synchronise(self.shard)
         return lost
 
     def _come_back(self, shard: Shard) -> None:
         shard.execute((b"SCRIPT", b"FLUSH"))  # the cache is in memory only
+        shard.slots = self.shard.slots  # nodes.conf is on disk
         self.shard = shard
         self.busy_until_us = self.env.now
         self.is_down = False

@@ -96,6 +96,8 @@ class Shard(Keyspace):
         """When the node was started, for LASTSAVE."""
         self.eviction_pool = EvictionPool()
         self.evicted_keys = 0
+        self.evicted: list[bytes] | None = None
+        """When a list, every key that is evicted: what the server tells its replicas."""
         self.growth_left = GROWTH_MAX_BYTES
         self.is_out_of_memory = False
         """Whether, when the current command of a client began, eviction could not get below ``maxmemory``."""

@@ -40,7 +40,9 @@ class DeviceSettings(Settings):
     offline_s: float = Field(default=0.2, gt=0, le=86_400)
     """Means of exponential times with and without a connection, for those."""
     faults: str = ""
-    """``name@seconds:target``, separated by blanks."""
+    """``name@seconds:target:duration``, separated by blanks; target and duration may be left out."""
+    fault_rates: str = ""
+    """``name=rate/s``, separated by blanks: faults that strike at random."""
     session_timeout_s: float = Field(default=10.0, gt=0)
     request_timeout_s: float = Field(default=30.0, gt=0)
     retries: int = Field(default=1, ge=0)

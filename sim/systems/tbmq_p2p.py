@@ -11,11 +11,10 @@ import numpy as np
 import simpy
 from pydantic import Field
 
-from model.errors import InputError
 from model.history import EventBatch, EventKind, Names, NameTable
 from sim.costs import Costs, load_costs
 from sim.drivers.pipelined import PipelineSettings
-from sim.faults import NEEDS_TWO_BROKERS, parse_faults, schedule
+from sim.fault_schedule import schedule
 from sim.kafka.broker import BrokerCosts, KafkaCluster
 from sim.kafka.consumer_group import Consumer, ConsumerGroup, ConsumerSettings
 from sim.kafka.partitioner import partitions_for_rows
@@ -27,9 +26,11 @@ from sim.mqtt.persistence import Persistence
 from sim.mqtt.population import NAME_BYTES, Clients, Schedule, numbered_names
 from sim.mqtt.reconnects import Reconnects
 from sim.mqtt.session import SessionTable
+from sim.mqtt.stored_sessions import StoredSessions
 from sim.mqtt.subscription_trie import SubscriptionTrie
 from sim.random_streams import RandomStreams
 from sim.recording import HistoryRecorder
+from sim.redis.migration import MovingSlots
 from sim.stations import Station
 from sim.statistics import LatencyHistogram
 from sim.systems.device_settings import DeviceSettings, RedisSettings
@@ -60,6 +61,7 @@ class P2PSettings(RedisSettings):
 
     lettuce_batch: int = Field(default=150, ge=1, le=100_000)
     flush_ms: float = Field(default=3.0, ge=0.001, le=10_000)
+    command_timeout_s: float = Field(default=30.0, gt=0, le=3600)
 
 
 S = TypeVar("S", bound=DeviceSettings)
@@ -124,10 +126,9 @@ class DeviceSystem(Generic[S]):
             stage_latency={stage: self._histogram() for stage in ("msg.all", "msg.persisted")},
         )  # fmt: skip
         self._start(fabric, persistence)
-        faults = parse_faults(settings.faults)
-        if settings.brokers < 2 and any(fault.name in NEEDS_TWO_BROKERS for fault in faults):
-            raise InputError("faults: a broker that crashes needs another one to take over; --set brokers=2")
-        schedule(fabric, faults)
+        if isinstance(store, StoredSessions):
+            fabric.slots = MovingSlots(env, fabric.nodes, store.owner_of, store.slot_of)
+        schedule(fabric, settings.faults, settings.fault_rates, self.end_us)
         Reconnects(fabric, settings.offline_share, settings.online_s, settings.offline_s).start()
         return fabric
 
@@ -249,7 +250,7 @@ class DeviceSystem(Generic[S]):
         )
 
     def _nodes(self) -> NameTable:
-        return NameTable(f"broker-{number}" for number in range(self.settings.brokers))
+        return NameTable(self.fabric.node_names())
 
     def _client_names(self) -> list[bytes]:
         fabric = self.fabric
@@ -267,7 +268,10 @@ class P2PSystem(DeviceSystem[P2PSettings]):
         settings = self.settings
         return PipelinedRedis(
             RedisSessions.assemble(self.env, settings, self.costs, lengths),
-            PipelineSettings(settings.lettuce_batch, round(settings.flush_ms * 1000)),
+            PipelineSettings(
+                settings.lettuce_batch, round(settings.flush_ms * 1000),
+                command_timeout_us=round(settings.command_timeout_s * 1e6),
+            ),
         )
 
 

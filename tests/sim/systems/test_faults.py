@@ -4,7 +4,8 @@ import pytest
 
 from model.checkers.judge import Question, in_memory, judge
 from model.errors import InputError
-from sim.faults import FAULTS, parse_faults
+from sim.fault_schedule import parse_faults
+from sim.faults import FAULTS
 from sim.systems.tbmq_p2p import P2PSettings, P2PSystem
 
 SMALL = {
