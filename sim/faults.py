@@ -28,7 +28,7 @@ MEMORY_SHARE = 0.5
 """Of the memory that sessions use, what is left to them."""
 SLOW_US = 50_000
 """Between two packets that a slow consumer reads."""
-SKEW_US = 2_000_000
+SKEW_US = 60_000_000
 """By how much a clock is ahead while it is wrong."""
 SLOTS_MOVED_MAX = 50
 

@@ -8,7 +8,7 @@ intervals hold.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -21,16 +21,18 @@ Sink = Callable[[EventBatch], None]
 
 RECORDED = ("time_us", "kind", "publisher", "topic", "qos", "subscriber", "sequence", "packet_id", "dup",
             "delivered_qos", "session", "node", "operation")  # fmt: skip
-ROW = np.dtype([(name, COLUMNS[name].dtype) for name in RECORDED])
-"""A row in one piece: to sort rows is then to move whole ones."""
-_ABSENT = np.array([(-1,) * len(RECORDED)], ROW)[0]
 FLUSH_ROWS = 1 << 16
 
 
 class HistoryRecorder:
-    """Rows in, batches out to every sink. ``slack_us``: how far behind the clock a row may still come."""
+    """Rows in, batches out to every sink. ``slack_us``: how far behind the clock a row may still come. ``more``: columns
+    of the history beside the usual ones."""
 
-    def __init__(self, sinks: list[Sink], slack_us: int) -> None:
+    def __init__(self, sinks: list[Sink], slack_us: int, more: Sequence[str] = ()) -> None:
+        self.columns = (*RECORDED, *more)
+        self._row = np.dtype([(name, COLUMNS[name].dtype) for name in self.columns])
+        """A row in one piece: to sort rows is then to move whole ones."""
+        self._absent = np.array([(-1,) * len(self.columns)], self._row)[0]
         self.sinks = sinks
         self.slack_us = slack_us
         self.rows = 0
@@ -44,7 +46,7 @@ class HistoryRecorder:
     def add(self, kind: EventKind, time_us: npt.ArrayLike, **columns: npt.ArrayLike) -> None:
         """Rows of one kind: ``time_us`` is an array, every other column an array of its length or one value for all."""
         times = np.asarray(time_us)
-        block = np.full(len(times), _ABSENT, ROW)
+        block = np.full(len(times), self._absent, self._row)
         block["time_us"] = times
         block["kind"] = kind
         for name, values in columns.items():
@@ -83,7 +85,7 @@ class HistoryRecorder:
             self._write(whole[order[start : min(start + FLUSH_ROWS, ready)]])
 
     def _write(self, rows: npt.NDArray[Any]) -> None:
-        columns = {name: np.ascontiguousarray(rows[name]) for name in RECORDED}
+        columns = {name: np.ascontiguousarray(rows[name]) for name in self.columns}
         for column in columns.values():
             self._hash.update(column.data)
         batch = EventBatch.of(event_id=np.arange(self.rows, self.rows + len(rows)), **columns)

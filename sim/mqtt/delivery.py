@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from model.history import EventKind
 from sim.mqtt.population import Ints
@@ -14,6 +15,8 @@ from sim.timers import call_at
 
 if TYPE_CHECKING:
     from sim.mqtt.broker import MqttBroker
+
+Bools = npt.NDArray[np.bool_]
 
 
 class Delivery:
@@ -73,6 +76,8 @@ class Delivery:
         sessions.in_flight.update(zip(keys, values, strict=True))
         if repeated.any() and not is_backlog:  # those went out with the backlog
             deliveries, repeated = deliveries[~repeated], repeated[~repeated]
+        if self.fabric.expiry_us is not None:
+            deliveries, repeated = self._without_expired(deliveries, repeated)
         if len(deliveries):
             self._write(deliveries, repeated.astype(np.int64))
 
@@ -84,13 +89,43 @@ class Delivery:
             sessions.held_back.setdefault(int(delivery[1]), []).append(delivery[np.newaxis])
         return deliveries[~waits]
 
+    def _without_expired(self, deliveries: Deliveries, repeated: Bools) -> tuple[Deliveries, Bools]:
+        """What has not expired by this broker's clock, as the clock of the broker that took it in stamped it. What was sent
+        before goes again all the same (MQTT-3.3.2-5)."""
+        fabric = self.fabric
+        assert fabric.expiry_us is not None
+        publisher = deliveries[:, 0] % fabric.schedule.count
+        ahead = np.array([broker.clock_skew_us for broker in fabric.brokers])
+        stamped = fabric.schedule.published_us(deliveries[:, 0]) + ahead[fabric.publishers.broker[publisher]]
+        expired = (int(self.broker.env.now) + self.broker.clock_skew_us >= stamped + fabric.expiry_us) & ~repeated
+        if expired.any():
+            fabric.count("expired", int(expired.sum()))
+            self._record(EventKind.EXPIRE, deliveries[expired], np.full(int(expired.sum()), int(self.broker.env.now)), -1)
+            for _, subscriber, packet_id, _ in deliveries[expired].tolist():
+                self.sessions.in_flight.pop(subscriber << 16 | packet_id, None)
+        return deliveries[~expired], repeated[~expired]
+
     def _write(self, sent: Deliveries, dup: Ints) -> None:
-        fabric, sessions, broker = self.fabric, self.sessions, self.broker
+        fabric, broker = self.fabric, self.broker
         subscribers = sent[:, 1]
         latency = fabric.subscribers.latency_us[subscribers]
         arrived = int(broker.burst(len(sent), broker.costs.deliver_us)) + latency
-        if fabric.reading:
-            arrived = fabric.reading.read_us(subscribers, arrived)
+        slow = fabric.reading.are_slow(subscribers) if fabric.reading else None
+        if slow is None or not slow.any():
+            self._arrive(sent, dup, arrived)
+            return
+        self._arrive(sent[~slow], dup[~slow], arrived[~slow])
+        read = fabric.reading.read_us(subscribers[slow], arrived[slow])
+        for place, row in enumerate(np.flatnonzero(slow)):  # each is over at an instant of its own
+            self._arrive(sent[row : row + 1], dup[row : row + 1], read[place : place + 1])
+
+    def _arrive(self, sent: Deliveries, dup: Ints, arrived: Ints) -> None:
+        """Packets reach their subscribers at these instants, and the PUBACKs come back."""
+        if not len(sent):
+            return
+        fabric, sessions, broker = self.fabric, self.sessions, self.broker
+        subscribers = sent[:, 1]
+        latency = fabric.subscribers.latency_us[subscribers]
         answered = arrived + fabric.think_us + latency
         losses, connections = sessions.losses, sessions.connections[subscribers]
 

@@ -77,6 +77,8 @@ class Fabric:
     other_stations: dict[str, Station] = field(default_factory=dict)
     """What else is busy: the machine that all share, a database."""
     opened: set[int] = field(default_factory=set)
+    expiry_us: int | None = None
+    """Message Expiry Interval of every message."""
     slots: MovingSlots | None = None
     """Where the store is a Redis Cluster."""
     reading: SlowReaders = field(default_factory=lambda: SlowReaders())

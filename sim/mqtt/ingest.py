@@ -67,7 +67,7 @@ class Ingest:
             fabric.count("published_again", len(messages))
         fabric.recorder.add(
             EventKind.PUBLISH, instants, publisher=publisher, topic=topic, qos=fabric.qos, sequence=sequence,
-            dup=int(repeated_us is not None),
+            dup=int(repeated_us is not None), **({} if fabric.expiry_us is None else {"expiry_interval_us": fabric.expiry_us}),
         )  # fmt: skip
         done = self.broker.burst(len(messages), self.broker.costs.ingest_us)
         call_at(self.env, done, lambda: self._to_all(messages, topic))

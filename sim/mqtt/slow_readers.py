@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
+import numpy.typing as npt
 
 from sim.mqtt.population import Ints
 
@@ -31,13 +32,15 @@ class SlowReaders:
         for subscriber in subscribers:
             self._interval_us.pop(subscriber, None)
 
+    def are_slow(self, subscribers: Ints) -> npt.NDArray[np.bool_]:
+        """Who is slow, or was and may have packets waiting."""
+        return np.array([subscriber in self._free_us for subscriber in subscribers.tolist()], np.bool_)
+
     def read_us(self, subscribers: Ints, arrived_us: Ints) -> Ints:
-        """When packets are read that arrive at ``arrived_us``, in the order in which they were sent."""
+        """When those who are slow read packets that arrive at ``arrived_us``, in the order in which they were sent."""
         read = []
         for subscriber, arrived in zip(subscribers.tolist(), arrived_us.tolist(), strict=True):
-            at = arrived
-            if subscriber in self._free_us:
-                at = max(arrived, self._free_us[subscriber])
-                self._free_us[subscriber] = at + self._interval_us.get(subscriber, 0)
+            at = max(arrived, self._free_us[subscriber])
+            self._free_us[subscriber] = at + self._interval_us.get(subscriber, 1)
             read.append(at)
         return np.array(read, np.int64)

@@ -53,11 +53,22 @@ class PreparedCall:
 class StoredSessions:
     """Calls on the session store of a cluster of ``nodes``. Client names have equal lengths, and so have topics."""
 
-    def __init__(self, binding: Binding, nodes: int, limit: int, qos: int, payload_bytes: int, lengths: tuple[int, int]):
+    def __init__(
+        self,
+        binding: Binding,
+        nodes: int,
+        limit: int,
+        qos: int,
+        payload_bytes: int,
+        lengths: tuple[int, int],
+        expiry_ms: int | None = None,
+    ) -> None:
+        """``expiry_ms``: the Message Expiry Interval of every message."""
         self.binding = binding
         self.nodes = nodes
         self.limit = limit
         self.qos = qos
+        self.expiry_ms = expiry_ms
         self._padding = b"." * (payload_bytes - NUMBER_BYTES)
         self._client_mark = _mark(b"Qc", lengths[0])
         self._topic_length = lengths[1]
@@ -166,7 +177,7 @@ class StoredSessions:
             **self._of_session_store(epoch=8_888_881, producer=b"99993", batch=_BATCH),
             limit=self.limit,
             messages=[
-                Message(raws[i] + self._padding, topics[i], self.qos, None, time_ms=_TIME + i) for i in range(count)
+                Message(raws[i] + self._padding, topics[i], self.qos, self.expiry_ms, time_ms=_TIME + i) for i in range(count)
             ],
         )
         assert isinstance(call, ScriptCall), "save is not one script"

@@ -66,6 +66,8 @@ class DeviceSettings(Settings):
 class RedisSettings(DeviceSettings):
     """Sessions in Redis."""
 
+    expiry_s: int | None = Field(default=None, ge=1, le=2**32 - 1)
+    """Message Expiry Interval of every message; none by default."""
     redis_nodes: int = Field(default=3, ge=1, le=1000)
     redis_replica_lag_ms: float | None = Field(default=None, ge=0, le=60_000)
     """Lag of a replica of each node; none by default, as published."""

@@ -34,7 +34,7 @@ class RedisSessions:
         """``lengths``: of the names of clients and of topics."""
         store = StoredSessions(
             load_binding(STORES[settings.scripts]), settings.redis_nodes, settings.limit, settings.qos,
-            settings.payload_bytes, lengths,
+            settings.payload_bytes, lengths, None if settings.expiry_s is None else settings.expiry_s * 1000,
         )  # fmt: skip
         sources = [script.source for script in store.binding.scripts]
         lag_ms = settings.redis_replica_lag_ms

@@ -78,7 +78,10 @@ class DeviceSystem(Generic[S]):
         self.costs: Costs = self._costs()
         self.begin_us = round(settings.warm_up_s * 1e6)
         self.end_us = self.begin_us + round(settings.duration_s * 1e6)
-        self.recorder = HistoryRecorder(sinks, slack_us=200_000 + settings.tick_us)
+        expiry_s = getattr(settings, "expiry_s", None)
+        self.expiry_us = None if expiry_s is None else expiry_s * 1_000_000
+        more = () if self.expiry_us is None else ("expiry_interval_us",)
+        self.recorder = HistoryRecorder(sinks, slack_us=200_000 + settings.tick_us, more=more)
         self.measured: Measured | None = None
         self.fabric = self._assemble()
 
@@ -115,7 +118,7 @@ class DeviceSystem(Generic[S]):
             store=store,
             publishers=publishers, subscribers=subscribers,
             schedule=Schedule(publishers, settings.rate, self.streams), matches=Matches(trie, topics), topics=topics,
-            topic_of=np.arange(count), qos=settings.qos,
+            topic_of=np.arange(count), qos=settings.qos, expiry_us=self.expiry_us,
             all_partitions=kafka.create_topic("msg.all", settings.partitions),
             all_partition_of=partitions_for_rows(topic_rows, settings.partitions),
             persisted_partitions=kafka.create_topic("msg.persisted", settings.partitions),

@@ -4,7 +4,8 @@ import pytest
 
 from model.checkers.judge import Question, in_memory, judge
 from model.errors import InputError
-from sim.fault_schedule import parse_faults
+from model.history import EventKind
+from sim.fault_schedule import draw_faults, parse_rates
 from sim.faults import FAULTS
 from sim.systems.tbmq_p2p import P2PSettings, P2PSystem
 
@@ -15,11 +16,19 @@ SMALL = {
 
 
 def run(faults, seed=1, **more):
+    """(counts, laws that are violated) of a small system under faults."""
+    system, counts, violated, _ = run_whole(faults, seed, **more)
+    clients = ("timeouts", "redirections", "replayed", "reloads")
+    told = {name: sum(getattr(broker.driver, name) for broker in system.fabric.brokers) for name in clients}
+    return {**counts, **told}, violated
+
+
+def run_whole(faults="", seed=1, **more):
     batches = []
     system = P2PSystem(P2PSettings(**{**SMALL, **more}, faults=faults), seed, [batches.append])
     report = system.run()
     verdicts, _ = judge(in_memory("run", batches, system.names()), Question())
-    return report["counts"], {verdict.law for verdict in verdicts if verdict.outcome == "violated"}
+    return system, report["counts"], {verdict.law for verdict in verdicts if verdict.outcome == "violated"}, batches
 
 
 @pytest.mark.parametrize("scripts", ["published", "session"])
@@ -75,17 +84,159 @@ def test_a_lost_puback_is_published_again_with_dup():
     assert counts["published_again"] == counts["pubacks_lost"] == 50
 
 
+def test_slots_that_move_are_followed_and_nothing_is_lost_on_the_way():
+    for scripts in ("published", "session"):
+        counts, violated = run("slot-migration@0.3:0:0.3", scripts=scripts, offline_share=0.4)
+        assert counts["redirections"] > 0
+        assert not violated
+
+
+def test_a_save_in_a_slot_on_the_move_fails_where_keys_are_not_declared_and_comes_again():
+    moving = {"offline_share": 0.4, "pack_pause_s": 0.1}
+    published, violated = run("slot-migration@0.3:0:0.3", scripts="published", **moving)
+    assert published["saves_failed"] > 0  # a payload key that is new is not at the source any more
+    assert not violated
+    session, _ = run("slot-migration@0.3:0:0.3", scripts="session", **moving)
+    assert "saves_failed" not in session
+
+
+def test_a_replica_is_told_what_a_migration_moved():
+    moved = {"redis_replica_lag_ms": 0.0, "offline_share": 0.6, "offline_s": 0.4, "scripts": "session"}
+    counts, violated = run("slot-migration@0.3:0:0.2 redis-failover@0.55:0 redis-failover@0.55:1", **moved)
+    assert counts["redirections"] > 0
+    assert not violated
+
+
+def test_a_partition_that_outlasts_the_session_timeout_makes_a_zombie_that_is_fenced():
+    counts, _ = run("network-partition@0.4:0:0.6")
+    assert counts["fenced_commits"] > 0
+    short, violated = run("network-partition@0.4:0:0.05", request_timeout_s=30.0)
+    assert "fenced_commits" not in short
+    assert not violated
+
+
+def test_a_node_that_nobody_reaches_for_long_makes_brokers_give_saves_up():
+    patience = {"command_timeout_s": 0.1, "pack_pause_s": 0.05}
+    counts, violated = run("redis-partition@0.4:0:1", **patience)
+    assert counts["timeouts"] > 0
+    assert counts["saves_given_up"] > 0
+    assert violated == {"at-least-once"}
+    counts, violated = run("redis-partition@0.4:0:0.05", **patience)
+    assert "saves_given_up" not in counts
+    assert not violated
+
+
+def test_a_call_that_timed_out_and_ran_all_the_same_is_saved_twice_unless_the_store_knows_it():
+    timeout = {"command_timeout_s": 0.1, "pack_pause_s": 0.1}
+    for scripts in ("published", "session"):
+        system, counts, violated, _ = run_whole("command-timeout@0.4:0", scripts=scripts, **timeout)
+        assert counts["saves_failed"] > 0
+        assert not violated
+        assert (waiting(system) > 0) == (scripts == "published")
+
+
+def test_memory_that_runs_out_loses_messages_under_either_policy_and_a_short_shortage_does_not():
+    evicted, violated = run("redis-eviction@0.4:0", offline_share=0.4)
+    assert "at-least-once" in violated
+    assert evicted["delivered"] < evicted["published"]
+    refused, violated = run("redis-oom@0.4:0:1", offline_share=0.4)
+    assert refused["saves_given_up"] > 0
+    assert violated == {"at-least-once"}
+    retried, violated = run("redis-oom@0.4:0:0.1", offline_share=0.4)
+    assert retried["saves_failed"] > 0
+    assert not violated
+
+
+def test_a_slow_consumer_gets_everything_late():
+    system, counts, violated, _ = run_whole("slow-consumer@0.2:0:0.6", rate=50.0)
+    quick, *_ = run_whole(rate=50.0)
+    assert not violated
+    assert counts["delivered"] == counts["published"]
+    assert system.fabric.delivery_latency.max_us > 2 * quick.fabric.delivery_latency.max_us
+
+
+@pytest.mark.parametrize(("fault", "expiry_s", "broken"), [
+    ("redis-clock-skew@0.5:0", 30, {"at-least-once"}),
+    ("redis-clock-skew@0.5:0", 120, set()),
+    ("broker-clock-skew@0.3:0", 30, {"expiry"}),
+    ("broker-clock-skew@0.3:0", 120, set()),
+    ("", 30, set()),
+])  # fmt: skip
+def test_a_clock_that_is_ahead_ends_messages_early(fault, expiry_s, broken):
+    waiting = {"offline_share": 0.6, "offline_s": 0.4, "warm_up_s": 0.1}
+    for scripts in ("published", "session"):
+        _, violated = run(fault, expiry_s=expiry_s, scripts=scripts, **waiting)
+        assert violated == broken
+
+
+def test_faults_strike_at_their_rate_and_leave_rows():
+    rates = "redis-stall=20/s lost-puback=10/s"
+    system, counts, _, batches = run_whole(fault_rates=rates, duration_s=1.9)
+    struck = {}
+    for batch in batches:
+        for kind, operation, node in zip(batch.kind, batch.operation, batch.node, strict=True):
+            if kind == EventKind.FAULT:
+                struck.setdefault(system.names().operations.label(operation), []).append(system.names().nodes.label(node))
+    assert 25 < len(struck["redis-stall"]) < 60
+    assert 8 < len(struck["lost-puback"]) < 35
+    assert set(struck["redis-stall"]) == {"redis-0", "redis-1", "redis-2"}
+    assert set(struck["lost-puback"]) == {"broker-0", "broker-1"}
+    assert counts["faults"] == sum(map(len, struck.values()))
+
+
+def test_a_kind_more_does_not_move_the_instants_of_the_others():
+    def stalls(rates):
+        system = P2PSystem(P2PSettings(**SMALL), 1, [])
+        return [str(fault) for fault in draw_faults(system.fabric, parse_rates(rates), 2_000_000) if "stall" in fault.name]
+
+    assert stalls("redis-stall=5/s") == stalls("lost-puback=3/s redis-stall=5/s")
+
+
+def waiting(system):
+    """Messages that wait in the sessions of everyone, whether or not they were delivered under another identifier."""
+    fabric, found = system.fabric, 0
+    for subscriber, node in enumerate(fabric.node_of):
+        reply = fabric.nodes[node].shard.execute(fabric.store.fetch(fabric.subscribers.name(subscriber)).argv)
+        found += len(fabric.store.fetched(reply) or ())
+    return found
+
+
+def test_the_last_heal_is_written_once_all_have_healed():
+    *_, batches = run_whole("redis-stall@0.3:0:0.2 redis-stall@0.4:1:0.3 lost-puback@0.2:0")
+    kinds = [(int(time), int(kind)) for batch in batches for time, kind in zip(batch.time_us, batch.kind, strict=True)]
+    assert [time for time, kind in kinds if kind == EventKind.HEAL] == [700_000]
+
+
 @pytest.mark.parametrize(
     ("faults", "complaint"),
     [
         ("redis-stal@1", 'did you mean "redis-stall"'),
         ("redis-stall", "name@seconds"),
         ("redis-stall@1.2.3", "not a number"),
+        ("redis-stall@1:0:.", "not a number"),
+        ("redis-stall@1:3", "numbered 0 to 2"),
+        ("redis-failover@1:0", "redis_replica_lag_ms"),
     ],
 )
-def test_a_fault_that_makes_no_sense_is_refused(faults, complaint):
+def test_a_fault_that_makes_no_sense_is_refused_before_anything_runs(faults, complaint):
     with pytest.raises(InputError, match=complaint):
-        parse_faults(faults)
+        P2PSystem(P2PSettings(**SMALL, faults=faults), 1, [])
+
+
+@pytest.mark.parametrize(
+    ("rates", "complaint"),
+    [
+        ("redis-stal=1/s", 'did you mean "redis-stall"'),
+        ("redis-stall", "name=rate/s"),
+        ("redis-stall=1/s redis-stall=2/s", "keep one"),
+        ("redis-stall=1e9", "name=rate/s"),
+        ("redis-stall=999999999", "lower the rate"),
+        ("redis-failover=1/s", "redis_replica_lag_ms"),
+    ],
+)
+def test_a_rate_that_makes_no_sense_is_refused(rates, complaint):
+    with pytest.raises(InputError, match=complaint):
+        P2PSystem(P2PSettings(**SMALL, fault_rates=rates), 1, [])
 
 
 def test_a_single_broker_must_not_crash():
