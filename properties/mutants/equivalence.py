@@ -1,0 +1,202 @@
+"""Is a mutant the same as the original? Held against it in every call that a small scope can lead to.
+
+The original is explored once, in the scopes that validate explores and in scenarios and walks beside them; every call
+of a script is noted with the keyspace and the moment it came in, the trouble that the node was in, its reply, and the
+keyspace that it left. A mutant that answers each of those calls alike and leaves the same keys behind leads to no other
+keyspace, so by induction it is the same *within the scope*, errors included. A kill or a crash needs no comparison: it
+leaves the keyspace as before the call, whatever the script is. Queues of thousands and a full round of identifiers
+are compared along one long run (``long_run``). Nothing is claimed beyond that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from model.errors import InputError
+from model.laws import STORE_LAWS
+from model.trace import Fault
+from properties.mutants.long_run import Step, long_run
+from properties.validation.exploration import MODULUS, SCOPES, applies, explore_scope, fitted
+from properties.validation.findings import Findings
+from properties.validation.scenarios import run_scenarios
+from properties.validation.subject import Subject
+from properties.validation.walks import walk_about
+from sim.binding.binding import Binding
+from sim.binding.calls import Call, ScriptCall
+from sim.redis.abort import NodeCrashed
+from sim.redis.backends import KernelBackend
+from sim.redis.replies import ErrorReply, Reply
+from sim.redis.sandbox import ScriptTimeout
+from sim.redis.shard import FrozenKeyspace
+from sim.remembering_store import RememberingStore
+from sim.session_store import load_scripts
+from sim.store_faults import condition
+
+STATES_MAX = 6000
+"""Of each scope of the original."""
+WALKS = 150
+PLACE_IN_SCRIPT = re.compile(rb"(user_)?script:? ?[0-9a-f]{40}|user_script:\d+|f_[0-9a-f]{40}")
+"""What an error tells of where in which script it was raised: the mutant is another script."""
+
+
+class Moment(NamedTuple):
+    """One call of a script and what surrounds it."""
+
+    keyspace: int
+    now_ms: int
+    fault: Fault | None
+    script: str
+    function: str | None
+    read_only: bool
+    keys: tuple[bytes, ...]
+    args: tuple[bytes, ...]
+
+
+class Outcome(NamedTuple):
+    """What the original did."""
+
+    reply: str
+    keyspace: int
+
+
+class NotingStore(RememberingStore):
+    """Notes every call of a script that it has not made before."""
+
+    def __init__(self, binding: Binding, default_expiry_ms: int) -> None:
+        self.calls: dict[Moment, Outcome] = {}
+        super().__init__(binding, default_expiry_ms)
+
+    def run(self, call: Call) -> Reply:
+        """As on any store, with a note."""
+        if not isinstance(call, ScriptCall):
+            return super().run(call)
+        # A wrong type is in the keyspace already; other trouble is the node's.
+        fault = None if self._fault is None or self._fault.kind == "wrong-type" else self._fault
+        before = self._number_of(self.kernel.shard.freeze())
+        reply = super().run(call)
+        after = self._number_of(self.kernel.shard.freeze())
+        moment = Moment(
+            before, self._now_ms, fault, call.script.name, call.function, call.read_only, call.keys, call.args
+        )
+        self.calls[moment] = Outcome(shown(reply), after)
+        return reply
+
+
+@dataclass
+class Table:
+    """All that the original does within the scope."""
+
+    binding: Binding
+    """Scaled."""
+    calls: dict[Moment, Outcome]
+    keyspaces: list[FrozenKeyspace]
+    long: tuple[Step, ...]
+    scope: list[str] = field(default_factory=list)
+    """What was explored how far, one sentence each."""
+
+
+class Comparison(NamedTuple):
+    """A mutant beside the original."""
+
+    calls: int
+    """Compared, until the first difference."""
+    difference: str = ""
+    """The first one, in words; empty when there is none."""
+
+
+def tabulate(original: Binding, progress: Callable[[str], None] = lambda text: None) -> Table:
+    """Explore the original. Takes about half a minute of one core for a store of the usual size."""
+    subject = Subject(original)
+    small = subject.scaled(min(MODULUS, original.modulus))
+    small._store = store = NotingStore(small.binding, small.store.default_expiry_ms)
+    store.terms = Subject(small.binding).store.terms
+    findings = Findings(frozenset(STORE_LAWS))
+    said: list[str] = []
+    run_scenarios(small, findings)
+    walk_about(small, findings, 1e9, WALKS)
+    said.append(f"{WALKS} random walks and every scenario of validate")
+    for scope in SCOPES:
+        if applies(scope, small):
+            progress(f"the original: scope {scope.name}")
+            done = explore_scope(small, fitted(scope, small), findings, states=STATES_MAX)
+            how_far = "all of it" if done.complete else f"to depth {done.depth}"
+            said.append(f"scope {scope.name}: {done.space.count:,} states, {how_far}")
+    progress("the original: a long run")
+    long = tuple(long_run(original))
+    said.append(f"a run of {len(long)} operations on queues of up to 7,000 messages, identifiers going round")
+    return Table(small.binding, store.calls, [store.frozen(at) for at in range(len(store._frozen))], long, said)
+
+
+def compare(table: Table, mutated: Binding, script: str) -> Comparison:
+    """Hold ``mutated`` (unscaled; it differs in the script ``script``) against the original's table."""
+    scaled, _ = mutated.scaled(table.binding.modulus)
+    backend = KernelBackend()
+    count = 0
+    try:
+        load_scripts(scaled, backend)
+        sources = {one.name: one for one in scaled.scripts}
+        for moment, outcome in table.calls.items():
+            if moment.script != script:
+                continue
+            count += 1
+            found = _differs(backend, table, moment, outcome, sources[script].sha1)
+            if found:
+                return Comparison(count, found)
+        for at, (ours, theirs) in enumerate(zip(table.long, long_run(mutated), strict=False), 1):
+            count += 1
+            if ours != theirs:
+                what = "replies" if ours.replies != theirs.replies else "leaves keys"
+                return Comparison(count, f"the long run: operation {at} ({ours.operation}) {what} otherwise")
+    except InputError as error:
+        return Comparison(count, str(error))
+    return Comparison(count)
+
+
+def _differs(backend: KernelBackend, table: Table, moment: Moment, outcome: Outcome, sha1: str) -> str:
+    shard = backend.shard
+    shard.load(table.keyspaces[moment.keyspace])
+    shard.now_ms = moment.now_ms
+    count = b"%d" % len(moment.keys)
+    head = (b"FCALL", moment.function.encode()) if moment.function is not None else (b"EVALSHA", sha1.encode())
+    try:
+        with condition(backend, moment.fault) if moment.fault else nullcontext():
+            reply = shown(shard.execute((*head, count, *moment.keys, *moment.args)))
+    except (ScriptTimeout, NodeCrashed) as stopped:
+        return f"{_called(moment)}: {stopped}"
+    if reply != outcome.reply:
+        return f"{_called(moment)}: replies {reply[:160]}; the original {outcome.reply[:160]}"
+    after, expected = shard.freeze(), table.keyspaces[outcome.keyspace]
+    if after != expected:
+        keys = sorted(key for key in {*after, *expected} if after.get(key) != expected.get(key))
+        key = keys[0] if keys else b"the order of the keys"
+        return (
+            f"{_called(moment)}: leaves {key.decode('latin-1')} as {_value(after.get(key))}; "
+            f"the original {_value(expected.get(key))}"
+        )
+    return ""
+
+
+def shown(reply: Reply) -> str:
+    """A reply with its types, comparable; an error without the place where it was raised."""
+    if isinstance(reply, ErrorReply):
+        return f"error {PLACE_IN_SCRIPT.sub(b'', reply.message).decode('latin-1')}"
+    if isinstance(reply, list):
+        return f"[{', '.join(map(shown, reply))}]"
+    return f"{type(reply).__name__} {reply!r}"
+
+
+def _called(moment: Moment) -> str:
+    trouble = f" while {moment.fault.kind}" if moment.fault else ""
+    return f"{moment.script} {_words(moment.args)}{trouble}"
+
+
+def _words(args: Sequence[bytes]) -> str:
+    return " ".join(repr(one.decode("latin-1"))[:40] for one in args[:12])
+
+
+def _value(entry: tuple[str, object, int | None] | None) -> str:
+    return "nothing" if entry is None else repr(entry[1])[:160]
