@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
+from model.session_steps import AGAIN, LATE, step_laws
 from model.transition_system import Invariant, Label, Law, Sometimes, TransitionSystem
 
 MODULUS = 65535
@@ -271,6 +272,12 @@ class SessionSystem(TransitionSystem[Situation]):
                 after = save(session, [program[at]], scope.limit, session.epoch, writer, at + 1, scope.modulus)
                 moved = tuple(p + (w == writer) for w, p in enumerate(state.positions))
                 yield Label(f"writer {writer + 1}", "save", (("message", program[at].label),)), Situation(after, moved)
+                if session.epoch > 0:
+                    after = save(session, [program[at]], scope.limit, session.epoch - 1, writer, at + 1, scope.modulus)
+                    yield Label(f"writer {writer + 1}", LATE), Situation(after, moved)
+            if at and session.mark(writer) == at:
+                after = save(session, [program[at - 1]], scope.limit, session.epoch, writer, at, scope.modulus)
+                yield Label(f"writer {writer + 1}", AGAIN), state._replace(session=after)
         yield Label("reader", "fetch"), state._replace(session=fetch(session, scope.count))
         for entry in session.queue:
             given = (("message", entry.label),)
@@ -284,7 +291,7 @@ class SessionSystem(TransitionSystem[Situation]):
             yield Label("reader", "clear"), state._replace(session=clear(session, session.epoch + 1))
 
     def action_names(self) -> Sequence[str]:
-        return ("save", "fetch", "acknowledge", "release", "expire", "clear")
+        return ("save", LATE, AGAIN, "fetch", "acknowledge", "release", "expire", "clear")
 
     def laws(self) -> Sequence[Law]:
         scope = self.scope
@@ -293,6 +300,7 @@ class SessionSystem(TransitionSystem[Situation]):
             Invariant("store-order", lambda s: labels_are_distinct(s.session)),
             Invariant("legal-trim", lambda s: within_limit(s.session, scope.limit)),
             Invariant("expiry", lambda s: none_expired(s.session)),
+            *step_laws(scope),
             Sometimes("a full queue", lambda s: len(s.session.queue) == scope.limit),
             Sometimes("a wrapped identifier", lambda s: s.session.last_packet_id < sum(s.positions)),
         )

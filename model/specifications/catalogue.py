@@ -16,6 +16,7 @@ from model import handshake
 from model.errors import InputError
 from model.feed import Feed
 from model.pipeline.exploration import Parameters as PipelineParameters
+from model.session import SessionSystem
 from model.specification import Specification
 from model.specifications.die_hard import DieHard
 from model.specifications.dining_philosophers import dining_philosophers
@@ -43,6 +44,10 @@ def declarative(kind: type[Specification]) -> Entry:
     return Entry(kind.name, module.strip().splitlines()[0], kind, lambda chosen: chosen)
 
 
+class NoParameters(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
 class DiningParameters(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     philosophers: int = Field(3, ge=2, le=10)
@@ -61,6 +66,7 @@ CATALOGUE: tuple[Entry, ...] = (
         lambda chosen: dining_philosophers(chosen.philosophers, chosen.one_left_handed),
     ),
     declarative(Feed),
+    Entry("session", "The abstract session that a store must refine.", NoParameters, lambda chosen: SessionSystem()),
     Entry(
         "handshake",
         "The QoS 1 and QoS 2 exchange with reconnect, takeover and Receive Maximum.",

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from model.errors import InputError
 from model.laws import STORE_LAWS
 from model.trace import Pass, Trace
+from properties.mutants.equivalence import Table, compare
 from properties.mutants.result import Result
 from properties.validation.exploration import SCOPES, applies, explore_scope, fitted, small_world
 from properties.validation.findings import Finding, Findings
@@ -24,13 +25,12 @@ from properties.validation.subject import Reruns, Subject
 from properties.validation.walks import walk_about
 from sim.binding.binding import Binding
 
-DEFAULT_BUDGET_S = 15.0
+DEFAULT_BUDGET_S = 12.0
 """For a mutant that nothing kills; processor time of one core."""
-FEW_STATES, MORE_STATES = 250, 4000
-"""Of each scope, in the first and in the second round."""
+FEW_STATES, MORE_STATES = 250, 3000
+"""Of each scope, in the quick and in the thorough round."""
 SHORTENING_S = 0.3
 """For making a witness shorter: it has to be read by few."""
-
 ENDLESS = "did not end within its limit"
 """How the sandbox says that it stopped a script."""
 
@@ -38,54 +38,91 @@ Analysis = Callable[[], object]
 
 
 @dataclass
-class _Case:
+class Case:
     """One store under trial."""
 
     subject: Subject
     small: Subject
     findings: Findings
+    budget_s: float
 
-    def analyses(self, budget_s: float) -> Iterator[Analysis]:
-        """What is tried, the cheapest and most telling first."""
-        small, found = self.small, self.findings
-        yield lambda: run_scenarios(small, found)
-        yield lambda: walk_about(small, found, budget_s, 20)
+    @classmethod
+    def of(cls, binding: Binding, seed: int, budget_s: float) -> Case:
+        """Raises InputError when the store cannot even be loaded."""
+        subject, findings = Subject(binding, seed), Findings(frozenset(STORE_LAWS))
+        return cls(subject, small_world(subject, findings), findings, budget_s)
+
+    def quick(self) -> Iterator[Analysis]:
+        """What finds most of it in a fraction of a second."""
+        yield lambda: run_scenarios(self.small, self.findings)
+        yield lambda: walk_about(self.small, self.findings, self.budget_s, 20)
+        yield from self._scopes(FEW_STATES, self.budget_s / 8)
+
+    def thorough(self) -> Iterator[Analysis]:
+        """The small world once more, at length."""
+        yield lambda: walk_about(self.small, self.findings, self.budget_s / 4, 150)
+        yield from self._scopes(MORE_STATES, self.budget_s / 12)
+
+    def large(self) -> Iterator[Analysis]:
+        """At full scale, where the small world does not reach."""
+        yield lambda: measure_footprint(self.subject, self.findings, self.budget_s / 8)
+        yield lambda: run_machine(self.subject, self.findings, self.budget_s / 8)
+
+    def _scopes(self, states: int, seconds: float) -> Iterator[Analysis]:
         for scope in SCOPES:
-            if applies(scope, small):
-                yield lambda scope=scope: explore_scope(small, fitted(scope, small), found, budget_s / 8, FEW_STATES)
-        yield lambda: walk_about(small, found, budget_s / 8, 100)
-        yield lambda: measure_footprint(self.subject, found, budget_s / 8)
-        yield lambda: run_machine(self.subject, found, budget_s / 8)
-        for scope in SCOPES:
-            if applies(scope, small):
-                yield lambda scope=scope: explore_scope(small, fitted(scope, small), found, budget_s / 16, MORE_STATES)
-        yield lambda: walk_about(small, found, budget_s / 8)
+            if applies(scope, self.small):
+                yield lambda scope=scope: explore_scope(  # type: ignore[misc]
+                    self.small, fitted(scope, self.small), self.findings, seconds, states
+                )
 
 
-def judge(binding: Binding, seed: int = 0, budget_s: float = DEFAULT_BUDGET_S) -> Result:
-    """Killed by the first law that is seen broken, timed out, or survived."""
-    began_cpu_s, until = time.process_time(), time.monotonic() + 2 * budget_s
+def judge_quickly(binding: Binding, seed: int = 0, budget_s: float = DEFAULT_BUDGET_S) -> Result:
+    """Killed, timed out, or survived for the time being."""
+    return _judge(binding, seed, budget_s, Case.quick)
+
+
+def judge_thoroughly(
+    binding: Binding, script: str, table: Table, seed: int = 0, budget_s: float = DEFAULT_BUDGET_S
+) -> Result:
+    """The same at length, for a mutant of ``script`` that survived the quick round, beside the original's ``table``.
+
+    What is the same as the original within the small world need not be looked at there again.
+    """
+    beside = compare(table, binding, script)
+
+    def analyses(case: Case) -> Iterator[Analysis]:
+        if beside.difference:
+            yield from case.thorough()
+        yield from case.large()
+
+    result = _judge(binding, seed, budget_s, analyses)
+    if result.outcome != "survived":
+        return result
+    outcome = "survived" if beside.difference else "equivalent"
+    return replace(result, outcome=outcome, text=beside.difference, compared=beside.calls)
+
+
+def _judge(binding: Binding, seed: int, budget_s: float, analyses: Callable[[Case], Iterator[Analysis]]) -> Result:
+    began_cpu_s = time.process_time()
 
     def result(outcome: str, law: str = "", text: str = "", trace: Trace | None = None, found_by: str = "") -> Result:
         return Result(outcome, law, text, trace, found_by, round(time.process_time() - began_cpu_s, 3))
 
     try:
-        subject = Subject(binding, seed)
-        findings = Findings(frozenset(STORE_LAWS))
-        case = _Case(subject, small_world(subject, findings), findings)
+        case = Case.of(binding, seed, budget_s)
     except InputError as error:
-        return result("killed", "loading", str(error))
-    large, small = Reruns(subject), Reruns(case.small)
-    for analysis in case.analyses(budget_s):
+        return result("killed", "bounded", f"the store cannot be run: {error}", None, "loading")
+    large, small = Reruns(case.subject), Reruns(case.small)
+    for analysis in analyses(case):
         analysis()
-        for finding in _candidates(findings):
-            if _is_endless(finding):
+        for finding in _candidates(case.findings):
+            if finding.law == "bounded" and ENDLESS in finding.text:
                 return result("timed out", finding.law, finding.text, finding.trace, finding.analysis)
             shown = _reproduced(finding, small, large)
             if shown is not None:
                 return result("killed", shown.law, shown.text, shown.trace, shown.analysis)
-        findings.by_law.clear()
-        if time.process_time() - began_cpu_s > budget_s or time.monotonic() > until:
+        case.findings.by_law.clear()
+        if time.process_time() - began_cpu_s > budget_s:
             break
     return result("survived")
 
@@ -93,10 +130,6 @@ def judge(binding: Binding, seed: int = 0, budget_s: float = DEFAULT_BUDGET_S) -
 def _candidates(findings: Findings) -> list[Finding]:
     """What was found, the shortest trace first; one for each law."""
     return sorted((known[0] for known in findings.by_law.values() if known), key=lambda one: one.size)
-
-
-def _is_endless(finding: Finding) -> bool:
-    return finding.law == "bounded" and ENDLESS in finding.text
 
 
 def _reproduced(finding: Finding, small: Reruns, large: Reruns) -> Finding | None:

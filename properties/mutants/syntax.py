@@ -18,10 +18,19 @@ from model.errors import InputError
 _PARSER = Parser(Language(tree_sitter_lua.language()))
 
 STATEMENTS = frozenset(
-    (
-        "assignment_statement variable_declaration function_call if_statement for_statement while_statement "
-        "repeat_statement do_statement function_declaration return_statement break_statement"
-    ).split()
+    [
+        "assignment_statement",
+        "variable_declaration",
+        "function_call",
+        "if_statement",
+        "for_statement",
+        "while_statement",
+        "repeat_statement",
+        "do_statement",
+        "function_declaration",
+        "return_statement",
+        "break_statement",
+    ]
 )
 BLOCKS = ("chunk", "block")
 HOST_CALLS = (b"redis.call", b"redis.pcall", b"server.call", b"server.pcall")
@@ -99,7 +108,9 @@ class Chunk:
         """Expressions that call a command: ``redis.call`` and the locals that stand for it."""
         found = set(HOST_CALLS)
         for names, values in self.assignments():
-            found |= {self.text(name) for name, value in zip(names, values, strict=False) if self.text(value) in HOST_CALLS}
+            found |= {
+                self.text(name) for name, value in zip(names, values, strict=False) if self.text(value) in HOST_CALLS
+            }
         return frozenset(found)
 
     @cached_property
@@ -108,10 +119,16 @@ class Chunk:
         found = set()
         for function in self.nodes("function_declaration"):
             name, parameters = function.child_by_field_name("name"), function.child_by_field_name("parameters")
-            first = next((one for one in parameters.named_children if one.type == "identifier"), None) if parameters else None
+            first = (
+                next((one for one in parameters.named_children if one.type == "identifier"), None)
+                if parameters
+                else None
+            )
             if name is None or first is None:
                 continue
-            inner = [one for one in _walk(function) if one.type == "function_call" and self._callee(one) in self.call_names]
+            inner = [
+                one for one in _walk(function) if one.type == "function_call" and self._callee(one) in self.call_names
+            ]
             if any(given and self.text(given[0]) == self.text(first) for given in map(arguments, inner)):
                 found.add(self.text(name))
         return frozenset(found)

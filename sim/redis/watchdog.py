@@ -29,6 +29,8 @@ _HEADER = struct.Struct("=QQ")
 """Runs begun plus runs ended; length of the note."""
 _COUNT = struct.Struct("=Q")
 POLL_SECONDS = 0.05
+CANCELLED = "cancelled"
+"""The reason of a child that its caller did not want any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +102,9 @@ current: Heartbeat | None = None
 
 def watch(
     work: Callable[[], T], *, script_seconds_max: float = 1.0, seconds_max: float | None = None,
-    memory_bytes_max: int | None = None,
+    memory_bytes_max: int | None = None, is_cancelled: Callable[[], bool] = lambda: False,
 ) -> Finished[T] | Unfinished:  # fmt: skip
-    """Do ``work`` in a forked child.
+    """Do ``work`` in a forked child. ``is_cancelled`` is asked now and then; once it says so the child is killed.
 
     ``script_seconds_max`` is processor time of one script; ``seconds_max`` is wall time of all the work;
     ``memory_bytes_max`` is address space beyond what the process has now. The value must be picklable. An exception of
@@ -116,7 +118,7 @@ def watch(
         _work_in_child(work, heartbeat, writing, memory_bytes_max)
     os.close(writing)
     with os.fdopen(reading, "rb", buffering=0) as pipe:
-        parent = _Parent(child, heartbeat, script_seconds_max, seconds_max)
+        parent = _Parent(child, heartbeat, script_seconds_max, seconds_max, is_cancelled)
         try:
             answer = parent.wait(pipe.fileno())
         finally:
@@ -163,7 +165,15 @@ def _pickled_error(error: BaseException) -> bytes:
 class _Parent:
     """Waits for a child's answer and looks after its scripts."""
 
-    def __init__(self, child: int, heartbeat: Heartbeat, script_seconds_max: float, seconds_max: float | None) -> None:
+    def __init__(
+        self,
+        child: int,
+        heartbeat: Heartbeat,
+        script_seconds_max: float,
+        seconds_max: float | None,
+        is_cancelled: Callable[[], bool],
+    ) -> None:
+        self._is_cancelled = is_cancelled
         self._child = child
         self._heartbeat = heartbeat
         self._script_seconds_max = script_seconds_max
@@ -181,6 +191,8 @@ class _Parent:
                     answer += chunk
                     continue
                 return bytes(answer) if self._reap() == 0 else self._died()
+            if self._is_cancelled():
+                return Unfinished(CANCELLED, None, 0.0)
             count, used = self._heartbeat.count(), self._used_seconds()
             if count != seen or not count % 2:
                 seen, since = count, used

@@ -123,7 +123,7 @@ def test_a_clean_start_begins_anew_and_an_old_connect_does_nothing() -> None:
 def test_every_state_of_a_small_scope_keeps_the_invariants() -> None:
     found = explore(SessionSystem())
     assert {verdict.law: verdict.outcome for verdict in found.verdicts if verdict.outcome is not Outcome.HOLDS} == {}
-    assert (found.distinct_states, found.transitions) == (4858, 16845)
+    assert (found.distinct_states, found.transitions) == (5898, 31083)
 
 
 def test_the_explorer_sees_a_limit_that_is_not_kept() -> None:

@@ -50,7 +50,9 @@ _declare(
 _declare(b"ZINTERSTORE ZUNIONSTORE ZINTER ZUNION", AGGREGATE=Option(1))
 _declare(b"LPOS", RANK=Option(1), COUNT=Option(1), MAXLEN=Option(1))
 _declare(b"SCAN HSCAN SSCAN ZSCAN", COUNT=Option(1), MATCH=Option(1))
-_declare(b"XADD XTRIM", MAXLEN=Option(1, (b"MINID",)), MINID=Option(1, (b"MAXLEN",)), NOMKSTREAM=Option(0), LIMIT=Option(1))
+_declare(
+    b"XADD XTRIM", MAXLEN=Option(1, (b"MINID",)), MINID=Option(1, (b"MAXLEN",)), NOMKSTREAM=Option(0), LIMIT=Option(1)
+)
 _declare(b"XRANGE XREVRANGE XREAD XREADGROUP", COUNT=Option(1), NOACK=Option(0), BLOCK=Option(1))
 _declare(b"COPY RESTORE", REPLACE=Option(0))
 _declare(b"LMOVE BLMOVE", LEFT=Option(0, (b"RIGHT",)), RIGHT=Option(0, (b"LEFT",)))

@@ -33,7 +33,9 @@ def _of_loop(chunk: Chunk, node: Node) -> Iterator[Change]:
             continue  # a number is the operator of constants'
         for step in steps:
             text = b"(" + chunk.text(bound) + b") " + step
-            yield chunk.replaced(bound, text, f"loop to {text.decode()}" if end == "end" else f"loop from {text.decode()}")
+            yield chunk.replaced(
+                bound, text, f"loop to {text.decode()}" if end == "end" else f"loop from {text.decode()}"
+            )
 
 
 def _of_bound(chunk: Chunk, argument: Node) -> Iterator[Change]:

@@ -1,0 +1,119 @@
+"""`orderlab mutate`: how much is a green validation worth? Flaws are put in one by one; is each of them noticed?"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from model.errors import InputError
+from orderlab.render.mutation import mutant_lines, render_score, render_specification
+from properties.mutants.campaign import Campaign
+from properties.mutants.judging import DEFAULT_BUDGET_S
+from properties.mutants.mutant import Mutant
+from properties.mutants.operators import mutants_of
+from properties.mutants.sampling import sample
+from properties.mutants.score import Score
+from properties.mutants.specification import mutants_of_system, mutate_specification, specification_named
+from sim.binding.loader import load_binding
+
+INTERRUPTED = 3
+SPECIFICATION_OF_STORES = "spec"
+"""Short for the specification that stores refine."""
+
+
+def mutate(
+    path: Annotated[
+        str, typer.Argument(metavar="STORE", help="Folder of a store, or its store.toml; a name with --specification.")
+    ],
+    specification: Annotated[
+        bool, typer.Option("--specification", help="Mutate the actions of this specification (explore --list) instead.")
+    ] = False,
+    only: Annotated[list[str] | None, typer.Option(help="Operator; may be given several times.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Judge so many, drawn by the seed.")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes at once.")] = os.cpu_count() or 1,
+    budget: Annotated[
+        float, typer.Option(min=0.1, help="Processor seconds for a mutant that nothing kills.")
+    ] = DEFAULT_BUDGET_S,
+    seed: Annotated[int, typer.Option(help="Of the random draws; printed.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Folder of results, resumed from; by default in the cache.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Judge again what is known, and keep nothing.")] = False,
+    list_them: Annotated[bool, typer.Option("--list", help="List the mutants, judge none.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Make mutants of a store's scripts and validate each: killed by a law, survived, equivalent, or timed out.
+
+    Ctrl-C leaves whole results; the same command goes on from them. Exit code 0: every mutant that is not equivalent
+    was noticed; 1: one survived; 2: the input is unusable; 3: interrupted before the end.
+    """
+    if specification or path == SPECIFICATION_OF_STORES:
+        _specification(path, only or [], limit, seed, list_them, as_json)
+        return
+    binding = load_binding(Path(path))
+    mutants = sample(mutants_of(binding, only or ()), limit, seed)
+    if list_them:
+        _list(mutants, as_json)
+        return
+    if not mutants:
+        raise InputError(f"{binding.place}: these operators make no mutant of its scripts; leave --only out")
+    folder = None if fresh else out or _cache(binding.path)
+    campaign = Campaign(binding, mutants, seed, budget, jobs, folder)
+    judged = campaign.run(_progress)
+    _clear_progress()
+    score = Score(judged)
+    if as_json:
+        found = {"store": str(binding.path), "seed": seed, "budget_s": budget, "interrupted": campaign.interrupted}
+        print(json.dumps({**found, **score.to_json(), "scope": campaign.scope, "of": len(mutants)}))
+    else:
+        console = Console()
+        console.print(render_score(binding.name, score, campaign.scope, len(mutants)))
+        console.print(f"results: {folder or 'not kept'}\nseed: {seed}", highlight=False, soft_wrap=True)
+    raise typer.Exit(INTERRUPTED if campaign.interrupted else 1 if score.survivors else 0)
+
+
+def _specification(path: str, only: list[str], limit: int | None, seed: int, list_them: bool, as_json: bool) -> None:
+    """``path`` is the name of a specification, or a store, whose specification is meant."""
+    is_store = (Path(path) / "store.toml").is_file() or path.endswith(".toml")
+    name = load_binding(Path(path)).specification if is_store else path
+    name = "session" if name == SPECIFICATION_OF_STORES else name
+    if list_them:
+        _list(sample(mutants_of_system(specification_named(name), only), limit, seed), as_json)
+        return
+    found = mutate_specification(name, only, limit, seed, _progress)
+    _clear_progress()
+    if as_json:
+        print(json.dumps({**found.to_json(), "seed": seed}))
+    else:
+        console = Console()
+        console.print(render_specification(found))
+        console.print(f"seed: {seed}")
+    raise typer.Exit(INTERRUPTED if found.interrupted else 1 if found.survivors else 0)
+
+
+def _list(mutants: list[Mutant], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps([mutant.to_json() for mutant in mutants]))
+    else:
+        print("\n".join(mutant_lines(mutants)))
+
+
+def _cache(store: Path) -> Path:
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    place = hashlib.sha256(str(store.resolve()).encode()).hexdigest()[:12]
+    return base / "orderlab" / "mutants" / f"{store.resolve().name}-{place}"
+
+
+def _progress(done: int, of: int, text: str) -> None:
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{done}/{of} {text}", end="", file=sys.stderr, flush=True)
+
+
+def _clear_progress() -> None:
+    if sys.stderr.isatty():
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
