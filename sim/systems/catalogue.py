@@ -10,7 +10,7 @@ from model.errors import InputError
 from model.history import EventBatch, Names
 from sim.binding.fields import did_you_mean
 from sim.mqtt.fabric import Fabric
-from sim.systems import tbmq_jedis, tbmq_lettuce, tbmq_p2p
+from sim.systems import tbmq_jedis, tbmq_lettuce, tbmq_p2p, tbmq_postgres
 from sim.systems.progress import Progress
 from sim.systems.settings import Settings, make_settings
 
@@ -52,6 +52,10 @@ SYSTEMS: dict[str, Entry] = {
     "tbmq-p2p": Entry(
         "the cluster measurement: each publisher to its own subscriber, QoS 1, Redis through one pipeline per node",
         tbmq_p2p.P2PSettings, tbmq_p2p.ROWS, tbmq_p2p.P2PSystem,
+    ),
+    "tbmq-postgres": Entry(
+        "the one-node prototype with two tables of PostgreSQL behind a pool of connections",
+        tbmq_postgres.PostgresSettings, {}, tbmq_postgres.PostgresSystem,
     ),
     "tbmq-jedis": Entry(
         "the one-node prototype with Redis behind blocking connections",

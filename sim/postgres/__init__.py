@@ -1,0 +1,1 @@
+"""PostgreSQL as a session store: two tables as rows, group commit, and a pool of connections."""

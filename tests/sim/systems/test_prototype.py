@@ -1,0 +1,84 @@
+"""The one-node prototype: every store keeps the laws, runs alike twice, and shares one machine."""
+
+import pytest
+
+from model.checkers.judge import Question, in_memory, judge
+from model.errors import InputError
+from sim.systems.catalogue import SYSTEMS, settings_of
+
+PROTOTYPES = ["tbmq-postgres", "tbmq-jedis", "tbmq-lettuce"]
+SMALL = {"publishers": 60, "rate": 20.0, "warm_up_s": 0.1, "duration_s": 0.5, "drain_s": 3.0, "pack_pause_s": 0.1}
+
+
+def run(name, seed=1, **more):
+    batches = []
+    system = SYSTEMS[name].assemble(settings_of(name, {**SMALL, **more}), seed, [batches.append])
+    report = system.run()
+    verdicts, _ = judge(in_memory("run", batches, system.names()), Question())
+    return system, report, {verdict.law for verdict in verdicts if verdict.outcome == "violated"}
+
+
+@pytest.mark.parametrize("name", PROTOTYPES)
+@pytest.mark.parametrize("share", [0.0, 0.4])
+def test_every_law_holds_also_when_subscribers_come_and_go(name, share):
+    system, report, violated = run(name, offline_share=share)
+    assert not violated
+    assert report["counts"]["delivered"] >= report["counts"]["published"] > 500
+    assert system.is_quiet()
+
+
+@pytest.mark.parametrize("name", PROTOTYPES)
+def test_the_same_seed_gives_the_same_history_and_another_one_another(name):
+    digests = [run(name, seed, duration_s=0.2)[0].digest for seed in (5, 5, 6)]
+    assert digests[0] == digests[1] != digests[2]
+
+
+@pytest.mark.parametrize("name", PROTOTYPES)
+def test_the_processes_of_one_machine_share_its_cores(name):
+    _, shared, _ = run(name, duration_s=0.2)
+    machine = shared["utilisation"]["machine"][0]
+    processes = sum(sum(used) for kind, used in shared["utilisation"].items() if kind in ("broker", "kafka", "postgres"))
+    redis = sum(shared["utilisation"].get("redis", [])) / 12
+    assert machine == pytest.approx(processes + redis, rel=0.01)
+    _, apart, _ = run(name, duration_s=0.2, shared_host=False)
+    assert "machine" not in apart["utilisation"]
+    assert apart["utilisation"]["broker"][0] < shared["utilisation"]["broker"][0]
+
+
+def test_fewer_threads_wait_longer():
+    _, many, _ = run("tbmq-jedis", threads=64)
+    _, one, _ = run("tbmq-jedis", threads=1, shared_host=False, costs="prototype network.floor_us=300")
+    assert one["latency"]["publish_to_delivery"]["mean_ms"] > many["latency"]["publish_to_delivery"]["mean_ms"]
+
+
+def test_a_slower_disk_makes_commits_wait_together():
+    _, quick, _ = run("tbmq-postgres")
+    _, slow, _ = run("tbmq-postgres", costs="prototype postgres.fsync_us=5000")
+    assert slow["postgres"]["transactions_per_flush"] > 2 * quick["postgres"]["transactions_per_flush"]
+    assert slow["latency"]["publish_to_delivery"]["mean_ms"] > 4 + quick["latency"]["publish_to_delivery"]["mean_ms"]
+
+
+def test_what_clean_up_trims_is_in_the_history_and_not_lost():
+    trimming = {"limit": 2, "offline_share": 1.0, "online_s": 0.05, "offline_s": 0.5, "clean_up_s": 0.02}
+    _, report, violated = run("tbmq-postgres", **trimming)
+    assert report["counts"]["trimmed"] > 50
+    assert "at-least-once" not in violated
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "complaint"),
+    [
+        ("tbmq-jedis", {"threads": 0}, "threads"),
+        ("tbmq-jedis", {"lettuce_batch": 3}, "lettuce_batch"),
+        ("tbmq-jedis", {"row": "200k"}, "no rows were published"),
+        ("tbmq-postgres", {"redis_nodes": 3}, "redis_nodes"),
+        ("tbmq-postgres", {"maximum_pool_size": 0}, "maximum_pool_size"),
+        ("tbmq-postgres", {"costs": "cluster"}, "[host]"),
+        ("tbmq-postgres", {"costs": "prototype postgres.fsync=3"}, "no such number"),
+        ("tbmq-lettuce", {"costs": "prototype redis.speed=-1"}, "speed"),
+    ],
+)
+def test_a_configuration_without_sense_is_refused(name, given, complaint):
+    with pytest.raises(InputError) as refused:
+        SYSTEMS[name].assemble(settings_of(name, {**SMALL, **given}), 1, [])
+    assert complaint in str(refused.value)
