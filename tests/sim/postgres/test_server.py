@@ -31,7 +31,7 @@ def stored(server, client=b"s1"):
 
 
 def test_serial_numbers_keep_the_order_across_the_wrap_of_packet_identifiers():
-    env, server, driver, store = system()
+    env, _server, driver, store = system()
     save(driver, store, b"s1", count=65_534)
     env.run(5_000_000)
     got = save(driver, store, b"s1", number=70_000, count=3)
@@ -47,7 +47,7 @@ def test_serial_numbers_keep_the_order_across_the_wrap_of_packet_identifiers():
 
 def test_an_acknowledgement_after_the_wrap_deletes_both_rows_of_its_identifier():
     """Why identifiers must not come again while one is live: the index says nothing against it."""
-    env, server, driver, store = system()
+    env, _server, driver, store = system()
     save(driver, store, b"s1", count=65_536)
     env.run(5_000_000)
     got = []
@@ -95,7 +95,8 @@ def test_a_crash_before_the_flush_undoes_the_transaction():
     run_until(env, lambda: server.log.flushes)
     assert stored(server) == [(1, 1)]
     assert server.crash() == 1
-    assert stored(server) == [] and not server.tables.sessions
+    assert stored(server) == []
+    assert not server.tables.sessions
     server.restart()
     env.run(1_000_000)
     assert isinstance(got[0], StatementError)
@@ -175,12 +176,13 @@ def test_clearing_a_session_removes_its_rows_and_its_counters():
     env.run(100_000)
     driver.submit([(0, store.clear(b"s1"))], lambda replies: None)
     env.run(200_000)
-    assert stored(server) == [] and b"s1" not in server.tables.sessions
+    assert stored(server) == []
+    assert b"s1" not in server.tables.sessions
     assert len(stored(server, b"s2")) == 2
 
 
 def test_a_release_keeps_the_place_and_drops_the_payload():
-    env, server, driver, store = system()
+    env, _server, driver, store = system()
     save(driver, store, b"s1", count=2)
     env.run(100_000)
     rows = []

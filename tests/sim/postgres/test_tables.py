@@ -37,7 +37,8 @@ def test_the_primary_key_is_unique_and_the_packet_identifier_is_not():
     with pytest.raises(ValueError, match="duplicate key"):
         transaction.insert_message(row(1, packet_id=8))
     assert transaction.delete_packet(b"s1", 7) == 2
-    assert not tables.messages and not tables.by_packet_id
+    assert not tables.messages
+    assert not tables.by_packet_id
 
 
 def test_a_delete_of_another_packet_identifier_removes_nothing():
