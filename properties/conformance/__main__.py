@@ -29,6 +29,8 @@ def print_report(report: Report) -> None:
     print(f"left out: {', '.join(sorted(name.decode() for name in NOT_GENERATED))}")
     for what, count in tally.unsupported.items():
         print(f"not in the kernel, {count} times: {what}")
+    for what, count in tally.by_version.most_common():
+        print(f"the server is of another version than Redis 7.0, {count} times: {what}")
     for name, count in report.disagreements.most_common():
         print(f"\n{count} disagreements on {name}, for example:\n{render(report.examples[name])}")
 

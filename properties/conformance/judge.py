@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from properties.conformance.comparison import TOLERANCE_MS, agree
 from properties.conformance.grammar import Argv
 from properties.conformance.sequences import DEFAULT_ENCODINGS, SMALL_ENCODINGS, CommandSequence
 from properties.conformance.subjects import Subject
+from properties.conformance.versions import KILLED_BY_FUNCTIONS, bearable, explanation, explanation_of_keyspaces
 from sim.redis.backends.dump import frozen_value, is_large_encoding
 from sim.redis.backends.protocol import EXCEPTION
 from sim.redis.connection import Connection
@@ -79,6 +80,8 @@ class Tally:
     sequences: int = 0
     unsupported: Counter[str] = field(default_factory=Counter)
     """What the kernel refused as unsupported; the rest of such a sequence is not compared."""
+    by_version: Counter[str] = field(default_factory=Counter)
+    """Differences that the server's version explains (``versions``); the rest of such a sequence is not compared."""
 
     def note(self, argv: Argv, reply: Reply) -> None:
         """Count one compared command."""
@@ -99,6 +102,7 @@ class Tally:
         self.options += other.options
         self.sequences += other.sequences
         self.unsupported += other.unsupported
+        self.by_version += other.by_version
 
 
 class Judge:
@@ -109,6 +113,7 @@ class Judge:
         self.server = server
         self.subject = subject
         self.tally = Tally()
+        self.version = version_of(server)
         server.demand(b"DEBUG", b"SET-ACTIVE-EXPIRE", b"0")  # or DBSIZE would depend on the moment
 
     def compare(self, sequence: CommandSequence) -> Disagreement | None:
@@ -119,7 +124,8 @@ class Judge:
         """The same for many: the server works on the next sequence while the subject works on this one."""
         waiting: deque[tuple[CommandSequence, int]] = deque()
         try:
-            for sequence in sequences:
+            for drawn in sequences:
+                sequence = replace(drawn, steps=bearable(self.version, drawn.steps))
                 commands = self._pipeline(sequence)
                 self.server.send(commands)
                 waiting.append((sequence, len(commands)))
@@ -140,7 +146,8 @@ class Judge:
         for step in sequence.steps:
             commands.append((b"EVAL", ADVANCE, b"0", b"%d" % step) if isinstance(step, int) else step)
         commands += [(b"RESET",), (b"EVAL", DUMP, b"0"), (b"FLUSHALL",)]
-        return [*commands, (b"FUNCTION", b"FLUSH"), (b"SCRIPT", b"FLUSH") if _loads_scripts(sequence) else (b"PING",)]
+        flush_functions = (b"FUNCTION", b"FLUSH") if self.version not in KILLED_BY_FUNCTIONS else (b"PING",)
+        return [*commands, flush_functions, (b"SCRIPT", b"FLUSH") if _loads_scripts(sequence) else (b"PING",)]
 
     def _compare(self, sequence: CommandSequence, replies: list[Reply]) -> Disagreement | None:
         _, _, (seconds, microseconds), *theirs, _, dump, _, _, _ = replies
@@ -162,12 +169,20 @@ class Judge:
             except Exception as error:  # a crash of the subject is the worst disagreement, and is to be shrunk too
                 return Disagreement(sequence, index, f"{subject.name} raised {error!r}, server {server!r}", "exception")
             if not self._accepts(step, reply, server, before, queued):
+                why = explanation(self.version, sequence.steps, index, reply, server)
+                if why is not None:
+                    self.tally.by_version[why] += 1
+                    return None
                 what = f"{subject.name} {reply!r}, server {server!r}"
                 return Disagreement(sequence, index, what, kind_of_difference(reply, server))
             before = reply
             self.tally.note(step, server)
         tolerance_ms = TOLERANCE_MS if _has_relative_times(sequence) else 0
         lines = subject.differences(read_dump(dump, subject.now_ms - start_ms), tolerance_ms)
+        why = explanation_of_keyspaces(self.version, sequence.steps) if lines else None
+        if why is not None:
+            self.tally.by_version[why] += 1
+            return None
         return Disagreement(sequence, len(sequence.steps), "; ".join(lines), "keyspace") if lines else None
 
     def _accepts(self, argv: Argv, reply: Reply, server: Reply, before: Reply, queued: list[Argv] | None) -> bool:
@@ -176,6 +191,13 @@ class Judge:
             each = zip(queued, reply, server, [None, *reply], strict=False)
             return all(agree(one, ours, theirs, is_large(one), ahead) for one, ours, theirs, ahead in each)
         return agree(argv, reply, server, is_large(argv), before)
+
+
+def version_of(server: Connection) -> tuple[int, ...]:
+    """What INFO says: (7, 0, 15)."""
+    lines = server.demand(b"INFO", b"server").decode().splitlines()
+    found = next(line for line in lines if line.startswith("redis_version:"))
+    return tuple(map(int, found.partition(":")[2].split(".")))
 
 
 def kind_of_difference(reply: Reply, server: Reply) -> str:
