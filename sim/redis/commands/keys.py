@@ -84,11 +84,13 @@ def scan(shard: Shard, argv: Sequence[bytes]) -> Reply:
     cursor = parse_cursor(argv[1])
     options = parse_options(argv, 2, with_type=True)
     following, found = page_of(in_hash_order(shard.data), False, cursor, options)
-    wanted = options.type_name
-    if wanted is not None:
-        name = wanted.lower().split(b"\0")[0].decode("latin1")
-        found = [key for key in found if TYPE_NAMES[type(shard.data[key])] == name]
-    return [following, [key for key in found if shard.peek(key) is not None]]
+    values = [shard.peek(key) for key in found]  # removes what has expired, of whatever type
+    if options.type_name is None:
+        return [following, [key for key, value in zip(found, values, strict=True) if value is not None]]
+    name = options.type_name.lower().split(b"\0")[0].decode("latin1")
+    if name == "none":  # so is the type of a key that has just expired: the server returns it
+        return [following, [key for key in found if key not in shard.data]]
+    return [following, [key for key, value in zip(found, values, strict=True) if TYPE_NAMES.get(type(value)) == name]]
 
 
 @command("randomkey", 1, "readonly")

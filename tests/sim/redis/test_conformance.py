@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from properties.conformance.comparison import agree
 from properties.conformance.coverage import gaps
 from properties.conformance.judge import Judge, Tally
 from properties.conformance.run import run
@@ -202,3 +203,13 @@ def test_a_version_that_dies_of_functions_is_not_asked() -> None:
     steps = ((b"FUNCTION", b"FLUSH"), 5, (b"fcall", b"f", b"0"), (b"GET", b"k"))
     assert bearable((7, 4, 1), steps) == (5, (b"GET", b"k"))
     assert bearable((7, 0, 15), steps) == steps
+
+
+# -- what the server leaves open -------------------------------------------------------------------------------
+
+
+def test_elements_of_equal_weight_come_in_any_order() -> None:
+    argv = (b"SORT", b"z", b"ALPHA", b"BY", b"t*", b"GET", b"#", b"GET", b"s*")
+    assert agree(argv, [b"1", b"x", b"2", None], [b"2", None, b"1", b"x"], True)
+    assert not agree(argv, [b"1", b"x", b"2", None], [b"1", None, b"2", b"x"], True), "other rows"
+    assert not agree((b"SORT", b"z", b"ALPHA"), [b"1", b"2"], [b"2", b"1"], True), "the elements are compared"

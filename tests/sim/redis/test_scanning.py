@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +11,9 @@ from hypothesis import strategies as st
 
 from sim.redis.shard import Shard
 from sim.redis.values.hash_order import in_hash_order, scan_page
+
+if TYPE_CHECKING:
+    from conftest import Judge
 
 LARGE = 600
 ADD: dict[bytes, Callable[[bytes], tuple[bytes, ...]]] = {
@@ -72,3 +76,15 @@ def test_an_order_that_was_asked_for_follows_later_changes() -> None:
     shard.execute((b"ZREM", b"k", b"m7"))
     _, flat = shard.execute((b"ZSCAN", b"k", b"0", b"COUNT", b"1000"))
     assert flat[::2] == in_hash_order([b"new", *(b"m%d" % number for number in range(200) if number != 7)])
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("wanted", [b"string", b"list", b"none", b"NONE", b"a", b""])
+def test_a_filter_by_type_removes_what_has_expired_of_any_type(judge: Judge, wanted: bytes) -> None:
+    commands = [
+        (b"SET", b"a", b"x", b"PXAT", b"1"),
+        (b"SET", b"b", b"x"),
+        (b"SCAN", b"0", b"COUNT", b"100", b"TYPE", wanted),
+        (b"DBSIZE",),
+    ]
+    assert judge.differences(commands) == []
