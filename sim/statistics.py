@@ -14,6 +14,9 @@ from scipy import stats
 
 BUCKETS_PER_E = 100
 """Buckets grow by e^(1/100), 1 %: no percentile is further off than that."""
+SLICE_US = 1000
+SLICES_MAX = 5000
+"""The series of mean latencies from which the end of the warm-up is told."""
 BATCHES = 20
 """Of the batch means method; with 20 batches Student's t has 19 degrees of freedom."""
 
@@ -37,9 +40,13 @@ class LatencyHistogram:
         self._buckets = np.zeros(25 * BUCKETS_PER_E, np.int64)
         self._sums = np.zeros(BATCHES)
         self._counts = np.zeros(BATCHES, np.int64)
+        self._slice_us = max(SLICE_US, -(-end_us // SLICES_MAX))
+        self._slice_sums = np.zeros(end_us // self._slice_us + 1)
+        self._slice_counts = np.zeros(end_us // self._slice_us + 1, np.int64)
 
     def add(self, published_us: npt.NDArray[np.int64], latency_us: npt.NDArray[np.int64]) -> None:
         """Count the latencies of what was published within [begin, end)."""
+        self._add_to_slices(published_us, latency_us)
         counts = (published_us >= self.begin_us) & (published_us < self.end_us)
         if not counts.all():
             published_us, latency_us = published_us[counts], latency_us[counts]
@@ -53,6 +60,23 @@ class LatencyHistogram:
         self._counts += np.bincount(batch, minlength=BATCHES)
         self.count += len(latency_us)
         self.max_us = max(self.max_us, float(latency_us.max()))
+
+    def _add_to_slices(self, published_us: npt.NDArray[np.int64], latency_us: npt.NDArray[np.int64]) -> None:
+        if not len(published_us):
+            return
+        places = np.minimum(published_us // self._slice_us, len(self._slice_counts) - 1)
+        first = int(places.min())
+        sums, counts = np.bincount(places - first, latency_us), np.bincount(places - first)
+        self._slice_sums[first : first + len(sums)] += sums
+        self._slice_counts[first : first + len(counts)] += counts
+
+    def settled_us(self) -> float | None:
+        """From which instant of publishing on the mean latency has settled, by MSER-5; None if it has not (``mser_5``)."""
+        full = self._slice_counts[:-1] > 0
+        cut = mser_5(self._slice_sums[:-1][full] / self._slice_counts[:-1][full])
+        if cut is None:
+            return None
+        return float(np.flatnonzero(full)[cut] * self._slice_us) if cut else 0.0
 
     def percentile_us(self, percent: float) -> float:
         """The percentile, to 1 %; 0 for an empty histogram."""
@@ -78,3 +102,21 @@ def half_width(means: npt.NDArray[np.float64]) -> float | None:
     if len(means) < 2:
         return None
     return float(stats.t.ppf(0.975, len(means) - 1) * means.std(ddof=1) / math.sqrt(len(means)))
+
+
+def mser_5(series: npt.NDArray[np.float64]) -> int | None:
+    """How many values of ``series`` belong to the warm-up: the cut that makes the standard error of the mean of what
+    remains least, over means of five (White, 1997). None if that cut lies in the second half: it has not settled, or the
+    run is too short to tell.
+    """
+    count = len(series) // 5
+    means = series[: count * 5].reshape(count, 5).mean(axis=1)
+    if count < 4:
+        return None
+    best, cut = math.inf, 0
+    for dropped in range(count - 2):
+        rest = means[dropped:]
+        error = float(((rest - rest.mean()) ** 2).sum()) / len(rest) ** 2
+        if error < best:
+            best, cut = error, dropped
+    return cut * 5 if cut <= count // 2 else None

@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,16 +17,19 @@ from rich.console import Console
 
 from model.checkers.judge import Question, judge
 from model.errors import InputError
+from model.explorer.whole_file import write_whole
 from model.history import EventBatch
 from model.history_io import HistoryFile, HistoryWriter
 from model.verdict import Verdict, worst
 from orderlab.exit_codes import EXIT
-from orderlab.render.simulation import print_simulation, progress_line
+from orderlab.render.simulation import print_replications, print_simulation, progress_line
 from orderlab.render.sustainable import print_ceiling, step_line
+from sim.replications import joint_verdicts, means, replication_seed
 from sim.systems.catalogue import SYSTEMS, entry, settings_of
 from sim.systems.progress import Progress
 from sim.systems.settings import Settings, read_config
 from sim.systems.sustainable import Step, ceiling_json, sustainable_rate
+from sim.tracing import Tracer, parse_window
 
 
 def simulate(
@@ -34,6 +38,11 @@ def simulate(
     config: Annotated[Path | None, typer.Option(help="Settings from a TOML file; --set overrides them.")] = None,
     list_them: Annotated[bool, typer.Option("--list", help="List the systems and their settings.")] = False,
     history: Annotated[Path | None, typer.Option(help="Keep the history: .parquet, .jsonl or .csv.")] = None,
+    replications: Annotated[int, typer.Option(help="Independent runs; means then carry Student-t intervals.")] = 1,
+    trace: Annotated[Path | None, typer.Option(help="Write a timeline for Perfetto (Chrome trace events, JSON).")] = None,
+    trace_window: Annotated[
+        str | None, typer.Option(metavar="BEGIN:END", help="Of the trace, in simulated seconds; 20 ms after warm-up.")
+    ] = None,
     sustainable: Annotated[
         bool, typer.Option("--sustainable", help="Search the highest rate whose mean latency stays under a limit.")
     ] = False,
@@ -54,10 +63,46 @@ def simulate(
     given = {} if config is None else read_config(config)
     chosen = settings_of(system, {**given, **parsed(settings or [])})
     if sustainable:
-        if history is not None:
-            raise InputError("simulate: --sustainable runs many times and keeps no history; leave out --history")
+        if history is not None or trace is not None or replications != 1:
+            raise InputError(
+                "simulate: --sustainable runs many times and keeps nothing of them; "
+                "leave out --history, --trace, --replications"
+            )
         _search(system, chosen, seed, below_ms, tolerance, as_json)
         return
+    if replications < 1:
+        raise InputError(f"--replications {replications}: at least 1")
+    if replications > 1 and trace is not None:
+        raise InputError("--trace: shows one run; leave out --replications, or trace the seed that it prints")
+    window = None if trace is None else _window(trace_window, chosen)
+    if trace is None and trace_window is not None:
+        raise InputError("--trace-window: of which trace? add --trace FILE.json")
+    runs = []
+    for number in range(replications):
+        place = history if replications == 1 or history is None else history.with_stem(f"{history.stem}-{number}")
+        runs.append(_run(system, chosen, replication_seed(seed, number), place, trace, window))
+    outcome = worst(verdict.outcome for run in runs for verdict in run.verdicts)
+    if replications == 1:
+        _print(runs[0], as_json)
+    else:
+        _print_replications(system, chosen, seed, str(outcome), runs, as_json)
+    raise typer.Exit(EXIT[outcome])
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What one run came to."""
+
+    seed: int
+    result: dict[str, Any]
+    report: dict[str, Any]
+    verdicts: list[Verdict]
+    wall: dict[str, float]
+
+
+def _run(
+    system: str, chosen: Settings, seed: int, history: Path | None, trace: Path | None, window: tuple[int, int] | None
+) -> _Run:
     started = time.perf_counter()
     with ExitStack() as stack:
         path = history
@@ -65,6 +110,10 @@ def simulate(
             path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "history.parquet"
         sinks: list[Callable[[EventBatch], None]] = []
         assembled = entry(system).assemble(chosen, seed, sinks)
+        tracer = None if window is None else Tracer(*window)
+        if tracer is not None:
+            tracer.attach(assembled.fabric)
+            sinks.append(tracer.sink)
         assembled_s = time.perf_counter() - started
         with HistoryWriter(path, assembled.names()) as writer:
             sinks.append(writer.write)
@@ -73,18 +122,49 @@ def simulate(
         if sys.stderr.isatty():
             typer.echo("\r\x1b[K", err=True, nl=False)
         verdicts, rows = judge(HistoryFile(path), Question())
+    if tracer is not None and trace is not None:
+        write_whole(trace, json.dumps(tracer.to_json(), separators=(",", ":")).encode())
     wall = {
         "assembling_s": round(assembled_s, 3),
         "running_s": round(ran_s, 3),
         "judging_s": round(time.perf_counter() - started - assembled_s - ran_s, 3),
     }
-    outcome = worst(verdict.outcome for verdict in verdicts)
     result: dict[str, Any] = {
-        "system": system, "seed": seed, "outcome": str(outcome), "history_digest": assembled.digest,
-        "history_rows": rows, "settings": chosen.model_dump(), **report,
+        "system": system, "seed": seed, "outcome": str(worst(verdict.outcome for verdict in verdicts)),
+        "history_digest": assembled.digest, "history_rows": rows, "settings": chosen.model_dump(), **report,
     }  # fmt: skip
-    _print(result, wall, verdicts, as_json)
-    raise typer.Exit(EXIT[outcome])
+    return _Run(seed, result, report, verdicts, wall)
+
+
+def _window(text: str | None, chosen: Settings) -> tuple[int, int]:
+    """By default the first 20 ms after the warm-up."""
+    begin_s = float(getattr(chosen, "warm_up_s", 0.0))
+    try:
+        return parse_window(text, (begin_s, begin_s + 0.02))
+    except ValueError as error:
+        raise InputError(f"--trace-window {text}: {error}") from None
+
+
+def _print_replications(
+    system: str, chosen: Settings, seed: int, outcome: str, runs: list[_Run], as_json: bool
+) -> None:
+    result = {
+        "system": system, "seed": seed, "outcome": outcome, "settings": chosen.model_dump(),
+        "warm_up": {"rule": "fixed", "cut_s": runs[0].report["warm_up"]["cut_s"],
+                    "settled_runs": sum(bool(run.report["warm_up"]["has_settled"]) for run in runs)},
+        "means": means([run.report for run in runs]),
+        "verdicts": joint_verdicts([(run.seed, run.verdicts) for run in runs]),
+        "replications": [
+            {"seed": run.seed, "outcome": run.result["outcome"], "history_digest": run.result["history_digest"],
+             "history_rows": run.result["history_rows"], "verdicts": [verdict.to_json() for verdict in run.verdicts],
+             **run.report}
+            for run in runs
+        ],
+    }  # fmt: skip
+    if as_json:
+        typer.echo(json.dumps(result))
+    else:
+        print_replications(Console(), result)
 
 
 def _search(system: str, chosen: Settings, seed: int, below_ms: float, tolerance: float, as_json: bool) -> None:
@@ -102,11 +182,12 @@ def _search(system: str, chosen: Settings, seed: int, below_ms: float, tolerance
         print_ceiling(Console(), result)
 
 
-def _print(result: dict[str, Any], wall: dict[str, float], verdicts: list[Verdict], as_json: bool) -> None:
+def _print(run: _Run, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps({**result, "verdicts": [verdict.to_json() for verdict in verdicts], "wall": wall}))
+        verdicts = [verdict.to_json() for verdict in run.verdicts]
+        typer.echo(json.dumps({**run.result, "verdicts": verdicts, "wall": run.wall}))
         return
-    print_simulation(Console(), result, wall, verdicts)
+    print_simulation(Console(), run.result, run.wall, run.verdicts)
 
 
 def parsed(settings: list[str]) -> dict[str, str]:

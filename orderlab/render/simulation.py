@@ -24,6 +24,7 @@ def print_simulation(
         f"{result['system']}: {through['in']:,} msg/s in, {through['out']:,} msg/s out, "
         f"{result['measured_s']:g} s measured after warm-up"
     )
+    console.print(warm_up_line(result["warm_up"]), highlight=False)
     console.print(latency_table(result["latency"]))
     console.print(usage_table(result))
     commands = result["redis_commands_per_s"]
@@ -38,6 +39,46 @@ def print_simulation(
         f"{wall['judging_s']:g} s to judge",
         highlight=False,
     )
+
+
+def warm_up_line(warm_up: Mapping[str, Any]) -> str:
+    """The rule by which the warm-up was cut, and whether it was cut late enough."""
+    cut_s, by_mser = warm_up["cut_s"], warm_up["mser_5_cut_s"]
+    line = f"warm-up: the first {cut_s:g} s are cut (fixed); "
+    if by_mser is None:
+        return line + "MSER-5 finds no cut: the run has not settled, or is too short to tell"
+    settled = "settled" if warm_up["has_settled"] else "NOT settled: set warm_up_s higher"
+    return line + f"MSER-5 on the mean latency would cut {by_mser:g} s: {settled}"
+
+
+SHOWN = ("throughput_per_s.", "latency.", "utilisation.", "redis_commands_per_s.all")
+HIDDEN = ("half_width", "count", "p95", "p99.9", "p50", "p90")
+
+
+def print_replications(console: Console, result: Mapping[str, Any]) -> None:
+    """Means with intervals over the replications, and the verdicts of all."""
+    runs = result["replications"]
+    table = Table("figure", "mean", "±95 %", "least", "greatest")
+    table.columns[0].overflow = "fold"
+    for path, mean in result["means"].items():
+        if path.startswith(SHOWN) and not any(part in path for part in HIDDEN):
+            half = mean["half_width"]
+            cells = [mean["mean"], half, mean["min"], mean["max"]]
+            table.add_row(path, *("" if cell is None else f"{cell:,g}" for cell in cells))
+    console.print(f"{result['system']}: {len(runs)} independent replications, Student t", highlight=False)
+    warm_up = result["warm_up"]
+    console.print(
+        f"warm-up: the first {warm_up['cut_s']:g} s of each are cut (fixed); by MSER-5 on the mean latency "
+        f"{warm_up['settled_runs']} of {len(runs)} had settled by then",
+        highlight=False,
+    )
+    console.print(table)
+    laws = Table("law", "verdict of all", "runs", "first seed")
+    for verdict in result["verdicts"]:
+        counted = ", ".join(f"{count} {outcome}" for outcome, count in verdict["runs"].items())
+        laws.add_row(verdict["law"], verdict["outcome"], counted, "" if verdict["seed"] is None else str(verdict["seed"]))
+    console.print(laws)
+    console.print(f"seed: {result['seed']}; of the replications: {', '.join(str(run['seed']) for run in runs)}", highlight=False)
 
 
 def latency_table(latencies: Mapping[str, Mapping[str, Any]]) -> Table:

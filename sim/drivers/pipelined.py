@@ -107,6 +107,9 @@ class _NodeConnection:
         if number != self._number:
             return
         written = self.unanswered.popleft()
+        driver = self.driver
+        if driver.on_round_trip is not None:
+            driver.on_round_trip(self.node.name, written.at_us, driver.env.now, len(written.commands))
         finished = []
         for sent, reply in zip(written.commands, replies, strict=True):
             if type(reply) is ErrorReply and self._goes_again(sent, reply.message):
@@ -239,6 +242,8 @@ class PipelinedDriver:
         self.timeouts = 0
         self.redirections = 0
         self.is_closed = False
+        self.on_round_trip: Callable[[str, float, float, int], None] | None = None
+        """Told of every flush that was answered: the node, when it was written, when the answers came, commands."""
         self._buffered = 0
         self._timer = 0
         for connection in self.connections:

@@ -65,6 +65,8 @@ class KafkaCluster:
         self.records = 0
         self.topics: dict[str, list[Partition]] = {}
         self._producers = 0
+        self.on_request: Callable[[int, str, float, float, int], None] | None = None
+        """Told of every request: the broker, what it is, when it arrived, when it is served, records."""
         self.replication_lag_us: Callable[[], int] = lambda: self.costs.replication_lag_us
 
     def new_producer_id(self) -> int:
@@ -91,6 +93,8 @@ class KafkaCluster:
         served = max(round(self.stations[partition.leader].serve(now, work)), partition.appended_us)
         self.requests += 1
         self.records += len(records)
+        if self.on_request is not None:
+            self.on_request(partition.leader, f"produce {partition.topic}", now, served, len(records))
         outcome = partition.log.append(records, served, self.replication_lag_us(), producer, sequence)
         if isinstance(outcome, AppendError):
             return outcome, served
@@ -102,7 +106,10 @@ class KafkaCluster:
         """When the response to a fetch request leaves that is served now with ``records``."""
         work = self.costs.request_us + self.costs.fetched_record_us * records
         self.requests += 1
-        return round(self.stations[leader].serve(int(self.env.now), work))
+        served = round(self.stations[leader].serve(int(self.env.now), work))
+        if self.on_request is not None:
+            self.on_request(leader, "fetch" if records else "commit", self.env.now, served, records)
+        return served
 
     def fail_leader(self, partition: Partition) -> list[int]:
         """The partition's leader dies; the next broker takes over after the election. Returns the lost records."""

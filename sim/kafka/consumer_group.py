@@ -128,6 +128,8 @@ class Consumer:
         self.generation = -1
         self.positions: dict[Partition, int] = {}
         self.is_dead = False
+        self.polled_us: float = 0
+        """When it last had records in its hands."""
         self.pause_us = 0
         """After its next poll the thread stands still for so long (a pause of the collector, a slow callee)."""
         self._connect = connect or (lambda broker: Link.plain(group.env, one_way_us))
@@ -187,6 +189,7 @@ class Consumer:
             if not fetched.parts:
                 self._ready.pop(0)
                 self._fetch(fetched.leader)
+        self.polled_us = self.env.now
         return polled
 
     def commit(self, polled: Polled) -> Generator[simpy.Event, Any, bool]:

@@ -8,7 +8,7 @@ simulated per batch, as it is done per batch; within a batch each message has it
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -63,6 +63,8 @@ class MqttBroker:
         """The partition of `msg.downlink.<number>`; None for the only broker."""
         self.all_consumers: Sequence[Consumer] = ()
         self.persisted_consumers: Sequence[Consumer] = ()
+        self.on_pack: Callable[[str, float, float, int], None] | None = None
+        """Told of every pack: its consumer, when it was polled, when it was committed, records."""
         self.clock_skew_us = 0
         """By how much its clock is ahead."""
         self.crash_at_commit: Literal["before", "after"] | None = None
@@ -117,6 +119,8 @@ class MqttBroker:
         if self.is_dead:
             return
         accepted = yield from consumer.commit(polled)
+        if self.on_pack is not None:
+            self.on_pack(consumer.name, consumer.polled_us, self.env.now, sum(len(records) for _, _, records in polled))
         if self.crash_at_commit == "after":
             self.crash()
         for partition, _, _ in polled:

@@ -82,6 +82,8 @@ class Fabric:
     slots: MovingSlots | None = None
     """Where the store is a Redis Cluster."""
     reading: SlowReaders = field(default_factory=lambda: SlowReaders())
+    on_stage: Callable[[str, Ints, int], None] | None = None
+    """Told of all messages that a consumer gets: the topic, their numbers, the instant."""
     counts: dict[str, int] = field(default_factory=dict)
 
     def count(self, what: str, times: int = 1) -> None:
@@ -93,6 +95,8 @@ class Fabric:
 
     def note_stage(self, stage: str, messages: Ints) -> None:
         """Count how long ago ``messages``, which a consumer has in its hands now, were published."""
+        if self.on_stage is not None:
+            self.on_stage(stage, messages, int(self.env.now))
         published = self.schedule.published_us(messages)
         self.stage_latency[stage].add(published, int(self.env.now) - published)
 

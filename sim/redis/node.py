@@ -128,6 +128,8 @@ class RedisNode:
         self.commands = 0
         """As INFO counts them: those of clients and those that scripts call."""
         self.on_disconnect: list[Callable[[], None]] = []
+        self.on_service: Callable[[str, float, float, int], None] | None = None
+        """Told of every service: the node's name, when it began, when it ends, commands."""
         self._costs: dict[tuple[str, int], _Cost] = {}
 
     def preload(self, request: Request) -> None:
@@ -161,6 +163,8 @@ class RedisNode:
         if self.cpu is not None:
             self.busy_until_us = max(self.busy_until_us, self.cpu.serve(now, work))
         self.replicate(written, at)
+        if self.on_service is not None:
+            self.on_service(self.name, begun, self.busy_until_us, len(requests))
         shard = self.shard
 
         def answer() -> None:

@@ -85,6 +85,18 @@ def latency(histogram: LatencyHistogram) -> dict[str, Any]:
     }
 
 
+def warm_up(histogram: LatencyHistogram) -> dict[str, Any]:
+    """The cut that was made, and the one that MSER-5 would make on the mean latency: the earlier must not be after the
+    later."""
+    settled_us = histogram.settled_us()
+    return {
+        "rule": "fixed",
+        "cut_s": histogram.begin_us / 1e6,
+        "mser_5_cut_s": None if settled_us is None else settled_us / 1e6,
+        "has_settled": settled_us is not None and settled_us <= histogram.begin_us,
+    }
+
+
 def figures(measured: Measured, fabric: Fabric) -> dict[str, Any]:
     """The report of the measured interval, as JSON holds it."""
     seconds = measured.at_us / 1e6
@@ -93,6 +105,7 @@ def figures(measured: Measured, fabric: Fabric) -> dict[str, Any]:
     commands = [round(count / seconds) for count in measured.redis_commands]
     return {
         "measured_s": seconds,
+        "warm_up": warm_up(fabric.delivery_latency),
         "throughput_per_s": {"in": round(published / seconds), "out": round(delivered / seconds)},
         "latency": {
             "publish_to_puback": latency(fabric.puback_latency),

@@ -52,6 +52,11 @@ def test_the_same_seed_gives_the_same_history_in_every_process(scripts, tmp_path
         (("tbmq-p2q",), 'did you mean "tbmq-p2p"'),
         (("tbmq-p2p", "--config", "/nowhere.toml"), "cannot be read"),
         ((), "which system"),
+        (("tbmq-p2p", "--replications", "0"), "at least 1"),
+        (("tbmq-p2p", "--trace", "t.json", "--replications", "2"), "one run"),
+        (("tbmq-p2p", "--trace-window", "0:1"), "of which trace"),
+        (("tbmq-p2p", "--trace", "t.json", "--trace-window", "1:0"), "after BEGIN"),
+        (("tbmq-p2p", "--set", "fault_rates=redis-stall=often"), "name=rate/s"),
     ],
 )
 def test_nonsense_is_one_line(arguments, complaint, monkeypatch, capsys):
@@ -72,3 +77,18 @@ def test_a_file_of_settings_is_overridden_by_set(tmp_path):
     report = json.loads(done.stdout)
     assert report["settings"]["publishers"] == 50
     assert report["settings"]["rate"] == 10.0
+
+
+def test_replications_have_intervals_and_a_trace_changes_nothing(tmp_path):
+    small = ("tbmq-p2p", "--set", "publishers=60", *SMALL[2:], "--json")
+    several = json.loads(run(*small, "--replications", "3").stdout)
+    mean = several["means"]["latency.publish_to_delivery.mean_ms"]
+    observed = [one["latency"]["publish_to_delivery"]["mean_ms"] for one in several["replications"]]
+    assert mean["min"] <= mean["mean"] <= mean["max"]
+    assert mean["half_width"] > 0
+    assert len(set(observed)) == 3
+    assert {verdict["law"]: verdict["runs"] for verdict in several["verdicts"]}["fifo"] == {"holds": 3}
+    first = several["replications"][0]
+    traced = json.loads(run(*small, "--trace", str(tmp_path / "t.json")).stdout)
+    assert traced["history_digest"] == first["history_digest"]
+    assert len(json.loads((tmp_path / "t.json").read_text())["traceEvents"]) > 100

@@ -6,7 +6,6 @@ from model.checkers.judge import Question, in_memory, judge
 from model.errors import InputError
 from model.history import EventKind
 from sim.fault_schedule import draw_faults, parse_rates
-from sim.faults import FAULTS
 from sim.systems.tbmq_p2p import P2PSettings, P2PSystem
 
 SMALL = {
@@ -242,15 +241,3 @@ def test_a_rate_that_makes_no_sense_is_refused(rates, complaint):
 def test_a_single_broker_must_not_crash():
     with pytest.raises(InputError, match="brokers=2"):
         P2PSystem(P2PSettings(**{**SMALL, "brokers": 1}, faults="broker-crash@0.1"), 1, [])
-
-
-@pytest.mark.parametrize("fault", sorted(FAULTS))
-def test_a_fault_strikes_alike_in_two_runs(fault):
-    def digest():
-        system = P2PSystem(
-            P2PSettings(**{**SMALL, "duration_s": 0.3, "publishers": 30, "drain_s": 0.5},
-                        redis_replica_lag_ms=5, faults=f"{fault}@0.2:0"), 3, [])  # fmt: skip
-        system.run()
-        return system.digest
-
-    assert digest() == digest()
