@@ -28,10 +28,15 @@ def print_simulation(
     console.print(latency_table(result["latency"]))
     console.print(usage_table(result))
     commands = result["redis_commands_per_s"]
-    console.print(
-        f"Redis: {commands['all']:,} commands/s in all, those of scripts included "
-        f"({result['redis_requests_per_s']:,} calls/s, {result['driver_flushes_per_s']:,} flushes/s)"
-    )
+    if commands["per_node"]:
+        console.print(
+            f"Redis: {commands['all']:,} commands/s in all, those of scripts included "
+            f"({result['redis_requests_per_s']:,} calls/s, {result['driver_flushes_per_s']:,} flushes/s)"
+        )
+    for name in ("postgres", "lag_at_the_end"):
+        if name in result:
+            told = ", ".join(f"{what.replace('_', ' ')} {value:,}" for what, value in result[name].items())
+            console.print(f"{name.replace('_', ' ')}: {told}")
     console.print("counted: " + ", ".join(f"{name} {count:,}" for name, count in result["counts"].items()))
     print_verdicts(console, f"history of {result['history_rows']:,} rows, {result['history_digest']}", verdicts)
     console.print(

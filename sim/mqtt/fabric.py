@@ -84,6 +84,8 @@ class Fabric:
     reading: SlowReaders = field(default_factory=lambda: SlowReaders())
     on_stage: Callable[[str, Ints, int], None] | None = None
     """Told of all messages that a consumer gets: the topic, their numbers, the instant."""
+    on_disconnect: list[Callable[[int], None]] = field(default_factory=list)
+    """Hear of every subscriber that loses its connection."""
     counts: dict[str, int] = field(default_factory=dict)
 
     def count(self, what: str, times: int = 1) -> None:
@@ -132,6 +134,8 @@ class Fabric:
         """A subscriber loses its connection now."""
         now = int(self.env.now)
         self.sessions.disconnect(subscriber, now)
+        for function in self.on_disconnect:
+            function(subscriber)
         code = np.array([subscriber + self.schedule.count])
         self.recorder.add(EventKind.DISCONNECT, np.array([now]), subscriber=code)
 

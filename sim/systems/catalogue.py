@@ -10,7 +10,7 @@ from model.errors import InputError
 from model.history import EventBatch, Names
 from sim.binding.fields import did_you_mean
 from sim.mqtt.fabric import Fabric
-from sim.systems import tbmq_jedis, tbmq_lettuce, tbmq_p2p, tbmq_postgres
+from sim.systems import tbmq_application, tbmq_jedis, tbmq_lettuce, tbmq_p2p, tbmq_postgres
 from sim.systems.progress import Progress
 from sim.systems.settings import Settings, make_settings
 
@@ -64,6 +64,10 @@ SYSTEMS: dict[str, Entry] = {
     "tbmq-lettuce": Entry(
         "the one-node prototype with Redis behind one pipeline per node",
         tbmq_lettuce.LettuceSettings, {}, tbmq_lettuce.LettuceSystem,
+    ),
+    "tbmq-application": Entry(
+        "fan-in: many devices, a few persistent applications and groups that share a subscription, each on a Kafka topic",
+        tbmq_application.ApplicationSettings, {}, tbmq_application.ApplicationSystem,
     ),
 }  # fmt: skip
 

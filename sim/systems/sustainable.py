@@ -201,9 +201,11 @@ def sustainable_rate(
 def ceiling_json(ceiling: Ceiling) -> dict[str, Any]:
     """As `--json` prints it: the ceiling, the runs behind it, and the figures of the run at the ceiling."""
     step = ceiling.at
+    counts = step.report["counts"]
+    both = 1 + counts["delivered"] / counts["published"]
     return {
-        "sustainable_per_s": {"in": round(ceiling.rate_per_s), "in_and_out": round(2 * ceiling.rate_per_s)},
-        "overloaded_per_s": {"in": round(ceiling.overloaded_per_s), "in_and_out": round(2 * ceiling.overloaded_per_s)},
+        "sustainable_per_s": {"in": round(ceiling.rate_per_s), "in_and_out": round(both * ceiling.rate_per_s)},
+        "overloaded_per_s": {"in": round(ceiling.overloaded_per_s), "in_and_out": round(both * ceiling.overloaded_per_s)},
         "runs": [
             {
                 "rate_per_s": round(run.rate_per_s, 1),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -89,6 +89,16 @@ class DeviceSystem(Generic[S]):
         """What keeps the sessions. ``lengths``: bytes of a client's name and of a topic."""
         raise NotImplementedError
 
+    stages: tuple[str, ...] = ("msg.all", "msg.persisted")
+    """Kafka topics that a message passes."""
+
+    def _subscriber_count(self) -> int:
+        return self.settings.publishers
+
+    def _subscriptions(self, topics: Sequence[bytes]) -> Iterable[tuple[str, int]]:
+        """(filter, who gets what it matches)."""
+        return ((topic.decode(), number) for number, topic in enumerate(topics))
+
     def _costs(self) -> Costs:
         return load_costs(self.settings.costs)
 
@@ -103,7 +113,7 @@ class DeviceSystem(Generic[S]):
         network, count = costs.network, settings.publishers
         draw = (settings.brokers, self.streams, network.floor_us, network.median_us, network.sigma)
         publishers = Clients.draw("p", count, *draw)
-        subscribers = Clients.draw("s", count, *draw)
+        subscribers = Clients.draw("s", self._subscriber_count(), *draw)
         topic_rows = numbered_names(b"p/", count)
         kafka_costs = BrokerCosts(**costs.kafka.model_dump(exclude={"record_overhead_bytes"}))
         kafka = KafkaCluster(env, settings.kafka_brokers, kafka_costs)
@@ -111,8 +121,8 @@ class DeviceSystem(Generic[S]):
         store = persistence.store
         trie: SubscriptionTrie[int] = SubscriptionTrie()
         topics = [row.tobytes() for row in topic_rows]
-        for number, topic in enumerate(topics):
-            trie.subscribe(topic.decode(), "s", number)
+        for topic_filter, number in self._subscriptions(topics):
+            trie.subscribe(topic_filter, str(number), number)
         fabric = Fabric(
             env=env, costs=costs, streams=self.streams, recorder=self.recorder, kafka=kafka, nodes=persistence.nodes,
             store=store,
@@ -123,10 +133,10 @@ class DeviceSystem(Generic[S]):
             all_partition_of=partitions_for_rows(topic_rows, settings.partitions),
             persisted_partitions=kafka.create_topic("msg.persisted", settings.partitions),
             persisted_partition_of=partitions_for_rows(subscribers.names(), settings.partitions),
-            node_of=[store.node_of(subscribers.name(number)) for number in range(count)],
-            sessions=SessionTable.all_connected(count),
+            node_of=[store.node_of(subscribers.name(number)) for number in range(len(subscribers))],
+            sessions=SessionTable.all_connected(len(subscribers)),
             puback_latency=self._histogram(), delivery_latency=self._histogram(),
-            stage_latency={stage: self._histogram() for stage in ("msg.all", "msg.persisted")},
+            stage_latency={stage: self._histogram() for stage in self.stages},
         )  # fmt: skip
         self._start(fabric, persistence)
         if isinstance(store, StoredSessions):
@@ -189,7 +199,11 @@ class DeviceSystem(Generic[S]):
                 downlink.group.join(downlink)
                 fabric.groups.append(downlink.group)
             mine = slice(number * per_broker, (number + 1) * per_broker)
+            self._equip(broker)
             broker.start(members["msg.all"][mine], members["msg.persisted"][mine], downlink)
+
+    def _equip(self, broker: MqttBroker) -> None:
+        """A broker is about to start: the place for stages of another kind."""
 
     # -- run -----------------------------------------------------------------------------------------------
 
