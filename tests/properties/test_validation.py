@@ -1,0 +1,163 @@
+"""Validation: never an accusation of a correct store whatever its design, and each analysis finds what it is there for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from model.errors import InputError
+from model.laws import STORE_LAWS
+from model.trace import Acknowledge, Fetch, Pass, Publication, Save, Step
+from model.verdict import Outcome
+from properties.validation.exploration import SCOPES, applies, explore_scope, fitted, small_world
+from properties.validation.findings import Findings
+from properties.validation.footprint import measure_footprint
+from properties.validation.full_scale import at_full_scale
+from properties.validation.machine import machine_for, run_examples
+from properties.validation.minimisation import minimise
+from properties.validation.scenarios import run_scenarios
+from properties.validation.specimens import find_specimens
+from properties.validation.subject import Prepared, Reruns, Subject
+from properties.validation.validation import validate
+from properties.validation.walks import walk_about
+from sim.binding.binding import Binding
+from sim.binding.loader import load_binding
+from sim.session_coverage import BY_LAW
+
+LUA = Path(__file__).parents[2] / "lua"
+OTHER_DESIGNS = Path(__file__).parent / "stores"
+CORRECT = {
+    "session": LUA / "session",
+    "pending": LUA / "pending",
+    **{path.name: path for path in sorted(OTHER_DESIGNS.iterdir())},
+}
+
+
+def everything() -> Findings:
+    return Findings(frozenset(STORE_LAWS))
+
+
+def told(findings: Findings) -> dict[str, str]:
+    return {law: f"{found[0].text}: {found[0].trace.steps}" for law, found in findings.by_law.items()}
+
+
+@pytest.mark.parametrize("name", CORRECT)
+def test_a_correct_store_of_any_design_is_never_accused(name: str) -> None:
+    binding = load_binding(CORRECT[name])
+    findings = everything()
+    small = small_world(Subject(binding), findings)
+    run_scenarios(small, findings)
+    for scope in SCOPES:
+        if applies(scope, small):
+            explore_scope(small, fitted(scope, small), findings, states=250)
+    walk_about(small, findings, 60, walks_max=60)
+    place = Prepared(Subject(binding), ())
+    run_examples(machine_for(place, findings, lambda: False), 1)
+    assert told(findings) == {}
+
+
+@pytest.mark.parametrize("name", ["session", "pending"])
+def test_scenarios_put_every_law_to_the_test(name: str) -> None:
+    binding = load_binding(CORRECT[name])
+    findings = everything()
+    run_scenarios(small_world(Subject(binding), findings), findings)
+    wanted = {
+        situation.name
+        for law, situations in BY_LAW.items()
+        for situation in situations
+        if law not in ("one-slot", "bounded") and all(need in binding.operations for need in situation.needs)
+    }
+    assert {name for name in wanted if not findings.met[name]} == set()
+
+
+@pytest.mark.parametrize("binding", find_specimens(), ids=lambda binding: binding.name)
+def test_every_specimen_is_caught_by_the_laws_that_it_breaks(binding: Binding) -> None:
+    assert binding.specimen is not None
+    found = validate(binding, 8, laws=binding.specimen.breaks)
+    assert {result.verdict.law: result.outcome for result in found.results} == dict.fromkeys(
+        binding.specimen.breaks, Outcome.VIOLATED
+    )
+
+
+def test_the_footprint_of_the_bundled_store_is_declared_and_constant() -> None:
+    findings = everything()
+    footprint = measure_footprint(Subject(load_binding(LUA / "session")), findings, 0)
+    assert told(findings) == {}
+    assert not any(footprint.undeclared.values())
+    assert not footprint.writes["fetch"]
+    lengths = footprint.costs["acknowledge"]
+    assert 10_000 in lengths
+    assert len({commands for commands, _ in lengths.values()}) == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (
+            b"local stored = call('HMGET'",
+            b"call('KEYS', '*') local stored = call('HMGET'",
+            "KEYS .line 12. works through",
+        ),
+        (
+            b"local stored = call('HMGET'",
+            b"for i = 1, 2e5 do call('ZCARD', index) end local stored = call('HMGET'",
+            "blocks",
+        ),
+        (
+            b"local stored = call('HMGET'",
+            b"local n = call('ZCARD', index) for i = 1, n * n / 300 do call('ZCARD', index) end "
+            b"local stored = call('HMGET'",
+            "more than linear|blocks",
+        ),
+    ],
+)
+def test_a_script_that_works_too_much_is_not_bounded(old: bytes, new: bytes, said: str) -> None:
+    binding = load_binding(LUA / "session")
+    source = next(script.source for script in binding.scripts if script.name == "acknowledge.lua")
+    assert old in source
+    findings = Findings(frozenset(("bounded",)))
+    measure_footprint(Subject(binding.with_sources({"acknowledge.lua": source.replace(old, new)})), findings, 30)
+    assert findings.by_law["bounded"][0].text
+    import re
+
+    assert any(re.search(said, finding.text) for finding in findings.by_law["bounded"])
+
+
+REUSED: tuple[Step, ...] = (
+    Save((Publication(1, b"m1"),), limit=3),
+    Fetch(),
+    Acknowledge(1),
+    Save((Publication(2, b"m2"),), producer=1, limit=3),
+    Save((Publication(3, b"m3", qos=2),), limit=3),
+    Fetch(count=1),
+    Save((Publication(4, b"m4"),), limit=3),
+    Acknowledge(1),
+    Fetch(),
+)
+
+
+def test_a_witness_is_made_short_and_brought_to_full_scale() -> None:
+    subject = Subject(load_binding(LUA / "specimens" / "published"))
+    small = subject.scaled(3)
+    short = minimise(small.trace(REUSED, (b"client-one",)), "packet-id", Reruns(small), 20)
+    assert len(short.steps) < len(REUSED)
+    assert all(len(step.messages) == 1 for step in short.steps if isinstance(step, Save))
+    large = at_full_scale(short, "packet-id", 65535, Reruns(small), Reruns(subject))
+    assert large is not None
+    assert large.modulus == 65535
+    assert [step.count for step in large.steps if isinstance(step, Pass)] == [65532]
+
+
+def test_what_is_only_true_of_the_small_world_is_not_reproduced() -> None:
+    subject = Subject(load_binding(LUA / "session"))
+    small = Subject(load_binding(LUA / "specimens" / "published")).scaled(3)
+    trace = small.trace(REUSED, (b"client-one",))
+    assert at_full_scale(trace, "packet-id", 65535, Reruns(small), Reruns(subject)) is None
+
+
+def test_a_fixed_limit_that_no_store_can_keep_is_an_input_error() -> None:
+    binding = load_binding(LUA / "session")
+    fixed = binding.store.fixed.model_copy(update={"limit": -1})
+    with pytest.raises(InputError, match=r"fixed.limit: -1 is not in 1..65535"):
+        validate(binding.with_store(binding.store.model_copy(update={"fixed": fixed})), 1)
