@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from model.trace import (
     Acknowledge,
     Answer,
@@ -22,6 +24,8 @@ from model.trace import (
     Wait,
 )
 
+MANY = 8
+"""Messages of one batch that are told one by one."""
 FAULTS = {
     "out-of-memory": "while the node is out of memory",
     "read-only": "on a read-only replica",
@@ -45,7 +49,7 @@ def _told(step: Step, trace: Trace) -> str:
         whose = f" for client {trace.clients[0][:40].decode('latin-1')!r}"
     match step:
         case Save():
-            messages = ", ".join(map(told_message, step.messages)) or "nothing"
+            messages = told_messages(step.messages)
             stale = ", a record from before the session was cleared" if step.stale else ""
             return f"producer {step.producer + 1} saves {messages}{whose}, limit {step.limit}{stale}"
         case Repeat():
@@ -87,6 +91,14 @@ def _told_fault(fault: Fault | None) -> str:
     if fault.kind in ("killed", "crashed"):
         return f"; {fault.kind} before call {fault.at}"
     return f", {FAULTS.get(fault.kind, fault.kind)}"
+
+
+def told_messages(messages: Sequence[Publication]) -> str:
+    """The messages of a batch; the middle of a long one is left out."""
+    if len(messages) <= MANY:
+        return ", ".join(map(told_message, messages)) or "nothing"
+    first, last = told_message(messages[0]), told_message(messages[-1])
+    return f"{first}, {told_message(messages[1])} ... {last} ({len(messages):,} messages)"
 
 
 def told_message(message: Publication) -> str:

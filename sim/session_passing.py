@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from model.refinement import Account
 from model.trace import Pass
-from sim.binding.results import Fetched, Message, Result, Saved
+from sim.binding.results import Failed, Fetched, Message, Result, Saved
 from sim.session_listing import replaced
 from sim.session_state import EVERYTHING, Batch, Sending
 
@@ -28,11 +28,16 @@ def pass_by(run: SessionRun, step: Pass) -> tuple[Result, int]:
     number, last = state.batches[step.producer].number, max(account.last_ids)
     token = account.last_token
     left, passed_ms = step.count, 0
+    limit, most = store.terms.modulus, PASSING_AT_ONCE
     result: Result = Saved()
     while left > 0 and isinstance(result, Saved) and result.refused is None:
-        size = min(left, store.largest_batch, PASSING_AT_ONCE)
+        size = min(left, store.largest_batch, most)
         number, left = number + size, left - size
-        result = store.perform("save", name, _fields(run, step, number, size, passed_ms))
+        result = store.perform("save", name, _fields(run, step, number, size, passed_ms, limit))
+        if isinstance(result, Failed) and limit == store.terms.modulus:  # a store that takes no limit so high
+            limit, most = store.limit, max(store.limit - len(account.queue), 1)
+            number, left, result = number - size, left + size, Saved()
+            continue
         passing = _sendings(run, step, result, size)
         if passing:
             last, token = passing[-1].packet_id, max(token, passing[-1].sequence or 0)
@@ -51,12 +56,12 @@ def pass_by(run: SessionRun, step: Pass) -> tuple[Result, int]:
     return result, passed_ms
 
 
-def _fields(run: SessionRun, step: Pass, number: int, size: int, passed_ms: int) -> dict[str, object]:
+def _fields(run: SessionRun, step: Pass, number: int, size: int, passed_ms: int, limit: int) -> dict[str, object]:
     session = run.state.accounts[step.client].session
     interval_ms = PASSING_MS if step.by_expiry else None
     return {
         "epoch": session.epoch,
-        "limit": run.store.terms.modulus,
+        "limit": limit,
         "default_expiry_ms": run.store.default_expiry_ms,
         "producer": b"p%d" % step.producer,
         "batch": number,

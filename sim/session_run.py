@@ -101,6 +101,8 @@ class SessionRun:
         self.publications: dict[int, tuple[int, Publication]] = {}
         """Every message of the run by label, with the client it is for."""
         self._by_payload: dict[bytes, list[int]] = {}
+        self.slack_ms = slack_ms
+        """For a store whose clock runs by itself: its lag, and this much more, is nobody's fault."""
         empty = Account(slack_ms=slack_ms)
         account = empty._replace(session=empty.session._replace(now_ms=store.now_ms, epoch=1))
         count = len(self.clients)
@@ -472,9 +474,17 @@ class SessionRun:
         if not isinstance(listed, Fetched) or listed.refused is not None:
             report.discrepancies.append(Discrepancy("drain", f"a fetch failed: {self.reply_of(listed).text}"))
             return
-        judgement = judge(self.state.accounts[client], self._identify(client, listed.messages))
+        listing = self._identify(client, listed.messages)
+        judgement = judge(self._with_lag(self.state.accounts[client], listing), listing)
         self.state = self.state._replace(accounts=replaced(self.state.accounts, client, judgement.account))
         report.discrepancies += judgement.discrepancies
+
+    def _with_lag(self, account: Account, listing: Sequence[Seen]) -> Account:
+        """The account on a clock that runs by itself: what was due meanwhile may be gone."""
+        if not self.slack_ms:
+            return account
+        account = account._replace(slack_ms=self.slack_ms + self.store.lag_ms)
+        return judge_time(account, account.session.now_ms, listing, self.store.terms).account
 
 
 def dying_after(calls: int) -> Between:

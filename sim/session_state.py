@@ -53,6 +53,11 @@ class SessionStore(Protocol):
 
     def advance(self, ms: int) -> None: ...
 
+    @property
+    def lag_ms(self) -> int:
+        """By how much the callers' clock is behind that of the node, which goes on while they work."""
+        ...
+
     def redis_deadlines_ms(self) -> Iterable[int]:
         """Deadlines that Redis itself keeps for the store's keys."""
         ...

@@ -64,6 +64,11 @@ class BoundStore:
         """The clock of the callers: that of the backend, without the time that a real server spends between calls."""
         return self._now_ms
 
+    @property
+    def lag_ms(self) -> int:
+        """By how much ``now_ms`` is behind the clock of the backend: a real server's goes on while it works."""
+        return max(self.backend.now_ms - self._now_ms, 0)
+
     def advance(self, ms: int) -> None:
         """Let ``ms`` milliseconds pass."""
         if self.sleeps:

@@ -105,7 +105,10 @@ def name_of(label: int) -> str:
 
 def names_of(labels: list[int]) -> str:
     """Messages in a report: ``m1, m3``."""
-    return ", ".join(map(name_of, labels)) if labels else "nothing"
+    told = [name_of(label) for label in labels]
+    if len(told) > 8:
+        told[5:] = [f"and {len(labels) - 5:,} more"]
+    return ", ".join(told) if told else "nothing"
 
 
 class Judgement(NamedTuple):

@@ -16,7 +16,7 @@ from model.errors import InputError
 from model.laws import STORE_LAWS, law_named
 from model.verdict import worst
 from orderlab.exit_codes import EXIT
-from orderlab.render.validation import render_validation
+from orderlab.render.validation import WIDTH_IN_PIPE, print_validation
 from properties.validation.validation import Validation
 from properties.validation.watched import validate_watched
 from sim.binding.loader import load_binding
@@ -48,7 +48,7 @@ def validate(
         if name not in STORE_LAWS:
             raise InputError(f"--law {name}: not a law of a store; one of {', '.join(STORE_LAWS)}")
     bindings = [load_binding(path, trust_adapter=trust_adapter) for path in paths]
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else WIDTH_IN_PIPE)
     outcomes = []
     with confirming(backend) as server:
         for binding in bindings:
@@ -80,7 +80,7 @@ def _show(console: Console, found: Validation, as_json: bool) -> None:
     if as_json:
         print(json.dumps(found.to_json()), flush=True)
     else:
-        console.print(render_validation(found))
+        print_validation(console, found)
 
 
 def _progress(name: str) -> Callable[[str], None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich.console import Group, RenderableType
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -14,16 +14,18 @@ from properties.validation.validation import LawResult, Validation, Witness
 from properties.validation.watched import Runaway
 
 STYLE = {Outcome.HOLDS: "green", Outcome.VIOLATED: "bold red", Outcome.UNKNOWN: "yellow"}
+WIDTH_IN_PIPE = 140
+"""Columns of a table that goes to a file or to another program."""
 
 
-def render_validation(found: Validation, explain_footprint: bool = True) -> RenderableType:
-    """The whole report of one store."""
-    parts: list[RenderableType] = [law_table(found)]
+def print_validation(console: Console, found: Validation) -> None:
+    """The whole report of one store. In a pipe no line is broken, so that it can be searched."""
+    soft = not console.is_terminal
+    console.print(law_table(found))
     for result in found.results:
         if isinstance(result.verdict.witness, Witness):
-            parts += [Text(""), *story(result.verdict.law, result.verdict.witness)]
-    parts += [Text(""), *(Text(line) for line in remarks(found))]
-    return Group(*parts)
+            console.print(Text(""), *story(result.verdict.law, result.verdict.witness), sep="\n", soft_wrap=soft)
+    console.print(Text(""), *(Text(line) for line in remarks(found)), sep="\n", soft_wrap=soft)
 
 
 def law_table(found: Validation) -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,20 @@ from properties.validation.subject import Reruns
 from sim.binding.results import Failed
 from sim.redis.replies import ErrorReply
 from sim.redis.shard import Effect, FrozenKeyspace
-from sim.session_run import SessionRun
+from sim.session_inspection import items_of
+from sim.session_run import SessionRun, StepReport
 
 REMOVING = frozenset(
     b"del unlink getdel zrem zremrangebyrank zremrangebyscore zremrangebylex hdel lrem ltrim lpop rpop srem spop "
     b"zpopmin zpopmax expire pexpire expireat pexpireat set".split()
 )
 """Commands that can take something away."""
+SHOWN_MAX = 300
+"""Characters of one value."""
+MANY = 8
+"""Messages of one answer, or live ones, that are told one by one."""
+ERROR_LINE = re.compile(rb"user_(?:script|function):(\d+)")
+"""Where Redis says that a script failed."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +74,7 @@ def explain(reruns: Reruns, trace: Trace) -> Explanation:
     queues = ["" for _ in range(taken)]
     before: FrozenKeyspace = store.backend.keyspace()
     store.is_recording = True
+    report: StepReport | None = None
     for step in trace.steps[taken:]:
         before = store.backend.keyspace()
         store.records.clear()
@@ -79,7 +88,10 @@ def explain(reruns: Reruns, trace: Trace) -> Explanation:
     guilty = _guilty(record) if record else None
     script = subject.binding.operation(record.operation).script if record else None
     lines = script.source.decode("utf-8", "replace").splitlines() if script else []
-    line = guilty.line if guilty else None
+    failed = ERROR_LINE.search(report.result.error) if report and isinstance(report.result, Failed) else None
+    line = int(failed[1]) if failed else guilty.line if guilty else None
+    if guilty is not None and line != guilty.line:
+        guilty = None  # the script failed elsewhere than in its last call
     return Explanation(
         tuple(told),
         tuple(queues),
@@ -113,12 +125,16 @@ def tell(result: Any) -> str:
     if result.refused is not None:
         return f"refused: {result.refused}"
     if name == "saved":
-        told = ", ".join(_assigned(one) for one in result.assigned)
-        return f"saved {told}".rstrip()
+        return f"saved {_some(list(map(_assigned, result.assigned[: MANY + 1])), len(result.assigned))}".rstrip()
     if name == "fetched":
-        return "fetched " + (", ".join(map(_fetched, result.messages)) or "nothing")
+        return f"fetched {_some(list(map(_fetched, result.messages[: MANY + 1])), len(result.messages)) or 'nothing'}"
     count = getattr(result, "count", None)
     return name if count is None else f"{name} {count}"
+
+
+def _some(told: list[str], count: int) -> str:
+    """The first of them, and how many there are more."""
+    return ", ".join(told if count <= MANY else [*told[: MANY - 1], f"and {count - MANY + 1:,} more"])
 
 
 def _assigned(one: Any) -> str:
@@ -136,8 +152,8 @@ def _queues(run: SessionRun) -> str:
     """What is live, for each client that has anything."""
     parts = []
     for client, account in enumerate(run.state.accounts):
-        entries = ", ".join(f"m{entry.label} as {entry.packet_id}" for entry in account.queue[:8])
-        more = f" and {len(account.queue) - 8:,} more" if len(account.queue) > 8 else ""
+        entries = ", ".join(f"m{entry.label} as {entry.packet_id}" for entry in account.queue[:MANY])
+        more = f" and {len(account.queue) - MANY:,} more" if len(account.queue) > MANY else ""
         parts.append(f"client {client + 1}: {entries or 'nothing'}{more}")
     return "; ".join(parts) if len(parts) > 1 else parts[0].split(": ", 1)[1]
 
@@ -145,14 +161,31 @@ def _queues(run: SessionRun) -> str:
 def shown_keyspace(keyspace: FrozenKeyspace) -> dict[str, str]:
     """Each key with its type, value and deadline, short enough to read."""
     return {
-        key[:80].decode("latin-1"): f"{kind} {_shown_value(value)}" + (f" until {deadline}" if deadline else "")
+        key[:80].decode("latin-1"): f"{kind} {_shown_value(kind, value)}" + (f" until {deadline}" if deadline else "")
         for key, (kind, value, deadline) in sorted(keyspace.items())[:40]
     }
 
 
-def _shown_value(value: Any) -> str:
-    text = value.decode("latin-1") if isinstance(value, bytes) else repr(value)
-    return text if len(text) <= 300 else text[:300] + "..."
+def _shown_value(kind: str, value: Any) -> str:
+    if isinstance(value, bytes):
+        parts = [_shown(value)]
+    elif kind in ("zset", "hash"):
+        pairs = items_of(kind, value)
+        pairs = sorted(pairs, key=lambda pair: (pair[1], pair[0])) if kind == "zset" else sorted(pairs)
+        parts = [
+            f"{_shown(name)} = {one:.17g}" if kind == "zset" else f"{_shown(name)} = {_shown(one)}"
+            for name, one in pairs[:SHOWN_MAX]
+        ]
+    else:
+        items = items_of(kind, value)
+        parts = [_shown(one) for one in (items if kind == "list" else sorted(items))[:SHOWN_MAX]]
+    text = ", ".join(parts)
+    return text if len(text) <= SHOWN_MAX else text[:SHOWN_MAX] + "..."
+
+
+def _shown(value: bytes) -> str:
+    """Bytes as text: what cannot be printed as escapes."""
+    return value.decode("latin-1").encode("unicode_escape").decode("ascii")
 
 
 def step_words(trace: Trace) -> list[dict[str, Any]]:

@@ -36,6 +36,12 @@ def _acknowledged(trace: Trace, law: str, large: Reruns) -> Trace:
 
 def _candidates(trace: Trace, modulus: int, small: Reruns) -> Iterator[Trace]:
     yield replace(trace, modulus=modulus)
+    highest = tuple(
+        replace(step, limit=modulus) if isinstance(step, Save) and step.limit == trace.modulus else step
+        for step in trace.steps
+    )
+    if highest != trace.steps:  # a limit of as many messages as there are identifiers
+        yield replace(trace, steps=highest, modulus=modulus)
     if trace.modulus != modulus:
         yield from _with_passing(trace, modulus, small)
 

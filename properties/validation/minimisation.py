@@ -26,6 +26,9 @@ from model.trace import (
 )
 from properties.validation.subject import Reruns
 
+MANY = 64
+"""Messages in a batch from which on it is not made plain message by message."""
+
 
 def minimise(trace: Trace, law: str, reruns: Reruns, seconds: float) -> Trace:
     """A trace that breaks the same law and from which no single step can be left out (if the time allows)."""
@@ -119,9 +122,10 @@ def _plainer(step: Step) -> Iterator[Step]:
 
 def _plainer_saves(step: Save) -> Iterator[Step]:
     messages = step.messages
-    for at in range(len(messages)):
-        if len(messages) > 1:
-            yield replace(step, messages=messages[:at] + messages[at + 1 :])
+    for size in _powers_below(len(messages)):
+        for at in range(0, len(messages), size):
+            if len(messages) > size:
+                yield replace(step, messages=messages[:at] + messages[at + size :])
     yield from _unless_same(step, fault=None)
     yield from _unless_same(step, stale=False)
     if step.producer:
@@ -130,9 +134,20 @@ def _plainer_saves(step: Save) -> Iterator[Step]:
         yield from (replace(step, limit=limit) for limit in (100, 3, 2, 1))
     elif step.limit != 100:
         yield replace(step, limit=100)
+    if len(messages) > MANY:  # one by one would take too long: all of them, or none
+        yield from _unless_same(step, messages=tuple(replace(one, qos=1, interval_ms=None) for one in messages))
+        return
     for at, message in enumerate(messages):
         for plainer in _plainer_messages(message):
             yield replace(step, messages=(*messages[:at], plainer, *messages[at + 1 :]))
+
+
+def _powers_below(count: int) -> Iterator[int]:
+    """Sizes of what is left out of a batch: half of it, a quarter ... and 1, unless the batch is a large one."""
+    size = 1 << max(count.bit_length() - 1, 0)
+    while size >= (1 if count <= MANY else count // 16):
+        yield size
+        size //= 2
 
 
 def _plainer_messages(message: Publication) -> Iterator[Publication]:

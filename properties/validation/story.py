@@ -26,5 +26,6 @@ def story_lines(law: str, witness: Witness) -> Iterator[tuple[str, str]]:
             yield "     none", "dim"
     if explanation.place:
         yield f"  {explanation.place}: {explanation.source}", ""
-        yield f"     redis.call: {explanation.call}", "dim"
+        if explanation.call:
+            yield f"     redis.call: {explanation.call}", "dim"
     yield f"  found by {witness.finding.analysis}; {witness.confirmation}", ""
