@@ -15,6 +15,7 @@ from sim.binding.fields import DEFAULTS
 from sim.binding.operations import scope_of
 from sim.binding.replies import ReplyMismatch
 from sim.binding.results import Failed, Fetched, Fields, Message, Result
+from sim.deadline import Deadline
 from sim.redis.abort import NodeCrashed
 from sim.redis.backends import Backend, KernelBackend
 from sim.redis.replies import ErrorReply, Reply
@@ -24,8 +25,12 @@ from sim.store_faults import condition
 
 CRASHED = Failed(b"the node crashed")
 CLIENT_DIED = Failed(b"the client died")
+NO_MEMORY = b"not enough memory"
+"""What Lua says at the sandbox's limit; a server has none, and would go on taking memory."""
 ENDLESS_MAX = 3
 """Operations that had to be stopped, after which a store is not run any more: each takes its whole limit."""
+IN_PIPELINE = 50
+"""Acknowledgements sent at once."""
 SAMPLE = Message(b"sample", b"t", 1, 1000, 0)
 
 
@@ -40,6 +45,8 @@ class BoundStore:
     ) -> None:
         self.binding = binding
         self.backend = backend
+        self.deadline = Deadline()
+        """For whoever runs scripts that may be slow: past it every operation raises OutOfTime."""
         self.sleeps = sleeps
         """Time passes by waiting for it: for a server whose scripts ask it for the time."""
         self.operations = frozenset(binding.operations)
@@ -98,6 +105,7 @@ class BoundStore:
 
         A reply that the binding cannot read is a failure of the operation: its scripts may be anybody's.
         """
+        self.deadline.check()
         if self._endless is not None and self._endless_count >= ENDLESS_MAX:
             return self._endless
         given = {"now_ms": self._now_ms, "client": client, **fields}
@@ -105,6 +113,8 @@ class BoundStore:
         try:
             while True:
                 answer = self.binding.step(operation, given, replies)
+                if isinstance(answer, Failed) and NO_MEMORY in answer.error:
+                    return self._stopped(operation, "the script ran out of memory")
                 if isinstance(answer, Result):
                     return answer
                 if replies and between is not None:
@@ -115,11 +125,14 @@ class BoundStore:
         except ClientDied:
             return CLIENT_DIED
         except ScriptTimeout as stopped:
-            self._endless = Endless(f"{operation}: {stopped}".encode())
-            self._endless_count += 1
-            return self._endless
+            return self._stopped(operation, str(stopped))
         except ReplyMismatch as mismatch:
             return Failed(f"the binding cannot read the reply: {mismatch}".encode())
+
+    def _stopped(self, operation: str, why: str) -> Endless:
+        self._endless = Endless(f"{operation}: {why}".encode())
+        self._endless_count += 1
+        return self._endless
 
     def acknowledge_all(self, client: bytes, fields: Sequence[Fields]) -> None:
         """Many acknowledgements in one pipeline; an operation of several calls is carried out call by call."""
@@ -128,7 +141,10 @@ class BoundStore:
                 self.perform("acknowledge", client, one)
             return
         calls = [self.binding.step("acknowledge", {"client": client, "now_ms": self._now_ms, **one}) for one in fields]
-        self.backend.pipeline([call.argv for call in calls if not isinstance(call, Result)])
+        for start in range(0, len(calls), IN_PIPELINE):
+            self.deadline.check()
+            part = calls[start : start + IN_PIPELINE]
+            self.backend.pipeline([call.argv for call in part if not isinstance(call, Result)])
 
     def run(self, call: Call) -> Reply:
         """One call on the backend; a script that the server has forgotten is loaded again, as drivers do."""

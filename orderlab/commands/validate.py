@@ -17,6 +17,7 @@ from model.laws import STORE_LAWS, law_named
 from model.verdict import worst
 from orderlab.exit_codes import EXIT
 from orderlab.render.validation import WIDTH_IN_PIPE, print_validation
+from properties.validation.confirmation import refuse_company
 from properties.validation.validation import Validation
 from properties.validation.watched import validate_watched
 from sim.binding.loader import load_binding
@@ -73,6 +74,7 @@ def confirming(spec: str) -> Iterator[Backend | None]:
         yield None
         return
     with server:
+        refuse_company(server)
         yield server
 
 

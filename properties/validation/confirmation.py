@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from model.errors import InputError
 from model.trace import Fault, Pass, Trace, Wait
 from sim.binding.binding import Binding
 from sim.redis.backends import Backend, ServerBackend
@@ -40,9 +41,25 @@ class Confirmation:
         return f"not confirmed on {self.place}: {reason}"
 
 
+def place_of(backend: Backend) -> str:
+    """The backend's name and version."""
+    return backend.describe().split(" at ")[0]
+
+
+def refuse_company(backend: Backend) -> None:
+    """Raises InputError when a user's server holds other databases: a script can reach them all (SELECT, FLUSHALL)."""
+    facts = backend.execute(b"INFO", b"keyspace") if isinstance(backend, ServerBackend) else b""
+    held = [line.split(b":")[0].decode() for line in facts.splitlines() if line.startswith(b"db")]
+    if held:
+        raise InputError(
+            f"--backend {backend.describe().split(' at ')[-1]}: {', '.join(held)} of this server hold keys that scripts "
+            "could reach (SELECT, FLUSHALL); give a server that holds nothing, or use --backend auto"
+        )
+
+
 def confirm(trace: Trace, binding: Binding, backend: Backend, usual: list[Usual]) -> Confirmation:
     """Run a witness on ``backend`` and say which laws it breaks there."""
-    place = backend.describe().split(" at ")[0]
+    place = place_of(backend)
     cannot = _cannot(trace, backend)
     if cannot:
         return Confirmation(place, cannot=cannot)

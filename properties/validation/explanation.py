@@ -15,6 +15,7 @@ from sim.redis.replies import ErrorReply
 from sim.redis.shard import Effect, FrozenKeyspace
 from sim.session_inspection import items_of
 from sim.session_run import SessionRun, StepReport
+from sim.session_state import Endless
 
 REMOVING = frozenset(
     b"del unlink getdel zrem zremrangebyrank zremrangebyscore zremrangebylex hdel lrem ltrim lpop rpop srem spop "
@@ -45,6 +46,8 @@ class Explanation:
     """Where the call stands that did it, if one can be named."""
     call: str = ""
     source: str = ""
+    exhausts: bool = False
+    """A script was stopped at its limit of instructions or memory."""
 
     @property
     def place(self) -> str:
@@ -75,10 +78,12 @@ def explain(reruns: Reruns, trace: Trace) -> Explanation:
     before: FrozenKeyspace = store.backend.keyspace()
     store.is_recording = True
     report: StepReport | None = None
+    exhausts = False
     for step in trace.steps[taken:]:
         before = store.backend.keyspace()
         store.records.clear()
         report = run.perform(step)
+        exhausts = exhausts or isinstance(report.result, Endless)
         told.append(tell(report.result))
         queues.append(_queues(run))
     if not store.records:  # time passed: what fetch then returns is what is wrong
@@ -101,6 +106,7 @@ def explain(reruns: Reruns, trace: Trace) -> Explanation:
         line,
         " ".join(part[:40].decode("latin-1") for part in guilty.argv) if guilty else "",
         lines[line - 1].strip() if line and line <= len(lines) else "",
+        exhausts,
     )
 
 

@@ -17,6 +17,7 @@ from properties.validation.findings import Findings
 from properties.validation.recording import Record, RecordingStore
 from properties.validation.subject import DEFAULT_EXPIRY_MS, Subject
 from sim.command_costs import estimate_us
+from sim.deadline import OutOfTime
 from sim.redis.hash_slot import hash_slot
 from sim.session_run import SessionRun
 from sim.session_state import Endless
@@ -58,13 +59,26 @@ class Footprint:
         }
 
 
-def measure_footprint(subject: Subject, findings: Findings, seconds: float) -> Footprint:
-    """Run every operation for every hostile client, then at growing queue lengths while the time lasts."""
-    until = time.monotonic() + seconds
-    footprint = Footprint()
+def measure_footprint(
+    subject: Subject, findings: Findings, seconds: float, footprint: Footprint | None = None
+) -> Footprint:
+    """Run every operation for every hostile client, then at growing queue lengths while the time lasts.
+
+    ``footprint`` is filled, so that what was measured before an interruption is not lost.
+    """
+    footprint = footprint or Footprint()
+    try:
+        _visit(subject, findings, footprint, time.monotonic() + seconds)
+    except OutOfTime:
+        findings.gaps.append("footprint: the scripts are too slow to be measured in the time")
+    _judge_growth(subject, footprint, findings)
+    return footprint
+
+
+def _visit(subject: Subject, findings: Findings, footprint: Footprint, until: float) -> None:
     for client in (b"plain-client", *HOSTILE_CLIENTS):
         if not _visit_client(subject, client, findings, footprint):
-            return footprint
+            return
     limit = subject.limit or CONFIGURED_LIMIT
     shorter = [size for size in SIZES if size < limit]
     if "bounded" in findings.wanted:
@@ -75,8 +89,6 @@ def measure_footprint(subject: Subject, findings: Findings, seconds: float) -> F
             findings.gaps.append(f"bounded: queues of {size:,} were not measured, the time ran out")
             break
         _visit_length(subject, size, findings, footprint)
-    _judge_growth(subject, footprint, findings)
-    return footprint
 
 
 def battery(subject: Subject) -> list[Step]:
@@ -103,7 +115,7 @@ def _visit_client(subject: Subject, client: bytes, findings: Findings, footprint
     """The battery for one client. False when a script had to be stopped: there is no point in going on."""
     store = RecordingStore(subject.binding, DEFAULT_EXPIRY_MS)
     store.is_recording = True
-    store.terms = subject.store.terms
+    store.terms, store.deadline = subject.store.terms, subject.deadline
     taken: list[Step] = []
     try:
         run = SessionRun(store, (client,))
@@ -152,7 +164,7 @@ def _visit_length(subject: Subject, size: int, findings: Findings, footprint: Fo
     """One queue of ``size`` messages, through everything that can be done to it."""
     store = RecordingStore(subject.binding, DEFAULT_EXPIRY_MS)
     store.is_recording = True
-    store.terms = subject.store.terms
+    store.terms, store.deadline = subject.store.terms, subject.deadline
     run = SessionRun(store, (b"plain-client",))
     taken: list[Step] = []
     for situation, step in _situations(subject, size, store.largest_batch):

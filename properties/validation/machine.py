@@ -18,6 +18,7 @@ from properties.machines.session import SessionMachine
 from properties.validation.findings import Findings
 from properties.validation.subject import CLIENTS, Prepared, Subject
 from sim.binding.results import Failed
+from sim.deadline import OutOfTime
 from sim.session_run import SessionRun
 
 STEPS_PER_EXAMPLE = 30
@@ -77,6 +78,12 @@ def machine_for(place: Prepared, findings: Findings, is_over: Callable[[], bool]
         findings.work["steps"] += len(machine.steps) - len(place.prefix)
 
     class Machine(SessionMachine):
+        def take(self, step: Step) -> None:
+            try:
+                super().take(step)
+            except OutOfTime:  # not a failure, which Hypothesis would look into
+                self.ended = True
+
         def teardown(self) -> None:
             super().teardown()
             count_steps(self)

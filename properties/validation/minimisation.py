@@ -24,7 +24,7 @@ from model.trace import (
     Trace,
     Wait,
 )
-from properties.validation.subject import Reruns
+from properties.validation.subject import Reruns, Subject
 
 MANY = 64
 """Messages in a batch from which on it is not made plain message by message."""
@@ -81,7 +81,7 @@ def _with_plainer_steps(trace: Trace, law: str, reruns: Reruns, until: float) ->
                 break
     at = 0
     while at < len(best.steps) and time.monotonic() < until:
-        for plainer in _plainer(best.steps[at]):
+        for plainer in _plainer(best.steps[at], plain_limits(reruns.subject)):
             found = _cut(replace(best, steps=(*best.steps[:at], plainer, *best.steps[at + 1 :])), law, reruns)
             if found is not None:
                 best = found
@@ -98,11 +98,22 @@ def _moved(step: Step) -> Step:
     return step
 
 
-def _plainer(step: Step) -> Iterator[Step]:
+def plain_limits(subject: Subject) -> tuple[int, ...]:
+    """Limits that a plain save has, the plainest first; none where the scripts fix their own.
+
+    Never more than there are identifiers: a queue of that length would be trimmed for want of identifiers.
+    """
+    if subject.limit is not None:
+        return ()
+    modulus = subject.binding.modulus
+    return tuple(dict.fromkeys(min(limit, modulus) for limit in (100, 3, 2, 1)))
+
+
+def _plainer(step: Step, limits: tuple[int, ...]) -> Iterator[Step]:
     """The same kind of step with less to it."""
     match step:
         case Save():
-            yield from _plainer_saves(step)
+            yield from _plainer_saves(step, limits)
         case Repeat(producer=producer) if producer:
             yield Repeat(0)
         case Fetch():
@@ -116,11 +127,11 @@ def _plainer(step: Step) -> Iterator[Step]:
                 if 0 < fewer < ms:
                     yield Wait(fewer)
         case Overlap(step=inner, during=during, at=at):
-            yield from (Overlap(plainer, during, at) for plainer in _plainer(inner))
-            yield from (Overlap(inner, plainer, at) for plainer in _plainer(during))
+            yield from (Overlap(plainer, during, at) for plainer in _plainer(inner, limits))
+            yield from (Overlap(inner, plainer, at) for plainer in _plainer(during, limits))
 
 
-def _plainer_saves(step: Save) -> Iterator[Step]:
+def _plainer_saves(step: Save, limits: tuple[int, ...]) -> Iterator[Step]:
     messages = step.messages
     for size in _powers_below(len(messages)):
         for at in range(0, len(messages), size):
@@ -130,10 +141,10 @@ def _plainer_saves(step: Save) -> Iterator[Step]:
     yield from _unless_same(step, stale=False)
     if step.producer:
         yield replace(step, producer=0)
-    if step.limit not in (1, 2, 3, 100):
-        yield from (replace(step, limit=limit) for limit in (100, 3, 2, 1))
-    elif step.limit != 100:
-        yield replace(step, limit=100)
+    if limits and step.limit not in limits:
+        yield from (replace(step, limit=limit) for limit in limits)
+    elif limits and step.limit != limits[0]:
+        yield replace(step, limit=limits[0])
     if len(messages) > MANY:  # one by one would take too long: all of them, or none
         yield from _unless_same(step, messages=tuple(replace(one, qos=1, interval_ms=None) for one in messages))
         return

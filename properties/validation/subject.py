@@ -9,6 +9,7 @@ from model.trace import Pass, Save, Step, Trace
 from properties.validation.recording import RecordingStore
 from sim.binding.binding import Binding
 from sim.binding.scaling import RewrittenLine, scale
+from sim.deadline import Deadline
 from sim.redis.backends.kernel import FIRST_MS
 from sim.remembering_store import RememberingStore
 from sim.session_inspection import Inspection, Usual, usual_elements
@@ -30,6 +31,8 @@ class Subject:
     """What scaling changed, if this is a scaled store."""
     remembers: bool = False
     """Whether what operations do is remembered: for a search that comes by the same keyspace often."""
+    deadline: Deadline = field(default_factory=Deadline)
+    """When to give up, however slow the scripts are; shared with every twin."""
     _store: BoundStore | None = None
     _usual: dict[bytes, Usual] = field(default_factory=dict)
 
@@ -39,6 +42,7 @@ class Subject:
         if self._store is None:
             kind = RememberingStore if self.remembers else RecordingStore
             self._store = kind(self.binding, DEFAULT_EXPIRY_MS)
+            self._store.deadline = self.deadline
             self._store.terms = self._store.terms._replace(keeps_sent=keeps_sent(self._store))
         return self._store
 
@@ -63,7 +67,7 @@ class Subject:
     def scaled(self, modulus: int) -> Subject:
         """The same store with packet identifiers 1..``modulus``."""
         binding, rewritten = scale(self.binding, modulus)
-        return Subject(binding, self.seed, rewritten, True)
+        return Subject(binding, self.seed, rewritten, True, self.deadline)
 
     @property
     def limit(self) -> int | None:

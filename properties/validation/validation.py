@@ -11,7 +11,7 @@ from model.errors import InputError
 from model.laws import LAWS, STORE_LAWS
 from model.trace import Pass, Step, Trace
 from model.verdict import Outcome, Verdict, worst
-from properties.validation.confirmation import Confirmation, confirm
+from properties.validation.confirmation import NOT_BY_RUNNING, Confirmation, confirm, place_of
 from properties.validation.explanation import Explanation, explain
 from properties.validation.exploration import explore_scopes, small_world
 from properties.validation.findings import Finding, Findings
@@ -24,11 +24,16 @@ from properties.validation.subject import Reruns, Subject
 from properties.validation.walks import walk_about
 from sim.binding.binding import Binding
 from sim.binding.scaling import RewrittenLine
+from sim.deadline import OutOfTime
 from sim.redis.backends import Backend
 from sim.session_coverage import BY_LAW
 
-SHARES = {"footprint": 0.15, "exploration": 0.4, "walks": 0.2, "machine": 0.25}
+SHARES = {"scenarios": 0.0, "footprint": 0.15, "exploration": 0.4, "random walks": 0.2, "state machine": 0.25}
 """Of the budget; witnesses come on top, and are few."""
+LONGEST_S = {"scenarios": 8.0, "footprint": 25.0, "exploration": 2.0, "random walks": 2.0, "state machine": 10.0}
+"""Processor time that an analysis may take beyond twice its share: what it must do once, on scripts of ordinary speed."""
+WITNESSES_S = 30.0
+"""Processor time for all witnesses together, beside the budget once more."""
 WITNESS_SECONDS = 4.0
 """For making one witness short, and again for replaying it."""
 
@@ -124,19 +129,24 @@ def validate(
     findings = Findings(frozenset(laws))
     small = small_world(subject, findings)
     footprint = Footprint()
+    analyses: dict[str, Callable[[float], Any]] = {
+        "scenarios": lambda seconds: run_scenarios(small, findings),
+        "footprint": lambda seconds: measure_footprint(subject, findings, seconds, footprint),
+        "exploration": lambda seconds: explore_scopes(small, findings, seconds),
+        "random walks": lambda seconds: walk_about(small, findings, seconds),
+        "state machine": lambda seconds: run_machine(subject, findings, seconds),
+    }
     try:
-        progress("scenarios")
-        run_scenarios(small, findings)
-        progress("footprint")
-        footprint = measure_footprint(subject, findings, budget_s * SHARES["footprint"])
-        progress("exploration")
-        explore_scopes(small, findings, budget_s * SHARES["exploration"])
-        progress("random walks")
-        walk_about(small, findings, budget_s * SHARES["walks"])
-        progress("state machine")
-        run_machine(subject, findings, budget_s * SHARES["machine"])
+        for name, analysis in analyses.items():
+            progress(name)
+            subject.deadline.set(LONGEST_S[name] + 2 * budget_s * SHARES[name])
+            try:
+                analysis(budget_s * SHARES[name])
+            except OutOfTime:
+                findings.gaps.append(f"{name}: not finished, the scripts are too slow")
     except KeyboardInterrupt:
         findings.interrupted = True
+    subject.deadline.set(WITNESSES_S + budget_s)
     judge = Judge(subject, small, findings, backend, progress)
     results = tuple(judge.result(law) for law in STORE_LAWS if law in findings.wanted)
     work = {**findings.work, "seconds": round(time.monotonic() - began, 1)}
@@ -157,6 +167,8 @@ class Judge:
         self.small = Reruns(small)
         self.large = Reruns(subject)
         self.witnesses: list[Witness] = []
+        self.lost = ""
+        """What became of the server, if it went away."""
         self.confirmed: dict[tuple[tuple[bytes, ...], tuple[Step, ...]], Confirmation] = {}
 
     def result(self, law: str) -> LawResult:
@@ -171,10 +183,14 @@ class Judge:
         gaps = list(self.findings.gaps)
         if law in self.findings.by_law:
             self.progress(f"witness of {law}")
-            witness = self._witness(law)
+            reason = "broken in the small scope, and not reproduced on the scripts as they are"
+            try:
+                witness = self._witness(law)
+            except OutOfTime:
+                witness, reason = self._unshortened(law), "broken in the small scope; no time was left to reproduce it"
             if witness is not None:
                 return LawResult(Verdict(law, Outcome.VIOLATED, witness, work, tuple(gaps)))
-            gaps.append("broken in the small scope, and not reproduced on the scripts as they are")
+            gaps.append(reason)
             return LawResult(Verdict(law, Outcome.UNKNOWN, None, work, tuple(gaps)))
         if self.findings.interrupted:
             return LawResult(Verdict(law, Outcome.UNKNOWN, None, work, (*gaps, "interrupted before the end")))
@@ -198,6 +214,15 @@ class Judge:
                 return self._told(found)
         return None
 
+    def _unshortened(self, law: str) -> Witness | None:
+        """What was found on the scripts as they are, as it was found."""
+        self.subject.deadline.lift()
+        modulus = self.subject.binding.modulus
+        found = next((one for one in self.findings.by_law[law] if one.trace.modulus == modulus), None)
+        witness = None if found is None else self._told(found)
+        self.subject.deadline.set(0)
+        return witness
+
     def _reproduced(self, finding: Finding) -> Finding | None:
         """The finding on the scripts as they are, made short; None when they do not show it."""
         law, trace = finding.law, finding.trace
@@ -215,15 +240,33 @@ class Judge:
 
     def _told(self, finding: Finding) -> Witness:
         trace = replace(finding.trace, law=finding.law, store=str(self.subject.binding.path), seed=self.subject.seed)
-        witness = Witness(replace(finding, trace=trace), explain(self.large, trace), self._confirmation(trace))
+        explanation = explain(self.large, trace)
+        confirmation = self._confirmation(trace, explanation.exhausts)
+        witness = Witness(replace(finding, trace=trace), explanation, confirmation)
         self.witnesses.append(witness)
         return witness
 
-    def _confirmation(self, trace: Trace) -> str:
+    def _confirmation(self, trace: Trace, exhausts: bool) -> str:
+        """In words; a server that goes away takes no verdict with it."""
         if self.backend is None:
             return "not confirmed: no real server"
+        if self.lost:
+            return f"not confirmed: {self.lost}"
         steps = trace.clients, trace.steps
+        if trace.law in NOT_BY_RUNNING:
+            return Confirmation(place_of(self.backend)).words(trace.law)
         if steps not in self.confirmed:
-            usual = [self.subject.usual(client) for client in trace.clients]
-            self.confirmed[steps] = confirm(trace, self.subject.binding, self.backend, usual)
+            try:
+                self.confirmed[steps] = self._confirm(trace, exhausts)
+            except InputError as error:
+                self.lost = str(error)
+                return f"not confirmed: {self.lost}"
         return self.confirmed[steps].words(trace.law)
+
+    def _confirm(self, trace: Trace, exhausts: bool) -> Confirmation:
+        assert self.backend is not None
+        if exhausts:
+            reason = "a script that was stopped at its limits here is not let loose on a server"
+            return Confirmation(place_of(self.backend), cannot=reason)
+        usual = [self.subject.usual(client) for client in trace.clients]
+        return confirm(trace, self.subject.binding, self.backend, usual)

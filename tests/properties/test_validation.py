@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -97,7 +98,7 @@ def test_the_footprint_of_the_bundled_store_is_declared_and_constant() -> None:
         (
             b"local stored = call('HMGET'",
             b"call('KEYS', '*') local stored = call('HMGET'",
-            "KEYS .line 12. works through",
+            r"KEYS .line \d+. works through",
         ),
         (
             b"local stored = call('HMGET'",
@@ -118,9 +119,6 @@ def test_a_script_that_works_too_much_is_not_bounded(old: bytes, new: bytes, sai
     assert old in source
     findings = Findings(frozenset(("bounded",)))
     measure_footprint(Subject(binding.with_sources({"acknowledge.lua": source.replace(old, new)})), findings, 30)
-    assert findings.by_law["bounded"][0].text
-    import re
-
     assert any(re.search(said, finding.text) for finding in findings.by_law["bounded"])
 
 
