@@ -11,7 +11,7 @@ from typer.exceptions import TyperException
 
 from model.errors import InputError
 
-COMMANDS = ("validate", "specimens", "mutate", "replay", "explore", "simulate", "check", "sweep", "bench")
+COMMANDS = ("validate", "specimens", "mutate", "replay", "explore", "simulate", "calibrate", "check", "sweep", "bench")
 """Each is the function of that name in the module of that name in `orderlab.commands`."""
 
 
