@@ -76,14 +76,15 @@ class Campaign:
             self._round(left, lambda one: self._quickly(one), progress, keeps_survivors=False)
             left = [mutant for mutant in left if mutant not in self.results]
         if left and not self.interrupted:
-            table = self._watched(partial(tabulate, self.binding))
-            if isinstance(table, Table):
-                self.scope = table.scope
-                self._round(left, lambda one: self._thoroughly(one, table), progress)
+            table = self._watched(partial(tabulate, self.binding), seconds_max=None)
+            if not isinstance(table, Table):
+                raise InputError(f"{self.binding.place}: the store itself cannot be explored: {table.reason}; mend it")
+            self.scope = table.scope
+            self._round(left, lambda one: self._thoroughly(one, table), progress)
         return [Judged(one, self.results[one]) for one in self.mutants if one in self.results]
 
     def _check_original(self) -> None:
-        found = self._watched(partial(judge_quickly, self.binding, self.seed, self.budget_s))
+        found = self._watched(partial(judge_quickly, self.binding, self.seed, self.budget_s), seconds_max=None)
         if isinstance(found, Result) and found.outcome != "survived":
             raise InputError(
                 f"{self.binding.place}: the store itself breaks {found.law} ({found.text}); "
@@ -102,7 +103,7 @@ class Campaign:
     def _judged(self, work: Callable[[], Result]) -> Result | None:
         """None when there was no time to end."""
         try:
-            answer = self._watched(work)
+            answer = self._watched(work, BUDGETS_MAX * max(self.budget_s, 10.0))
         except Exception as error:  # the judge itself stumbled over what the mutant does: that is for its authors
             return Result("survived", text=f"the judge failed: {type(error).__name__}: {error}")
         if isinstance(answer, Unfinished):
@@ -111,11 +112,11 @@ class Campaign:
             return Result("timed out", "bounded", answer.reason, None, "the watchdog", answer.seconds)
         return answer
 
-    def _watched(self, work: Callable[[], Any]) -> Any:
+    def _watched(self, work: Callable[[], Any], seconds_max: float | None) -> Any:
         answer = watch(
             work,
             script_seconds_max=SCRIPT_SECONDS_MAX,
-            seconds_max=BUDGETS_MAX * max(self.budget_s, 10.0),
+            seconds_max=seconds_max,
             is_cancelled=lambda: self.interrupted,
         )
         return answer if isinstance(answer, Unfinished) else answer.value

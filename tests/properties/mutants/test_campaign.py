@@ -1,0 +1,115 @@
+"""Judging mutants: killed with a witness, survived, equivalent, timed out; and going on after an interruption."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from model.errors import InputError
+from model.trace import Trace
+from properties.mutants.campaign import Campaign, Judged
+from properties.mutants.judging import judge_quickly
+from properties.mutants.mutant import Mutant
+from properties.mutants.operators import mutants_of
+from properties.mutants.result import Result
+from properties.mutants.sampling import sample
+from properties.mutants.score import Score
+from properties.validation.subject import Reruns, Subject
+from sim.binding.binding import Binding
+from sim.binding.loader import load_binding
+
+ROOT = Path(__file__).parents[3]
+SESSION = ROOT / "lua" / "session"
+
+
+@pytest.fixture(scope="module")
+def binding() -> Binding:
+    return load_binding(SESSION)
+
+
+def mutant_at(binding: Binding, place: str, said: str) -> Mutant:
+    return next(one for one in mutants_of(binding) if one.script == place and said in one.said)
+
+
+def test_a_killed_mutant_has_a_witness_that_breaks_its_law_and_not_the_original(binding: Binding) -> None:
+    mutant = mutant_at(binding, "acknowledge.lua", "dropped: call('HDEL'")
+    mutated = mutant.of(binding)
+    result = judge_quickly(mutated)
+    assert result.outcome == "killed"
+    assert isinstance(result.trace, Trace)
+    assert result.trace.modulus == 65535
+    assert Reruns(Subject(mutated)).law_broken(result.trace, result.law) is not None
+    assert Reruns(Subject(binding)).law_broken(result.trace, result.law) is None
+
+
+def test_a_mutant_that_loops_is_timed_out(binding: Binding) -> None:
+    result = judge_quickly(binding.with_sources({"save.lua": b"while true do end"}))
+    assert (result.outcome, result.law) == ("timed out", "bounded")
+
+
+def test_results_are_kept_one_by_one_and_resumed_from(binding: Binding, tmp_path: Path) -> None:
+    mutants = [mutant_at(binding, "clear.lua", said) for said in ("UNLINK becomes EXISTS", "HGET becomes HSTRLEN")]
+    campaign = Campaign(binding, mutants, 0, 4.0, 1, tmp_path)
+    first = campaign.run()
+    assert {one.result.outcome for one in first} == {"killed"}
+    files = sorted(tmp_path.iterdir())
+    assert len(files) == len(mutants)
+    files[0].write_text("{half a file")
+    times = files[1].stat().st_mtime_ns
+    again = Campaign(binding, mutants, 0, 4.0, 1, tmp_path)
+    again._resume()
+    assert len(again.results) == len(mutants) - 1
+    assert [one.result.law for one in again.run()] == [one.result.law for one in first]
+    assert files[1].stat().st_mtime_ns == times
+    other_seed = Campaign(binding, mutants, 1, 4.0, 1, tmp_path)
+    other_seed._resume()
+    assert other_seed.results == {}
+
+
+def test_a_killed_campaign_leaves_whole_results(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "orderlab.cli", "mutate", str(SESSION), "--jobs", "1", "--only", "command"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    running = subprocess.Popen([*command, "--out", str(tmp_path)], env=environment, cwd=ROOT, stdout=subprocess.DEVNULL)
+    while running.poll() is None and not list(tmp_path.glob("*.json")):
+        os.sched_yield()
+    running.send_signal(signal.SIGKILL)
+    running.wait()
+    kept = list(tmp_path.glob("*.json"))
+    assert kept
+    for file in kept:
+        content = json.loads(file.read_bytes())
+        assert Result.from_json(content["result"], str(file)).outcome in ("killed", "timed out")
+
+
+def test_a_store_that_breaks_a_law_itself_is_refused() -> None:
+    specimen = load_binding(ROOT / "lua" / "specimens" / "fetch-removes")
+    with pytest.raises(InputError, match=r"itself breaks .* mend it first"):
+        Campaign(specimen, mutants_of(specimen, ["default"])[:1], 0, 4.0, 1).run()
+
+
+def judged(outcome: str, law: str = "", cpu_s: float = 1.0) -> Judged:
+    mutant = Mutant("s.lua", "constant", "1 becomes 2", 0, 1, 1, b"1", b"2", b"2")
+    return Judged(mutant, Result(outcome, law, "", None, "", cpu_s))
+
+
+def test_the_score_leaves_equivalents_out_and_counts_what_does_not_end() -> None:
+    score = Score(
+        [judged("killed", "fifo", 3.0), judged("timed out", "bounded"), judged("survived"), judged("equivalent")]
+    )
+    assert score.score == pytest.approx(2 / 3)
+    assert score.median_s_to_kill == 3.0
+    assert score.by_law() == {"fifo": 1, "bounded": 1}
+    assert Score([]).score == 1.0
+
+
+def test_a_sample_is_drawn_by_the_seed_and_keeps_the_order() -> None:
+    mutants = list(range(100))
+    assert sample(mutants, 10, 1) == sample(mutants, 10, 1) == sorted(sample(mutants, 10, 1))
+    assert sample(mutants, 10, 1) != sample(mutants, 10, 2)
+    assert sample(mutants, 100, 1) == sample(mutants, None, 1) == mutants
