@@ -37,8 +37,8 @@ class Limits:
     """Instructions of the Lua machine, counted in steps of 1000. They bound the calls of redis.call as well: each takes
     some 30."""
     seconds_max: float = 5.0
-    """Processor time from the second thousand instructions on, looked at after every 1000: for scripts that spend it in few long calls of the
-    library. One call that never ends is beyond this; see ``watchdog``."""
+    """Processor time from the second thousand instructions on, looked at after every 1000: for scripts that spend it
+    in few long calls of the library. One call that never ends is beyond this; see ``watchdog``."""
     memory_bytes_max: int = 128 << 20
     """Memory of the Lua runtime."""
     argument_bytes_max: int = 1 << 30
