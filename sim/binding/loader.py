@@ -88,7 +88,7 @@ def _apply(edit: Edit, scripts: dict[str, Script], place: str) -> None:
 def _read_toml(file: Path) -> dict[str, Any]:
     content = _read(file, str(file), f"put a {FILE_NAME} there (notes/bindings.md shows one)")
     try:
-        return tomllib.loads(content.decode())
+        return tomllib.loads(content.decode("utf-8-sig"))  # editors on Windows put a mark in front
     except UnicodeDecodeError as error:
         raise InputError(f"{file}: not UTF-8 at byte {error.start}; save it as UTF-8") from None
     except tomllib.TOMLDecodeError as error:
@@ -118,7 +118,8 @@ def _script_names(store: Store) -> list[tuple[str, str]]:
         calls: list[tuple[str, Operation | Step]] = [(f"operations.{name}", operation)]
         calls += [(f"operations.{name}.steps[{index}]", step) for index, step in enumerate(operation.steps or ())]
         for where, call in calls:
-            found += [(f"{where}.{key}", file) for key in ("script", "library") if (file := getattr(call, key))]
+            given = [(f"{where}.{key}", getattr(call, key)) for key in ("script", "library")]
+            found += [(key, file) for key, file in given if file is not None]
     return found
 
 

@@ -54,6 +54,16 @@ def test_the_right_form_passes(tmp_path: Path) -> None:
     assert load_binding(tmp_path / "right" / "store.toml").name == "right"
 
 
+def test_a_byte_order_mark_does_no_harm(tmp_path: Path) -> None:
+    assert load_binding(store(tmp_path / "windows", "\ufeff" + RIGHT)).operations
+
+
+@pytest.mark.parametrize("key", ["script", "library"])
+def test_an_empty_file_name_is_a_mistake_like_any_other(tmp_path: Path, key: str) -> None:
+    toml = RIGHT.replace('script = "save.lua"', f'{key} = ""' + ('\nfunction = "f"' if key == "library" else ""))
+    assert f'operations.save.{key}: "": cannot be read' in message_of(store(tmp_path / "empty", toml))
+
+
 MISTAKES = [
     (
         'args = ["<limit>", "<messages>"]',
