@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,15 +28,13 @@ class HistoryRecorder:
     of the history beside the usual ones."""
 
     def __init__(self, sinks: list[Sink], slack_us: int, more: Sequence[str] = ()) -> None:
-        self.columns = (*RECORDED, *more)
-        self._row = np.dtype([(name, COLUMNS[name].dtype) for name in self.columns])
-        """A row in one piece: to sort rows is then to move whole ones."""
-        self._absent = np.array([(-1,) * len(self.columns)], self._row)[0]
         self.sinks = sinks
         self.slack_us = slack_us
         self.rows = 0
-        self._pending: list[npt.NDArray[Any]] = []
-        self._pending_rows = 0
+        self._columns = {name: np.full(FLUSH_ROWS, -1, COLUMNS[name].dtype) for name in (*RECORDED, *more)}
+        """The rows that wait; absent values beyond them, so that a row sets only what it has."""
+        self._waiting = 0
+        self._room = FLUSH_ROWS
         self._emitted_us = -(2**62)
         self._next_us = 0
         """When the clock is there, rows may leave again."""
@@ -46,17 +43,25 @@ class HistoryRecorder:
     def add(self, kind: EventKind, time_us: npt.ArrayLike, **columns: npt.ArrayLike) -> None:
         """Rows of one kind: ``time_us`` is an array, every other column an array of its length or one value for all."""
         times = np.asarray(time_us)
-        block = np.full(len(times), self._absent, self._row)
-        block["time_us"] = times
-        block["kind"] = kind
+        start, end = self._waiting, self._waiting + len(times)
+        if end > self._room:
+            self._make_room(end)
+        held = self._columns
+        held["time_us"][start:end] = times
+        held["kind"][start:end] = kind
         for name, values in columns.items():
-            block[name] = values
-        self._pending.append(block)
-        self._pending_rows += len(times)
+            held[name][start:end] = values
+        self._waiting = end
+
+    def _make_room(self, rows: int) -> None:
+        more = max(rows, 2 * self._room) - self._room
+        for name, column in self._columns.items():
+            self._columns[name] = np.concatenate((column, np.full(more, -1, column.dtype)))
+        self._room += more
 
     def advance(self, now_us: int) -> None:
         """The clock stands at ``now_us``; rows leave once there are enough of them."""
-        if self._pending_rows >= FLUSH_ROWS and now_us >= self._next_us:
+        if self._waiting >= FLUSH_ROWS and now_us >= self._next_us:
             self._next_us = now_us + self.slack_us
             self._emit(now_us - self.slack_us)
 
@@ -70,22 +75,22 @@ class HistoryRecorder:
         return self._hash.hexdigest()
 
     def _emit(self, before_us: int) -> None:
-        if not self._pending:
-            return
-        whole = np.concatenate(self._pending)
-        times = np.ascontiguousarray(whole["time_us"])
+        times = self._columns["time_us"][: self._waiting]
         order = np.argsort(times, kind="stable")
         ready = int(np.searchsorted(times, before_us, sorter=order))
         if ready and times[order[0]] < self._emitted_us:
             raise AssertionError(f"a row of {times[order[0]]} us came after those before {self._emitted_us} us had left")
         self._emitted_us = max(self._emitted_us, before_us)
-        self._pending = [whole[np.sort(order[ready:])]]  # in the order in which they came: equal times must keep it
-        self._pending_rows = len(whole) - ready
         for start in range(0, ready, FLUSH_ROWS):
-            self._write(whole[order[start : min(start + FLUSH_ROWS, ready)]])
+            self._write(order[start : min(start + FLUSH_ROWS, ready)])
+        stay = np.sort(order[ready:])  # in the order in which they came: equal times must keep it
+        for column in self._columns.values():
+            column[: len(stay)] = column[stay]
+            column[len(stay) : self._waiting] = -1
+        self._waiting = len(stay)
 
-    def _write(self, rows: npt.NDArray[Any]) -> None:
-        columns = {name: np.ascontiguousarray(rows[name]) for name in self.columns}
+    def _write(self, rows: npt.NDArray[np.int64]) -> None:
+        columns = {name: column[rows] for name, column in self._columns.items()}
         for column in columns.values():
             self._hash.update(column.data)
         batch = EventBatch.of(event_id=np.arange(self.rows, self.rows + len(rows)), **columns)

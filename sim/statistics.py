@@ -20,6 +20,9 @@ SLICES_MAX = 5000
 BATCHES = 20
 """Of the batch means method; with 20 batches Student's t has 19 degrees of freedom."""
 
+HELD_MAX = 1 << 14
+"""Latencies that wait to be counted."""
+
 
 @dataclass(frozen=True, slots=True)
 class Interval:
@@ -35,17 +38,30 @@ class LatencyHistogram:
     def __init__(self, begin_us: int, end_us: int) -> None:
         self.begin_us = begin_us
         self.end_us = end_us
-        self.count = 0
-        self.max_us = 0.0
+        self._max_us = 0.0
         self._buckets = np.zeros(25 * BUCKETS_PER_E, np.int64)
         self._sums = np.zeros(BATCHES)
         self._counts = np.zeros(BATCHES, np.int64)
         self._slice_us = max(SLICE_US, -(-end_us // SLICES_MAX))
         self._slice_sums = np.zeros(end_us // self._slice_us + 1)
         self._slice_counts = np.zeros(end_us // self._slice_us + 1, np.int64)
+        self._held: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
+        self._held_count = 0
 
     def add(self, published_us: npt.NDArray[np.int64], latency_us: npt.NDArray[np.int64]) -> None:
         """Count the latencies of what was published within [begin, end)."""
+        self._held.append((published_us, latency_us))
+        self._held_count += len(latency_us)
+        if self._held_count >= HELD_MAX:
+            self._count_held()
+
+    def _count_held(self) -> None:
+        """Counting pays off for many at once."""
+        if not self._held:
+            return
+        published_us = np.concatenate([published for published, _ in self._held])
+        latency_us = np.concatenate([latency for _, latency in self._held])
+        self._held, self._held_count = [], 0
         self._add_to_slices(published_us, latency_us)
         counts = (published_us >= self.begin_us) & (published_us < self.end_us)
         if not counts.all():
@@ -58,8 +74,19 @@ class LatencyHistogram:
         batch = (published_us - self.begin_us) * BATCHES // (self.end_us - self.begin_us)
         self._sums += np.bincount(batch, latency_us, BATCHES)
         self._counts += np.bincount(batch, minlength=BATCHES)
-        self.count += len(latency_us)
-        self.max_us = max(self.max_us, float(latency_us.max()))
+        self._max_us = max(self._max_us, float(latency_us.max()))
+
+    @property
+    def count(self) -> int:
+        """How many were counted."""
+        self._count_held()
+        return int(self._counts.sum())
+
+    @property
+    def max_us(self) -> float:
+        """The largest; 0 for an empty histogram."""
+        self._count_held()
+        return self._max_us
 
     def _add_to_slices(self, published_us: npt.NDArray[np.int64], latency_us: npt.NDArray[np.int64]) -> None:
         if not len(published_us):
@@ -72,6 +99,7 @@ class LatencyHistogram:
 
     def settled_us(self) -> float | None:
         """From which instant of publishing on the mean latency has settled, by MSER-5; None if it has not (``mser_5``)."""
+        self._count_held()
         full = self._slice_counts[:-1] > 0
         cut = mser_5(self._slice_sums[:-1][full] / self._slice_counts[:-1][full])
         if cut is None:

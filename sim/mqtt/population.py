@@ -7,6 +7,7 @@ publishers keep their schedule, its instant follow from it; so a run stores noth
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,10 @@ class Clients:
     broker: Ints
     latency_us: Ints
 
+    @cached_property
+    def _format(self) -> bytes:
+        return self.prefix.encode() + b"%07d"
+
     @classmethod
     def draw(
         cls, prefix: str, count: int, brokers: int, streams: RandomStreams, floor_us: float, median_us: float, sigma: float
@@ -40,7 +45,7 @@ class Clients:
 
     def name(self, number: int) -> bytes:
         """The client identifier: ``s0000042``."""
-        return b"%b%07d" % (self.prefix.encode(), number)
+        return self._format % number
 
     def names(self) -> npt.NDArray[np.uint8]:
         """All client identifiers as rows of bytes."""

@@ -36,15 +36,16 @@ def saves_of(polled: Polled, subscribers: int, one_each: bool) -> Saves:
     """One save per client; or, for a store that knows a batch again by its number, one per message with its offset as
     the number, as packs are cut differently when they are read again."""
     sizes = [len(records) for _, _, records in polled]
-    messages, recipients = np.divmod(np.array([record for _, _, records in polled for record in records]), subscribers)
+    records = np.array([record for _, _, records in polled for record in records], np.int64)
+    messages = records // subscribers
+    recipients = records - messages * subscribers
     producer = np.repeat([partition.number for partition, _, _ in polled], sizes)
     batch = np.concatenate([np.arange(offset, offset + size) for (_, offset, _), size in zip(polled, sizes, strict=True)])
     bounds = np.arange(len(messages) + 1)
-    if not one_each:
+    if not one_each and len(set(recipients.tolist())) < len(messages):
         _, first, client = np.unique(recipients, return_index=True, return_inverse=True)
-        if len(first) < len(messages):
-            order = np.argsort(first[client], kind="stable")
-            begins = np.flatnonzero(np.diff(first[client][order], prepend=-1))
-            messages, recipients, producer, batch = (column[order] for column in (messages, recipients, producer, batch))
-            bounds = np.append(begins, len(messages))
+        order = np.argsort(first[client], kind="stable")
+        begins = np.flatnonzero(np.diff(first[client][order], prepend=-1))
+        messages, recipients, producer, batch = (column[order] for column in (messages, recipients, producer, batch))
+        bounds = np.append(begins, len(messages))
     return Saves(messages, recipients, bounds, producer[bounds[:-1]], batch[bounds[:-1]] + 1)

@@ -7,7 +7,7 @@ call is one formatting of bytes. Names of clients and topics have one length eac
 from __future__ import annotations
 
 import re
-from base64 import b64encode
+from binascii import b2a_base64
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any
@@ -29,25 +29,29 @@ _ACK_ID = 64_951
 
 
 class PreparedCall:
-    """A call with places for values. ``marks``: for each value, the bytes that stand in its place."""
+    """A call with places for values. ``marks``: for each value, the bytes that stand in its place and its conversion,
+    ``%b`` for bytes or ``%d`` for an integer. What a script does not take is not even converted."""
 
-    def __init__(self, argv: Sequence[bytes], marks: Sequence[bytes]) -> None:
-        joined = _CUT.join(argv).replace(b"%", b"%%")
+    def __init__(self, argv: Sequence[bytes], marks: Sequence[tuple[bytes, bytes]]) -> None:
+        changing = [place for place, argument in enumerate(argv) if any(mark in argument for mark, _ in marks)]
+        first, last = changing[0], changing[-1] + 1
+        self._before, self._after = list(argv[:first]), list(argv[last:])
+        joined = _CUT.join(argv[first:last]).replace(b"%", b"%%")
         places: list[int] = []
+        number_of = {mark: number for number, (mark, _) in enumerate(marks)}
 
         def note(match: re.Match[bytes]) -> bytes:
-            places.append(marks.index(match[0]))
-            return b"%b"
+            places.append(number_of[match[0]])
+            return marks[places[-1]][1]
 
-        pattern = b"|".join(re.escape(mark) for mark in sorted(marks, key=len, reverse=True))
+        pattern = b"|".join(re.escape(mark) for mark in sorted(number_of, key=len, reverse=True))
         self._format = re.sub(pattern, note, joined)
-        self._count = len(places)
-        self._pick: Callable[[Sequence[bytes]], Any] = itemgetter(*places)
+        self._pick: Callable[[Sequence[bytes | int]], Any] = itemgetter(*places)
 
-    def argv(self, values: Sequence[bytes]) -> list[bytes]:
+    def argv(self, values: Sequence[bytes | int]) -> list[bytes]:
         """The command with ``values`` in the order of the marks."""
         text: bytes = self._format % self._pick(values)
-        return text.split(_CUT)
+        return [*self._before, *text.split(_CUT), *self._after]
 
 
 class StoredSessions:
@@ -112,19 +116,19 @@ class StoredSessions:
         prepared = self._saves.get(count)
         if prepared is None:
             prepared = self._saves[count] = self._prepare_save(count)
-        values = [client, b"%d" % batch, b"%d" % producer, b"%d" % epoch]
+        values: list[bytes | int] = [client, batch, producer, epoch]
         for number, topic, time_ms in messages:
             raw = b"%09d" % number
-            values += (topic, raw, b64encode(raw), b"%d" % time_ms)
+            values += (topic, raw, b2a_base64(raw, newline=False), time_ms)
         return Request(prepared.argv(values), "save", count)
 
     def acknowledge(self, client: bytes, packet_id: int, token: int) -> Request:
         """PUBACK or PUBCOMP."""
-        return Request(self._acknowledge.argv((client, b"%d" % packet_id, b"%d" % token)), "acknowledge")
+        return Request(self._acknowledge.argv((client, packet_id, token)), "acknowledge")
 
     def release(self, client: bytes, packet_id: int, token: int) -> Request:
         """PUBREC."""
-        return Request(self._release.argv((client, b"%d" % packet_id, b"%d" % token)), "release")
+        return Request(self._release.argv((client, packet_id, token)), "release")
 
     def fetch(self, client: bytes) -> Request:
         """All that waits, in order."""
@@ -181,9 +185,10 @@ class StoredSessions:
             ],
         )
         assert isinstance(call, ScriptCall), "save is not one script"
-        marks = [self._client_mark, b"%d" % _BATCH, b"99993", b"8888881"]
+        marks = [(self._client_mark, b"%b"), (b"%d" % _BATCH, b"%d"), (b"99993", b"%d"), (b"8888881", b"%d")]
         for i in range(count):
-            marks += (topics[i], raws[i], b64encode(raws[i]), b"%d" % (_TIME + i))
+            encoded = b2a_base64(raws[i], newline=False)
+            marks += ((topics[i], b"%b"), (raws[i], b"%b"), (encoded, b"%b"), (b"%d" % (_TIME + i), b"%d"))
         return PreparedCall(call.argv, marks)
 
     def _prepare_pair(self, operation: str) -> PreparedCall:
@@ -194,7 +199,8 @@ class StoredSessions:
             **self._of_session_store(epoch=9_007_199_254_740_991, sequence=_ACK_TOKEN),
         )
         assert isinstance(call, ScriptCall), f"{operation} is not one script"
-        return PreparedCall(call.argv, (self._client_mark, b"%d" % _ACK_ID, b"%d" % _ACK_TOKEN))
+        numbers = ((b"%d" % number, b"%d") for number in (_ACK_ID, _ACK_TOKEN))
+        return PreparedCall(call.argv, ((self._client_mark, b"%b"), *numbers))
 
     def _of_session_store(self, **fields: object) -> dict[str, object]:
         return fields if self.needs_open else {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar
 
 from sim.mqtt.topics import check_topic_filter
@@ -24,6 +24,8 @@ class SubscriptionTrie(Generic[V]):
     def __init__(self) -> None:
         self._root: _Level[V] = _Level()
         self._size = 0
+        self._wild = 0
+        """Subscriptions with a wildcard."""
         self.version = 0
         """Grows with every change."""
 
@@ -40,6 +42,7 @@ class SubscriptionTrie(Generic[V]):
         level.here[subscriber] = value
         self.version += 1
         self._size += is_new
+        self._wild += is_new and _has_wildcard(topic_filter)
         return is_new
 
     def unsubscribe(self, topic_filter: str, subscriber: str) -> bool:
@@ -54,6 +57,7 @@ class SubscriptionTrie(Generic[V]):
         if level.here.pop(subscriber, None) is None:
             return False
         self._size -= 1
+        self._wild -= _has_wildcard(topic_filter)
         self.version += 1
         for parent, name in reversed(path):
             child = parent.children[name]
@@ -65,6 +69,9 @@ class SubscriptionTrie(Generic[V]):
     def matching(self, topic: str) -> Iterator[tuple[str, V]]:
         """(subscriber, value) of every subscription whose filter selects ``topic``, once per subscription."""
         names = topic.split("/")
+        if not self._wild:
+            yield from self._exactly(names)
+            return
         wild_first = not topic.startswith("$")
         stack = [(self._root, 0)]
         while stack:
@@ -80,3 +87,16 @@ class SubscriptionTrie(Generic[V]):
             exact = level.children.get(names[depth])
             if exact is not None and names[depth] not in ("+", "#"):
                 stack.append((exact, depth + 1))
+
+    def _exactly(self, names: list[str]) -> Iterable[tuple[str, V]]:
+        """Without wildcards there is one way down."""
+        level: _Level[V] | None = self._root
+        for name in names:
+            if level is None:
+                return ()
+            level = level.children.get(name)
+        return () if level is None else level.here.items()
+
+
+def _has_wildcard(topic_filter: str) -> bool:
+    return "+" in topic_filter or "#" in topic_filter
