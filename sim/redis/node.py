@@ -1,13 +1,13 @@
 """A Redis server process in time: one thread, service times from the cost model, followers that lag behind.
 
 What the commands do is the kernel's business (``Shard``); what they cost follows from the commands that the kernel ran:
-each operation is counted with its effects the first time that a batch size comes up, and every ``COUNT_EVERY`` times
-after that; in between the last count holds.
+each operation is counted with its effects in the write in which its kind and batch size first come up, and in one of every
+``COUNT_EVERY`` uses after that; in between the last count holds.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -16,6 +16,7 @@ import simpy
 
 from sim.costs import RedisCosts
 from sim.redis.conditions import is_calm
+from sim.redis.pipelining import execute_all
 from sim.redis.replies import ErrorReply, Reply
 from sim.redis.shard import FrozenKeyspace, Shard
 from sim.stations import Station
@@ -23,6 +24,8 @@ from sim.timers import call_at
 
 COUNT_EVERY = 256
 SCRIPT_CALLS = frozenset((b"eval", b"evalsha", b"fcall"))
+COUNTED_ALWAYS = frozenset(("fetch",))
+"""Kinds of requests of which one may cost much more than the next."""
 Argv = Sequence[bytes]
 Sync = Literal["no", "everysec", "always"]
 
@@ -89,8 +92,7 @@ def shard_with(sources: Sequence[bytes]) -> Shard:
 def run_all(shard: Shard, now_us: int, requests: Sequence[Request]) -> list[Reply]:
     """Run ``requests`` at one instant."""
     shard.now_ms, shard.now_us = divmod(now_us, 1000)
-    execute = shard.execute
-    return [execute(request.argv) for request in requests]
+    return execute_all(shard, [request.argv for request in requests])
 
 
 class RedisNode:
@@ -175,24 +177,39 @@ class RedisNode:
 
     def run_requests(self, at_us: int, requests: Sequence[Request]) -> tuple[float, list[Reply]]:
         """Run ``requests`` at one instant: (their service time in us, their replies)."""
-        shard = self.shard
+        shard, known = self.shard, self._costs
         shard.now_ms, shard.now_us = divmod(at_us, 1000)
-        execute, known, costs = shard.execute, self._costs, self.costs
-        work, commands, replies = 0.0, 0, []
-        for request in requests:
-            cost = known.get((request.kind, request.messages))
-            if cost is None or cost.uses >= COUNT_EVERY or request.kind == "fetch":
-                reply, cost = self._count(request)
-                known[request.kind, request.messages] = cost
-            else:
-                reply = execute(request.argv)
-                cost.uses += 1
-            work += cost.service_us
-            commands += cost.commands
-            replies.append(reply)
+        work, commands = 0.0, 0
+        kinds = Counter([(kind, messages) for _, kind, messages in requests])
+        due = {kind for kind, times in kinds.items() if not self._holds(kind, times)}
+        if due:
+            replies = []
+            for request in requests:
+                kind = request.kind, request.messages
+                if kind in due:
+                    reply, known[kind] = self._count(request)
+                    if kind[0] not in COUNTED_ALWAYS:
+                        due.discard(kind)
+                else:
+                    reply = shard.execute(request.argv)
+                replies.append(reply)
+                work += known[kind].service_us
+                commands += known[kind].commands
+        else:
+            replies = execute_all(shard, [argv for argv, _, _ in requests])
+            for kind, times in kinds.items():
+                cost = known[kind]
+                cost.uses += times
+                work += cost.service_us * times
+                commands += cost.commands * times
         self.requests += len(requests)
         self.commands += commands
-        return (work + costs.syscall_us) / costs.speed, replies
+        return (work + self.costs.syscall_us) / self.costs.speed, replies
+
+    def _holds(self, kind: tuple[str, int], times: int) -> bool:
+        """Whether the last count of what such requests cost serves ``times`` more of them."""
+        cost = self._costs.get(kind)
+        return cost is not None and cost.uses + times <= COUNT_EVERY and kind[0] not in COUNTED_ALWAYS
 
     def replicate(self, written: Written, at_us: int | None = None) -> None:
         """Tell the followers of what was written, at ``at_us`` on the node's clock or now."""
