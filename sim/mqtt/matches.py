@@ -30,7 +30,7 @@ class Matches:
             self._several.clear()
         sole = self._sole[topics]
         if (sole == _UNKNOWN).any():
-            for topic in np.unique(topics[sole == _UNKNOWN]).tolist():
+            for topic in topics[sole == _UNKNOWN].tolist():
                 found = [subscriber for _, subscriber in self.trie.matching(self.topics[topic].decode())]
                 self._sole[topic] = found[0] if len(found) == 1 else _SEVERAL
                 if len(found) != 1:

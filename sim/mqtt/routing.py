@@ -35,15 +35,19 @@ class Routing:
             fabric.note_stage("msg.all", messages)
             pack = Pack(self.env, len(messages), self._resend)
             yield broker.work(costs.poll_us)
-            for start in range(0, len(messages), SLICE):
-                part = messages[start : start + SLICE]
-                yield broker.work(len(part) * costs.match_us)
+            places, subscribers = fabric.matches.of(fabric.topic_of[messages % fabric.schedule.count])
+            records = (messages[places] * len(fabric.subscribers) + subscribers).tolist()
+            partitions = fabric.persisted_partition_of[subscribers].tolist()
+            ends = np.searchsorted(places, np.arange(SLICE, len(messages) + SLICE, SLICE)).tolist()
+            begin = 0
+            for start, end in zip(range(0, len(messages), SLICE), ends, strict=True):
+                count = min(SLICE, len(messages) - start)
+                yield broker.work(count * costs.match_us)
                 if broker.is_dead:
                     return
-                places, subscribers = fabric.matches.of(fabric.topic_of[part % fabric.schedule.count])
-                pack.expect(len(places) - len(part))
-                records = part[places] * len(fabric.subscribers) + subscribers
-                self._send(records.tolist(), fabric.persisted_partition_of[subscribers].tolist(), pack)
+                pack.expect(end - begin - count)
+                self._send(records[begin:end], partitions[begin:end], pack)
+                begin = end
             yield from broker.complete(pack)
             yield from broker.commit(consumer, polled)
 

@@ -29,7 +29,7 @@ class Saves:
     @property
     def subscribers(self) -> Ints:
         """Per call, whose session takes the messages."""
-        return self.recipients[self.bounds[:-1]]
+        return self.recipients if len(self) == len(self.recipients) else self.recipients[self.bounds[:-1]]
 
 
 def saves_of(polled: Polled, subscribers: int, one_each: bool) -> Saves:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
@@ -33,6 +32,7 @@ from sim.recording import HistoryRecorder
 from sim.redis.migration import MovingSlots
 from sim.stations import Station
 from sim.statistics import LatencyHistogram
+from sim.systems.collector import rare_collections
 from sim.systems.device_settings import DeviceSettings, RedisSettings
 from sim.systems.progress import Progress
 from sim.systems.redis_sessions import PipelinedRedis, RedisSessions
@@ -83,7 +83,8 @@ class DeviceSystem(Generic[S]):
         more = () if self.expiry_us is None else ("expiry_interval_us",)
         self.recorder = HistoryRecorder(sinks, slack_us=200_000 + settings.tick_us, more=more)
         self.measured: Measured | None = None
-        self.fabric = self._assemble()
+        with rare_collections():
+            self.fabric = self._assemble()
 
     def _persistence(self, lengths: tuple[int, int]) -> Persistence:
         """What keeps the sessions. ``lengths``: bytes of a client's name and of a topic."""
@@ -209,12 +210,8 @@ class DeviceSystem(Generic[S]):
 
     def run(self, on_progress: Callable[[Progress], None] | None = None) -> dict[str, Any]:
         """Warm-up, measurement, and the rest until what was under way has arrived; the report."""
-        gc.collect()
-        gc.freeze()  # clients and topics stay to the end: the collector need not look at them again and again
-        try:
+        with rare_collections():
             return self._run(on_progress)
-        finally:
-            gc.unfreeze()
 
     def _run(self, on_progress: Callable[[Progress], None] | None) -> dict[str, Any]:
         begun, env, fabric = time.perf_counter(), self.env, self.fabric
