@@ -146,7 +146,10 @@ def _number(where: str, word: str, text: str, unit: str) -> float:
 
 
 def _targets(fabric: Fabric, among: Among) -> int:
-    return {"broker": len(fabric.brokers), "redis": len(fabric.nodes), "kafka": len(fabric.kafka.stations)}[among]
+    return {
+        "broker": len(fabric.brokers), "redis": len(fabric.nodes), "kafka": len(fabric.kafka.stations),
+        "postgres": len(fabric.databases),
+    }[among]  # fmt: skip
 
 
 def _check(fabric: Fabric, where: str, name: str) -> None:

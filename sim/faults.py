@@ -21,7 +21,7 @@ from sim.redis.memory import STARTUP_BYTES, MemoryAccount
 from sim.redis.node import RedisNode
 from sim.timers import call_at
 
-Among = Literal["broker", "redis", "kafka"]
+Among = Literal["broker", "redis", "kafka", "postgres"]
 Strike = Callable[[Fabric, int, int], float | None]
 
 MEMORY_SHARE = 0.5
@@ -123,7 +123,8 @@ def network_partition(fabric: Fabric, target: int, duration_us: int) -> float | 
     broker = fabric.brokers[target]
     if broker.is_dead:
         return None
-    others = {node.name for node in fabric.nodes} | {f"kafka-{kafka}" for kafka in range(len(fabric.kafka.stations))}
+    others = {node.name for node in fabric.nodes} | {database.name for database in fabric.databases}
+    others |= {f"kafka-{kafka}" for kafka in range(len(fabric.kafka.stations))}
     name = f"broker-{target}"
     heal = fabric.network.partition({name}, others)
     now = fabric.env.now
@@ -310,6 +311,35 @@ def _limit_memory(fabric: Fabric, target: int, duration_us: int, policy: bytes) 
     node.configure(b"maxmemory", b"%d" % (STARTUP_BYTES + round(used * MEMORY_SHARE)))
     call_at(fabric.env, fabric.env.now + duration_us, lambda: node.configure(b"maxmemory", b"0"))
     return float(fabric.env.now) + duration_us
+
+
+# -- PostgreSQL ------------------------------------------------------------------------------------------------
+
+
+@_fault("postgres", 0.3)
+def postgres_restart(fabric: Fabric, target: int, duration_us: int) -> float | None:
+    """The database dies, every connection with it, and comes back with what was on disk."""
+    server = fabric.databases[target]
+    if server.is_down:
+        return None
+    fabric.count("transactions_lost", server.crash())
+    call_at(fabric.env, fabric.env.now + duration_us, server.restart)
+    return float(fabric.env.now) + duration_us
+
+
+@_fault("postgres", 0.5)
+def postgres_stall(fabric: Fabric, target: int, duration_us: int) -> float | None:
+    """The database serves nothing for a while: a checkpoint that starves it, a paused machine."""
+    fabric.databases[target].stall(fabric.env.now + duration_us)
+    return float(fabric.env.now) + duration_us
+
+
+@_fault("postgres")
+def postgres_connection_loss(fabric: Fabric, target: int, _duration_us: int) -> float | None:
+    """Every broker loses its connections to the database: nobody knows of an open transaction whether it is committed."""
+    for broker in fabric.brokers:
+        broker.driver.lose(target)
+    return float(fabric.env.now)
 
 
 # -- Kafka -----------------------------------------------------------------------------------------------------

@@ -3,7 +3,8 @@
 Calls wait for one of ``threads``; a thread then waits for a connection to the node, writes one command and stands still
 until the answer is read. Nothing is replayed: when a connection breaks or a command takes too long, the thread closes the
 connection and calls again, at most ``attempts`` times, and then reports an error. A script whose answer was lost runs twice.
-An answer NOSCRIPT is followed by SCRIPT LOAD, the same EVALSHA again, and then EVAL, by the same thread.
+An answer NOSCRIPT is followed by SCRIPT LOAD, the same EVALSHA again, and then EVAL, by the same thread; MOVED and ASK by the
+same call elsewhere, MOVED for good.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from functools import partial
 
 import simpy
 
-from sim.drivers.pipelined import COMMAND_BYTES, REPLY_BYTES
+from sim.drivers.pipelined import ASKING, COMMAND_BYTES, REPLY_BYTES
 from sim.drivers.replies import ReplyGroup
 from sim.network import Link, Network
+from sim.redis.cluster import REDIRECTIONS_MAX, number_at
+from sim.redis.hash_slot import hash_slot
 from sim.redis.node import RedisNode, Request
 from sim.redis.replies import ErrorReply, Reply
 from sim.stations import Station
@@ -52,6 +55,9 @@ class _Call:
     """Counts what was written for this call: an answer to anything but the last is not heard."""
     step: int = 0
     """Of ``STEPS``."""
+    redirections: int = 0
+    is_asking: bool = False
+    """ASKING goes before the command, in one write."""
     is_waiting: bool = False
     """Written, and not answered."""
     link: Link | None = None
@@ -86,6 +92,9 @@ class BlockingDriver:
         self.reloads = 0
         self.timeouts = 0
         self.repeated = 0
+        self.redirections = 0
+        self.moved: dict[int, int] = {}
+        """Slots that have moved since the start, and the numbers of their nodes."""
         self.is_closed = False
         self._queue: deque[_Call] = deque()
         self._free_threads = settings.threads
@@ -114,7 +123,9 @@ class BlockingDriver:
         if self.is_closed:
             return
         group = ReplyGroup(len(requests), on_done)
-        self._queue.extend(_Call(request, node, group, place) for place, (node, request) in enumerate(requests))
+        self._queue.extend(
+            _Call(request, self._owner(node, request), group, place) for place, (node, request) in enumerate(requests)
+        )
         self._start_threads()
 
     def close(self) -> None:
@@ -135,17 +146,36 @@ class BlockingDriver:
         for call in list(self._in_flight[node]):
             self._try_again(call, b"connection lost")
 
+    def _owner(self, node: int, request: Request) -> int:
+        """The node of a command, which may have moved."""
+        return self.moved.get(hash_slot(bytes(request.argv[3])), node) if self.moved else node
+
     # -- a thread --------------------------------------------------------------------------------------------
 
     def _start_threads(self) -> None:
         while self._queue and self._free_threads:
             self._free_threads -= 1
-            call = self._queue.popleft()
-            if self._free_connections[call.node]:
-                call.link = self._free_connections[call.node].pop()
-                self._write(call, call.request)
-            else:
-                self._wants_connection[call.node].append(call)
+            self._connect(self._queue.popleft())
+
+    def _connect(self, call: _Call) -> None:
+        """The thread takes a connection to the call's node, or waits for one."""
+        if self._free_connections[call.node]:
+            call.link = self._free_connections[call.node].pop()
+            self._write(call, self._command(call))
+        else:
+            self._wants_connection[call.node].append(call)
+
+    def _disconnect(self, call: _Call) -> None:
+        """Its connection is free; the next thread that waits for one goes on."""
+        assert call.link is not None
+        waiting = self._wants_connection[call.node]
+        if waiting:
+            following = waiting.popleft()
+            following.link = call.link
+            self._write(following, self._command(following))
+        else:
+            self._free_connections[call.node].append(call.link)
+        call.link = None
 
     def _write(self, call: _Call, request: Request) -> None:
         """The thread writes a command on its connection and stands still."""
@@ -166,10 +196,10 @@ class BlockingDriver:
             if node.is_down:
                 self._try_again(call, b"connection refused")
             else:
-                node.receive([request], replied)
+                node.receive([ASKING, request] if call.is_asking else [request], replied)
 
         def replied(replies: list[Reply]) -> None:
-            link.back.send(REPLY_BYTES, lambda: self._wake(call, number, replies[0]))
+            link.back.send(REPLY_BYTES, lambda: self._wake(call, number, replies[-1]))
 
         link.there.send(COMMAND_BYTES, arrive, departs_us=written)
 
@@ -187,8 +217,24 @@ class BlockingDriver:
         if call.step == 1 or (is_unknown and call.step < 3):
             call.step += 1
             self._write(call, self._command(call))
+        elif type(reply) is ErrorReply and reply.message.startswith((b"MOVED ", b"ASK ")):
+            self._redirect(call, reply)
         else:
             self._finish(call, reply)
+
+    def _redirect(self, call: _Call, reply: ErrorReply) -> None:
+        """The thread goes on with a connection to another node."""
+        kind, slot, address = reply.message.split(b" ")
+        call.redirections += 1
+        if call.redirections > REDIRECTIONS_MAX:
+            self._finish(call, reply)
+            return
+        self._disconnect(call)
+        call.node, call.step, call.is_asking = number_at(address), 0, kind == b"ASK"
+        self.redirections += 1
+        if kind == b"MOVED":
+            self.moved[int(slot)] = call.node
+        self._connect(call)
 
     def _command(self, call: _Call) -> Request:
         """What the call's step writes."""
@@ -202,15 +248,8 @@ class BlockingDriver:
         return request
 
     def _finish(self, call: _Call, reply: Reply) -> None:
-        """The thread is free, and so is its connection; the next one that waits for either goes on."""
-        waiting = self._wants_connection[call.node]
-        if waiting:
-            following = waiting.popleft()
-            following.link = call.link
-            self._write(following, following.request)
-        else:
-            assert call.link is not None
-            self._free_connections[call.node].append(call.link)
+        """The thread is free, and so is its connection; the next call goes on."""
+        self._disconnect(call)
         self._free_threads += 1
         group = call.group
         group.replies[call.place] = reply

@@ -20,6 +20,7 @@ from sim.mqtt.population import Clients, Ints, Schedule
 from sim.mqtt.session import SessionTable
 from sim.mqtt.slow_readers import SlowReaders
 from sim.network import Latency, Link, Network
+from sim.postgres.server import PostgresServer
 from sim.random_streams import RandomStreams
 from sim.recording import HistoryRecorder
 from sim.redis.migration import MovingSlots
@@ -76,6 +77,8 @@ class Fabric:
     """Nobody publishes any more; who is connected stays connected."""
     other_stations: dict[str, Station] = field(default_factory=dict)
     """What else is busy: the machine that all share, a database."""
+    databases: list[PostgresServer] = field(default_factory=list)
+    """Where PostgreSQL is the store."""
     opened: set[int] = field(default_factory=set)
     expiry_us: int | None = None
     """Message Expiry Interval of every message."""
@@ -115,15 +118,17 @@ class Fabric:
         """The code of an operation in the history."""
         return self.operations.code(name)
 
-    def node_code(self, kind: Literal["broker", "redis", "kafka"], number: int) -> int:
-        """The code of a node in the history: brokers first, then Redis nodes, then Kafka brokers."""
+    def node_code(self, kind: Literal["broker", "redis", "kafka", "postgres"], number: int) -> int:
+        """The code of a node in the history: brokers first, then Redis nodes, then Kafka brokers, then databases."""
         before = {"broker": 0, "redis": len(self.brokers), "kafka": len(self.brokers) + len(self.nodes)}
+        before["postgres"] = before["kafka"] + len(self.kafka.stations)
         return before[kind] + number
 
     def node_names(self) -> list[str]:
         """The names behind those codes."""
         kafka = [f"kafka-{number}" for number in range(len(self.kafka.stations))]
-        return [f"broker-{broker.number}" for broker in self.brokers] + [node.name for node in self.nodes] + kafka
+        servers = [node.name for node in self.nodes] + kafka + [database.name for database in self.databases]
+        return [f"broker-{broker.number}" for broker in self.brokers] + servers
 
     def next_broker(self, number: int) -> MqttBroker:
         """The next broker after ``number`` that is alive."""

@@ -101,6 +101,7 @@ class PostgresServer:
         self.env = env
         self.costs = costs
         self.cpu = cpu
+        self.name = "postgres"
         self.epoch_ms = epoch_ms
         self.synchronous_commit = synchronous_commit
         self.tables = Tables()

@@ -72,6 +72,7 @@ class PostgresSystem(PrototypeSystem[PostgresSettings]):
         return PostgresPersistence(self.store, self.server, pool, self.host_costs.blocking_call_us)
 
     def _start(self, fabric: Fabric, persistence: Persistence) -> None:
+        fabric.databases.append(self.server)
         fabric.other_stations["postgres"] = self.server.cpu
         self._subscriber_of = {fabric.subscribers.name(number): number for number in range(len(fabric.subscribers))}
         self.clean_up = CleanUp(self.server, self.store, round(self.settings.clean_up_s * 1e6), self._removed)

@@ -82,3 +82,39 @@ def test_a_configuration_without_sense_is_refused(name, given, complaint):
     with pytest.raises(InputError) as refused:
         SYSTEMS[name].assemble(settings_of(name, {**SMALL, **given}), 1, [])
     assert complaint in str(refused.value)
+
+
+def test_a_slot_that_moves_is_followed_by_blocking_connections():
+    _, report, violated = run("tbmq-jedis", faults="slot-migration@0.2:0", offline_share=0.4)
+    assert not violated
+    assert report["counts"]["faults"] == 1
+    assert report["counts"]["delivered"] >= report["counts"]["published"]
+
+
+@pytest.mark.parametrize("fault", ["redis-connection-loss", "script-cache-flush", "redis-stall"])
+def test_blocking_connections_survive_trouble_with_a_node(fault):
+    system, report, violated = run("tbmq-jedis", faults=f"{fault}@0.3:0", rate=50.0)
+    assert "at-least-once" not in violated
+    assert report["counts"]["faults"] == 1
+    assert system.is_quiet()
+
+
+@pytest.mark.parametrize("fault", ["postgres-restart", "postgres-stall", "postgres-connection-loss"])
+def test_a_database_in_trouble_loses_nothing_that_was_committed(fault):
+    first, report, violated = run("tbmq-postgres", faults=f"{fault}@0.3:0", rate=50.0, offline_share=0.4)
+    assert "at-least-once" not in violated
+    assert report["counts"]["faults"] == 1
+    assert first.digest == run("tbmq-postgres", faults=f"{fault}@0.3:0", rate=50.0, offline_share=0.4)[0].digest
+
+
+def test_without_synchronous_commit_a_restart_loses_what_waits():
+    waiting = {"rate": 60.0, "offline_share": 1.0, "online_s": 0.1, "offline_s": 0.4, "faults": "postgres-restart@0.4:0"}
+    _, report, violated = run("tbmq-postgres", synchronous_commit=False, **waiting)
+    assert report["counts"]["transactions_lost"] > 50
+    assert "at-least-once" in violated
+
+
+@pytest.mark.parametrize(("name", "fault"), [("tbmq-jedis", "postgres-stall"), ("tbmq-postgres", "redis-stall")])
+def test_a_fault_of_another_store_is_refused(name, fault):
+    with pytest.raises(InputError, match="no node of kind"):
+        run(name, faults=f"{fault}@0.2:0")
