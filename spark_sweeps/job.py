@@ -105,8 +105,18 @@ def run_sweep(
     """Do what is left of a sweep. Raises InputError; KeyboardInterrupt passes through, with all that is committed kept."""
     options = options or Options()
     sweep, plan = load(path, options.seed)
+    if options.output is not None:
+        sweep = sweep.model_copy(update={"output": options.output})
+    return run_loaded(path, sweep, plan, make_engine, options, on_progress)
+
+
+def run_loaded(
+    path: Path, sweep: SweepFile, plan: Plan, make_engine: Callable[[ResultFolder], Engine], options: Options,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> Summary:  # fmt: skip
+    """The same for a sweep that is in memory; ``path`` is what messages and commands call it."""
     earlier = None if options.costs is None else model_of_earlier(options.costs)
-    folder = ResultFolder(options.output or sweep.output)
+    folder = ResultFolder(sweep.output)
     folder.open({"sweep": sweep.identity, "code": code_digest(), "scripts": scripts_digest()})
     try:
         return _Sweeping(path, sweep, plan, folder, options, earlier, on_progress).run(make_engine)

@@ -107,5 +107,6 @@ def explained(error: BaseException, master: str | None, log: Path) -> str:
         found = re.search(pattern, text)
         if found:
             return f"{place}: {cure.format(*found.groups())}"
-    lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    return f"{place}: {lines[0].strip()[:200]}; its log is {log}"
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    raised = [line for line in lines if re.match(r"[\w.]+(?:Error|Exception)\b", line)]
+    return f"{place}: {(raised or lines)[-1 if raised else 0][:200]}; its log is {log}"

@@ -91,6 +91,8 @@ class SweepFile(_Part):
     record: Record = Record()
     limits: Limits = Limits()
     stop: Stop = Stop()
+    question: dict[str, Any] | None = None
+    """What the runs are to answer: ``kind`` and what that needs (`spark_sweeps.questions`)."""
 
     @field_validator("base", mode="before")
     @classmethod
@@ -121,7 +123,9 @@ class SweepFile(_Part):
     @property
     def identity(self) -> dict[str, Any]:
         """What decides which runs there are and what comes out of them; limits and stop rules may change on a resume."""
-        return self.model_dump(mode="json", by_alias=True, exclude={"output", "description", "cost", "limits", "stop"})
+        return self.model_dump(
+            mode="json", by_alias=True, exclude={"output", "description", "cost", "limits", "stop", "question"}
+        )
 
 
 def digest_of(content: bytes) -> str:

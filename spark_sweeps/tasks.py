@@ -22,21 +22,29 @@ class Stopped(Exception):
     """Nothing that trying again would mend."""
 
 
+@contextlib.contextmanager
+def marked_errors() -> Iterator[None]:
+    """An InputError leaves a task so that the driver finds its line again."""
+    from model.errors import InputError
+
+    try:
+        yield
+    except InputError as error:
+        raise Stopped(f"{MARK}<<{error}>>") from None
+
+
 def do_chunk(order: tuple[str, ...], chunk: bytes) -> int:
     """The runs of a chunk, given as little-endian 64-bit numbers; how many."""
     unpack_own_zip()
     import numpy as np
 
-    from model.errors import InputError
     from spark_sweeps.work import Order, work_through
 
-    try:
-        sweep, file, folder, attempt, code, scripts = order
+    sweep, file, folder, attempt, code, scripts = order
+    with marked_errors():
         return work_through(
             Order(sweep, file, folder, int(attempt), code, scripts), np.frombuffer(chunk, "<i8").tolist()
         )
-    except InputError as error:
-        raise Stopped(f"{MARK}<<{error}>>") from None
 
 
 def do_partition(order: tuple[str, ...], chunks: Iterable[bytes]) -> Iterator[int]:

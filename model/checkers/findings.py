@@ -134,7 +134,7 @@ def tell(verdicts: Iterable[Verdict], batches: Iterable[EventBatch], names: Name
         for index, events in told.items():
             finding = verdicts[index].witness
             assert isinstance(finding, Finding)
-            for row in np.flatnonzero(_about(finding, batch, names)).tolist():
+            for row in np.flatnonzero(is_about(finding, batch, names)).tolist():
                 events.append(describe_event(batch, row, names))
     for index, events in told.items():
         finding = verdicts[index].witness
@@ -143,7 +143,8 @@ def tell(verdicts: Iterable[Verdict], batches: Iterable[EventBatch], names: Name
     return verdicts
 
 
-def _about(finding: Finding, batch: EventBatch, names: Names) -> Any:
+def is_about(finding: Finding, batch: EventBatch, names: Names) -> Any:
+    """A mask of the rows that show a finding: about its message, and of its session."""
     subscriber = _code(finding.subscriber, names.clients)
     mine = batch.subscriber == subscriber
     about = np.isin(batch.event_id, [x for x in (finding.event_id, finding.other_event_id) if x is not None])

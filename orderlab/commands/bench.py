@@ -19,6 +19,7 @@ BENCHMARKS = {
     "simulation": "benchmarks.simulation",
     "explorer": "benchmarks.explorer",
     "checkers": "benchmarks.checkers",
+    "sweep": "benchmarks.sweep",
 }
 """Name -> module with ``run() -> report`` and ``TO_REACH`` (figure -> comparison and bound)."""
 ALL = "all"

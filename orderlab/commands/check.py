@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -27,13 +28,14 @@ _LOG_LINE = re.compile(r"(?m)^\s*(?:[A-Z]{4,5}\b.*\s)?:?[\w-]+\s+:(?:invoke|ok|f
 def check(
     file: Annotated[
         Path,
-        typer.Argument(help="History (.parquet, .jsonl, .csv) or linearizability log (.edn, .log)."),
+        typer.Argument(help="History (.parquet, .jsonl, .csv), folder of its parts, or linearizability log (.edn, .log)."),
     ],
     model: Annotated[str | None, typer.Option(help=f"The object of store operations: {', '.join(MODELS)}.")] = None,
     law: Annotated[list[str] | None, typer.Option(help=f"Judge this law only: {', '.join(LAWS)}.")] = None,
     drain_bound_ms: Annotated[float | None, typer.Option(min=0, help="A backlog must be gone within this.")] = None,
     expiry_tolerance_ms: Annotated[float, typer.Option(min=0, help="By how much recorded times may be off.")] = 0.0,
     budget: Annotated[float | None, typer.Option(min=0, help="Seconds to spend.")] = None,
+    master: Annotated[str | None, typer.Option(help="Judge a folder on this Spark, such as local[*].")] = None,
     seed: Annotated[int, typer.Option(help="Printed; checking draws nothing at random.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -50,8 +52,10 @@ def check(
     )
     if model is not None and model not in MODELS:
         raise InputError(f"--model {model}: unknown object; it is one of {', '.join(MODELS)}")
-    form = form_of(file)
-    if form == "history":
+    form = "parts" if master is not None or file.is_dir() else form_of(file)
+    if form == "parts":
+        verdicts, rows = _judge_parts(file, question, master or "local[*]")
+    elif form == "history":
         verdicts, rows = judge(HistoryFile(file), question)
     else:
         verdicts, rows = _judge_log(file, form, question)
@@ -65,6 +69,24 @@ def check(
         print_verdicts(Console(), f"{file}: {rows:,} rows", verdicts)
         typer.echo(f"seed: {seed}")
     raise typer.Exit(EXIT[outcome])
+
+
+def _judge_parts(folder: Path, question: Question, master: str) -> tuple[list[Verdict], int]:
+    from spark_sweeps.history_check import check_each, check_folder
+    from spark_sweeps.spark_session import start_session
+
+    if question.budget_s is not None:
+        raise InputError("--budget: not kept on Spark; leave it out, or check one file without --master")
+    if not folder.exists():
+        raise InputError(f"{folder}: No such file or directory")
+    with tempfile.TemporaryDirectory() as scratch:
+        log = Path(scratch) / "spark.log"
+        session = start_session(master, log)
+        try:
+            is_of_sweep = folder.name == "histories" and (folder.parent / "sweep.json").is_file()
+            return (check_each if is_of_sweep else check_folder)(folder, question, session, log)
+        finally:
+            session.stop()
 
 
 def _judge_log(file: Path, form: str, question: Question) -> tuple[list[Verdict], int]:

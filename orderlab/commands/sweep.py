@@ -16,9 +16,10 @@ from rich.console import Console
 from model.errors import InputError
 from model.verdict import Outcome
 from orderlab.exit_codes import EXIT
-from orderlab.render.sweep import SweepProgress, print_preview, print_run, print_summary
+from orderlab.render.sweep import SweepProgress, print_answer, print_preview, print_run, print_summary
 from spark_sweeps.engines.engine import Engine
 from spark_sweeps.job import Options, Summary, load, run_sweep
+from spark_sweeps.questions.answer import Answer, answer
 from spark_sweeps.result_folder import ResultFolder
 
 INTERRUPTED = 130
@@ -36,6 +37,7 @@ def sweep(
     costs: Annotated[
         str | None, typer.Option(help="Results of an earlier sweep: its run times say what is long.")
     ] = None,
+    report: Annotated[bool, typer.Option("--report", help="Write report/index.html and the tables, too.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and about how long.")] = False,
     only: Annotated[int | None, typer.Option(min=0, help="Do this one run here, now, and print its row.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Instead of the file's own; printed.")] = None,
@@ -43,6 +45,7 @@ def sweep(
 ) -> None:
     """Run a sweep file: every run a row with its parameters, metrics, verdicts, and the command that replays it.
 
+    A file with a [question] is answered: capacity, sensitivity, risk, cheapest, comparison (notes/spark.md).
     The same command goes on where it was stopped. Exit code 0: every run came to its end and held every law; 1: a run
     violates one; 2: the input is unusable; 3: runs failed or were not done; 130: interrupted.
     """
@@ -54,9 +57,16 @@ def sweep(
         _dry_run(file, seed, as_json)
         return
     options = Options(output, retry_failed, fail_fast, max_failures, costs, seed)
+    sweep_file, plan = load(file, seed)
+    if sweep_file.question is not None and output is not None:
+        sweep_file = sweep_file.model_copy(update={"output": output})
     progress = SweepProgress() if sys.stderr.isatty() else None
+    show = None if progress is None else progress.show
     try:
-        summary = run_sweep(file, _maker(engine, master), options, None if progress is None else progress.show)
+        if sweep_file.question is not None:
+            found = answer(file, sweep_file, plan, _maker(engine, master), show)
+        else:
+            summary = run_sweep(file, _maker(engine, master), options, show)
     except KeyboardInterrupt:
         typer.echo(
             f"\nstopped; what is committed is kept, and the same command goes on: {' '.join(_command())}", err=True
@@ -65,6 +75,13 @@ def sweep(
     finally:
         if progress is not None:
             progress.clear()
+    if sweep_file.question is not None:
+        _print_answer(found, as_json)
+        return
+    if report:
+        from spark_sweeps.report.page import write_report
+
+        typer.echo(f"report: {write_report(summary.folder)}", err=True)
     if as_json:
         typer.echo(json.dumps(summary.to_json()))
     else:
@@ -79,6 +96,14 @@ def outcome_of(summary: Summary) -> Outcome:
     if summary.counts.failed or summary.counts.rows < summary.runs:
         return Outcome.UNKNOWN
     return Outcome.HOLDS
+
+
+def _print_answer(found: Answer, as_json: bool) -> None:
+    if as_json:
+        told = {"kind": found.kind, "seed": found.seed, "folder": str(found.folder), "rows": found.rows}
+        typer.echo(json.dumps(told))
+    else:
+        print_answer(Console(), found)
 
 
 def _maker(engine: str, master: str | None) -> Callable[[ResultFolder], Engine]:

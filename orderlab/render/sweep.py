@@ -13,6 +13,7 @@ from rich.table import Table
 from spark_sweeps.job import Progress, Summary
 from spark_sweeps.plan import Plan
 from spark_sweeps.preview import Preview
+from spark_sweeps.questions.answer import Answer, shown
 
 BAR = 24
 
@@ -103,3 +104,13 @@ def print_run(console: Console, row: Mapping[str, Any], seconds: float) -> None:
             console.print(table)
     for law, witness in row["witnesses"].items():
         console.print(f"{law}: {escape(str(witness))}", highlight=False, soft_wrap=True)
+
+
+def print_answer(console: Console, answer: Answer) -> None:
+    """The answer's table."""
+    names = list(dict.fromkeys(name for row in answer.rows for name in row))
+    table = Table(*names, title=answer.kind, title_justify="left")
+    for row in shown(answer.rows):
+        table.add_row(*(escape(row.get(name, "")) for name in names))
+    console.print(table)
+    console.print(f"{answer.folder}/answer.json, answer.csv; seed: {answer.seed}", highlight=False, soft_wrap=True)

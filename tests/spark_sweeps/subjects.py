@@ -75,3 +75,11 @@ def moody(parameters, seed):
     if parameters["a"] == 2 and os.path.exists(parameters["flag"]):
         raise RuntimeError("moody")
     return {"a": parameters["a"]}
+
+
+def station(parameters, seed):
+    """A queueing station: its latency grows with its load."""
+    load = parameters.get("rate", 20) / (40 * parameters["servers"] * parameters.get("speed", 1))
+    if load >= 1:
+        raise RuntimeError("overloaded")
+    return {"ms": 10 / (1 - load) * (1 + seed % 10 / 1000)}

@@ -95,5 +95,5 @@ def test_a_damaged_file_is_named(folder):
     folder.commit(rows([0]))
     (path,) = folder.files()
     path.write_bytes(b"PAR1")
-    with pytest.raises(InputError, match="unreadable .* remove it: its runs are then done again"):
+    with pytest.raises(InputError, match=r"unreadable .* remove it: its runs are then done again"):
         folder.standing(1)

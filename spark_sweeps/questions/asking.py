@@ -1,0 +1,87 @@
+"""How a question has runs done: rows of parameters in, the same rows with what they showed out, kept in a folder.
+
+An adaptive question asks in rounds. Each round is a sweep of its own (a table of points, in a folder of its own below the
+output), so that a question that was stopped goes on where it was, and a round that is there already is only read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from model.errors import InputError
+from sim.binding.fields import did_you_mean
+from spark_sweeps.job import Options, Progress, Summary, run_loaded
+from spark_sweeps.plan import Plan
+from spark_sweeps.result_folder import ResultFolder
+from spark_sweeps.specification import DesignChoice, SweepFile
+
+
+@dataclass(frozen=True)
+class Answered:
+    """One run: what it was asked and what it showed. ``metrics`` is empty if it failed."""
+
+    point: int
+    replication: int
+    parameters: Mapping[str, Any]
+    seed: int
+    status: str
+    outcome: str | None
+    metrics: Mapping[str, float]
+    replay: str
+
+    @property
+    def is_sound(self) -> bool:
+        """It came to its end and broke no law."""
+        return self.status == "ok" and self.outcome != "violated"
+
+
+Ask = Callable[[str, Sequence[Mapping[str, Any]], int], list[Answered]]
+"""(name of the round, points, replications) -> runs, in the order of points and replications."""
+
+
+def metric_of(answered: Answered, metric: str) -> float:
+    """The metric of a run that came to its end. Raises InputError for a name that the run does not have."""
+    if metric not in answered.metrics:
+        raise InputError(f'question.metric: no metric "{metric}"; {did_you_mean(metric, tuple(answered.metrics))}')
+    return float(answered.metrics[metric])
+
+
+def asking(sweep: SweepFile, path: Path, make_engine: Any, on_progress: Callable[[Progress], None] | None) -> Ask:
+    """An Ask that runs rounds of ``sweep``, each with its own points, on one kind of engine."""
+
+    def ask(name: str, points: Sequence[Mapping[str, Any]], replications: int) -> list[Answered]:
+        design = DesignChoice(kind="table", rows=tuple(dict(point) for point in points))
+        again = sweep.replications.model_copy(update={"count": replications})
+        output = str(Path(sweep.output) / name)
+        asked = sweep.model_copy(update={"axes": {}, "design": design, "replications": again, "output": output})
+        summary: Summary = run_loaded(path, asked, Plan(asked, str(path)), make_engine, Options(), on_progress)
+        if summary.counts.rows < summary.runs:
+            raise InputError(
+                f"{output}: {summary.runs - summary.counts.rows} runs were not done ({summary.stopped}); go on"
+            )
+        return answers(ResultFolder(output), Plan(asked, str(path)))
+
+    return ask
+
+
+def answers(folder: ResultFolder, plan: Plan) -> list[Answered]:
+    """The rows of a finished sweep, in the order of their runs."""
+    found: dict[int, Answered] = {}
+    for table in folder.tables(len(plan), ["seed", "status", "outcome", "metrics", "replay"]):
+        for row in table.to_pylist():
+            point, replication = divmod(row["run"], plan.sweep.replications.count)
+            found[row["run"]] = Answered(
+                point, replication, _parameters(plan, row["run"]), row["seed"], row["status"], row["outcome"],
+                dict(row["metrics"] or ()), row["replay"],
+            )  # fmt: skip
+    return [found[number] for number in sorted(found)]
+
+
+def _parameters(plan: Plan, number: int) -> Mapping[str, Any]:
+    try:
+        return plan.run(number).parameters
+    except InputError:
+        return plan.undecided(number).parameters

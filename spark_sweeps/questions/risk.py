@@ -1,0 +1,91 @@
+"""How likely a violation is under random faults: batches of runs with drawn faults, an exact interval, an early end.
+
+Faults are drawn for each run from a stream of their own: how many (Poisson), which, when (uniform) and where. Wald's
+sequential test stops as soon as the probability is known to be acceptable or not, with the error that is asked for. The
+Clopper-Pearson interval that is reported beside it counts all runs; after an early end it is slightly optimistic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from sim.random_streams import RandomStreams
+from spark_sweeps.questions.asking import Ask
+from spark_sweeps.questions.intervals import Interval, clopper_pearson, wald_test
+
+
+class Risk(BaseModel):
+    """What is asked: is the probability of a violation at most ``acceptable``, or at least ``unacceptable``?"""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    kind: Literal["risk"]
+    faults: tuple[str, ...] = Field(min_length=1)
+    """Names of faults, ``broker-crash``, or with a target, ``redis-stall:1``."""
+    mean_faults: float = Field(default=1.0, gt=0)
+    """Per run, on average."""
+    first_s: float = Field(alias="from", ge=0)
+    last_s: float = Field(alias="to", gt=0)
+    acceptable: float = Field(gt=0, lt=1)
+    unacceptable: float = Field(gt=0, lt=1)
+    error: float = Field(default=0.05, gt=0, lt=0.5)
+    batch: int = Field(default=32, ge=1)
+    runs_max: int = Field(default=1024, ge=1)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Risk:
+        if self.first_s >= self.last_s:
+            raise ValueError(f"from {self.first_s:g} s is not before to {self.last_s:g} s; exchange them")
+        if self.acceptable >= self.unacceptable:
+            raise ValueError(
+                f"acceptable {self.acceptable:g} is not below unacceptable {self.unacceptable:g}; widen them"
+            )
+        return self
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """The answer; ``failed`` runs are counted as violations, because nobody knows what they would have shown."""
+
+    decision: str
+    decided_after: int
+    violations: int
+    failed: int
+    interval: Interval
+    first_violation: str | None
+    """The command that replays it."""
+
+
+def drawn_faults(asked: Risk, seed: int, number: int) -> str:
+    """The schedule of run ``number``, in the notation of the setting ``faults``."""
+    rng = RandomStreams(seed).vector_stream(f"faults-of-run-{number}")
+    at_s = np.sort(rng.uniform(asked.first_s, asked.last_s, int(rng.poisson(asked.mean_faults))))
+    names = [asked.faults[int(which)] for which in rng.integers(len(asked.faults), size=len(at_s))]
+    written = []
+    for name, second in zip(names, at_s, strict=True):
+        fault, _, target = name.partition(":")
+        written.append(f"{fault}@{second:.6f}:{target or 0}")
+    return " ".join(written)
+
+
+def risk(asked: Risk, configuration: dict[str, Any], ask: Ask, seed: int) -> Likelihood:
+    """Batches until the test decides or ``runs_max`` runs are done. Raises InputError as runs do."""
+    outcomes: list[bool] = []
+    failed, first = 0, None
+    number = 0
+    while True:
+        size = min(asked.batch, asked.runs_max - len(outcomes))
+        points = [{**configuration, "faults": drawn_faults(asked, seed, len(outcomes) + k)} for k in range(size)]
+        for run in ask(f"batch-{number:04d}", points, 1):
+            outcomes.append(not run.is_sound)
+            failed += run.status != "ok"
+            if first is None and not run.is_sound:
+                first = run.replay
+        number += 1
+        decision, after = wald_test(outcomes, asked.acceptable, asked.unacceptable, asked.error)
+        if decision != "undecided" or len(outcomes) >= asked.runs_max:
+            hits = sum(outcomes)
+            return Likelihood(decision, after, hits, failed, clopper_pearson(hits, len(outcomes)), first)

@@ -1,0 +1,113 @@
+"""The rows of a sweep by point: means with intervals, violations, failures; the tables that a report shows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from spark_sweeps.questions.intervals import Interval, mean_interval
+from spark_sweeps.result_folder import ResultFolder
+from spark_sweeps.rows import PREFIX
+
+TWO_DIGITS = 100.0
+"""Milliseconds from which a latency has more than two digits."""
+
+
+@dataclass
+class PointRows:
+    """What the replications of one point showed."""
+
+    point: int
+    parameters: dict[str, Any]
+    metrics: dict[str, list[float]] = field(default_factory=dict)
+    runs: int = 0
+    failed: int = 0
+    violated: int = 0
+
+    def interval(self, metric: str) -> Interval | None:
+        """The mean of a metric over the runs that came to their end."""
+        values = self.metrics.get(metric)
+        return mean_interval(values) if values else None
+
+
+def by_point(folder: ResultFolder, runs: int, metrics: Sequence[str]) -> list[PointRows]:
+    """All points in order; memory grows with points, not with what a row holds."""
+    found: dict[int, PointRows] = {}
+    for table in folder.tables(runs):
+        names = [name for name in table.column_names if name.startswith(PREFIX)]
+        for row in table.select(["point", "status", "outcome", "metrics", *names]).to_pylist():
+            mine = found.get(row["point"])
+            if mine is None:
+                given = {name.removeprefix(PREFIX): row[name] for name in names}
+                mine = found[row["point"]] = PointRows(row["point"], given)
+            mine.runs += 1
+            mine.failed += row["status"] != "ok"
+            mine.violated += row["outcome"] == "violated"
+            for name, value in row["metrics"] or ():
+                if name in metrics and row["status"] == "ok":
+                    mine.metrics.setdefault(name, []).append(value)
+    return [found[point] for point in sorted(found)]
+
+
+def chosen_metrics(folder: ResultFolder, runs: int, most: int = 6) -> list[str]:
+    """Metrics worth drawing: latencies and throughput first, then others, those that vary."""
+    low: dict[str, float] = {}
+    high: dict[str, float] = {}
+    for table in folder.tables(runs, ["metrics"]):
+        for metrics in table.column("metrics").to_pylist():
+            for name, value in metrics or ():
+                low[name], high[name] = min(low.get(name, value), value), max(high.get(name, value), value)
+    varied = [name for name in low if high[name] > low[name]]
+    return sorted(varied, key=lambda name: (_rank(name), name))[:most]
+
+
+def _rank(name: str) -> int:
+    wanted = ("publish_to_delivery.mean_ms", "publish_to_delivery.p99_ms", "throughput_per_s.out", "publish_to_puback.mean_ms",
+              "utilisation.broker.mean", "utilisation.redis.max")  # fmt: skip
+    for rank, ending in enumerate(wanted):
+        if name.endswith(ending):
+            return rank
+    return len(wanted) + (0 if "mean_ms" in name else 1)
+
+
+def cliff(points: Sequence[PointRows], axis: str, metric: str) -> list[dict[str, Any]]:
+    """Along a numeric axis, for each setting of the others: the last value below TWO_DIGITS ms and the first beyond (a
+    failed point is beyond).
+    """
+    groups: dict[tuple[Any, ...], list[PointRows]] = {}
+    for one in points:
+        groups.setdefault(tuple((k, v) for k, v in one.parameters.items() if k != axis), []).append(one)
+    rows = []
+    for others, mine in groups.items():
+        mine = sorted(mine, key=lambda one: one.parameters[axis])
+        below = [
+            (one, i)
+            for one in mine
+            if (i := one.interval(metric)) is not None and i.estimate < TWO_DIGITS and not one.failed
+        ]
+        beyond = [one for one in mine if (i := one.interval(metric)) is None or i.estimate >= TWO_DIGITS or one.failed]
+        rows.append({
+            **dict(others), "last_below": below[-1][0].parameters[axis] if below else None,
+            "ms_there": below[-1][1].estimate if below else None,
+            "first_beyond": beyond[0].parameters[axis] if beyond else None,
+        })  # fmt: skip
+    return rows
+
+
+def points_table(points: Sequence[PointRows], metrics: Sequence[str]) -> pa.Table:
+    """One row a point: parameters, runs, failed, violated, and for each metric mean and interval."""
+    rows = []
+    for one in points:
+        row: dict[str, Any] = {"point": one.point, **one.parameters}
+        row |= {"runs": one.runs, "failed": one.failed, "violated": one.violated}
+        for metric in metrics:
+            found = one.interval(metric)
+            row[metric] = None if found is None else found.estimate
+            row[f"{metric}.low"] = None if found is None or math.isinf(found.low) else found.low
+            row[f"{metric}.high"] = None if found is None or math.isinf(found.high) else found.high
+        rows.append(row)
+    return pa.Table.from_pylist(rows)

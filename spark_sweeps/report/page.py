@@ -1,0 +1,142 @@
+"""The report of a sweep: ``report/index.html`` in its folder, self-contained, and the tables as CSV and Parquet."""
+
+from __future__ import annotations
+
+import io
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from model.errors import InputError
+from model.explorer.whole_file import write_whole
+from spark_sweeps.plan import Plan
+from spark_sweeps.report.aggregates import PointRows, by_point, chosen_metrics, cliff, points_table
+from spark_sweeps.report.drawings import curves, heat_map
+from spark_sweeps.result_folder import ResultFolder
+from spark_sweeps.specification import sweep_of
+
+POINTS_SHOWN = 200
+BAD_SHOWN = 50
+DRAWINGS_MAX = 12
+CELLS_MAX = 400
+
+
+def write_report(path: Path) -> Path:
+    """Write the report of the results in PATH; its file. Raises InputError where there are none."""
+    folder = ResultFolder(path)
+    manifest = folder.manifest()
+    sweep = sweep_of({**manifest["sweep"], "output": str(path)}, str(path))
+    plan = Plan(sweep, str(path))
+    counts = folder.standing(len(plan)).counts
+    if counts.rows == 0:
+        raise InputError(f"{path}: no runs are done; there is nothing to report")
+    metrics = chosen_metrics(folder, len(plan))
+    points = by_point(folder, len(plan), metrics)
+    numeric = [name for name in plan.parameter_names() if _is_numeric_axis(points, name)]
+    latency = next((name for name in metrics if name.endswith("mean_ms")), None)
+    along = next((name for name in ("rate", "publishers", *numeric) if name in numeric), None)
+    cliffs = cliff(points, along, latency) if along is not None and latency is not None else []
+    shown, hidden = _bad(folder, len(plan))
+    table = points_table(points, metrics)
+    page = _template().render(
+        title=f"Sweep of {sweep.system}", description=sweep.description, counts=counts, runs=len(plan),
+        cliffs=cliffs[:POINTS_SHOWN], cliff_axis=along, cliff_metric=latency,
+        drawings=_drawings(points, numeric, [name for name in plan.parameter_names() if name not in sweep.derived], metrics),
+        shown=shown, hidden=hidden, points=_plain(table.slice(0, POINTS_SHOWN)),
+        points_hidden=max(0, len(points) - POINTS_SHOWN),
+        fixed=_fixed(sweep, plan), digests=_digests(manifest, sweep),
+    )  # fmt: skip
+    out = Path(path) / "report"
+    out.mkdir(exist_ok=True)
+    for name, content in (
+        ("points.csv", _csv(table)),
+        ("points.parquet", _parquet(table)),
+        ("index.html", page.encode()),
+    ):
+        write_whole(out / name, content)
+    return out / "index.html"
+
+
+def _is_numeric_axis(points: list[PointRows], name: str) -> bool:
+    values = {one.parameters.get(name) for one in points}
+    return len(values) > 1 and all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
+
+
+def _drawings(
+    points: list[PointRows], numeric: list[str], varied: list[str], metrics: list[str]
+) -> list[dict[str, str]]:
+    found = []
+    for metric in metrics:
+        for axis in [name for name in numeric if name in varied][:3]:
+            found.append({"caption": f"{metric} along {axis}", "svg": curves(points, axis, metric)})
+        pairs = [(x, y) for place, x in enumerate(varied) for y in varied[place + 1 :]]
+        for x, y in pairs[:2]:
+            cells = len({one.parameters.get(x) for one in points}) * len({one.parameters.get(y) for one in points})
+            if 4 <= cells <= CELLS_MAX and cells <= 2 * len(points):
+                found.append({"caption": f"{metric} over {x} and {y}", "svg": heat_map(points, x, y, metric)})
+    return found[:DRAWINGS_MAX]
+
+
+def _bad(folder: ResultFolder, runs: int) -> tuple[list[dict[str, Any]], int]:
+    """Failed and violating runs, the first by number, and how many more there are."""
+    found: list[dict[str, Any]] = []
+    for table in folder.tables(runs, ["status", "outcome", "error", "verdicts", "replay"]):
+        for row in table.to_pylist():
+            if row["status"] != "ok" or row["outcome"] == "violated":
+                laws = ", ".join(law for law, verdict in row["verdicts"] or () if verdict == "violated")
+                told = f"{row['status']}: {row['error']}" if row["status"] != "ok" else f"violates {laws}"
+                found.append({"run": row["run"], "told": told, "replay": row["replay"]})
+    found.sort(key=lambda row: row["run"])
+    return found[:BAD_SHOWN], max(0, len(found) - BAD_SHOWN)
+
+
+def _fixed(sweep: Any, plan: Plan) -> list[dict[str, Any]]:
+    """Base, defaults of the system, seed, replications."""
+    held = {name: value for name, value in sweep.base.items() if name not in plan.parameter_names()}
+    held |= {
+        "seed": sweep.seed, "replications": sweep.replications.count,
+        "common random numbers": sweep.replications.common_random_numbers,
+    }  # fmt: skip
+    if ":" not in sweep.system:
+        from sim.systems.catalogue import entry
+
+        for name, field in entry(sweep.system).settings.model_fields.items():
+            if name not in held and name not in plan.parameter_names():
+                held[f"{name} (default)"] = field.default
+    return [{"parameter": name, "value": str(value)} for name, value in held.items()]
+
+
+def _digests(manifest: dict[str, Any], sweep: Any) -> list[dict[str, Any]]:
+    told = {"system": sweep.system, "code": manifest["code"], "scripts": manifest["scripts"]}
+    return [{"": name, "digest": value} for name, value in told.items()]
+
+
+def _template() -> jinja2.Template:
+    text = files("spark_sweeps.report").joinpath("page.html.j2").read_text()
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.globals["cell"] = lambda value: (
+        "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+    )
+    return environment.from_string(text)
+
+
+def _plain(table: Any) -> list[dict[str, Any]]:
+    return [dict(row) for row in table.to_pylist()]
+
+
+def _csv(table: Any) -> bytes:
+    out = io.BytesIO()
+    pa_csv.write_csv(table, out)
+    return out.getvalue()
+
+
+def _parquet(table: Any) -> bytes:
+    out = io.BytesIO()
+    pq.write_table(table, out)
+    return out.getvalue()

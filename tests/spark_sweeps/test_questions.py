@@ -1,0 +1,267 @@
+"""Questions over many runs, against systems whose answers are known."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from model.errors import InputError
+from spark_sweeps.axes import Axis
+from spark_sweeps.job import load
+from spark_sweeps.questions.answer import answer
+from spark_sweeps.questions.asking import Answered
+from spark_sweeps.questions.capacity import Capacity, capacity
+from spark_sweeps.questions.cheapest import Cheapest, cheapest
+from spark_sweeps.questions.comparison import Comparison, comparison
+from spark_sweeps.questions.intervals import clopper_pearson, mean_interval, wald_test
+from spark_sweeps.questions.risk import Risk, drawn_faults, risk
+from spark_sweeps.questions.sensitivity import Sensitivity, sensitivity
+from spark_sweeps.questions.splitting import plain_monte_carlo, splitting
+
+
+def answered(function, points, replications, common=True):
+    """Runs of ``function`` (parameters, rng) -> (metrics, outcome, status), as an engine would do them."""
+    found = []
+    for point, parameters in enumerate(points):
+        for replication in range(replications):
+            seed = replication if common else point * 1000 + replication
+            metrics, outcome, status = function(parameters, np.random.default_rng(seed))
+            found.append(
+                Answered(point, replication, dict(parameters), seed, status, outcome, metrics, f"replay {point}")
+            )
+    return found
+
+
+def asker(function, log):
+    def ask(name, points, replications):
+        log.append((name, len(points), replications))
+        return answered(function, points, replications)
+
+    return ask
+
+
+def queue(parameters, rng):
+    """Latency of a station with ``servers`` servers of 100 per second, with noise; its capacity is known."""
+    load = parameters["rate"] / (100 * parameters["servers"])
+    if load >= 1:
+        return {}, None, "timeout"
+    return {"ms": 10 / (1 - load) * (1 + 0.02 * rng.standard_normal())}, "holds", "ok"
+
+
+def test_capacity_of_many_configurations_at_once():
+    asked = Capacity.model_validate(
+        {
+            "kind": "capacity",
+            "parameter": "rate",
+            "from": 1,
+            "to": 5000,
+            "metric": "ms",
+            "below": 100,
+            "tolerance": 0.02,
+        }
+    )
+    log = []
+    found = capacity(asked, [{"servers": number} for number in (1, 2, 4, 8)], asker(queue, log))
+    for bracket in found:
+        true = 0.9 * 100 * bracket.configuration["servers"]
+        assert bracket.kept <= true * 1.01
+        assert bracket.broken >= true * 0.99
+        assert bracket.broken - bracket.kept <= 0.021 * bracket.broken
+    assert len(log) < 25  # rounds, each for all configurations that are still open
+    assert log[0] == ("round-001", 4, 2)
+
+
+def test_capacity_at_the_ends_of_its_range():
+    asked = Capacity.model_validate(
+        {"kind": "capacity", "parameter": "rate", "from": 95, "to": 150, "metric": "ms", "below": 100}
+    )
+    none, every = capacity(asked, [{"servers": 1}, {"servers": 8}], asker(queue, []))
+    assert (none.kept, none.broken) == (0.0, 95)
+    assert (every.kept, every.broken, every.to_json()["broken"]) == (150, math.inf, None)
+
+
+def test_a_metric_that_nobody_reports_is_named():
+    asked = Capacity.model_validate(
+        {"kind": "capacity", "parameter": "rate", "from": 1, "to": 2, "metric": "mz", "below": 1}
+    )
+    with pytest.raises(InputError, match='no metric "mz"'):
+        capacity(asked, [{"servers": 1}], asker(queue, []))
+
+
+def ishigami(parameters, rng):
+    x, y, z = (parameters[name] for name in "xyz")
+    return {"f": math.sin(x) + 7 * math.sin(y) ** 2 + 0.1 * z**4 * math.sin(x)}, None, "ok"
+
+
+CUBE = {name: Axis.model_validate({"from": -math.pi, "to": math.pi}) for name in "xyz"}
+
+
+def test_sobol_indices_of_the_ishigami_function():
+    asked = Sensitivity(kind="sensitivity", metric="f", samples=1024)
+    found = {one.parameter: one for one in sensitivity(asked, CUBE, asker(ishigami, []), 1, 3)}
+    for name, first, total in (("x", 0.3139, 0.5576), ("y", 0.4424, 0.4424), ("z", 0.0, 0.2437)):
+        assert found[name].first == pytest.approx(first, abs=0.06)
+        assert found[name].total == pytest.approx(total, abs=0.06)
+
+
+def test_morris_ranks_a_parameter_without_effect_last():
+    def two_of_three(parameters, rng):
+        return {"f": 5 * parameters["x"] + parameters["y"] ** 2}, None, "ok"
+
+    found = sensitivity(
+        Sensitivity(kind="sensitivity", metric="f", method="morris", samples=16), CUBE, asker(two_of_three, []), 1, 3
+    )
+    assert found[-1].parameter == "z"
+    assert found[-1].total == 0
+    with pytest.raises(InputError, match="widen the axes"):
+        sensitivity(
+            Sensitivity(kind="sensitivity", metric="f"), CUBE, asker(lambda p, r: ({"f": 1.0}, None, "ok"), []), 1, 3
+        )
+
+
+def test_intervals_cover_what_they_promise():
+    assert clopper_pearson(0, 10).high == pytest.approx(0.3085, abs=1e-4)
+    assert clopper_pearson(10, 10).low == pytest.approx(0.6915, abs=1e-4)
+    for p in (0.02, 0.3):
+        covered = sum(
+            stats.binom.pmf(hits, 40, p) for hits in range(41) if (i := clopper_pearson(hits, 40)).low <= p <= i.high
+        )
+        assert covered >= 0.95
+    rng = np.random.default_rng(1)
+    hits = sum((i := mean_interval(rng.normal(3, 1, 5))).low <= 3 <= i.high for _ in range(400))
+    assert hits / 400 == pytest.approx(0.95, abs=0.03)
+    assert math.isinf(mean_interval([1.0]).high)
+    with pytest.raises(InputError):
+        mean_interval([])
+
+
+def test_walds_test_errs_as_seldom_as_it_says_and_stops_early():
+    rng = np.random.default_rng(2)
+    for p, right in ((0.01, "acceptable"), (0.1, "unacceptable")):
+        told = [wald_test(rng.random(3000) < p, 0.01, 0.1, 0.05) for _ in range(300)]
+        assert sum(decision != right for decision, _ in told) / 300 <= 0.07
+        assert np.mean([after for _, after in told]) < 120
+
+
+def test_risk_stops_as_soon_as_it_is_decided():
+    def fragile(parameters, rng):
+        hit = "redis-failover" in parameters["faults"]
+        return {}, "violated" if hit else "holds", "ok"
+
+    given = {"kind": "risk", "faults": ["redis-failover", "redis-stall:1"], "from": 0.1, "to": 0.5, "acceptable": 0.01,
+             "unacceptable": 0.2, "batch": 10}  # fmt: skip
+    log = []
+    found = risk(Risk.model_validate(given), {}, asker(fragile, log), 4)
+    assert found.decision == "unacceptable"
+    assert len(log) <= 3
+    assert found.interval.low < 1 - math.exp(-0.5) < found.interval.high
+    assert found.first_violation is not None
+    calm = risk(Risk.model_validate({**given, "faults": ["redis-stall:1"]}), {}, asker(fragile, []), 4)
+    assert (calm.decision, calm.violations) == ("acceptable", 0)
+
+
+def test_drawn_faults_are_faults_of_the_system_and_the_same_every_time():
+    from sim.faults import parse_faults
+
+    asked = Risk.model_validate(
+        {"kind": "risk", "faults": ["redis-stall:1", "lost-puback"], "mean_faults": 4, "from": 0.1, "to": 0.5,
+         "acceptable": 0.01, "unacceptable": 0.2}
+    )  # fmt: skip
+    texts = [drawn_faults(asked, 9, number) for number in range(50)]
+    assert texts == [drawn_faults(asked, 9, number) for number in range(50)]
+    faults = [fault for text in texts for fault in parse_faults(text)]
+    assert len(faults) / 50 == pytest.approx(4, abs=0.8)
+    assert {(fault.name, fault.target) for fault in faults} == {("redis-stall", 1), ("lost-puback", 0)}
+    assert all(100_000 <= fault.at_us <= 500_000 for fault in faults)
+
+
+def test_splitting_agrees_with_plain_monte_carlo_and_with_the_truth():
+    def score(inputs):
+        return stats.norm.ppf(inputs).sum(axis=1) / math.sqrt(inputs.shape[1])
+
+    often = splitting(score, 5, 2.0, 1000, seed=1)
+    plain = plain_monte_carlo(score, 5, 2.0, 40_000, seed=1)
+    assert often.low <= plain.high
+    assert plain.low <= often.high
+    covered = 0
+    for seed in range(10):
+        rare = splitting(score, 5, 4.5, 1000, seed=seed)
+        assert rare.probability == pytest.approx(stats.norm.sf(4.5), rel=1.0)
+        covered += rare.low <= stats.norm.sf(4.5) <= rare.high
+        assert rare.evaluations < 10_000  # plain Monte Carlo would need tens of millions
+    assert covered >= 7
+    with pytest.raises(InputError, match="stays at"):
+        splitting(lambda inputs: (inputs[:, 0] > 0.999999).astype(float), 1, 0.5, 1000, seed=1)
+
+
+def test_the_cheapest_that_meets_its_targets_and_the_front():
+    def system(parameters, rng):
+        servers = parameters["servers"]
+        outcome = "violated" if servers == 3 else "holds"
+        return {"ms": 100 / servers + rng.random(), "lost": 0.0}, outcome, "ok"
+
+    points = [{"servers": servers, "spare": spare} for servers in (1, 2, 3, 4, 8) for spare in (0, 1)]
+    asked = Cheapest(kind="cheapest", price="10 * servers + spare", targets={"ms": 30.0, "lost": 0.5})
+    offers = cheapest(asked, answered(system, points, 3))
+    assert (offers[0].parameters["servers"], offers[0].price, offers[0].meets) == (4, 40, True)
+    assert {(o.parameters["servers"], o.parameters["spare"]) for o in offers if o.on_front} == {
+        (1, 0),
+        (2, 0),
+        (4, 0),
+        (8, 0),
+    }
+    assert [o.meets for o in offers if o.parameters["servers"] == 3] == [False, False]
+
+
+def test_paired_differences_see_what_unpaired_ones_cannot():
+    def noisy(parameters, rng):
+        return {"ms": 100 * rng.random() + (1 if parameters["script"] == "b" else 0) + 0.1 * rng.random()}, None, "ok"
+
+    points = [{"script": script, "rate": rate} for script in "ab" for rate in (1, 2)]
+    asked = Comparison(kind="comparison", parameter="script", a="a", b="b", metrics=("ms",))
+    found = comparison(asked, answered(noisy, points, 8))
+    assert [one.others for one in found] == [{"rate": 1}, {"rate": 2}]
+    assert all(one.differs and one.difference.estimate == pytest.approx(1, abs=0.1) for one in found)
+    with pytest.raises(InputError, match="common_random_numbers"):
+        comparison(asked, answered(noisy, points, 8, common=False))
+    with pytest.raises(InputError, match="no run has script = 'c'"):
+        comparison(asked.model_copy(update={"b": "c"}), answered(noisy, points, 8))
+
+
+@pytest.mark.parametrize(
+    ("question", "columns", "rows"),
+    [
+        ('kind = "capacity"\nparameter = "rate"\nfrom = 1\nto = 100\nmetric = "ms"\nbelow = 50', {"rate_kept", "sure"}, 2),
+        ('kind = "sensitivity"\nmetric = "ms"\nsamples = 8', {"parameter", "total"}, 2),
+        ('kind = "cheapest"\nprice = "servers"\ntargets = { ms = 50 }', {"price", "meets", "on_front"}, 4),
+        ('kind = "comparison"\nparameter = "servers"\na = 1\nb = 2\nmetrics = ["ms"]', {"difference", "differs"}, 2),
+        ('kind = "risk"\nfaults = ["redis-stall"]\nfrom = 0\nto = 1\nacceptable = 0.1\nunacceptable = 0.5', None,
+         "risk is asked of one configuration"),
+        ('kind = "capacitie"', None, 'did you mean "capacity"?'),
+        ('kind = "capacity"\nparametre = "rate"', None, "question."),
+    ],
+)  # fmt: skip
+def test_a_question_in_a_sweep_file_is_answered_and_kept(question, columns, rows, sweep_file, pool):
+    path = sweep_file(
+        f'system = "tests.spark_sweeps.subjects:station"\n[axes]\nservers = [1, 2]\nspeed = [1, 2]\n'
+        f"[replications]\ncount = 2\n[question]\n{question}\n"
+    )
+    if "capacity" in question:
+        path.write_text(path.read_text().replace("speed = [1, 2]\n", ""))
+    sweep, plan = load(path)
+    if columns is None:
+        with pytest.raises(InputError) as caught:
+            answer(path, sweep, plan, pool, None)
+        assert rows in str(caught.value)
+        return
+    found = answer(path, sweep, plan, pool, None)
+    assert len(found.rows) == rows
+    assert columns <= set(found.rows[0])
+    assert (found.folder / "answer.csv").read_text().count("\n") == rows + 1
+    again = answer(path, sweep, plan, _no_engine, None)  # every round is there already
+    assert again.rows == found.rows
+
+
+def _no_engine(folder):
+    raise AssertionError("nothing is left to run")
