@@ -18,7 +18,7 @@ check: .venv/installed
 	$(BIN)/mypy
 
 bench: .venv/installed redis-server spin
-	$(BIN)/orderlab bench all
+	$(BIN)/orderlab bench all --quick
 
 conformance: .venv/installed redis-server
 	$(BIN)/python -m properties.conformance --commands 5000000

@@ -20,14 +20,19 @@ BENCHMARKS = {
     "explorer": "benchmarks.explorer",
     "checkers": "benchmarks.checkers",
     "sweep": "benchmarks.sweep",
+    "mutants": "benchmarks.mutants",
+    "bugs": "benchmarks.bugs",
 }
 """Name -> module with ``run() -> report`` and ``TO_REACH`` (figure -> comparison and bound)."""
+QUICK = ("mutants", "bugs")
+"""Those whose ``run`` takes ``quick``: fewer seeds and less time for each search."""
 ALL = "all"
 
 
 def bench(
     name: Annotated[str, typer.Argument(help=f"{', '.join(BENCHMARKS)}, or all.")] = ALL,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per benchmark.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help=f"Give each search of {', '.join(QUICK)} less time.")] = False,
 ) -> None:
     """Measure this project beside its peers, in one run on this machine.
 
@@ -37,7 +42,7 @@ def bench(
         raise InputError(f"bench {name}: no such benchmark; {did_you_mean(name, (*BENCHMARKS, ALL))}")
     for chosen in BENCHMARKS if name == ALL else (name,):
         module = importlib.import_module(BENCHMARKS[chosen])
-        measured = module.run()
+        measured = module.run(quick=True) if quick and chosen in QUICK else module.run()
         if as_json:
             print(json.dumps(measured))
         else:
@@ -53,7 +58,8 @@ def is_reached(figure: float, bound: tuple[str, float]) -> bool:
 def figures_table(measured: Mapping[str, Any], to_reach: Mapping[str, tuple[str, float]]) -> Table:
     """A benchmark's figures beside what is to be reached, with the versions of the peers."""
     peers = ", ".join(f"{peer} {version}" for peer, version in measured["detail"]["peers"].items())
-    table = Table(title=f"{measured['benchmark']} (beside {peers})", title_justify="left")
+    beside = f" (beside {peers})" if peers else ""
+    table = Table(title=f"{measured['benchmark']}{beside}", title_justify="left")
     for heading in ("figure", "measured", "to reach", ""):
         table.add_column(heading, justify="right" if heading in ("measured", "to reach") else "left")
     for figure, value in measured["figures"].items():

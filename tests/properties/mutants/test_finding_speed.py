@@ -1,0 +1,29 @@
+"""A flaw is found by each method that can, and not found in the store beside it."""
+
+from __future__ import annotations
+
+import pytest
+
+from properties.mutants.finding_speed import METHODS, by_exploration, by_walks
+from properties.validation.specimens import find_specimens
+from sim.binding.loader import load_binding
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_each_method_finds_a_fetch_that_removes(method: str) -> None:
+    (specimen,) = find_specimens(["S10"])
+    found = METHODS[method](specimen, 1, 20.0)
+    assert found.law == "no-loss"
+    assert found.count >= 1
+
+
+def test_the_same_seed_takes_the_same_number_of_walks() -> None:
+    (specimen,) = find_specimens(["S5"])
+    assert by_walks(specimen, 3, 20.0).count == by_walks(specimen, 3, 20.0).count
+
+
+def test_nothing_is_found_where_nothing_is_wrong() -> None:
+    (specimen,) = find_specimens(["S10"])
+    assert specimen.specimen is not None
+    correct = load_binding(specimen.specimen.neighbour)
+    assert by_exploration(correct, 1, 1.0).law == ""
