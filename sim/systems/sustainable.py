@@ -1,9 +1,11 @@
 """The sustainable rate of a system: the highest rate at which the mean latency stays under a limit, found by runs.
 
-A rate is *sustained* when the mean latency of what was published in the measured interval is under the limit and would
-still be after ``HORIZON_S`` if it went on growing as it did; it is *overloaded* when it is not. The growth is the slope of
-the batch means over the interval, with its 95 % interval from the regression. A run that leaves the question open is
-repeated over twice the time, at most ``DOUBLINGS`` times; then the slope itself decides.
+A rate is *sustained* when the mean latency of what was published in the measured interval is under the limit and does not
+grow; otherwise it is *overloaded*. Where more comes than goes, by a share x, latency grows by x seconds per second: so the
+slope of the batch means over the interval tells x, and up to ``GROWTH_MAX_MS_PER_S`` (1 %) counts as none. Its 95 %
+interval comes from the regression, widened as neighbouring batches depend on each other. A run that leaves the question
+open, or that grows without having reached the limit (a system that has not settled does that too), is repeated over twice
+the time, at most ``DOUBLINGS`` times; then the slope itself decides.
 
 The search takes big steps until one rate is sustained and one is not, and then closes in between them; what came out of an
 overloaded run is about what the system can do, so the next rate is tried just below that.
@@ -22,8 +24,9 @@ from scipy import stats
 from model.errors import InputError
 from sim.systems.catalogue import entry
 
-HORIZON_S = 60.0
-"""How long a published load test lasts, at least."""
+GROWTH_MAX_MS_PER_S = 10.0
+WIDER = 2.0
+"""Times the half-width that independent batch means would have."""
 DOUBLINGS = 2
 STEP_UP = 1.4
 STEPS_MAX = 40
@@ -86,15 +89,16 @@ def growth(trial: Trial) -> tuple[float, float]:
         return 0.0, float("inf")
     at_s = (np.arange(len(means)) + 0.5) * trial.measured_s / len(means)
     fit = stats.linregress(at_s, means)
-    return float(fit.slope), float(stats.t.ppf(0.975, len(means) - 2) * fit.stderr)
+    return float(fit.slope), float(WIDER * stats.t.ppf(0.975, len(means) - 2) * fit.stderr)
 
 
 def is_sustained(trial: Trial, limit_ms: float, slope: float) -> bool:
-    """Whether the latency, growing by ``slope``, stays under the limit for ``HORIZON_S``."""
-    if not trial.is_complete or not len(trial.means_ms):
-        return False
-    mean = float(trial.means_ms.mean())
-    return mean < limit_ms and mean + max(slope, 0.0) * HORIZON_S < limit_ms
+    """Whether the latency is under the limit, and stays there if it grows by ``slope``."""
+    return _is_below(trial, limit_ms) and slope < GROWTH_MAX_MS_PER_S
+
+
+def _is_below(trial: Trial, limit_ms: float) -> bool:
+    return trial.is_complete and len(trial.means_ms) > 0 and float(trial.means_ms.mean()) < limit_ms
 
 
 def find_ceiling(
@@ -136,7 +140,7 @@ def _decide(run: Callable[[float, int], tuple[Trial, dict[str, Any]]], rate: flo
         trial, report = run(rate, 2**doubling)
         slope, half = growth(trial)
         sustained = is_sustained(trial, limit_ms, slope)
-        if is_sustained(trial, limit_ms, slope - half) == is_sustained(trial, limit_ms, slope + half):
+        if not _is_below(trial, limit_ms) or is_sustained(trial, limit_ms, slope + half):
             break
     means = trial.means_ms
     mean = float(means.mean()) if len(means) else float("inf")

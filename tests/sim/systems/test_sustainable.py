@@ -54,10 +54,20 @@ def test_the_runs_behind_the_ceiling_are_kept_in_their_order():
 
 
 def test_a_latency_that_grows_is_not_sustained_though_its_mean_is_low():
-    growing = Trial(np.linspace(10.0, 14.0, 20))
-    assert growth(growing)[0] == pytest.approx(4.2, rel=0.05)
+    growing = Trial(np.linspace(10.0, 30.0, 20))
+    assert growth(growing)[0] == pytest.approx(21, rel=0.05)
     assert not is_sustained(growing, 100.0, growth(growing)[0])
-    assert is_sustained(Trial(np.linspace(10.0, 11.0, 20)), 100.0, 1.0)
+    level = Trial(np.linspace(10.0, 14.0, 20))
+    assert is_sustained(level, 100.0, growth(level)[0])
+
+
+def test_a_system_that_settles_late_is_looked_at_for_longer():
+    def settling(rate, times):
+        at_s = (np.arange(20) + 0.5) * times / 20
+        means = 30.0 * (1 - np.exp(-at_s / 0.2)) if rate < 1000 else 30.0 + 500 * at_s
+        return Trial(means, float(times), rate), {"history_digest": ""}
+
+    assert find_ceiling(settling, 900.0, tolerance=0.2).rate_per_s > 800
 
 
 def test_a_level_latency_above_the_limit_is_not_sustained_and_just_below_it_is():
