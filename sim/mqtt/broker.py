@@ -2,7 +2,7 @@
 
 Publish → `msg.all` → PUBACK (``ingest``); `msg.all` → subscription trie → `msg.persisted` (``routing``); `msg.persisted` →
 one save script per client and pack → commit (``persisting``) → the broker that holds the connection, itself or another
-through `msg.downlink.<broker>` (``downlink``) → socket → the subscriber's PUBACK → remove script (``delivery``). Work is
+through `msg.downlink.<broker>` (``downlink``) → socket → the subscriber's PUBACK → remove script (``delivery``; with QoS 2 ``releasing``). Work is
 simulated per batch, as it is done per batch; within a batch each message has its own instants where they differ.
 """
 
@@ -25,6 +25,7 @@ from sim.mqtt.ingest import Ingest
 from sim.mqtt.pack import Pack
 from sim.mqtt.persistence import StoreDriver
 from sim.mqtt.persisting import Persisting
+from sim.mqtt.releasing import Releasing
 from sim.mqtt.routing import Routing
 from sim.stations import Station
 from sim.timers import call_at
@@ -73,6 +74,7 @@ class MqttBroker:
         self.persisting = Persisting(self)
         self.downlinks = Downlink(self)
         self.delivery = Delivery(self)
+        self.releasing = Releasing(self)
 
     def start(self, all_consumers: Sequence[Consumer], persisted: Sequence[Consumer], downlink: Consumer | None) -> None:
         """Begin to listen and to consume."""

@@ -1,4 +1,4 @@
-"""From the broker to subscribers: backlog and new messages go out in order, PUBACKs come back, remove scripts run."""
+"""From the broker to subscribers: backlog and new messages go out in order, answers come back, remove scripts run."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ class Delivery:
                 fabric.count("fetches_failed")
                 broker.driver.submit([(fabric.node_of[subscriber], request)], fetched)
                 return
-            backlog = [(message, subscriber, packet_id, token) for message, packet_id, token, _ in found]
+            released = [(subscriber, packet_id, token) for _, packet_id, token, is_pubrel in found if is_pubrel]
+            backlog = [(number, subscriber, packet_id, token) for number, packet_id, token, rel in found if not rel]
+            self._resend_pubrels(released)
             self.deliver(np.array(backlog, np.int64) if backlog else NO_DELIVERIES, is_backlog=True)
             sessions.fetching.discard(subscriber)
             held_back = sessions.held_back.pop(subscriber, None)
@@ -58,6 +60,17 @@ class Delivery:
 
         broker.driver.submit([(fabric.node_of[subscriber], request)], fetched)
 
+    def _resend_pubrels(self, released: Sequence[tuple[int, int, int]]) -> None:
+        """Of a backlog; which message a PUBREL belongs to, the store need not know any more."""
+        rows = []
+        for subscriber, packet_id, token in released:
+            known = self.sessions.in_flight.setdefault(subscriber << 16 | packet_id, (-1, token))
+            rows.append((known[0], subscriber, packet_id, token))
+            self.fabric.windows.occupy(subscriber)
+        if rows:
+            self.fabric.count("pubrels_again", len(rows))
+            self.broker.releasing.send(np.array(rows, np.int64))
+
     def deliver(self, deliveries: Deliveries, is_backlog: bool = False) -> None:
         """Write PUBLISH packets to the sockets of those who are connected here. The others fetch them from the store."""
         sessions = self.sessions
@@ -66,6 +79,16 @@ class Delivery:
             deliveries = deliveries[here]
         if sessions.fetching and not is_backlog:
             deliveries = self._hold_back(deliveries)
+        if not self.fabric.qos:
+            self._write(deliveries, np.zeros(len(deliveries), np.int64))
+            return
+        if self.fabric.windows.is_limited:
+            deliveries = self.fabric.windows.admit(deliveries, is_backlog)
+        self._transmit(deliveries, is_backlog)
+
+    def _transmit(self, deliveries: Deliveries, is_backlog: bool) -> None:
+        """Number and write what needs an acknowledgement."""
+        sessions = self.sessions
         message, subscriber, packet_id, token = deliveries.T
         keys = (subscriber << 16 | packet_id).tolist()
         values = list(zip(message.tolist(), token.tolist(), strict=True))
@@ -75,11 +98,11 @@ class Delivery:
             repeated[:] = [known == new for known, new in zip(before, values, strict=True)]
         sessions.in_flight.update(zip(keys, values, strict=True))
         if repeated.any() and not is_backlog:  # those went out with the backlog
+            self._make_room(deliveries[repeated, 1])
             deliveries, repeated = deliveries[~repeated], repeated[~repeated]
         if self.fabric.expiry_us is not None:
             deliveries, repeated = self._without_expired(deliveries, repeated)
-        if len(deliveries):
-            self._write(deliveries, repeated.astype(np.int64))
+        self._write(deliveries, repeated.astype(np.int64))
 
     def _hold_back(self, deliveries: Deliveries) -> Deliveries:
         """What need not wait for a backlog."""
@@ -100,12 +123,15 @@ class Delivery:
         expired = (int(self.broker.env.now) + self.broker.clock_skew_us >= stamped + fabric.expiry_us) & ~repeated
         if expired.any():
             fabric.count("expired", int(expired.sum()))
-            self._record(EventKind.EXPIRE, deliveries[expired], np.full(int(expired.sum()), int(self.broker.env.now)), -1)
+            self.record(EventKind.EXPIRE, deliveries[expired], np.full(int(expired.sum()), int(self.broker.env.now)), -1)
             for _, subscriber, packet_id, _ in deliveries[expired].tolist():
                 self.sessions.in_flight.pop(subscriber << 16 | packet_id, None)
+            self._make_room(deliveries[expired, 1])
         return deliveries[~expired], repeated[~expired]
 
     def _write(self, sent: Deliveries, dup: Ints) -> None:
+        if not len(sent):
+            return
         fabric, broker = self.fabric, self.broker
         subscribers = sent[:, 1]
         latency = fabric.subscribers.latency_us[subscribers]
@@ -131,17 +157,17 @@ class Delivery:
 
         def over() -> None:
             if sessions.losses == losses:
-                self._record(EventKind.DELIVER, sent, arrived, dup)
-                self._on_puback(sent, answered)
+                self.record(EventKind.DELIVER, sent, arrived, dup)
+                self._answer(sent, answered, connections)
                 return
             there = sessions.got_through(subscribers, connections, arrived)
             back = sessions.got_through(subscribers, connections, answered)
-            self._record(EventKind.DELIVER, sent[there], arrived[there], dup[there])
-            self._on_puback(sent[back], answered[back])
+            self.record(EventKind.DELIVER, sent[there], arrived[there], dup[there])
+            self._answer(sent[back], answered[back], connections[back])
 
         call_at(broker.env, float(answered.max()), over)
 
-    def _record(self, kind: EventKind, deliveries: Deliveries, instants: Ints, dup: Ints | int) -> None:
+    def record(self, kind: EventKind, deliveries: Deliveries, instants: Ints, dup: Ints | int) -> None:
         fabric = self.fabric
         if not len(deliveries):
             return
@@ -157,12 +183,19 @@ class Delivery:
             published = fabric.schedule.published_us(message)
             fabric.delivery_latency.add(published, instants - published)
 
-    def _on_puback(self, acknowledged: Deliveries, answered: Ints) -> None:
-        """The subscribers' PUBACKs are here: remove scripts."""
+    def _answer(self, sent: Deliveries, answered: Ints, connections: Ints) -> None:
+        """What subscribers say to PUBLISH packets: nothing, PUBACK, or PUBREC."""
+        if self.fabric.qos == 1:
+            self.completed(sent, answered, connections)
+        elif self.fabric.qos == 2:
+            self.broker.releasing.received(sent, answered, connections)
+
+    def completed(self, acknowledged: Deliveries, answered: Ints, connections: Ints) -> None:
+        """The subscribers' PUBACKs or PUBCOMPs are here, over ``connections``: remove scripts."""
         broker, fabric = self.broker, self.fabric
         if broker.is_dead or not len(acknowledged):
             return
-        self._record(EventKind.ACKNOWLEDGE, acknowledged, answered, -1)
+        self.record(EventKind.ACKNOWLEDGE, acknowledged, answered, -1)
         done = broker.burst(len(acknowledged), broker.costs.acknowledge_us)
         take, acknowledge, name = self.sessions.in_flight.pop, fabric.store.acknowledge, fabric.subscribers.name
         node_of = fabric.node_of
@@ -173,6 +206,18 @@ class Delivery:
         ]
         if requests:
             call_at(broker.env, done, lambda: broker.driver.submit(requests, self._removed))
+        self._make_room(acknowledged[self.sessions.connections[acknowledged[:, 1]] == connections, 1])
+
+    def _make_room(self, subscribers: Ints) -> None:
+        """One packet of each of these is acknowledged on its present connection: what waited for that goes out."""
+        windows = self.fabric.windows
+        if not windows.is_limited:
+            return
+        admitted = [found for subscriber in subscribers.tolist() if (found := windows.acknowledged(subscriber))]
+        for is_backlog in (True, False):  # the backlog of a subscriber comes before what is new
+            rows = [row for row, of_backlog in admitted if of_backlog is is_backlog]
+            if rows:
+                self._transmit(np.array(rows, np.int64), is_backlog)
 
     def _removed(self, replies: Sequence[Any]) -> None:
         absent = len(replies) - replies.count(1)

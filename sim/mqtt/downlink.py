@@ -10,6 +10,7 @@ import simpy
 
 from sim.kafka.consumer_group import Consumer
 from sim.kafka.log import AppendError
+from sim.mqtt.population import Ints
 from sim.mqtt.session import NO_DELIVERIES, Deliveries
 from sim.timers import call_at
 
@@ -44,6 +45,17 @@ class Downlink:
         self.broker = broker
         self.fabric = broker.fabric
 
+    def hand_on(self, deliveries: Deliveries) -> None:
+        """Each delivery goes to the broker that holds the subscriber's connection."""
+        if not len(deliveries):
+            return
+        fabric = self.fabric
+        for number, mine in by_value(fabric.subscribers.broker[deliveries[:, 1]]):
+            if number == self.broker.number:
+                self.broker.delivery.deliver(deliveries[mine])
+            else:
+                self.send(fabric.brokers[number], deliveries[mine])
+
     def send(self, other: MqttBroker, deliveries: Deliveries) -> None:
         """Hand ``deliveries`` to the broker that holds the connections."""
         broker = self.broker
@@ -73,3 +85,12 @@ class Downlink:
                 return
             broker.delivery.deliver(self.fabric.in_transit.take(records))
             yield from consumer.commit(polled)
+
+
+def by_value(values: Ints) -> list[tuple[int, Ints]]:
+    """(value, its places in order) for each value, in the order of their first places."""
+    first = int(values[0])
+    if (values == first).all():
+        return [(first, np.arange(len(values)))]
+    distinct, places = np.unique(values, return_index=True)
+    return [(int(value), np.flatnonzero(values == value)) for value in distinct[np.argsort(places)]]

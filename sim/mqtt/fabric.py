@@ -19,6 +19,7 @@ from sim.mqtt.persistence import SessionStore
 from sim.mqtt.population import Clients, Ints, Schedule
 from sim.mqtt.session import SessionTable
 from sim.mqtt.slow_readers import SlowReaders
+from sim.mqtt.window import UNLIMITED, InflightWindows
 from sim.network import Latency, Link, Network
 from sim.postgres.server import PostgresServer
 from sim.random_streams import RandomStreams
@@ -85,6 +86,7 @@ class Fabric:
     slots: MovingSlots | None = None
     """Where the store is a Redis Cluster."""
     reading: SlowReaders = field(default_factory=lambda: SlowReaders())
+    windows: InflightWindows = field(default_factory=lambda: InflightWindows(UNLIMITED))
     on_stage: Callable[[str, Ints, int], None] | None = None
     """Told of all messages that a consumer gets: the topic, their numbers, the instant."""
     on_disconnect: list[Callable[[int], None]] = field(default_factory=list)
@@ -96,6 +98,7 @@ class Fabric:
         self.counts[what] = self.counts.get(what, 0) + times
 
     def __post_init__(self) -> None:
+        self.on_disconnect.append(self.windows.forget)
         self.network = Network(self.env, self.costs.network.gbit_per_s)
 
     def note_stage(self, stage: str, messages: Ints) -> None:

@@ -1,4 +1,8 @@
-"""From publishers to Kafka: PUBLISH packets come in, go to `msg.all`, and are acknowledged when Kafka has them."""
+"""From publishers to Kafka: PUBLISH packets come in, go to `msg.all`, and are acknowledged when Kafka has them.
+
+QoS 0 gets no answer; QoS 1 a PUBACK; QoS 2 a PUBREC, and until its PUBREL comes the broker knows the message again and does
+not send it on twice. That knowledge is in the broker's memory: a crash ends it.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +30,9 @@ class Ingest:
         self.env = broker.env
         self.unacknowledged: dict[int, None] = {}
         """Messages that their publishers have no PUBACK for, in the order in which they came."""
+        self.received: dict[int, bool] = {}
+        """QoS 2: messages whose PUBREL is not here yet, and whether Kafka has them (MQTT-4.3.3-10). In memory only."""
+        self.remembers_received = True
         self.pubacks_to_lose = 0
         self._is_listening = True
         self._arrivals = [Arrivals(broker.fabric.schedule, broker.number)]
@@ -57,7 +64,8 @@ class Ingest:
         publisher = messages % fabric.schedule.count
         sequence = messages // fabric.schedule.count
         topic = fabric.topic_of[publisher]
-        self.unacknowledged.update(dict.fromkeys(messages.tolist()))
+        if fabric.qos:
+            self.unacknowledged.update(dict.fromkeys(messages.tolist()))
         if repeated_us is None:
             instants = fabric.schedule.published_us(messages)
             self._record_subscribers(topic, sequence, instants)
@@ -70,7 +78,20 @@ class Ingest:
             dup=int(repeated_us is not None), **({} if fabric.expiry_us is None else {"expiry_interval_us": fabric.expiry_us}),
         )  # fmt: skip
         done = self.broker.burst(len(messages), self.broker.costs.ingest_us)
-        call_at(self.env, done, lambda: self._to_all(messages, topic))
+        new = self._not_received(messages) if fabric.qos == 2 else messages
+        call_at(self.env, done, lambda: self._to_all(new))
+
+    def _not_received(self, messages: Ints) -> Ints:
+        """QoS 2: those that go to Kafka. Of the others, those that Kafka has get another PUBREC."""
+        received = self.received
+        if self.remembers_received:
+            known = [message for message in messages.tolist() if message in received]
+            if known:
+                self.fabric.count("received_before", len(known))
+                self._acknowledge([message for message in known if received[message]])
+                messages = messages[~np.isin(messages, known)]
+        received.update(dict.fromkeys(messages.tolist(), False))
+        return messages
 
     def _record_subscribers(self, topics: Ints, sequence: Ints, published: Ints) -> None:
         """A subscriber has been connected for long; it enters the history just before the first publish to it."""
@@ -81,10 +102,11 @@ class Ingest:
             fabric.recorder.add(EventKind.CONNECT, before, subscriber=subscriber)
             fabric.recorder.add(EventKind.SUBSCRIBE, before, subscriber=subscriber, topic=topic, qos=fabric.qos)
 
-    def _to_all(self, messages: Ints, topics: Ints) -> None:
+    def _to_all(self, messages: Ints) -> None:
         if self.broker.is_dead:
             return
         fabric = self.fabric
+        topics = fabric.topic_of[messages % fabric.schedule.count]
         split: dict[int, list[int]] = {}
         for message, partition in zip(messages.tolist(), fabric.all_partition_of[topics].tolist(), strict=True):
             records = split.get(partition)
@@ -96,30 +118,52 @@ class Ingest:
             self.broker.producer.send(fabric.all_partitions[number], split[number], self._published)
 
     def _on_published(self, records: Sequence[int], error: AppendError | None) -> None:
-        """Kafka has the records: PUBACK. If it has not, the publisher hears nothing."""
+        """Kafka has the records: PUBACK or PUBREC. If it has not, the publisher hears nothing."""
         fabric = self.fabric
         if error is not None:
             fabric.count("publishes_given_up", len(records))
-            self._publish_again(list(records))
+            for record in records:
+                self.received.pop(record, None)
+            if fabric.qos:
+                self._publish_again(list(records))
             return
+        if fabric.qos == 2:
+            self.received.update(dict.fromkeys(records, True))
         if self.pubacks_to_lose:
             lost = records[: self.pubacks_to_lose]
             self.pubacks_to_lose -= len(lost)
             records = records[len(lost) :]
             fabric.count("pubacks_lost", len(lost))
             self._publish_again(list(lost))
+        if fabric.qos:
+            self._acknowledge(records)
+
+    def _acknowledge(self, records: Sequence[int]) -> None:
+        """PUBACK or PUBREC, which arrives."""
+        if not records:
+            return
+        fabric, broker = self.fabric, self.broker
         for record in records:
             self.unacknowledged.pop(record, None)
         messages = np.asarray(records, np.int64)
         publisher = messages % fabric.schedule.count
-        done = int(self.broker.burst(len(records), self.broker.costs.puback_us))
-        acknowledged = done + fabric.publishers.latency_us[publisher]
+        latency = fabric.publishers.latency_us[publisher]
+        acknowledged = int(broker.burst(len(records), broker.costs.puback_us)) + latency
         fabric.recorder.add(
             EventKind.PUBLISH_ACKNOWLEDGED, acknowledged, publisher=publisher, topic=fabric.topic_of[publisher],
             qos=fabric.qos, sequence=messages // fabric.schedule.count,
         )  # fmt: skip
         published = fabric.schedule.published_us(messages)
         fabric.puback_latency.add(published, acknowledged - published)
+        if fabric.qos == 2:
+            call_at(self.env, float((acknowledged + latency).max()), lambda: self._on_pubrel(records))
+
+    def _on_pubrel(self, records: Sequence[int]) -> None:
+        """The publishers' PUBRELs are here: PUBCOMP, and the messages are forgotten."""
+        if not self.broker.is_dead:
+            self.broker.burst(len(records), self.broker.costs.puback_us)
+            for record in records:
+                self.received.pop(record, None)
 
     def _publish_again(self, messages: list[int]) -> None:
         """Publishers without a PUBACK lose patience, connect anew and publish again (MQTT-4.4.0-1)."""

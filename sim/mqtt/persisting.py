@@ -10,7 +10,6 @@ import simpy
 
 from sim.kafka.consumer_group import Consumer
 from sim.mqtt.pack import Pack
-from sim.mqtt.population import Ints
 from sim.mqtt.routing import SLICE
 from sim.mqtt.saves import Saves, saves_of
 from sim.mqtt.session import Deliveries
@@ -134,20 +133,4 @@ class Persisting:
         fabric, saves = self.fabric, assigned.saves
         if assigned.given_up.any():
             fabric.count("saves_given_up", int(np.diff(saves.bounds)[assigned.given_up].sum()))
-        deliveries = assigned.deliveries()
-        if not len(deliveries):
-            return
-        for number, mine in by_value(fabric.subscribers.broker[deliveries[:, 1]]):
-            if number == self.broker.number:
-                self.broker.delivery.deliver(deliveries[mine])
-            else:
-                self.broker.downlinks.send(fabric.brokers[number], deliveries[mine])
-
-
-def by_value(values: Ints) -> list[tuple[int, Ints]]:
-    """(value, its places in order) for each value, in the order of their first places."""
-    first = int(values[0])
-    if (values == first).all():
-        return [(first, np.arange(len(values)))]
-    distinct, places = np.unique(values, return_index=True)
-    return [(int(value), np.flatnonzero(values == value)) for value in distinct[np.argsort(places)]]
+        self.broker.downlinks.hand_on(assigned.deliveries())

@@ -1,4 +1,7 @@
-"""From `msg.all` to `msg.persisted`: who has subscribed to the topic of a message, and on which partition its copy goes."""
+"""From `msg.all` to `msg.persisted`: who has subscribed to the topic of a message, and on which partition its copy goes.
+
+QoS 0 goes straight to the broker that holds the connection: nothing stores it.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import simpy
 
 from sim.kafka.consumer_group import Consumer
 from sim.mqtt.pack import Pack
+from sim.mqtt.session import unstored
 
 if TYPE_CHECKING:
     from sim.mqtt.broker import MqttBroker
@@ -46,7 +50,11 @@ class Routing:
                 if broker.is_dead:
                     return
                 pack.expect(end - begin - count)
-                self._send(records[begin:end], partitions[begin:end], pack)
+                if fabric.qos:
+                    self._send(records[begin:end], partitions[begin:end], pack)
+                else:
+                    broker.downlinks.hand_on(unstored(messages[places[begin:end]], subscribers[begin:end]))
+                    pack.count(end - begin)
                 begin = end
             yield from broker.complete(pack)
             yield from broker.commit(consumer, polled)

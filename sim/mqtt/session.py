@@ -12,6 +12,12 @@ Deliveries = npt.NDArray[np.int64]
 NO_DELIVERIES: Deliveries = np.empty((0, 4), np.int64)
 
 
+def unstored(messages: npt.NDArray[np.int64], subscribers: npt.NDArray[np.int64]) -> Deliveries:
+    """Deliveries with QoS 0: without packet identifier (-1) and token."""
+    columns: Deliveries = np.stack((messages, subscribers, np.full(len(messages), -1), np.zeros(len(messages), np.int64)), 1)
+    return columns
+
+
 @dataclass(slots=True)
 class SessionTable:
     """The sessions of all subscribers. A message in flight is found under (subscriber, packet identifier)."""

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from sim.mqtt.stored_sessions import NUMBER_BYTES
+from sim.mqtt.window import UNLIMITED
 from sim.systems.settings import Settings
 
 SCRIPTS = Path(__file__).parents[2] / "lua"
@@ -30,7 +31,10 @@ class DeviceSettings(Settings):
     acks: Literal["0", "1", "all"] = "1"
     idempotent: bool = False
     max_poll_records: int = Field(default=1000, ge=1)
-    qos: Literal[0, 1] = 1
+    qos: Literal[0, 1, 2] = 1
+    """Of publishers and subscriptions. QoS 0 is neither stored nor acknowledged."""
+    receive_maximum: int = Field(default=UNLIMITED, ge=1, le=UNLIMITED)
+    """Of every subscriber: how many PUBLISH packets it takes without having acknowledged one."""
     payload_bytes: int = Field(default=62, ge=NUMBER_BYTES, le=1_000_000)
     limit: int = Field(default=10_000, ge=1, le=65_535)
     """Messages kept per session."""

@@ -27,6 +27,7 @@ from sim.mqtt.reconnects import Reconnects
 from sim.mqtt.session import SessionTable
 from sim.mqtt.stored_sessions import StoredSessions
 from sim.mqtt.subscription_trie import SubscriptionTrie
+from sim.mqtt.window import InflightWindows
 from sim.random_streams import RandomStreams
 from sim.recording import HistoryRecorder
 from sim.redis.migration import MovingSlots
@@ -130,6 +131,7 @@ class DeviceSystem(Generic[S]):
             publishers=publishers, subscribers=subscribers,
             schedule=Schedule(publishers, settings.rate, self.streams), matches=Matches(trie, topics), topics=topics,
             topic_of=np.arange(count), qos=settings.qos, expiry_us=self.expiry_us,
+            windows=InflightWindows(settings.receive_maximum),
             all_partitions=kafka.create_topic("msg.all", settings.partitions),
             all_partition_of=partitions_for_rows(topic_rows, settings.partitions),
             persisted_partitions=kafka.create_topic("msg.persisted", settings.partitions),

@@ -1,0 +1,67 @@
+"""QoS 2 towards a subscriber, after its PUBLISH: PUBREC → release script → PUBREL → PUBCOMP → remove script.
+
+Before the release script has run the PUBLISH is sent again after a reconnect, afterwards the PUBREL is (MQTT-4.3.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from model.history import EventKind
+from sim.mqtt.population import Ints
+from sim.mqtt.session import Deliveries
+from sim.timers import call_at
+
+if TYPE_CHECKING:
+    from sim.mqtt.broker import MqttBroker
+
+
+class Releasing:
+    """The second half of the handshake at one broker."""
+
+    def __init__(self, broker: MqttBroker) -> None:
+        self.broker = broker
+        self.fabric = broker.fabric
+        self.sessions = broker.fabric.sessions
+
+    def received(self, deliveries: Deliveries, received_us: Ints, connections: Ints) -> None:
+        """PUBRECs are here: the store keeps PUBRELs in place of the messages, and then they go out, unless the connections
+        are lost by then: the next ones will fetch them."""
+        broker, fabric = self.broker, self.fabric
+        if broker.is_dead or not len(deliveries):
+            return
+        broker.delivery.record(EventKind.RECEIVE, deliveries, received_us, -1)
+        done = broker.burst(len(deliveries), broker.costs.acknowledge_us)
+        requests = [
+            (fabric.node_of[subscriber], fabric.store.release(fabric.subscribers.name(subscriber), packet_id, token))
+            for _, subscriber, packet_id, token in deliveries.tolist()
+        ]
+
+        def released(replies: Sequence[Any]) -> None:
+            absent = len(replies) - replies.count(1)
+            if absent:
+                fabric.count("releases_of_nothing", absent)
+            self.send(deliveries[self.sessions.connections[deliveries[:, 1]] == connections])
+
+        call_at(broker.env, done, lambda: broker.driver.submit(requests, released))
+
+    def send(self, deliveries: Deliveries) -> None:
+        """PUBRELs to subscribers that are connected here, and their PUBCOMPs."""
+        broker, fabric, sessions = self.broker, self.fabric, self.sessions
+        if broker.is_dead or not len(deliveries):
+            return
+        subscribers = deliveries[:, 1]
+        latency, connections = fabric.subscribers.latency_us[subscribers], sessions.connections[subscribers]
+        arrived = int(broker.burst(len(deliveries), broker.costs.deliver_us)) + latency
+        answered = arrived + fabric.think_us + latency
+
+        def over() -> None:
+            there = sessions.got_through(subscribers, connections, arrived)
+            back = sessions.got_through(subscribers, connections, answered)
+            broker.delivery.record(EventKind.RELEASE, deliveries[there], arrived[there], -1)
+            broker.delivery.completed(deliveries[back], answered[back], connections[back])
+
+        call_at(broker.env, float(np.max(answered)), over)

@@ -1,0 +1,120 @@
+"""QoS 0 and 2 and Receive Maximum in a whole system: what the laws say, what the history shows, what breaks them."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from model.checkers.judge import Question, in_memory, judge
+from model.history import EventKind
+from sim.systems.tbmq_p2p import P2PSettings, P2PSystem
+
+SMALL = {
+    "publishers": 40, "rate": 25.0, "warm_up_s": 0.1, "duration_s": 0.6, "session_timeout_s": 0.2,
+    "request_timeout_s": 0.2, "pack_pause_s": 0.1, "drain_s": 3.0,
+}  # fmt: skip
+
+
+class Ran:
+    """A run, its history and its verdicts."""
+
+    def __init__(self, seed=1, before=lambda system: None, **settings):
+        batches = []
+        system = P2PSystem(P2PSettings(**{**SMALL, **settings}), seed, [batches.append])
+        before(system)
+        self.counts = system.run()["counts"]
+        verdicts, _ = judge(in_memory("run", batches, system.names()), Question())
+        self.violated = {verdict.law for verdict in verdicts if verdict.outcome == "violated"}
+        self.met = {verdict.law: verdict.work.get("antecedents") for verdict in verdicts}
+        self.columns = {
+            name: np.concatenate([getattr(batch, name) for batch in batches])
+            for name in ("kind", "subscriber", "packet_id", "dup", "delivered_qos")
+        }
+
+    def rows(self, kind):
+        return int((self.columns["kind"] == kind).sum())
+
+
+def most_unacknowledged(columns):
+    """The largest number of PUBLISH packets that a subscriber held on one connection without having acknowledged them."""
+    held, most = {}, 0
+    for kind, subscriber, packet_id in zip(columns["kind"], columns["subscriber"], columns["packet_id"], strict=True):
+        if kind == EventKind.DELIVER:
+            held.setdefault(subscriber, set()).add(packet_id)
+            most = max(most, len(held[subscriber]))
+        elif kind == EventKind.ACKNOWLEDGE:
+            held.get(subscriber, set()).discard(packet_id)
+        elif kind == EventKind.DISCONNECT:
+            held.pop(subscriber, None)
+    return most
+
+
+def test_qos_0_is_neither_acknowledged_nor_stored_and_an_absent_subscriber_misses_it():
+    ran = Ran(qos=0)
+    assert not ran.violated
+    assert ran.counts["delivered"] == ran.counts["published"] > 500
+    assert ran.rows(EventKind.ACKNOWLEDGE) == ran.rows(EventKind.PUBLISH_ACKNOWLEDGED) == 0
+    absent = Ran(qos=0, offline_share=0.5)
+    assert not absent.violated
+    assert absent.counts["delivered"] < absent.counts["published"]
+
+
+def test_qos_0_reaches_subscribers_of_another_broker():
+    ran = Ran(qos=0, brokers=2)
+    assert ran.counts["delivered"] == ran.counts["published"]
+
+
+@pytest.mark.parametrize("scripts", ["published", "session"])
+def test_qos_2_takes_all_its_steps_once(scripts):
+    ran = Ran(qos=2, scripts=scripts)
+    assert not ran.violated
+    assert ran.met["exactly-once"] == ran.counts["published"] > 500
+    steps = Counter(ran.columns["kind"].tolist())
+    assert steps[EventKind.DELIVER] == steps[EventKind.RECEIVE] == steps[EventKind.RELEASE] == steps[EventKind.ACKNOWLEDGE]
+    assert "releases_of_nothing" not in ran.counts
+    assert "removes_of_nothing" not in ran.counts
+
+
+@pytest.mark.parametrize("scripts", ["published", "session"])
+def test_qos_2_survives_lost_connections(scripts):
+    ran = Ran(qos=2, scripts=scripts, offline_share=0.6, online_s=0.1, offline_s=0.05)
+    assert not ran.violated
+    assert ran.met["retransmission"] > 0
+    assert (ran.columns["dup"][ran.columns["kind"] == EventKind.DELIVER] == 1).any()
+
+
+def test_a_pubrel_is_sent_again_where_the_pubcomp_was_lost():
+    counts = Counter()
+    for seed in range(4):
+        ran = Ran(seed, qos=2, rate=100.0, duration_s=0.3, offline_share=1.0, online_s=0.02, offline_s=0.01)
+        assert not ran.violated
+        counts.update(ran.counts)
+    assert counts["pubrels_again"] > 0
+
+
+def test_a_lost_pubrec_is_asked_for_again_and_the_message_does_not_go_out_twice():
+    ran = Ran(qos=2, faults="lost-puback@0.3:0")
+    assert not ran.violated
+    assert ran.counts["received_before"] == ran.counts["pubacks_lost"] > 0
+    assert ran.counts["delivered"] == ran.counts["published"]
+
+
+def test_a_broker_that_forgets_what_it_received_breaks_exactly_once():
+    def forget(system):
+        for broker in system.fabric.brokers:
+            broker.ingest.remembers_received = False
+
+    ran = Ran(qos=2, faults="lost-puback@0.3:0", before=forget)
+    assert "exactly-once" in ran.violated
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_receive_maximum_is_kept_and_order_with_it(qos, share):
+    busy = {"publishers": 10, "rate": 400.0, "duration_s": 0.3, "offline_share": share, "online_s": 0.1, "offline_s": 0.05}
+    limited = Ran(qos=qos, receive_maximum=2, **busy)
+    assert not limited.violated
+    assert most_unacknowledged(limited.columns) == 2
+    assert limited.counts["delivered"] >= limited.counts["published"]
+    unlimited = Ran(qos=qos, **busy)
+    assert most_unacknowledged(unlimited.columns) > 2
