@@ -5,13 +5,17 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: run test check bench conformance exhaustive lock redis-server spin
+.PHONY: run test cluster-test check bench conformance exhaustive lock redis-server spin
 
 run: .venv/installed
 	$(BIN)/orderlab validate lua/session --backend kernel
 
 test: .venv/installed redis-server spin
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup tests
+
+# A Spark master and two workers on loopback, one of which is killed halfway through a sweep.
+cluster-test: .venv/installed
+	$(BIN)/python -m pytest -q -m exhaustive tests/spark_sweeps/test_cluster.py
 
 check: .venv/installed
 	$(BIN)/ruff check .

@@ -117,7 +117,7 @@ def run_loaded(
     """The same for a sweep that is in memory; ``path`` is what messages and commands call it."""
     earlier = None if options.costs is None else model_of_earlier(options.costs)
     folder = ResultFolder(sweep.output)
-    folder.open({"sweep": sweep.identity, "code": code_digest(), "scripts": scripts_digest()})
+    folder.open({"sweep": sweep.identity, "code": code_digest(), "scripts": scripts_digest()}, sweep.description)
     try:
         return _Sweeping(path, sweep, plan, folder, options, earlier, on_progress).run(make_engine)
     finally:

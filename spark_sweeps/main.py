@@ -6,11 +6,10 @@ import os
 import sys
 
 if __name__ == "__main__":
-    sys.path[:] = [
-        entry for entry in sys.path if os.path.abspath(entry or ".") != os.path.dirname(os.path.abspath(__file__))
-    ]
-    if not any(os.path.isdir(os.path.join(entry or ".", "orderlab")) for entry in sys.path):
-        sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]  # spark-submit puts it there
+    if os.path.isdir(os.path.join(os.path.dirname(here), "orderlab")):
+        sys.path.insert(0, os.path.dirname(here))
     from spark_sweeps.tasks import unpack_own_zip
 
     unpack_own_zip()

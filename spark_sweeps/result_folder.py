@@ -51,7 +51,7 @@ class ResultFolder:
 
     # -- the driver's side ---------------------------------------------------------------------------------
 
-    def open(self, manifest: dict[str, Any]) -> None:
+    def open(self, manifest: dict[str, Any], description: str = "") -> None:
         """Make the folder, or find in it what an earlier start of the same sweep left. Raises InputError."""
         found = None
         try:
@@ -63,6 +63,8 @@ class ResultFolder:
                 ) from None
         except (OSError, ValueError) as error:
             raise InputError(f"{self.path}/{MANIFEST}: unreadable ({error}); name another folder") from None
+        if found is not None:
+            found.pop("description", None)
         if found is not None and found != manifest:
             raise InputError(
                 f"{self.path}: made by a different sweep ({_difference(found, manifest)}); name another folder"
@@ -76,7 +78,8 @@ class ResultFolder:
             ) from None
         self._take_lock()
         if found is None:
-            write_whole(self.path / MANIFEST, json.dumps(manifest, indent=1, sort_keys=True).encode())
+            told = json.dumps({**manifest, "description": description}, indent=1, sort_keys=True)
+            write_whole(self.path / MANIFEST, told.encode())
         for left_over in self.rows_path.glob(".*.tmp"):
             left_over.unlink(missing_ok=True)
 

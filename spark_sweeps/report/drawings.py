@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -101,5 +102,5 @@ def _svg(figure: Figure) -> str:
     with mpl.rc_context({"svg.hashsalt": "orderlab", "svg.fonttype": "none", "font.family": "sans-serif"}):
         text = io.StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None})
-    drawn = text.getvalue()
+    drawn = re.sub(r"<metadata>.*?</metadata>", "", text.getvalue(), flags=re.DOTALL)
     return drawn[drawn.index("<svg") :]

@@ -43,7 +43,7 @@ def write_report(path: Path) -> Path:
     shown, hidden = _bad(folder, len(plan))
     table = points_table(points, metrics)
     page = _template().render(
-        title=f"Sweep of {sweep.system}", description=sweep.description, counts=counts, runs=len(plan),
+        title=f"Sweep of {sweep.system}", description=manifest.get("description", ""), counts=counts, runs=len(plan),
         cliffs=cliffs[:POINTS_SHOWN], cliff_axis=along, cliff_metric=latency,
         drawings=_drawings(points, numeric, [name for name in plan.parameter_names() if name not in sweep.derived], metrics),
         shown=shown, hidden=hidden, points=_plain(table.slice(0, POINTS_SHOWN)),

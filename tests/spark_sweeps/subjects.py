@@ -83,3 +83,12 @@ def station(parameters, seed):
     if load >= 1:
         raise RuntimeError("overloaded")
     return {"ms": 10 / (1 - load) * (1 + seed % 10 / 1000)}
+
+
+def reported(parameters, seed):
+    """Something of everything that a report shows."""
+    if parameters["rate"] == 50 and parameters["mode"] == "y":
+        raise ValueError("too fast")
+    latency = 20.0 * parameters["rate"] + seed % 10
+    broken = parameters["rate"] == 30 and parameters["mode"] == "x"
+    return {"metrics": {"mean_ms": latency}, "verdicts": {"fifo": "violated" if broken else "holds"}}

@@ -1,0 +1,47 @@
+"""The examples are sound sweep files, and a small version of one runs to its report."""
+
+from pathlib import Path
+
+import pytest
+
+from spark_sweeps.job import load
+from spark_sweeps.questions.answer import question_of
+from spark_sweeps.report.page import write_report
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "spark_sweeps" / "examples").glob("*.toml"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_is_a_sound_sweep_file(path):
+    sweep, plan = load(path)
+    assert sweep.description
+    assert sweep.output.startswith("out/")
+    assert 1 <= len(plan) <= 200
+    if sweep.question is not None:
+        question_of(sweep, str(path))
+
+
+def test_the_report_shows_what_is_there_and_needs_nothing_else(sweep_file, pool):
+    from spark_sweeps.job import run_sweep
+
+    path = sweep_file(
+        'system = "tests.spark_sweeps.subjects:reported"\ndescription = "a <b> c"\n[base]\nfixed = 3\n[axes]\nrate = [1, 2, 30, 50]\n'
+        'mode = ["x", "y"]\n[replications]\ncount = 3\n'
+    )
+    summary = run_sweep(path, pool)
+    page = write_report(summary.folder).read_text()
+    again = write_report(summary.folder).read_text()
+    assert page == again
+    assert "a &lt;b&gt; c" in page
+    for outside in ("http://", "https://", "src=", "@import"):
+        assert outside not in page.replace("http://www.w3.org/", ""), outside
+    assert "<svg" in page
+    assert "violates fifo" in page
+    assert f"orderlab sweep {path} --only" in page
+    assert "ValueError: too fast" in page
+    table = (summary.folder / "report" / "points.csv").read_text().splitlines()
+    assert len(table) == 9
+    cliff = page[page.index('id="cliff"') : page.index('id="drawings"')]
+    assert cliff.count("<tr>") == 3
+    for cell in (">2<", ">30<"):
+        assert cell in cliff.replace("\n", "").replace(" ", "")
