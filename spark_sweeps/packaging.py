@@ -6,10 +6,11 @@ python -m spark_sweeps.packaging OUT --code writes OUT/orderlab.zip alone
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
+
+from model.errors import InputError
 
 PACKAGES = ("model", "sim", "properties", "spark_sweeps", "orderlab", "lua", "benchmarks")
 _LEFT_OUT = ("__pycache__",)
@@ -36,12 +37,16 @@ def code_zip(path: Path) -> Path:
 
 def environment_archive(path: Path) -> Path:
     """The virtual environment of this Python, made relocatable by venv-pack, without what only a driver or a developer
-    needs. Executors must have the same base Python. Raises CalledProcessError.
+    needs. Executors must have the same base Python. Raises InputError where there is no such environment.
     """
-    command = [sys.executable, "-m", "venv_pack", "--prefix", sys.prefix, "--output", str(path), "--force", "--quiet"]
-    for pattern in NOT_FOR_EXECUTORS:
-        command += ["--exclude", pattern]
-    subprocess.run([*command, "--compress-level", "1"], check=True)
+    from venv_pack import VenvPackException, core
+
+    core.check_no_editable_packages = lambda context: None  # the one editable package is this, and travels in the zip
+    filters = [("exclude", pattern) for pattern in NOT_FOR_EXECUTORS]
+    try:
+        core.pack(sys.prefix, str(path), force=True, compress_level=1, filters=filters)
+    except VenvPackException as error:
+        raise InputError(f"{sys.prefix}: cannot be packed ({' '.join(str(error).split())[:200]})") from None
     return path
 
 
