@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import socket
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -29,6 +30,7 @@ CONFIGURATION = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.shuffle.partitions": "8",
 }
+CONNECT_S = 5.0
 LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
@@ -41,6 +43,7 @@ def start_session(
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
+    insist_on_reaching(master)
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     if not submitted:
         os.environ["JAVA_HOME"] = java_home(os.environ)
@@ -58,6 +61,21 @@ def start_session(
             return builder.getOrCreate()
         except Exception as error:
             raise InputError(explained(error, master, log)) from None
+
+
+def insist_on_reaching(master: str | None) -> None:
+    """Raise InputError for a standalone master that nobody answers at; Spark itself would try for a minute."""
+    if master is None or not master.startswith("spark://"):
+        return
+    for address in master.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdigit():
+            raise InputError(f"--master {master}: not an address; write spark://HOST:7077")
+        with contextlib.suppress(OSError), socket.create_connection((host, int(port)), timeout=CONNECT_S):
+            return
+    raise InputError(
+        f"--master {master}: cannot be reached; is it running, and is the address right (spark://HOST:7077)?"
+    )
 
 
 @contextlib.contextmanager

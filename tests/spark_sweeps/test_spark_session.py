@@ -1,0 +1,50 @@
+"""What Spark says in a hundred lines, orderlab says in one, with the cure."""
+
+import socket
+
+import pytest
+
+from model.errors import InputError
+from spark_sweeps.spark_session import explained, insist_on_reaching
+from spark_sweeps.tasks import MARK
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (f"Py4JJavaError ... Traceback\nspark_sweeps.tasks.Stopped: {MARK}<<out: the disk is full; free some>>\n\tat x",
+         "out: the disk is full; free some"),
+        ("[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.9 than that in driver: 3.11",
+         "Spark on m: driver and executors have different Pythons; set PYSPARK_PYTHON"),
+        ("java.io.InvalidClassException: org.apache.spark.rpc; local class incompatible: stream classdesc serialVersionUID",
+         "different versions of Spark"),
+        ("ModuleNotFoundError: No module named 'lupa'", "executors lack the module lupa; ship it with --py-files or --archives"),
+        ("All masters are unresponsive! Giving up.", "cannot be reached; is it running"),
+        ("Could not parse Master URL: 'locl[2]'", "cannot be reached; is it running, and is the address right"),
+        ("java.io.IOException: No space left on device", "the disk is full"),
+        ("An exception was thrown from the Python worker:\nTraceback ...\nKeyError: 'x'", "KeyError: 'x'; its log is"),
+        ("", "RuntimeError; its log is"),
+    ],
+)  # fmt: skip
+def test_one_line_with_the_cure(said, told, tmp_path):
+    line = explained(RuntimeError(said), "m", tmp_path / "spark.log")
+    assert told in line
+    assert "\n" not in line
+
+
+def test_what_only_the_log_says_is_found(tmp_path):
+    (tmp_path / "spark.log").write_text("ERROR StandaloneSchedulerBackend: All masters are unresponsive! Giving up.\n")
+    assert "cannot be reached" in explained(RuntimeError("SparkContext was stopped"), "m", tmp_path / "spark.log")
+
+
+def test_a_master_that_nobody_answers_at_is_known_at_once():
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        port = listening.getsockname()[1]
+        insist_on_reaching(f"spark://127.0.0.1:1,127.0.0.1:{port}")
+    for master, told in ((f"spark://127.0.0.1:{port}", "cannot be reached"), ("spark://here", "not an address")):
+        with pytest.raises(InputError, match=told):
+            insist_on_reaching(master)
+    for elsewhere in (None, "local[2]", "yarn", "k8s://x"):
+        insist_on_reaching(elsewhere)
