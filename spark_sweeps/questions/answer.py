@@ -79,7 +79,7 @@ def answer(path: Path, sweep: SweepFile, plan: Plan, make_engine: MakeEngine, on
 def _rows(
     asked: BaseModel, path: Path, sweep: SweepFile, plan: Plan, make_engine: MakeEngine, on_progress: Show | None
 ) -> list[dict[str, Any]]:
-    ask = asking(sweep, path, make_engine, on_progress)
+    ask = asking(sweep, path, make_engine, on_progress, independent=isinstance(asked, Risk))
     points = [plan.design.point(number) for number in range(plan.points)]
     match asked:
         case Capacity():

@@ -14,7 +14,7 @@ from typing import Any
 from model.errors import InputError
 from sim.binding.fields import did_you_mean
 from spark_sweeps.job import Options, Progress, Summary, run_loaded
-from spark_sweeps.plan import Plan
+from spark_sweeps.plan import Plan, seed_of
 from spark_sweeps.result_folder import ResultFolder
 from spark_sweeps.specification import DesignChoice, SweepFile
 
@@ -49,14 +49,26 @@ def metric_of(answered: Answered, metric: str) -> float:
     return float(answered.metrics[metric])
 
 
-def asking(sweep: SweepFile, path: Path, make_engine: Any, on_progress: Callable[[Progress], None] | None) -> Ask:
-    """An Ask that runs rounds of ``sweep``, each with its own points, on one kind of engine."""
+def asking(
+    sweep: SweepFile,
+    path: Path,
+    make_engine: Any,
+    on_progress: Callable[[Progress], None] | None,
+    independent: bool = False,
+) -> Ask:
+    """An Ask that runs rounds of ``sweep``, each with its own points, on one kind of engine. ``independent``: no two runs
+    of any rounds share their random numbers, as an estimate of a probability needs it.
+    """
 
     def ask(name: str, points: Sequence[Mapping[str, Any]], replications: int) -> list[Answered]:
         design = DesignChoice(kind="table", rows=tuple(dict(point) for point in points))
         again = sweep.replications.model_copy(update={"count": replications})
         output = str(Path(sweep.output) / name)
-        asked = sweep.model_copy(update={"axes": {}, "design": design, "replications": again, "output": output})
+        changes: dict[str, Any] = {"axes": {}, "design": design, "replications": again, "output": output}
+        if independent:
+            changes["seed"] = seed_of(sweep.seed, name)
+            changes["replications"] = again.model_copy(update={"common_random_numbers": False})
+        asked = sweep.model_copy(update=changes)
         summary: Summary = run_loaded(path, asked, Plan(asked, str(path)), make_engine, Options(), on_progress)
         if summary.counts.rows < summary.runs:
             raise InputError(

@@ -18,6 +18,7 @@ from spark_sweeps.questions.intervals import clopper_pearson, mean_interval, wal
 from spark_sweeps.questions.risk import Risk, drawn_faults, risk
 from spark_sweeps.questions.sensitivity import Sensitivity, sensitivity
 from spark_sweeps.questions.splitting import plain_monte_carlo, splitting
+from spark_sweeps.result_folder import ResultFolder
 
 
 def answered(function, points, replications, common=True):
@@ -162,7 +163,7 @@ def test_risk_stops_as_soon_as_it_is_decided():
 
 
 def test_drawn_faults_are_faults_of_the_system_and_the_same_every_time():
-    from sim.faults import parse_faults
+    from sim.fault_schedule import parse_faults
 
     asked = Risk.model_validate(
         {"kind": "risk", "faults": ["redis-stall:1", "lost-puback"], "mean_faults": 4, "from": 0.1, "to": 0.5,
@@ -261,6 +262,21 @@ def test_a_question_in_a_sweep_file_is_answered_and_kept(question, columns, rows
     assert (found.folder / "answer.csv").read_text().count("\n") == rows + 1
     again = answer(path, sweep, plan, _no_engine, None)  # every round is there already
     assert again.rows == found.rows
+
+
+def test_no_two_runs_of_a_risk_question_share_their_random_numbers(sweep_file, pool):
+    path = sweep_file(
+        'system = "tests.spark_sweeps.subjects:product"\n[base]\na = 1\nb = 2\n[question]\nkind = "risk"\nfaults = ["redis-stall"]\n'
+        "from = 0\nto = 1\nacceptable = 0.02\nunacceptable = 0.2\nbatch = 8\n"
+    )
+    sweep, plan = load(path)
+    (row,) = answer(path, sweep, plan, pool, None).rows
+    assert (row["decision"], row["violations"], row["runs"] % 8) == ("acceptable", 0, 0)
+    seeds = []
+    for folder in sorted(path.parent.glob("out/batch-*")):
+        for table in ResultFolder(folder).tables(8, ["seed"]):
+            seeds += table.column("seed").to_pylist()
+    assert len(seeds) == row["runs"] == len(set(seeds)) > 8
 
 
 def _no_engine(folder):
