@@ -1,37 +1,31 @@
-"""A Hypothesis state machine over any session store on any backend: the rules are what can happen to a session.
+"""The session store against its specification: the rules are all that can happen to a session, hostile things included.
 
-Every rule makes one step of a trace; the judge of ``model.refinement`` looks at each. Subclasses say which store; what
-is found goes to ``found``, or, where ``raises`` is set, fails the test with the steps that led there.
+The machine that `orderlab validate` runs, and the general one of the pytest plugin.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import ClassVar
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from hypothesis.stateful import precondition
 
 from model.trace import (
     Acknowledge,
     Answer,
     Clear,
-    Drain,
-    Fault,
     Fetch,
     Open,
     Overlap,
-    Publication,
     Release,
     Repeat,
     Save,
-    Settle,
     Step,
     Wait,
 )
+from properties.machines.store import StoreMachine
+from properties.machines.tally import rule
 from properties.strategies import session as given
-from sim.session_run import SessionRun
 
 MESSAGES = st.lists(
     st.tuples(given.payload_bodies, given.intervals_ms, st.sampled_from([1, 2]), st.booleans()), max_size=4
@@ -39,60 +33,13 @@ MESSAGES = st.lists(
 PLAIN_MESSAGES = st.lists(st.tuples(given.ordinary_intervals_ms, st.sampled_from([1, 2])), min_size=1, max_size=3)
 
 
-class SessionMachine(RuleBasedStateMachine):
-    """Two clients, two producers. Override ``make_run``."""
-
-    make_run: ClassVar[Callable[[], SessionRun]]
-    """A run at the beginning of an example: its store empty, or prepared."""
-    prefix: ClassVar[tuple[Step, ...]] = ()
-    """Steps that ``make_run`` has taken already; part of every witness."""
-    can_fault: ClassVar[bool] = True
-    can_wait: ClassVar[bool] = True
-    limit: ClassVar[int | None] = None
-    """The limit that the store fixes itself, if it does."""
-    raises: ClassVar[bool] = True
-    found: ClassVar[Callable[..., None] | None] = None
-    """Told the discrepancies and the steps that led to them."""
-    has_gaps: ClassVar[bool] = False
-    """Whether some operation takes several calls, so that others can come between."""
-    largest_batch: ClassVar[int] = 4
-    is_over: ClassVar[Callable[[], bool]] = lambda: False
-    """Whether the time for all examples together has run out."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.ended = type(self).is_over()
-        self.steps: list[Step] = list(self.prefix)
-        self.labels = 0
-        if not self.ended:
-            self.run = type(self).make_run()
-            self.labels = len(self.run.publications)
-
-    def take(self, step: Step) -> None:
-        """One step, judged."""
-        if self.ended:
-            return
-        self.steps.append(step)
-        report = self.run.perform(step)
-        if report.result is None:
-            self.steps.pop()
-            return
-        if report.discrepancies:
-            trace = tuple(self.steps)
-            if self.found is not None:
-                self.found(report.discrepancies, trace)
-            if self.raises:
-                told = "; ".join(f"{one.law}: {one.text}" for one in report.discrepancies)
-                raise AssertionError(f"{told}\nafter {len(trace)} steps: {trace}")
-            self.ended = report.diverges
-
-    # -- rules -----------------------------------------------------------------------------------------------------
+class SessionMachine(StoreMachine):
+    """Two clients, two producers, and every operation."""
 
     @rule(client=st.integers(0, 1), producer=st.integers(0, 1), messages=PLAIN_MESSAGES, limit=given.ordinary_limits)
     def save(self, client: int, producer: int, messages: list[tuple[int | None, int]], limit: int) -> None:
         """An ordinary batch."""
-        batch = [self.publication(b"", interval_ms, qos) for interval_ms, qos in messages[: self.largest_batch]]
-        self.take(Save(tuple(batch), client, producer, self.limit or limit))
+        self.take(Save(self.batch(messages), client, producer, self.limit or limit))
 
     @rule(
         client=st.integers(0, 1),
@@ -116,11 +63,6 @@ class SessionMachine(RuleBasedStateMachine):
             one = self.publication(body, interval_ms, qos)
             batch.append(replace(one, payload=body) if alike else one)
         self.take(Save(tuple(batch), client, producer, self.limit or limit, stale))
-
-    def publication(self, body: bytes, interval_ms: float | None, qos: int) -> Publication:
-        """The next message of the run, with a payload of its own."""
-        self.labels += 1
-        return Publication(self.labels, b"<%d>payload" % self.labels + body, b"topic/%d" % (self.labels % 3), qos, interval_ms)
 
     @rule(producer=st.integers(0, 1))
     def repeat(self, producer: int) -> None:
@@ -184,15 +126,13 @@ class SessionMachine(RuleBasedStateMachine):
             if 0 < ms < 1 << 45:
                 self.take(Wait(ms))
 
-    @precondition(lambda self: self.can_fault)
-    @rule(client=st.integers(0, 1), producer=st.integers(0, 1), messages=PLAIN_MESSAGES, fault=given.node_faults)
-    def save_in_trouble(self, client: int, producer: int, messages: list[tuple[int | None, int]], fault: Fault) -> None:
+    @precondition(lambda self: self.faults)
+    @rule(client=st.integers(0, 1), producer=st.integers(0, 1), messages=PLAIN_MESSAGES, fault=given.fault_numbers)
+    def save_in_trouble(self, client: int, producer: int, messages: list[tuple[int | None, int]], fault: int) -> None:
         """The node is full, a replica, without replicas, without a disk, or giving its slot away; then a retry."""
-        batch = [self.publication(b"", interval_ms, qos) for interval_ms, qos in messages[: self.largest_batch]]
-        self.take(Save(tuple(batch), client, producer, self.limit or 3, False, fault))
+        self.take(Save(self.batch(messages), client, producer, self.limit or 3, False, self.fault(fault)))
         self.take(Repeat(producer))
 
-    @precondition(lambda self: self.can_fault)
     @rule(
         client=st.integers(0, 1),
         producer=st.integers(0, 1),
@@ -203,28 +143,23 @@ class SessionMachine(RuleBasedStateMachine):
     def save_on_wrong_type(
         self, client: int, producer: int, messages: list[tuple[int | None, int]], key: int, found: str
     ) -> None:
-        """One of the keys holds something else."""
-        if not self.ended:
-            keys = sorted(self.run.store.backend.keyspace())  # type: ignore[attr-defined]
-            batch = [self.publication(b"", interval_ms, qos) for interval_ms, qos in messages[: self.largest_batch]]
-            if keys:
-                fault = Fault("wrong-type", key=keys[key % len(keys)], found=found)
-                self.take(Save(tuple(batch), client, producer, self.limit or 3, False, fault))
+        """One of the keys holds something else, or one that the save is about to make."""
+        self.take_on_wrong_type(Save(self.batch(messages), client, producer, self.limit or 3), key, found)
 
-    @precondition(lambda self: self.can_fault)
+    @precondition(lambda self: self.faults)
     @rule(
         back=st.integers(0, 6),
         kind=st.sampled_from(["acknowledge", "release", "clear", "fetch"]),
-        fault=given.node_faults,
+        fault=given.fault_numbers,
     )
-    def do_in_trouble(self, back: int, kind: str, fault: Fault) -> None:
+    def do_in_trouble(self, back: int, kind: str, fault: int) -> None:
         """Any other operation while the node is in trouble."""
-        label = max(self.labels - back, 1)
+        label, met = max(self.labels - back, 1), self.fault(fault)
         steps: dict[str, Step] = {
-            "acknowledge": Acknowledge(label, fault),
-            "release": Release(label, fault),
-            "clear": Clear(back % 2, fault),
-            "fetch": Fetch(back % 2, None, False, fault),
+            "acknowledge": Acknowledge(label, met),
+            "release": Release(label, met),
+            "clear": Clear(back % 2, met),
+            "fetch": Fetch(back % 2, None, False, met),
         }
         self.take(steps[kind])
 
@@ -232,12 +167,6 @@ class SessionMachine(RuleBasedStateMachine):
     @rule(producer=st.integers(0, 1), at=st.integers(1, 3), limit=given.ordinary_limits)
     def overlap(self, producer: int, at: int, limit: int) -> None:
         """Two saves for one client at the same time; of consequence where a save takes more than one call."""
-        outer, inner = self.publication(b"", None, 1), self.publication(b"", None, 1)
+        outer, inner = self.publication(), self.publication()
         during = Save((inner,), 0, 1 - producer, self.limit or limit)
         self.take(Overlap(Save((outer,), 0, producer, self.limit or limit), during, at))
-
-    def teardown(self) -> None:
-        """Once the trouble is over, everything comes out in the end and nothing stays behind."""
-        for client in range(2):
-            self.take(Drain(client, 1 + client))
-            self.take(Settle(client))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from model.session import LONGEST_INTERVAL_S
-from model.trace import Fault
 from sim.store_faults import NODE_CONDITIONS, PLANTED
 
 HOSTILE_CLIENTS: tuple[bytes, ...] = (
@@ -49,5 +48,6 @@ waits_ms = st.one_of(
     st.sampled_from([1, 499, 500, 999, 1000, 1001, 2000]),
     st.sampled_from([60_000, 3_600_000, 700_000_000, 40_000_000_000]),
 )
-node_faults = st.sampled_from(NODE_CONDITIONS).map(Fault)
+fault_numbers = st.integers(0, len(NODE_CONDITIONS) - 1)
+"""Of a condition of the node: which there are is for the backend to say."""
 found_types = st.sampled_from(sorted(PLANTED))

@@ -1,0 +1,142 @@
+"""One law of one store as a test: scenarios, then Hypothesis machines, and for a violation the shortest story.
+
+The machines run on the store with few packet identifiers, where a handful of saves goes round, and from ``ci`` on also on
+the scripts as they are. What breaks the law in the small world counts when it can be reproduced on the scripts as they
+are; `validate` explores and searches longer, and both share machines, judge and witness.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from hypothesis import Phase, seed
+from hypothesis.database import ExampleDatabase
+from hypothesis.stateful import run_state_machine_as_test
+
+from model.verdict import Outcome
+from properties.machines.by_law import FOOTPRINT_LAWS, machines_for
+from properties.machines.on_store import on_kernel
+from properties.machines.store import LawViolated, StoreMachine
+from properties.machines.tally import TALLIES, Tally
+from properties.profiles import Profile
+from properties.validation.exploration import small_world
+from properties.validation.findings import Findings
+from properties.validation.footprint import measure_footprint
+from properties.validation.scenarios import run_scenarios
+from properties.validation.story import story_lines
+from properties.validation.subject import Subject
+from properties.validation.validation import Judge, LawResult, Witness
+from sim.binding.binding import Binding
+
+FOOTPRINT_S = 5.0
+
+
+@dataclass
+class LawRun:
+    """What became of one law of one store. Plain values, so that another process can report it."""
+
+    store: str
+    law: str
+    seed: int
+    outcome: str = ""
+    """holds, violated, unknown, not applicable."""
+    because: str = ""
+    story: list[str] = field(default_factory=list)
+    witness: dict[str, object] | None = None
+    """The trace, as ``orderlab replay`` reads it."""
+    blob: str = ""
+    """Hypothesis's ``@reproduce_failure`` line, where a machine found it."""
+    machine: str = ""
+    tested: int = 0
+    """How often the least frequent situation came about that the law speaks of."""
+    tallies: dict[str, Tally] = field(default_factory=dict)
+    """By machine."""
+    seconds: float = 0.0
+
+
+def run_law(
+    binding: Binding, law: str, profile: Profile, number: int, database: ExampleDatabase | None = None
+) -> LawRun:
+    """Put one law of a store to the test. ``number`` is the seed. Raises InputError for a store that cannot be run."""
+    began = time.monotonic()
+    found = LawRun(str(binding.path), law, number)
+    subject, findings = Subject(binding, number), Findings(frozenset([law]))
+    small = small_world(subject, findings)
+    before = {name: tally.copy() for name, tally in TALLIES.items()}
+    run_scenarios(small, findings)
+    if law in FOOTPRINT_LAWS and not findings.is_settled:
+        measure_footprint(subject, findings, FOOTPRINT_S)
+    for machine, world in _searches(subject, small, law, profile, began):
+        if findings.is_settled:
+            break
+        drawn = zlib.crc32(f"{number} {law} {machine.__name__} {world.rounds}".encode())
+        violation = search(machine, profile, drawn, database)
+        if violation is not None:
+            error, found.blob = violation
+            found.machine = machine.__name__
+            trace = world.subject.trace(error.steps)
+            findings.add(error.discrepancies, trace, f"the state machine {machine.__name__}")
+    found.tallies = {name: tally.since(before.get(name, Tally())) for name, tally in TALLIES.items()}
+    for tally in found.tallies.values():
+        findings.met.update(tally.met)
+    _report(found, Judge(subject, small, findings, None, lambda text: None).result(law))
+    found.seconds = time.monotonic() - began
+    return found
+
+
+@dataclass
+class _World:
+    """A store to search, and in which round."""
+
+    subject: Subject
+    rounds: int = 0
+
+
+def _searches(
+    subject: Subject, small: Subject, law: str, profile: Profile, began: float
+) -> Iterator[tuple[type[StoreMachine], _World]]:
+    """Machines in the order in which they run: all of them once, then again until the time is over."""
+    worlds = [small] if profile.name == "dev" else [small, subject]
+    rounds = 0
+    while True:
+        for world in worlds:
+            for kind in machines_for(law):
+                if profile.seconds is not None and rounds and time.monotonic() - began > profile.seconds:
+                    return
+                name = f"Small{kind.__name__}" if world is small else kind.__name__
+                yield on_kernel(kind, world, name, law=law), _World(world, rounds)
+        rounds += 1
+        if profile.seconds is None or time.monotonic() - began > profile.seconds:
+            return
+
+
+def search(
+    machine: type[StoreMachine], profile: Profile, number: int, database: ExampleDatabase | None, shrinks: bool = True
+) -> tuple[LawViolated, str] | None:
+    """Run a machine; the violation after shrinking, with the line that reproduces it, or None."""
+    phases = [Phase.reuse, Phase.generate, *([Phase.shrink] if shrinks else [])]
+    try:
+        run_state_machine_as_test(
+            seed(number)(machine), settings=profile.settings(database, phases=phases, report_multiple_bugs=False)
+        )
+    except LawViolated as violation:
+        notes = getattr(violation, "__notes__", [])
+        blobs = [line.strip() for note in notes for line in note.splitlines() if "@reproduce_failure" in line]
+        return violation, blobs[0][blobs[0].index("@") :].split(" as a ")[0] if blobs else ""
+    return None
+
+
+def _report(found: LawRun, result: LawResult) -> None:
+    """The verdict in plain values."""
+    verdict = result.verdict
+    found.tested = int(verdict.work.get("antecedents", 0))
+    found.outcome = "not applicable" if result.not_applicable else str(verdict.outcome)
+    found.because = result.not_applicable or (verdict.not_covered[-1] if verdict.not_covered else "")
+    if verdict.outcome is Outcome.VIOLATED and isinstance(verdict.witness, Witness):
+        witness = verdict.witness
+        found.because = witness.finding.text
+        found.story = [line for line, _ in story_lines(found.law, witness)]
+        found.witness = witness.finding.trace.to_json()

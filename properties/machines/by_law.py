@@ -1,0 +1,35 @@
+"""Which machines put which law of a session store to the test, the most telling first."""
+
+from __future__ import annotations
+
+from model.laws import STORE_LAWS
+from properties.machines.concurrent_writers import ConcurrentWriters
+from properties.machines.packet_identifiers import PacketIdentifiers
+from properties.machines.session import SessionMachine
+from properties.machines.store import StoreMachine
+from properties.machines.trim_and_expiry import TrimAndExpiry
+
+Machines = tuple[type[StoreMachine], ...]
+
+ALL: Machines = (TrimAndExpiry, PacketIdentifiers, ConcurrentWriters, SessionMachine)
+"""Every machine over one session store."""
+_FIRST: dict[str, Machines] = {
+    "store-order": (PacketIdentifiers, TrimAndExpiry),
+    "packet-id": (PacketIdentifiers, ConcurrentWriters),
+    "counter": (ConcurrentWriters, TrimAndExpiry, PacketIdentifiers),
+    "all-or-nothing": (ConcurrentWriters,),
+    "no-phantom": (ConcurrentWriters,),
+    "retransmission": (PacketIdentifiers,),
+    "no-residue": (ConcurrentWriters, TrimAndExpiry),
+    "no-loss": (TrimAndExpiry, PacketIdentifiers, ConcurrentWriters),
+}
+FOOTPRINT_LAWS = ("one-slot", "bounded")
+"""Decided by counting what operations touch and cost; of the machines only the general one bears on them."""
+
+
+def machines_for(law: str) -> Machines:
+    """Machines for a law, ending with the general one."""
+    assert law in STORE_LAWS, law
+    if law in FOOTPRINT_LAWS:
+        return (SessionMachine,)
+    return (*_FIRST.get(law, (TrimAndExpiry,)), SessionMachine)

@@ -1,0 +1,170 @@
+"""The base of all machines over a session store: a run, steps that are judged as they are taken, and a tally.
+
+A subclass says which store (``make_run``) and adds rules; each rule makes steps of a trace (``model.trace``) and takes
+them. So whatever a machine finds is a trace, which can be made short, told, written to a file and replayed on any
+backend. ``on_store`` makes the subclass for a store and a backend; ``notes/properties.md`` shows one with rules of its
+own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from hypothesis.stateful import RuleBasedStateMachine
+
+from model.refinement import Discrepancy
+from model.trace import Acknowledge, Clear, Drain, Fault, Fetch, Publication, Release, Save, Settle, Step
+from properties.machines.tally import Tally, tally_of
+from sim.redis.backends import Backend, KernelBackend, ServerBackend
+from sim.redis.raisable import CONDITIONS
+from sim.session_run import SessionRun
+from sim.session_store import untouched
+from sim.store_faults import NODE_CONDITIONS
+
+
+class LawViolated(AssertionError):
+    """A step broke a law. ``steps`` lead there."""
+
+    def __init__(self, discrepancies: list[Discrepancy], steps: tuple[Step, ...]) -> None:
+        told = "; ".join(f"{one.law}: {one.text}" for one in discrepancies)
+        super().__init__(f"{told}\nafter {len(steps)} steps: {steps}")
+        self.discrepancies = discrepancies
+        self.steps = steps
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Two clients, two producers. Override ``make_run``, or use ``on_store``."""
+
+    make_run: ClassVar[Callable[[], SessionRun]]
+    """A run at the beginning of an example: its store empty, or prepared."""
+    prefix: ClassVar[tuple[Step, ...]] = ()
+    """Steps that ``make_run`` has taken already; part of every witness."""
+    faults: ClassVar[tuple[str, ...]] = NODE_CONDITIONS
+    """Conditions that the backend can be brought into."""
+    can_abort: ClassVar[bool] = True
+    """Whether the backend can be stopped before a given call of a script."""
+    can_wait: ClassVar[bool] = True
+    limit: ClassVar[int | None] = None
+    """The limit that the store fixes itself, if it does."""
+    law: ClassVar[str | None] = None
+    """Fail for this law only; None: for any."""
+    raises: ClassVar[bool] = True
+    found: ClassVar[Callable[..., None] | None] = None
+    """Told the discrepancies and the steps that led to them."""
+    has_gaps: ClassVar[bool] = False
+    """Whether some operation takes several calls, so that others can come between."""
+    largest_batch: ClassVar[int] = 4
+    is_over: ClassVar[Callable[[], bool]] = lambda: False
+    """Whether the time for all examples together has run out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ended = type(self).is_over()
+        self.steps: list[Step] = list(self.prefix)
+        self.labels = 0
+        self.tally = Tally(examples=1)
+        if not self.ended:
+            self.run = type(self).make_run()
+            self.labels = len(self.run.publications)
+
+    # -- for rules ---------------------------------------------------------------------------------------------------
+
+    def take(self, step: Step) -> None:
+        """One step, judged. Raises LawViolated."""
+        if self.ended:
+            return
+        self.steps.append(step)
+        report = self.run.perform(step)
+        if report.result is None:
+            self.steps.pop()
+            return
+        self.tally.steps[step_name(step)] += 1
+        if report.discrepancies:
+            trace = tuple(self.steps)
+            if self.found is not None:
+                self.found(report.discrepancies, trace)
+            broken = [one for one in report.discrepancies if self.law in (None, one.law)]
+            if self.raises and broken:
+                raise LawViolated(broken, trace)
+            self.ended = report.diverges
+
+    def publication(self, body: bytes = b"", interval_ms: float | None = None, qos: int = 1) -> Publication:
+        """The next message of the run, with a payload of its own."""
+        self.labels += 1
+        topic = b"topic/%d" % (self.labels % 3)
+        return Publication(self.labels, b"<%d>payload" % self.labels + body, topic, qos, interval_ms)
+
+    def batch(self, messages: Iterable[tuple[float | None, int]]) -> tuple[Publication, ...]:
+        """Messages with these intervals (ms) and QoS, as many as the store takes at once."""
+        return tuple(self.publication(b"", interval_ms, qos) for interval_ms, qos in [*messages][: self.largest_batch])
+
+    def live(self, client: int) -> list[int]:
+        """Labels of what waits for a client, in order."""
+        return [] if self.ended else [entry.label for entry in self.run.state.accounts[client].queue]
+
+    def fault(self, number: int) -> Fault:
+        """One of the conditions that the backend can be brought into."""
+        return Fault(self.faults[number % len(self.faults)])
+
+    def take_on_wrong_type(self, step: Save | Fetch | Acknowledge | Release | Clear, which: int, found: str) -> None:
+        """The step while one of the keys that it meets, or would make, holds a value of type ``found``."""
+        if not self.ended:
+            keys = self._keys_touched(step)
+            if keys:
+                self.take(replace(step, fault=Fault("wrong-type", key=keys[which % len(keys)], found=found)))
+
+    def _keys_touched(self, step: Step) -> list[bytes]:
+        """Keys that there are, and (on the kernel, where it can be tried) those that ``step`` would make."""
+        backend, run = self.backend, self.run
+        keys = set(backend.keyspace())
+        if isinstance(backend, KernelBackend):
+            state, met, run.met = run.state, run.met, Counter()
+            with untouched(backend):
+                run.perform(step)
+                keys |= backend.keyspace().keys()
+            run.state, run.met = state, met
+        return sorted(keys)
+
+    @property
+    def backend(self) -> Backend:
+        """What the store runs on."""
+        found: Backend = self.run.store.backend  # type: ignore[attr-defined]
+        return found
+
+    def teardown(self) -> None:
+        """Once the trouble is over, everything comes out in the end and nothing stays behind."""
+        try:
+            for client in range(2):
+                self.take(Drain(client, 1 + client))
+                self.take(Settle(client))
+        finally:
+            if hasattr(self, "run"):
+                self.tally.met.update(self.run.met)
+            tally_of(type(self).__name__).add(self.tally)
+
+
+def step_name(step: Step) -> str:
+    """The kind of a step, and what befell it."""
+    name = type(step).__name__.lower()
+    fault = getattr(step, "fault", None)
+    if isinstance(fault, Fault):
+        return f"{name} / {fault.kind}"
+    return f"{name} / stale" if isinstance(step, Save) and step.stale else name
+
+
+def faults_of(backend: Backend) -> tuple[str, ...]:
+    """Conditions of the node that can be made on a backend and that can strike inside a script."""
+    if isinstance(backend, KernelBackend):
+        return NODE_CONDITIONS
+    if isinstance(backend, ServerBackend):
+        return tuple(one.name for one in CONDITIONS if one.name in NODE_CONDITIONS and one.enter)
+    return ()
+
+
+def configured(machine: type[StoreMachine], name: str, attributes: dict[str, Any]) -> type[Any]:
+    """A subclass under another name, with its class attributes set."""
+    body = {key: staticmethod(value) if callable(value) else value for key, value in attributes.items()}
+    return type(name, (machine,), {"__module__": machine.__module__, "__qualname__": name, **body})

@@ -1,0 +1,112 @@
+"""The tests of a store: one pytest item for each law, with the same identifier in every process."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from model.errors import InputError
+from model.explorer.whole_file import write_whole
+from properties.law_test import LawRun, run_law
+from properties.machines.tally import tally_of
+from properties.plugin import TOLD
+from properties.profiles import kept_examples
+from sim.binding.loader import load_binding
+from sim.redis.watchdog import Unfinished, watch
+
+if TYPE_CHECKING:
+    from properties.plugin.session import LawSession
+
+SCRIPT_SECONDS_MAX = 8.0
+"""Processor time of one script; the sandbox stops scripts sooner, this is for what it cannot stop."""
+EXAMPLES = Path(".hypothesis") / "orderlab"
+
+
+class StoreFile(pytest.File):
+    """A ``store.toml``."""
+
+    session_of_laws: LawSession
+
+    def collect(self) -> Iterable[LawItem]:
+        """A test for each law, in the order of the reports."""
+        for law in self.session_of_laws.laws:
+            item: LawItem = LawItem.from_parent(self, name=law)
+            item.laws = self.session_of_laws
+            yield item
+
+
+class LawBroken(Exception):
+    """The law does not hold, or is not known to hold."""
+
+
+class LawItem(pytest.Item):
+    """One law of one store."""
+
+    laws: LawSession
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.add_marker(pytest.mark.orderlab)
+        self.add_marker(pytest.mark.orderlab_law(self.name))
+
+    def runtest(self) -> None:
+        """Run the scenarios and the machines in a process of their own: a script that hangs must not hang the run."""
+        laws = self.laws
+        self.user_properties += [("orderlab-seed", laws.seed), ("orderlab-profile", laws.profile.name)]
+        try:
+            binding = load_binding(self.path, trust_adapter=self.config.getoption("--orderlab-trust-adapter"))
+            kept = kept_examples(self.config.rootpath / EXAMPLES)
+            answer = watch(
+                lambda: run_law(binding, self.name, laws.profile, laws.seed, kept), script_seconds_max=SCRIPT_SECONDS_MAX
+            )
+        except InputError as error:
+            raise LawBroken(f"the store cannot be tested: {error}") from None
+        run = self._unfinished(answer) if isinstance(answer, Unfinished) else answer.value
+        for name, tally in run.tallies.items():
+            tally_of(name).add(tally)
+        self.user_properties.append(("orderlab-outcome", run.outcome))
+        self.stash[TOLD]["summary"] = [run.outcome, run.because, run.tested, round(run.seconds, 1)]
+        if run.outcome == "violated":
+            raise LawBroken("\n".join(self._told(run)))
+        if run.outcome == "unknown" and self.config.getoption("--orderlab-strict"):
+            raise LawBroken(f"{self.name} is unknown: {run.because}")
+        if run.outcome in ("unknown", "not applicable"):
+            pytest.skip(f"{run.outcome}: {run.because}")
+
+    def _unfinished(self, answer: Unfinished) -> LawRun:
+        """A script that had to be ended together with its process breaks ``bounded``; no other law could be judged."""
+        text = f"a script does not end: {answer.reason}"
+        outcome = "violated" if self.name == "bounded" else "unknown"
+        return LawRun(str(self.path), self.name, self.laws.seed, outcome, text, [f"{self.name}: {text}"])
+
+    def _told(self, run: LawRun) -> Iterable[str]:
+        """The story, where the trace lies, and what replays it."""
+        yield from run.story
+        if run.witness is not None:
+            folder = self.laws.witnesses
+            folder.mkdir(exist_ok=True)
+            file = folder / f"{self.path.parent.name}-{self.name}.json"
+            write_whole(file, json.dumps(run.witness, indent=1).encode())
+            yield f"  replay it: orderlab replay {self._shown(file)}"
+        options = f"--orderlab-law {self.name} --orderlab-profile {self.laws.profile.name} --orderlab-seed {run.seed}"
+        yield f"  test it again: pytest --orderlab-store {self._shown(self.path)} {options}"
+        if run.blob:
+            yield f"  Hypothesis: {run.blob} on {run.machine}"
+
+    def _shown(self, path: Path) -> str:
+        return os.path.relpath(path, self.config.invocation_params.dir)
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """The story and no traceback."""
+        if isinstance(excinfo.value, LawBroken):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        """Where it says it comes from."""
+        return self.path, None, f"{self.path.parent.name}: {self.name}"
