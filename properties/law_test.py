@@ -107,7 +107,7 @@ def _searches(
                 if profile.seconds is not None and rounds and time.monotonic() - began > profile.seconds:
                     return
                 name = f"Small{kind.__name__}" if world is small else kind.__name__
-                yield on_kernel(kind, world, name, law=law), _World(world, rounds)
+                yield on_kernel(kind, world, name, laws=frozenset([law])), _World(world, rounds)
         rounds += 1
         if profile.seconds is None or time.monotonic() - began > profile.seconds:
             return

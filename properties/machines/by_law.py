@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from model.laws import STORE_LAWS
 from properties.machines.concurrent_writers import ConcurrentWriters
+from properties.machines.hostile_clients import HostileClients
 from properties.machines.packet_identifiers import PacketIdentifiers
 from properties.machines.session import SessionMachine
 from properties.machines.store import StoreMachine
@@ -14,6 +15,7 @@ Machines = tuple[type[StoreMachine], ...]
 ALL: Machines = (TrimAndExpiry, PacketIdentifiers, ConcurrentWriters, SessionMachine)
 """Every machine over one session store."""
 _FIRST: dict[str, Machines] = {
+    "bounded": (),
     "store-order": (PacketIdentifiers, TrimAndExpiry),
     "packet-id": (PacketIdentifiers, ConcurrentWriters),
     "counter": (ConcurrentWriters, TrimAndExpiry, PacketIdentifiers),
@@ -24,12 +26,12 @@ _FIRST: dict[str, Machines] = {
     "no-loss": (TrimAndExpiry, PacketIdentifiers, ConcurrentWriters),
 }
 FOOTPRINT_LAWS = ("one-slot", "bounded")
-"""Decided by counting what operations touch and cost; of the machines only the general one bears on them."""
+"""Decided, before any machine runs, by counting what operations touch and cost."""
 
 
 def machines_for(law: str) -> Machines:
     """Machines for a law, ending with the general one."""
     assert law in STORE_LAWS, law
-    if law in FOOTPRINT_LAWS:
-        return (SessionMachine,)
+    if law == "one-slot":
+        return (HostileClients,)
     return (*_FIRST.get(law, (TrimAndExpiry,)), SessionMachine)
