@@ -5,24 +5,26 @@ from __future__ import annotations
 from model.laws import STORE_LAWS
 from properties.machines.concurrent_writers import ConcurrentWriters
 from properties.machines.hostile_clients import HostileClients
+from properties.machines.operations_in_trouble import OperationsInTrouble
 from properties.machines.packet_identifiers import PacketIdentifiers
 from properties.machines.session import SessionMachine
+from properties.machines.sessions import Sessions
 from properties.machines.store import StoreMachine
 from properties.machines.trim_and_expiry import TrimAndExpiry
 
 Machines = tuple[type[StoreMachine], ...]
 
-ALL: Machines = (TrimAndExpiry, PacketIdentifiers, ConcurrentWriters, SessionMachine)
+ALL: Machines = (TrimAndExpiry, PacketIdentifiers, ConcurrentWriters, OperationsInTrouble, Sessions, SessionMachine)
 """Every machine over one session store."""
 _FIRST: dict[str, Machines] = {
     "bounded": (),
     "store-order": (PacketIdentifiers, TrimAndExpiry),
     "packet-id": (PacketIdentifiers, ConcurrentWriters),
-    "counter": (ConcurrentWriters, TrimAndExpiry, PacketIdentifiers),
-    "all-or-nothing": (ConcurrentWriters,),
-    "no-phantom": (ConcurrentWriters,),
+    "counter": (Sessions, ConcurrentWriters, TrimAndExpiry, PacketIdentifiers),
+    "all-or-nothing": (OperationsInTrouble, ConcurrentWriters),
+    "no-phantom": (Sessions,),
     "retransmission": (PacketIdentifiers,),
-    "no-residue": (ConcurrentWriters, TrimAndExpiry),
+    "no-residue": (Sessions, TrimAndExpiry),
     "no-loss": (TrimAndExpiry, PacketIdentifiers, ConcurrentWriters),
 }
 FOOTPRINT_LAWS = ("one-slot", "bounded")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition
 
-from model.trace import Acknowledge, Clear, Fault, Fetch, Open, Overlap, Release, Repeat, Save
+from model.trace import Acknowledge, Clear, Fault, Fetch, Open, Overlap, Repeat, Save
 from properties.machines.store import StoreMachine
 from properties.machines.tally import rule
 from properties.strategies import session as given
@@ -26,7 +26,7 @@ class ConcurrentWriters(StoreMachine):
 
     def save_of(self, writer: int, size: int, limit: int = 100, fault: Fault | None = None) -> Save:
         """The next batch of a writer."""
-        return Save(self.batch([(None, 1)] * size), 0, writer, self.limit or limit, False, fault)
+        return Save(self.batch([(None, 2), (None, 1), (None, 2)][:size]), 0, writer, self.limit or limit, False, fault)
 
     @rule(writer=writers, size=sizes, limit=given.ordinary_limits)
     def save(self, writer: int, size: int, limit: int) -> None:
@@ -88,13 +88,6 @@ class ConcurrentWriters(StoreMachine):
         live = self.live(0)
         if live:
             self.take(Acknowledge(live[0] if first else live[-1]))
-
-    @rule(kind=st.sampled_from(["acknowledge", "release", "fetch", "clear"]), key=st.integers(0, 20), found=given.found_types)
-    def reader_meets_wrong_type(self, kind: str, key: int, found: str) -> None:
-        """A key holds something else while the subscriber's side is served."""
-        label = next(iter(self.live(0)), 1)
-        steps = {"acknowledge": Acknowledge(label), "release": Release(label), "fetch": Fetch(), "clear": Clear()}
-        self.take_on_wrong_type(steps[kind], key, found)
 
     @rule(writer=writers)
     def session_ends(self, writer: int) -> None:

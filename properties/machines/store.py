@@ -18,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine
 from model.refinement import Discrepancy
 from model.trace import Acknowledge, Clear, Drain, Fault, Fetch, Publication, Release, Save, Settle, Step
 from properties.machines.tally import Tally, tally_of
+from properties.validation.recording import RecordingStore
 from sim.redis.backends import Backend, KernelBackend, ServerBackend
 from sim.redis.raisable import CONDITIONS
 from sim.session_run import SessionRun, StepReport
@@ -121,16 +122,18 @@ class StoreMachine(RuleBasedStateMachine):
                 self.take(replace(step, fault=Fault("wrong-type", key=keys[which % len(keys)], found=found)))
 
     def _keys_touched(self, step: Step) -> list[bytes]:
-        """Keys that there are, and (on the kernel, where it can be tried) those that ``step`` would make."""
-        backend, run = self.backend, self.run
-        keys = set(backend.keyspace())
-        if isinstance(backend, KernelBackend):
-            state, met, run.met = run.state, run.met, Counter()
-            with untouched(backend):
-                run.perform(step)
-                keys |= backend.keyspace().keys()
-            run.state, run.met = state, met
-        return sorted(keys)
+        """Keys that ``step`` would use, where that can be tried and recorded; elsewhere all that there are."""
+        run, store = self.run, self.run.store
+        if not isinstance(store, RecordingStore):
+            return sorted(self.backend.keyspace())
+        state, met, run.met = run.state, run.met, Counter()
+        was_recording, store.is_recording = store.is_recording, True
+        store.records.clear()
+        with untouched(self.backend):
+            run.perform(step)
+        store.is_recording = was_recording
+        run.state, run.met = state, met
+        return sorted({key for record in store.records for key in record.used})
 
     @property
     def backend(self) -> Backend:

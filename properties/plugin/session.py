@@ -55,8 +55,6 @@ class LawSession:
         config = self.config
         named_here = any(str(one).startswith(OPTION) for one in config.invocation_params.args)
         paths_given = config.args_source == pytest.Config.ArgsSource.ARGS
-        if hasattr(config, "workerinput"):  # the controller has done it
-            return
         own = [str(path) for path in self.stores]
         among = [argument for argument in config.args if argument.split("::")[0] in own]
         kept = config.args if paths_given or not named_here else []
@@ -67,7 +65,9 @@ class LawSession:
     def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> StoreFile | None:
         """A store that was asked for."""
         if file_path in self.stores:
-            store: StoreFile = StoreFile.from_parent(parent, path=file_path)
+            store: StoreFile = StoreFile.from_parent(
+                parent, path=file_path, nodeid=Path(os.path.relpath(file_path, self.config.rootpath)).as_posix()
+            )
             store.session_of_laws = self
             return store
         return None

@@ -1,0 +1,99 @@
+"""The machines over a store: they reach what is rare, find known defects and make them short, and leave a good store alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from model.trace import Fetch, Save
+from properties.law_test import search
+from properties.machines.by_law import ALL, machines_for
+from properties.machines.hostile_clients import HostileClients
+from properties.machines.on_store import on_backend, on_kernel
+from properties.machines.packet_identifiers import PacketIdentifiers
+from properties.machines.store import LawViolated, StoreMachine
+from properties.machines.tally import TALLIES, tally_of
+from properties.profiles import PROFILES, Profile
+from properties.validation.exploration import small_world
+from properties.validation.findings import Findings
+from properties.validation.subject import Subject
+from sim.binding.loader import load_binding
+from sim.redis.backends import Backend, open_backend
+from sim.session_coverage import BY_LAW
+
+LUA = Path(__file__).parents[3] / "lua"
+SHORT = Profile("short", 10, 15)
+
+
+def small(name: str) -> Subject:
+    return small_world(Subject(load_binding(LUA / name)), Findings(frozenset()))
+
+
+@pytest.fixture(params=["kernel", "fakeredis", pytest.param("auto", marks=pytest.mark.server)])
+def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
+    with open_backend(request.param) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("machine", [*ALL, HostileClients], ids=lambda machine: machine.__name__)
+def test_a_correct_store_stays_green(machine: type[StoreMachine]) -> None:
+    assert search(on_kernel(machine, small("session"), f"Green{machine.__name__}"), SHORT, 1, None, False) is None
+
+
+@pytest.mark.parametrize("machine", ALL, ids=lambda machine: machine.__name__)
+def test_each_machine_runs_on_every_backend(machine: type[StoreMachine], backend: Backend) -> None:
+    few = Profile("few", 2, 10)
+    on = on_backend(machine, load_binding(LUA / "session"), backend, f"On{machine.__name__}", can_wait=False)
+    assert search(on, few, 1, None, False) is None
+
+
+def test_the_rare_situations_of_every_law_come_about() -> None:
+    TALLIES.clear()
+    subject = small("session")
+    for machine in (*ALL, HostileClients):
+        on = on_kernel(machine, subject, machine.__name__)
+        assert search(on, Profile("rare", 25, 25), 4, None, False) is None
+    met = sum((tally.met for tally in TALLIES.values()), start=tally_of("none").met)
+    wanted = {one.name for law, situations in BY_LAW.items() if law != "bounded" for one in situations}
+    assert wanted <= met.keys(), wanted - met.keys()
+    for machine in ALL:
+        rules = {name for name in dir(machine) if hasattr(getattr(machine, name), "hypothesis_stateful_rule")}
+        fired = {name.replace(" ", "_") for name in tally_of(machine.__name__).rules}
+        assert rules - fired <= {"overlap", "interleave", "client_dies"}, rules - fired
+
+
+@pytest.mark.parametrize(
+    ("specimen", "law"),
+    [("fetch-removes", "no-loss"), ("score-is-packet-id", "store-order"), ("client-breaks-the-hash-tag", "one-slot")],
+)
+def test_a_specimen_is_found_and_shrinks(specimen: str, law: str) -> None:
+    kind = machines_for(law)[0]
+    machine = on_kernel(kind, small(f"specimens/{specimen}"), f"Red{kind.__name__}", laws=frozenset([law]))
+    found = search(machine, PROFILES["ci"], 3, None)
+    assert found is not None
+    violation, blob = found
+    assert isinstance(violation, LawViolated)
+    assert {one.law for one in violation.discrepancies} == {law}
+    assert len(violation.steps) <= 5, violation.steps
+    assert blob.startswith("@reproduce_failure(")
+
+
+def test_packet_identifiers_start_anywhere_at_full_scale() -> None:
+    subject = Subject(load_binding(LUA / "session"))
+    machine = on_kernel(PacketIdentifiers, subject, "FullScale", passes_max=70_000)
+    assert search(machine, Profile("one", 2, 3), 5, None, False) is None
+    assert tally_of("FullScale").steps["pass"] >= 1
+
+
+def test_a_subclass_may_judge_by_more_than_the_run() -> None:
+    class NoTwoSaves(StoreMachine):
+        pass
+
+    machine = on_kernel(NoTwoSaves, small("session"), "Bare")()
+    machine.take(Save(machine.batch([(None, 1)]), limit=3))
+    machine.take(Fetch())
+    assert machine.live(0) == [1]
+    machine.teardown()
+    assert machine.live(0) == []

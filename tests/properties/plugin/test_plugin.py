@@ -1,0 +1,100 @@
+"""The plugin as a user meets it: a store and no Python; a story, a trace, JUnit properties; inert when not asked for."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+LUA = ROOT / "lua"
+LOADED = [] if any(one.name == "orderlab" for one in entry_points(group="pytest11")) else ["-p", "properties.plugin"]
+
+
+def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A pytest of the user's, in a folder of his own."""
+    (folder / "pytest.ini").touch()
+    command = [sys.executable, "-m", "pytest", *LOADED, "-p", "no:cacheprovider", "--rootdir", str(folder), *arguments]
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HOME": str(folder)}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_one_test_for_each_law(tmp_path: Path) -> None:
+    found = run_pytest(tmp_path, "--orderlab-store", str(LUA / "session"), "--collect-only", "-q")
+    ids = [line.rpartition("::")[2] for line in found.stdout.splitlines() if "::" in line]
+    assert ids[:3] == ["store-order", "no-loss", "packet-id"]
+    assert len(ids) == 13
+    again = run_pytest(tmp_path, "--orderlab-store", str(LUA / "session"), "--collect-only", "-q", "-n", "0")
+    assert [line for line in again.stdout.splitlines() if "::" in line] == [
+        line for line in found.stdout.splitlines() if "::" in line
+    ]
+
+
+def test_a_failing_store_tells_its_story(tmp_path: Path) -> None:
+    found = run_pytest(
+        tmp_path,
+        "--orderlab-store",
+        str(LUA / "specimens" / "fetch-removes"),
+        "--orderlab-law",
+        "no-loss",
+        "--orderlab-seed",
+        "7",
+        "--orderlab-statistics",
+        "--junitxml",
+        "junit.xml",
+        "-n",
+        "1",
+    )
+    assert found.returncode == 1, found.stdout + found.stderr
+    assert "no-loss is violated" in found.stdout
+    assert "  1. producer 1 saves m1" in found.stdout
+    assert "fetch.lua:" in found.stdout
+    assert "orderlab replay .orderlab/fetch-removes-no-loss.json" in found.stdout
+    assert "orderlab statistics" in found.stdout
+    trace = json.loads((tmp_path / ".orderlab" / "fetch-removes-no-loss.json").read_text())
+    assert len(trace["steps"]) <= 3
+    properties = {one.get("name"): one.get("value") for one in ElementTree.parse(tmp_path / "junit.xml").iter("property")}
+    assert properties["orderlab-law"] == "no-loss"
+    assert properties["orderlab-seed"] == "7"
+    assert properties["orderlab-outcome"] == "violated"
+
+
+def test_it_takes_a_store_from_the_configuration_along_with_other_tests(tmp_path: Path) -> None:
+    (tmp_path / "test_own.py").write_text("def test_own():\n    pass\n")
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\norderlab_stores = {LUA / 'session' / 'store.toml'}\n")
+    found = run_pytest(tmp_path, "--collect-only", "-q", "-c", "pytest.ini")
+    assert "test_own.py::test_own" in found.stdout
+    assert "store.toml::no-loss" in found.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--orderlab-store", "missing"), "name a store.toml or the folder that holds one"),
+        (("--orderlab-store", str(LUA / "session"), "--orderlab-law", "no-los"), "did you mean no-loss?"),
+        (("--orderlab-store", str(LUA / "session"), "--orderlab-law", "fifo"), "not a law of a store"),
+    ],
+)
+def test_wrong_usage_is_one_line(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+    found = run_pytest(tmp_path, *arguments)
+    assert found.returncode == 4
+    assert said in found.stderr
+    assert "Traceback" not in found.stderr
+
+
+def test_it_is_inert_unless_asked(tmp_path: Path) -> None:
+    (tmp_path / "test_own.py").write_text(
+        "import sys\n\n"
+        "def test_own():\n"
+        "    rooms = {'model', 'sim', 'hypothesis', 'lupa', 'numpy'}\n"
+        "    assert not rooms & set(sys.modules)\n"
+        "    assert 'properties.plugin' in sys.modules\n"
+    )
+    found = run_pytest(tmp_path, "-p", "no:hypothesispytest", "test_own.py")
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert "orderlab:" not in found.stdout
