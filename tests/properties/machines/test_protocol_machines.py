@@ -1,0 +1,77 @@
+"""Machines over specifications: right ones stay green, a wrong rule is found and shrinks to the steps that matter."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
+
+from properties.machines.feed import feed_machine
+from properties.machines.handshake import HandshakeBothWays
+from properties.machines.tally import tally_of
+
+
+def run(machine: type[RuleBasedStateMachine], shrinks: bool = False) -> None:
+    quick = settings(
+        max_examples=100,
+        stateful_step_count=40,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate, *([Phase.shrink] if shrinks else [])],
+        suppress_health_check=list(HealthCheck),
+    )
+    run_state_machine_as_test(seed(1)(machine), settings=quick)
+
+
+def flawed(flaw: str) -> type[HandshakeBothWays]:
+    return type(f"Handshake_{flaw.replace('-', '_')}", (HandshakeBothWays,), {"flaw": flaw})
+
+
+def test_the_handshake_holds_both_ways_and_every_law_is_tested() -> None:
+    run(flawed("none"))
+    tally = tally_of("Handshake_none")
+    wanted = {"fifo", "packet-id", "retransmission", "exactly-once", "at-least-once", "receive-maximum"}
+    assert wanted <= tally.met.keys()
+    assert {"disconnect", "takeover", "receive PUBREL", "receive PUBACK"} <= tally.steps.keys()
+
+
+@pytest.mark.parametrize(
+    ("flaw", "law"),
+    [
+        ("new-identifier-on-resend", "retransmission"),
+        ("dup-not-set", "retransmission"),
+        ("receiver-forgets-identifier", "exactly-once"),
+        ("identifier-in-use-taken", "packet-id"),
+        ("window-ignored", "receive-maximum"),
+        ("drops-over-window", "at-least-once"),
+    ],
+)
+def test_a_flaw_of_the_handshake_is_found(flaw: str, law: str) -> None:
+    with pytest.raises(AssertionError, match=f"{law} is violated"):
+        run(flawed(flaw))
+
+
+def test_the_feed_holds_and_every_action_fires() -> None:
+    machine = feed_machine()
+    run(machine)
+    assert set(machine.system.action_names()) <= tally_of(machine.__name__).steps.keys()
+
+
+@pytest.mark.parametrize(
+    ("flaw", "law"),
+    [
+        ("reserve-then-write", "cursor-safe"),
+        ("expire-while-claimed", "retention"),
+        ("post-again", "no-repeat"),
+        ("rank-rolls-back", "cursor-safe"),
+    ],
+)
+def test_a_flaw_of_the_feed_is_found(flaw: str, law: str) -> None:
+    with pytest.raises(AssertionError, match=f"{law} is violated"):
+        run(feed_machine(flaw))  # type: ignore[arg-type]
+
+
+def test_a_failing_walk_shrinks_to_the_steps_that_matter() -> None:
+    with pytest.raises(AssertionError, match="cursor-safe") as found:
+        run(feed_machine("rank-rolls-back", messages=3, consumers=0), shrinks=True)
+    assert str(found.value).count("(m=") <= 4
