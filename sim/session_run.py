@@ -448,7 +448,7 @@ class SessionRun:
             return Reply("refused", result.refused)
         if isinstance(result, Saved):
             assigned = assigned_to(result, messages)
-            return Reply(assigned=tuple(assigned))
+            return Reply(assigned=tuple(assigned), told=len(result.assigned))
         return Reply(removed=result.count) if isinstance(result, Removed) else Reply()
 
     # -- judging -------------------------------------------------------------------------------------------------------

@@ -205,6 +205,7 @@ def terms_of(binding: Binding) -> Store:
         has_tokens="acknowledge" not in binding.operations or uses(binding, "acknowledge", "sequence", 1, 2),
         has_pages=uses(binding, "fetch", "after", 1, 2),
         has_counts=uses(binding, "fetch", "count", 1, 2),
+        tells_each=binding.operation("save").reader.table.shape in ("pairs", "records"),
     )
 
 

@@ -22,6 +22,8 @@ class Store(NamedTuple):
     """Fetch can go on behind the last message of the previous page."""
     has_counts: bool = True
     """Fetch takes a page size."""
+    tells_each: bool = False
+    """The reply to a save tells of each of its messages."""
 
 
 class Seen(NamedTuple):
@@ -45,7 +47,9 @@ class Reply(NamedTuple):
     assigned: tuple[tuple[int, int | None, int | None], ...] = ()
     """(label, packet identifier, token), as far as the reply to a save tells."""
     removed: int | None = None
-    """Messages removed, if the reply to an acknowledgement tells."""
+    """Messages removed, if the reply to an acknowledgement tells; released, if that to a release does."""
+    told: int | None = None
+    """Of how many messages the reply to a save tells."""
 
 
 class Discrepancy(NamedTuple):

@@ -29,7 +29,7 @@ def judge_save(
     shown = labels_of(listing)
     before = [entry.label for entry in account.queue]
     if save.is_stale or save.is_repeated:
-        return _must_not_save(account, save, listing)
+        return _must_not_save(account, save, reply, listing, store)
     if shown == before and _may_leave_as_before(save, reply, store, faulted):
         refused = [one.label for one in save.messages]
         return Judgement(account.with_fates(refused, "refused"), compare(account, account.queue, listing, LOST))
@@ -37,6 +37,9 @@ def judge_save(
     if reply.status != "done" and shown != [entry.label for entry in expected.queue]:
         return _between(account, save, reply, listing)
     found += _compare_after_save(account, expected, save, listing)
+    if store.tells_each and reply.status == "done" and reply.told not in (None, len(save.messages)):
+        text = f"the reply to a save of {len(save.messages)} messages tells of {reply.told}"
+        found.append(Discrepancy("packet-id", text, False))
     if reply.status != "done" and not faulted and not _is_questionable(save, store):
         text = f"a save is reported as failed, and was not: {reply.text}"
         found.append(Discrepancy("all-or-nothing", text, False))
@@ -56,7 +59,7 @@ def _may_leave_as_before(save: Save, reply: Reply, store: Store, faulted: bool) 
     return reply.status != "done" and _is_questionable(save, store)
 
 
-def _must_not_save(account: Account, save: Save, listing: Sequence[Seen]) -> Judgement:
+def _must_not_save(account: Account, save: Save, reply: Reply, listing: Sequence[Seen], store: Store) -> Judgement:
     """A record of a cleared session, or the repetition of a save that was carried out."""
     labels = [message.label for message in save.messages]
     shown = labels_of(listing)
@@ -68,9 +71,27 @@ def _must_not_save(account: Account, save: Save, listing: Sequence[Seen]) -> Jud
         text = f"the reply was lost and the same save came again: {names_of(again)} saved twice"
         if not again and found:
             text = f"the reply was lost, the same save came again, and it is not as after one: {found[0].text}"
-        return Judgement(account, [Discrepancy("all-or-nothing", text)] if found else [])
+        return Judgement(
+            account, [Discrepancy("all-or-nothing", text)] if found else _told_otherwise(account, save, reply, store)
+        )
     account = account.with_fates(labels, "cleared")
     return Judgement(account, compare(account, account.queue, listing, LOST))
+
+
+def _told_otherwise(account: Account, save: Save, reply: Reply, store: Store) -> list[Discrepancy]:
+    """The reply that was lost is given again, if it tells anything: another one would have the wrong message sent."""
+    if store.tells_each and reply.status == "done" and reply.told not in (None, 0, len(save.messages)):
+        text = f"the same save of {len(save.messages)} messages came again, and its reply tells of {reply.told}"
+        return [Discrepancy("all-or-nothing", text, False)]
+    for label, packet_id, token in reply.assigned:
+        entry = account.session.entry(label)
+        if entry is None:
+            continue
+        if packet_id not in (None, entry.packet_id) or (token is not None and entry.token not in (None, token)):
+            text = f"the same save came again, and its reply says {packet_id} (token {token}) for {name_of(label)}"
+            text += f", which is {entry.packet_id} (token {entry.token})"
+            return [Discrepancy("all-or-nothing", text, False)]
+    return []
 
 
 def _after_save(

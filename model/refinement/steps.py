@@ -144,6 +144,9 @@ def judge_release(
 ) -> Judgement:
     """PUBLISH becomes PUBREL, in place, under the same identifier and deadline."""
     target, is_certain = _targets(account, answer, store)
+    was_live: bool | None = target is not None
+    if target is not None and not (is_certain and target.qos == 2 and target.kind == "PUBLISH"):
+        was_live = None  # a second PUBREC: a store may count it or not
     seen = {one.label: one for one in listing}
     if target is not None and (target.qos == 2 or target.label in seen):
         turned = target.label in seen and seen[target.label].kind == "PUBREL"
@@ -154,7 +157,18 @@ def judge_release(
     laws: tuple[str, ...] = ("retransmission", "no-loss")
     if faulted and reply.status != "done":
         laws = ("all-or-nothing", *laws)  # it failed, and the message is gone all the same
-    return Judgement(account, compare(account, account.queue, listing, laws))
+    found = compare(account, account.queue, listing, laws)
+    if was_live is False and answer.label is not None and account.fate(answer.label) == "expired":
+        was_live = None  # its remains may still be there to release
+    return Judgement(account, found + _wrong_release(reply, was_live, found))
+
+
+def _wrong_release(reply: Reply, was_live: bool | None, found: list[Discrepancy]) -> list[Discrepancy]:
+    """A broker sends PUBREL when the reply says that there is something to send it for."""
+    if found or was_live is None or reply.status != "done" or reply.removed is None or (reply.removed > 0) == was_live:
+        return []
+    text = f"the reply to a release says {reply.removed}; the message is {'live' if was_live else 'gone'}"
+    return [Discrepancy("retransmission", text, False)]
 
 
 # -- clear and open --------------------------------------------------------------------------------------------------

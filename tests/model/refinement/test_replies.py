@@ -1,0 +1,54 @@
+"""What the replies to a save and to a release tell must be so: the broker acts on it before it fetches anything."""
+
+from __future__ import annotations
+
+from model.refinement import Account, Reply, Seen, Store, judge_release, judge_save
+from model.refinement.saves import Save
+from model.refinement.steps import Answer
+from model.session import Lifetime, Message, Session, entry_of
+
+LONG = Lifetime(60_000, 60_000)
+STORE = Store(modulus=5, tells_each=True)
+ONE, TWO = Message(1, LONG, 2), Message(2, LONG, 1)
+HOLDING = Account(
+    session=Session((entry_of(ONE, 1, 0, 1), entry_of(TWO, 2, 0, 2))), last_ids=frozenset({2}), last_token=2
+)
+LISTED = [Seen(1, 1, remaining_ms=60_000, token=1), Seen(2, 2, remaining_ms=60_000, token=2)]
+TOLD = Reply(assigned=((1, 1, 1), (2, 2, 2)), told=2)
+
+
+def laws(judgement: object) -> list[str]:
+    return [one.law for one in judgement.discrepancies]  # type: ignore[attr-defined]
+
+
+def test_a_reply_tells_of_each_message_that_it_saved() -> None:
+    save = Save((ONE, TWO), 5)
+    assert laws(judge_save(Account(), save, TOLD, LISTED, STORE)) == []
+    assert laws(judge_save(Account(), save, Reply(told=1), LISTED, STORE)) == ["packet-id"]
+    assert laws(judge_save(Account(), save, Reply(told=0), LISTED, STORE._replace(tells_each=False))) == []
+
+
+def test_a_save_that_comes_again_is_answered_as_before_or_not_at_all() -> None:
+    again = Save((ONE, TWO), 5, is_repeated=True)
+    assert laws(judge_save(HOLDING, again, TOLD, LISTED, STORE)) == []
+    assert laws(judge_save(HOLDING, again, Reply(told=0), LISTED, STORE)) == []
+    swapped = Reply(assigned=((1, 2, 2), (2, 1, 1)), told=2)
+    assert laws(judge_save(HOLDING, again, swapped, LISTED, STORE)) == ["all-or-nothing"]
+    assert laws(judge_save(HOLDING, again, Reply(told=3), LISTED, STORE)) == ["all-or-nothing"]
+
+
+def test_a_release_says_whether_the_message_was_there() -> None:
+    released = [LISTED[0]._replace(kind="PUBREL"), LISTED[1]]
+    answer = Answer(1, 1)
+    assert laws(judge_release(HOLDING, answer, Reply(removed=1), released, STORE)) == []
+    assert laws(judge_release(HOLDING, answer, Reply(removed=0), released, STORE)) == ["retransmission"]
+    unknown = Answer(None, 4)
+    assert laws(judge_release(HOLDING, unknown, Reply(removed=0), LISTED, STORE)) == []
+    assert laws(judge_release(HOLDING, unknown, Reply(removed=1), LISTED, STORE)) == ["retransmission"]
+
+
+def test_a_second_release_may_be_counted_or_not() -> None:
+    once = judge_release(HOLDING, Answer(1, 1), Reply(removed=1), [LISTED[0]._replace(kind="PUBREL"), LISTED[1]], STORE)
+    listed = [LISTED[0]._replace(kind="PUBREL"), LISTED[1]]
+    for removed in (0, 1):
+        assert laws(judge_release(once.account, Answer(1, 1), Reply(removed=removed), listed, STORE)) == []
