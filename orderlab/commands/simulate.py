@@ -48,6 +48,9 @@ def simulate(
     ] = False,
     below_ms: Annotated[float, typer.Option(help="With --sustainable: the limit.")] = 100.0,
     tolerance: Annotated[float, typer.Option(help="With --sustainable: how close to come, relatively.")] = 0.02,
+    drain_bound_ms: Annotated[
+        float | None, typer.Option(help="Judge `drain`: how long after the last heal a backlog may last.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of every random draw; printed.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -77,10 +80,15 @@ def simulate(
     window = None if trace is None else _window(trace_window, chosen)
     if trace is None and trace_window is not None:
         raise InputError("--trace-window: of which trace? add --trace FILE.json")
+    if drain_bound_ms is not None and not drain_bound_ms > 0:
+        raise InputError(f"--drain-bound-ms {drain_bound_ms:g}: a positive number of milliseconds")
+    if trace is not None and not trace.parent.is_dir():
+        raise InputError(f"--trace {trace}: no such folder; name a file in a folder that exists")
+    question = Question(drain_bound_us=None if drain_bound_ms is None else round(drain_bound_ms * 1000))
     runs = []
     for number in range(replications):
         place = history if replications == 1 or history is None else history.with_stem(f"{history.stem}-{number}")
-        runs.append(_run(system, chosen, replication_seed(seed, number), place, trace, window))
+        runs.append(_run(system, chosen, replication_seed(seed, number), place, trace, window, question))
     outcome = worst(verdict.outcome for run in runs for verdict in run.verdicts)
     if replications == 1:
         _print(runs[0], as_json)
@@ -101,7 +109,13 @@ class _Run:
 
 
 def _run(
-    system: str, chosen: Settings, seed: int, history: Path | None, trace: Path | None, window: tuple[int, int] | None
+    system: str,
+    chosen: Settings,
+    seed: int,
+    history: Path | None,
+    trace: Path | None,
+    window: tuple[int, int] | None,
+    question: Question,
 ) -> _Run:
     started = time.perf_counter()
     with ExitStack() as stack:
@@ -121,7 +135,7 @@ def _run(
         ran_s = time.perf_counter() - started - assembled_s
         if sys.stderr.isatty():
             typer.echo("\r\x1b[K", err=True, nl=False)
-        verdicts, rows = judge(HistoryFile(path), Question())
+        verdicts, rows = judge(HistoryFile(path), question)
     if tracer is not None and trace is not None:
         write_whole(trace, json.dumps(tracer.to_json(), separators=(",", ":")).encode())
     wall = {

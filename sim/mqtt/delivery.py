@@ -71,6 +71,24 @@ class Delivery:
             self.fabric.count("pubrels_again", len(rows))
             self.broker.releasing.send(np.array(rows, np.int64))
 
+    def wake(self, subscriber: int) -> None:
+        """Something waits in the store that may never have been sent here: read the session, send what is not in flight."""
+        fabric, sessions, broker = self.fabric, self.sessions, self.broker
+        if broker.is_dead or not sessions.connected[subscriber] or subscriber in sessions.fetching:
+            return  # whoever connects, or is about to, reads the session anyway
+        connection = sessions.connections[subscriber]
+        fabric.count("sessions_woken")
+
+        def fetched(replies: Sequence[Any]) -> None:
+            found = fabric.store.fetched(replies[0])
+            if not found or broker.is_dead or sessions.connections[subscriber] != connection:
+                return
+            waiting = [(message, subscriber, packet_id, token) for message, packet_id, token, is_pubrel in found if not is_pubrel]
+            if waiting:
+                self.deliver(np.array(waiting, np.int64))
+
+        broker.driver.submit([(fabric.node_of[subscriber], fabric.store.fetch(fabric.subscribers.name(subscriber)))], fetched)
+
     def deliver(self, deliveries: Deliveries, is_backlog: bool = False) -> None:
         """Write PUBLISH packets to the sockets of those who are connected here. The others fetch them from the store."""
         sessions = self.sessions

@@ -10,6 +10,8 @@ import simpy
 
 from sim.kafka.consumer_group import Consumer
 from sim.kafka.log import AppendError
+from sim.kafka.producer import OnAnswered
+from sim.mqtt.pack import Pack
 from sim.mqtt.population import Ints
 from sim.mqtt.session import NO_DELIVERIES, Deliveries
 from sim.timers import call_at
@@ -32,6 +34,10 @@ class Transit:
         self._held.update(zip(records, deliveries.tolist(), strict=True))
         return records
 
+    def subscriber(self, record: int) -> int:
+        """Whom a record is for; 0 if it was taken."""
+        return self._held.get(record, [0, 0])[1]
+
     def take(self, records: Sequence[int]) -> Deliveries:
         """What ``records`` hold; a record that is read again is not there any more."""
         held = [row for record in records if (row := self._held.pop(record, None)) is not None]
@@ -45,8 +51,9 @@ class Downlink:
         self.broker = broker
         self.fabric = broker.fabric
 
-    def hand_on(self, deliveries: Deliveries) -> None:
-        """Each delivery goes to the broker that holds the subscriber's connection."""
+    def hand_on(self, deliveries: Deliveries, pack: Pack | None = None) -> None:
+        """Each delivery goes to the broker that holds the subscriber's connection. ``pack``: who waits for Kafka to have those
+        for other brokers."""
         if not len(deliveries):
             return
         fabric = self.fabric
@@ -54,9 +61,11 @@ class Downlink:
             if number == self.broker.number:
                 self.broker.delivery.deliver(deliveries[mine])
             else:
-                self.send(fabric.brokers[number], deliveries[mine])
+                if pack is not None:
+                    pack.left += len(mine)
+                self.send(fabric.brokers[number], deliveries[mine], None if pack is None else pack.answered)
 
-    def send(self, other: MqttBroker, deliveries: Deliveries) -> None:
+    def send(self, other: MqttBroker, deliveries: Deliveries, on_answered: OnAnswered | None = None) -> None:
         """Hand ``deliveries`` to the broker that holds the connections."""
         broker = self.broker
         done = broker.burst(len(deliveries), broker.costs.downlink_us)
@@ -64,7 +73,7 @@ class Downlink:
 
         def send() -> None:
             if not broker.is_dead and other.downlink is not None:
-                broker.producer.send(other.downlink, records, self._answered)
+                broker.producer.send(other.downlink, records, on_answered or self._answered)
 
         call_at(broker.env, done, send)
 

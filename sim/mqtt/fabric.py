@@ -81,6 +81,8 @@ class Fabric:
     databases: list[PostgresServer] = field(default_factory=list)
     """Where PostgreSQL is the store."""
     opened: set[int] = field(default_factory=set)
+    hands_over_first: bool = False
+    """Whether brokers send on what was saved before they commit."""
     expiry_us: int | None = None
     """Message Expiry Interval of every message."""
     slots: MovingSlots | None = None

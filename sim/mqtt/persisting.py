@@ -26,6 +26,8 @@ class _Assigned:
         self.saves = saves
         self.packet_id = [0] * len(saves.messages)
         self.token = [0] * len(saves.messages)
+        self.known_before: set[int] = set()
+        """Subscribers for whom the store had a batch already."""
         self.given_up = np.zeros(len(saves), np.bool_)
 
     def deliveries(self) -> Deliveries:
@@ -72,9 +74,11 @@ class Persisting:
             yield from broker.complete(pack)
             assigned.given_up[pack.failed] = True
             yield self.env.timeout(int(broker.burst(len(saves.messages), costs.persist_us / 2) - self.env.now))
+            if fabric.hands_over_first and not broker.is_dead:
+                yield from self._hand_over(assigned)
             yield from broker.commit(consumer, polled)
-            if not broker.is_dead:
-                self._send_on(assigned)
+            if not fabric.hands_over_first and not broker.is_dead:
+                self._send_on(assigned, None)
 
     def _save(self, assigned: _Assigned, start: int, end: int, pack: Pack) -> None:
         """Submit the saves from ``start`` to ``end`` of the pack."""
@@ -122,15 +126,39 @@ class Persisting:
                     token[at] = mark
             elif store.was_saved_before(reply):
                 self.fabric.count("saves_known_before")
+                assigned.known_before.add(int(assigned.saves.subscribers[start + place]))
             else:
                 failed.append(start + place)
         if failed:
             self.fabric.count("saves_failed", len(failed))
         return failed
 
-    def _send_on(self, assigned: _Assigned) -> None:
-        """What was saved goes to the brokers that hold the connections."""
+    def _hand_over(self, assigned: _Assigned) -> Generator[simpy.Event, Any, None]:
+        """Send on, and wait until Kafka has every downlink record, however often it takes. What the store knew already may
+        never have been sent on by who saved it: those sessions are read anew."""
+        broker, fabric = self.broker, self.fabric
+
+        def again(records: Sequence[int], pack: Pack) -> None:
+            for record in records:
+                to = fabric.brokers[int(fabric.subscribers.broker[fabric.in_transit.subscriber(record)])]
+                if to.downlink is None or to.is_dead:
+                    pack.count(1)  # who connects elsewhere fetches it there
+                else:
+                    broker.producer.send(to.downlink, [record], pack.answered)
+
+        pack = Pack(self.env, 0, again)
+        self._send_on(assigned, pack)
+        for subscriber in sorted(assigned.known_before):  # costs nothing here: a flag on a record that goes anyway
+            fabric.brokers[int(fabric.subscribers.broker[subscriber])].delivery.wake(subscriber)
+        while pack.left and not broker.is_dead:
+            yield pack.done
+            if pack.failed:
+                yield self.env.timeout(broker.settings.pack_pause_us)
+                pack.retry()
+
+    def _send_on(self, assigned: _Assigned, pack: Pack | None) -> None:
+        """What was saved goes to the brokers that hold the connections. ``pack``: who wants to know when it is there."""
         fabric, saves = self.fabric, assigned.saves
         if assigned.given_up.any():
             fabric.count("saves_given_up", int(np.diff(saves.bounds)[assigned.given_up].sum()))
-        self.broker.downlinks.hand_on(assigned.deliveries())
+        self.broker.downlinks.hand_on(assigned.deliveries(), pack)

@@ -47,6 +47,9 @@ class DeviceSettings(Settings):
     """``name@seconds:target:duration``, separated by blanks; target and duration may be left out."""
     fault_rates: str = ""
     """``name=rate/s``, separated by blanks: faults that strike at random."""
+    handover: Literal["after-commit", "before-commit"] = "after-commit"
+    """When what was saved goes on to whoever holds the connection; published: after the commit. Before it, a broker that
+    dies in between leaves repetitions instead of gaps, and a store that knows a batch again has its session read anew."""
     session_timeout_s: float = Field(default=10.0, gt=0)
     request_timeout_s: float = Field(default=30.0, gt=0)
     retries: int = Field(default=1, ge=0)

@@ -132,6 +132,7 @@ class DeviceSystem(Generic[S]):
             schedule=Schedule(publishers, settings.rate, self.streams), matches=Matches(trie, topics), topics=topics,
             topic_of=np.arange(count), qos=settings.qos, expiry_us=self.expiry_us,
             windows=InflightWindows(settings.receive_maximum),
+            hands_over_first=settings.handover == "before-commit",
             all_partitions=kafka.create_topic("msg.all", settings.partitions),
             all_partition_of=partitions_for_rows(topic_rows, settings.partitions),
             persisted_partitions=kafka.create_topic("msg.persisted", settings.partitions),

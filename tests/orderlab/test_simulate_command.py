@@ -52,6 +52,8 @@ def test_the_same_seed_gives_the_same_history_in_every_process(scripts, tmp_path
         (("tbmq-p2q",), 'did you mean "tbmq-p2p"'),
         (("tbmq-p2p", "--config", "/nowhere.toml"), "cannot be read"),
         ((), "which system"),
+        (("tbmq-p2p", "--drain-bound-ms", "0"), "positive number"),
+        (("tbmq-p2p", "--trace", "/nowhere/t.json"), "no such folder"),
         (("tbmq-p2p", "--replications", "0"), "at least 1"),
         (("tbmq-p2p", "--trace", "t.json", "--replications", "2"), "one run"),
         (("tbmq-p2p", "--trace-window", "0:1"), "of which trace"),

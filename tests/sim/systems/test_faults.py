@@ -62,6 +62,14 @@ def test_a_crash_after_the_commit_leaves_messages_in_the_store_until_a_reconnect
     assert violated == {"at-least-once"}
 
 
+@pytest.mark.parametrize("fault", ["broker-crash", "broker-crash-before-commit", "broker-crash-after-commit"])
+def test_a_broker_that_hands_over_before_it_commits_leaves_no_gap(fault):
+    for seed in (1, 2, 3):
+        counts, violated = run(f"{fault}@0.4:0", seed, scripts="session", handover="before-commit")
+        assert not violated
+        assert counts["delivered"] >= counts["published"]
+
+
 def test_a_redis_restart_without_a_file_loses_what_waits_there_and_with_one_it_does_not():
     waiting = {"offline_share": 0.6, "offline_s": 0.4}
     _, lost = run("redis-restart@0.5:0", **waiting)

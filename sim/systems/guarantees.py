@@ -1,0 +1,132 @@
+"""Which law of the delivery pipeline survives which fault, as published and repaired: the table of ``notes/guarantees.md``.
+
+``python -m sim.systems.guarantees`` runs every fault on both variants with several seeds, judges the histories, and writes the
+table into the note, between its marks. "Broken" is proved by a history; "kept" means that these runs showed no violation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from model.checkers.judge import Question, in_memory, judge
+from model.errors import InputError
+from model.explorer.whole_file import write_whole
+from model.history import EventBatch
+from model.verdict import Outcome, Verdict
+from sim.faults import FAULTS
+from sim.systems.tbmq_p2p import P2PSettings, P2PSystem
+
+NOTE = Path(__file__).parents[2] / "notes" / "guarantees.md"
+VARIANTS = ("published", "repaired")
+LAWS = ("fifo", "at-least-once", "retransmission", "no-phantom", "expiry", "drain")
+DRAIN_BOUND_MS = 500
+STRIKES_AT = "0.5"
+LONGER = {"redis-partition": 1.0, "redis-oom": 1.0}
+"""Faults that brokers ride out at their usual length; so long, in seconds, they do not."""
+RATES = "redis-stall=1/s redis-failover=0.5/s redis-connection-loss=1/s kafka-leader-change=0.5/s lost-puback=1/s"
+MARKS = ("<!-- the table below is written by: python -m sim.systems.guarantees -->", "<!-- end of the table -->")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What strikes: the settings that say so."""
+
+    title: str
+    settings: tuple[tuple[str, str], ...]
+
+    def command(self, variant: str, seed: int) -> str:
+        """What reproduces a run."""
+        setting = "".join(f' --set {name}="{value}"' for name, value in self.settings)
+        config = f"--config notes/guarantees/{variant}.toml"
+        return f"orderlab simulate tbmq-p2p {config} --drain-bound-ms {DRAIN_BOUND_MS}{setting} --seed {seed}"
+
+
+def rows() -> Iterator[Row]:
+    """Nothing, every fault alone, and several kinds at random."""
+    yield Row("none", ())
+    for name in FAULTS:
+        yield Row(name, (("faults", f"{name}@{STRIKES_AT}:0"),))
+        if name in LONGER:
+            yield Row(f"{name}, {LONGER[name]:g} s", (("faults", f"{name}@{STRIKES_AT}:0:{LONGER[name]:g}"),))
+    yield Row("several at random", (("fault_rates", RATES),))
+
+
+def settings_of(variant: str, row: Row, folder: Path) -> P2PSettings:
+    """Of one run. The defaults are those of the note's file."""
+    content = tomllib.loads((folder / f"{variant}.toml").read_text())
+    return P2PSettings(**{**content, **dict(row.settings)})
+
+
+def run(settings: P2PSettings, seed: int) -> dict[str, Verdict]:
+    """The verdicts of one run, by law."""
+    batches: list[EventBatch] = []
+    system = P2PSystem(settings, seed, [batches.append])
+    system.run()
+    source = in_memory("run", batches, system.names())
+    verdicts, _ = judge(source, Question(drain_bound_us=DRAIN_BOUND_MS * 1000))
+    return {verdict.law: verdict for verdict in verdicts}
+
+
+def cell(told: Sequence[tuple[int, Verdict]]) -> str:
+    """A law over the runs of a row: the first seed that breaks it, and how many do."""
+    broken = [(seed, verdict) for seed, verdict in told if verdict.outcome is Outcome.VIOLATED]
+    if broken:
+        most = max(int(verdict.work.get("violations", 0)) for _, verdict in broken)
+        return f"**broken** {len(broken)}/{len(told)}, seed {broken[0][0]}, up to {most}"
+    if all(verdict.work.get("antecedents") == 0 for _, verdict in told):
+        return "–"
+    return "kept" if all(verdict.outcome is Outcome.HOLDS for _, verdict in told) else "unknown"
+
+
+def table(seeds: Sequence[int], folder: Path, show: Any = None) -> str:
+    """The table, and below it a command for each broken cell's row."""
+    lines = [f"| fault | variant | {' | '.join(LAWS)} |", "|---" * (len(LAWS) + 2) + "|"]
+    commands = []
+    for row in rows():
+        for variant in VARIANTS:
+            if show is not None:
+                show(f"{row.title}, {variant}")
+            told = [(seed, run(settings_of(variant, row, folder), seed)) for seed in seeds]
+            cells = [cell([(seed, verdicts[law]) for seed, verdicts in told]) for law in LAWS]
+            lines.append(f"| {f'`{row.title}`' if variant == VARIANTS[0] else ''} | {variant} | {' | '.join(cells)} |")
+            bad = [seed for seed, verdicts in told if any(each.outcome is Outcome.VIOLATED for each in verdicts.values())]
+            if bad:
+                commands.append(f"    {row.command(variant, bad[0])}")
+    told_seeds = ", ".join(map(str, seeds))
+    return (
+        f"Seeds {told_seeds}. `drain`: within {DRAIN_BOUND_MS} ms of the last heal.\n\n" + "\n".join(lines)
+        + "\n\nWhat reproduces each row that is broken:\n\n" + "\n".join(commands) + "\n"
+    )
+
+
+def put(note: str, text: str) -> str:
+    """The note with ``text`` between its marks. Raises InputError if they are not there."""
+    begin, end = MARKS
+    if begin not in note or end not in note:
+        raise InputError(f"the note has no marks; it needs the lines {begin} and {end}")
+    return f"{note.partition(begin)[0]}{begin}\n\n{text}\n{end}{note.partition(end)[2]}"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Write the table."""
+    parser = argparse.ArgumentParser(prog="python -m sim.systems.guarantees", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=3, help="how many, from 1 on")
+    parser.add_argument("--note", type=Path, default=NOTE)
+    given = parser.parse_args(arguments)
+    note = given.note.read_text()
+    put(note, "")
+    written = table(range(1, given.seeds + 1), NOTE.parent / "guarantees", lambda what: print(what, file=sys.stderr))
+    write_whole(given.note, put(note, written).encode())
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except InputError as error:
+        sys.exit(f"guarantees: {error}")
