@@ -1,0 +1,48 @@
+"""The table of guarantees: what its cells say, that its commands reproduce a run, and where it is put."""
+
+import shlex
+
+import pytest
+
+from model.errors import InputError
+from model.verdict import Outcome, Verdict
+from sim.faults import FAULTS
+from sim.systems.guarantees import MARKS, NOTE, Row, cell, put, rows, settings_of
+
+
+def verdict(outcome, antecedents=5, violations=0):
+    witness = {"message": 1} if outcome is Outcome.VIOLATED else None
+    return Verdict("fifo", outcome, witness, {"antecedents": antecedents, "violations": violations})
+
+
+def test_one_broken_run_breaks_the_cell_and_names_its_seed():
+    holds, broken = verdict(Outcome.HOLDS), verdict(Outcome.VIOLATED, violations=4)
+    assert cell([(1, holds), (2, broken), (3, verdict(Outcome.VIOLATED, violations=2))]) == "**broken** 2/3, seed 2, up to 4"
+    assert cell([(1, holds), (2, holds)]) == "kept"
+    assert cell([(1, holds), (2, verdict(Outcome.UNKNOWN))]) == "unknown"
+    assert cell([(1, verdict(Outcome.HOLDS, antecedents=0))]) == "–"
+
+
+def test_every_fault_has_a_row_whose_settings_make_sense():
+    titles = [row.title for row in rows()]
+    assert set(FAULTS) <= set(titles)
+    for row in rows():
+        assert settings_of("published", row, NOTE.parent / "guarantees").scripts == "published"
+        assert settings_of("repaired", row, NOTE.parent / "guarantees").acks == "all"
+
+
+def test_the_command_of_a_row_says_what_was_run():
+    row = Row("x", (("faults", "redis-stall@0.5:0"),))
+    words = shlex.split(row.command("repaired", 7))
+    assert words[:2] == ["orderlab", "simulate"]
+    assert words[words.index("--set") + 1] == "faults=redis-stall@0.5:0"
+    assert words[-2:] == ["--seed", "7"]
+
+
+def test_the_table_goes_between_its_marks_and_nowhere_else():
+    note = f"before\n{MARKS[0]}\nold\n{MARKS[1]}\nafter\n"
+    assert put(note, "new") == f"before\n{MARKS[0]}\n\nnew\n{MARKS[1]}\nafter\n"
+    assert put(put(note, "new"), "new") == put(note, "new")
+    assert all(mark in NOTE.read_text() for mark in MARKS)
+    with pytest.raises(InputError, match="marks"):
+        put("no marks", "new")
