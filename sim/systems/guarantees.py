@@ -26,6 +26,8 @@ NOTE = Path(__file__).parents[2] / "notes" / "guarantees.md"
 VARIANTS = ("published", "repaired")
 LAWS = ("fifo", "at-least-once", "retransmission", "no-phantom", "expiry", "drain")
 DRAIN_BOUND_MS = 500
+FAULTS_HERE = tuple(name for name, kind in FAULTS.items() if kind.among != "postgres")
+"""Those that this system can have."""
 STRIKES_AT = "0.5"
 LONGER = {"redis-partition": 1.0, "redis-oom": 1.0}
 """Faults that brokers ride out at their usual length; so long, in seconds, they do not."""
@@ -50,7 +52,7 @@ class Row:
 def rows() -> Iterator[Row]:
     """Nothing, every fault alone, and several kinds at random."""
     yield Row("none", ())
-    for name in FAULTS:
+    for name in FAULTS_HERE:
         yield Row(name, (("faults", f"{name}@{STRIKES_AT}:0"),))
         if name in LONGER:
             yield Row(f"{name}, {LONGER[name]:g} s", (("faults", f"{name}@{STRIKES_AT}:0:{LONGER[name]:g}"),))
