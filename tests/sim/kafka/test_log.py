@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sim.kafka.log import AppendError, Batch, PartitionLog
@@ -63,6 +63,7 @@ def test_retention_moves_the_start() -> None:
     assert log.read(0, 10, 20) == (2, [2])
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no fault of the log
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 20), st.integers(0, 30)), max_size=12), st.data())
 def test_reading_in_any_pieces_gives_the_replicated_prefix(
     steps: list[tuple[int, int, int]], data: st.DataObject
