@@ -26,6 +26,7 @@ from spark_sweeps.spark_session import start_session
 LAWS = ("fifo", "at-least-once", "exactly-once")
 ROWS_PER_PUBLISH = 12.05
 PUBLISHES_PER_BLOCK = 500_000
+SMALL = 20_000
 PARTS = 16
 
 
@@ -60,14 +61,14 @@ def spark_check_vs_duckdb(events: int, rounds: int) -> tuple[float, dict[str, An
 
 def _write(folder: Path, events: int) -> tuple[int, int]:
     """The history twice: keyed parts for us, plain codes for DuckDB. The number of rows and of blocks."""
-    per_block = min(PUBLISHES_PER_BLOCK, max(4000, int(events / ROWS_PER_PUBLISH) // 2000 * 2000))
+    per_block = min(PUBLISHES_PER_BLOCK, max(SMALL, int(events / ROWS_PER_PUBLISH) // 2000 * 2000))
     blocks = max(1, round(events / ROWS_PER_PUBLISH / per_block))
     names, rows = Names(), 0
     (folder / "plain").mkdir()
     for name, many in (("keyed-small", 1), ("keyed", blocks)):
         with KeyedHistoryWriter(folder / name, names, PARTS) as writer:
             for number in range(many):
-                columns = block(number, 4000 if name == "keyed-small" else per_block)
+                columns = block(number, SMALL if name == "keyed-small" else per_block)
                 writer.write(EventBatch.of(**columns))
                 if name == "keyed":
                     pq.write_table(_table(columns), folder / "plain" / f"{number:04d}.parquet", compression="zstd")

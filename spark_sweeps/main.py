@@ -10,6 +10,8 @@ if __name__ == "__main__":
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]  # spark-submit puts it there
     if os.path.isdir(os.path.join(os.path.dirname(here), "orderlab")):
         sys.path.insert(0, os.path.dirname(here))
+        # what sys.path holds does not reach local workers, what the environment holds does
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.path.dirname(here), os.environ.get("PYTHONPATH")]))
     from spark_sweeps.tasks import unpack_own_zip
 
     unpack_own_zip()
