@@ -92,7 +92,8 @@ class Delivery:
     def deliver(self, deliveries: Deliveries, is_backlog: bool = False) -> None:
         """Write PUBLISH packets to the sockets of those who are connected here. The others fetch them from the store."""
         sessions = self.sessions
-        here = sessions.connected[deliveries[:, 1]]
+        subscribers = deliveries[:, 1]
+        here = sessions.connected[subscribers] & (self.fabric.subscribers.broker[subscribers] == self.broker.number)
         if not here.all():
             deliveries = deliveries[here]
         if sessions.fetching and not is_backlog:
