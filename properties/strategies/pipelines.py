@@ -6,18 +6,19 @@ A schedule shrinks to no fault at all, then to the fewest, the earliest and the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from sim.faults import FAULTS, NEEDS_TWO_BROKERS, Fault
+from sim.faults import FAULTS
 
 BEGIN_MS, END_MS = 5, 80
 """Within which faults strike: the run publishes for so long."""
 SMALLEST: dict[str, Any] = {
     "publishers": 4,
     "rate": 100,
-    "redis_nodes": 1,
+    "brokers": 2,
+    "redis_nodes": 2,
     "kafka_brokers": 2,
     "partitions": 2,
     "warm_up_s": 0.02,
@@ -31,7 +32,7 @@ configurations = st.fixed_dictionaries(
         "publishers": st.integers(1, 8),
         "brokers": st.integers(2, 3),
         "partitions": st.integers(1, 4),
-        "redis_nodes": st.integers(1, 3),
+        "redis_nodes": st.integers(2, 3),
         "acks": st.sampled_from(["all", "1"]),
         "idempotent": st.booleans(),
         "lettuce_batch": st.sampled_from([1, 10, 150]),
@@ -42,17 +43,31 @@ configurations = st.fixed_dictionaries(
 """Settings for ``sim.systems``; every one is valid."""
 
 
-def schedules(names: Sequence[str] = tuple(sorted(FAULTS)), most: int = 3) -> st.SearchStrategy[tuple[Fault, ...]]:
-    """Up to ``most`` faults of these names, in order of time, against target 0 or 1."""
-    fault = st.builds(
-        Fault, st.sampled_from(names), st.integers(BEGIN_MS, END_MS).map(lambda ms: ms * 1000), st.integers(0, 1)
-    )
-    return st.lists(fault, max_size=most).map(lambda faults: tuple(sorted(faults, key=lambda one: (one.at_us, str(one)))))
+class Strike(NamedTuple):
+    """One fault of a schedule."""
+
+    at_ms: int
+    name: str
+    target: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.at_ms / 1000:g}:{self.target}"
 
 
-def written(faults: Sequence[Fault]) -> str:
+ANYWHERE = tuple(sorted(name for name, kind in FAULTS.items() if not kind.needs and kind.among != "postgres"))
+"""Faults that any configuration can be struck by."""
+
+
+def strikes(names: Sequence[str] = ANYWHERE) -> st.SearchStrategy[Strike]:
+    """A fault of one of these names, against target 0 or 1."""
+    return st.builds(Strike, st.integers(BEGIN_MS, END_MS), st.sampled_from(names), st.integers(0, 1))
+
+
+def schedules(names: Sequence[str] = ANYWHERE, most: int = 3) -> st.SearchStrategy[tuple[Strike, ...]]:
+    """Up to ``most`` faults, in order of time."""
+    return st.lists(strikes(names), max_size=most).map(lambda found: tuple(sorted(found)))
+
+
+def written(schedule: Sequence[Strike]) -> str:
     """As ``--set faults=`` takes them."""
-    return " ".join(map(str, faults))
-
-
-ONE_BROKER_IS_ENOUGH = tuple(sorted(set(FAULTS) - NEEDS_TWO_BROKERS))
+    return " ".join(map(str, sorted(schedule)))
