@@ -144,7 +144,7 @@ def mutate_specification(
         except KeyboardInterrupt:
             score.interrupted = True
             break
-    _ask_idle_laws(system, score)
+    _ask_idle_laws(system, score, steps)
     return score
 
 
@@ -239,7 +239,7 @@ def _broken(system: TransitionSystem[Any]) -> tuple[str, ...]:
     return tuple(one.law for one in found.verdicts if one.outcome is Outcome.VIOLATED)
 
 
-def _ask_idle_laws(system: TransitionSystem[Any], score: SpecificationScore) -> None:
+def _ask_idle_laws(system: TransitionSystem[Any], score: SpecificationScore, steps: Steps) -> None:
     """A search ends with the first law that breaks: the others are asked by themselves before they are called idle."""
     for at, one in enumerate(score.judged):
         idle = score.idle_laws
@@ -247,9 +247,9 @@ def _ask_idle_laws(system: TransitionSystem[Any], score: SpecificationScore) -> 
             return
         if one.outcome == "killed" and AN_ERROR not in one.laws:
             mutant = one.mutant
-            answer = watch(lambda: _broken(mutated(system, mutant, idle)), seconds_max=SECONDS_MAX)  # noqa: B023
+            answer = watch(lambda: _judge(mutated(system, mutant, idle), steps), seconds_max=SECONDS_MAX)  # noqa: B023
             if not isinstance(answer, Unfinished):
-                more = tuple(law for law in answer.value if law in idle)
+                more = tuple(law for law in answer.value[1] if law in idle)
                 score.judged[at] = replace(one, laws=(*one.laws, *more))
 
 
