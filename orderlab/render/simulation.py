@@ -90,6 +90,8 @@ def latency_table(latencies: Mapping[str, Mapping[str, Any]]) -> Table:
     """One row per stage, milliseconds."""
     table = Table("latency, ms", *(["mean", "±95 %", "50 %", "90 %", "99 %", "max"]), title_justify="left")
     for name, latency in latencies.items():
+        if not latency["count"]:
+            continue  # nothing goes that way: a PUBACK with QoS 0
         half = latency["mean_half_width_ms"]
         cells = [latency["mean_ms"], half, latency["p50_ms"], latency["p90_ms"], latency["p99_ms"], latency["max_ms"]]
         table.add_row(name.replace("_", " "), *("" if cell is None else f"{cell:g}" for cell in cells))

@@ -125,13 +125,17 @@ class MqttBroker:
             self.on_pack(consumer.name, consumer.polled_us, self.env.now, sum(len(records) for _, _, records in polled))
         if self.crash_at_commit == "after":
             self.crash()
-        for partition, _, _ in polled:
-            partition.log.retain(int(self.env.now) - RETENTION_US)
+        self.drop_old(polled)
         if not accepted:
             self.fabric.count("fenced_commits")
             if consumer not in consumer.group.members and not self.is_dead:
                 consumer.group.members.append(consumer)
                 consumer.group.rebalance()
+
+    def drop_old(self, polled: Polled) -> None:
+        """Retention of the partitions that were read: a run needs no more memory the longer it is."""
+        for partition, _, _ in polled:
+            partition.log.retain(int(self.env.now) - RETENTION_US)
 
     # -- clients that move ---------------------------------------------------------------------------------
 

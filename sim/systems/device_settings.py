@@ -31,7 +31,7 @@ class DeviceSettings(Settings):
     acks: Literal["0", "1", "all"] = "1"
     idempotent: bool = False
     max_poll_records: int = Field(default=1000, ge=1)
-    qos: Literal[0, 1, 2] = 1
+    qos: int = Field(default=1, ge=0, le=2)
     """Of publishers and subscriptions. QoS 0 is neither stored nor acknowledged."""
     receive_maximum: int = Field(default=UNLIMITED, ge=1, le=UNLIMITED)
     """Of every subscriber: how many PUBLISH packets it takes without having acknowledged one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -42,7 +42,7 @@ class ApplicationSettings(DeviceSettings):
     """Of the Kafka topic of an application."""
     shared_partitions: int = Field(default=12, ge=1, le=1000)
     """Of the Kafka topic of a group: more members than partitions are idle."""
-    qos: Literal[1] = 1
+    qos: int = Field(default=1, ge=1, le=1)
     """Kafka keeps what applications have not acknowledged: there is no handshake of two steps to follow."""
     receive_maximum: int = Field(default=1000, ge=1, le=65_535)
     application_us: float = Field(default=10.0, ge=0, le=1e9)
