@@ -76,7 +76,8 @@ def _told(step: Step, trace: Trace) -> str:
         case Settle():
             return f"fetch, save and acknowledge one message more, fetch{whose}"
         case Pass():
-            return f"{step.count:,} other messages are saved and acknowledged{whose}"
+            fate = "expire" if step.by_expiry else "are acknowledged"
+            return f"{step.count:,} other messages are saved and {fate}{whose}"
         case Overlap():
             return f"{told_step(step.step, trace)}; after {step.at} of its calls: {told_step(step.during, trace)}"
 

@@ -14,6 +14,8 @@ from model.trace import Fault
 from sim.binding.binding import Binding
 from sim.binding.results import Fields, Result
 from sim.redis.backends import KernelBackend
+from sim.redis.lua_host import LuaHost
+from sim.redis.sandbox import Limits
 from sim.redis.shard import FrozenKeyspace
 from sim.session_state import EVERYTHING, Between
 from sim.session_store import SAMPLE, BoundStore
@@ -25,8 +27,10 @@ Frozen = tuple[tuple[bytes, Any], ...]
 class ValueBackend(KernelBackend):
     """A kernel that can be told what it would hold, without holding it yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits | None = None) -> None:
         super().__init__()
+        if limits is not None:
+            self.shard.lua_host = LuaHost(self.shard, limits)
         self.value: FrozenKeyspace | None = None
 
     def keyspace(self) -> FrozenKeyspace:
@@ -36,16 +40,19 @@ class ValueBackend(KernelBackend):
 class RememberingStore(BoundStore):
     """``keyspace`` is the number of the keyspace that the store is in; assign it to go elsewhere."""
 
-    def __init__(self, binding: Binding, default_expiry_ms: int) -> None:
-        self.kernel = ValueBackend()
+    def __init__(self, binding: Binding, default_expiry_ms: int, limits: Limits | None = None) -> None:
+        self.kernel = ValueBackend(limits)
         self._numbers: dict[Frozen, int] = {}
         self._frozen: list[FrozenKeyspace] = []
         self._operations: dict[Any, tuple[Result, int]] = {}
         self._listings: dict[tuple[int, int, bytes], Result] = {}
         self._fault: Fault | None = None
+        """``limits`` that stop scripts soon: then it does not matter how many have to be stopped."""
         self.has_lost_scripts = False
         """The next operation finds a node that knows none of the scripts."""
         super().__init__(binding, self.kernel, default_expiry_ms)
+        if limits is not None:
+            self.endless_max = 1 << 31
         self._at = self._number_of({})
 
     @property

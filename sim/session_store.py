@@ -15,7 +15,7 @@ from sim.binding.fields import DEFAULTS
 from sim.binding.operations import scope_of
 from sim.binding.replies import ReplyMismatch
 from sim.binding.results import Failed, Fetched, Fields, Message, Result
-from sim.deadline import Deadline
+from sim.deadline import Deadline, OutOfTime
 from sim.redis.abort import NodeCrashed
 from sim.redis.backends import Backend, KernelBackend
 from sim.redis.replies import ErrorReply, Reply
@@ -28,7 +28,7 @@ CLIENT_DIED = Failed(b"the client died")
 NO_MEMORY = b"not enough memory"
 """What Lua says at the sandbox's limit; a server has none, and would go on taking memory."""
 ENDLESS_MAX = 3
-"""Operations that had to be stopped, after which a store is not run any more: each takes its whole limit."""
+"""Operations that had to be stopped, after which OutOfTime is raised: each takes its whole limit."""
 IN_PIPELINE = 50
 """Acknowledgements sent at once."""
 SAMPLE = Message(b"sample", b"t", 1, 1000, 0)
@@ -55,7 +55,7 @@ class BoundStore:
         self.largest_batch = binding.operation("save").batch_max or 10_000
         self.limit = binding.fixed.get("limit", min(100, binding.modulus))
         """A limit that the store takes: its own, or one that does not matter."""
-        self._endless: Endless | None = None
+        self.endless_max = ENDLESS_MAX
         self._endless_count = 0
         self.fetch_is_read_only = binding.operation("fetch").read_only
         self.terms = terms_of(binding)
@@ -106,8 +106,8 @@ class BoundStore:
         A reply that the binding cannot read is a failure of the operation: its scripts may be anybody's.
         """
         self.deadline.check()
-        if self._endless is not None and self._endless_count >= ENDLESS_MAX:
-            return self._endless
+        if self._endless_count >= self.endless_max:
+            raise OutOfTime
         given = {"now_ms": self._now_ms, "client": client, **fields}
         replies: list[Reply] = []
         try:
@@ -129,10 +129,13 @@ class BoundStore:
         except ReplyMismatch as mismatch:
             return Failed(f"the binding cannot read the reply: {mismatch}".encode())
 
+    def run_again(self) -> None:
+        """Go on although some scripts had to be stopped: for whoever repeats few steps, and looks at the time."""
+        self._endless_count = 0
+
     def _stopped(self, operation: str, why: str) -> Endless:
-        self._endless = Endless(f"{operation}: {why}".encode())
         self._endless_count += 1
-        return self._endless
+        return Endless(f"{operation}: {why}".encode())
 
     def acknowledge_all(self, client: bytes, fields: Sequence[Fields]) -> None:
         """Many acknowledgements in one pipeline; an operation of several calls is carried out call by call."""

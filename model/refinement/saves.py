@@ -147,14 +147,14 @@ def _arrives(message: Message, reply: Reply, seen: Mapping[int, Seen]) -> bool:
 def _compare_after_save(before: Account, expected: Account, save: Save, listing: Sequence[Seen]) -> list[Discrepancy]:
     """Whatever is missing after a save: was it trimmed without need, overwritten, or lost?"""
     shown = set(labels_of(listing))
-    old = [entry.label for entry in before.queue]
+    old = {entry.label: at for at, entry in enumerate(before.queue)}
     lost = [entry for entry in expected.queue if entry.label not in shown]
     missing: list[str] = []
     if lost:
         staying = [label for label in old if label in shown]
         lost_old = [entry.label for entry in lost if entry.label in old]
         due = len(old) + len(save.messages) > save.limit
-        are_oldest = bool(lost_old) and not any(old.index(label) < old.index(lost_old[-1]) for label in staying)
+        are_oldest = bool(lost_old) and not any(old[label] < old[lost_old[-1]] for label in staying)
         reused = {seen.packet_id for seen in listing if seen.label not in old}
         overwritten = any(entry.label in old and entry.packet_id in reused for entry in lost)
         if overwritten:
@@ -168,11 +168,11 @@ def _compare_after_save(before: Account, expected: Account, save: Save, listing:
 def _between(account: Account, save: Save, reply: Reply, listing: Sequence[Seen]) -> Judgement:
     """A save that failed and still changed something."""
     labels = [message.label for message in save.messages]
-    shown = labels_of(listing)
+    shown = set(labels_of(listing))
     part = [label for label in labels if label in shown]
     lost = [entry.label for entry in account.queue if entry.label not in shown]
     text = f"the save failed ({reply.text}); saved all the same: {names_of(part)}; gone: {names_of(lost)}"
-    if not part and not lost and len(shown) == len(account.queue):
+    if not part and not lost and len(listing) == len(account.queue):
         return _refused_without_reason(account, reply, listing, labels)
     found = [Discrepancy("all-or-nothing", text)]
     if lost:

@@ -1,7 +1,8 @@
 """A witness from a scaled store on the store itself: the scripts unmodified, 65,535 packet identifiers.
 
-Where the small world goes round after a few saves, the large one has tens of thousands of other messages pass first.
-They pass at one point of the cycle; which point reproduces the behaviour is found by trying.
+Where the small world goes round after a few saves, the large one has tens of thousands of other messages pass first, or
+wait in the queue. Where in the trace they do is found by trying: each plan is rehearsed in a world of medium size,
+where a try costs milliseconds, and only what breaks the law there is carried out at full scale.
 """
 
 from __future__ import annotations
@@ -9,60 +10,122 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from model.trace import Overlap, Pass, Save, Step, Trace
+from model.trace import Overlap, Pass, Publication, Save, Step, Trace
 from properties.validation.subject import Reruns
 
 LONG_MS = 604_800_000
 """A default interval that outlasts whatever passes."""
+PERFORMANCES = 3
+"""Plans that are carried out at full scale although the law is not broken there: each takes seconds."""
 
 
 def at_full_scale(trace: Trace, law: str, modulus: int, small: Reruns, large: Reruns) -> Trace | None:
     """The trace with the messages that must pass so that it breaks ``law`` on the unscaled store; None: it does not."""
-    for candidate in _candidates(trace, modulus, small):
+    for candidate in _as_it_stands(trace, modulus):
         broken = large.law_broken(candidate, law)
         if broken is not None:
-            return _acknowledged(replace(candidate, steps=candidate.steps[: broken[0]]), law, large)
+            return replace(candidate, steps=candidate.steps[: broken[0]])
+    if trace.modulus == modulus:
+        return None
+    for candidate in _rehearsed(trace, law, modulus, small, large):
+        broken = large.law_broken(candidate, law)
+        if broken is not None:
+            return replace(candidate, steps=candidate.steps[: broken[0]])
     return None
 
 
-def _acknowledged(trace: Trace, law: str, large: Reruns) -> Trace:
-    """The same with what passes acknowledged instead of expired, if that breaks the law too: no time has to pass."""
-    steps = tuple(replace(step, by_expiry=False) if isinstance(step, Pass) else step for step in trace.steps)
-    if steps == trace.steps:
-        return trace
-    candidate = replace(trace, steps=steps)
-    return candidate if large.law_broken(candidate, law) else trace
-
-
-def _candidates(trace: Trace, modulus: int, small: Reruns) -> Iterator[Trace]:
+def _as_it_stands(trace: Trace, modulus: int) -> Iterator[Trace]:
     yield replace(trace, modulus=modulus)
-    highest = tuple(
+    raised = _raised(trace, modulus)
+    if raised.steps != trace.steps:
+        yield raised
+
+
+def _raised(trace: Trace, modulus: int) -> Trace:
+    """A limit of as many messages as there are identifiers stays one."""
+    steps = tuple(
         replace(step, limit=modulus) if isinstance(step, Save) and step.limit == trace.modulus else step
         for step in trace.steps
     )
-    if highest != trace.steps:  # a limit of as many messages as there are identifiers
-        yield replace(trace, steps=highest, modulus=modulus)
-    if trace.modulus != modulus:
-        yield from _with_passing(trace, modulus, small)
+    return replace(trace, steps=steps, modulus=modulus)
 
 
-def _with_passing(trace: Trace, modulus: int, small: Reruns) -> Iterator[Trace]:
-    """The trace with ``modulus`` - small messages passing whenever the counter stands at one point of its cycle."""
-    at_step = _counters(trace, small)
-    by_expiry = _lives_long(trace) and small.subject.store.largest_batch > 1
-    if by_expiry:
-        trace = replace(trace, default_expiry_ms=LONG_MS)
-    for point in range(trace.modulus, -1, -1):  # 0: before the first save, for a batch that goes round by itself
-        if point not in at_step:
+def _rehearsed(trace: Trace, law: str, modulus: int, small: Reruns, large: Reruns) -> Iterator[Trace]:
+    """The plans that break the law in rehearsal, as they are at full scale; all, when there can be no rehearsal."""
+    counters = _counters(trace, small)
+    rehearsal = large.rehearsal
+    plans = _plans(trace, modulus, counters, small)
+    if rehearsal is None:
+        yield from plans
+        return
+    performed = 0
+    for tried, plan in zip(_plans(trace, rehearsal.subject.binding.modulus, counters, small), plans, strict=True):
+        if rehearsal.law_broken(tried, law) is not None:
+            yield plan
+            performed += 1
+            if performed == PERFORMANCES:
+                return
+
+
+def _plans(trace: Trace, modulus: int, counters: list[int], small: Reruns) -> Iterator[Trace]:
+    """The trace on ``modulus`` identifiers: with others passing, then with others waiting. The same for any modulus."""
+    raised = _raised(trace, modulus)
+    bases = [replace(trace, modulus=modulus)]
+    if raised.steps != trace.steps:
+        bases.append(raised)
+    for base in bases:
+        yield from _with_passing(base, modulus - trace.modulus, trace.modulus, counters, small)
+    for base in bases:
+        yield from _with_waiting(base, modulus - trace.modulus, small.subject.limit is None)
+
+
+def _with_passing(trace: Trace, count: int, points: int, counters: list[int], small: Reruns) -> Iterator[Trace]:
+    """``count`` messages pass whenever the counter stands at one point of its cycle, or before one step only.
+
+    They are acknowledged, or, where the witness has no deadlines of its own, expire: some stores forget them otherwise.
+    """
+    places = [
+        [
+            at
+            for at, (step, counter) in enumerate(zip(trace.steps, counters, strict=True))
+            if counter == point and isinstance(step, Save | Overlap)
+        ]
+        for point in range(points, -1, -1)  # 0: before the first save, for a batch that goes round by itself
+    ]
+    places += [[at] for at in range(len(trace.steps)) if [at] not in places]
+    by_expiry = [False, True] if _lives_long(trace) and small.subject.store.largest_batch > 1 else [False]
+    for where in filter(None, places):
+        for expire in by_expiry:
+            steps: list[Step] = []
+            for at, step in enumerate(trace.steps):
+                if at in where:
+                    steps.append(Pass(count, getattr(step, "client", 0), by_expiry=expire))
+                steps.append(step)
+            default_ms = LONG_MS if expire else trace.default_expiry_ms
+            yield replace(trace, steps=tuple(steps), default_expiry_ms=default_ms)
+
+
+def _with_waiting(trace: Trace, count: int, may_raise: bool) -> Iterator[Trace]:
+    """One of the saves brings ``count`` messages more like its last one, under a limit that has room for them."""
+    labels = [one.label for step in trace.steps if isinstance(step, Save) for one in step.messages]
+    first = max(labels, default=0) + 1
+    for at, step in enumerate(trace.steps):
+        if not isinstance(step, Save) or not step.messages:
             continue
-        steps: list[Step] = []
-        for step, counter in zip(trace.steps, at_step, strict=True):
-            if counter == point and isinstance(step, Save | Overlap):
-                client = step.client if isinstance(step, Save) else 0
-                steps.append(Pass(modulus - trace.modulus, client, by_expiry=by_expiry))
-            steps.append(step)
-        if len(steps) > len(trace.steps):
-            yield replace(trace, steps=tuple(steps), modulus=modulus)
+        last = step.messages[-1]
+        more = tuple(
+            Publication(label, b"<%d>" % label, last.topic, last.qos, last.interval_ms)
+            for label in range(first, first + count)
+        )
+        limit = trace.modulus if may_raise else step.limit
+        yield replace(
+            trace,
+            steps=(
+                *trace.steps[:at],
+                replace(step, messages=step.messages + more, limit=limit),
+                *trace.steps[at + 1 :],
+            ),
+        )
 
 
 def _lives_long(trace: Trace) -> bool:

@@ -9,8 +9,9 @@ from model.trace import Pass, Save, Step, Trace
 from properties.validation.recording import RecordingStore
 from sim.binding.binding import Binding
 from sim.binding.scaling import RewrittenLine, scale
-from sim.deadline import Deadline
+from sim.deadline import Deadline, OutOfTime
 from sim.redis.backends.kernel import FIRST_MS
+from sim.redis.sandbox import Limits
 from sim.remembering_store import RememberingStore
 from sim.session_inspection import Inspection, Usual, usual_elements
 from sim.session_run import SessionRun
@@ -19,6 +20,10 @@ from sim.session_store import BoundStore, keeps_sent
 DEFAULT_EXPIRY_MS = 20_000
 """Short, so that messages without an interval expire within a run as well."""
 CLIENTS = (b"client-one", b"client-two")
+SMALL_LIMITS = Limits(instructions_max=5_000_000)
+"""Where a handful of identifiers is all there is. A script that does not end is stopped soon, for it is run often."""
+REHEARSAL_MODULUS = 61
+"""Packet identifiers in the world where it is tried what must pass before a witness shows at full scale."""
 
 
 @dataclass
@@ -40,8 +45,10 @@ class Subject:
     def store(self) -> BoundStore:
         """The store on its kernel."""
         if self._store is None:
-            kind = RememberingStore if self.remembers else RecordingStore
-            self._store = kind(self.binding, DEFAULT_EXPIRY_MS)
+            if self.remembers:
+                self._store = RememberingStore(self.binding, DEFAULT_EXPIRY_MS, SMALL_LIMITS if self.rewritten else None)
+            else:
+                self._store = RecordingStore(self.binding, DEFAULT_EXPIRY_MS)
             self._store.deadline = self.deadline
             self._store.terms = self._store.terms._replace(keeps_sent=keeps_sent(self._store))
         return self._store
@@ -61,13 +68,18 @@ class Subject:
     def usual(self, client: bytes) -> Usual:
         """What the layout holds for a client when all is well."""
         if client not in self._usual:
-            self._usual[client] = usual_elements(lambda: self._bare_run((client,)))
+            try:
+                self._usual[client] = usual_elements(lambda: self._bare_run((client,)))
+            except OutOfTime:  # too many scripts that do not end: what the steps to come will show
+                self.deadline.check()
+                self._usual[client] = Usual({}, {})
+            self.store.run_again()
         return self._usual[client]
 
-    def scaled(self, modulus: int) -> Subject:
+    def scaled(self, modulus: int, remembers: bool = True) -> Subject:
         """The same store with packet identifiers 1..``modulus``."""
         binding, rewritten = scale(self.binding, modulus)
-        return Subject(binding, self.seed, rewritten, True, self.deadline)
+        return Subject(binding, self.seed, rewritten, remembers, self.deadline)
 
     @property
     def limit(self) -> int | None:
@@ -120,9 +132,20 @@ class Reruns:
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
         self._places: dict[tuple[tuple[bytes, ...], tuple[Step, ...], int], Prepared] = {}
+        self._rehearsal: Reruns | None = None
+
+    @property
+    def rehearsal(self) -> Reruns | None:
+        """The same on a twin with few identifiers, yet more than any scope saves; None when there is no such twin."""
+        subject, modulus = self.subject, max(REHEARSAL_MODULUS, 2 * (self.subject.limit or 0))
+        if self._rehearsal is None and modulus < subject.binding.modulus:
+            twin = subject.scaled(modulus, remembers=False)
+            self._rehearsal = Reruns(twin) if twin.rewritten else None
+        return self._rehearsal
 
     def start(self, trace: Trace) -> tuple[SessionRun, int]:
         """A run ready for ``trace``, and how many of its steps it has taken already."""
+        self.subject.store.run_again()
         passes = [at for at, step in enumerate(trace.steps, 1) if isinstance(step, Pass)]
         for length in passes[:1]:
             way = trace.clients, trace.steps[:length], trace.default_expiry_ms

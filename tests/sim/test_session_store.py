@@ -12,8 +12,10 @@ from model.trace import Fault
 from sim.binding.binding import Binding
 from sim.binding.loader import load_binding
 from sim.binding.results import Failed, Fetched, Message, Saved
+from sim.deadline import OutOfTime
 from sim.redis.backends import KernelBackend
-from sim.session_store import BoundStore, keeps_sent, terms_of, uses
+from sim.session_state import Endless
+from sim.session_store import ENDLESS_MAX, BoundStore, keeps_sent, terms_of, uses
 from sim.store_faults import NODE_CONDITIONS, condition
 
 LUA = Path(__file__).parents[2] / "lua"
@@ -138,8 +140,12 @@ def test_a_reply_that_the_binding_cannot_read_is_a_failure(store: BoundStore) ->
     assert b"the binding cannot read the reply" in listed.error
 
 
-def test_an_endless_script_is_stopped_and_after_a_few_times_not_run_any_more() -> None:
+def test_an_endless_script_is_stopped_and_a_store_that_goes_on_like_that_is_given_up() -> None:
     binding_of_session = binding("session")
     endless = BoundStore(binding_of_session.with_sources({"fetch.lua": b"while true do end"}), KernelBackend())
-    results = [endless.listing(CLIENT) for _ in range(20)]
-    assert {type(one).__name__ for one in results} == {"Endless"}
+    results = [endless.listing(CLIENT) for _ in range(ENDLESS_MAX)]
+    assert {type(one) for one in results} == {Endless}
+    with pytest.raises(OutOfTime):
+        endless.listing(CLIENT)
+    endless.run_again()
+    assert isinstance(endless.listing(CLIENT), Endless)
