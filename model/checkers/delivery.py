@@ -20,10 +20,12 @@ Assumes: one clock and one recorder, rows in the order in which things happened,
 publish order. Without subscribe rows, a session that received nothing is not known and every lane that appeared is
 taken as subscribed from the beginning.
 
-Where it can be wrong. `fifo` and `exactly-once`: exact for what was recorded. `at-least-once` can miss, never cry
+Where it can be wrong. `fifo` and `exactly-once`: exact for what was recorded, but see below. `at-least-once` can miss, never cry
 wolf: what a session lost before it was cleared counts as cleared, and an undelivered message whose expiry interval
 has run out counts as expired. `no-phantom` after a clear can cry wolf if the rows carry no `session`: a publish that
-was under way while the session was cleared looks as if it belonged to it. Retained messages are held to `no-phantom`.
+was under way while the session was cleared looks as if it belonged to it. `exactly-once` can cry wolf where filters of
+one subscriber overlap, since a server may send a copy for each (3.3.4); the verdict says so. Retained messages are held
+to `no-phantom`, and count as arrived. Nobody in particular is owed what a shared subscription receives.
 """
 
 from __future__ import annotations
@@ -71,6 +73,9 @@ class DeliveryChecker:
         if end_us is not None:
             done.state.clock[END_US] = max(end_us, int(done.state.clock[END_US]))
         lanes = Lanes.of(done)
+        topics = set(lanes.topic.tolist())
+        tally.counts["overlaps"] = self._subscriptions.overlapping(topics, self._names)
+        tally.counts["shared_subscriptions"] = self._subscriptions.shared(self._names)
         self._close_pass(lanes, tally, published_elsewhere or done.count("published") > 0)
         pairs = owed_pairs(done, lanes, self._subscriptions, self._names)
         delivered = done.delivered.intervals()
@@ -209,6 +214,10 @@ def delivery_verdicts(partial: Partial, laws: Sequence[str], work: dict[str, flo
 def _notes(law: str, counts: Mapping[str, int]) -> Iterable[str]:
     if law in ("at-least-once", "agreement", "drain") and counts["subscribes"] == 0:
         yield "no subscribe rows: a session that received nothing at all is not judged"
+    if law in ("at-least-once", "agreement", "drain") and counts["shared_subscriptions"]:
+        yield "shared subscriptions: what no member of a group received is not judged"
+    if law == "exactly-once" and counts["overlaps"]:
+        yield "subscriptions overlap: a server may send a copy for each, and a second copy counts as handed over twice"
     if law == "at-least-once":
         if counts["pending"]:
             yield (

@@ -122,7 +122,6 @@ def _subscribed(lanes: Lanes, subscriptions: Subscriptions, names: Names) -> tup
     rows = [
         (fifo, subscriber, subscription.epoch)
         for subscriber, topic, subscription in subscriptions.matching(set(fifos_of), names)
-        if subscription.qos > 0
         for fifo in fifos_of[topic]
     ]
     table = np.array(rows, dtype=np.int64).reshape(-1, 3)

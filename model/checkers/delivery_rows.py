@@ -234,6 +234,7 @@ def observe_rows(
                     _breaks(state, CLEARED, event_id[row], lane, number, -1, -1)
             if retained[row] > 0:
                 counts[N_RETAINED] += 1
+                _add_slowly(state.excused, lane, number, 0)  # with Retain As Published this is how it arrives
                 continue
             repeated = False
             if number == delivered[lane, 1] + 1:

@@ -14,7 +14,7 @@ from model.checkers.expiry import ExpiryChecker, expiry_verdict
 from model.checkers.findings import tell
 from model.checkers.linearizability.decide import LAW as LINEARIZABILITY
 from model.checkers.linearizability.decide import decide, guess_model
-from model.checkers.linearizability.operations import operations_of_history
+from model.checkers.linearizability.operations import OperationLog, operations_of_history
 from model.checkers.retransmission import RetransmissionChecker, retransmission_verdict
 from model.errors import InputError
 from model.history import STORE_KINDS, EventBatch, EventKind, Names
@@ -115,8 +115,16 @@ def _judge_stores(
     log = operations_of_history(place, stores, names)
     if len(log) == 0:
         raise InputError(f"{place}: no store operations (invoke, ok, fail, info rows) to judge by {LINEARIZABILITY}")
-    verdict = decide(question.model or guess_model(log), log, question.budget_s)
+    verdict = decide_log(place, log, question)
     return _unfinished(verdict, rows) if ran_out else verdict
+
+
+def decide_log(place: str, log: OperationLog, question: Question) -> Verdict:
+    """The verdict on store operations. Raises InputError, with the place, for what their object does not have."""
+    try:
+        return decide(question.model or guess_model(log), log, question.budget_s)
+    except InputError as error:
+        raise InputError(f"{place}: {error}") from error
 
 
 def _unfinished(verdict: Verdict, rows: int) -> Verdict:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -57,7 +59,9 @@ class Subscriptions:
                 now = Subscription(self._epoch + order, 2 if qos < 0 else qos)
                 mine = self.in_force.setdefault(subscriber, {})
                 before = mine.get(int(batch.topic[row]))
-                mine[int(batch.topic[row])] = now if before is None else Subscription(before.epoch, now.qos)
+                if before is not None and before.qos > 0:  # else what was published at QoS 0 would be owed
+                    now = Subscription(before.epoch, now.qos)
+                mine[int(batch.topic[row])] = now
             elif kind == EventKind.UNSUBSCRIBE:
                 self.in_force.get(subscriber, {}).pop(int(batch.topic[row]), None)
             elif kind == EventKind.CLEAR:
@@ -65,19 +69,37 @@ class Subscriptions:
         self._epoch += len(rows)
 
     def matching(self, topics: set[int], names: Names) -> list[tuple[int, int, Subscription]]:
-        """(subscriber, topic, subscription) for each match; of overlapping filters the highest QoS and oldest epoch."""
+        """(subscriber, topic, subscription) for each match at QoS 1 or 2; of overlapping filters the highest QoS and oldest
+        epoch.
+        """
         found: dict[tuple[int, int], Subscription] = {}
+        for subscriber, topic, subscription in self._each_match(topics, names):
+            if subscription.qos == 0:
+                continue
+            other = found.get((subscriber, topic), subscription)
+            found[subscriber, topic] = Subscription(
+                min(other.epoch, subscription.epoch), max(other.qos, subscription.qos)
+            )
+        return [(subscriber, topic, subscription) for (subscriber, topic), subscription in found.items()]
+
+    def overlapping(self, topics: set[int], names: Names) -> int:
+        """How many topics match several filters of one subscriber: a server may send a copy for each (3.3.4)."""
+        times = Counter((subscriber, topic) for subscriber, topic, _ in self._each_match(topics, names))
+        return sum(count > 1 for count in times.values())
+
+    def shared(self, names: Names) -> int:
+        """How many shared subscriptions ($share/group/filter) are in force."""
+        filters = (names.topics.label(code) for mine in self.in_force.values() for code in mine)
+        return sum(str(text).startswith("$share/") for text in filters)
+
+    def _each_match(self, topics: set[int], names: Names) -> Iterator[tuple[int, int, Subscription]]:
         by_filter: dict[int, list[int]] = {}
         for subscriber, mine in self.in_force.items():
             for topic_filter, subscription in mine.items():
                 if topic_filter not in by_filter:
                     by_filter[topic_filter] = _matched(topic_filter, topics, names)
                 for topic in by_filter[topic_filter]:
-                    other = found.get((subscriber, topic), subscription)
-                    found[subscriber, topic] = Subscription(
-                        min(other.epoch, subscription.epoch), max(other.qos, subscription.qos)
-                    )
-        return [(subscriber, topic, subscription) for (subscriber, topic), subscription in found.items()]
+                    yield subscriber, topic, subscription
 
 
 def _matched(topic_filter: int, topics: set[int], names: Names) -> list[int]:

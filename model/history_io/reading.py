@@ -37,7 +37,8 @@ class ParquetReader:
         try:
             schema = pq.read_schema(path)
             texts = [name for name in schema.names if name in COLUMNS and COLUMNS[name].names is not None]
-            self._file = pq.ParquetFile(path, read_dictionary=texts, memory_map=True)
+            flat = [name for name in texts if not pa.types.is_nested(schema.field(name).type)]
+            self._file = pq.ParquetFile(path, read_dictionary=flat, memory_map=True)
         except (pa.ArrowException, OSError) as error:
             raise InputError(f"{path}: truncated or not Parquet ({_one_line(error)}); record it again") from error
         self._decoder = ArrowDecoder(self._place, self._file.schema_arrow)

@@ -1,13 +1,14 @@
 """A reader of EDN, the data notation of Clojure, as far as test logs use it: all of its data, any tag, no evaluation.
 
 Vectors and lists become tuples, sets frozen sets, maps dictionaries, keywords `Keyword`, symbols `Symbol`; a tagged
-value is its value. Integers are unbounded; N and M suffixes are accepted.
+value is its value. Integers are unbounded; N and M suffixes are accepted, and Clojure's ratios and ##Inf, ##-Inf, ##NaN.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Any
 
 _TOKEN = re.compile(
@@ -18,6 +19,8 @@ _TOKEN = re.compile(
     |(?P<discard>\#_)
     |(?P<tag>\#[A-Za-z][\w.*+!?<>=/-]*)
     |(?P<character>\\(?:newline|return|space|tab|u[0-9a-fA-F]{4}|.))
+    |(?P<symbolic>\#\#-?(?:Inf|NaN))
+    |(?P<ratio>[+-]?\d+/\d+(?![^\s,;"\[\](){}]))
     |(?P<float>[+-]?\d+(?:\.\d*(?:[eE][+-]?\d+)?|[eE][+-]?\d+)M?(?![^\s,;"\[\](){}]))
     |(?P<integer>[+-]?\d+[NM]?(?![^\s,;"\[\](){}]))
     |(?P<keyword>:[^\s,;"\[\](){}\\]+)
@@ -122,6 +125,10 @@ def _atom(kind: str, token: str, offset: int) -> Any:
         return _ESCAPE.sub(lambda found: _unescaped(found[1], offset), token[1:-1])
     if kind == "integer":
         return int(token.rstrip("NM"))
+    if kind == "ratio":
+        return _ratio(token, offset)
+    if kind == "symbolic":
+        return float(token[2:])
     if kind == "float":
         return float(token.rstrip("M"))
     if kind == "keyword":
@@ -130,6 +137,15 @@ def _atom(kind: str, token: str, offset: int) -> Any:
         name = token[1:]
         return chr(int(name[1:], 16)) if len(name) == 5 and name[0] == "u" else _CHARACTERS.get(name, name)
     return _CONSTANTS[token] if token in _CONSTANTS else Symbol(token)
+
+
+def _ratio(token: str, offset: int) -> Fraction | int:
+    """A ratio; an integer where it is one, as Clojure reads it."""
+    above, below = map(int, token.split("/"))
+    if below == 0:
+        raise EdnError(f"{token} divides by zero", offset)
+    ratio = Fraction(above, below)
+    return int(ratio) if ratio.denominator == 1 else ratio
 
 
 def _unescaped(escape: str, offset: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import stat
 import tempfile
 from pathlib import Path
 from typing import Annotated
@@ -11,9 +12,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from model.checkers.judge import LAWS, Question, judge
+from model.checkers.judge import LAWS, Question, decide_log, judge
 from model.checkers.linearizability.decide import LAW as LINEARIZABILITY
-from model.checkers.linearizability.decide import decide, guess_model
 from model.checkers.linearizability.objects import MODELS
 from model.errors import InputError
 from model.history_io import HistoryFile
@@ -22,7 +22,7 @@ from model.verdict import Outcome, Verdict, worst
 from orderlab.render.verdicts import print_verdicts
 
 EXIT = {Outcome.HOLDS: 0, Outcome.VIOLATED: 1, Outcome.UNKNOWN: 3}
-_LOG_LINE = re.compile(r"(?m)^\s*(?:[A-Z]{4,5}\b.*\s)?:?[\w-]+\s+:(?:invoke|ok|fail|info)\s+:")
+_LOG_LINE = re.compile(r"(?m)^\s*(?:(?:\d.*\s)?\[?[A-Z]{4,5}\b.*\s)?:?[\w-]+\s+:(?:invoke|ok|fail|info)\s+:")
 
 
 def check(
@@ -94,12 +94,15 @@ def _judge_log(file: Path, form: str, question: Question) -> tuple[list[Verdict]
     if other:
         raise InputError(f"--law {other[0]}: {file} holds store operations, which are judged by {LINEARIZABILITY}")
     log = read_edn_operations(file) if form == "edn" else read_log_lines(file)
-    return [decide(question.model or guess_model(log), log, question.budget_s)], len(log)
+    return [decide_log(str(file), log, question)], len(log)
 
 
 def form_of(file: Path) -> str:
     """ "history", "edn" or "log", by suffix, else by content. Raises InputError for a file that cannot be read."""
     try:
+        mode = file.stat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise InputError(f"{file}: a pipe or device, and a history is read more than once; save it to a file first")
         with file.open("rb") as opened:
             head = opened.read(1 << 16)
     except IsADirectoryError as error:
@@ -108,6 +111,8 @@ def form_of(file: Path) -> str:
         raise InputError(f"{file}: {error.strerror or error}") from error
     if not head:
         raise InputError(f"{file}: the file is empty; a history has at least one row")
+    if head.startswith(b"\x1f\x8b"):
+        raise InputError(f"{file}: compressed with gzip; decompress it first")
     if file.suffix in (".parquet", ".jsonl", ".ndjson", ".csv") or head.startswith(b"PAR1"):
         return "history"
     if file.suffix == ".edn":

@@ -178,6 +178,13 @@ def test_a_column_of_the_wrong_type_is_named(tmp_path):
         read_history(path)
 
 
+def test_a_nested_column_is_named(tmp_path):
+    path = tmp_path / "h.parquet"
+    pq.write_table(pa.table({"event_id": [1], "time_us": [1], "kind": ["heal"], "node": [{"a": 1}]}), path)
+    with pytest.raises(InputError, match='column "node" has type struct'):
+        read_history(path)
+
+
 def test_binary_rubbish_is_one_line(tmp_path):
     path = tmp_path / "h.jsonl"
     path.write_bytes(b"\xff\xfe\x00\x01")

@@ -1,6 +1,8 @@
 """`orderlab check`: exit codes, the table, the story, JSON, and one line for what cannot be judged."""
 
+import gzip
 import json
+import os
 import subprocess
 import sys
 
@@ -83,6 +85,7 @@ def test_store_operations_in_a_history_and_in_logs(tmp_path):
         ("h.jsonl", '{"event_id":1,"time_us":1,"kind":"heal"}\n', ["--law", "drain"], "--drain-bound-ms"),
         ("h.jsonl", '{"event_id":1,"time_us":1,"kind":"heal"}\n', ["--law", "linearizability"], "no store operations"),
         ("h.jsonl", '{"event_id":1,"time_us":1,"kind":"heal"}\n', ["--model", "stack"], "unknown object"),
+        ("h.edn", "{:process 0 :type :invoke :f :cas :value nil}", [], "h.edn: row 1: cas takes"),
         ("h.log", "INFO u - 0 :invoke :read nil\n", ["--law", "fifo"], "judged by linearizability"),
     ],
 )
@@ -93,6 +96,16 @@ def test_unusable_input_is_one_line(tmp_path, name, content, arguments, message)
     assert isinstance(result.exception, InputError)
     assert message in str(result.exception)
     assert "\n" not in str(result.exception)
+
+
+def test_a_pipe_and_a_compressed_file_are_refused(tmp_path):
+    pipe, compressed = tmp_path / "pipe.jsonl", tmp_path / "h.jsonl.gz"
+    os.mkfifo(pipe)
+    compressed.write_bytes(gzip.compress(b"{}"))
+    for path, message in ((pipe, "save it to a file first"), (compressed, "decompress it first")):
+        result = check(path)
+        assert isinstance(result.exception, InputError)
+        assert message in str(result.exception)
 
 
 def test_the_process_prints_one_line_and_exits_2(tmp_path):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from model.checkers.linearizability.objects import MISMATCH, UNKNOWN, ObjectModel
-from model.checkers.linearizability.operations import FAIL, INFO, NEVER, OperationLog
+from model.checkers.linearizability.operations import FAIL, INFO, NEVER, OK, OperationLog
 from model.errors import InputError
 
 
@@ -26,7 +26,27 @@ class Call(NamedTuple):
 
 
 _WITHOUT_EFFECT = ("read", "get", "contains")
-_PAIRS = ("cas",)
+
+
+class _Data(NamedTuple):
+    """What an argument or a result has to be."""
+
+    what: str
+    fits: Callable[[Any], bool]
+
+
+TAKES = {
+    "cas": _Data("[expected new]", lambda value: isinstance(value, tuple) and len(value) == 2),
+    "put": _Data("a value", lambda value: value is not None),
+    "append": _Data("a string", lambda value: isinstance(value, str)),
+}
+"""By function, for the objects that have it."""
+GIVES = {
+    ("queue", "drain"): _Data("the values that it took, in order", lambda value: value is None or isinstance(value, tuple)),
+    ("set", "read"): _Data("the elements", lambda value: value is None or isinstance(value, (tuple, frozenset))),
+    ("set", "contains"): _Data("true or false", lambda value: isinstance(value, bool)),
+}
+"""By object and function."""
 
 
 def calls_by_key(model: ObjectModel, log: OperationLog) -> dict[Any, list[Call]]:
@@ -34,7 +54,8 @@ def calls_by_key(model: ObjectModel, log: OperationLog) -> dict[Any, list[Call]]
 
     Left out: failed operations (they did not happen) and reads without a result. A failed compare-and-set that
     returned its own arguments reports a mismatch and is kept as such. A drain becomes a dequeue for each value that it
-    returned. Raises InputError for a function that the object does not have, or an argument that it cannot take.
+    returned and one that found nothing, which is why it ended. Raises InputError for a function that the object does
+    not have, an argument that it cannot take, or a result that it cannot give.
     """
     by_key: dict[Any, list[Call]] = {}
     for row, (function_code, key, outcome) in enumerate(
@@ -48,8 +69,12 @@ def calls_by_key(model: ObjectModel, log: OperationLog) -> dict[Any, list[Call]]
                 f" it has {', '.join(model.functions)}; choose another --model"
             )
         argument, result = log.values[log.argument[row]], log.values[log.result[row]]
-        if function in _PAIRS and not (isinstance(argument, tuple) and len(argument) == 2):
-            raise InputError(f"row {log.invoked_row[row]}: {name} takes [expected new], not {argument!r}")
+        taken = TAKES.get(function)
+        if taken is not None and not taken.fits(argument):
+            raise InputError(f"row {log.invoked_row[row]}: {name} takes {taken.what}, not {argument!r}")
+        given = GIVES.get((model.name, function))
+        if given is not None and outcome == OK and not given.fits(result):
+            raise InputError(f"row {log.returned_row[row]}: {name} returns {given.what}, not {result!r}")
         if outcome == FAIL:
             if not (function == "cas" and result == argument):
                 continue
@@ -70,7 +95,8 @@ def calls_by_key(model: ObjectModel, log: OperationLog) -> dict[Any, list[Call]]
 def _drained(result: Any, invoked: int, returned: int, row: int, at_most: int) -> list[Call]:
     if result is UNKNOWN:  # it may have taken anything, so it counts as a dequeue for each operation that there is
         return [Call("dequeue", None, UNKNOWN, invoked, NEVER, row)] * at_most
-    return [Call("dequeue", None, value, invoked, returned, row, place) for place, value in enumerate(result or (), 1)]
+    taken = (*(result or ()), None)
+    return [Call("dequeue", None, value, invoked, returned, row, place) for place, value in enumerate(taken, 1)]
 
 
 def rows_of(calls: Sequence[Call]) -> tuple[int, ...]:

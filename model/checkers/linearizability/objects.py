@@ -66,8 +66,10 @@ def _set_step(state: Any, function: str, argument: Any, result: Any) -> Any:
 
 def _entry_step(state: Any, function: str, argument: Any, result: Any) -> Any:
     if function == "get":
-        return state if result is UNKNOWN or (result or "") == state else IMPOSSIBLE
-    return argument if function == "put" else state + argument
+        return state if result is UNKNOWN or ("" if result is None else result) == state else IMPOSSIBLE
+    if function == "put":
+        return argument
+    return state + argument if isinstance(state, str) else IMPOSSIBLE
 
 
 _READ_WRITE = {"read": "read", "r": "read", "write": "write", "w": "write"}

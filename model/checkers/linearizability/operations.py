@@ -170,8 +170,8 @@ class EventCollector:
     def __init__(self) -> None:
         self._rows: list[tuple[int, int, int, int, int, int]] = []
         self._functions: dict[str, int] = {}
-        self._keys: dict[Any, int] = {}
-        self._values: dict[Any, int] = {}
+        self._keys: dict[Typed, int] = {}
+        self._values: dict[Typed, int] = {}
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -183,8 +183,8 @@ class EventCollector:
                 process,
                 int(kind),
                 self._functions.setdefault(function, len(self._functions)),
-                -1 if key is None else self._keys.setdefault(key, len(self._keys)),
-                self._values.setdefault(_Typed(value), len(self._values)),
+                -1 if key is None else self._keys.setdefault(Typed(key), len(self._keys)),
+                self._values.setdefault(Typed(value), len(self._values)),
                 row,
             )
         )
@@ -193,26 +193,29 @@ class EventCollector:
         """The operations. `place` goes before the row in messages. Raises InputError as pair_events does."""
         table = np.array(self._rows, dtype=np.int64).reshape(-1, 6)
         process, kind, function, key, value, row = (np.ascontiguousarray(table[:, word]) for word in range(6))
-        values = [typed.value for typed in self._values]
-        return pair_events(
-            place, process, kind, function, key, value, row, list(self._functions), list(self._keys), values
-        )
+        keys, values = ([typed.value for typed in table] for table in (self._keys, self._values))
+        return pair_events(place, process, kind, function, key, value, row, list(self._functions), keys, values)
 
 
-class _Typed:
-    """A value as a dictionary key that keeps 1, 1.0 and true apart."""
+class Typed:
+    """A value as a dictionary key that keeps 1, 1.0 and true apart, within collections too."""
 
     __slots__ = ("_key", "value")
 
     def __init__(self, value: Any) -> None:
         self.value = hashable(value)
-        self._key = (type(self.value), self.value)
+        self._key = _told_apart(self.value)
 
     def __hash__(self) -> int:
         return hash(self._key)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Typed) and self._key == other._key
+        return isinstance(other, Typed) and self._key == other._key
+
+
+def _told_apart(value: Any) -> Any:
+    items = type(value)(map(_told_apart, value)) if isinstance(value, (tuple, frozenset)) else value
+    return type(value), items
 
 
 def hashable(value: Any) -> Any:

@@ -23,7 +23,7 @@ from numba import njit
 
 from model.checkers.linearizability.calls import Call
 from model.checkers.linearizability.objects import MISMATCH, UNKNOWN
-from model.checkers.linearizability.operations import NEVER
+from model.checkers.linearizability.operations import NEVER, Typed
 from model.checkers.linearizability.search import Decision, violated_at
 from model.verdict import Outcome
 
@@ -216,20 +216,25 @@ def _lay_out(returns: Any, order: Any, slot: Any, opens: Any, offsets: Any) -> A
 
 def search_register(calls: Sequence[Call], initial: Any = None, deadline: float | None = None) -> Decision:
     """Decide the calls (`read`, `write`, `cas`) on one register; UNKNOWN when `deadline` (time.monotonic) passes."""
-    codes: dict[Any, int] = {initial: 0}
+    codes: dict[Typed, int] = {Typed(initial): 0}
     function, first, second, twin = (np.full(len(calls), -1, np.int64) for _ in range(4))
-    seen: dict[tuple[str, Any], int] = {}
+    seen: dict[tuple[int, int, int], int] = {}
+
+    def code(value: Any) -> int:
+        return codes.setdefault(Typed(value), len(codes))
+
     for number, call in enumerate(calls):
         if call.function == "read":
-            function[number], first[number] = _READ, codes.setdefault(call.result, len(codes))
+            function[number], first[number] = _READ, code(call.result)
         elif call.function == "write":
-            function[number], first[number] = _WRITE, codes.setdefault(call.argument, len(codes))
+            function[number], first[number] = _WRITE, code(call.argument)
         else:
             function[number] = _MISMATCH if call.result is MISMATCH else _CAS
-            first[number], second[number] = (codes.setdefault(value, len(codes)) for value in call.argument)
+            first[number], second[number] = map(code, call.argument)
         if call.result is UNKNOWN:
-            twin[number] = seen.get((call.function, call.argument), -1)
-            seen[call.function, call.argument] = number
+            kind = int(function[number]), int(first[number]), int(second[number])
+            twin[number] = seen.get(kind, -1)
+            seen[kind] = number
     invoked = np.array([call.invoked for call in calls], np.int64)
     returned = np.array([call.returned for call in calls], np.int64)
     returns = returned < NEVER

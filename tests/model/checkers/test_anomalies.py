@@ -37,6 +37,10 @@ ANOMALIES = [
     ("at-least-once", "S:a/+ P1:a/b A1:a/b", (None, 1, "s", None), "S:a/+ P1:a/b/c A1:a/b/c"),
     ("at-least-once", "S:# P1:a A1:a", (None, 1, "s", None), "S:# P1:$SYS A1:$SYS"),
     ("at-least-once", "S P1 A1", (None, 1, "s", None), "Sq0 P1 A1"),
+    # Granted QoS 0 nothing is owed, whatever is granted later; with Retain As Published a message arrives retained.
+    ("at-least-once", "Sq1:t P1 A1 Sq1:t", (None, 1, "s", None), "Sq0:t P1 A1 Sq1:t"),
+    ("at-least-once", "Sq1:t P1 A1 Sq1:#", (None, 1, "s", None), "Sq0:t P1 A1 Sq1:#"),
+    ("at-least-once", "S P1 A1", (None, 1, "s", None), "S P1 A1 D1~"),
     # Handed over twice: the receiver knows a retransmission by its identifier until PUBREL frees it.
     ("exactly-once", "P1q2 D1q2#7 D1q2#8!", (2, 1, "s", None), "P1q2 D1q2#7 D1q2#7!"),
     ("exactly-once", "P1q2 D1q2#7 L#7 D1q2#7!", (3, 1, "s", None), "P1q2 D1q2#7 D1q2#7! L#7"),
@@ -158,3 +162,12 @@ def test_a_budget_ends_in_unknown_and_never_in_a_false_loss():
     question = Question(laws=("at-least-once",), budget_s=0.0)
     (found,), rows = judge(in_memory("a line", history.batches, history.names), question)
     assert (found.outcome, rows) == (Outcome.UNKNOWN, 2)
+
+
+def test_copies_for_overlapping_filters_and_shared_subscriptions_are_told():
+    twice = "P1q2 D1q2#7 D1q2#8"
+    assert "subscriptions overlap" in verdict("exactly-once", f"S:t S:# {twice}").not_covered[0]
+    assert verdict("exactly-once", f"S:t S:u/# {twice}").not_covered == ()
+    told = verdict("at-least-once", "S:$share/g/t P1 A1")
+    assert told.outcome is Outcome.HOLDS
+    assert "shared subscriptions" in told.not_covered[-1]

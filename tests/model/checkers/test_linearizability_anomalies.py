@@ -56,6 +56,9 @@ ANOMALIES = [
     # Drains and repeated values go through the search.
     ("queue", "0(enqueue:1 0) 0(enqueue:2 0) 1(drain 1):[2,1]", [[4, 5]], "0(enqueue:1 0) 0(enqueue:2 0) 1(drain 1):[1,2]"),
     ("queue", "0(enqueue:1 0) 0(enqueue:1 0) 1(drain 1):[1,1,1]", [[4, 5]], "0(enqueue:1 0) 0(enqueue:1 0) 1(drain 1):[1,1]"),
+    # A drain ends because the queue is empty.
+    ("queue", "0(enqueue:1 0) 1(drain 1):[]", [[2, 3]], "0(enqueue:1 1(drain 1):[] 0)"),
+    ("queue", "0(enqueue:1 0) 0(enqueue:2 0) 1(drain 1):[1]", [[4, 5]], "0(enqueue:1 0) 1(drain 0(enqueue:2 0) 1):[1]"),
     # Sets: reads form a chain that agrees with time.
     ("set", "0(add:1 0) 1(read 1):[]", [[0, 1], [2, 3]], "0(add:1 1(read 1):[] 0)"),
     ("set", "1(read 1):[1] 0(add:1 0)", [[0, 1], [2, 3]], "1(read 0(add:1 1):[1] 0)"),
@@ -105,6 +108,10 @@ def test_many_indeterminate_writes_of_one_value_cost_one():
 
 
 def test_values_of_different_types_differ():
+    assert decide("register", log_of("0(write:1 0) 1(read 1):true")).outcome is Outcome.VIOLATED
+    assert decide("register", log_of("0(write:[1] 0) 1(read 1):[1.0]")).outcome is Outcome.VIOLATED
+    assert decide("register", log_of("0(write:1 0? 1(write:true 1? 2(read 2):true 3(read 3):1")).outcome is Outcome.HOLDS
+    assert decide("kv", log_of("0(get.a 0):0")).outcome is Outcome.VIOLATED
     assert decide("register", log_of('0(write:1 0) 1(read 1):"1"')).outcome is Outcome.VIOLATED
 
 
@@ -118,3 +125,24 @@ def test_what_the_object_cannot_take_is_named(line, message):
 
 def test_nothing_to_judge_is_vacuous():
     assert decide("register", log_of("0(write:1 0?")).vacuous
+
+
+@pytest.mark.parametrize(
+    ("model", "line", "message"),
+    [
+        ("kv", "0(put.a 0)", "row 0: put takes a value"),
+        ("kv", "0(append.a:5 0)", "row 0: append takes a string"),
+        ("set", "0(read 0):5", "row 1: read returns the elements"),
+        ("set", "0(contains:1 0):1", "row 1: contains returns true or false"),
+        ("queue", "0(drain 0):5", "row 1: drain returns the values"),
+        ("cas-register", "0(cas:5 0)", "row 0: cas takes"),
+    ],
+)
+def test_what_an_object_cannot_take_or_give_is_said(model, line, message):
+    with pytest.raises(InputError, match=message):
+        decide(model, log_of(line))
+
+
+def test_an_append_to_what_is_no_string_cannot_have_happened():
+    assert decide("kv", log_of('0(put.a:5 0) 0(append.a:"x" 0)')).outcome is Outcome.VIOLATED
+    assert decide("kv", log_of('0(put.a:5 0) 0(append.a:"x" 0!')).outcome is Outcome.HOLDS

@@ -1,5 +1,7 @@
 """The EDN reader reads all of EDN's data and says where it cannot."""
 
+from fractions import Fraction
+
 import pytest
 
 from model.linearizability_logs.edn import EdnError, Keyword, Symbol, read_values
@@ -8,6 +10,7 @@ VALUES = [
     ("nil true false", [None, True, False]),
     ("1 -2 +3 4N 5.5 -6e3 7M 8.25M", [1, -2, 3, 4, 5.5, -6000.0, 7, 8.25]),
     (r'"a\"b\\\né" \a \newline \u0041', ['a"b\\\né', "a", "\n", "A"]),
+    ("1/2 -6/3 ##Inf ##-Inf", [Fraction(1, 2), -2, float("inf"), float("-inf")]),
     (":read :a/b sym +", [Keyword("read"), Keyword("a/b"), Symbol("sym"), Symbol("+")]),
     ("[1 [2 3]] (4) #{5 6}", [(1, (2, 3)), (4,), frozenset({5, 6})]),
     ("{:a 1, :b {:c [2]}}", [{"a": 1, "b": {"c": (2,)}}]),
@@ -28,7 +31,7 @@ def test_offsets_of_items_in_a_vector():
 
 
 @pytest.mark.parametrize(
-    ("text", "offset"), [("[1 2", 0), ("1 ]", 2), ("{:a}", 0), ('"open', 0), ("[1 }", 3), ('"\\q"', 0), ("1 12ab", 2)]
+    ("text", "offset"), [("[1 2", 0), ("1 ]", 2), ("{:a}", 0), ('"open', 0), ("[1 }", 3), ('"\\q"', 0), ("1 12ab", 2), ("1/0", 0)]
 )
 def test_what_is_not_edn_is_said_with_its_place(text, offset):
     with pytest.raises(EdnError) as error:

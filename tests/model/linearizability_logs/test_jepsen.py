@@ -84,7 +84,48 @@ def test_keys_name_objects(tmp_path):
         assert (verdict.outcome, verdict.work["objects"]) == (outcome, 2)
 
 
+INDEPENDENT = """INFO u - 0 :invoke :write [3 1]
+INFO u - 0 :ok :write [3 1]
+INFO u - 0 :invoke :read [4 nil]
+INFO u - 0 :ok :read [4 nil]
+INFO u - 1 :invoke :read [3 nil]
+INFO u - 1 :fail :read :timed-out
+INFO u - 0 :invoke :read [3 nil]
+INFO u - 0 :ok :read [3 RESULT]
+"""
+
+
+def test_values_of_independent_keys_are_pairs_of_key_and_value(tmp_path):
+    for result, outcome in (("1", Outcome.HOLDS), ("2", Outcome.VIOLATED)):
+        verdict = decide("register", read_log_lines(written(tmp_path, INDEPENDENT.replace("RESULT", result))))
+        assert (verdict.outcome, verdict.work["objects"]) == (outcome, 2)
+    assert verdict.witness.key == 3
+
+
+def test_pairs_alone_are_values(tmp_path):
+    line = "INFO u - 0 :invoke :write [3 nil]\nINFO u - 0 :ok :write [3 nil]\nINFO u - 0 :invoke :read nil\n"
+    log = read_log_lines(written(tmp_path, line + "INFO u - 0 :ok :read [3 nil]\n"))
+    assert list(log.key) == [-1, -1]
+    assert decide("register", log).outcome is Outcome.HOLDS
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "2015-01-01 12:00:00,123 INFO  [pool-1] jepsen.util - ",
+        "2023-05-01 10:00:00,1{GMT}\tINFO\t[jepsen worker 0] jepsen.util: ",
+    ],
+)
+def test_a_date_may_stand_before_the_level(tmp_path, before):
+    log = read_log_lines(written(tmp_path, f"{before}0\t:invoke\t:read\tnil\n{before}0\t:ok\t:read\t3\n"))
+    assert described(log) == [{"process": 0, "function": "read", "argument": None, "outcome": "ok", "result": 3}]
+
+
 WRONG_EDN = [
+    (
+        "{:process 99999999999999999999 :type :invoke :f :read}",
+        "line 1: process 99999999999999999999 is beyond 64 bits",
+    ),
     ("{:process 0, :type :invoke, :f :read", "line 1: not EDN"),
     ("{:process 0 :type :invoke :f :read}\n{:process 0 :type :okay :f :read}", "line 2: :type must be one of"),
     ("{:process 0 :type :invoke :f :read}\n\n{:process 0 :type :ok}", "line 3: the operation has no :f"),
