@@ -18,7 +18,7 @@ from sim.redis.lua_random import LuaRandom
 from sim.redis.lua_replies import REPLY_BYTES_MAX, ReplyTooLarge, ReplyWriter, ResultReader, error_line, to_integer
 from sim.redis.registry import SPELLINGS, find
 from sim.redis.replies import OK, ErrorReply, Reply
-from sim.redis.sandbox import Limits, Sandbox, ScriptTimeout
+from sim.redis.sandbox import CALL_BYTES, Limits, Sandbox, ScriptTimeout
 from sim.redis.script_run import ScriptRun
 
 if TYPE_CHECKING:
@@ -37,8 +37,6 @@ ARGUMENT_BYTES_MAX = 8 << 20
 """Keys and arguments beyond this get memory of their own for the run."""
 TIME_US_MAX = 1 << 52
 """Before 2112 Lua takes microseconds apart without rounding; after that TIME is a call like any other."""
-ARGUMENT_BYTES_FREE = 1024
-"""A call with fewer bytes does not count towards ``Limits.argument_bytes_max``."""
 NUMERIC_MAX = 256
 ZEROS_LOOKED_AT = 9
 """Arguments of redis.call among which redis.lua has made sure that no zero is negative. Numbers of a greater zero, and NaN,
@@ -285,10 +283,9 @@ class LuaEngine:
                     size = len(_join(argv))
                 if memory_used() > memory_max and self._is_full():
                     return None, b"full"
-                if size > ARGUMENT_BYTES_FREE:
-                    self._argument_bytes_left -= size
-                    if self._argument_bytes_left < 0:
-                        return self._limit(b"bytes handed to redis.call")
+                self._argument_bytes_left = left = self._argument_bytes_left - size - CALL_BYTES
+                if left < 0:
+                    return self._limit(b"bytes handed to redis.call")
                 run: Any = self._run
                 found = find_plain(name) if self._is_plain else None
                 if found is None:

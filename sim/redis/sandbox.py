@@ -25,6 +25,8 @@ FUNCTION_FILES = (*SCRIPT_FILES, "functions")
 """On a server, scripts and functions live in Lua states of their own."""
 RESERVE_BYTES = 32 << 20
 """Memory between the scripts' limit and the runtime's: replies on their way to Lua must never find memory full."""
+CALL_BYTES = 100
+"""For a call of redis.call, beside its arguments."""
 REFERENCES = 1024
 """References from Python to Lua objects for which room is made beforehand, for the same reason."""
 
@@ -34,15 +36,15 @@ class Limits:
     """What one run of a script may use before it is stopped."""
 
     instructions_max: int = 100_000_000
-    """Instructions of the Lua machine, counted in steps of 1000. They bound the calls of redis.call as well: each takes
-    some 30."""
+    """Instructions of the Lua machine, counted in steps of 1000; what a call of the library copies counts too."""
     seconds_max: float = 5.0
-    """Processor time from the second thousand instructions on, looked at after every 1000: for scripts that spend it
-    in few long calls of the library. One call that never ends is beyond this; see ``watchdog``."""
+    """Processor time from the second thousand instructions on, looked at after every 1000, and more often the more
+    memory a script holds. One call that never ends is beyond this; see ``watchdog``."""
     memory_bytes_max: int = 128 << 20
     """Memory of the Lua runtime."""
-    argument_bytes_max: int = 1 << 30
-    """Bytes handed to redis.call and redis.pcall in all."""
+    argument_bytes_max: int = 128 << 20
+    """Bytes handed to redis.call and redis.pcall in all, each call with ``CALL_BYTES`` more: what a script may leave in
+    the keyspace."""
 
 
 class ScriptTimeout(Exception):
@@ -94,7 +96,8 @@ class Sandbox:
         for name in files:
             chunk = dump(self._runtime.compile((LIBRARIES / f"{name}.lua").read_bytes(), name=b"=host"))
             self._runtime.compile(lua_bytecode.prepare(chunk, None).changed or chunk)(host)
-        host[b"set_limits"](self.limits.instructions_max, self.limits.seconds_max)
+        limits = self.limits
+        host[b"set_limits"](limits.instructions_max, limits.seconds_max, limits.memory_bytes_max + RESERVE_BYTES)
         self._host = host
         self.host_names = frozenset(host[b"finish"]().split())
         self._runtime.execute(b"local G, next = _G, next for name in next, G do G[name] = nil end")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Effect", "FrozenKeyspace", "Shard"]
 
 
-GROWTH_MAX_BYTES = 256 << 20
+GROWTH_MAX_BYTES = 128 << 20
 """What one command of a client, with all that its script calls, may add to the keyspace beyond its arguments."""
 
 

@@ -200,6 +200,8 @@ def append(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 def put_raw(shard: Shard, key: bytes, value: bytes) -> None:
     """Put an edited string in place; the server leaves it in the raw encoding."""
+    if shard.undo is not None:
+        shard.grow(len(value))  # the journal keeps the old one
     shard.install(key, value)
     shard.set_string_encoding(key, b"raw")
     shard.modified(key)

@@ -152,6 +152,7 @@ local function settle(with_offset, ok, problem, unplaced, ...)
 end
 
 local function unpack_full(data, limit, offset)
+  host.spend_reading(#data)
   return settle(not (limit == 0 and offset == 0), python.msgpack_unpack(data, limit, offset))
 end
 

@@ -5,7 +5,7 @@ local host = ...
 local collectgarbage, error, getmetatable, next, select, setmetatable = collectgarbage, error, getmetatable, next, select, setmetatable
 local tonumber, type = tonumber, type
 local getinfo, match, concat = debug.getinfo, string.match, table.concat
-local protect = host.protect
+local check_memory, protect, spend_bytes = host.check_memory, host.protect, host.spend_bytes
 local globals, libraries, host_functions = host.globals, host.libraries, host.functions
 
 for _, name in ipairs({ "_VERSION", "assert", "error", "gcinfo", "ipairs", "rawequal", "select", "tonumber", "tostring",
@@ -35,6 +35,9 @@ end
 -- A pattern's items nest on the C stack, one frame an item: lstrlib.c of Lua 5.1 has no limit of its own.
 local PATTERN_BYTES_MAX = 10000
 
+local LONG = 65536 -- bytes from which on it counts what a call walks through
+local MATCHING = 32 -- bytes are copied in the time in which a pattern is tried at one
+
 local VETTED_MAX = 1000
 local vetted, vetted_count = {}, 0
 
@@ -56,9 +59,12 @@ end
 
 local function with_vetted_pattern(f)
   return function(...)
-    local _, pattern = ...
+    local text, pattern = ...
     if not vetted[pattern] then
       vet(pattern)
+    end
+    if type(text) == "string" and #text > LONG then
+      spend_bytes(#text * MATCHING)
     end
     return f(...)
   end
@@ -66,6 +72,57 @@ end
 
 for _, name in ipairs({ "find", "gfind", "gmatch", "gsub", "match" }) do
   libraries.string[name] = with_vetted_pattern(string[name])
+end
+
+local function with_length(f)
+  return function(...)
+    local text = ...
+    if type(text) == "string" and #text > LONG then
+      spend_bytes(#text)
+    end
+    return f(...)
+  end
+end
+
+for _, name in ipairs({ "lower", "reverse", "upper" }) do
+  libraries.string[name] = with_length(string[name])
+end
+
+local INTEGERS = 2 ^ 32 -- the count is a C int
+local rep = string.rep
+
+function libraries.string.rep(...)
+  local text, count = ...
+  count = tonumber(count)
+  if count and type(text) == "string" then
+    count = count % INTEGERS
+    if text == "" then
+      return ""
+    elseif count < INTEGERS / 2 and #text * count > LONG then
+      check_memory(#text * count)
+      spend_bytes(#text * count)
+    end
+  end
+  return rep(...)
+end
+
+local sort, table_concat = table.sort, table.concat
+local ITEM_BYTES = 16
+
+function libraries.table.sort(...)
+  local t = ...
+  if type(t) == "table" then
+    host.spend_reading(#t)
+  end
+  return sort(...)
+end
+
+function libraries.table.concat(...)
+  local t = ...
+  if type(t) == "table" then
+    spend_bytes(#t * ITEM_BYTES)
+  end
+  return table_concat(...)
 end
 
 -- luaSetErrorMetatable of script_lua.c

@@ -1,21 +1,32 @@
 -- Limits of a run. Once it is told to abort, nothing of the script runs on: every function that could catch the error lets it
 -- through, and the handlers of the script are not called.
+--
+-- The clock is dear and most runs are short, so both limits are looked at after every thousand instructions only. That is often
+-- enough while one instruction, or one call of the library, takes no longer than what a run holds in memory allows:
+-- comparing two strings of 60 MB is one instruction. So a sentinel that the collector finds in each of its cycles shortens the
+-- period as memory fills, and what a call of the library copies counts as instructions.
 
 local host = ...
 local python = host.python
 
-local error = error
+local error, getmetatable, newproxy = error, getmetatable, newproxy
 local sethook = debug.sethook
-local clock = os.clock
+local clock, collectgarbage, running_coroutine = os.clock, collectgarbage, coroutine.running
+local floor, max, min = math.floor, math.max, math.min
 
 local ABORT = {}
 local PERIOD, COROUTINE_PERIOD = 1000, 250
+local SLOW_SECONDS, SLOW_PERIOD = 0.02, 10 -- when one period takes so long, every tenth instruction is counted
+local CALM_KILOBYTES = 4096 -- with more in memory the period shortens in proportion
+local BYTES_FREE, BYTES_PER_INSTRUCTION = 65536, 64
+local READ_FREE, INSTRUCTIONS_PER_READ = 1000, 10
 local aborting = false
 local running = false
-local instructions_left, instructions_max, seconds_max = 0, 0, 0
+local instructions_left, instructions_max, seconds_max, memory_max = 0, 0, 0, 0
 local started, last -- processor time at the second and at the last count of a run
-local is_short = true -- the run has not been counted yet: most end so, and the clock is dear
-local SLOW_SECONDS, SLOW_PERIOD = 0.02, 10 -- when 1000 instructions take so long, every tenth is counted
+local is_short = true -- the run has not been counted yet: most end so
+local period = 0 -- of the hook of the main thread; 0: it is to be set anew
+local calm_period = PERIOD
 local time
 local abort_place -- where the script was when it was told to stop
 
@@ -49,20 +60,21 @@ local function spend(instructions)
   return taken
 end
 
-local count, count_slowly
-local is_slow = true -- the hook is to be set anew
+local count
 
-function count()
-  if spend(PERIOD) > SLOW_SECONDS then
-    is_slow = true
-    sethook(count_slowly, "", SLOW_PERIOD)
+local function set_period(instructions)
+  if period ~= instructions then
+    period = instructions
+    sethook(count, "", instructions)
   end
 end
 
-function count_slowly()
-  if spend(SLOW_PERIOD) < SLOW_SECONDS / 100 then
-    is_slow = false
-    sethook(count, "", PERIOD)
+function count()
+  local taken = spend(period)
+  if taken > SLOW_SECONDS then
+    set_period(SLOW_PERIOD)
+  elseif period == SLOW_PERIOD and taken < SLOW_SECONDS / 100 then
+    set_period(calm_period)
   end
 end
 
@@ -77,6 +89,60 @@ end
 
 function host.spend_resumption()
   spend(COROUTINE_PERIOD)
+end
+
+-- The sentinel. A finalizer that finds no memory for the next one leaves that to the next run.
+local mould = newproxy(true)
+local has_sentinel = false
+
+local function shorten_period()
+  calm_period = max(SLOW_PERIOD, min(PERIOD, floor(PERIOD * CALM_KILOBYTES / collectgarbage("count"))))
+  if calm_period == PERIOD then
+    return
+  end
+  is_short = false
+  if not started then
+    started = clock()
+    last = started
+  end
+  if running_coroutine() then -- counted as if it were the whole period
+    sethook(count_in_coroutine, "", min(COROUTINE_PERIOD, calm_period))
+  elseif calm_period < period then
+    set_period(calm_period)
+  end
+end
+
+getmetatable(mould).__gc = function(proxy)
+  if proxy == mould then -- the runtime ends
+    return
+  end
+  has_sentinel = false
+  if running then
+    shorten_period()
+  end
+  newproxy(mould)
+  has_sentinel = true
+end
+
+-- What a call of the library is about to copy, in bytes, counts as instructions.
+function host.spend_bytes(bytes)
+  if bytes > BYTES_FREE then
+    spend(bytes / BYTES_PER_INSTRUCTION)
+  end
+end
+
+-- Raises at once what the allocator would raise after much work.
+function host.check_memory(bytes)
+  if bytes > memory_max then
+    error("not enough memory", 0)
+  end
+end
+
+-- Bytes that Python reads one by one, or items that are sorted.
+function host.spend_reading(bytes)
+  if bytes > READ_FREE then
+    spend(bytes * INSTRUCTIONS_PER_READ)
+  end
 end
 
 function host.is_aborting()
@@ -100,8 +166,8 @@ function host.abort_place()
   return abort_place
 end
 
-function host.set_limits(instructions, seconds)
-  instructions_max, seconds_max = instructions, seconds
+function host.set_limits(instructions, seconds, memory_bytes)
+  instructions_max, seconds_max, memory_max = instructions, seconds, memory_bytes
 end
 
 -- The time of the shard in microseconds, while nothing but the keyspace concerns the calls of a run; else nil.
@@ -116,9 +182,13 @@ function host.begin(now)
   instructions_left, started, is_short = instructions_max, nil, true
   aborting, abort_place = false, nil
   running = true
-  if is_slow then
-    is_slow = false
-    sethook(count, "", PERIOD)
+  calm_period = PERIOD
+  if period ~= PERIOD then
+    set_period(PERIOD)
+  end
+  if not has_sentinel then
+    newproxy(mould)
+    has_sentinel = true
   end
 end
 

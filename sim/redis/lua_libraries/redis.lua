@@ -200,6 +200,7 @@ function redis.sha1hex(...)
   elseif type(text) ~= "string" then
     text = ""
   end
+  host.spend_bytes(#text)
   return python.sha1hex(text)
 end
 

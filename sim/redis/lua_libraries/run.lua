@@ -16,9 +16,17 @@ local ITEMS_AT_ONCE = 4000
 -- Slots of the C stack of Lua that the server's recursion holds: 1 for each array on the way down, for a map 3 (its values)
 -- or 4 (its keys), for a set 3; 4 must be free at every value.
 local FIRST_SLOTS, SLOTS_MAX = 2, 8000 - 4
-local parts, size
+local REPLY_BYTES_MAX = 64 * 1024 * 1024 -- one string may stand in a reply a thousand times, and is copied as often
+local parts, size, bytes_left
 
 local function put(code, payload)
+  if type(payload) == "string" then
+    bytes_left = bytes_left - #payload
+    if bytes_left < 0 then
+      host.python.limit("bytes in a reply")
+      host.abort()
+    end
+  end
   parts[size + 1] = code
   parts[size + 2] = payload
   size = size + 2
@@ -109,7 +117,7 @@ local function take_parts(from)
 end
 
 local function put_all(value)
-  parts, size = {}, 0
+  parts, size, bytes_left = {}, 0, REPLY_BYTES_MAX
   put_value(value, FIRST_SLOTS)
 end
 
@@ -119,13 +127,17 @@ local function flat_size(t)
   if getmetatable(t) or count >= ITEMS_AT_ONCE or next(t, count > 0 and count or nil) ~= nil then
     return nil
   end
+  local bytes = 0
   for i = 1, count do
-    local kind = type(t[i])
-    if kind ~= "string" and kind ~= "number" then
+    local item = t[i]
+    local kind = type(item)
+    if kind == "string" then
+      bytes = bytes + #item
+    elseif kind ~= "number" then
       return nil
     end
   end
-  return count
+  return bytes <= REPLY_BYTES_MAX and count or nil
 end
 
 -- Ends of a run --------------------------------------------------------------------------------------------------------

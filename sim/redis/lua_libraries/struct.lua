@@ -2,11 +2,17 @@
 
 local host = ...
 local python, bad_argument, wrong_type = host.python, host.bad_argument, host.wrong_type
-local check_integer, check_string = host.check_integer, host.check_string
+local check_integer, check_string, spend_reading = host.check_integer, host.check_string, host.spend_reading
 local error, select, type, unpack = error, select, type, unpack
 
 local struct = {}
 host.libraries.struct = struct
+
+local function check_format(format, count)
+  format = check_string(format, 1, count)
+  spend_reading(#format)
+  return format
+end
 
 -- What Python returns: false and the text of an error; false, an argument's number and its expected type or the text
 -- of the complaint; else true and the results.
@@ -25,7 +31,7 @@ end
 
 function struct.pack(...)
   local count = select("#", ...)
-  local format = check_string((...), 1, count)
+  local format = check_format((...), count)
   local arguments = { ... }
   local plain = {}
   for i = 2, count do
@@ -43,7 +49,7 @@ end
 function struct.unpack(...)
   local count = select("#", ...)
   local format, data, offset = ...
-  format, data = check_string(format, 1, count), check_string(data, 2, count)
+  format, data = check_format(format, count), check_string(data, 2, count)
   offset = offset == nil and 1 or check_integer(offset, 3, count)
   if offset == 0 then -- unsigned there: a negative one is far beyond the data
     bad_argument(3, "offset must be 1 or greater")
@@ -52,6 +58,6 @@ function struct.unpack(...)
 end
 
 function struct.size(...)
-  local format = check_string((...), 1, select("#", ...))
+  local format = check_format((...), select("#", ...))
   return settle(nil, 1, python.struct_size(format))
 end
