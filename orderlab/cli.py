@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -33,10 +35,23 @@ def about() -> None:
 
 
 def main() -> None:
-    """Run the command line. An unusable input is one line on standard error and exit code 2."""
+    """Run the command line. An unusable input is one line on standard error and exit code 2.
+
+    Who ends the run, by Ctrl-C or by closing standard output, gets the exit code of that signal, which is no verdict.
+    """
     arguments = sys.argv[1:]
     try:
-        sys.exit(application(arguments)(standalone_mode=False))
+        code = application(arguments)(standalone_mode=False)
+        sys.stdout.flush()
+        sys.exit(code)
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
+    except (BrokenPipeError, SystemExit) as ended:
+        if not isinstance(ended.__context__ or ended, BrokenPipeError):  # typer makes exit code 1 of it
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.stdout = sys.__stdout__
+        sys.exit(128 + signal.SIGPIPE)
     except InputError as error:
         print(f"orderlab: {error}", file=sys.stderr)
     except TyperException as error:
