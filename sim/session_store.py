@@ -20,6 +20,7 @@ from sim.redis.abort import NodeCrashed
 from sim.redis.backends import Backend, KernelBackend
 from sim.redis.replies import ErrorReply, Reply
 from sim.redis.sandbox import ScriptTimeout
+from sim.redis.shard import GrowthLimit
 from sim.session_state import EVERYTHING, Between, ClientDied, Endless
 from sim.store_faults import condition
 
@@ -124,7 +125,7 @@ class BoundStore:
             return CRASHED
         except ClientDied:
             return CLIENT_DIED
-        except ScriptTimeout as stopped:
+        except (ScriptTimeout, GrowthLimit) as stopped:
             return self._stopped(operation, str(stopped))
         except ReplyMismatch as mismatch:
             return Failed(f"the binding cannot read the reply: {mismatch}".encode())

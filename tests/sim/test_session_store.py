@@ -149,3 +149,11 @@ def test_an_endless_script_is_stopped_and_a_store_that_goes_on_like_that_is_give
         endless.listing(CLIENT)
     endless.run_again()
     assert isinstance(endless.listing(CLIENT), Endless)
+
+
+def test_a_script_that_fills_the_keyspace_is_stopped_like_one_that_does_not_end() -> None:
+    script = b"for i = 1, 9 do redis.call('SETRANGE', 'k' .. i, 1e8, 'x') end"
+    filling = BoundStore(binding("session").with_sources({"fetch.lua": script}), KernelBackend())
+    stopped = filling.listing(CLIENT)
+    assert isinstance(stopped, Endless)
+    assert b"made the keyspace grow" in stopped.error
