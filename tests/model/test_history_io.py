@@ -68,6 +68,27 @@ def test_a_history_file_can_be_read_twice_with_the_same_codes(tmp_path):
     assert first == second
 
 
+def test_a_column_is_left_unread_only_where_no_row_group_fills_it(tmp_path):
+    base = {"event_id": [0, 1], "time_us": [0, 0], "kind": ["heal", "heal"]}
+    schema = pa.schema([("event_id", "int64"), ("time_us", "int64"), ("kind", "string"), ("session", "int64"),
+                        ("node", "int32")])  # fmt: skip
+    absent, late = (
+        {**base, "session": [None] * 2, "node": [None] * 2},
+        {**base, "session": [None, 7], "node": [None] * 2},
+    )
+    late |= {"event_id": [2, 3]}
+    for write_statistics in (True, False):
+        with pq.ParquetWriter(tmp_path / "h.parquet", schema, write_statistics=write_statistics) as writer:
+            for columns in (absent, late):
+                writer.write_table(pa.table(columns, schema))
+        whole = read_history(tmp_path / "h.parquet").joined()
+        assert (whole.session.tolist(), whole.node.tolist()) == ([-1, -1, -1, 7], [-1] * 4)
+    always = pa.table({**base, "kind": pa.array([None, None], pa.string())})
+    pq.write_table(always, tmp_path / "h.parquet")
+    with pytest.raises(InputError, match='row 1: "kind" is null'):
+        read_history(tmp_path / "h.parquet")
+
+
 def test_a_failed_write_leaves_what_was_there(tmp_path):
     path = tmp_path / "h.parquet"
     path.write_bytes(b"before")
