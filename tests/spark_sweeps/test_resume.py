@@ -41,7 +41,7 @@ def test_a_sweep_goes_on_where_its_driver_was_ended(engine, end, sweep_file, tmp
         assert time.monotonic() < deadline
         time.sleep(0.02)
     os.kill(driver.pid, end)
-    _, told = driver.communicate(timeout=60)
+    _, told = driver.communicate(timeout=300)
     kept = folder.counts().rows
     assert kept < 60, "it was done before it could be ended"
     if end == signal.SIGINT:
