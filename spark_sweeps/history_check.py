@@ -5,8 +5,10 @@ Partial results are merged in the driver; no row reaches it but those that the w
 
 from __future__ import annotations
 
+import pickle
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,6 +43,9 @@ from spark_sweeps.tasks import marked_errors
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+TASKS_PER_CORE = 4
+"""A task costs 0.1 s of processor time whatever it does; with several a core, the last ones end together."""
+
 
 def check_folder(folder: Path, question: Question, session: SparkSession, log: Path) -> tuple[list[Verdict], int]:
     """The verdicts on the one history whose parts lie in FOLDER, and its rows. Raises InputError."""
@@ -54,7 +59,7 @@ def check_folder(folder: Path, question: Question, session: SparkSession, log: P
     try:
         results = _judged(parts, question, laws, session)
         verdicts = _verdicts(results, laws, {"rows": parts.rows, "seconds": round(time.perf_counter() - started, 6)})
-        return _told(verdicts, parts, session), parts.rows
+        return _told(verdicts, parts, results, session), parts.rows
     except InputError:
         raise
     except Exception as error:
@@ -68,14 +73,18 @@ def _judged(parts: HistoryParts, question: Question, laws: tuple[str, ...], sess
     if parts.keyed:
         task = Task.of(question, laws, parts.end_us, role)
         files = [str(file.absolute()) for file in parts.files]
-        results += (
-            session.sparkContext.parallelize(files, len(files)).map(lambda path: judge_file(task, path)).collect()
-        )
+        results += _spread(session, files).map(lambda path: judge_file(task, path)).collect()
         if needs_sessions:
             results += _shuffled(parts, question, laws, session, (BY_SUBSCRIBER,))
     else:
         results += _shuffled(parts, question, laws, session, (role, BY_SUBSCRIBER) if needs_sessions else (role,))
     return results
+
+
+def _spread(session: SparkSession, work: Sequence[Any]) -> Any:
+    """An RDD of little more than file names: a task reads its files itself, so that no row goes through the JVM."""
+    context = session.sparkContext
+    return context.parallelize(work, min(len(work), TASKS_PER_CORE * context.defaultParallelism))
 
 
 def _shuffled(
@@ -111,14 +120,10 @@ def _shuffled(
     tasks = [Task.of(question, laws, end_us, role) for role in roles]
 
     def judged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pickle
-
         for number, rows in _by_part(batches):
             result = judge_rows(tasks[number // count], f"part {number}", (batch.select(columns) for batch in rows))
             if result is not None:
                 yield pa.RecordBatch.from_pydict({"result": [pickle.dumps(result)]})
-
-    import pickle
 
     return [pickle.loads(row["result"]) for row in ordered.mapInArrow(judged, "result binary").collect()]
 
@@ -126,8 +131,6 @@ def _shuffled(
 def _by_part(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
     """Runs of equal `part` in sorted batches."""
     import pyarrow.compute as pc
-
-    waiting: list[pa.RecordBatch] = []
 
     def pieces() -> Iterator[tuple[int, pa.RecordBatch]]:
         for batch in batches:
@@ -150,8 +153,7 @@ def _by_part(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, Iterator[
 
         rows = run()
         yield number, rows
-        for _ in rows:  # whatever was left unread
-            waiting.clear()
+        deque(rows, maxlen=0)  # whatever was left unread
 
 
 def _verdicts(results: list[PartResult], laws: tuple[str, ...], work: dict[str, float]) -> list[Verdict]:
@@ -181,7 +183,7 @@ def check_each(folder: Path, question: Question, session: SparkSession, log: Pat
             return Path(path).name, *judge(HistoryFile(path), question)
 
     try:
-        found = session.sparkContext.parallelize(files, len(files)).map(judged).collect()
+        found = _spread(session, files).map(judged).collect()
     except Exception as error:
         raise InputError(explained(error, session.sparkContext.master, log)) from None
     laws = dict.fromkeys(verdict.law for _, verdicts, _ in found for verdict in verdicts)
@@ -201,20 +203,24 @@ def _over_all(law: str, found: list[tuple[str, list[Verdict], int]]) -> Verdict:
     return Verdict(law, outcome, witness, work, tuple(dict.fromkeys(n for _, one in mine for n in one.not_covered)))
 
 
-def _merged(partials: Any) -> Partial | None:
+def _merged(partials: Iterable[Partial | None]) -> Partial | None:
     found = [partial for partial in partials if partial is not None]
     return reduce(Partial.merge, found) if found else None
 
 
-def _told(verdicts: list[Verdict], parts: HistoryParts, session: SparkSession) -> list[Verdict]:
-    """The verdicts with the rows that show their witnesses: one more pass over the files, which only reads."""
+def _told(
+    verdicts: list[Verdict], parts: HistoryParts, results: list[PartResult], session: SparkSession
+) -> list[Verdict]:
+    """The verdicts with the rows that show their witnesses: one more pass, over the files that have them."""
     findings = [verdict.witness for verdict in verdicts if isinstance(verdict.witness, Finding)]
     if not findings:
         return verdicts
-    files = [str(file.absolute()) for file in parts.files]
-    found = (
-        session.sparkContext.parallelize(files, len(files)).flatMap(lambda path: rows_about(findings, path)).collect()
-    )
+    asked: dict[str, list[Finding]] = {}
+    for finding in findings:
+        holder = next(result.file for result in results if result.found(finding))
+        for file in [holder] if holder is not None else [str(file.absolute()) for file in parts.files]:
+            asked.setdefault(file, []).append(finding)
+    found = _spread(session, list(asked.items())).flatMap(lambda asked: rows_about(asked[1], asked[0])).collect()
     table = pa.concat_tables([pa.Table.from_batches([batch]) for batch in found], promote_options="permissive")
     table = _once_each(table)
     decoder = ArrowDecoder("the rows of the witnesses", table.schema)

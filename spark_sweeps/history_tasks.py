@@ -48,8 +48,11 @@ class Task:
 
 @dataclass(frozen=True)
 class PartResult:
-    """Of one part, by checker. ``delivery_if``: the same if other parts have publish rows and this one has none."""
+    """Of one part, by checker. ``delivery_if``: the same if other parts have publish rows and this one has none;
+    ``file``: the part, if it is one, which then has all rows that show its findings.
+    """
 
+    file: str | None
     laws: tuple[str, ...]
     delivery: Partial | None
     delivery_if: Partial | None
@@ -57,8 +60,13 @@ class PartResult:
     retransmission: Partial | None
     expiry: Partial | None
 
+    def found(self, finding: Finding) -> bool:
+        """Whether this part gave the finding."""
+        partials = (self.delivery, self.delivery_if, self.retransmission, self.expiry)
+        return any(finding in partial.findings.values() for partial in partials if partial is not None)
 
-def judge_part(task: Task, names: Names, batches: Iterable[EventBatch]) -> PartResult:
+
+def judge_part(task: Task, names: Names, batches: Iterable[EventBatch], file: str | None = None) -> PartResult:
     """One pass. Raises InputError for store operations, which no part can judge."""
     deliveries = DeliveryChecker(names, task.drain_bound_us) if set(task.laws) & set(delivery.LAWS) else None
     resent = RetransmissionChecker(names) if "retransmission" in task.laws else None
@@ -72,14 +80,16 @@ def judge_part(task: Task, names: Names, batches: Iterable[EventBatch]) -> PartR
     partial = deliveries and deliveries.partial(task.end_us)
     published = 0 if partial is None else partial.counts.get("published", 0)
     other = deliveries.partial(task.end_us, published_elsewhere=True) if deliveries and not published else None
-    return PartResult(task.laws, partial, other, published, resent and resent.partial(), expired and expired.partial())
+    return PartResult(
+        file, task.laws, partial, other, published, resent and resent.partial(), expired and expired.partial()
+    )
 
 
 def judge_file(task: Task, path: str) -> PartResult:
     """A part that is a file."""
     with marked_errors():
         reader = open_history(path)
-        return judge_part(task, reader.names, reader)
+        return judge_part(task, reader.names, reader, path)
 
 
 def judge_rows(task: Task, place: str, rows: Iterable[pa.RecordBatch]) -> PartResult | None:
@@ -102,11 +112,14 @@ def judge_rows(task: Task, place: str, rows: Iterable[pa.RecordBatch]) -> PartRe
 
 
 def rows_about(findings: list[Finding], path: str) -> list[pa.RecordBatch]:
-    """The rows of a file that a witness shows."""
+    """The rows of a file that a witness shows: none after the last event that breaks a law."""
     reader = open_history(path)
+    ends = [finding.event_id for finding in findings]
     found = []
     for batch in reader:
         about = sum(is_about(finding, batch, reader.names) for finding in findings) > 0
         if about.any():
             found.append(to_arrow(batch.select(about), reader.names))
+        if all(end is not None and end < batch.event_id[-1] for end in ends):
+            break
     return found
