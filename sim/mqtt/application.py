@@ -129,7 +129,7 @@ class ApplicationRouting(Routing):
 class ApplicationIngest(Ingest):
     """Applications are in the history from its beginning."""
 
-    def _record_subscribers(self, topics: Ints, sequence: Ints, published: Ints) -> None:
+    def introduce(self, subscribers: Ints, at_us: Ints) -> None:
         pass
 
 
@@ -144,8 +144,8 @@ class ApplicationDelivery(Delivery):
         self.applications = applications
         self.consumer_for = consumer_for
 
-    def connect(self, subscriber: int) -> None:
-        """An application connects here with Clean Start 0 and goes on where its queue is committed."""
+    def connect(self, subscriber: int, clean_start: bool = False) -> None:
+        """An application connects here with Clean Start 0, as its settings see to, and goes on where its queue is committed."""
         fabric, session = self.fabric, self.applications.sessions[subscriber]
         fabric.subscribers.broker[subscriber] = self.broker.number
         self.sessions.connected[subscriber] = True

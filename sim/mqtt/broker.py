@@ -22,6 +22,7 @@ from sim.mqtt.delivery import Delivery
 from sim.mqtt.downlink import Downlink
 from sim.mqtt.fabric import Fabric
 from sim.mqtt.ingest import Ingest
+from sim.mqtt.lifetimes import Lifetimes
 from sim.mqtt.pack import Pack
 from sim.mqtt.persistence import StoreDriver
 from sim.mqtt.persisting import Persisting
@@ -75,6 +76,7 @@ class MqttBroker:
         self.downlinks = Downlink(self)
         self.delivery = Delivery(self)
         self.releasing = Releasing(self)
+        self.lifetimes = Lifetimes(self)
 
     def start(self, all_consumers: Sequence[Consumer], persisted: Sequence[Consumer], downlink: Consumer | None) -> None:
         """Begin to listen and to consume."""
@@ -162,6 +164,6 @@ class MqttBroker:
 
         call_at(self.env, self.env.now + fabric.client_reconnect_us, reconnect)
 
-    def connect(self, subscriber: int) -> None:
-        """A subscriber connects here with Clean Start 0."""
-        self.delivery.connect(subscriber)
+    def connect(self, subscriber: int, clean_start: bool = False) -> None:
+        """A subscriber connects here."""
+        self.delivery.connect(subscriber, clean_start)

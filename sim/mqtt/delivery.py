@@ -10,12 +10,13 @@ import numpy.typing as npt
 
 from model.history import EventKind
 from sim.mqtt.population import Ints
-from sim.mqtt.session import NO_DELIVERIES, Deliveries
+from sim.mqtt.session import Deliveries
 from sim.timers import call_at
 
 if TYPE_CHECKING:
     from sim.mqtt.broker import MqttBroker
 
+_NOTHING = (-2, 0)
 Bools = npt.NDArray[np.bool_]
 
 
@@ -27,15 +28,18 @@ class Delivery:
         self.fabric = broker.fabric
         self.sessions = broker.fabric.sessions
 
-    def connect(self, subscriber: int) -> None:
-        """A subscriber connects here with Clean Start 0: its backlog is fetched and sent, then what is new."""
+    def connect(self, subscriber: int, clean_start: bool = False) -> None:
+        """A subscriber connects here. With Clean Start 1, or without a session, it begins one. Otherwise its backlog is
+        fetched and sent, then what is new."""
         fabric, sessions, broker = self.fabric, self.sessions, self.broker
         fabric.subscribers.broker[subscriber] = broker.number
         sessions.connected[subscriber] = True
+        if clean_start or not sessions.exists[subscriber]:
+            broker.lifetimes.begin(subscriber)
+            return
         sessions.fetching.add(subscriber)
         connection = sessions.connections[subscriber]
-        code = np.array([subscriber + fabric.schedule.count])
-        fabric.recorder.add(EventKind.CONNECT, np.array([int(broker.env.now)]), subscriber=code, node=broker.number)
+        self.record_connect(subscriber)
         if fabric.store.needs_open:
             fabric.ensure_open(subscriber)
         request = fabric.store.fetch(fabric.subscribers.name(subscriber))
@@ -51,14 +55,20 @@ class Delivery:
             released = [(subscriber, packet_id, token) for _, packet_id, token, is_pubrel in found if is_pubrel]
             backlog = [(number, subscriber, packet_id, token) for number, packet_id, token, rel in found if not rel]
             self._resend_pubrels(released)
-            self.deliver(np.array(backlog, np.int64) if backlog else NO_DELIVERIES, is_backlog=True)
+            if backlog:
+                self.deliver(np.array(backlog, np.int64), is_backlog=True)
+                sessions.read[subscriber] = {(message, packet_id) for message, _, packet_id, _ in backlog}
             sessions.fetching.discard(subscriber)
             held_back = sessions.held_back.pop(subscriber, None)
             if held_back is not None:
-                new = np.concatenate(held_back)
-                self.deliver(new[~np.isin(new[:, 0], [message for message, *_ in backlog])])
+                self.deliver(np.concatenate(held_back))
 
         broker.driver.submit([(fabric.node_of[subscriber], request)], fetched)
+
+    def record_connect(self, subscriber: int) -> None:
+        """The history hears of a connection to this broker."""
+        now, code = np.array([int(self.broker.env.now)]), np.array([subscriber + self.fabric.schedule.count])
+        self.fabric.recorder.add(EventKind.CONNECT, now, subscriber=code, node=self.broker.number)
 
     def _resend_pubrels(self, released: Sequence[tuple[int, int, int]]) -> None:
         """Of a backlog; which message a PUBREL belongs to, the store need not know any more."""
@@ -74,18 +84,28 @@ class Delivery:
     def wake(self, subscriber: int) -> None:
         """Something waits in the store that may never have been sent here: read the session, send what is not in flight."""
         fabric, sessions, broker = self.fabric, self.sessions, self.broker
-        if broker.is_dead or not sessions.connected[subscriber] or subscriber in sessions.fetching:
-            return  # whoever connects, or is about to, reads the session anyway
+        if broker.is_dead or not sessions.connected[subscriber] or not sessions.exists[subscriber]:
+            return  # whoever is about to connect reads the session anyway
+        if subscriber in sessions.fetching:
+            return
         connection = sessions.connections[subscriber]
         fabric.count("sessions_woken")
+        completed = sessions.completed_meanwhile.setdefault(subscriber, set())
 
         def fetched(replies: Sequence[Any]) -> None:
+            if sessions.completed_meanwhile.get(subscriber) is completed:
+                del sessions.completed_meanwhile[subscriber]
             found = fabric.store.fetched(replies[0])
             if not found or broker.is_dead or sessions.connections[subscriber] != connection:
                 return
-            waiting = [(message, subscriber, packet_id, token) for message, packet_id, token, is_pubrel in found if not is_pubrel]
+            waiting = [
+                (message, subscriber, packet_id, token)
+                for message, packet_id, token, is_pubrel in found
+                if not is_pubrel and (message, packet_id) not in completed
+            ]
             if waiting:
                 self.deliver(np.array(waiting, np.int64))
+                sessions.read.setdefault(subscriber, set()).update((message, each) for message, _, each, _ in waiting)
 
         broker.driver.submit([(fabric.node_of[subscriber], fabric.store.fetch(fabric.subscribers.name(subscriber)))], fetched)
 
@@ -96,6 +116,12 @@ class Delivery:
         here = sessions.connected[subscribers] & (self.fabric.subscribers.broker[subscribers] == self.broker.number)
         if not here.all():
             deliveries = deliveries[here]
+        if sessions.may_end and self.fabric.store.needs_open and not is_backlog:
+            deliveries = deliveries[sessions.sessions_of(deliveries) == sessions.number[deliveries[:, 1]]]
+        if sessions.read and not is_backlog:
+            read = [sessions.read.get(row[1], ()) for row in deliveries.tolist()]
+            new = [(row[0], row[2]) not in known for row, known in zip(deliveries.tolist(), read, strict=True)]
+            deliveries = deliveries[np.array(new, np.bool_)]
         if sessions.fetching and not is_backlog:
             deliveries = self._hold_back(deliveries)
         if not self.fabric.qos:
@@ -196,6 +222,7 @@ class Delivery:
             kind, instants, publisher=publisher, topic=fabric.topic_of[publisher], qos=fabric.qos,
             subscriber=deliveries[:, 1] + count, sequence=message // count,
             packet_id=deliveries[:, 2], dup=dup, delivered_qos=fabric.qos, node=self.broker.number,
+            session=self.sessions.sessions_of(deliveries) if self.sessions.may_end else -1,
         )  # fmt: skip
         if kind is EventKind.DELIVER:
             fabric.count("delivered", len(deliveries))
@@ -216,13 +243,17 @@ class Delivery:
             return
         self.record(EventKind.ACKNOWLEDGE, acknowledged, answered, -1)
         done = broker.burst(len(acknowledged), broker.costs.acknowledge_us)
-        take, acknowledge, name = self.sessions.in_flight.pop, fabric.store.acknowledge, fabric.subscribers.name
+        in_flight, acknowledge, name = self.sessions.in_flight, fabric.store.acknowledge, fabric.subscribers.name
         node_of = fabric.node_of
         requests = [
-            (node_of[subscriber], acknowledge(name(subscriber), packet_id, found[1]))
-            for _, subscriber, packet_id, _ in acknowledged.tolist()
-            if (found := take(subscriber << 16 | packet_id, None)) is not None
+            (node_of[subscriber], acknowledge(name(subscriber), packet_id, found[1], session))
+            for (message, subscriber, packet_id, _), session in zip(
+                acknowledged.tolist(), self.sessions.number[acknowledged[:, 1]].tolist(), strict=True
+            )
+            if (found := in_flight.get(subscriber << 16 | packet_id, _NOTHING))[0] == message  # no later session's
+            and in_flight.pop(subscriber << 16 | packet_id)
         ]
+        self.sessions.complete(acknowledged)
         if requests:
             call_at(broker.env, done, lambda: broker.driver.submit(requests, self._removed))
         self._make_room(acknowledged[self.sessions.connections[acknowledged[:, 1]] == connections, 1])

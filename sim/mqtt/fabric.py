@@ -74,6 +74,8 @@ class Fabric:
     """Names of the faults that struck, for the history."""
     client_reconnect_us: int = 100_000
     """How long a client takes to connect anew."""
+    session_expiry_us: int | None = None
+    """Session Expiry Interval of every subscriber; None: sessions do not expire."""
     is_draining: bool = False
     """Nobody publishes any more; who is connected stays connected."""
     other_stations: dict[str, Station] = field(default_factory=dict)
@@ -100,6 +102,8 @@ class Fabric:
         self.counts[what] = self.counts.get(what, 0) + times
 
     def __post_init__(self) -> None:
+        self.introduced = np.zeros(len(self.subscribers), np.bool_)
+        """Whether the history knows each subscriber."""
         self.on_disconnect.append(self.windows.forget)
         self.network = Network(self.env, self.costs.network.gbit_per_s)
 

@@ -96,11 +96,17 @@ class Ingest:
     def _record_subscribers(self, topics: Ints, sequence: Ints, published: Ints) -> None:
         """A subscriber has been connected for long; it enters the history just before the first publish to it."""
         if not sequence.any() or not sequence.all():
-            fabric, first = self.fabric, sequence == 0
-            topic, before = topics[first], np.maximum(published[first] - 1, 0)
-            subscriber = topic + fabric.schedule.count
-            fabric.recorder.add(EventKind.CONNECT, before, subscriber=subscriber)
-            fabric.recorder.add(EventKind.SUBSCRIBE, before, subscriber=subscriber, topic=topic, qos=fabric.qos)
+            first = sequence == 0
+            self.introduce(topics[first], np.maximum(published[first] - 1, 0))
+
+    def introduce(self, subscribers: Ints, at_us: Ints) -> None:
+        """Those whom the history does not know are connected, and subscribed to the topic of their own number."""
+        fabric = self.fabric
+        new = ~fabric.introduced[subscribers]
+        fabric.introduced[subscribers] = True
+        code = subscribers[new] + fabric.schedule.count
+        fabric.recorder.add(EventKind.CONNECT, at_us[new], subscriber=code)
+        fabric.recorder.add(EventKind.SUBSCRIBE, at_us[new], subscriber=code, topic=subscribers[new], qos=fabric.qos)
 
     def _to_all(self, messages: Ints) -> None:
         if self.broker.is_dead:

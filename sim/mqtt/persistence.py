@@ -30,15 +30,18 @@ class SessionStore(Protocol):
     def open(self, client: bytes, clean_start: bool, epoch: int) -> Call:
         """Begin or find a session."""
 
+    def clear(self, client: bytes, epoch: int = 1) -> Call:
+        """The session ends."""
+
     def save(
         self, client: bytes, messages: Sequence[tuple[int, bytes, int]], producer: int, batch: int, epoch: int = 1
     ) -> Call:
         """Save messages given as (number, topic, time in ms)."""
 
-    def acknowledge(self, client: bytes, packet_id: int, token: int) -> Call:
-        """PUBACK or PUBCOMP."""
+    def acknowledge(self, client: bytes, packet_id: int, token: int, epoch: int = 1) -> Call:
+        """PUBACK or PUBCOMP, in the session ``epoch``."""
 
-    def release(self, client: bytes, packet_id: int, token: int) -> Call:
+    def release(self, client: bytes, packet_id: int, token: int, epoch: int = 1) -> Call:
         """PUBREC."""
 
     def fetch(self, client: bytes) -> Call:
@@ -49,6 +52,12 @@ class SessionStore(Protocol):
 
     def was_saved_before(self, reply: Any) -> bool:
         """Whether the store says that it has this batch already."""
+
+    def was_closed(self, reply: Any) -> bool:
+        """Whether a save was refused because its session has ended."""
+
+    def was_answered(self, reply: Any) -> bool:
+        """Whether an ``open`` or ``clear`` has run."""
 
     def fetched(self, reply: Any) -> list[tuple[int, int, int, bool]] | None:
         """(message number, packet identifier, token, is a PUBREL) in order; None for an error."""

@@ -99,10 +99,10 @@ class Persisting:
         ]
         save, name, node_of = store.save, fabric.subscribers.name, fabric.node_of
         requests = [
-            (node_of[subscriber], save(name(subscriber), numbered[first - base : last - base], producer, batch))
-            for subscriber, first, last, producer, batch in zip(
+            (node_of[subscriber], save(name(subscriber), numbered[first - base : last - base], producer, batch, session))
+            for subscriber, first, last, producer, batch, session in zip(
                 subscribers, bounds[:-1], bounds[1:], saves.producer[start:end].tolist(), saves.batch[start:end].tolist(),
-                strict=True,
+                saves.sessions[bounds[:-1]].tolist(), strict=True,
             )
         ]  # fmt: skip
 
@@ -115,7 +115,7 @@ class Persisting:
         self, assigned: _Assigned, bounds: Sequence[int], replies: Sequence[Any], start: int
     ) -> list[int]:
         """Which saves failed."""
-        store, failed = self.fabric.store, []
+        store, sessions, saves, failed = self.fabric.store, self.fabric.sessions, assigned.saves, []
         packet_id, token = assigned.packet_id, assigned.token
         for place, reply in enumerate(replies):
             first, last = bounds[place], bounds[place + 1]
@@ -124,6 +124,12 @@ class Persisting:
                 for at, (identifier, mark) in enumerate(given, first):
                     packet_id[at] = identifier
                     token[at] = mark
+                if sessions.may_end:
+                    queued = slice(first, last)
+                    columns = (saves.messages[queued], saves.recipients[queued], saves.sessions[queued])
+                    sessions.note_queued(*(column.tolist() for column in columns))
+            elif store.was_closed(reply) and sessions.is_over(int(saves.recipients[first]), int(saves.sessions[first])):
+                self.fabric.count("saves_for_sessions_that_ended")
             elif store.was_saved_before(reply):
                 self.fabric.count("saves_known_before")
                 assigned.known_before.add(int(assigned.saves.subscribers[start + place]))

@@ -35,8 +35,9 @@ class Releasing:
             return
         broker.delivery.record(EventKind.RECEIVE, deliveries, received_us, -1)
         done = broker.burst(len(deliveries), broker.costs.acknowledge_us)
+        release, name, session = fabric.store.release, fabric.subscribers.name, self.sessions.number
         requests = [
-            (fabric.node_of[subscriber], fabric.store.release(fabric.subscribers.name(subscriber), packet_id, token))
+            (fabric.node_of[subscriber], release(name(subscriber), packet_id, token, int(session[subscriber])))
             for _, subscriber, packet_id, token in deliveries.tolist()
         ]
 

@@ -12,6 +12,7 @@ import numpy as np
 import simpy
 
 from sim.kafka.consumer_group import Consumer
+from sim.mqtt.copies import copies, read_copies
 from sim.mqtt.pack import Pack
 from sim.mqtt.session import unstored
 
@@ -40,7 +41,10 @@ class Routing:
             pack = Pack(self.env, len(messages), self._resend)
             yield broker.work(costs.poll_us)
             places, subscribers = fabric.matches.of(fabric.topic_of[messages % fabric.schedule.count])
-            records = (messages[places] * len(fabric.subscribers) + subscribers).tolist()
+            sessions = fabric.sessions
+            if sessions.may_end:  # whose session is over has no subscription, until it subscribes anew
+                places, subscribers = places[sessions.exists[subscribers]], subscribers[sessions.exists[subscribers]]
+            records = copies(messages[places], subscribers, sessions.number[subscribers], len(fabric.subscribers))
             partitions = fabric.persisted_partition_of[subscribers].tolist()
             ends = np.searchsorted(places, np.arange(SLICE, len(messages) + SLICE, SLICE)).tolist()
             begin = 0
@@ -53,7 +57,9 @@ class Routing:
                 if fabric.qos:
                     self._send(records[begin:end], partitions[begin:end], pack)
                 else:
-                    broker.downlinks.hand_on(unstored(messages[places[begin:end]], subscribers[begin:end]))
+                    copied, who = messages[places[begin:end]], subscribers[begin:end]
+                    sessions.note_queued(copied.tolist(), who.tolist(), sessions.number[who].tolist())
+                    broker.downlinks.hand_on(unstored(copied, who))
                     pack.count(end - begin)
                 begin = end
             yield from broker.complete(pack)
@@ -72,7 +78,7 @@ class Routing:
 
     def _resend(self, records: Sequence[int], pack: Pack) -> None:
         """A part of a pack that Kafka did not take goes again."""
-        subscribers = np.array(records, np.int64) % len(self.fabric.subscribers)
+        _, subscribers, _ = read_copies(records, len(self.fabric.subscribers))
         partitions = self.fabric.persisted_partition_of[subscribers].tolist()
         for record, number in zip(records, partitions, strict=True):
             self.broker.producer.send(self.fabric.persisted_partitions[number], [record], pack.answered)

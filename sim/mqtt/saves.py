@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sim.kafka.consumer_group import Polled
+from sim.mqtt.copies import read_copies
 from sim.mqtt.population import Ints
 
 
@@ -17,6 +18,8 @@ class Saves:
     messages: Ints
     recipients: Ints
     """Per message, its subscriber."""
+    sessions: Ints
+    """Per message, the session that it was routed for."""
     bounds: Ints
     """One more than there are calls."""
     producer: Ints
@@ -32,13 +35,12 @@ class Saves:
         return self.recipients if len(self) == len(self.recipients) else self.recipients[self.bounds[:-1]]
 
 
-def saves_of(polled: Polled, subscribers: int, one_each: bool) -> Saves:
+def saves_of(polled: Polled, population: int, one_each: bool) -> Saves:
     """One save per client; or, for a store that knows a batch again by its number, one per message with its offset as
     the number, as packs are cut differently when they are read again."""
     sizes = [len(records) for _, _, records in polled]
-    records = np.array([record for _, _, records in polled for record in records], np.int64)
-    messages = records // subscribers
-    recipients = records - messages * subscribers
+    records = [record for _, _, records in polled for record in records]
+    messages, recipients, sessions = read_copies(records, population)
     producer = np.repeat([partition.number for partition, _, _ in polled], sizes)
     batch = np.concatenate([np.arange(offset, offset + size) for (_, offset, _), size in zip(polled, sizes, strict=True)])
     bounds = np.arange(len(messages) + 1)
@@ -46,6 +48,7 @@ def saves_of(polled: Polled, subscribers: int, one_each: bool) -> Saves:
         _, first, client = np.unique(recipients, return_index=True, return_inverse=True)
         order = np.argsort(first[client], kind="stable")
         begins = np.flatnonzero(np.diff(first[client][order], prepend=-1))
-        messages, recipients, producer, batch = (column[order] for column in (messages, recipients, producer, batch))
+        columns = (messages, recipients, sessions, producer, batch)
+        messages, recipients, sessions, producer, batch = (column[order] for column in columns)
         bounds = np.append(begins, len(messages))
-    return Saves(messages, recipients, bounds, producer[bounds[:-1]], batch[bounds[:-1]] + 1)
+    return Saves(messages, recipients, sessions, bounds, producer[bounds[:-1]], batch[bounds[:-1]] + 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -34,17 +35,32 @@ class SessionTable:
     """Per fetching subscriber, new deliveries that must not overtake the backlog."""
     in_flight: dict[int, tuple[int, int]] = field(default_factory=dict)
     """``subscriber << 16 | packet identifier`` → (message, token)."""
+    read: dict[int, set[tuple[int, int]]] = field(default_factory=dict)
+    """Per subscriber, (message, packet identifier) of what was read from the store and sent on its connection: what was
+    saved just before is on its way to the broker as well."""
+    completed_meanwhile: dict[int, set[tuple[int, int]]] = field(default_factory=dict)
+    """Per subscriber whose session is being read anew: what it has acknowledged since."""
+    number: npt.NDArray[np.int64] = field(init=False)
+    """Per subscriber the number of its session, from 1: it grows with every CONNECT that begins one."""
+    exists: npt.NDArray[np.bool_] = field(init=False)
+    """Whether each subscriber has a session, and its subscriptions with it."""
+    may_end: bool = False
+    """Whether sessions end in this run; if not, nobody keeps track of them."""
+    queued_for: dict[tuple[int, int], int] = field(default_factory=dict)
+    """(message, subscriber) → the session that the message was routed for, from its save until it is acknowledged."""
     losses: int = 0
     """Connections lost so far, of all subscribers."""
 
     def __post_init__(self) -> None:
         self.connections = np.zeros(len(self.connected), np.int64)
         self.lost_us = np.zeros(len(self.connected), np.int64)
+        self.number = np.ones(len(self.connected), np.int64)
+        self.exists = np.ones(len(self.connected), np.bool_)
 
     @classmethod
-    def all_connected(cls, subscribers: int) -> SessionTable:
+    def all_connected(cls, subscribers: int, may_end: bool = False) -> SessionTable:
         """Everyone is here."""
-        return cls(np.ones(subscribers, np.bool_))
+        return cls(np.ones(subscribers, np.bool_), may_end=may_end)
 
     def disconnect(self, subscriber: int, now_us: int) -> None:
         """The connection is gone. What was in flight will be fetched and sent again."""
@@ -54,6 +70,37 @@ class SessionTable:
         self.losses += 1
         self.fetching.discard(subscriber)
         self.held_back.pop(subscriber, None)
+        self.read.pop(subscriber, None)
+
+    def end(self, subscriber: int) -> None:
+        """The session is over: nothing of it is in flight any more."""
+        self.exists[subscriber] = False
+        for key in [key for key in self.in_flight if key >> 16 == subscriber]:
+            del self.in_flight[key]
+
+    def is_over(self, subscriber: int, session: int) -> bool:
+        """Whether that session of the subscriber has ended."""
+        return session < self.number[subscriber] or not self.exists[subscriber]
+
+    def note_queued(self, messages: Iterable[int], subscribers: Iterable[int], sessions: Iterable[int]) -> None:
+        """Messages wait for these subscribers now, routed for these sessions."""
+        if self.may_end:
+            self.queued_for.update(zip(zip(messages, subscribers, strict=True), sessions, strict=True))
+
+    def sessions_of(self, deliveries: Deliveries) -> npt.NDArray[np.int64]:
+        """For which session of its subscriber each message was routed; the present one, where nobody knows any more."""
+        get, present = self.queued_for.get, self.number[deliveries[:, 1]].tolist()
+        return np.array(
+            [get((row[0], row[1]), now) for row, now in zip(deliveries.tolist(), present, strict=True)], np.int64
+        )
+
+    def complete(self, deliveries: Deliveries) -> None:
+        """These need no delivery any more."""
+        if self.completed_meanwhile or self.may_end:
+            for message, subscriber, packet_id, _ in deliveries.tolist():
+                self.queued_for.pop((message, subscriber), None)
+                if subscriber in self.completed_meanwhile:
+                    self.completed_meanwhile[subscriber].add((message, packet_id))
 
     def got_through(
         self, subscribers: npt.NDArray[np.int64], connections: npt.NDArray[np.int64], at_us: npt.NDArray[np.int64]

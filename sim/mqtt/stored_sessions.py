@@ -26,6 +26,7 @@ _BATCH = 777_000_000_777
 _TIME = 1_888_000_000_000
 _ACK_TOKEN = 666_000_000_666
 _ACK_ID = 64_951
+_ACK_EPOCH = 555_000_000_555
 
 
 class PreparedCall:
@@ -122,13 +123,13 @@ class StoredSessions:
             values += (topic, raw, b2a_base64(raw, newline=False), time_ms)
         return Request(prepared.argv(values), "save", count)
 
-    def acknowledge(self, client: bytes, packet_id: int, token: int) -> Request:
-        """PUBACK or PUBCOMP."""
-        return Request(self._acknowledge.argv((client, packet_id, token)), "acknowledge")
+    def acknowledge(self, client: bytes, packet_id: int, token: int, epoch: int = 1) -> Request:
+        """PUBACK or PUBCOMP, in the session ``epoch``."""
+        return Request(self._acknowledge.argv((client, packet_id, token, epoch)), "acknowledge")
 
-    def release(self, client: bytes, packet_id: int, token: int) -> Request:
+    def release(self, client: bytes, packet_id: int, token: int, epoch: int = 1) -> Request:
         """PUBREC."""
-        return Request(self._release.argv((client, packet_id, token)), "release")
+        return Request(self._release.argv((client, packet_id, token, epoch)), "release")
 
     def fetch(self, client: bytes) -> Request:
         """All that waits, in order."""
@@ -151,6 +152,14 @@ class StoredSessions:
     def was_saved_before(self, reply: Reply) -> bool:
         """Whether the store says that it has this batch already, under identifiers that it does not tell again."""
         return self.needs_open and reply == b"STALE"
+
+    def was_closed(self, reply: Reply) -> bool:
+        """Whether a save was refused because its session has ended. The published scripts refuse none."""
+        return self.needs_open and reply == b"CLOSED"
+
+    def was_answered(self, reply: Reply) -> bool:
+        """Whether an ``open`` or ``clear`` has run, were it in vain because a later CONNECT was faster."""
+        return isinstance(reply, int | list) or reply == b"STALE"
 
     def fetched(self, reply: Reply) -> list[tuple[int, int, int, bool]] | None:
         """(message number, packet identifier, token, is a PUBREL) in order; None for an error."""
@@ -196,10 +205,10 @@ class StoredSessions:
             operation,
             client=self._client_mark,
             packet_id=_ACK_ID,
-            **self._of_session_store(epoch=9_007_199_254_740_991, sequence=_ACK_TOKEN),
+            **self._of_session_store(epoch=_ACK_EPOCH, sequence=_ACK_TOKEN),
         )
         assert isinstance(call, ScriptCall), f"{operation} is not one script"
-        numbers = ((b"%d" % number, b"%d") for number in (_ACK_ID, _ACK_TOKEN))
+        numbers = ((b"%d" % number, b"%d") for number in (_ACK_ID, _ACK_TOKEN, _ACK_EPOCH))
         return PreparedCall(call.argv, ((self._client_mark, b"%b"), *numbers))
 
     def _of_session_store(self, **fields: object) -> dict[str, object]:

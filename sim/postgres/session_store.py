@@ -55,11 +55,11 @@ class PostgresSessions:
 
         return Statement("save", run, round_trips=4)  # SELECT; the batch of INSERT; the upsert; COMMIT
 
-    def acknowledge(self, client: bytes, packet_id: int, token: int) -> Statement:
+    def acknowledge(self, client: bytes, packet_id: int, token: int, epoch: int = 1) -> Statement:
         """PUBACK or PUBCOMP: DELETE by client and packet identifier, committed by itself."""
         return Statement("acknowledge", lambda transaction, _: transaction.delete_packet(client, packet_id))
 
-    def release(self, client: bytes, packet_id: int, token: int) -> Statement:
+    def release(self, client: bytes, packet_id: int, token: int, epoch: int = 1) -> Statement:
         """PUBREC: the row becomes a PUBREL."""
         return Statement("release", lambda transaction, _: transaction.release_packet(client, packet_id))
 
@@ -88,6 +88,14 @@ class PostgresSessions:
     def was_saved_before(self, reply: Any) -> bool:
         """The tables do not know a batch again."""
         return False
+
+    def was_closed(self, reply: Any) -> bool:
+        """The tables refuse no save."""
+        return False
+
+    def was_answered(self, reply: Any) -> bool:
+        """Whether a ``clear`` was committed."""
+        return not isinstance(reply, StatementError)
 
     def fetched(self, reply: Any) -> list[tuple[int, int, int, bool]] | None:
         """(message number, packet identifier, serial number, is a PUBREL) in order; None for an error."""

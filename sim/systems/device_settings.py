@@ -43,6 +43,12 @@ class DeviceSettings(Settings):
     online_s: float = Field(default=0.5, gt=0, le=86_400)
     offline_s: float = Field(default=0.2, gt=0, le=86_400)
     """Means of exponential times with and without a connection, for those."""
+    clean_start_share: float = Field(default=0.0, ge=0, le=1)
+    """Of their connects, how many have Clean Start 1: the session ends, a new one begins."""
+    takeover_share: float = Field(default=0.0, ge=0, le=1)
+    """Of their connects, how many come, to another broker if there is one, while the client is still connected."""
+    session_expiry_s: float | None = Field(default=None, ge=0, le=2**32 - 1)
+    """Session Expiry Interval of every subscriber; by default sessions do not expire."""
     faults: str = ""
     """``name@seconds:target:duration``, separated by blanks; target and duration may be left out."""
     fault_rates: str = ""
@@ -50,10 +56,10 @@ class DeviceSettings(Settings):
     handover: Literal["after-commit", "before-commit"] = "after-commit"
     """When what was saved goes on to whoever holds the connection; published: after the commit. Before it, a broker that
     dies in between leaves repetitions instead of gaps, and a store that knows a batch again has its session read anew."""
-    session_timeout_s: float = Field(default=10.0, gt=0)
-    request_timeout_s: float = Field(default=30.0, gt=0)
-    retries: int = Field(default=1, ge=0)
-    pack_pause_s: float = Field(default=1.0, gt=0)
+    session_timeout_s: float = Field(default=10.0, ge=0.001, le=86_400)
+    request_timeout_s: float = Field(default=30.0, ge=0.001, le=86_400)
+    retries: int = Field(default=1, ge=0, le=2**31 - 1)
+    pack_pause_s: float = Field(default=1.0, ge=0.001, le=86_400)
     """Before what failed of a pack is tried again (3 times)."""
     drain_s: float = Field(default=1.0, gt=0, le=3600)
     """After the measured interval nobody publishes; the run goes on until all has arrived, at most for this long."""
@@ -61,6 +67,18 @@ class DeviceSettings(Settings):
     tick_us: int = Field(default=500, ge=10, le=100_000)
     warm_up_s: float = Field(default=0.15, ge=0, le=3600)
     duration_s: float = Field(default=0.3, gt=0, le=86_400)
+
+    @property
+    def sessions_end(self) -> bool:
+        """Whether a session may end in a run."""
+        return self.clean_start_share > 0 or self.session_expiry_s is not None
+
+    @model_validator(mode="after")
+    def _movers_exist(self) -> DeviceSettings:
+        for name in ("clean_start_share", "takeover_share"):
+            if getattr(self, name) and not self.offline_share:
+                raise ValueError(f"{name} is of the connects of those who come and go; set offline_share above 0")
+        return self
 
     @model_validator(mode="after")
     def _numbers_fit(self) -> DeviceSettings:

@@ -49,6 +49,12 @@ class ApplicationSettings(DeviceSettings):
     """What an application takes for one message, one after the other."""
 
     @model_validator(mode="after")
+    def _sessions_stay(self) -> ApplicationSettings:
+        if self.sessions_end:
+            raise ValueError("applications keep their sessions; leave out clean_start_share and session_expiry_s")
+        return self
+
+    @model_validator(mode="after")
     def _somebody_reads(self) -> ApplicationSettings:
         if not self.applications and not self.shared_groups:
             raise ValueError("nobody subscribes; set applications or shared_groups above 0")

@@ -20,6 +20,7 @@ from sim.kafka.partitioner import partitions_for_rows
 from sim.kafka.producer import Producer, ProducerSettings
 from sim.mqtt.broker import BrokerSettings, MqttBroker
 from sim.mqtt.fabric import Fabric
+from sim.mqtt.lifetimes import expire_sessions
 from sim.mqtt.matches import Matches
 from sim.mqtt.persistence import Persistence
 from sim.mqtt.population import NAME_BYTES, Clients, Schedule, numbered_names
@@ -138,7 +139,8 @@ class DeviceSystem(Generic[S]):
             persisted_partitions=kafka.create_topic("msg.persisted", settings.partitions),
             persisted_partition_of=partitions_for_rows(subscribers.names(), settings.partitions),
             node_of=[store.node_of(subscribers.name(number)) for number in range(len(subscribers))],
-            sessions=SessionTable.all_connected(len(subscribers)),
+            sessions=SessionTable.all_connected(len(subscribers), settings.sessions_end),
+            session_expiry_us=None if settings.session_expiry_s is None else round(settings.session_expiry_s * 1e6),
             puback_latency=self._histogram(), delivery_latency=self._histogram(),
             stage_latency={stage: self._histogram() for stage in self.stages},
         )  # fmt: skip
@@ -146,7 +148,11 @@ class DeviceSystem(Generic[S]):
         if isinstance(store, StoredSessions):
             fabric.slots = MovingSlots(env, fabric.nodes, store.owner_of, store.slot_of)
         schedule(fabric, settings.faults, settings.fault_rates, self.end_us)
-        Reconnects(fabric, settings.offline_share, settings.online_s, settings.offline_s).start()
+        Reconnects(
+            fabric, settings.offline_share, settings.online_s, settings.offline_s, settings.clean_start_share,
+            settings.takeover_share,
+        ).start()
+        expire_sessions(fabric)
         return fabric
 
     def _record_bytes(self) -> int:

@@ -1,0 +1,109 @@
+"""Clean Start, session expiry and takeover in a whole system: what the laws say of both variants of the scripts."""
+
+import numpy as np
+import pytest
+
+from model.checkers.judge import Question, in_memory, judge
+from model.errors import InputError
+from model.history import EventKind
+from sim.systems.catalogue import settings_of
+from sim.systems.tbmq_p2p import P2PSettings, P2PSystem
+from sim.systems.tbmq_postgres import PostgresSettings, PostgresSystem
+
+SMALL = {
+    "publishers": 40, "rate": 25.0, "brokers": 2, "warm_up_s": 0.1, "duration_s": 0.5, "drain_s": 2.0,
+    "offline_share": 0.5, "online_s": 0.1, "offline_s": 0.05,
+}  # fmt: skip
+
+
+def run(seed=0, kind=P2PSettings, system=P2PSystem, before=lambda system: None, **settings):
+    """(counts, violated laws, what put them to the test, batches)."""
+    batches = []
+    ran = system(kind(**{**SMALL, **settings}), seed, [batches.append])
+    before(ran)
+    counts = ran.run()["counts"]
+    verdicts, _ = judge(in_memory("run", batches, ran.names()), Question())
+    violated = {verdict.law for verdict in verdicts if verdict.outcome == "violated"}
+    return counts, violated, {verdict.law: verdict.work.get("antecedents") for verdict in verdicts}, batches
+
+
+def rows(batches, kind):
+    return sum(int((batch.kind == kind).sum()) for batch in batches)
+
+
+def test_published_scripts_save_for_a_session_that_was_cleared():
+    counts, violated, _, batches = run(clean_start_share=0.5)
+    assert "no-phantom" in violated
+    assert violated <= {"no-phantom", "retransmission"}, "what was cleared and went out all the same is not sent again"
+    assert rows(batches, EventKind.CLEAR) == counts["clean_starts"] > 10
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_store_that_is_told_the_session_keeps_every_law(seed, qos):
+    counts, violated, met, _ = run(seed, scripts="session", clean_start_share=0.5, takeover_share=0.5, qos=qos)
+    assert not violated
+    assert counts["saves_for_sessions_that_ended"] > 0
+    assert met["at-least-once"] > 100
+    assert met["no-phantom"] > 100
+
+
+def test_a_session_that_does_not_travel_with_the_record_breaks_no_phantom():
+    def forget(system):
+        store = system.fabric.store
+        told = store.save
+        store.save = lambda client, messages, producer, batch, epoch: told(client, messages, producer, batch, 2**40)
+
+    broken = [run(seed, scripts="session", clean_start_share=0.5, before=forget)[1] for seed in range(2)]
+    assert all("no-phantom" in laws for laws in broken)
+
+
+def test_postgresql_clears_its_rows():
+    counts, violated, _, _ = run(kind=PostgresSettings, system=PostgresSystem, clean_start_share=0.5)
+    assert counts["clean_starts"] > 10
+    assert violated <= {"no-phantom"}, "a save can come after the clear there as well"
+
+
+@pytest.mark.parametrize("scripts", ["published", "session"])
+def test_a_session_ends_when_its_client_stays_away_for_longer_than_its_expiry(scripts):
+    counts, violated, _, batches = run(scripts=scripts, session_expiry_s=0.05)
+    assert not violated - {"no-phantom"}
+    assert rows(batches, EventKind.CLEAR) == counts["sessions_expired"] > 5
+    assert "clean_starts" not in counts
+    assert "saves_failed" not in counts
+
+
+def test_a_session_does_not_end_when_its_client_is_back_in_time():
+    counts, violated, _, batches = run(session_expiry_s=30.0)
+    assert not violated
+    assert "sessions_expired" not in counts
+    assert rows(batches, EventKind.CLEAR) == 0
+
+
+def test_a_session_without_expiry_interval_ends_with_its_connection():
+    counts, violated, _, batches = run(scripts="session", session_expiry_s=0.0)
+    assert not violated
+    assert 20 < counts["sessions_expired"] == rows(batches, EventKind.CLEAR)
+
+
+@pytest.mark.parametrize("scripts", ["published", "session"])
+def test_a_takeover_keeps_session_and_laws(scripts):
+    counts, violated, met, _ = run(scripts=scripts, takeover_share=1.0)
+    assert not violated
+    assert counts["takeovers"] > 20
+    assert counts["delivered"] >= counts["published"] == met["at-least-once"]
+
+
+def test_nobody_who_stays_can_start_clean():
+    with pytest.raises(InputError, match="set offline_share above 0"):
+        settings_of("tbmq-p2p", {"clean_start_share": 0.5})
+
+
+def test_applications_keep_their_sessions():
+    with pytest.raises(InputError, match="applications keep their sessions"):
+        settings_of("tbmq-application", {"offline_share": 0.5, "session_expiry_s": 1})
+
+
+def test_runs_without_ends_record_no_sessions():
+    *_, batches = run()
+    assert (np.concatenate([batch.session for batch in batches]) == -1).all()
