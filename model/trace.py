@@ -111,6 +111,7 @@ class Open:
 
     client: int = 0
     clean_start: bool = False
+    fault: Fault | None = None
 
 
 @dataclass(frozen=True, slots=True)

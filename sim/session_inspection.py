@@ -18,6 +18,8 @@ from sim.session_residue import elements_of, holds, keys_of, surplus, text_of
 from sim.session_run import SessionRun, StepReport
 from sim.session_state import Endless, RunState
 
+MOST_PROBES = 32
+"""Messages that come and go while a store goes on cleaning up."""
 LEAVES_NOTHING = ("acknowledged", "trimmed", "cleared", "refused")
 """Fates after which not even the payload may be kept."""
 
@@ -114,11 +116,21 @@ class Inspection:
             found.append(Discrepancy("no-residue", text, False))
         found += first + _probe(run, step.client)
         more, left = self._left(run, step.client)
+        shrinks, rounds = True, 1
+        while (more or left) and shrinks and rounds < MOST_PROBES:  # each save may clean up a part of what is left
+            before = self._size(run, step.client)
+            found += _probe(run, step.client)
+            more, left = self._left(run, step.client)
+            shrinks, rounds = self._size(run, step.client) < before, rounds + 1
         if more or left:
             what = more or f"the payload of {names_of(left)}"
-            text = f"nothing is live, and two fetches and a save have left {what}"
+            times = "two fetches and a save" if rounds == 1 else f"fetches and {rounds} saves, each acknowledged,"
+            text = f"nothing is live, and {times} have left {what}"
             found.append(Discrepancy("no-residue", text, False))
         return found
+
+    def _size(self, run: SessionRun, client: int) -> int:
+        return sum(elements_of(self._mine(run, client, _keyspace(run))).values())
 
     def _left(self, run: SessionRun, client: int) -> tuple[str, list[int]]:
         """What the keys of a client with an empty queue hold beyond the usual, and whose payloads are among it."""

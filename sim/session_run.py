@@ -293,7 +293,7 @@ class SessionRun:
         fields: dict[str, object] = {"epoch": epoch}
         if isinstance(step, Open):
             fields["clean_start"] = int(clean)
-        fault = step.fault if isinstance(step, Clear) else None
+        fault = step.fault
         result = self._call(fault, operation, step.client, fields)
         report.result = result
         reply = self.reply_of(result)

@@ -34,7 +34,7 @@ from sim.session_run import SessionRun, StepReport
 from sim.session_state import RunState
 from sim.store_faults import NODE_CONDITIONS
 
-Faultable = Save | Fetch | Acknowledge | Release | Clear
+Faultable = Save | Fetch | Acknowledge | Release | Clear | Open
 WRITERS = "writer"
 READER = "reader"
 TIME = "time"
@@ -213,6 +213,8 @@ class StoreSystem(TransitionSystem[StoreState]):
             yield READER, Open(client, False), used
             for fault in self._faults(state, Clear(client)):
                 yield READER, Clear(client, fault), used._replace(faults=used.faults + 1)
+            for fault in self._faults(state, Open(client, True)):
+                yield READER, Open(client, True, fault), used._replace(faults=used.faults + 1)
 
     def _faults(self, state: StoreState, step: Faultable) -> Iterator[Fault]:
         """Every condition that can stop an operation: those of the node, and another type at each key it may touch."""

@@ -77,7 +77,7 @@ def measure_footprint(
 
 def _visit(subject: Subject, findings: Findings, footprint: Footprint, until: float) -> None:
     for client in (b"plain-client", *HOSTILE_CLIENTS):
-        if not _visit_client(subject, client, findings, footprint):
+        if not _visit_client(subject, client, findings, footprint) or findings.is_settled:
             return
     limit = subject.limit or CONFIGURED_LIMIT
     shorter = [size for size in SIZES if size < limit]
@@ -85,6 +85,8 @@ def _visit(subject: Subject, findings: Findings, footprint: Footprint, until: fl
         _visit_length(subject, limit, findings, footprint)
         findings.met["an operation at the configured limit"] += 1
     for size in shorter:
+        if findings.is_settled:
+            return
         if time.monotonic() > until:
             findings.gaps.append(f"bounded: queues of {size:,} were not measured, the time ran out")
             break

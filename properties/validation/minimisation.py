@@ -120,7 +120,7 @@ def _plainer(step: Step, limits: tuple[int, ...]) -> Iterator[Step]:
             yield from _unless_same(step, fault=None)
             yield from _unless_same(step, count=None)
             yield from _unless_same(step, onward=False)
-        case Acknowledge() | Release():
+        case Acknowledge() | Release() | Clear() | Open():
             yield from _unless_same(step, fault=None)
         case Wait(ms=ms):
             for fewer in (1, 1000, ms // 2 // 1000 * 1000, ms // 1000 * 1000, ms - 1000, ms - 1):

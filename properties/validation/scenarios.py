@@ -55,6 +55,10 @@ SCENARIOS: dict[str, list[Step]] = {
         *(*saves(1), Fetch(), Acknowledge(1), *saves(2, 3, 4), Acknowledge(1), Fetch()),
         *(Acknowledge(4), Acknowledge(1)),
     ],
+    "a PUBREC comes late": [
+        *(quick(one(1, qos=2)), Fetch(), Acknowledge(1), *(quick(one(label, qos=2)) for label in (2, 3, 4))),
+        *(Fetch(), Release(1), Fetch(), Drain(), Settle()),
+    ],
     "an identifier is live when the counter comes round": [
         *(*saves(1), Fetch(), *saves(2), Acknowledge(2), Fetch(), Acknowledge(2), *saves(3, 4, 5), Fetch()),
         Acknowledge(1),
@@ -65,6 +69,9 @@ SCENARIOS: dict[str, list[Step]] = {
     "expired messages before a full queue": [
         *(quick(one(1, 40_000)), quick(one(2, 1000)), quick(one(3, 1000)), Wait(1000), *saves(4, 5)),
         *(Fetch(), Drain(count=1), Settle()),
+    ],
+    "expired messages fill a page": [
+        *(quick(one(1, 1000)), quick(one(2, 1000)), quick(one(3)), Wait(1000), Fetch(count=1), Drain(count=1)),
     ],
     "a deadline passes before a save and a fetch": [
         *(quick(one(1, 1000)), quick(one(2, 40_000)), Wait(1000), Save((one(3),), limit=2), Fetch(), Wait(1), Fetch()),
@@ -89,6 +96,9 @@ SCENARIOS: dict[str, list[Step]] = {
     "the node is in trouble": [
         *(step for number, kind in enumerate(NODE_CONDITIONS) for step in in_trouble(number, kind)),
         *(Wait(1000), Clear(fault=Fault("out-of-memory"))),
+    ],
+    "the node is in trouble when a client connects": [
+        *(step for at, kind in enumerate(NODE_CONDITIONS, 1) for step in (*saves(at), Open(0, True, Fault(kind)))),
     ],
     "values that MQTT does not know": [
         *(quick(one(1), one(2, 0), one(3)), quick()),

@@ -46,7 +46,9 @@ class Subject:
         """The store on its kernel."""
         if self._store is None:
             if self.remembers:
-                self._store = RememberingStore(self.binding, DEFAULT_EXPIRY_MS, SMALL_LIMITS if self.rewritten else None)
+                self._store = RememberingStore(
+                    self.binding, DEFAULT_EXPIRY_MS, SMALL_LIMITS if self.rewritten else None
+                )
             else:
                 self._store = RecordingStore(self.binding, DEFAULT_EXPIRY_MS)
             self._store.deadline = self.deadline

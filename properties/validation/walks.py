@@ -166,8 +166,9 @@ class Walk:
             Acknowledge(self._label(), fault),
             Release(self._label(), fault),
             Clear(self._client(), fault),
+            Open(self._client(), True, fault),
         ]
-        return draw.choices(steps, (4, 1, 2, 2, 1))[0]
+        return draw.choices(steps, (4, 1, 2, 2, 1, 1))[0]
 
 
 def walk_about(subject: Subject, findings: Findings, seconds: float, walks_max: int | None = None) -> None:

@@ -1,0 +1,53 @@
+"""Variants of the bundled store: no lawful one is accused, each broken one is caught by a law that it breaks."""
+
+from __future__ import annotations
+
+import pytest
+
+from model.laws import STORE_LAWS
+from model.verdict import Outcome
+from properties.validation.exploration import SCOPES, applies, explore_scope, fitted, small_world
+from properties.validation.findings import Findings
+from properties.validation.scenarios import run_scenarios
+from properties.validation.subject import Subject
+from properties.validation.validation import validate
+from properties.validation.walks import walk_about
+from tests.properties.session_variants import BROKEN, LAWFUL, Variant
+
+
+def name_of(variant: Variant) -> str:
+    return f"{variant.file.removesuffix('.lua')}: {variant.name}"
+
+
+def looked_at(variant: Variant, walks: int, states: int = 0) -> Findings:
+    findings = Findings(frozenset(STORE_LAWS))
+    small = small_world(Subject(variant.binding()), findings)
+    run_scenarios(small, findings)
+    walk_about(small, findings, 60, walks_max=walks)
+    for scope in SCOPES if states else ():
+        if applies(scope, small):
+            explore_scope(small, fitted(scope, small), findings, states=states)
+    return findings
+
+
+@pytest.mark.parametrize("variant", LAWFUL, ids=name_of)
+def test_a_lawful_variant_is_not_accused(variant: Variant) -> None:
+    assert {law: found[0].text for law, found in looked_at(variant, 8).by_law.items()} == {}
+
+
+@pytest.mark.parametrize("variant", BROKEN, ids=name_of)
+def test_a_broken_variant_is_caught_by_a_law_that_it_breaks(variant: Variant) -> None:
+    assert looked_at(variant, 0).by_law.keys() & set(variant.breaks)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("variant", LAWFUL, ids=name_of)
+def test_a_lawful_variant_is_not_accused_however_long_one_looks(variant: Variant) -> None:
+    assert {law: found[0].text for law, found in looked_at(variant, 300, 1000).by_law.items()} == {}
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("variant", BROKEN, ids=name_of)
+def test_a_broken_variant_is_violated_on_the_scripts_as_they_are(variant: Variant) -> None:
+    results = validate(variant.binding(), 5).results
+    assert {one.verdict.law for one in results if one.outcome is Outcome.VIOLATED} & set(variant.breaks)
