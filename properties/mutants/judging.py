@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from model.errors import InputError
@@ -24,6 +25,7 @@ from properties.validation.scenarios import run_scenarios
 from properties.validation.subject import Reruns, Subject
 from properties.validation.walks import walk_about
 from sim.binding.binding import Binding
+from sim.deadline import OutOfTime
 
 DEFAULT_BUDGET_S = 12.0
 """For a mutant that nothing kills; processor time of one core."""
@@ -114,7 +116,8 @@ def _judge(binding: Binding, seed: int, budget_s: float, analyses: Callable[[Cas
         return result("killed", "bounded", f"the store cannot be run: {error}", None, "loading")
     large, small = Reruns(case.subject), Reruns(case.small)
     for analysis in analyses(case):
-        analysis()
+        with suppress(OutOfTime):  # scripts that do not end; what they did until then is known
+            analysis()
         for finding in _candidates(case.findings):
             if finding.law == "bounded" and ENDLESS in finding.text:
                 return result("timed out", finding.law, finding.text, finding.trace, finding.analysis)

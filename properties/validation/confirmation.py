@@ -57,7 +57,7 @@ def refuse_company(backend: Backend) -> None:
         )
 
 
-def confirm(trace: Trace, binding: Binding, backend: Backend, usual: list[Usual]) -> Confirmation:
+def confirm(trace: Trace, binding: Binding, backend: Backend, usual: list[Usual] | None) -> Confirmation:
     """Run a witness on ``backend`` and say which laws it breaks there."""
     place = place_of(backend)
     cannot = _cannot(trace, backend)

@@ -39,7 +39,7 @@ class Subject:
     deadline: Deadline = field(default_factory=Deadline)
     """When to give up, however slow the scripts are; shared with every twin."""
     _store: BoundStore | None = None
-    _usual: dict[bytes, Usual] = field(default_factory=dict)
+    _usual: dict[bytes, Usual | None] = field(default_factory=dict)
 
     @property
     def store(self) -> BoundStore:
@@ -57,24 +57,29 @@ class Subject:
 
     def run(self, clients: Sequence[bytes] = CLIENTS, default_expiry_ms: int = DEFAULT_EXPIRY_MS) -> SessionRun:
         """A new run on an empty keyspace, its keys inspected."""
-        usual = [self.usual(client) for client in clients]
+        usual = self.usual_of(clients)
         self.store.set_default_expiry(default_expiry_ms)
         run = self._bare_run(clients)
-        run.inspector = Inspection(usual)
+        run.inspector = Inspection(usual) if usual else None
         return run
 
     def _bare_run(self, clients: Sequence[bytes]) -> SessionRun:
         self.store.restart(FIRST_MS)
         return SessionRun(self.store, clients)
 
-    def usual(self, client: bytes) -> Usual:
-        """What the layout holds for a client when all is well."""
+    def usual_of(self, clients: Sequence[bytes]) -> list[Usual] | None:
+        """That of several clients, if it is known of all."""
+        known = [usual for client in clients if (usual := self.usual(client)) is not None]
+        return known if len(known) == len(clients) else None
+
+    def usual(self, client: bytes) -> Usual | None:
+        """What the layout holds for a client when all is well; None when a script does not end even then."""
         if client not in self._usual:
             try:
                 self._usual[client] = usual_elements(lambda: self._bare_run((client,)))
             except OutOfTime:  # too many scripts that do not end: what the steps to come will show
                 self.deadline.check()
-                self._usual[client] = Usual({}, {})
+                self._usual[client] = None
             self.store.run_again()
         return self._usual[client]
 

@@ -268,5 +268,4 @@ class Judge:
         if exhausts:
             reason = "a script that was stopped at its limits here is not let loose on a server"
             return Confirmation(place_of(self.backend), cannot=reason)
-        usual = [self.subject.usual(client) for client in trace.clients]
-        return confirm(trace, self.subject.binding, self.backend, usual)
+        return confirm(trace, self.subject.binding, self.backend, self.subject.usual_of(trace.clients))
