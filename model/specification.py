@@ -157,6 +157,15 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
 
     name: ClassVar[str] = "specification"
 
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        """Raises SpecificationError for an action or a law that would hide a method of this class."""
+        for name, value in vars(cls).items():
+            if isinstance(value, _DECLARATIONS) and hasattr(Specification, name):
+                raise SpecificationError(
+                    f"{cls.__name__}.{name}: Specification has a method of this name; choose another"
+                )
+
     def variables(self) -> Mapping[str, Domain | Array]:
         raise NotImplementedError
 

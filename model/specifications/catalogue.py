@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from importlib import import_module
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -40,8 +41,8 @@ def declarative(kind: type[Specification]) -> Entry:
     """The entry of a declarative specification: its fields are its parameters, its docstring's first line the
     summary.
     """
-    module = __import__(kind.__module__, fromlist=["_"]).__doc__ or kind.__doc__ or ""
-    return Entry(kind.name, module.strip().splitlines()[0], kind, lambda chosen: chosen)
+    told = import_module(kind.__module__).__doc__ or kind.__doc__ or kind.name
+    return Entry(kind.name, told.strip().splitlines()[0], kind, lambda chosen: chosen)
 
 
 class NoParameters(BaseModel):

@@ -18,6 +18,7 @@ from model.explorer.budget import Budget
 from model.explorer.exploration import explore as explore_system
 from model.explorer.search import Engine, Options, Progress
 from model.specifications.catalogue import Entry, make
+from model.specifications.from_file import chosen_in_file, entries_of_file, errors_placed_in, own_file
 from model.verdict import Outcome
 from orderlab.render.exploration import catalogue_lines, exploration_lines, progress_line
 
@@ -33,7 +34,9 @@ def entries() -> dict[str, Entry]:
 
 
 def explore(
-    specification: Annotated[str | None, typer.Argument(help="Name of the specification; --list shows all.")] = None,
+    specification: Annotated[
+        str | None, typer.Argument(help="Its name (--list shows all), or FILE.py:NAME of your own.")
+    ] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Set a parameter.")] = None,
     list_them: Annotated[bool, typer.Option("--list", help="List specifications and their parameters.")] = False,
     symmetry: Annotated[bool, typer.Option(help="Explore one state of those that differ by renaming.")] = False,
@@ -52,11 +55,15 @@ def explore(
     Exit code 0: every law holds; 1: one is violated; 2: the input is unusable; 3: the budget did not suffice.
     """
     if list_them:
-        print_catalogue(as_json)
+        own = own_file(specification or "")
+        print_catalogue(entries_of_file(own) if own else entries(), as_json)
         return
     if specification is None:
         raise InputError("explore: which specification? name one, or use --list")
-    system = make(entries(), specification, parsed(settings or []))
+    own = own_file(specification)
+    known, name = chosen_in_file(own, specification) if own else (entries(), specification)
+    with errors_placed_in(own):
+        system = make(known, name, parsed(settings or []))
     options = Options(
         budget=Budget(max_states, budget, max_bytes),
         symmetry=symmetry,
@@ -68,7 +75,7 @@ def explore(
         from model.explorer.graph import check_form
 
         check_form(graph)
-    with _interruptible() as asked:
+    with errors_placed_in(own), _interruptible() as asked:
         found = explore_system(system, options, _show_progress if sys.stderr.isatty() else None, lambda: bool(asked))
     if sys.stderr.isatty():
         typer.echo("\r\x1b[K", err=True, nl=False)
@@ -94,8 +101,7 @@ def parsed(settings: list[str]) -> dict[str, str]:
     return found
 
 
-def print_catalogue(as_json: bool) -> None:
-    known = entries()
+def print_catalogue(known: Mapping[str, Entry], as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps({n: {"summary": e.summary, "parameters": _schema(e)} for n, e in known.items()}))
     else:
