@@ -107,11 +107,22 @@ class Clear:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """CONNECT, with or without Clean Start."""
+    """CONNECT, with or without Clean Start.
+
+    ``stale``: an earlier CONNECT of the client, overtaken by the one that began its session. ``again``: the reply to
+    the last CONNECT was lost, and the very same comes once more.
+    """
 
     client: int = 0
     clean_start: bool = False
     fault: Fault | None = None
+    stale: bool = False
+    again: bool = False
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the client connects now, and not long ago or once more."""
+        return not (self.stale or self.again)
 
 
 @dataclass(frozen=True, slots=True)

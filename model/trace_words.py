@@ -67,6 +67,10 @@ def _told(step: Step, trace: Trace) -> str:
             )
         case Clear():
             return f"clear the session{whose}"
+        case Open(again=True):
+            return f"the reply was lost: the same CONNECT comes again{whose}"
+        case Open(stale=True):
+            return f"a CONNECT from before the session began comes late, Clean Start {int(step.clean_start)}{whose}"
         case Open():
             return f"connect with Clean Start {int(step.clean_start)}{whose}"
         case Wait():

@@ -92,7 +92,9 @@ class Inspection:
         keyspace = _keyspace(run)
         found = self._payloads(run, before, keyspace)
         reply = run.reply_of(report.result)
-        if isinstance(step, Clear | Open) and reply.status == "done" and (isinstance(step, Clear) or step.clean_start):
+        clears = isinstance(step, Clear) or (isinstance(step, Open) and step.clean_start and step.is_new)
+        if clears and reply.status == "done":
+            assert isinstance(step, Clear | Open)
             mine = self._mine(run, step.client, keyspace)
             usual = self.usual[step.client]
             more = surplus(elements_of(mine), usual.cleared if isinstance(step, Clear) else usual.settled)

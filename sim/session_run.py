@@ -47,6 +47,7 @@ from model.trace import (
     Wait,
 )
 from sim.binding.results import Assigned, Failed, Fetched, FetchedMessage, Opened, Removed, Result, Saved
+from sim.session_connecting import come_late, judge_answer
 from sim.session_coverage import note
 from sim.session_listing import assigned_to, identify, incoming, outgoing, replaced
 from sim.session_passing import pass_by
@@ -213,14 +214,14 @@ class SessionRun:
         largest, messages = self.store.largest_batch, fields["messages"]
         assert isinstance(messages, tuple)
         if len(messages) <= largest:
-            return self._call(step.fault, "save", step.client, fields)
+            return self.call(step.fault, "save", step.client, fields)
         assigned: list[Assigned] = []
         last = fields["batch"]
         assert isinstance(last, int)
         for start in range(0, len(messages), largest):
             part = messages[start : start + largest]
             number = last - (len(messages) - start - len(part))
-            result = self._call(step.fault, "save", step.client, fields | {"messages": part, "batch": number})
+            result = self.call(step.fault, "save", step.client, fields | {"messages": part, "batch": number})
             if not isinstance(result, Saved) or result.refused is not None:
                 return result
             assigned += result.assigned
@@ -231,7 +232,7 @@ class SessionRun:
         if step.onward and not cursor.passed:
             return
         count = EVERYTHING if step.count is None else step.count
-        result = self._call(step.fault, "fetch", step.client, {"count": count, "after": cursor.sequence})
+        result = self.call(step.fault, "fetch", step.client, {"count": count, "after": cursor.sequence})
         report.result = result
         reply = self.reply_of(result)
         returned: list[Seen] = []
@@ -269,7 +270,7 @@ class SessionRun:
             "packet_id": sending.packet_id,
             "sequence": sending.sequence or 0,
         }
-        result = self._call(fault, operation, client, fields)
+        result = self.call(fault, operation, client, fields)
         report.result = result
         reply = self.reply_of(result)
         judge_one = judge_release if operation == "release" else judge_acknowledge
@@ -282,6 +283,11 @@ class SessionRun:
 
     def _begin(self, step: Clear | Open, report: StepReport) -> None:
         """CONNECT, or the end of a session. A store without ``open`` is told of a clean start by clear alone."""
+        if isinstance(step, Open) and not step.is_new:
+            report.result, judge_late = come_late(self, step)
+            if judge_late is not None:
+                self._judge(report, step.client, judge_late)
+            return
         operation = "open" if isinstance(step, Open) else "clear"
         if operation not in self.store.operations:
             return
@@ -294,20 +300,22 @@ class SessionRun:
         if isinstance(step, Open):
             fields["clean_start"] = int(clean)
         fault = step.fault
-        result = self._call(fault, operation, step.client, fields)
+        result = self.call(fault, operation, step.client, fields)
         report.result = result
         reply = self.reply_of(result)
         is_done = reply.status == "done"
+        answer = None
         if isinstance(result, Opened) and is_done:
-            report.discrepancies += self._judge_presence(result, account, connection, clean)
+            report.discrepancies += judge_answer(result, account, connection, epoch, clean, self.store.terms)
             epoch = epoch if result.epoch is None else result.epoch
+            answer = clean, result.session_present, result.epoch
         if is_done:
             cleared = max(account.session.epoch if clean else 0, connection.cleared_epoch)
             self.state = self.state._replace(
                 connections=replaced(
                     self.state.connections,
                     step.client,
-                    Connection(connection.connects + (not ends), not ends, cleared),
+                    Connection(connection.connects + (not ends), not ends, cleared, answer),
                 ),
                 cursors=replaced(self.state.cursors, step.client, Cursor()) if clean else self.state.cursors,
             )
@@ -316,15 +324,6 @@ class SessionRun:
             return judge_open(account, epoch, clean, reply, listing, fault is not None)
 
         self._judge(report, step.client, judge)
-
-    @staticmethod
-    def _judge_presence(result: Opened, account: Account, connection: Connection, clean: bool) -> list[Discrepancy]:
-        """What the reply says of the session that waited (MQTT-3.2.2-2, -3)."""
-        if result.session_present and (clean or not connection.is_open):
-            return [Discrepancy("no-residue", "open tells of a session that was cleared", False)]
-        if result.session_present is False and not clean and account.queue:
-            return [Discrepancy("no-loss", "open tells of no session although messages wait", False)]
-        return []
 
     def _wait(self, ms: int, report: StepReport) -> None:
         self.store.advance(ms)
@@ -384,7 +383,7 @@ class SessionRun:
         report.result = inner.result
         report.discrepancies += inner.discrepancies
 
-    def _call(self, fault: Fault | None, operation: str, client: int, fields: dict[str, object]) -> Result:
+    def call(self, fault: Fault | None, operation: str, client: int, fields: dict[str, object]) -> Result:
         name = self.clients[client]
         fields.setdefault("epoch", self.state.accounts[client].session.epoch)
         between, self._between = self._between, None

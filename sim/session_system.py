@@ -211,6 +211,9 @@ class StoreSystem(TransitionSystem[StoreState]):
             yield READER, Clear(client), used
             yield READER, Open(client, True), used
             yield READER, Open(client, False), used
+            if self.store.terms.tells_connects:
+                for late in (Open(client, True, stale=True), Open(client, False, stale=True), Open(client, again=True)):
+                    yield READER, late, used
             for fault in self._faults(state, Clear(client)):
                 yield READER, Clear(client, fault), used._replace(faults=used.faults + 1)
             for fault in self._faults(state, Open(client, True)):

@@ -12,8 +12,10 @@ from model.refinement.steps import (
     judge_clear,
     judge_fetch,
     judge_open,
+    judge_open_again,
     judge_quiet,
     judge_release,
+    judge_stale_open,
     judge_time,
 )
 
@@ -28,8 +30,10 @@ __all__ = [
     "judge_clear",
     "judge_fetch",
     "judge_open",
+    "judge_open_again",
     "judge_quiet",
     "judge_release",
     "judge_save",
+    "judge_stale_open",
     "judge_time",
 ]

@@ -24,6 +24,10 @@ class Store(NamedTuple):
     """Fetch takes a page size."""
     tells_each: bool = False
     """The reply to a save tells of each of its messages."""
+    tells_presence: bool = False
+    """The reply to an open tells whether a session waited (3.2.2.1.1)."""
+    tells_connects: bool = False
+    """Open is given the number of the CONNECT and has a word to refuse one that comes too late."""
 
 
 class Seen(NamedTuple):

@@ -198,4 +198,25 @@ def judge_open(
         return judge_clear(account, epoch, reply, listing, faulted)
     if reply.status == "done":
         account = account._replace(session=account.session._replace(epoch=max(epoch, account.session.epoch)))
-    return judge_quiet(account, listing)
+    judged = judge_quiet(account, listing)
+    if reply.status == "done" or faulted or judged.discrepancies:
+        return judged
+    return Judgement(account, [Discrepancy("no-loss", f"the session cannot be gone on with: {reply.text}", False)])
+
+
+def judge_open_again(account: Account, reply: Reply, is_same: bool, listing: Sequence[Seen]) -> Judgement:
+    """The very CONNECT that was carried out last, once more: the session as it is, and the first answer."""
+    found = compare(account, account.queue, listing, ("all-or-nothing", "no-loss"))
+    if not found and not is_same:
+        said = "another answer than the first" if reply.status == "done" else reply.text
+        found.append(Discrepancy("all-or-nothing", f"the reply was lost, the same CONNECT came again: {said}", False))
+    return Judgement(account, found)
+
+
+def judge_stale_open(account: Account, reply: Reply, listing: Sequence[Seen]) -> Judgement:
+    """A CONNECT that the one that began the session has overtaken: it changes nothing and is told so."""
+    found = compare(account, account.queue, listing, LOST)
+    if not found and reply.status == "done":
+        text = "a CONNECT from before the session began is told that it has it"
+        found.append(Discrepancy("no-phantom", text, False))
+    return Judgement(account, found)

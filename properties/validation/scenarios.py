@@ -89,6 +89,11 @@ SCENARIOS: dict[str, list[Step]] = {
         *(Acknowledge(1), Save((one(5),), stale=True), Fetch(), Open(clean_start=False), Fetch()),
         *(Open(clean_start=True), *saves(6), Fetch(), Clear(), Clear()),
     ],
+    "a CONNECT comes late or twice": [
+        *(Open(clean_start=True), *saves(1), Open(again=True), Open(clean_start=True, stale=True), Open(stale=True)),
+        *(Fetch(), Open(), Open(again=True), *saves(2), Fetch(), Open(again=True), Acknowledge(1), Clear(), Open()),
+        *(Open(again=True), Open(stale=True), *saves(3), Open(again=True), Fetch(), Drain(), Open(again=True)),
+    ],
     "replies are lost": [
         *(quick(one(1), one(2)), Repeat(), Fetch(), Acknowledge(1), Repeat(), Save((one(3),), producer=1), Repeat()),
         *(Repeat(1), *saves(4), Repeat(), Drain(), Settle()),

@@ -150,7 +150,12 @@ class Walk:
         return Wait(draw.choice([1, 500, 1000, 1000, 2000, 19_000, 10_000_000_000]))
 
     def _session(self) -> Step:
-        kind = self.draw.choice(["clear", "clean start", "reconnect"])
+        kinds = ["clear", "clean start", "reconnect"]
+        if self.subject.store.terms.tells_connects:
+            kinds += ["late", "again"]
+        kind = self.draw.choice(kinds)
+        if kind in ("late", "again"):
+            return Open(self._client(), self.draw.random() < 0.5, stale=kind == "late", again=kind == "again")
         return Clear(self._client()) if kind == "clear" else Open(self._client(), kind == "clean start")
 
     def _fault(self) -> Step:

@@ -53,6 +53,10 @@ class ReplyReader:
     getters: dict[str, Getter]
     unpack: Unpack | None
 
+    def tells(self, attribute: str) -> bool:
+        """Whether a reply that is read tells this attribute of the result."""
+        return attribute in self.getters or self.table.means == attribute
+
     def read(self, reply: Reply, fields: Fields, modulus: int) -> Result:
         """The result that ``reply`` stands for. Raises ReplyMismatch when the reply has another shape."""
         if isinstance(reply, Exception):
@@ -86,6 +90,8 @@ class ReplyReader:
             row[self.table.means or "count"] = whole
         if operation == "open":
             present = row.get("session_present")
+            if present not in (None, 0, 1):
+                raise ValueError(f"session present is one bit (3.2.2.1.1), not {present}")
             return Opened(None if present is None else bool(present), row.get("epoch"))
         return Cleared(row.get("count")) if operation == "clear" else Removed(row.get("count"))
 
