@@ -62,6 +62,9 @@ class RememberingStore(BoundStore):
 
     @keyspace.setter
     def keyspace(self, number: int) -> None:
+        self._go(number)
+
+    def _go(self, number: int) -> None:
         self._at = number
         self.kernel.value = self._frozen[number]
 
@@ -80,7 +83,7 @@ class RememberingStore(BoundStore):
     def restart(self, now_ms: int) -> None:
         """An empty keyspace at the moment ``now_ms``."""
         self.set_now(now_ms)
-        self.keyspace = self._number_of({})
+        self._go(self._number_of({}))
 
     def finds_scripts_again(self, client: bytes) -> bool:
         """Whether every operation does without loaded scripts what it does with them: tried on what the store holds.
@@ -93,7 +96,7 @@ class RememberingStore(BoundStore):
             outcomes = []
             for self.has_lost_scripts in (False, True):
                 outcomes.append((self.perform(operation, client, fields), self._at))
-                self.keyspace = at
+                self._go(at)
             if outcomes[0] != outcomes[1]:
                 return False
         return True
@@ -121,20 +124,20 @@ class RememberingStore(BoundStore):
             with condition(self.kernel, self._fault) if self._fault else nullcontext():
                 result = super().perform(operation, client, fields)
             known = self._operations[asked] = result, self._number_of(self.kernel.shard.freeze())
-        self.keyspace = known[1]
+        self._go(known[1])
         return known[0]
 
     def _interrupted(self, operation: str, client: bytes, fields: Fields, between: Between) -> Result:
         shard = self.kernel.shard
 
         def away(calls: int) -> None:
-            self.keyspace = self._number_of(shard.freeze())
+            self._go(self._number_of(shard.freeze()))
             between(calls)
             shard.load(self._frozen[self._at])
 
         shard.load(self._frozen[self._at])
         result = super().perform(operation, client, fields, away)
-        self.keyspace = self._number_of(shard.freeze())
+        self._go(self._number_of(shard.freeze()))
         return result
 
     def acknowledge_all(self, client: bytes, fields: Sequence[Fields]) -> None:
@@ -149,7 +152,7 @@ class RememberingStore(BoundStore):
         if listed is None:
             before = self._at
             listed = self._listings[asked] = self.perform("fetch", client, {"count": EVERYTHING, "after": 0})
-            self.keyspace = before
+            self._go(before)
         return listed
 
     @contextmanager

@@ -24,6 +24,8 @@ class Store(NamedTuple):
     """Fetch takes a page size."""
     tells_each: bool = False
     """The reply to a save tells of each of its messages."""
+    tells_ids: bool = False
+    """It tells the packet identifier of each."""
     tells_presence: bool = False
     """The reply to an open tells whether a session waited (3.2.2.1.1)."""
     tells_connects: bool = False

@@ -87,6 +87,9 @@ def _told_otherwise(account: Account, save: Save, reply: Reply, store: Store) ->
         entry = account.session.entry(label)
         if entry is None:
             continue
+        if packet_id is None and store.tells_each and store.tells_ids:
+            text = f"the same save came again, and its reply says that {name_of(label)} was not kept; it is live"
+            return [Discrepancy("all-or-nothing", text, False)]
         if packet_id not in (None, entry.packet_id) or (token is not None and entry.token not in (None, token)):
             text = f"the same save came again, and its reply says {packet_id} (token {token}) for {name_of(label)}"
             text += f", which is {entry.packet_id} (token {entry.token})"

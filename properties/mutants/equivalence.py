@@ -10,8 +10,7 @@ are compared along one long run (``long_run``). Nothing is claimed beyond that.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -19,6 +18,7 @@ from typing import NamedTuple
 from model.errors import InputError
 from model.laws import STORE_LAWS
 from model.trace import Fault
+from properties.mutants.beside import difference_to_clients
 from properties.mutants.long_run import Step, long_run
 from properties.validation.exploration import MODULUS, SCOPES, applies, explore_scope, fitted
 from properties.validation.findings import Findings
@@ -39,8 +39,6 @@ from sim.store_faults import condition
 STATES_MAX = 6000
 """Of each scope of the original."""
 WALKS = 150
-PLACE_IN_SCRIPT = re.compile(rb"(user_)?script:? ?[0-9a-f]{40}|user_script:\d+|f_[0-9a-f]{40}")
-"""What an error tells of where in which script it was raised: the mutant is another script."""
 
 
 class Moment(NamedTuple):
@@ -90,8 +88,9 @@ class NotingStore(RememberingStore):
 class Table:
     """All that the original does within the scope."""
 
+    original: Binding
     binding: Binding
-    """Scaled."""
+    """The same, scaled."""
     calls: dict[Moment, Outcome]
     keyspaces: list[FrozenKeyspace]
     long: tuple[Step, ...]
@@ -136,7 +135,8 @@ def tabulate(
         progress("the original: a long run")
         long = tuple(long_run(original))
         said.append(f"a run of {len(long)} operations on queues of thousands of messages, identifiers going round")
-    return Table(small.binding, store.calls, [store.frozen(at) for at in range(len(store._frozen))], long, said)
+    keyspaces = [store.frozen(at) for at in range(len(store._frozen))]
+    return Table(original, small.binding, store.calls, keyspaces, long, said)
 
 
 def compare(table: Table, mutated: Binding, script: str) -> Comparison:
@@ -154,8 +154,7 @@ def compare(table: Table, mutated: Binding, script: str) -> Comparison:
             found = _differs(backend, table, moment, outcome, sources[script].sha1)
             if found:
                 return Comparison(count, found)
-        long = long_run(mutated) if table.long else ()
-        for at, (ours, theirs) in enumerate(zip(table.long, long, strict=False), 1):
+        for at, (ours, theirs) in enumerate(_long_runs(table, mutated), 1):
             count += 1
             if ours != theirs:
                 what = "replies" if ours.replies != theirs.replies else "leaves keys"
@@ -163,6 +162,21 @@ def compare(table: Table, mutated: Binding, script: str) -> Comparison:
     except InputError as error:
         return Comparison(count, str(error))
     return Comparison(count)
+
+
+def _long_runs(table: Table, mutated: Binding) -> Iterator[tuple[Step, Step]]:
+    return zip(table.long, long_run(mutated) if table.long else (), strict=False)
+
+
+def difference_in_replies(table: Table, mutated: Binding) -> str:
+    """How a client can tell ``mutated`` from the original, whatever the keys hold; empty when it cannot in the scope."""
+    difference = difference_to_clients(table.original, mutated, table.binding.modulus)
+    if difference:
+        return difference
+    for at, (ours, theirs) in enumerate(_long_runs(table, mutated), 1):
+        if ours.replies != theirs.replies:
+            return f"the long run: operation {at} ({ours.operation}) replies otherwise"
+    return ""
 
 
 def _differs(backend: KernelBackend, table: Table, moment: Moment, outcome: Outcome, sha1: str) -> str:
@@ -190,12 +204,17 @@ def _differs(backend: KernelBackend, table: Table, moment: Moment, outcome: Outc
 
 
 def shown(reply: Reply) -> str:
-    """A reply with its types, comparable; an error without the place where it was raised."""
+    """A reply with its types, comparable; of an error the code alone, for its words are for people."""
     if isinstance(reply, ErrorReply):
-        return f"error {PLACE_IN_SCRIPT.sub(b'', reply.message).decode('latin-1')}"
+        return f"error {code_of(reply.message)}"
     if isinstance(reply, list):
         return f"[{', '.join(map(shown, reply))}]"
     return f"{type(reply).__name__} {reply!r}"
+
+
+def code_of(error: bytes) -> str:
+    """What drivers tell errors apart by: ``OOM``, ``MOVED``, ``ERR``."""
+    return error.split(b" ", 1)[0].decode("latin-1")
 
 
 def _called(moment: Moment) -> str:

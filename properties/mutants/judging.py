@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from model.errors import InputError
 from model.laws import STORE_LAWS
 from model.trace import Pass, Trace
-from properties.mutants.equivalence import Table, compare
+from properties.mutants.equivalence import Table, compare, difference_in_replies
 from properties.mutants.result import Result
 from properties.validation.exploration import SCOPES, applies, explore_scope, fitted, small_world
 from properties.validation.findings import Finding, Findings
@@ -35,6 +35,9 @@ SHORTENING_S = 0.3
 """For making a witness shorter: it has to be read by few."""
 ENDLESS = "did not end within its limit"
 """How the sandbox says that it stopped a script."""
+
+UNSEEN = "no reply differs, the keys do"
+"""Said of an equivalent mutant that leaves other keys than the original."""
 
 Analysis = Callable[[], object]
 
@@ -88,7 +91,8 @@ def judge_thoroughly(
 ) -> Result:
     """The same at length, for a mutant of ``script`` that survived the quick round, beside the original's ``table``.
 
-    What is the same as the original within the small world need not be looked at there again.
+    What is the same as the original within the small world need not be looked at there again. What leaves other keys and
+    breaks no law is equivalent as well if no client can tell (``beside``); its text says where its keys differ.
     """
     beside = compare(table, binding, script)
 
@@ -100,8 +104,12 @@ def judge_thoroughly(
     result = _judge(binding, seed, budget_s, analyses)
     if result.outcome != "survived":
         return result
-    outcome = "survived" if beside.difference else "equivalent"
-    return replace(result, outcome=outcome, text=beside.difference, compared=beside.calls)
+    began_cpu_s = time.process_time()
+    seen = difference_in_replies(table, binding) if beside.difference else ""
+    text = seen or (f"{UNSEEN}: {beside.difference}" if beside.difference else "")
+    cpu_s = round(result.cpu_s + time.process_time() - began_cpu_s, 3)
+    outcome = "survived" if seen else "equivalent"
+    return replace(result, outcome=outcome, text=text, compared=beside.calls, cpu_s=cpu_s)
 
 
 def _judge(binding: Binding, seed: int, budget_s: float, analyses: Callable[[Case], Iterator[Analysis]]) -> Result:
