@@ -35,6 +35,9 @@ def test_a_save_that_comes_again_is_answered_as_before_or_not_at_all() -> None:
     swapped = Reply(assigned=((1, 2, 2), (2, 1, 1)), told=2)
     assert laws(judge_save(HOLDING, again, swapped, LISTED, STORE)) == ["all-or-nothing"]
     assert laws(judge_save(HOLDING, again, Reply(told=3), LISTED, STORE)) == ["all-or-nothing"]
+    unkept = Reply(assigned=((1, None, None), (2, 2, 2)), told=2)
+    assert laws(judge_save(HOLDING, again, unkept, LISTED, STORE._replace(tells_ids=True))) == ["all-or-nothing"]
+    assert laws(judge_save(HOLDING, again, unkept, LISTED, STORE)) == []  # a reply that never tells identifiers
 
 
 def test_a_release_says_whether_the_message_was_there() -> None:

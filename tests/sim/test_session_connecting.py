@@ -1,0 +1,66 @@
+"""What a CONNECT is told, and CONNECTs that come late or twice: each flaw is named, the nearest right script is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from model.trace import Fetch, Open, Publication, Save, Step
+from sim.binding.loader import load_binding
+from sim.redis.backends import KernelBackend
+from sim.session_run import SessionRun
+from sim.session_store import BoundStore
+
+LUA = Path(__file__).parents[2] / "lua"
+CLEAN, GO_ON, AGAIN = Open(clean_start=True), Open(), Open(again=True)
+LATE, LATE_AND_CLEAN = Open(stale=True), Open(clean_start=True, stale=True)
+
+
+def save(label: int) -> Save:
+    return Save((Publication(label, b"<%d>" % label),))
+
+
+STORY: tuple[Step, ...] = (
+    *(save(1), GO_ON, AGAIN, Fetch(), CLEAN, AGAIN, save(2), AGAIN, LATE, LATE_AND_CLEAN, Fetch(), GO_ON, AGAIN),
+)
+
+
+def told(store: str, find: bytes = b"", replace: bytes = b"") -> list[tuple[str, str]]:
+    """What is said of STORY on a store with one edit of its open."""
+    binding = load_binding(LUA / store)
+    (source,) = (one.source for one in binding.scripts if one.name == "open.lua")
+    assert not find or source.count(find) == 1
+    run = SessionRun(
+        BoundStore(binding.with_sources({"open.lua": source.replace(find, replace)}), KernelBackend()), (b"c",)
+    )
+    reports = [run.perform(step) for step in STORY]
+    assert find or all(report.result is not None for report in reports)
+    return [(one.law, one.text) for report in reports for one in report.discrepancies]
+
+
+@pytest.mark.parametrize("store", ["session", "pending"])
+def test_a_correct_store_is_not_accused(store: str) -> None:
+    assert told(store) == []
+
+
+@pytest.mark.parametrize(
+    ("find", "replace", "law", "said"),
+    [
+        (b"return {0, epoch}", b"", "no-residue", "does not tell whether a session waited"),
+        (b"{epoch > begun and 1 or 0, begun}", b"{epoch > begun and 2 or 0, begun}", "no-loss", "cannot be gone on with"),
+        (b"{epoch > begun and 1 or 0, begun}", b"{1, begun}", "all-or-nothing", "another answer than the first"),
+        (b"return {0, epoch}", b"return {0, epoch + 1}", "no-phantom", "is told that its session is that of"),
+        (b"if epoch < begun then", b"if epoch < 0 then", "no-phantom", "from before the session began"),
+        (b"epoch == begun or ", b"", "all-or-nothing", "m2 gone"),
+    ],
+)
+def test_a_flaw_is_named(find: bytes, replace: bytes, law: str, said: str) -> None:
+    found = told("session", find, replace)
+    assert any(one == law and said in text for one, text in found), found
+
+
+def test_a_store_that_has_no_word_to_refuse_a_connect_is_not_asked() -> None:
+    binding = load_binding(LUA / "specimens" / "published")
+    run = SessionRun(BoundStore(binding, KernelBackend()), (b"c",))
+    assert [run.perform(step).result for step in (AGAIN, LATE)] == [None, None]
