@@ -48,7 +48,12 @@ def test_a_correct_store_is_not_accused(store: str) -> None:
     ("find", "replace", "law", "said"),
     [
         (b"return {0, epoch}", b"", "no-residue", "does not tell whether a session waited"),
-        (b"{epoch > begun and 1 or 0, begun}", b"{epoch > begun and 2 or 0, begun}", "no-loss", "cannot be gone on with"),
+        (
+            b"{epoch > begun and 1 or 0, begun}",
+            b"{epoch > begun and 2 or 0, begun}",
+            "no-loss",
+            "cannot be gone on with",
+        ),
         (b"{epoch > begun and 1 or 0, begun}", b"{1, begun}", "all-or-nothing", "another answer than the first"),
         (b"return {0, epoch}", b"return {0, epoch + 1}", "no-phantom", "is told that its session is that of"),
         (b"if epoch < begun then", b"if epoch < 0 then", "no-phantom", "from before the session began"),
