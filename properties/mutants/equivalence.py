@@ -3,9 +3,10 @@
 The original is explored once, in the scopes that validate explores and in scenarios and walks beside them; every call
 of a script is noted with the keyspace and the moment it came in, the trouble that the node was in, its reply, and the
 keyspace that it left. A mutant that answers each of those calls alike and leaves the same keys behind leads to no other
-keyspace, so by induction it is the same *within the scope*, errors included. A kill or a crash needs no comparison: it
-leaves the keyspace as before the call, whatever the script is. Queues of thousands and a full round of identifiers
-are compared along one long run (``long_run``). Nothing is claimed beyond that.
+keyspace, so by induction it is the same *within the scope*; of an error the code counts, not its words. A kill or a
+crash needs no comparison: it leaves the keyspace as before the call, whatever the script is. Queues of thousands and a
+full round of identifiers are compared along one long run (``long_run``). One that leaves other keys is taken beside the
+original through a smaller scope, where replies alone count (``beside``). Nothing is claimed beyond that.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import NamedTuple
 from model.errors import InputError
 from model.laws import STORE_LAWS
 from model.trace import Fault
-from properties.mutants.beside import difference_to_clients
+from properties.mutants import beside
 from properties.mutants.long_run import Step, long_run
 from properties.validation.exploration import MODULUS, SCOPES, applies, explore_scope, fitted
 from properties.validation.findings import Findings
@@ -135,6 +136,8 @@ def tabulate(
         progress("the original: a long run")
         long = tuple(long_run(original))
         said.append(f"a run of {len(long)} operations on queues of thousands of messages, identifiers going round")
+    if all(bound.is_atomic for bound in original.operations.values()):
+        said.append(f"where the keys differ, replies alone: {beside.WALKS} walks, {beside.STATES_MAX:,} states of each scope")
     keyspaces = [store.frozen(at) for at in range(len(store._frozen))]
     return Table(original, small.binding, store.calls, keyspaces, long, said)
 
@@ -170,7 +173,7 @@ def _long_runs(table: Table, mutated: Binding) -> Iterator[tuple[Step, Step]]:
 
 def difference_in_replies(table: Table, mutated: Binding) -> str:
     """How a client can tell ``mutated`` from the original, whatever the keys hold; empty when it cannot in the scope."""
-    difference = difference_to_clients(table.original, mutated, table.binding.modulus)
+    difference = beside.difference_to_clients(table.original, mutated, table.binding.modulus)
     if difference:
         return difference
     for at, (ours, theirs) in enumerate(_long_runs(table, mutated), 1):
