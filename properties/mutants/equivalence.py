@@ -137,7 +137,9 @@ def tabulate(
         long = tuple(long_run(original))
         said.append(f"a run of {len(long)} operations on queues of thousands of messages, identifiers going round")
     if all(bound.is_atomic for bound in original.operations.values()):
-        said.append(f"where the keys differ, replies alone: {beside.WALKS} walks, {beside.STATES_MAX:,} states of each scope")
+        said.append(
+            f"where the keys differ, replies alone: {beside.WALKS} walks, {beside.STATES_MAX:,} states of each scope"
+        )
     keyspaces = [store.frozen(at) for at in range(len(store._frozen))]
     return Table(original, small.binding, store.calls, keyspaces, long, said)
 
