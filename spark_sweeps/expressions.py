@@ -42,11 +42,14 @@ class Expression:
     """A parsed expression. ``place`` names it in errors. Raises InputError for anything that is not listed above."""
 
     def __init__(self, text: str, place: str) -> None:
+        text = text.strip()
         self.text, self.place = text, place
         if len(text) > LENGTH_MAX:
             raise InputError(f"{place}: {len(text)} characters; at most {LENGTH_MAX}: split it into several")
+        if len(text.splitlines()) > 1:
+            raise InputError(f"{place}: {len(text.splitlines())} lines; write an expression on one")
         try:
-            self._tree = ast.parse(text.strip(), mode="eval").body
+            self._tree = ast.parse(text, mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             reason = getattr(error, "msg", "too deeply nested")
             raise InputError(f'{place}: "{text}" is not an expression ({reason}); write it as in "2 * rate"') from None

@@ -20,7 +20,7 @@ from spark_sweeps.plan import Plan
 from spark_sweeps.result_folder import Counts, ResultFolder
 from spark_sweeps.rows import combined
 from spark_sweeps.specification import SweepFile, read_sweep
-from spark_sweeps.subject import subject_of
+from spark_sweeps.subject import Subject, subject_of
 from spark_sweeps.work import Order
 
 PILOT_PER_CORE = 2
@@ -87,6 +87,7 @@ def load(path: Path, seed: int | None = None) -> tuple[SweepFile, Plan]:
             try:
                 subject.check({**first, name: value})
             except InputError as error:
+                _blame_base(path, sweep, subject, str(error))
                 raise InputError(f"{path}: axes.{name}: {value!r} is refused: {error}") from None
     for number in dict.fromkeys((0, len(plan) - 1)):
         try:
@@ -94,6 +95,15 @@ def load(path: Path, seed: int | None = None) -> tuple[SweepFile, Plan]:
         except InputError as error:
             raise InputError(f"{path}: run {number}: {error}") from None
     return sweep, plan
+
+
+def _blame_base(path: Path, sweep: SweepFile, subject: Subject, complaint: str) -> None:
+    """Raise InputError if [base] alone is refused with the same words."""
+    try:
+        subject.check(sweep.base)
+    except InputError as error:
+        if str(error) == complaint:
+            raise InputError(f"{path}: base: {complaint}") from None
 
 
 def run_sweep(

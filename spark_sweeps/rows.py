@@ -89,22 +89,28 @@ def row_of(
     """The row of a run, by column."""
     observed = ended.result or Observed({})
     metrics = {
-        name: value
+        storable(name): value
         for name, value in sorted(observed.metrics.items())
         if any(fnmatchcase(name, pattern) for pattern in plan.sweep.record.metrics)
     }
     row = {
         "run": run.number, "point": run.point, "replication": run.replication, "attempt": attempt, "seed": run.seed,
-        "status": ended.status, "error": ended.error, "outcome": observed.outcome if observed.verdicts else None,
-        "verdicts": sorted(observed.verdicts.items()), "metrics": list(metrics.items()),
+        "status": ended.status, "error": None if ended.error is None else storable(ended.error),
+        "outcome": observed.outcome if observed.verdicts else None,
+        "verdicts": sorted((storable(law), verdict) for law, verdict in observed.verdicts.items()), "metrics": list(metrics.items()),
         "witnesses": json.dumps(observed.witnesses, sort_keys=True) if observed.witnesses else None,
         "history_digest": observed.history_digest, "history_rows": observed.history_rows,
         "history_file": observed.history_file, "code_digest": digests[0], "scripts_digest": digests[1],
-        "replay": replay, **{name: getattr(ended.usage, name) for name in MEASURED},
+        "replay": storable(replay), **{name: getattr(ended.usage, name) for name in MEASURED},
     }  # fmt: skip
     for name in plan.parameter_names():
         row[PREFIX + name] = run.parameters.get(name)
     return {**row, "row_digest": _digest_of_row(row)}
+
+
+def storable(text: str) -> str:
+    """Text of a run's, as UTF-8 can hold it: Python has strings that no file takes."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def table_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
@@ -116,7 +122,7 @@ def table_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
             values = [None if value is None else str(value) for value in values]
         try:
             columns.append(pa.array(values, column.type))
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
             raise InputError(f"{column.name}: not {column.type} in every run ({error}); give it one type") from None
     return pa.Table.from_arrays(columns, schema=schema)
 

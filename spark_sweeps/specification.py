@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal
@@ -11,6 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from model.errors import InputError
 from sim.binding.fields import did_you_mean
+from sim.costs import shortened
+from sim.systems.settings import read_config
 from spark_sweeps.axes import VALUES_MAX, Axis, Value
 
 SOBOL_DIMENSIONS_MAX = 21_201
@@ -135,15 +136,7 @@ def digest_of(content: bytes) -> str:
 
 def read_sweep(path: Path) -> SweepFile:
     """The sweep that a file describes. Raises InputError with the file, the key and the cure."""
-    try:
-        content = tomllib.loads(path.read_text())
-    except OSError as error:
-        raise InputError(
-            f"{path}: cannot be read ({error.strerror}); name a sweep file (notes/spark.md shows one)"
-        ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: not TOML ({error}); write key = value, one a line") from None
-    return sweep_of(content, str(path))
+    return sweep_of(read_config(path), str(path))
 
 
 def sweep_of(content: dict[str, Any], place: str) -> SweepFile:
@@ -159,17 +152,22 @@ def _complaint(error: ValidationError, content: dict[str, Any]) -> str:
     found = sorted(error.errors(), key=lambda one: one["type"] != "extra_forbidden")[0]
     path = [part for part in found["loc"] if part not in ("function-after", "function-before")]
     # a value of several possible types names the type as the last part of its path
+    several = False
     while path and isinstance(path[-1], str) and path[-1] in ("bool", "int", "float", "str", "constrained-str"):
         path.pop()
+        several = True
     key = ".".join(str(part) for part in path)
     if found["type"] == "extra_forbidden":
         known = _known_keys(path[:-1])
         return f"{key}: unknown key; {did_you_mean(str(path[-1]), known)}"
     if found["type"] == "missing":
         return f"{key}: missing; add {key} = ..."
-    message = found["msg"].removeprefix("Value error, ")
     given = found["input"]
-    shown = f" (given: {given!r})" if isinstance(given, (bool, int, float, str)) and repr(given) not in message else ""
+    if several and not isinstance(given, (bool, int, float, str)):
+        return f"{key}: {shortened(given)} is not a number, a text or a truth value"
+    message = found["msg"].removeprefix("Value error, ")
+    told = isinstance(given, (bool, int, float, str)) and repr(given) not in message
+    shown = f" (given: {shortened(given)})" if told else ""
     return f"{key}: {message}{shown}" if key else f"{message}{shown}"
 
 

@@ -96,11 +96,14 @@ class FunctionSubject:
 def _function_subject(name: str) -> FunctionSubject:
     module, _, attribute = name.partition(":")
     try:
-        function = getattr(importlib.import_module(module), attribute)
+        function = getattr(importlib.import_module(module), attribute, None)
     except ImportError as error:
         raise InputError(f"system {name}: cannot import {module} ({error}); put its folder on PYTHONPATH") from None
-    except AttributeError:
-        raise InputError(f"system {name}: {module} has no {attribute}; name a function of it") from None
+    except (Exception, SystemExit) as error:  # whatever a module does when it is imported
+        told = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise InputError(f"system {name}: cannot import {module} ({told}); correct it") from None
+    if function is None:
+        raise InputError(f"system {name}: {module} has no {attribute}; name a function of it")
     if not callable(function):
         raise InputError(f"system {name}: not a function; name one that takes (parameters, seed)")
     return FunctionSubject(name, function)

@@ -16,6 +16,7 @@ from spark_sweeps.preview import Preview
 from spark_sweeps.questions.answer import Answer, shown
 
 BAR = 24
+SAID_MAX = 400
 
 
 class SweepProgress:
@@ -58,7 +59,7 @@ def print_summary(console: Console, summary: Summary) -> None:
         for row in rows:
             told = row["error"] or ", ".join(law for law, verdict in row["verdicts"] if verdict == "violated")
             console.print(
-                f"run {row['run']} {title} ({row['status']}): {escape(told)}", highlight=False, soft_wrap=True
+                f"run {row['run']} {title} ({row['status']}): {said(told)}", highlight=False, soft_wrap=True
             )
             console.print(f"    {escape(row['replay'])}", highlight=False, soft_wrap=True)
         total = counts.failed if title == "failed" else counts.violated
@@ -84,7 +85,7 @@ def print_preview(console: Console, preview: Preview, plan: Plan, file: str) -> 
             highlight=False,
         )
     for ended in failed:
-        console.print(f"run {ended.item} of the pilot {ended.status}: {escape(ended.error or '')}", highlight=False)
+        console.print(f"run {ended.item} of the pilot {ended.status}: {said(ended.error or '')}", highlight=False)
     names = plan.parameter_names()
     table = Table("run", *names, "seed")
     for run in preview.first:
@@ -114,3 +115,9 @@ def print_answer(console: Console, answer: Answer) -> None:
         table.add_row(*(escape(row.get(name, "")) for name in names))
     console.print(table)
     console.print(f"{answer.folder}/answer.json, answer.csv; seed: {answer.seed}", highlight=False, soft_wrap=True)
+
+
+def said(text: str) -> str:
+    """What a run said, on one line: it may hold anything, and a terminal obeys some of it."""
+    shown = "".join(sign if sign.isprintable() else " " for sign in " ".join(text.split()))
+    return escape(shown if len(shown) <= SAID_MAX else shown[:SAID_MAX] + "...")

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from model.errors import InputError
 
 FOLDER = Path(__file__).parent
+GIVEN_MAX = 80
 
 
 class _Table(BaseModel):
@@ -175,11 +176,20 @@ def costs_of(content: dict[str, Any]) -> Costs:
     return costs
 
 
+def shortened(given: object) -> str:
+    """A value as it was given, as far as one line has room for it."""
+    try:
+        shown = repr(given)
+    except ValueError:  # Python prints no integer of more than 4300 digits
+        shown = "a very large integer"
+    return shown if len(shown) <= GIVEN_MAX else shown[:GIVEN_MAX] + "..."
+
+
 def first_error(error: ValidationError) -> str:
     """The first complaint of pydantic as one line: place, what is wrong."""
     first = error.errors()[0]
     place = ".".join(str(part) for part in first["loc"]) or "settings"
     if first["type"] == "extra_forbidden":
         return f"{place}: no such key; remove it or correct its name"
-    given = f" (given: {first['input']!r})" if not isinstance(first["input"], dict) else ""
+    given = f" (given: {shortened(first['input'])})" if not isinstance(first["input"], dict) else ""
     return f"{place}: {first['msg'].removeprefix('Value error, ')}{given}"

@@ -46,10 +46,12 @@ def make_settings(
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The settings that a TOML file holds. Raises InputError."""
+    """What a TOML file holds: settings, or a sweep. Raises InputError."""
     try:
-        return tomllib.loads(path.read_text())
+        return tomllib.loads(path.read_text("utf-8-sig"))  # editors on Windows put a mark in front
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # of the syntax, of UTF-8, or of a number with thousands of digits
         raise InputError(f"{path}: not TOML ({error}); write key = value, one a line") from None
+    except RecursionError:
+        raise InputError(f"{path}: not usable (nested too deeply); write key = value, one a line") from None

@@ -35,6 +35,8 @@ def hostile(parameters, seed):
     how = parameters["how"]
     if how == "raise":
         raise ValueError("out of range")
+    if how == "no UTF-8":
+        raise ValueError("\udcff")
     if how == "exit":
         sys.exit(3)
     if how == "_exit":
@@ -67,7 +69,7 @@ def hostile(parameters, seed):
         os._exit(0)
     if how == "result":
         return {"it": object()}
-    return {"fine": 1.0}
+    return {"fine": 1.0, "\udcff": 2.0}
 
 
 def moody(parameters, seed):

@@ -71,6 +71,12 @@ def test_common_random_numbers_are_common_to_all_points(tmp_path):
         (("[replications]", '[record]\nhistories = "some"\n[replications]'), "record.histories"),
         (("[replications]", '[stop]\nmax_failures = 0\n[replications]'), "stop.max_failures"),
         (("seed = 7", "seed ="), "not TOML"),
+        (("seed = 7", "seed = " + "9" * 5000), "not TOML"),
+        (("seed = 7", "seed = " + "[" * 5000), "nested too deeply"),
+        (("a = [1, 2, 3]", "a = [[1], 2]"), "axes.a.values.0: [1] is not a number, a text or a truth value"),
+        (('c = "a * b"', 'c = "a\\n* b"'), "derived.c: 2 lines; write an expression on one"),
+        (('"tests.spark_sweeps.subjects:product"', '"..:f"'), "cannot import .. (TypeError"),
+        (('"tests.spark_sweeps.subjects:product"', '":f"'), "cannot import  (ValueError"),
         (('"tests.spark_sweeps.subjects:product"', '"tests.spark_sweeps.subjects:produkt"'), "has no produkt"),
         (('"tests.spark_sweeps.subjects:product"', '"no_such_module:f"'), "cannot import no_such_module"),
         (('"tests.spark_sweeps.subjects:product"', '"tbmq-p3p"'), 'did you mean "tbmq-p2p"?'),
@@ -89,6 +95,7 @@ def test_the_settings_of_a_system_are_checked_axis_by_axis(tmp_path):
     text = 'system = "tbmq-p2p"\noutput = "o"\n[axes]\n{}\n'
     for line, complaint in (
         ("brokers = [1, 0]", "axes.brokers: 0 is refused: tbmq-p2p: brokers: "),
+        ("brokers = [1]\n[base]\npublishers = -1", "base: tbmq-p2p: publishers: "),
         ("lettuce_bath = [1]", 'did you mean "lettuce_batch"?'),
         ('row = ["200k", "3m"]', "axes.row: '3m' is refused"),
     ):
