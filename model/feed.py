@@ -33,7 +33,7 @@ class Feed(Specification):
     """Each producer posts one message, so messages and producers are one set. Ranks start at 1; 0 means none."""
 
     name: ClassVar[str] = "feed"
-    messages: int = Field(3, ge=1, le=6)
+    messages: int = Field(3, ge=1, le=64)
     consumers: int = Field(2, ge=0, le=4)
     retention_ends_somewhere: bool = True
     flaw: Flaw = "none"

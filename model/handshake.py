@@ -36,7 +36,7 @@ class Scope(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    messages: int = Field(3, ge=1, le=6)
+    messages: int = Field(3, ge=1, le=64)
     qos: Literal[1, 2] = 2
     identifiers: int = Field(3, ge=1, le=65535)
     receive_maximum: int = Field(2, ge=1, le=65535)

@@ -15,6 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition
 from model.transition_system import Invariant, Label, Law, StepInvariant, TransitionSystem
 from properties.machines.tally import Tally, rule, tally_of
 
+WHICH = st.one_of(st.integers(0, 2), st.integers(-2, -1), st.integers(0, 99))
+"""Of the steps offered: often one of the first or of the last, and now and then any, also where there are many."""
+
 
 class SystemMachine(RuleBasedStateMachine):
     """A walk through ``system``. Raises AssertionError naming the law, with the labels that led there."""
@@ -30,19 +33,18 @@ class SystemMachine(RuleBasedStateMachine):
         self._offered: tuple[Any, list[tuple[Label, Any]]] | None = None
         self.judge(None, self.state, self.state)
 
-    def offers(self, action: str) -> list[tuple[Label, Any]]:
-        """The steps of that action that the present state allows."""
+    def offers(self) -> list[tuple[Label, Any]]:
+        """The steps that the present state allows."""
         if self._offered is None or self._offered[0] is not self.state:
             self._offered = self.state, list(self.system.successors(self.state))
-        return [step for step in self._offered[1] if step[0].action == action]
+        return self._offered[1]
 
-    def fire(self, action: str, which: int) -> None:
-        """One of them."""
-        offers = self.offers(action)
+    def fire(self, offers: list[tuple[Label, Any]], which: int) -> None:
+        """One of these steps, and every law."""
         label, after = offers[which % len(offers)]
         before, self.state = self.state, after
         self.taken.append(label)
-        self.tally.steps[action] += 1
+        self.tally.steps[label.action] += 1
         self.judge(label, before, after)
 
     def judge(self, label: Label | None, before: Any, after: Any) -> None:
@@ -59,9 +61,12 @@ class SystemMachine(RuleBasedStateMachine):
                 continue
             assert holds, f"{law.name} is violated after {', '.join(map(str, self.taken))}"
 
-    @rule()
-    def nothing(self) -> None:
-        """Nobody moves: where every action has had its turn, there is nothing else to do."""
+    def several(self, actions: Sequence[str], picks: Sequence[int]) -> None:
+        """Steps of these actions one after the other, as far as the state offers any."""
+        for which in picks:
+            offers = [step for step in self.offers() if step[0].action in actions]
+            if offers:
+                self.fire(offers, which)
 
     def teardown(self) -> None:
         """Count."""
@@ -78,7 +83,10 @@ def machine_of(system: TransitionSystem[Any], name: str) -> type[SystemMachine]:
 
 def _rule_of(action: str) -> Any:
     def fire(machine: SystemMachine, which: int) -> None:
-        machine.fire(action, which)
+        machine.several((action,), [which])
+
+    def is_offered(machine: SystemMachine) -> bool:
+        return any(label.action == action for label, _ in machine.offers())
 
     fire.__name__ = fire.__qualname__ = action.replace(" ", "_").replace("-", "_").lower()
-    return precondition(lambda machine: bool(machine.offers(action)))(rule(which=st.integers(0, 9))(fire))
+    return precondition(is_offered)(rule(which=WHICH)(fire))
