@@ -8,6 +8,7 @@ running when the child died.
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import marshal
 import mmap
@@ -17,6 +18,7 @@ import resource
 import select
 import signal
 import struct
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,6 +31,8 @@ _HEADER = struct.Struct("=QQ")
 """Runs begun plus runs ended; length of the note."""
 _COUNT = struct.Struct("=Q")
 POLL_SECONDS = 0.05
+PR_SET_PDEATHSIG = 1
+"""Of prctl(2)."""
 CANCELLED = "cancelled"
 """The reason of a child that its caller did not want any more."""
 
@@ -112,17 +116,18 @@ def watch(
     """
     heartbeat = Heartbeat()
     reading, writing = os.pipe()
+    parent = os.getpid()
     child = os.fork()
     if child == 0:
         os.close(reading)
-        _work_in_child(work, heartbeat, writing, memory_bytes_max)
+        _work_in_child(work, heartbeat, writing, memory_bytes_max, parent)
     os.close(writing)
     with os.fdopen(reading, "rb", buffering=0) as pipe:
-        parent = _Parent(child, heartbeat, script_seconds_max, seconds_max, is_cancelled)
+        watcher = _Watcher(child, heartbeat, script_seconds_max, seconds_max, is_cancelled)
         try:
-            answer = parent.wait(pipe.fileno())
+            answer = watcher.wait(pipe.fileno())
         finally:
-            parent.kill()
+            watcher.kill()
     if isinstance(answer, Unfinished):
         return answer
     is_value, payload = pickle.loads(answer)
@@ -131,13 +136,16 @@ def watch(
     raise payload
 
 
-def _work_in_child(work: Callable[[], object], heartbeat: Heartbeat, pipe: int, memory_bytes_max: int | None) -> None:
+def _work_in_child(
+    work: Callable[[], object], heartbeat: Heartbeat, pipe: int, memory_bytes_max: int | None, parent: int
+) -> None:
     """Never returns."""
     global current
     status = 1
     try:
         current = heartbeat
         faulthandler.disable()
+        _die_with(parent)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if memory_bytes_max is not None:
             limit = _address_space_bytes() + memory_bytes_max
@@ -153,6 +161,14 @@ def _work_in_child(work: Callable[[], object], heartbeat: Heartbeat, pipe: int, 
         os._exit(status)
 
 
+def _die_with(parent: int) -> None:
+    """Linux kills this process when its parent ends, however that happens; elsewhere nothing is done."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it had ended before
+            os._exit(1)
+
+
 def _pickled_error(error: BaseException) -> bytes:
     try:
         answer = pickle.dumps((False, error))
@@ -162,7 +178,7 @@ def _pickled_error(error: BaseException) -> bytes:
     return answer
 
 
-class _Parent:
+class _Watcher:
     """Waits for a child's answer and looks after its scripts."""
 
     def __init__(

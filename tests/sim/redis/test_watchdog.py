@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -128,3 +131,22 @@ def test_address_space_is_limited() -> None:
     assert watch(work, memory_bytes_max=4 << 30) == Finished(1 << 30)
     with pytest.raises(MemoryError):
         watch(work, memory_bytes_max=256 << 20)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent is gone")
+def test_a_child_does_not_outlive_its_parent(tmp_path: Path) -> None:
+    """The pipe that both hold ends when the last of them does."""
+    program = (
+        "import os, sys, time\n"
+        "from sim.redis.watchdog import watch\n"
+        "def work():\n"
+        "    os.write(1, b'begun')\n"
+        "    while True: time.sleep(1)\n"
+        "watch(work, seconds_max=600)\n"
+    )
+    root = Path(__file__).parents[3]
+    with subprocess.Popen([sys.executable, "-c", program], cwd=root, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.read(5) == b"begun"
+        parent.kill()
+        assert parent.stdout.read() == b""
