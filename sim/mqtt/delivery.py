@@ -245,8 +245,8 @@ class Delivery:
         done = broker.burst(len(acknowledged), broker.costs.acknowledge_us)
         in_flight, acknowledge, name = self.sessions.in_flight, fabric.store.acknowledge, fabric.subscribers.name
         node_of = fabric.node_of
-        requests = [
-            (node_of[subscriber], acknowledge(name(subscriber), packet_id, found[1], session))
+        found_here = [
+            (message, subscriber, packet_id, found[1], session)
             for (message, subscriber, packet_id, _), session in zip(
                 acknowledged.tolist(), self.sessions.number[acknowledged[:, 1]].tolist(), strict=True
             )
@@ -254,8 +254,20 @@ class Delivery:
             and in_flight.pop(subscriber << 16 | packet_id)
         ]
         self.sessions.complete(acknowledged)
+        requests = [
+            (node_of[subscriber], acknowledge(name(subscriber), packet_id, token, session))
+            for _, subscriber, packet_id, token, session in found_here
+        ]
+
+        def removed(replies: Sequence[Any]) -> None:
+            if fabric.trims.limit is not None:
+                for (message, subscriber, packet_id, *_), reply in zip(found_here, replies, strict=True):
+                    if type(reply) is int:
+                        fabric.trims.removed(subscriber, (message, packet_id))
+            self._removed(replies)
+
         if requests:
-            call_at(broker.env, done, lambda: broker.driver.submit(requests, self._removed))
+            call_at(broker.env, done, lambda: broker.driver.submit(requests, removed))
         self._make_room(acknowledged[self.sessions.connections[acknowledged[:, 1]] == connections, 1])
 
     def _make_room(self, subscribers: Ints) -> None:

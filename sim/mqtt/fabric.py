@@ -19,6 +19,7 @@ from sim.mqtt.persistence import SessionStore
 from sim.mqtt.population import Clients, Ints, Schedule
 from sim.mqtt.session import SessionTable
 from sim.mqtt.slow_readers import SlowReaders
+from sim.mqtt.trims import Trims
 from sim.mqtt.window import UNLIMITED, InflightWindows
 from sim.network import Latency, Link, Network
 from sim.postgres.server import PostgresServer
@@ -91,6 +92,7 @@ class Fabric:
     """Where the store is a Redis Cluster."""
     reading: SlowReaders = field(default_factory=lambda: SlowReaders())
     windows: InflightWindows = field(default_factory=lambda: InflightWindows(UNLIMITED))
+    trims: Trims = field(default_factory=lambda: Trims(None))
     on_stage: Callable[[str, Ints, int], None] | None = None
     """Told of all messages that a consumer gets: the topic, their numbers, the instant."""
     on_disconnect: list[Callable[[int], None]] = field(default_factory=list)

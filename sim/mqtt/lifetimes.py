@@ -72,6 +72,7 @@ class Lifetimes:
         code = np.array([subscriber + fabric.schedule.count])
         fabric.recorder.add(EventKind.CLEAR, now, subscriber=code, session=self.sessions.number[subscriber])
         self.sessions.end(subscriber)
+        fabric.trims.cleared(subscriber)
 
     def _call(self, subscriber: int, call: Call, then: Callable[[], None], still_matters: Callable[[], bool]) -> None:
         """Make a call until it gets through, as long as it matters."""

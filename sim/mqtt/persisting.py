@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import simpy
 
+from model.history import EventKind
 from sim.kafka.consumer_group import Consumer
 from sim.mqtt.pack import Pack
 from sim.mqtt.routing import SLICE
@@ -124,6 +125,8 @@ class Persisting:
                 for at, (identifier, mark) in enumerate(given, first):
                     packet_id[at] = identifier
                     token[at] = mark
+                if self.fabric.trims.limit is not None:
+                    self._note_trims(saves, first, [identifier for identifier, _ in given])
                 if sessions.may_end:
                     queued = slice(first, last)
                     columns = (saves.messages[queued], saves.recipients[queued], saves.sessions[queued])
@@ -138,6 +141,16 @@ class Persisting:
         if failed:
             self.fabric.count("saves_failed", len(failed))
         return failed
+
+    def _note_trims(self, saves: Saves, first: int, identifiers: Sequence[int]) -> None:
+        """The history says what a save pushed out, or it would look lost."""
+        fabric, subscriber = self.fabric, int(saves.recipients[first])
+        messages = saves.messages[first : first + len(identifiers)].tolist()
+        gone = fabric.trims.saved(subscriber, zip(messages, identifiers, strict=True))
+        if gone:
+            fabric.count("trimmed", len(gone))
+            rows = np.array([(message, subscriber, packet_id, 0) for message, packet_id in gone], np.int64)
+            self.broker.delivery.record(EventKind.TRIM, rows, np.full(len(rows), int(self.env.now)), -1)
 
     def _hand_over(self, assigned: _Assigned) -> Generator[simpy.Event, Any, None]:
         """Send on, and wait until Kafka has every downlink record, however often it takes. What the store knew already may

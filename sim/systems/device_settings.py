@@ -69,6 +69,11 @@ class DeviceSettings(Settings):
     duration_s: float = Field(default=0.3, gt=0, le=86_400)
 
     @property
+    def may_fill(self) -> bool:
+        """Whether a session may reach its limit in a run, were every message of its publisher saved twice."""
+        return self.limit < 2 * (self.rate * (self.warm_up_s + self.duration_s) + 2)
+
+    @property
     def sessions_end(self) -> bool:
         """Whether a session may end in a run."""
         return self.clean_start_share > 0 or self.session_expiry_s is not None

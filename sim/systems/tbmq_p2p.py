@@ -28,6 +28,7 @@ from sim.mqtt.reconnects import Reconnects
 from sim.mqtt.session import SessionTable
 from sim.mqtt.stored_sessions import StoredSessions
 from sim.mqtt.subscription_trie import SubscriptionTrie
+from sim.mqtt.trims import Trims
 from sim.mqtt.window import InflightWindows
 from sim.random_streams import RandomStreams
 from sim.recording import HistoryRecorder
@@ -132,6 +133,7 @@ class DeviceSystem(Generic[S]):
             publishers=publishers, subscribers=subscribers,
             schedule=Schedule(publishers, settings.rate, self.streams), matches=Matches(trie, topics), topics=topics,
             topic_of=np.arange(count), qos=settings.qos, expiry_us=self.expiry_us,
+            trims=Trims(settings.limit if isinstance(store, StoredSessions) and settings.may_fill else None),
             windows=InflightWindows(settings.receive_maximum),
             hands_over_first=settings.handover == "before-commit",
             all_partitions=kafka.create_topic("msg.all", settings.partitions),
