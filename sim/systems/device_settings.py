@@ -40,8 +40,8 @@ class DeviceSettings(Settings):
     """Messages kept per session."""
     offline_share: float = Field(default=0.0, ge=0, le=1)
     """Of the subscribers, how many lose their connection again and again."""
-    online_s: float = Field(default=0.5, gt=0, le=86_400)
-    offline_s: float = Field(default=0.2, gt=0, le=86_400)
+    online_s: float = Field(default=0.5, ge=0.001, le=86_400)
+    offline_s: float = Field(default=0.2, ge=0.001, le=86_400)
     """Means of exponential times with and without a connection, for those."""
     clean_start_share: float = Field(default=0.0, ge=0, le=1)
     """Of their connects, how many have Clean Start 1: the session ends, a new one begins."""
@@ -61,12 +61,12 @@ class DeviceSettings(Settings):
     retries: int = Field(default=1, ge=0, le=2**31 - 1)
     pack_pause_s: float = Field(default=1.0, ge=0.001, le=86_400)
     """Before what failed of a pack is tried again (3 times)."""
-    drain_s: float = Field(default=1.0, gt=0, le=3600)
+    drain_s: float = Field(default=1.0, ge=0.001, le=3600)
     """After the measured interval nobody publishes; the run goes on until all has arrived, at most for this long."""
     costs: str = "cluster"
     tick_us: int = Field(default=500, ge=10, le=100_000)
     warm_up_s: float = Field(default=0.15, ge=0, le=3600)
-    duration_s: float = Field(default=0.3, gt=0, le=86_400)
+    duration_s: float = Field(default=0.3, ge=0.001, le=86_400)
 
     @property
     def may_fill(self) -> bool:

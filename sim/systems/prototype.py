@@ -30,7 +30,7 @@ class PrototypeSettings(DeviceSettings):
     shared_host: bool = True
     """Whether all processes share the cores of the broker's machine."""
     warm_up_s: float = Field(default=0.3, ge=0, le=3600)
-    duration_s: float = Field(default=0.8, gt=0, le=86_400)
+    duration_s: float = Field(default=0.8, ge=0.001, le=86_400)
 
 
 P = TypeVar("P", bound=PrototypeSettings)

@@ -18,7 +18,7 @@ class JedisSettings(PrototypeSettings, RedisSettings):
     """That call Redis, of the whole broker."""
     max_total: int = Field(default=32, ge=1, le=10_000)
     """Connections per node."""
-    command_timeout_s: float = Field(default=30.0, gt=0, le=3600)
+    command_timeout_s: float = Field(default=30.0, ge=0.001, le=3600)
     max_attempts: int = Field(default=5, ge=1, le=1000)
 
 

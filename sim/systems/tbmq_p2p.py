@@ -64,7 +64,7 @@ class P2PSettings(RedisSettings):
 
     lettuce_batch: int = Field(default=150, ge=1, le=100_000)
     flush_ms: float = Field(default=3.0, ge=0.001, le=10_000)
-    command_timeout_s: float = Field(default=30.0, gt=0, le=3600)
+    command_timeout_s: float = Field(default=30.0, ge=0.001, le=3600)
 
 
 S = TypeVar("S", bound=DeviceSettings)

@@ -28,13 +28,13 @@ class PostgresSettings(PrototypeSettings):
     """The pool and the server."""
 
     maximum_pool_size: int = Field(default=64, ge=1, le=10_000)
-    connection_timeout_s: float = Field(default=30.0, gt=0, le=3600)
+    connection_timeout_s: float = Field(default=30.0, ge=0.001, le=3600)
     saves_per_transaction: int = Field(default=1, ge=1, le=10_000)
     """Calls that are submitted together and share a transaction."""
     postgres_cores: int = Field(default=12, ge=1, le=1024)
     """Of its own machine, with ``shared_host=false``."""
     synchronous_commit: bool = True
-    clean_up_s: float = Field(default=1.0, gt=0, le=86_400)
+    clean_up_s: float = Field(default=1.0, ge=0.001, le=86_400)
     """Between two passes of the clean-up."""
     message_expiry_s: int = Field(default=604_800, ge=1)
 

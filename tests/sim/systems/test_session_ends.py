@@ -1,4 +1,5 @@
-"""Clean Start, session expiry and takeover in a whole system: what the laws say of both variants of the scripts."""
+"""Clean Start, session expiry and takeover in a whole system: what the laws say of both variants of the scripts, and settings
+that are refused."""
 
 import numpy as np
 import pytest
@@ -107,3 +108,12 @@ def test_applications_keep_their_sessions():
 def test_runs_without_ends_record_no_sessions():
     *_, batches = run()
     assert (np.concatenate([batch.session for batch in batches]) == -1).all()
+
+
+@pytest.mark.parametrize(
+    "setting", ["session_timeout_s=inf", "pack_pause_s=1e300", "online_s=1e-9", "duration_s=1e-9", "drain_s=1e-9"]
+)
+def test_a_span_that_no_clock_can_show_is_refused(setting):
+    key, value = setting.split("=")
+    with pytest.raises(InputError, match=key):
+        settings_of("tbmq-p2p", {key: value})
