@@ -22,6 +22,7 @@ from pathlib import Path
 from types import TracebackType
 
 from model.errors import InputError
+from sim.redis.lifetime import dying_with_this_process
 
 BINARY_NAMES = ("redis-server", "valkey-server")
 OLDEST = (7, 0)
@@ -138,6 +139,7 @@ class ServerProcess:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C reaches us, and we stop the server
+            preexec_fn=dying_with_this_process(),
         )
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline:

@@ -8,7 +8,6 @@ running when the child died.
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import marshal
 import mmap
@@ -18,11 +17,12 @@ import resource
 import select
 import signal
 import struct
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from sim.redis.lifetime import dying_with_this_process
 
 T = TypeVar("T")
 
@@ -31,8 +31,6 @@ _HEADER = struct.Struct("=QQ")
 """Runs begun plus runs ended; length of the note."""
 _COUNT = struct.Struct("=Q")
 POLL_SECONDS = 0.05
-PR_SET_PDEATHSIG = 1
-"""Of prctl(2)."""
 CANCELLED = "cancelled"
 """The reason of a child that its caller did not want any more."""
 
@@ -116,11 +114,11 @@ def watch(
     """
     heartbeat = Heartbeat()
     reading, writing = os.pipe()
-    parent = os.getpid()
+    die_with_parent = dying_with_this_process()
     child = os.fork()
     if child == 0:
         os.close(reading)
-        _work_in_child(work, heartbeat, writing, memory_bytes_max, parent)
+        _work_in_child(work, heartbeat, writing, memory_bytes_max, die_with_parent)
     os.close(writing)
     with os.fdopen(reading, "rb", buffering=0) as pipe:
         watcher = _Watcher(child, heartbeat, script_seconds_max, seconds_max, is_cancelled)
@@ -137,15 +135,16 @@ def watch(
 
 
 def _work_in_child(
-    work: Callable[[], object], heartbeat: Heartbeat, pipe: int, memory_bytes_max: int | None, parent: int
-) -> None:
+    work: Callable[[], object], heartbeat: Heartbeat, pipe: int, memory_bytes_max: int | None,
+    die_with_parent: Callable[[], None],
+) -> None:  # fmt: skip
     """Never returns."""
     global current
     status = 1
     try:
         current = heartbeat
         faulthandler.disable()
-        _die_with(parent)
+        die_with_parent()
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if memory_bytes_max is not None:
             limit = _address_space_bytes() + memory_bytes_max
@@ -159,14 +158,6 @@ def _work_in_child(
         status = 0
     finally:
         os._exit(status)
-
-
-def _die_with(parent: int) -> None:
-    """Linux kills this process when its parent ends, however that happens; elsewhere nothing is done."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it had ended before
-            os._exit(1)
 
 
 def _pickled_error(error: BaseException) -> bytes:
