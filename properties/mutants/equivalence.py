@@ -42,6 +42,10 @@ STATES_MAX = 6000
 WALKS = 150
 
 
+REPLIES, LEAVES = ": replies ", ": leaves "
+"""How a difference is told."""
+
+
 class Moment(NamedTuple):
     """One call of a script and what surrounds it."""
 
@@ -107,6 +111,11 @@ class Comparison(NamedTuple):
     difference: str = ""
     """The first one, in words; empty when there is none."""
 
+    @property
+    def is_of_keys(self) -> bool:
+        """Whether the replies were alike until then, so that a client may never see the difference."""
+        return LEAVES in self.difference and REPLIES not in self.difference
+
 
 def tabulate(
     original: Binding,
@@ -162,8 +171,8 @@ def compare(table: Table, mutated: Binding, script: str) -> Comparison:
         for at, (ours, theirs) in enumerate(_long_runs(table, mutated), 1):
             count += 1
             if ours != theirs:
-                what = "replies" if ours.replies != theirs.replies else "leaves keys"
-                return Comparison(count, f"the long run: operation {at} ({ours.operation}) {what} otherwise")
+                what = REPLIES if ours.replies != theirs.replies else LEAVES + "keys "
+                return Comparison(count, f"the long run: operation {at} ({ours.operation}){what}otherwise")
     except InputError as error:
         return Comparison(count, str(error))
     return Comparison(count)
@@ -196,13 +205,13 @@ def _differs(backend: KernelBackend, table: Table, moment: Moment, outcome: Outc
     except (ScriptTimeout, NodeCrashed) as stopped:
         return f"{_called(moment)}: {stopped}"
     if reply != outcome.reply:
-        return f"{_called(moment)}: replies {reply[:160]}; the original {outcome.reply[:160]}"
+        return f"{_called(moment)}{REPLIES}{reply[:160]}; the original {outcome.reply[:160]}"
     after, expected = shard.freeze(), table.keyspaces[outcome.keyspace]
     if after != expected:
         keys = sorted(key for key in {*after, *expected} if after.get(key) != expected.get(key))
         key = keys[0] if keys else b"the order of the keys"
         return (
-            f"{_called(moment)}: leaves {key.decode('latin-1')} as {_value(after.get(key))}; "
+            f"{_called(moment)}{LEAVES}{key.decode('latin-1')} as {_value(after.get(key))}; "
             f"the original {_value(expected.get(key))}"
         )
     return ""

@@ -105,7 +105,7 @@ def judge_thoroughly(
     if result.outcome != "survived":
         return result
     began_cpu_s = time.process_time()
-    seen = difference_in_replies(table, binding) if beside.difference else ""
+    seen = difference_in_replies(table, binding) if beside.is_of_keys else beside.difference
     text = seen or (f"{UNSEEN}: {beside.difference}" if beside.difference else "")
     cpu_s = round(result.cpu_s + time.process_time() - began_cpu_s, 3)
     outcome = "survived" if seen else "equivalent"

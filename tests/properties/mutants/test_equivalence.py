@@ -44,12 +44,16 @@ def test_another_spelling_of_the_same_is_equivalent(binding: Binding, table: Tab
 
 def test_a_difference_in_the_reply_alone_is_found(binding: Binding, table: Table) -> None:
     other = edited(binding, "clear.lua", b"return meta and 1 or 0", b"return meta and 2 or 0")
-    assert "replies int 2; the original int 1" in compare(table, other, "clear.lua").difference
+    beside = compare(table, other, "clear.lua")
+    assert "replies int 2; the original int 1" in beside.difference
+    assert not beside.is_of_keys
 
 
 def test_a_difference_in_the_keys_alone_is_found(binding: Binding, table: Table) -> None:
     other = edited(binding, "clear.lua", b"call('UNLINK', index, body)", b"call('UNLINK', body)")
-    assert "leaves {s:" in compare(table, other, "clear.lua").difference
+    beside = compare(table, other, "clear.lua")
+    assert "leaves {s:" in beside.difference
+    assert beside.is_of_keys
 
 
 def test_a_difference_in_trouble_alone_is_found(binding: Binding, table: Table) -> None:
