@@ -46,6 +46,7 @@ def start_session(
     insist_on_reaching(master)
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     if not submitted:
+        insist_on_spark_home(os.environ)
         os.environ["JAVA_HOME"] = java_home(os.environ)
     builder = SparkSession.builder.appName(name)
     if master is not None or not submitted:
@@ -76,6 +77,13 @@ def insist_on_reaching(master: str | None) -> None:
     raise InputError(
         f"--master {master}: cannot be reached; is it running, and is the address right (spark://HOST:7077)?"
     )
+
+
+def insist_on_spark_home(environ: Mapping[str, str]) -> None:
+    """Raise InputError for a SPARK_HOME without a Spark."""
+    home = environ.get("SPARK_HOME")
+    if home and not (Path(home) / "bin" / "spark-submit").is_file():
+        raise InputError(f"SPARK_HOME={home}: no bin/spark-submit there; correct it, or unset it: pyspark has its own")
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ def write_whole(path: Path, data: bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
+        os.chmod(file.name, 0o644)  # a temporary file is its owner's alone; results are shared
         os.replace(file.name, path)
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror}); name a file in a folder that exists") from None

@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from model.errors import InputError
-from spark_sweeps.spark_session import explained, insist_on_reaching
+from spark_sweeps.spark_session import explained, insist_on_reaching, insist_on_spark_home
 from spark_sweeps.tasks import MARK
 
 
@@ -48,3 +48,12 @@ def test_a_master_that_nobody_answers_at_is_known_at_once():
             insist_on_reaching(master)
     for elsewhere in (None, "local[2]", "yarn", "k8s://x"):
         insist_on_reaching(elsewhere)
+
+
+def test_a_spark_home_without_a_spark_is_named(tmp_path):
+    with pytest.raises(InputError, match="no bin/spark-submit there; correct it, or unset it"):
+        insist_on_spark_home({"SPARK_HOME": str(tmp_path)})
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "spark-submit").touch()
+    for environ in ({"SPARK_HOME": str(tmp_path)}, {"SPARK_HOME": ""}, {}):
+        insist_on_spark_home(environ)
