@@ -141,6 +141,10 @@ class Delivery:
         repeated = np.zeros(len(keys), np.bool_)
         if before.count(None) < len(keys):
             repeated[:] = [known == new for known, new in zip(before, values, strict=True)]
+        if len(set(keys)) < len(keys):  # two copies came together: the second repeats the first
+            first = {pair: place for place, pair in reversed(list(enumerate(zip(keys, values, strict=True))))}
+            again = [first[pair] < place for place, pair in enumerate(zip(keys, values, strict=True))]
+            repeated |= np.array(again, np.bool_)
         sessions.in_flight.update(zip(keys, values, strict=True))
         if repeated.any() and not is_backlog:  # those went out with the backlog
             self._make_room(deliveries[repeated, 1])

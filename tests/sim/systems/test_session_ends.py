@@ -117,3 +117,11 @@ def test_a_span_that_no_clock_can_show_is_refused(setting):
     key, value = setting.split("=")
     with pytest.raises(InputError, match=key):
         settings_of("tbmq-p2p", {key: value})
+
+
+def test_two_copies_that_come_together_go_out_once():
+    system = P2PSystem(P2PSettings(publishers=2), 0, [])
+    delivery, written = system.fabric.brokers[0].delivery, []
+    delivery._write = lambda sent, dup: written.extend(sent.tolist())
+    delivery.deliver(np.array([(0, 0, 1, 0), (0, 0, 1, 0), (1, 1, 1, 0)], np.int64))
+    assert written == [[0, 0, 1, 0], [1, 1, 1, 0]]
