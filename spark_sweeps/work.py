@@ -42,7 +42,9 @@ class Order:
 def _prepared(order: Order) -> tuple[Plan, Subject, pa.Schema]:
     """Once per process: the plan, and all that its runs import, so that children need not."""
     if code_digest() != order.code_digest:
-        raise InputError("workers have another orderlab than the driver; ship its code (notes/spark.md), or start again if files were edited")
+        raise InputError(
+            "workers have another orderlab than the driver; ship its code (notes/spark.md), or start again if files were edited"
+        )
     plan = Plan(sweep_of(json.loads(order.sweep), order.file), order.file)
     subject = subject_of(plan.sweep.system)
     subject.warm_up()
