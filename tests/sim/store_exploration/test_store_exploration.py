@@ -45,7 +45,7 @@ def violated(found: Exploration) -> set[str]:
     ("scope", "states", "transitions"),
     [
         (SMALL, 9_032, 46_442),
-        (Scope(messages=2, expiries=2, clears=1), 1_364, 5_687),
+        (Scope(messages=2, expiries=2, clears=1), 1_963, 7_654),
         (Scope(messages=2, qos=2, duplicates=1, errors=1), 556, 5_523),
         (Scope(writers=2, readers=2, messages=3, modulus=2, lost_replies=1), 2_771, 14_822),
     ],
