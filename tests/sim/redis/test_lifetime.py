@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import subprocess
 import sys
@@ -28,4 +29,6 @@ def test_a_server_does_not_outlive_who_started_it() -> None:
         with socket.create_connection(("127.0.0.1", port)) as connection:
             parent.kill()
             connection.settimeout(60)
-            assert connection.recv(1) == b"", "the server closes the connection as it dies"
+            # A dying server closes the connection (end of stream) or, with something of ours unread, resets it.
+            with contextlib.suppress(ConnectionResetError):
+                assert connection.recv(1) == b""
