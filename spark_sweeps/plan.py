@@ -53,7 +53,9 @@ class Plan:
         parameters = {**self.sweep.base, **self.design.point(point)}
         shared = self.sweep.replications.common_random_numbers
         name = f"replication-{replication}" if shared else f"point-{point}-replication-{replication}"
-        return Run(number, point, replication, seed_of(self.sweep.seed, name), parameters)
+        seeds = self.sweep.design.seeds
+        seed = seed_of(self.sweep.seed, name) if seeds is None else seeds[point]
+        return Run(number, point, replication, seed, parameters)
 
     def stated_cost(self, run: Run) -> float:
         """What the file's ``cost`` says of a run. Raises InputError where that is not a positive number."""

@@ -30,6 +30,8 @@ class DesignChoice(_Part):
     """Points of a latin-hypercube or sobol design."""
     rows: tuple[dict[str, Value], ...] | None = Field(default=None, min_length=1, max_length=VALUES_MAX)
     """Points of a table."""
+    seeds: tuple[int, ...] | None = None
+    """One for each row of a table, instead of drawn ones."""
 
     @model_validator(mode="after")
     def _has_what_it_needs(self) -> DesignChoice:
@@ -40,6 +42,8 @@ class DesignChoice(_Part):
             )
         if (self.kind == "table") != (self.rows is not None):
             raise ValueError(f"a {self.kind} design {'needs rows' if self.kind == 'table' else 'has no rows'}")
+        if self.seeds is not None and len(self.seeds) != len(self.rows or ()):
+            raise ValueError(f"{len(self.seeds)} seeds for {len(self.rows or ())} rows; a table gives each row one")
         return self
 
 
@@ -110,6 +114,8 @@ class SweepFile(_Part):
         if self.design.kind == "table":
             if self.axes:
                 raise ValueError("a table lists its points itself; remove [axes]")
+            if self.design.seeds is not None and self.replications.count > 1:
+                raise ValueError("a row with a seed of its own is run once; remove design.seeds, or replications.count")
         elif self.design.kind == "grid":
             for name, axis in self.axes.items():
                 if not axis.has_list:

@@ -45,9 +45,10 @@ def sweep(
 ) -> None:
     """Run a sweep file: every run a row with its parameters, metrics, verdicts, and the command that replays it.
 
-    A file with a [question] is answered: capacity, sensitivity, risk, cheapest, comparison (notes/spark.md).
+    A file with a [question] is answered: capacity, sensitivity, risk, rare-event, cheapest, comparison (notes/spark.md).
     The same command goes on where it was stopped. Exit code 0: every run came to its end and held every law; 1: a run
-    violates one; 2: the input is unusable; 3: runs failed or were not done; 130: interrupted.
+    violates one; 2: the input is unusable; 3: runs failed or were not done; 130: interrupted. With a question 1: its
+    target is missed; 3: it stayed open.
     """
     if engine not in ENGINES:
         raise InputError(f"--engine {engine}: no such engine; it is one of {', '.join(ENGINES)}")
@@ -76,8 +77,12 @@ def sweep(
         if progress is not None:
             progress.clear()
     if sweep_file.question is not None:
+        if report:
+            from spark_sweeps.report.answer_page import write_answer_page
+
+            typer.echo(f"report: {write_answer_page(found, sweep_file)}", err=True)
         _print_answer(found, as_json)
-        return
+        raise typer.Exit(EXIT[found.outcome])
     if report:
         from spark_sweeps.report.page import write_report
 
@@ -101,7 +106,7 @@ def outcome_of(summary: Summary) -> Outcome:
 def _print_answer(found: Answer, as_json: bool) -> None:
     if as_json:
         told = {"kind": found.kind, "seed": found.seed, "folder": str(found.folder), "rows": found.rows}
-        typer.echo(json.dumps(told))
+        typer.echo(json.dumps({**told, "notes": found.notes, "outcome": str(found.outcome)}))
     else:
         print_answer(Console(), found)
 

@@ -13,7 +13,8 @@ from rich.table import Table
 from spark_sweeps.job import Progress, Summary
 from spark_sweeps.plan import Plan
 from spark_sweeps.preview import Preview
-from spark_sweeps.questions.answer import Answer, shown
+from spark_sweeps.questions.answer import Answer
+from spark_sweeps.questions.tables import shown
 
 BAR = 24
 SAID_MAX = 400
@@ -108,12 +109,24 @@ def print_run(console: Console, row: Mapping[str, Any], seconds: float) -> None:
 
 
 def print_answer(console: Console, answer: Answer) -> None:
-    """The answer's table."""
-    names = list(dict.fromkeys(name for row in answer.rows for name in row))
-    table = Table(*names, title=answer.kind, title_justify="left")
-    for row in shown(answer.rows):
-        table.add_row(*(escape(row.get(name, "")) for name in names))
+    """The answer's table; one row alone stands upright. Commands are printed below, to be copied."""
+    rows = shown(answer.rows)
+    commands = {name: row.pop(name) for row in rows for name in list(row) if name.startswith("first_")}
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    if len(rows) == 1:
+        table = Table("", "", title=answer.kind, title_justify="left", show_header=False)
+        for name, value in rows[0].items():
+            table.add_row(name, escape(value))
+    else:
+        table = Table(*names, title=answer.kind, title_justify="left")
+        for row in rows:
+            table.add_row(*(escape(row.get(name, "")) for name in names))
     console.print(table)
+    for name, command in commands.items():
+        if command:
+            console.print(f"{name.replace('_', ' ')}:\n    {escape(command)}", highlight=False, soft_wrap=True)
+    for note in answer.notes:
+        console.print(escape(note), highlight=False, soft_wrap=True)
     console.print(f"{answer.folder}/answer.json, answer.csv; seed: {answer.seed}", highlight=False, soft_wrap=True)
 
 

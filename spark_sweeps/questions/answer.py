@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +14,27 @@ from pydantic import BaseModel, ValidationError
 
 from model.errors import InputError
 from model.explorer.whole_file import write_whole
+from model.verdict import Outcome
 from sim.binding.fields import did_you_mean
 from spark_sweeps.engines.engine import Engine
 from spark_sweeps.job import Options, Progress, run_loaded
 from spark_sweeps.plan import Plan
+from spark_sweeps.questions import tables
 from spark_sweeps.questions.asking import Answered, answers, asking
 from spark_sweeps.questions.capacity import Capacity, capacity
 from spark_sweeps.questions.cheapest import Cheapest, cheapest
 from spark_sweeps.questions.comparison import Comparison, comparison
+from spark_sweeps.questions.random_faults import RandomFaults
+from spark_sweeps.questions.rare_event import RareEvent, rare_event
 from spark_sweeps.questions.risk import Risk, risk
 from spark_sweeps.questions.sensitivity import Sensitivity, sensitivity
+from spark_sweeps.questions.tables import Told
 from spark_sweeps.result_folder import ResultFolder
 from spark_sweeps.specification import SweepFile
 
 KINDS: dict[str, type[BaseModel]] = {
-    "capacity": Capacity, "sensitivity": Sensitivity, "risk": Risk, "cheapest": Cheapest, "comparison": Comparison,
+    "capacity": Capacity, "sensitivity": Sensitivity, "risk": Risk, "rare-event": RareEvent, "cheapest": Cheapest,
+    "comparison": Comparison,
 }  # fmt: skip
 MakeEngine = Callable[[ResultFolder], Engine]
 Show = Callable[[Progress], None]
@@ -36,12 +42,16 @@ Show = Callable[[Progress], None]
 
 @dataclass(frozen=True)
 class Answer:
-    """A table of the answer: rows of plain values. ``folder`` holds it as answer.json and answer.csv."""
+    """A table of the answer: rows of plain values, what to know when reading it, and what it comes to as a whole.
+    ``folder`` holds it as answer.json and answer.csv.
+    """
 
     kind: str
     seed: int
     folder: Path
     rows: list[dict[str, Any]]
+    notes: list[str]
+    outcome: Outcome
 
 
 def question_of(sweep: SweepFile, place: str) -> BaseModel:
@@ -67,57 +77,46 @@ def answer(path: Path, sweep: SweepFile, plan: Plan, make_engine: MakeEngine, on
     asked = question_of(sweep, str(path))
     shared = _OneEngine(make_engine)
     try:
-        rows = _rows(asked, path, sweep, plan, shared, on_progress)
+        told = _told(asked, path, sweep, plan, shared, on_progress)
     finally:
         shared.end()
     folder = Path(sweep.output)
-    write_whole(folder / "answer.json", json.dumps({"question": sweep.question, "rows": rows}, indent=1).encode())
-    write_whole(folder / "answer.csv", _csv(rows).encode())
-    return Answer(str(sweep.question and sweep.question["kind"]), sweep.seed, folder, rows)
+    content = {"question": sweep.question, "rows": told.rows, "notes": told.notes, "outcome": str(told.outcome)}
+    write_whole(folder / "answer.json", json.dumps(content, indent=1).encode())
+    write_whole(folder / "answer.csv", _csv(told.rows).encode())
+    return Answer(
+        str(sweep.question and sweep.question["kind"]), sweep.seed, folder, told.rows, told.notes, told.outcome
+    )
 
 
-def _rows(
+def _told(
     asked: BaseModel, path: Path, sweep: SweepFile, plan: Plan, make_engine: MakeEngine, on_progress: Show | None
-) -> list[dict[str, Any]]:
-    ask = asking(sweep, path, make_engine, on_progress, independent=isinstance(asked, Risk))
+) -> Told:
+    ask = asking(sweep, path, make_engine, on_progress, independent=isinstance(asked, RandomFaults))
     points = [plan.design.point(number) for number in range(plan.points)]
     match asked:
         case Capacity():
-            found = capacity(asked, points, ask)
-            return [
-                {
-                    **bracket.configuration, f"{asked.parameter}_kept": bracket.kept,
-                    f"{asked.parameter}_broken": bracket.to_json()["broken"], f"{asked.metric}_at_kept": bracket.at_kept,
-                    "runs": bracket.runs, "sure": bracket.is_sure,
-                }
-                for bracket in found
-            ]  # fmt: skip
+            return tables.of_capacity(asked, capacity(asked, points, ask))
         case Sensitivity():
-            return [asdict(one) for one in sensitivity(asked, sweep.axes, ask, sweep.replications.count, sweep.seed)]
+            found = sensitivity(asked, sweep.axes, ask, sweep.replications.count, sweep.seed)
+            return tables.of_sensitivity(asked, found)
+        case RareEvent():
+            return tables.of_rare_event(asked, rare_event(asked, _only(points, path, asked.kind), ask, sweep.seed))
         case Risk():
-            if plan.points != 1:
-                raise InputError(
-                    f"{path}: question: risk is asked of one configuration; put its parameters into [base]"
-                )
-            told = asdict(risk(asked, points[0], ask, sweep.seed))
-            interval = told.pop("interval")
-            return [{**told, "probability": interval["estimate"], "low": interval["low"], "high": interval["high"],
-                     "runs": interval["count"]}]  # fmt: skip
+            return tables.of_risk(asked, risk(asked, _only(points, path, asked.kind), ask, sweep.seed))
         case Cheapest():
-            return [
-                _offer(one, plan) for one in cheapest(asked, _all_runs(path, sweep, plan, make_engine, on_progress))
-            ]
+            runs = _all_runs(path, sweep, plan, make_engine, on_progress)
+            return tables.of_cheapest(asked, cheapest(asked, runs), plan.parameter_names())
         case Comparison():
-            return [
-                {
-                    "metric": one.metric, **{name: one.others[name] for name in plan.parameter_names() if name in one.others},
-                    "a": one.a, "b": one.b, "difference": one.difference.estimate, "low": _finite(one.difference.low),
-                    "high": _finite(one.difference.high), "pairs": one.difference.count, "ratio": one.ratio,
-                    "differs": one.differs, "unpaired": one.unpaired,
-                }
-                for one in comparison(asked, _all_runs(path, sweep, plan, make_engine, on_progress))
-            ]  # fmt: skip
+            runs = _all_runs(path, sweep, plan, make_engine, on_progress)
+            return tables.of_comparison(asked, comparison(asked, runs), plan.parameter_names())
     raise AssertionError(f"no answer to {asked}")
+
+
+def _only(points: list[dict[str, Any]], path: Path, kind: str) -> dict[str, Any]:
+    if len(points) != 1:
+        raise InputError(f"{path}: question: {kind} is asked of one configuration; put its parameters into [base]")
+    return points[0]
 
 
 def _all_runs(
@@ -129,17 +128,6 @@ def _all_runs(
             f"{summary.folder}: {summary.runs - summary.counts.rows} runs were not done ({summary.stopped})"
         )
     return answers(ResultFolder(sweep.output), plan)
-
-
-def _offer(offer: Any, plan: Plan) -> dict[str, Any]:
-    row = {name: offer.parameters.get(name) for name in plan.parameter_names()}
-    for metric, interval in offer.metrics.items():
-        row |= {metric: interval.estimate, f"{metric}.high": _finite(interval.high)}
-    return {**row, "price": offer.price, "sound": offer.is_sound, "meets": offer.meets, "on_front": offer.on_front}
-
-
-def _finite(value: float) -> float | None:
-    return value if abs(value) != float("inf") else None
 
 
 def _csv(rows: list[dict[str, Any]]) -> str:
@@ -180,16 +168,3 @@ class _Lent:
 
     def close(self) -> None:
         """Its owner does."""
-
-
-def shown(rows: list[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Values as a table prints them."""
-    return [{name: _cell(value) for name, value in row.items()} for row in rows]
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from model.errors import InputError
 from sim.binding.fields import did_you_mean
@@ -38,8 +38,13 @@ class Answered:
         return self.status == "ok" and self.outcome != "violated"
 
 
-Ask = Callable[[str, Sequence[Mapping[str, Any]], int], list[Answered]]
-"""(name of the round, points, replications) -> runs, in the order of points and replications."""
+class Ask(Protocol):
+    """How a question has its runs done."""
+
+    def __call__(
+        self, name: str, points: Sequence[Mapping[str, Any]], replications: int, seeds: Sequence[int] | None = None
+    ) -> list[Answered]:
+        """The runs of the round ``name``, in the order of points and replications; ``seeds``: of each point."""
 
 
 def metric_of(answered: Answered, metric: str) -> float:
@@ -60,8 +65,11 @@ def asking(
     of any rounds share their random numbers, as an estimate of a probability needs it.
     """
 
-    def ask(name: str, points: Sequence[Mapping[str, Any]], replications: int) -> list[Answered]:
-        design = DesignChoice(kind="table", rows=tuple(dict(point) for point in points))
+    def ask(
+        name: str, points: Sequence[Mapping[str, Any]], replications: int, seeds: Sequence[int] | None = None
+    ) -> list[Answered]:
+        rows = tuple(dict(point) for point in points)
+        design = DesignChoice(kind="table", rows=rows, seeds=None if seeds is None else tuple(seeds))
         again = sweep.replications.model_copy(update={"count": replications})
         output = str(Path(sweep.output) / name)
         changes: dict[str, Any] = {"axes": {}, "design": design, "replications": again, "output": output}

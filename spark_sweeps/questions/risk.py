@@ -1,6 +1,6 @@
 """How likely a violation is under random faults: batches of runs with drawn faults, an exact interval, an early end.
 
-Faults are drawn for each run from a stream of their own: how many (Poisson), which, when (uniform) and where. Wald's
+Faults are drawn for each run from a stream of their own. Wald's
 sequential test stops as soon as the probability is known to be acceptable or not, with the error that is asked for. The
 Clopper-Pearson interval that is reported beside it counts all runs; after an early end it is slightly optimistic.
 """
@@ -10,25 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from sim.random_streams import RandomStreams
 from spark_sweeps.questions.asking import Ask
 from spark_sweeps.questions.intervals import Interval, clopper_pearson, wald_test
+from spark_sweeps.questions.random_faults import RandomFaults
 
 
-class Risk(BaseModel):
+class Risk(RandomFaults):
     """What is asked: is the probability of a violation at most ``acceptable``, or at least ``unacceptable``?"""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
     kind: Literal["risk"]
-    faults: tuple[str, ...] = Field(min_length=1)
-    """Names of faults, ``broker-crash``, or with a target, ``redis-stall:1``."""
-    mean_faults: float = Field(default=1.0, gt=0)
-    """Per run, on average."""
-    first_s: float = Field(alias="from", ge=0)
-    last_s: float = Field(alias="to", gt=0)
     acceptable: float = Field(gt=0, lt=1)
     unacceptable: float = Field(gt=0, lt=1)
     error: float = Field(default=0.05, gt=0, lt=0.5)
@@ -37,8 +30,6 @@ class Risk(BaseModel):
 
     @model_validator(mode="after")
     def _ordered(self) -> Risk:
-        if self.first_s >= self.last_s:
-            raise ValueError(f"from {self.first_s:g} s is not before to {self.last_s:g} s; exchange them")
         if self.acceptable >= self.unacceptable:
             raise ValueError(
                 f"acceptable {self.acceptable:g} is not below unacceptable {self.unacceptable:g}; widen them"
@@ -59,16 +50,9 @@ class Likelihood:
     """The command that replays it."""
 
 
-def drawn_faults(asked: Risk, seed: int, number: int) -> str:
+def drawn_faults(asked: RandomFaults, seed: int, number: int) -> str:
     """The schedule of run ``number``, in the notation of the setting ``faults``."""
-    rng = RandomStreams(seed).vector_stream(f"faults-of-run-{number}")
-    at_s = np.sort(rng.uniform(asked.first_s, asked.last_s, int(rng.poisson(asked.mean_faults))))
-    names = [asked.faults[int(which)] for which in rng.integers(len(asked.faults), size=len(at_s))]
-    written = []
-    for name, second in zip(names, at_s, strict=True):
-        fault, _, target = name.partition(":")
-        written.append(f"{fault}@{second:.6f}:{target or 0}")
-    return " ".join(written)
+    return asked.schedule(RandomStreams(seed).vector_stream(f"faults-of-run-{number}").random(asked.dimensions))
 
 
 def risk(asked: Risk, configuration: dict[str, Any], ask: Ask, seed: int) -> Likelihood:

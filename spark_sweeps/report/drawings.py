@@ -55,7 +55,7 @@ def curves(points: Sequence[PointRows], axis: str, metric: str) -> str:
     drawn.grid(True, lw=0.3)
     if len(groups) > 1:
         drawn.legend(fontsize=7, loc="best")
-    return _svg(figure)
+    return svg(figure)
 
 
 def heat_map(points: Sequence[PointRows], axis_x: str, axis_y: str, metric: str) -> str:
@@ -90,14 +90,14 @@ def heat_map(points: Sequence[PointRows], axis_x: str, axis_y: str, metric: str)
                 column, row, text, ha="center", va="center", fontsize=8, color="white" if value > middle else "black"
             )
     figure.colorbar(image)
-    return _svg(figure)
+    return svg(figure)
 
 
 def _order(value: Any) -> tuple[bool, Any]:
     return isinstance(value, str), value
 
 
-def _svg(figure: Figure) -> str:
+def svg(figure: Figure) -> str:
     """The drawing alone, the same bytes every time."""
     with mpl.rc_context({"svg.hashsalt": "orderlab", "svg.fonttype": "none", "font.family": "sans-serif"}):
         text = io.StringIO()

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import io
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
@@ -16,6 +14,7 @@ from model.explorer.whole_file import write_whole
 from spark_sweeps.plan import Plan
 from spark_sweeps.report.aggregates import PointRows, by_point, chosen_metrics, cliff, points_table
 from spark_sweeps.report.drawings import curves, heat_map
+from spark_sweeps.report.templates import held_fixed, template
 from spark_sweeps.result_folder import ResultFolder
 from spark_sweeps.specification import sweep_of
 
@@ -42,13 +41,13 @@ def write_report(path: Path) -> Path:
     cliffs = cliff(points, along, latency) if along is not None and latency is not None else []
     shown, hidden = _bad(folder, len(plan))
     table = points_table(points, metrics)
-    page = _template().render(
+    page = template("page.html.j2").render(
         title=f"Sweep of {sweep.system}", description=manifest.get("description", ""), counts=counts, runs=len(plan),
         cliffs=cliffs[:POINTS_SHOWN], cliff_axis=along, cliff_metric=latency,
         drawings=_drawings(points, numeric, [name for name in plan.parameter_names() if name not in sweep.derived], metrics),
         shown=shown, hidden=hidden, points=_plain(table.slice(0, POINTS_SHOWN)),
         points_hidden=max(0, len(points) - POINTS_SHOWN),
-        fixed=_fixed(sweep, plan), digests=_digests(manifest, sweep),
+        fixed=held_fixed(sweep, plan.parameter_names()), digests=_digests(manifest, sweep),
     )  # fmt: skip
     out = Path(path) / "report"
     out.mkdir(exist_ok=True)
@@ -94,36 +93,9 @@ def _bad(folder: ResultFolder, runs: int) -> tuple[list[dict[str, Any]], int]:
     return found[:BAD_SHOWN], max(0, len(found) - BAD_SHOWN)
 
 
-def _fixed(sweep: Any, plan: Plan) -> list[dict[str, Any]]:
-    """Base, defaults of the system, seed, replications."""
-    held = {name: value for name, value in sweep.base.items() if name not in plan.parameter_names()}
-    held |= {
-        "seed": sweep.seed, "replications": sweep.replications.count,
-        "common random numbers": sweep.replications.common_random_numbers,
-    }  # fmt: skip
-    if ":" not in sweep.system:
-        from sim.systems.catalogue import entry
-
-        for name, field in entry(sweep.system).settings.model_fields.items():
-            if name not in held and name not in plan.parameter_names():
-                held[f"{name} (default)"] = field.default
-    return [{"parameter": name, "value": str(value)} for name, value in held.items()]
-
-
 def _digests(manifest: dict[str, Any], sweep: Any) -> list[dict[str, Any]]:
     told = {"system": sweep.system, "code": manifest["code"], "scripts": manifest["scripts"]}
     return [{"": name, "digest": value} for name, value in told.items()]
-
-
-def _template() -> jinja2.Template:
-    text = files("spark_sweeps.report").joinpath("page.html.j2").read_text()
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.globals["cell"] = lambda value: (
-        "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
-    )
-    return environment.from_string(text)
 
 
 def _plain(table: Any) -> list[dict[str, Any]]:

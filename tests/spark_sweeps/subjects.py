@@ -94,3 +94,10 @@ def reported(parameters, seed):
     latency = 20.0 * parameters["rate"] + seed % 10
     broken = parameters["rate"] == 30 and parameters["mode"] == "x"
     return {"metrics": {"mean_ms": latency}, "verdicts": {"fifo": "violated" if broken else "holds"}}
+
+
+def struck(parameters, seed):
+    """Breaks `fifo` when more than `most` faults strike; how many do is drawn elsewhere."""
+    faults = len(parameters["faults"].split())
+    verdict = "violated" if faults > parameters["most"] else "holds"
+    return {"metrics": {"faults": faults, "seeded": seed % 1000}, "verdicts": {"fifo": verdict}}

@@ -17,7 +17,6 @@ from spark_sweeps.questions.comparison import Comparison, comparison
 from spark_sweeps.questions.intervals import clopper_pearson, mean_interval, wald_test
 from spark_sweeps.questions.risk import Risk, drawn_faults, risk
 from spark_sweeps.questions.sensitivity import Sensitivity, sensitivity
-from spark_sweeps.questions.splitting import plain_monte_carlo, splitting
 from spark_sweeps.result_folder import ResultFolder
 
 
@@ -175,25 +174,6 @@ def test_drawn_faults_are_faults_of_the_system_and_the_same_every_time():
     assert len(faults) / 50 == pytest.approx(4, abs=0.8)
     assert {(fault.name, fault.target) for fault in faults} == {("redis-stall", 1), ("lost-puback", 0)}
     assert all(100_000 <= fault.at_us <= 500_000 for fault in faults)
-
-
-def test_splitting_agrees_with_plain_monte_carlo_and_with_the_truth():
-    def score(inputs):
-        return stats.norm.ppf(inputs).sum(axis=1) / math.sqrt(inputs.shape[1])
-
-    often = splitting(score, 5, 2.0, 1000, seed=1)
-    plain = plain_monte_carlo(score, 5, 2.0, 40_000, seed=1)
-    assert often.low <= plain.high
-    assert plain.low <= often.high
-    covered = 0
-    for seed in range(10):
-        rare = splitting(score, 5, 4.5, 1000, seed=seed)
-        assert rare.probability == pytest.approx(stats.norm.sf(4.5), rel=1.0)
-        covered += rare.low <= stats.norm.sf(4.5) <= rare.high
-        assert rare.evaluations < 10_000  # plain Monte Carlo would need tens of millions
-    assert covered >= 7
-    with pytest.raises(InputError, match="stays at"):
-        splitting(lambda inputs: (inputs[:, 0] > 0.999999).astype(float), 1, 0.5, 1000, seed=1)
 
 
 def test_the_cheapest_that_meets_its_targets_and_the_front():

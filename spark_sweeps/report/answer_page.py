@@ -1,0 +1,41 @@
+"""The report of a question: ``report/index.html`` in its folder, self-contained: the answer, a drawing, what was asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from model.explorer.whole_file import write_whole
+from spark_sweeps.digests import code_digest, scripts_digest
+from spark_sweeps.questions.answer import Answer
+from spark_sweeps.report.answer_drawings import drawn
+from spark_sweeps.report.templates import held_fixed, template
+from spark_sweeps.specification import SweepFile
+
+
+def write_answer_page(answer: Answer, sweep: SweepFile) -> Path:
+    """Write the report of an answer; its file. Raises InputError where it cannot be written."""
+    rows = [dict(row) for row in answer.rows]
+    commands = [(name.replace("_", " "), row.pop(name)) for row in rows for name in list(row) if name.startswith("first_")]
+    if len(rows) == 1:
+        rows = [{"": name, "value": value} for name, value in rows[0].items()]
+    page = template("answer.html.j2").render(
+        title=f"{answer.kind}: {sweep.system}", description=sweep.description, outcome=str(answer.outcome), rows=rows,
+        notes=answer.notes, commands=[(name, command) for name, command in commands if command],
+        drawing=drawn(answer, sweep), asked=[{"": f"question.{name}", "value": _plain(value)} for name, value in
+                                             (sweep.question or {}).items()],
+        axes=[{"axis": name, "values": _plain(axis.model_dump(mode="json", by_alias=True, exclude_defaults=True))}
+              for name, axis in sweep.axes.items()],
+        fixed=held_fixed(sweep, list(sweep.axes)),
+        digests=[{"": "code", "digest": code_digest()}, {"": "scripts", "digest": scripts_digest()}],
+    )  # fmt: skip
+    folder = Path(answer.folder) / "report"
+    folder.mkdir(exist_ok=True)
+    write_whole(folder / "index.html", page.encode())
+    return folder / "index.html"
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, dict):
+        return _plain(value["values"]) if "values" in value else ", ".join(f"{k} {v}" for k, v in value.items())
+    return ", ".join(str(one) for one in value) if isinstance(value, (list, tuple)) else str(value)
