@@ -25,10 +25,9 @@ import pyarrow.parquet as pq
 
 from model.errors import InputError
 from model.explorer.whole_file import write_whole
-from spark_sweeps.specification import digest_of
+from spark_sweeps.specification import MANIFEST, digest_of
 
 _NAME = re.compile(r"(\d+)-([0-9a-f]{32})\.(\d+)-(\d+)-(\d+)\.parquet")
-MANIFEST = "sweep.json"
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +15,7 @@ from sim.costs import shortened
 from sim.systems.settings import read_config
 from spark_sweeps.axes import VALUES_MAX, Axis, Value
 
-SOBOL_DIMENSIONS_MAX = 21_201
+MANIFEST = "sweep.json"
 RUNS_MAX = 100_000_000
 
 
@@ -141,7 +142,14 @@ def digest_of(content: bytes) -> str:
 
 
 def read_sweep(path: Path) -> SweepFile:
-    """The sweep that a file describes. Raises InputError with the file, the key and the cure."""
+    """The sweep that a file describes; the manifest of a result folder describes the one that was done there. Raises
+    InputError with the file, the key and the cure.
+    """
+    if path.name == MANIFEST and path.is_file():
+        try:
+            return sweep_of({**json.loads(path.read_text())["sweep"], "output": str(path.parent)}, str(path))
+        except (ValueError, KeyError, TypeError):
+            raise InputError(f"{path}: not the manifest of a sweep; name a sweep file") from None
     return sweep_of(read_config(path), str(path))
 
 

@@ -92,7 +92,7 @@ def answer(path: Path, sweep: SweepFile, plan: Plan, make_engine: MakeEngine, on
 def _told(
     asked: BaseModel, path: Path, sweep: SweepFile, plan: Plan, make_engine: MakeEngine, on_progress: Show | None
 ) -> Told:
-    ask = asking(sweep, path, make_engine, on_progress, independent=isinstance(asked, RandomFaults))
+    ask = asking(sweep, make_engine, on_progress, independent=isinstance(asked, RandomFaults))
     points = [plan.design.point(number) for number in range(plan.points)]
     match asked:
         case Capacity():

@@ -15,7 +15,7 @@ from model.errors import InputError
 from sim.binding.fields import did_you_mean
 from spark_sweeps.job import Options, Progress, Summary, run_loaded
 from spark_sweeps.plan import Plan, seed_of
-from spark_sweeps.result_folder import ResultFolder
+from spark_sweeps.result_folder import MANIFEST, ResultFolder
 from spark_sweeps.specification import DesignChoice, SweepFile
 
 
@@ -56,7 +56,6 @@ def metric_of(answered: Answered, metric: str) -> float:
 
 def asking(
     sweep: SweepFile,
-    path: Path,
     make_engine: Any,
     on_progress: Callable[[Progress], None] | None,
     independent: bool = False,
@@ -72,18 +71,23 @@ def asking(
         design = DesignChoice(kind="table", rows=rows, seeds=None if seeds is None else tuple(seeds))
         again = sweep.replications.model_copy(update={"count": replications})
         output = str(Path(sweep.output) / name)
+        place = Path(output) / MANIFEST  # a round has no file of its own; what replays its runs names this
         changes: dict[str, Any] = {"axes": {}, "design": design, "replications": again, "output": output}
         if independent:
             changes["seed"] = seed_of(sweep.seed, name)
             changes["replications"] = again.model_copy(update={"common_random_numbers": False})
         asked = sweep.model_copy(update=changes)
-        summary: Summary = run_loaded(path, asked, Plan(asked, str(path)), make_engine, Options(), on_progress)
+        nonlocal earlier
+        plan = Plan(asked, str(place))
+        summary: Summary = run_loaded(place, asked, plan, make_engine, Options(costs=earlier), on_progress)
         if summary.counts.rows < summary.runs:
             raise InputError(
                 f"{output}: {summary.runs - summary.counts.rows} runs were not done ({summary.stopped}); go on"
             )
-        return answers(ResultFolder(output), Plan(asked, str(path)))
+        earlier = output
+        return answers(ResultFolder(output), plan)
 
+    earlier: str | None = None  # what runs cost is known from the round before
     return ask
 
 

@@ -1,6 +1,7 @@
 """Rare events by importance splitting: known probabilities, plain runs beside them, and the question in a sweep file."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from spark_sweeps.job import load
 from spark_sweeps.questions.answer import answer
 from spark_sweeps.questions.intervals import clopper_pearson
 from spark_sweeps.questions.splitting import next_level, plain_monte_carlo, splitting
+from spark_sweeps.single import single_run
 
 POISSON = (
     'system = "tests.spark_sweeps.subjects:struck"\n[base]\nmost = {most}\n[question]\nkind = "rare-event"\n'
@@ -88,7 +90,9 @@ def test_a_rare_event_of_known_probability_in_a_sweep_file(text, most, sweep_fil
     if "seeded" not in text:
         assert row["low"] > 0
         assert row["probability"] == pytest.approx(true, rel=1.5)
-        assert row["first_event"].startswith("orderlab sweep")
+        _, _, round_of_it, _, number = row["first_event"].split()
+        again = single_run(Path(round_of_it), int(number))
+        assert again["metrics"]["faults"] > most
     if "plain_runs" in text:
         assert row["plain_low"] <= true <= row["plain_high"]
         assert row["agrees"]
