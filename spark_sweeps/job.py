@@ -17,6 +17,7 @@ from spark_sweeps.costs import CostModel, estimated, measured_rows, model_of_ear
 from spark_sweeps.digests import code_digest, scripts_digest
 from spark_sweeps.engines.engine import Engine
 from spark_sweeps.plan import Plan
+from spark_sweeps.precision import wanted_runs
 from spark_sweeps.result_folder import Counts, ResultFolder
 from spark_sweeps.rows import combined
 from spark_sweeps.specification import SweepFile, read_sweep
@@ -54,11 +55,12 @@ class Progress:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a sweep came to."""
+    """What a sweep came to. ``runs``: that it wants; ``spared``: further ones that replications.until makes needless."""
 
     folder: Path
     seed: int
     runs: int
+    spared: int
     counts: Counts
     before: int
     stopped: str | None
@@ -148,7 +150,8 @@ class _Sweeping:
         standing = folder.standing(len(plan))
         self.before = standing.counts.rows
         again = standing.failed if options.retry_failed else np.zeros(len(plan), np.bool_)
-        self.left = np.flatnonzero((standing.attempt == 0) | again)
+        self.wanted = wanted_runs(plan, folder)
+        self.left = np.flatnonzero(((standing.attempt == 0) | again) & self.wanted)
         self.attempt = (
             int(standing.attempt.max(initial=0)) + 1 if again.any() else max(1, int(standing.attempt.max(initial=0)))
         )
@@ -161,12 +164,23 @@ class _Sweeping:
         if len(self.left) and self.stopped is None:
             engine = make_engine(self.folder)
             try:
-                self._run_on(engine)
+                while len(self.left) and self._run_on(engine):
+                    self._look_again()
             finally:
                 engine.close()
         return self._summary()
 
-    def _run_on(self, engine: Engine) -> None:
+    def _look_again(self) -> None:
+        """What replications.until wants now that more is known."""
+        before = self.wanted
+        if self.sweep.replications.until is None:
+            self.left = self.left[:0]
+            return
+        self.wanted = wanted_runs(self.plan, self.folder)
+        self.left = np.flatnonzero(self.wanted & ~before)
+
+    def _run_on(self, engine: Engine) -> bool:
+        """Do what is left; whether it is done."""
         order = Order(
             self.sweep.model_dump_json(by_alias=True, exclude_none=True), str(self.path),
             str(self.folder.path.absolute()), self.attempt, code_digest(), scripts_digest(),
@@ -176,15 +190,15 @@ class _Sweeping:
             spread = np.linspace(0, len(left) - 1, PILOT_PER_CORE * engine.cores).astype(int)
             pilot = left[np.unique(spread)]
             if not engine.run(order, [np.array([number]) for number in pilot], self._tick):
-                return
+                return False
             left, measured = np.setdiff1d(left, pilot), measured_rows(self.folder)
         costs = estimated(self.plan, left, measured, self.earlier)
-        engine.run(order, chunks_of(left, costs, engine.cores), self._tick)
+        return engine.run(order, chunks_of(left, costs, engine.cores), self._tick)
 
     def _tick(self) -> bool:
         counts = self._obey_stop_rules()
         if self.on_progress is not None:
-            self.on_progress(Progress(len(self.plan), self.before, counts, time.perf_counter() - self.begun))
+            self.on_progress(Progress(int(self.wanted.sum()), self.before, counts, time.perf_counter() - self.begun))
         return self.stopped is not None
 
     def _obey_stop_rules(self) -> Counts:
@@ -220,7 +234,7 @@ class _Sweeping:
                     row = table.slice(place, 1).to_pylist()[0]
                     (failures if status[place] != "ok" else violations).add(number, row)
         return Summary(
-            self.folder.path, self.sweep.seed, len(self.plan), standing.counts, self.before, self.stopped, f"{digest:032x}",
+            self.folder.path, self.sweep.seed, int(self.wanted.sum()), int((~self.wanted).sum()), standing.counts, self.before, self.stopped, f"{digest:032x}",
             time.perf_counter() - self.begun, cpu_s, failures.rows(), violations.rows(),
         )  # fmt: skip
 

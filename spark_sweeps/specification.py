@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from fnmatch import fnmatchcase
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal
@@ -48,11 +49,31 @@ class DesignChoice(_Part):
         return self
 
 
+class Until(_Part):
+    """When a point has enough replications: the interval of the mean of ``metric`` reaches at most ``half_width`` times the
+    mean to either side (`spark_sweeps.precision`).
+    """
+
+    metric: str
+    half_width: float = Field(gt=0, le=1)
+    confidence: float = Field(default=0.95, gt=0.5, lt=1)
+    first: int = Field(default=5, ge=2)
+    """Replications before the first look."""
+
+
 class Replications(_Part):
     """How often each point is run. With common random numbers replication r has the same seed at every point."""
 
     count: int = Field(default=1, ge=1, le=VALUES_MAX)
     common_random_numbers: bool = True
+    until: Until | None = None
+    """Stop before ``count``."""
+
+    @model_validator(mode="after")
+    def _has_room(self) -> Replications:
+        if self.until is not None and self.count <= self.until.first:
+            raise ValueError(f"until looks first after {self.until.first}; raise count (the most) above that")
+        return self
 
 
 class Record(_Part):
@@ -123,6 +144,9 @@ class SweepFile(_Part):
                     raise ValueError(f"axes.{name}: a grid needs values; add a count or a step to the range")
         elif not self.axes:
             raise ValueError(f"a {self.design.kind} design needs at least one axis; add [axes]")
+        until = self.replications.until
+        if until is not None and not any(fnmatchcase(until.metric, pattern) for pattern in self.record.metrics):
+            raise ValueError(f"replications.until: {until.metric} is not recorded; add it to record.metrics")
         for name in self.derived:
             if name in self.axes:
                 raise ValueError(f"derived.{name}: {name} is an axis already; keep one")

@@ -54,6 +54,8 @@ def print_summary(console: Console, summary: Summary) -> None:
         f"{counts.violated:,} violating a law; {summary.wall_s:.1f} s, {summary.cpu_s:.1f} s of CPU in runs",
         highlight=False,
     )
+    if summary.spared:
+        console.print(f"{summary.spared:,} more runs were spared by replications.until", highlight=False)
     if summary.stopped is not None:
         console.print(f"stopped: {summary.stopped}; the same command goes on", highlight=False)
     for title, rows in (("failed", summary.failures), ("violating", summary.violations)):

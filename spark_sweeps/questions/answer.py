@@ -75,6 +75,9 @@ def question_of(sweep: SweepFile, place: str) -> BaseModel:
 def answer(path: Path, sweep: SweepFile, plan: Plan, make_engine: MakeEngine, on_progress: Show | None) -> Answer:
     """Do the runs that the question needs, or what is left of them, and write its table. Raises InputError."""
     asked = question_of(sweep, str(path))
+    if sweep.replications.until is not None and not isinstance(asked, (Cheapest, Comparison)):
+        kind = (sweep.question or {})["kind"]
+        raise InputError(f"{path}: replications.until: a {kind} question decides itself how many runs it needs; remove it")
     shared = _OneEngine(make_engine)
     try:
         told = _told(asked, path, sweep, plan, shared, on_progress)

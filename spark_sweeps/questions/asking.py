@@ -69,7 +69,7 @@ def asking(
     ) -> list[Answered]:
         rows = tuple(dict(point) for point in points)
         design = DesignChoice(kind="table", rows=rows, seeds=None if seeds is None else tuple(seeds))
-        again = sweep.replications.model_copy(update={"count": replications})
+        again = sweep.replications.model_copy(update={"count": replications, "until": None})
         output = str(Path(sweep.output) / name)
         place = Path(output) / MANIFEST  # a round has no file of its own; what replays its runs names this
         changes: dict[str, Any] = {"axes": {}, "design": design, "replications": again, "output": output}

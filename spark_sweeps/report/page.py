@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from model.errors import InputError
 from model.explorer.whole_file import write_whole
 from spark_sweeps.plan import Plan
+from spark_sweeps.precision import wanted_runs
 from spark_sweeps.report.aggregates import PointRows, by_point, chosen_metrics, cliff, points_table
 from spark_sweeps.report.drawings import curves, heat_map
 from spark_sweeps.report.templates import held_fixed, template
@@ -33,6 +34,7 @@ def write_report(path: Path) -> Path:
     counts = folder.standing(len(plan)).counts
     if counts.rows == 0:
         raise InputError(f"{path}: no runs are done; there is nothing to report")
+    wanted = wanted_runs(plan, folder)
     metrics = chosen_metrics(folder, len(plan))
     points = by_point(folder, len(plan), metrics)
     numeric = [name for name in plan.parameter_names() if _is_numeric_axis(points, name)]
@@ -42,7 +44,7 @@ def write_report(path: Path) -> Path:
     shown, hidden = _bad(folder, len(plan))
     table = points_table(points, metrics)
     page = template("page.html.j2").render(
-        title=f"Sweep of {sweep.system}", description=manifest.get("description", ""), counts=counts, runs=len(plan),
+        title=f"Sweep of {sweep.system}", description=manifest.get("description", ""), counts=counts, runs=int(wanted.sum()), spared=int((~wanted).sum()), until=sweep.replications.until,
         cliffs=cliffs[:POINTS_SHOWN], cliff_axis=along, cliff_metric=latency,
         drawings=_drawings(points, numeric, [name for name in plan.parameter_names() if name not in sweep.derived], metrics),
         shown=shown, hidden=hidden, points=_plain(table.slice(0, POINTS_SHOWN)),

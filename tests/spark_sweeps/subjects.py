@@ -101,3 +101,8 @@ def struck(parameters, seed):
     faults = len(parameters["faults"].split())
     verdict = "violated" if faults > parameters["most"] else "holds"
     return {"metrics": {"faults": faults, "seeded": seed % 1000}, "verdicts": {"fifo": verdict}}
+
+
+def noisy(parameters, seed):
+    """A mean of 100, within `spread`."""
+    return {"ms": 100 + parameters["spread"] * (seed % 1000 / 500 - 1)}
