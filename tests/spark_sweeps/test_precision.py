@@ -31,7 +31,7 @@ def test_a_point_has_as_many_replications_as_it_needs(engine, request, sweep_fil
     points = [run // 40 for run in runs_of(summary.folder, 160)]
     many = [points.count(point) for point in range(4)]
     assert many[0] == 4  # no spread: the first look is enough
-    assert many[0] < many[1] <= many[2] < many[3] == 40  # and where it is never enough, count is the most
+    assert 4 < min(many[1:3]) <= max(many[1:3]) < many[3] == 40  # where it is never enough, count is the most
     assert set(many) <= set(_sizes(4, 40))
     page = write_report(summary.folder).read_text()
     assert f"{summary.spared} more were spared" in page
