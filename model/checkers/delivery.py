@@ -32,6 +32,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
+
 from model.checkers.delivery_end import Lanes, Pairs, missing, owed_pairs, seen_by_anyone
 from model.checkers.delivery_pass import DeliveryPass
 from model.checkers.delivery_state import BROKEN, COUNTERS, END_US
@@ -41,6 +43,7 @@ from model.checkers.subscriptions import Subscriptions
 from model.history import EventBatch, IntArray, Names
 from model.verdict import Verdict
 
+_FIRST_BY_QOS = tuple(f"first_deliveries_qos{qos}" for qos in range(3))
 LAWS = ("fifo", "at-least-once", "exactly-once", "no-phantom", "agreement", "drain")
 
 
@@ -79,6 +82,7 @@ class DeliveryChecker:
         self._close_pass(lanes, tally, published_elsewhere or done.count("published") > 0)
         pairs = owed_pairs(done, lanes, self._subscriptions, self._names)
         delivered = done.delivered.intervals()
+        tally.counts.update(_by_qos(lanes, delivered))
         acknowledged = done.acknowledged.intervals()
         found = missing(done, pairs, acknowledged, delivered)
         tally.meets("at-least-once", _owed_count(pairs, acknowledged))
@@ -183,6 +187,13 @@ _WHY = {
 }
 
 
+def _by_qos(lanes: Lanes, delivered: Intervals) -> dict[str, int]:
+    """How many first deliveries each QoS of publishes had."""
+    owner = np.repeat(np.arange(len(delivered.offsets) - 1), np.diff(delivered.offsets))
+    sizes = np.bincount(lanes.qos[lanes.lane_fifo[owner]], delivered.end - delivered.start + 1, minlength=3)
+    return dict(zip(_FIRST_BY_QOS, sizes.astype(int).tolist(), strict=True))
+
+
 def _owed_count(pairs: Pairs, owed: Intervals) -> int:
     """Messages owed over all pairs, O(pairs) for those that are owed everything."""
     sizes = (owed.end - owed.start + 1).cumsum()
@@ -206,7 +217,8 @@ def delivery_verdicts(partial: Partial, laws: Sequence[str], work: dict[str, flo
     verdicts = []
     for law in laws:
         undecided = counts.get("drain_undecided", 0) if law == "drain" else 0
-        extra = {"first_deliveries": counts.get("first_deliveries", 0)} if law != "exactly-once" else repeats
+        first = {name: counts.get(name, 0) for name in ("first_deliveries", *_FIRST_BY_QOS)}
+        extra = repeats if law == "exactly-once" else first if law == "fifo" else {"first_deliveries": first["first_deliveries"]}
         verdicts.append(verdict_of(partial, law, undecided, {**extra, **work}, _notes(law, counts)))
     return verdicts
 

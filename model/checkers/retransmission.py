@@ -13,7 +13,8 @@ Complexity: O(rows) time plus, for a DUP under an unknown identifier, the inflig
 
 Assumes that packet identifiers are recorded, and for 4 and 5 that connections are. Rule 5 can cry wolf where a
 recording stops in the middle of a resend without a cut row. It can miss: a copy of the message under a new identifier
-without DUP is a new message on the wire; `exactly-once` sees it.
+without DUP is a new message on the wire; `exactly-once` sees it. A message with RETAIN under another identifier is another
+one too, since each SUBSCRIBE may be answered with it.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ _ROWS_PER_CHUNK = 1 << 16
 # Words of an entry: one per (subscriber, packet identifier) that was ever in use.
 _PUBLISHER, _TOPIC, _QOS, _SEQUENCE, _STAGE, _ORDER, _SENT_IN, _EVENT, _NEXT, _PREVIOUS, _OWNER, _ID = range(12)
 _FREE, _PUBLISH, _PUBREC, _PUBREL = 0, 1, 2, 3  # stages
+_RETAINED = 4  # added to the QoS of a message that carries RETAIN: that is another message than the one without
 # Words of a session: one per client.
 _CONNECTION, _CONNECTED, _LAST_PUBLISH, _LAST_PUBREL, _HEAD = range(5)
 _NEW_SESSION = np.array([0, 1, -1, -1, -1], dtype=np.int64)
@@ -203,7 +205,7 @@ def _delivered(state: Any, subscriber: Any, packet_id: Any, event_id: Any, dup: 
     if state.entries[entry, _STAGE] != _FREE and _same_message(state, entry, publisher, topic, qos, sequence):
         _sent_again(state, entry, event_id, dup)
         return
-    if dup > 0:
+    if dup > 0 and qos < _RETAINED:
         other = _find_message(state, subscriber, publisher, topic, qos, sequence)
         if other >= 0:
             state.numbers[_MET] += 1
@@ -224,6 +226,7 @@ def _observe(
     sequence: Any,
     packet_id: Any,
     dup: Any,
+    retained: Any,
     delivered_qos: Any,
 ) -> None:
     sessions, numbers, entries = state.sessions, state.numbers, state.entries
@@ -235,7 +238,8 @@ def _observe(
             if packet_id[row] < 0:
                 numbers[_UNNAMED] += 1
                 continue
-            message = (np.int64(publisher[row]), np.int64(topic[row]), np.int64(qos[row]), sequence[row])
+            level = np.int64(qos[row]) | (_RETAINED if retained[row] > 0 else 0)
+            message = (np.int64(publisher[row]), np.int64(topic[row]), level, sequence[row])
             _delivered(state, who, packet_id[row], event_id[row], dup[row], message)
         elif what >= RECEIVE and what <= ACKNOWLEDGE and packet_id[row] >= 0:
             entry = _entry_of(state, who, packet_id[row])
@@ -251,7 +255,8 @@ def _observe(
                 entries[entry, _ORDER] = numbers[_CLOCK]
                 entries[entry, _SENT_IN] = sessions[who, _CONNECTION] if sessions[who, _CONNECTED] else -1
         elif what >= ACKNOWLEDGE and what <= EXPIRE and sequence[row] >= 0:
-            entry = _find_message(state, who, publisher[row], topic[row], qos[row], sequence[row])
+            level = np.int64(qos[row]) | (_RETAINED if retained[row] > 0 else 0)
+            entry = _find_message(state, who, publisher[row], topic[row], level, sequence[row])
             if entry >= 0:
                 _unlink(state, entry)
         elif what == CLEAR:
@@ -309,6 +314,7 @@ class RetransmissionChecker:
                 batch.sequence[rows],
                 batch.packet_id[rows],
                 batch.dup[rows],
+                batch.retained[rows],
                 batch.delivered_qos[rows],
             )
 
@@ -341,7 +347,7 @@ class RetransmissionChecker:
             None if at_the_end else event_id,
             self._names.clients.label(entry[_PUBLISHER]),
             self._names.topics.label(entry[_TOPIC]),
-            entry[_QOS],
+            entry[_QOS] & ~_RETAINED,
             sequence,
             self._names.clients.label(entry[_OWNER]),
             entry[_EVENT],

@@ -252,10 +252,11 @@ class ApplicationDelivery(Delivery):
         if not len(messages):
             return
         publisher = messages % fabric.schedule.count
+        qos = fabric.qos.of_publishers(publisher)
         fabric.recorder.add(
-            kind, instants, publisher=publisher, topic=fabric.topic_of[publisher], qos=fabric.qos, subscriber=queue.code,
+            kind, instants, publisher=publisher, topic=fabric.topic_of[publisher], qos=qos, subscriber=queue.code,
             sequence=messages // fabric.schedule.count, packet_id=-1 if queue.is_shared else identifiers,
-            dup=-1 if dup is None or queue.is_shared else dup, delivered_qos=fabric.qos, node=self.broker.number,
+            dup=-1 if dup is None or queue.is_shared else dup, delivered_qos=qos, node=self.broker.number,
         )  # fmt: skip
         if kind is EventKind.DELIVER:
             fabric.count("delivered", len(messages))

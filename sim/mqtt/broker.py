@@ -28,6 +28,7 @@ from sim.mqtt.persistence import StoreDriver
 from sim.mqtt.persisting import Persisting
 from sim.mqtt.releasing import Releasing
 from sim.mqtt.routing import Routing
+from sim.mqtt.subscribing import Subscribing
 from sim.stations import Station
 from sim.timers import call_at
 
@@ -77,6 +78,7 @@ class MqttBroker:
         self.delivery = Delivery(self)
         self.releasing = Releasing(self)
         self.lifetimes = Lifetimes(self)
+        self.subscribing = Subscribing(self)
 
     def start(self, all_consumers: Sequence[Consumer], persisted: Sequence[Consumer], downlink: Consumer | None) -> None:
         """Begin to listen and to consume."""

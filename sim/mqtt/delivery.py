@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from model.history import EventKind
 from sim.mqtt.population import Ints
+from sim.mqtt.retaining import are_retained
 from sim.mqtt.session import Deliveries
 from sim.timers import call_at
 
@@ -62,6 +63,8 @@ class Delivery:
             held_back = sessions.held_back.pop(subscriber, None)
             if held_back is not None:
                 self.deliver(np.concatenate(held_back))
+            if fabric.resubscribes:
+                broker.subscribing.subscribe(subscriber, is_new=False)
 
         broker.driver.submit([(fabric.node_of[subscriber], request)], fetched)
 
@@ -124,9 +127,11 @@ class Delivery:
             deliveries = deliveries[np.array(new, np.bool_)]
         if sessions.fetching and not is_backlog:
             deliveries = self._hold_back(deliveries)
-        if not self.fabric.qos:
-            self._write(deliveries, np.zeros(len(deliveries), np.int64))
-            return
+        sole = self.fabric.qos.sole
+        if not sole:  # QoS 0, or some of it
+            unstored = deliveries[:, 2] < 0
+            self._write(deliveries[unstored], np.zeros(int(unstored.sum()), np.int64))
+            deliveries = deliveries[~unstored]
         if self.fabric.windows.is_limited:
             deliveries = self.fabric.windows.admit(deliveries, is_backlog)
         self._transmit(deliveries, is_backlog)
@@ -166,9 +171,10 @@ class Delivery:
         before goes again all the same (MQTT-3.3.2-5)."""
         fabric = self.fabric
         assert fabric.expiry_us is not None
-        publisher = deliveries[:, 0] % fabric.schedule.count
+        message, _ = self._published(deliveries[:, 0])
+        publisher = message % fabric.schedule.count
         ahead = np.array([broker.clock_skew_us for broker in fabric.brokers])
-        stamped = fabric.schedule.published_us(deliveries[:, 0]) + ahead[fabric.publishers.broker[publisher]]
+        stamped = fabric.schedule.published_us(message) + ahead[fabric.publishers.broker[publisher]]
         expired = (int(self.broker.env.now) + self.broker.clock_skew_us >= stamped + fabric.expiry_us) & ~repeated
         if expired.any():
             fabric.count("expired", int(expired.sum()))
@@ -220,24 +226,42 @@ class Delivery:
         fabric = self.fabric
         if not len(deliveries):
             return
-        message, count = deliveries[:, 0], fabric.schedule.count
+        (message, flags), count = self._published(deliveries[:, 0]), fabric.schedule.count
         publisher = message % count
         fabric.recorder.add(
-            kind, instants, publisher=publisher, topic=fabric.topic_of[publisher], qos=fabric.qos,
+            kind, instants, publisher=publisher, topic=fabric.topic_of[publisher], qos=fabric.qos.of_publishers(publisher),
             subscriber=deliveries[:, 1] + count, sequence=message // count,
-            packet_id=deliveries[:, 2], dup=dup, delivered_qos=fabric.qos, node=self.broker.number,
-            session=self.sessions.sessions_of(deliveries) if self.sessions.may_end else -1,
+            packet_id=deliveries[:, 2], dup=dup, delivered_qos=fabric.qos.of_deliveries(publisher, deliveries[:, 1]),
+            node=self.broker.number,
+            session=self.sessions.sessions_of(deliveries) if self.sessions.may_end else -1, **flags,
         )  # fmt: skip
         if kind is EventKind.DELIVER:
-            fabric.count("delivered", len(deliveries))
+            if fabric.retaining is not None:
+                live = ~are_retained(deliveries[:, 0])
+                fabric.count("delivered_retained", len(live) - int(live.sum()))
+                message, instants = message[live], instants[live]
+            fabric.count("delivered", len(message))
             published = fabric.schedule.published_us(message)
             fabric.delivery_latency.add(published, instants - published)
 
+    def _published(self, copied: Ints) -> tuple[Ints, dict[str, Ints]]:
+        """The messages that copies are of, and what the history says of their RETAIN flags."""
+        retaining = self.fabric.retaining
+        return (copied, {}) if retaining is None else retaining.seen(copied)
+
     def _answer(self, sent: Deliveries, answered: Ints, connections: Ints) -> None:
         """What subscribers say to PUBLISH packets: nothing, PUBACK, or PUBREC."""
-        if self.fabric.qos == 1:
+        fabric = self.fabric
+        qos = fabric.qos.sole
+        if qos is None:
+            message, _ = self._published(sent[:, 0])
+            each = fabric.qos.of_deliveries(message % fabric.schedule.count, sent[:, 1])
+            one, two = each == 1, each == 2
+            self.completed(sent[one], answered[one], connections[one])
+            self.broker.releasing.received(sent[two], answered[two], connections[two])
+        elif qos == 1:
             self.completed(sent, answered, connections)
-        elif self.fabric.qos == 2:
+        elif qos == 2:
             self.broker.releasing.received(sent, answered, connections)
 
     def completed(self, acknowledged: Deliveries, answered: Ints, connections: Ints) -> None:

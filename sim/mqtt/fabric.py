@@ -17,6 +17,8 @@ from sim.mqtt.downlink import Transit
 from sim.mqtt.matches import Matches
 from sim.mqtt.persistence import SessionStore
 from sim.mqtt.population import Clients, Ints, Schedule
+from sim.mqtt.qos import QosLevels
+from sim.mqtt.retaining import Retaining
 from sim.mqtt.session import SessionTable
 from sim.mqtt.slow_readers import SlowReaders
 from sim.mqtt.trims import Trims
@@ -53,7 +55,7 @@ class Fabric:
     topics: list[bytes]
     topic_of: Ints
     """Per publisher, the number of its topic."""
-    qos: int
+    qos: QosLevels
     all_partitions: list[Partition]
     all_partition_of: Ints
     """Per topic."""
@@ -93,6 +95,10 @@ class Fabric:
     reading: SlowReaders = field(default_factory=lambda: SlowReaders())
     windows: InflightWindows = field(default_factory=lambda: InflightWindows(UNLIMITED))
     trims: Trims = field(default_factory=lambda: Trims(None))
+    retaining: Retaining | None = None
+    """Where publishers set RETAIN."""
+    resubscribes: bool = False
+    """Whether subscribers send SUBSCRIBE after every CONNECT, though they have a session."""
     on_stage: Callable[[str, Ints, int], None] | None = None
     """Told of all messages that a consumer gets: the topic, their numbers, the instant."""
     on_disconnect: list[Callable[[int], None]] = field(default_factory=list)

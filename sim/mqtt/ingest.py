@@ -14,7 +14,8 @@ import simpy
 
 from model.history import EventKind
 from sim.kafka.log import AppendError
-from sim.mqtt.population import Arrivals, Ints
+from sim.mqtt.population import Ints
+from sim.mqtt.qos import where
 from sim.timers import call_at
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class Ingest:
         self.remembers_received = True
         self.pubacks_to_lose = 0
         self._is_listening = True
-        self._arrivals = [Arrivals(broker.fabric.schedule, broker.number)]
+        self._arrivals = [broker.fabric.schedule.arrivals(broker.number)]
         self._published = self._on_published  # one object, so that the producer can tell its batches belong together
 
     def listen(self) -> Generator[simpy.Event, Any, None]:
@@ -64,8 +65,8 @@ class Ingest:
         publisher = messages % fabric.schedule.count
         sequence = messages // fabric.schedule.count
         topic = fabric.topic_of[publisher]
-        if fabric.qos:
-            self.unacknowledged.update(dict.fromkeys(messages.tolist()))
+        qos = fabric.qos.of_publishers(publisher)
+        self.unacknowledged.update(dict.fromkeys(where(qos > 0, messages).tolist()))
         if repeated_us is None:
             instants = fabric.schedule.published_us(messages)
             self._record_subscribers(topic, sequence, instants)
@@ -74,23 +75,26 @@ class Ingest:
             instants = np.full(len(messages), repeated_us)
             fabric.count("published_again", len(messages))
         fabric.recorder.add(
-            EventKind.PUBLISH, instants, publisher=publisher, topic=topic, qos=fabric.qos, sequence=sequence,
+            EventKind.PUBLISH, instants, publisher=publisher, topic=topic, qos=qos, sequence=sequence,
             dup=int(repeated_us is not None), **({} if fabric.expiry_us is None else {"expiry_interval_us": fabric.expiry_us}),
+            **({} if fabric.retaining is None else {"retained": fabric.retaining.by_publisher[publisher]}),
         )  # fmt: skip
         done = self.broker.burst(len(messages), self.broker.costs.ingest_us)
-        new = self._not_received(messages) if fabric.qos == 2 else messages
+        new = self._not_received(messages, where(qos == 2, messages))
         call_at(self.env, done, lambda: self._to_all(new))
 
-    def _not_received(self, messages: Ints) -> Ints:
-        """QoS 2: those that go to Kafka. Of the others, those that Kafka has get another PUBREC."""
+    def _not_received(self, messages: Ints, of_qos_2: Ints) -> Ints:
+        """Those that go to Kafka. Of the others, which have QoS 2, those that Kafka has get another PUBREC."""
+        if not len(of_qos_2):
+            return messages
         received = self.received
         if self.remembers_received:
             known = [message for message in messages.tolist() if message in received]
             if known:
                 self.fabric.count("received_before", len(known))
                 self._acknowledge([message for message in known if received[message]])
-                messages = messages[~np.isin(messages, known)]
-        received.update(dict.fromkeys(messages.tolist(), False))
+                messages, of_qos_2 = messages[~np.isin(messages, known)], of_qos_2[~np.isin(of_qos_2, known)]
+        received.update(dict.fromkeys(of_qos_2.tolist(), False))
         return messages
 
     def _record_subscribers(self, topics: Ints, sequence: Ints, published: Ints) -> None:
@@ -106,7 +110,8 @@ class Ingest:
         fabric.introduced[subscribers] = True
         code = subscribers[new] + fabric.schedule.count
         fabric.recorder.add(EventKind.CONNECT, at_us[new], subscriber=code)
-        fabric.recorder.add(EventKind.SUBSCRIBE, at_us[new], subscriber=code, topic=subscribers[new], qos=fabric.qos)
+        granted = fabric.qos.granted_to(subscribers[new])
+        fabric.recorder.add(EventKind.SUBSCRIBE, at_us[new], subscriber=code, topic=subscribers[new], qos=granted)
 
     def _to_all(self, messages: Ints) -> None:
         if self.broker.is_dead:
@@ -126,23 +131,29 @@ class Ingest:
     def _on_published(self, records: Sequence[int], error: AppendError | None) -> None:
         """Kafka has the records: PUBACK or PUBREC. If it has not, the publisher hears nothing."""
         fabric = self.fabric
+        sole = fabric.qos.sole
+        if sole is None:
+            messages = np.asarray(records, np.int64)
+            qos = fabric.qos.of_publishers(messages % fabric.schedule.count)
+            of_qos_2, answered = where(qos == 2, messages).tolist(), where(qos > 0, messages).tolist()
+        else:
+            of_qos_2, answered = records if sole == 2 else (), records if sole else ()
         if error is not None:
             fabric.count("publishes_given_up", len(records))
-            for record in records:
+            for record in of_qos_2:
                 self.received.pop(record, None)
-            if fabric.qos:
-                self._publish_again(list(records))
+            if answered:
+                self._publish_again(list(answered))
             return
-        if fabric.qos == 2:
-            self.received.update(dict.fromkeys(records, True))
-        if self.pubacks_to_lose:
-            lost = records[: self.pubacks_to_lose]
+        if of_qos_2:
+            self.received.update(dict.fromkeys(of_qos_2, True))
+        if self.pubacks_to_lose and answered:
+            lost = answered[: self.pubacks_to_lose]
             self.pubacks_to_lose -= len(lost)
-            records = records[len(lost) :]
+            answered = answered[len(lost) :]
             fabric.count("pubacks_lost", len(lost))
             self._publish_again(list(lost))
-        if fabric.qos:
-            self._acknowledge(records)
+        self._acknowledge(answered)
 
     def _acknowledge(self, records: Sequence[int]) -> None:
         """PUBACK or PUBREC, which arrives."""
@@ -154,15 +165,18 @@ class Ingest:
         messages = np.asarray(records, np.int64)
         publisher = messages % fabric.schedule.count
         latency = fabric.publishers.latency_us[publisher]
+        qos = fabric.qos.of_publishers(publisher)
         acknowledged = int(broker.burst(len(records), broker.costs.puback_us)) + latency
         fabric.recorder.add(
             EventKind.PUBLISH_ACKNOWLEDGED, acknowledged, publisher=publisher, topic=fabric.topic_of[publisher],
-            qos=fabric.qos, sequence=messages // fabric.schedule.count,
+            qos=qos, sequence=messages // fabric.schedule.count,
         )  # fmt: skip
         published = fabric.schedule.published_us(messages)
         fabric.puback_latency.add(published, acknowledged - published)
-        if fabric.qos == 2:
-            call_at(self.env, float((acknowledged + latency).max()), lambda: self._on_pubrel(records))
+        of_qos_2 = where(qos == 2, messages)
+        if len(of_qos_2):
+            back = float(where(qos == 2, acknowledged + latency).max())
+            call_at(self.env, back, lambda: self._on_pubrel(of_qos_2.tolist()))
 
     def _on_pubrel(self, records: Sequence[int]) -> None:
         """The publishers' PUBRELs are here: PUBCOMP, and the messages are forgotten."""

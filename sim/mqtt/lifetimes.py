@@ -46,16 +46,8 @@ class Lifetimes:
         else:
             call = fabric.store.clear(name)
 
-        def subscribed() -> None:
-            if sessions.connections[subscriber] != connection or broker.is_dead:
-                return
-            sessions.exists[subscriber] = True
-            now, code = np.array([int(broker.env.now)]), np.array([subscriber + fabric.schedule.count])
-            fabric.recorder.add(EventKind.SUBSCRIBE, now, subscriber=code, topic=subscriber, qos=fabric.qos)
-
         def begun() -> None:
-            """CONNACK is on its way, SUBSCRIBE comes back."""
-            call_at(broker.env, broker.env.now + 2.0 * fabric.subscribers.latency_us[subscriber], subscribed)
+            broker.subscribing.subscribe(subscriber, is_new=True)
 
         self._call(subscriber, call, begun, lambda: bool(sessions.connections[subscriber] == connection))
 

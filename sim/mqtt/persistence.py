@@ -34,9 +34,17 @@ class SessionStore(Protocol):
         """The session ends."""
 
     def save(
-        self, client: bytes, messages: Sequence[tuple[int, bytes, int]], producer: int, batch: int, epoch: int = 1
+        self,
+        client: bytes,
+        messages: Sequence[tuple[int, bytes, int]],
+        producer: int,
+        batch: int,
+        epoch: int = 1,
+        qos: tuple[int, ...] = (),
+        retained: bool = False,
     ) -> Call:
-        """Save messages given as (number, topic, time in ms)."""
+        """Save messages given as (number, topic, time in ms). ``qos``: of each delivery, where they differ; ``retained``: these
+        answer a SUBSCRIBE."""
 
     def acknowledge(self, client: bytes, packet_id: int, token: int, epoch: int = 1) -> Call:
         """PUBACK or PUBCOMP, in the session ``epoch``."""

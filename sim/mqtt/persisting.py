@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -100,10 +101,10 @@ class Persisting:
         ]
         save, name, node_of = store.save, fabric.subscribers.name, fabric.node_of
         requests = [
-            (node_of[subscriber], save(name(subscriber), numbered[first - base : last - base], producer, batch, session))
-            for subscriber, first, last, producer, batch, session in zip(
+            (node_of[subscriber], save(name(subscriber), numbered[first - base : last - base], producer, batch, session, *qos))
+            for subscriber, first, last, producer, batch, session, qos in zip(
                 subscribers, bounds[:-1], bounds[1:], saves.producer[start:end].tolist(), saves.batch[start:end].tolist(),
-                saves.sessions[bounds[:-1]].tolist(), strict=True,
+                saves.sessions[bounds[:-1]].tolist(), self._levels(saves, bounds), strict=True,
             )
         ]  # fmt: skip
 
@@ -111,6 +112,16 @@ class Persisting:
             pack.count(len(replies), self._note_replies(assigned, bounds, replies, start))
 
         self.broker.driver.submit(requests, replied)
+
+    def _levels(self, saves: Saves, bounds: Sequence[int]) -> Sequence[tuple[tuple[int, ...], ...]]:
+        """Per save, what it says of the QoS of its messages: nothing where all are alike."""
+        levels = self.fabric.qos
+        if levels.sole is not None:
+            return [()] * (len(bounds) - 1)
+        part = slice(bounds[0], bounds[-1])
+        each = levels.of_deliveries(saves.messages[part] % self.fabric.schedule.count, saves.recipients[part]).tolist()
+        base = bounds[0]
+        return [(tuple(each[first - base : last - base]),) for first, last in pairwise(bounds)]
 
     def _note_replies(
         self, assigned: _Assigned, bounds: Sequence[int], replies: Sequence[Any], start: int
@@ -126,7 +137,8 @@ class Persisting:
                     packet_id[at] = identifier
                     token[at] = mark
                 if self.fabric.trims.limit is not None:
-                    self._note_trims(saves, first, [identifier for identifier, _ in given])
+                    copied = saves.messages[first : first + len(given)].tolist()
+                    self.note_trims(int(saves.recipients[first]), copied, [identifier for identifier, _ in given])
                 if sessions.may_end:
                     queued = slice(first, last)
                     columns = (saves.messages[queued], saves.recipients[queued], saves.sessions[queued])
@@ -142,10 +154,9 @@ class Persisting:
             self.fabric.count("saves_failed", len(failed))
         return failed
 
-    def _note_trims(self, saves: Saves, first: int, identifiers: Sequence[int]) -> None:
+    def note_trims(self, subscriber: int, messages: Sequence[int], identifiers: Sequence[int]) -> None:
         """The history says what a save pushed out, or it would look lost."""
-        fabric, subscriber = self.fabric, int(saves.recipients[first])
-        messages = saves.messages[first : first + len(identifiers)].tolist()
+        fabric = self.fabric
         gone = fabric.trims.saved(subscriber, zip(messages, identifiers, strict=True))
         if gone:
             fabric.count("trimmed", len(gone))

@@ -6,6 +6,7 @@ QoS 0 goes straight to the broker that holds the connection: nothing stores it.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import simpy
 from sim.kafka.consumer_group import Consumer
 from sim.mqtt.copies import copies, read_copies
 from sim.mqtt.pack import Pack
+from sim.mqtt.population import Ints
 from sim.mqtt.session import unstored
 
 if TYPE_CHECKING:
@@ -44,7 +46,11 @@ class Routing:
             sessions = fabric.sessions
             if sessions.may_end:  # whose session is over has no subscription, until it subscribes anew
                 places, subscribers = places[sessions.exists[subscribers]], subscribers[sessions.exists[subscribers]]
-            records = copies(messages[places], subscribers, sessions.number[subscribers], len(fabric.subscribers))
+            copied = messages[places]
+            is_stored = fabric.qos.of_deliveries(copied % fabric.schedule.count, subscribers) > 0
+            if fabric.retaining is not None:
+                fabric.retaining.published(messages)
+            records = copies(copied, subscribers, sessions.number[subscribers], len(fabric.subscribers))
             partitions = fabric.persisted_partition_of[subscribers].tolist()
             ends = np.searchsorted(places, np.arange(SLICE, len(messages) + SLICE, SLICE)).tolist()
             begin = 0
@@ -54,16 +60,24 @@ class Routing:
                 if broker.is_dead:
                     return
                 pack.expect(end - begin - count)
-                if fabric.qos:
+                if is_stored is True:
                     self._send(records[begin:end], partitions[begin:end], pack)
+                elif is_stored is False:
+                    self._pass_on(copied[begin:end], subscribers[begin:end], pack)
                 else:
-                    copied, who = messages[places[begin:end]], subscribers[begin:end]
-                    sessions.note_queued(copied.tolist(), who.tolist(), sessions.number[who].tolist())
-                    broker.downlinks.hand_on(unstored(copied, who))
-                    pack.count(end - begin)
+                    stays, goes = is_stored[begin:end], slice(begin, end)
+                    self._send(list(compress(records[goes], stays)), list(compress(partitions[goes], stays)), pack)
+                    self._pass_on(copied[goes][~stays], subscribers[goes][~stays], pack)
                 begin = end
             yield from broker.complete(pack)
             yield from broker.commit(consumer, polled)
+
+    def _pass_on(self, messages: Ints, subscribers: Ints, pack: Pack) -> None:
+        """With QoS 0 to the brokers that hold the connections."""
+        sessions = self.fabric.sessions
+        sessions.note_queued(messages.tolist(), subscribers.tolist(), sessions.number[subscribers].tolist())
+        self.broker.downlinks.hand_on(unstored(messages, subscribers))
+        pack.count(len(messages))
 
     def _send(self, records: Sequence[int], partitions: Sequence[int], pack: Pack) -> None:
         split: dict[int, list[int]] = {}

@@ -77,7 +77,8 @@ class StoredSessions:
         self._padding = b"." * (payload_bytes - NUMBER_BYTES)
         self._client_mark = _mark(b"Qc", lengths[0])
         self._topic_length = lengths[1]
-        self._saves: dict[int, PreparedCall] = {}
+        self._saves: dict[int | tuple[tuple[int, ...], bool], PreparedCall] = {}
+        """By how many messages are saved at once, or by what is special about them."""
         self._acknowledge = self._prepare_pair("acknowledge")
         self._release = self._prepare_pair("release")
         self._key = binding.keys[next(iter(binding.keys))]
@@ -110,13 +111,22 @@ class StoredSessions:
         return self._plain("open", client=client, epoch=epoch, clean_start=int(clean_start))
 
     def save(
-        self, client: bytes, messages: Sequence[tuple[int, bytes, int]], producer: int, batch: int, epoch: int = 1
+        self,
+        client: bytes,
+        messages: Sequence[tuple[int, bytes, int]],
+        producer: int,
+        batch: int,
+        epoch: int = 1,
+        qos: tuple[int, ...] = (),
+        retained: bool = False,
     ) -> Request:
-        """Save messages given as (number, topic, time in ms)."""
+        """Save messages given as (number, topic, time in ms). ``qos``: of each delivery, where they differ; ``retained``: these
+        answer a SUBSCRIBE."""
         count = len(messages)
-        prepared = self._saves.get(count)
+        kind = (qos, retained) if qos or retained else count
+        prepared = self._saves.get(kind)
         if prepared is None:
-            prepared = self._saves[count] = self._prepare_save(count)
+            prepared = self._saves[kind] = self._prepare_save(qos or (self.qos,) * count, retained)
         values: list[bytes | int] = [client, batch, producer, epoch]
         for number, topic, time_ms in messages:
             raw = b"%09d" % number
@@ -181,7 +191,8 @@ class StoredSessions:
         assert isinstance(call, ScriptCall), f"{operation} is not one script"
         return Request(call.argv, operation)
 
-    def _prepare_save(self, count: int) -> PreparedCall:
+    def _prepare_save(self, qos: Sequence[int], retained: bool) -> PreparedCall:
+        count = len(qos)
         topics = [_mark(b"Zt%04d" % i, self._topic_length) for i in range(count)]
         raws = [b"N%08d" % i for i in range(count)]
         call = self.binding.call(
@@ -190,7 +201,7 @@ class StoredSessions:
             **self._of_session_store(epoch=8_888_881, producer=b"99993", batch=_BATCH),
             limit=self.limit,
             messages=[
-                Message(raws[i] + self._padding, topics[i], self.qos, self.expiry_ms, time_ms=_TIME + i) for i in range(count)
+                Message(raws[i] + self._padding, topics[i], qos[i], self.expiry_ms, _TIME + i, retained) for i in range(count)
             ],
         )
         assert isinstance(call, ScriptCall), "save is not one script"

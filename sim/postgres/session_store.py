@@ -35,7 +35,14 @@ class PostgresSessions:
         return self.clear(client) if clean_start else Statement("open", lambda transaction, now: 1)
 
     def save(
-        self, client: bytes, messages: Sequence[tuple[int, bytes, int]], producer: int, batch: int, epoch: int = 1
+        self,
+        client: bytes,
+        messages: Sequence[tuple[int, bytes, int]],
+        producer: int,
+        batch: int,
+        epoch: int = 1,
+        qos: tuple[int, ...] = (),
+        retained: bool = False,
     ) -> Statement:
         """Save messages given as (number, topic, time in ms): the client's row is read, then all is written and committed."""
 
@@ -43,11 +50,11 @@ class PostgresSessions:
             before = transaction.select_session(client) or SessionRow(client, now_ms, 0, 0)
             serial, packet_id = before.last_serial_number, before.last_packet_id
             given = []
-            for number, topic, time_ms in messages:
+            for (number, topic, time_ms), level in zip(messages, qos or (self.qos,) * len(messages), strict=True):
                 serial, packet_id = serial + 1, packet_id % MODULUS + 1
                 payload = b"%09d" % number + self._padding
                 transaction.insert_message(
-                    MessageRow(client, serial, topic, time_ms, packet_id, "PUBLISH", self.qos, payload)
+                    MessageRow(client, serial, topic, time_ms, packet_id, "PUBLISH", level, payload)
                 )
                 given.append((packet_id, serial))
             transaction.upsert_session(SessionRow(client, now_ms, serial, packet_id))

@@ -7,20 +7,18 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from sim.mqtt.retaining import RETAINED_FROM
 from sim.mqtt.stored_sessions import NUMBER_BYTES
-from sim.mqtt.window import UNLIMITED
-from sim.systems.settings import Settings
+from sim.systems.client_settings import ClientSettings
 
 SCRIPTS = Path(__file__).parents[2] / "lua"
 STORES = {"published": SCRIPTS / "specimens" / "published", "session": SCRIPTS / "session"}
 
 
-class DeviceSettings(Settings):
+class DeviceSettings(ClientSettings):
     """Each publisher with a subscriber of its own, whatever keeps the sessions. The defaults are the row 200k."""
 
     publishers: int = Field(default=100_000, ge=1, le=2_000_000)
-    rate: float = Field(default=1.0, gt=0, le=1000, allow_inf_nan=False)
-    """Messages per second and publisher."""
     brokers: int = Field(default=1, ge=1, le=100)
     broker_cores: int = Field(default=16, ge=1, le=1024)
     kafka_brokers: int = Field(default=3, ge=1, le=100)
@@ -31,24 +29,9 @@ class DeviceSettings(Settings):
     acks: Literal["0", "1", "all"] = "1"
     idempotent: bool = False
     max_poll_records: int = Field(default=1000, ge=1)
-    qos: int = Field(default=1, ge=0, le=2)
-    """Of publishers and subscriptions. QoS 0 is neither stored nor acknowledged."""
-    receive_maximum: int = Field(default=UNLIMITED, ge=1, le=UNLIMITED)
-    """Of every subscriber: how many PUBLISH packets it takes without having acknowledged one."""
     payload_bytes: int = Field(default=62, ge=NUMBER_BYTES, le=1_000_000)
     limit: int = Field(default=10_000, ge=1, le=65_535)
     """Messages kept per session."""
-    offline_share: float = Field(default=0.0, ge=0, le=1)
-    """Of the subscribers, how many lose their connection again and again."""
-    online_s: float = Field(default=0.5, ge=0.001, le=86_400)
-    offline_s: float = Field(default=0.2, ge=0.001, le=86_400)
-    """Means of exponential times with and without a connection, for those."""
-    clean_start_share: float = Field(default=0.0, ge=0, le=1)
-    """Of their connects, how many have Clean Start 1: the session ends, a new one begins."""
-    takeover_share: float = Field(default=0.0, ge=0, le=1)
-    """Of their connects, how many come, to another broker if there is one, while the client is still connected."""
-    session_expiry_s: float | None = Field(default=None, ge=0, le=2**32 - 1)
-    """Session Expiry Interval of every subscriber; by default sessions do not expire."""
     faults: str = ""
     """``name@seconds:target:duration``, separated by blanks; target and duration may be left out."""
     fault_rates: str = ""
@@ -73,23 +56,12 @@ class DeviceSettings(Settings):
         """Whether a session may reach its limit in a run, were every message of its publisher saved twice."""
         return self.limit < 2 * (self.rate * (self.warm_up_s + self.duration_s) + 2)
 
-    @property
-    def sessions_end(self) -> bool:
-        """Whether a session may end in a run."""
-        return self.clean_start_share > 0 or self.session_expiry_s is not None
-
-    @model_validator(mode="after")
-    def _movers_exist(self) -> DeviceSettings:
-        for name in ("clean_start_share", "takeover_share"):
-            if getattr(self, name) and not self.offline_share:
-                raise ValueError(f"{name} is of the connects of those who come and go; set offline_share above 0")
-        return self
-
     @model_validator(mode="after")
     def _numbers_fit(self) -> DeviceSettings:
         messages = self.publishers * (1 + self.rate * (self.warm_up_s + self.duration_s + 2))
-        if messages >= 10**NUMBER_BYTES:
-            raise ValueError(f"about {messages:.3g} messages; at most 10^{NUMBER_BYTES}: shorten the run")
+        most = RETAINED_FROM if self.retained_share else 10**NUMBER_BYTES
+        if messages >= most:
+            raise ValueError(f"about {messages:.3g} messages; at most {most:.3g}: shorten the run")
         return self
 
 

@@ -49,6 +49,14 @@ class ApplicationSettings(DeviceSettings):
     """What an application takes for one message, one after the other."""
 
     @model_validator(mode="after")
+    def _devices_alone_have(self) -> ApplicationSettings:
+        for name in ("publish_qos", "subscription_qos", "retained_share", "resubscribe", "slow_share"):
+            if getattr(self, name):
+                cure = "set application_us" if name == "slow_share" else "leave it out"
+                raise ValueError(f"{name} is of systems whose subscribers are devices; {cure}")
+        return self
+
+    @model_validator(mode="after")
     def _sessions_stay(self) -> ApplicationSettings:
         if self.sessions_end:
             raise ValueError("applications keep their sessions; leave out clean_start_share and session_expiry_s")
@@ -119,7 +127,7 @@ class ApplicationSystem(DeviceSystem[ApplicationSettings]):
         codes = np.array([queue.code for queue in self.applications.queues])
         at = np.zeros(len(codes), np.int64)
         fabric.recorder.add(EventKind.CONNECT, at, subscriber=codes)
-        fabric.recorder.add(EventKind.SUBSCRIBE, at, subscriber=codes, topic=len(fabric.topics), qos=fabric.qos)
+        fabric.recorder.add(EventKind.SUBSCRIBE, at, subscriber=codes, topic=len(fabric.topics), qos=fabric.qos.granted_to(codes))
         for number in range(self._subscriber_count()):
             delivery = fabric.brokers[int(fabric.subscribers.broker[number])].delivery
             assert isinstance(delivery, ApplicationDelivery)

@@ -13,18 +13,16 @@ from pydantic import Field
 from model.history import EventBatch, EventKind, Names, NameTable
 from sim.costs import Costs, load_costs
 from sim.drivers.pipelined import PipelineSettings
-from sim.fault_schedule import schedule
+from sim.fault_schedule import schedule as schedule_faults
 from sim.kafka.broker import BrokerCosts, KafkaCluster
 from sim.kafka.consumer_group import Consumer, ConsumerGroup, ConsumerSettings
 from sim.kafka.partitioner import partitions_for_rows
 from sim.kafka.producer import Producer, ProducerSettings
 from sim.mqtt.broker import BrokerSettings, MqttBroker
 from sim.mqtt.fabric import Fabric
-from sim.mqtt.lifetimes import expire_sessions
 from sim.mqtt.matches import Matches
 from sim.mqtt.persistence import Persistence
-from sim.mqtt.population import NAME_BYTES, Clients, Schedule, numbered_names
-from sim.mqtt.reconnects import Reconnects
+from sim.mqtt.population import NAME_BYTES, Clients, numbered_names
 from sim.mqtt.session import SessionTable
 from sim.mqtt.stored_sessions import StoredSessions
 from sim.mqtt.subscription_trie import SubscriptionTrie
@@ -35,6 +33,7 @@ from sim.recording import HistoryRecorder
 from sim.redis.migration import MovingSlots
 from sim.stations import Station
 from sim.statistics import LatencyHistogram
+from sim.systems.client_behaviour import levels_of, retaining_of, schedule_of, set_off
 from sim.systems.collector import rare_collections
 from sim.systems.device_settings import DeviceSettings, RedisSettings
 from sim.systems.progress import Progress
@@ -83,11 +82,15 @@ class DeviceSystem(Generic[S]):
         self.end_us = self.begin_us + round(settings.duration_s * 1e6)
         expiry_s = getattr(settings, "expiry_s", None)
         self.expiry_us = None if expiry_s is None else expiry_s * 1_000_000
-        more = () if self.expiry_us is None else ("expiry_interval_us",)
+        more = [name for name, is_there in self._more_columns().items() if is_there]
         self.recorder = HistoryRecorder(sinks, slack_us=200_000 + settings.tick_us, more=more)
         self.measured: Measured | None = None
         with rare_collections():
             self.fabric = self._assemble()
+
+    def _more_columns(self) -> dict[str, bool]:
+        """Columns of the history that only some runs have anything for."""
+        return {"expiry_interval_us": self.expiry_us is not None, "retained": self.settings.retained_share > 0}
 
     def _persistence(self, lengths: tuple[int, int]) -> Persistence:
         """What keeps the sessions. ``lengths``: bytes of a client's name and of a topic."""
@@ -127,12 +130,16 @@ class DeviceSystem(Generic[S]):
         topics = [row.tobytes() for row in topic_rows]
         for topic_filter, number in self._subscriptions(topics):
             trie.subscribe(topic_filter, str(number), number)
+        schedule = schedule_of(settings, publishers, self.streams, self.end_us)
+        topic_of = np.arange(count)
         fabric = Fabric(
             env=env, costs=costs, streams=self.streams, recorder=self.recorder, kafka=kafka, nodes=persistence.nodes,
             store=store,
             publishers=publishers, subscribers=subscribers,
-            schedule=Schedule(publishers, settings.rate, self.streams), matches=Matches(trie, topics), topics=topics,
-            topic_of=np.arange(count), qos=settings.qos, expiry_us=self.expiry_us,
+            schedule=schedule, matches=Matches(trie, topics), topics=topics, topic_of=topic_of,
+            qos=levels_of(settings, count, len(subscribers), self.streams), expiry_us=self.expiry_us,
+            retaining=retaining_of(settings, schedule, topics, topic_of, self.expiry_us, self.streams),
+            resubscribes=settings.resubscribe,
             trims=Trims(settings.limit if isinstance(store, StoredSessions) and settings.may_fill else None),
             windows=InflightWindows(settings.receive_maximum),
             hands_over_first=settings.handover == "before-commit",
@@ -149,12 +156,8 @@ class DeviceSystem(Generic[S]):
         self._start(fabric, persistence)
         if isinstance(store, StoredSessions):
             fabric.slots = MovingSlots(env, fabric.nodes, store.owner_of, store.slot_of)
-        schedule(fabric, settings.faults, settings.fault_rates, self.end_us)
-        Reconnects(
-            fabric, settings.offline_share, settings.online_s, settings.offline_s, settings.clean_start_share,
-            settings.takeover_share,
-        ).start()
-        expire_sessions(fabric)
+        schedule_faults(fabric, settings.faults, settings.fault_rates, self.end_us)
+        set_off(fabric, settings)
         return fabric
 
     def _record_bytes(self) -> int:

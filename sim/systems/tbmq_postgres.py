@@ -85,14 +85,10 @@ class PostgresSystem(PrototypeSystem[PostgresSettings]):
         message = int(row.payload[:NUMBER_BYTES] or -1)
         if message < 0:
             return  # a PUBREL: the message itself has been received
-        count = fabric.schedule.count
-        publisher = message % count
         fabric.count("expired" if has_expired else "trimmed")
-        fabric.recorder.add(
-            EventKind.EXPIRE if has_expired else EventKind.TRIM, np.array([int(self.env.now)]), publisher=publisher,
-            topic=fabric.topic_of[publisher], qos=fabric.qos, sequence=message // count,
-            subscriber=self._subscriber_of[row.client_id] + count, packet_id=row.packet_id,
-        )  # fmt: skip
+        rows = np.array([(message, self._subscriber_of[row.client_id], row.packet_id, 0)], np.int64)
+        kind = EventKind.EXPIRE if has_expired else EventKind.TRIM
+        fabric.brokers[0].delivery.record(kind, rows, np.array([int(self.env.now)]), -1)
 
     def run(self, on_progress: Callable[[Progress], None] | None = None) -> dict[str, Any]:
         """The report, with what the server has done since the start."""

@@ -62,6 +62,9 @@ ANOMALIES = [
     # Resent without DUP, under another identifier, out of order, after PUBREC, unasked, or not at all.
     ("retransmission", "+ D1#1 - + D1#1", (4, 1, "s", 1), "+ D1#1 - + D1#1!"),
     ("retransmission", "+ D1#1 - + D1#2!", (4, 1, "s", 1), "+ D1#1 K#1 - + D2#2!"),
+    # What a SUBSCRIBE is answered with is another message than the one that was sent on when it was published.
+    ("retransmission", "+ D1#1 - + D1#2!", (4, 1, "s", 1), "+ D1#1 D1#2~ - + D1#1! D1#2~!"),
+    ("retransmission", "+ D1#1~ - + D1#1~", (4, 1, "s", 1), "+ D1#1 - + D1#2~! D1#1!"),
     ("retransmission", "+ D1#1 D2#2 - + D2#2! D1#1!", (6, 1, "s", 1), "+ D1#1 D2#2 - + D1#1! D2#2!"),
     ("retransmission", "+ D1#1 D2#2 - + D2#2! -", (6, 1, "s", 1), "+ D1#1 D2#2 - + D1#1! -"),
     ("retransmission", "+ D1#1 - +", (None, 1, "s", 1), "+ D1#1 - + X"),
