@@ -108,6 +108,7 @@ COLUMNS: dict[str, ColumnSpec] = {
     "expiry_interval_us": ColumnSpec(np.int64, pa.int64()),
     "delivered_qos": ColumnSpec(np.int8, pa.int8(), highest=2),
     "session": ColumnSpec(np.int64, pa.int64()),
+    "receive_maximum": ColumnSpec(np.int32, pa.int32(), lowest=1, highest=65535),
     "node": ColumnSpec(np.int32, _NAME, "nodes", highest=2**31 - 1),
     "process": ColumnSpec(np.int64, pa.int64()),
     "operation": ColumnSpec(np.int32, _NAME, "operations"),
@@ -176,6 +177,7 @@ class EventBatch:
     expiry_interval_us: IntArray
     delivered_qos: IntArray
     session: IntArray
+    receive_maximum: IntArray
     node: IntArray
     process: IntArray
     operation: IntArray

@@ -163,6 +163,14 @@ _ALL = (
         _SAMPLE,
         also_in_store=True,
     ),
+    Law(
+        "receive-maximum",
+        "pipeline",
+        "On one connection never more PUBLISH packets with QoS above 0 are unacknowledged than the Receive Maximum of its "
+        "CONNECT allows.",
+        ("MQTT-3.3.4-9",),
+        "a history holds what arrived: packets that were sent and lost with a connection are not counted",
+    ),
     Law("cursor-safe", "feed", "Nothing becomes visible behind a cursor that has already passed it."),
     Law(
         "progress",

@@ -19,6 +19,7 @@ from model.checkers import causal, delivery
 from model.checkers.delivery import delivery_verdicts
 from model.checkers.expiry import expiry_verdict
 from model.checkers.findings import Finding, Partial, tell
+from model.checkers.inflight import inflight_verdicts
 from model.checkers.judge import PIPELINE_LAWS, Question, judge
 from model.checkers.retransmission import retransmission_verdict
 from model.errors import InputError
@@ -169,6 +170,9 @@ def _verdicts(results: list[PartResult], laws: tuple[str, ...], work: dict[str, 
         verdicts.append(retransmission_verdict(resent, work))
     if expired is not None:
         verdicts.append(expiry_verdict(expired, work))
+    flying = _merged(result.inflight for result in results)
+    if flying is not None:
+        verdicts += inflight_verdicts(flying, laws, work)
     return verdicts
 
 

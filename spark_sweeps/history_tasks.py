@@ -8,10 +8,11 @@ from itertools import chain
 
 import pyarrow as pa
 
-from model.checkers import delivery, expiry, retransmission
+from model.checkers import delivery, expiry, inflight, retransmission
 from model.checkers.delivery import DeliveryChecker
 from model.checkers.expiry import ExpiryChecker
 from model.checkers.findings import Finding, Partial, is_about
+from model.checkers.inflight import InflightChecker
 from model.checkers.judge import Question
 from model.checkers.retransmission import RetransmissionChecker
 from model.errors import InputError
@@ -22,7 +23,7 @@ from model.history_io.writing import to_arrow
 from spark_sweeps.tasks import marked_errors
 
 BY_FIFO, BY_SUBSCRIBER, BY_BOTH = "by fifo", "by subscriber", "by both"
-BY_SESSION_LAWS = (*retransmission.LAWS, "exactly-once")
+BY_SESSION_LAWS = (*retransmission.LAWS, *inflight.LAWS, "exactly-once")
 """Laws that need a subscriber's rows together where deliveries carry packet identifiers."""
 
 
@@ -33,6 +34,7 @@ class Task:
     laws: tuple[str, ...]
     drain_bound_us: int | None
     expiry_tolerance_us: int
+    receive_maximum: int
     end_us: int | None
     role: str
 
@@ -43,7 +45,9 @@ class Task:
             laws = tuple(law for law in laws if law not in BY_SESSION_LAWS)
         elif role == BY_SUBSCRIBER:
             laws = tuple(law for law in laws if law in BY_SESSION_LAWS)
-        return cls(laws, question.drain_bound_us, question.expiry_tolerance_us, end_us, role)
+        return cls(
+            laws, question.drain_bound_us, question.expiry_tolerance_us, question.receive_maximum, end_us, role
+        )
 
 
 @dataclass(frozen=True)
@@ -59,10 +63,11 @@ class PartResult:
     published: int
     retransmission: Partial | None
     expiry: Partial | None
+    inflight: Partial | None
 
     def found(self, finding: Finding) -> bool:
         """Whether this part gave the finding."""
-        partials = (self.delivery, self.delivery_if, self.retransmission, self.expiry)
+        partials = (self.delivery, self.delivery_if, self.retransmission, self.expiry, self.inflight)
         return any(finding in partial.findings.values() for partial in partials if partial is not None)
 
 
@@ -71,7 +76,8 @@ def judge_part(task: Task, names: Names, batches: Iterable[EventBatch], file: st
     deliveries = DeliveryChecker(names, task.drain_bound_us) if set(task.laws) & set(delivery.LAWS) else None
     resent = RetransmissionChecker(names) if "retransmission" in task.laws else None
     expired = ExpiryChecker(names, task.expiry_tolerance_us) if set(task.laws) & set(expiry.LAWS) else None
-    checkers = [checker for checker in (deliveries, resent, expired) if checker is not None]
+    flying = InflightChecker(names, task.receive_maximum) if set(task.laws) & set(inflight.LAWS) else None
+    checkers = [checker for checker in (deliveries, resent, expired, flying) if checker is not None]
     for batch in batches:
         if ((batch.kind >= STORE_KINDS[0]) & (batch.kind <= STORE_KINDS[-1])).any():
             raise InputError("the history has store operations, which one process judges; check it without --master")
@@ -81,8 +87,9 @@ def judge_part(task: Task, names: Names, batches: Iterable[EventBatch], file: st
     published = 0 if partial is None else partial.counts.get("published", 0)
     other = deliveries.partial(task.end_us, published_elsewhere=True) if deliveries and not published else None
     return PartResult(
-        file, task.laws, partial, other, published, resent and resent.partial(), expired and expired.partial()
-    )
+        file, task.laws, partial, other, published, resent and resent.partial(), expired and expired.partial(),
+        flying and flying.partial(),
+    )  # fmt: skip
 
 
 def judge_file(task: Task, path: str) -> PartResult:

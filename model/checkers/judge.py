@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Protocol
 
-from model.checkers import causal, delivery, expiry, retransmission
+from model.checkers import causal, delivery, expiry, inflight, retransmission
 from model.checkers.delivery import DeliveryChecker, delivery_verdicts
 from model.checkers.expiry import ExpiryChecker, expiry_verdict
 from model.checkers.findings import tell
+from model.checkers.inflight import InflightChecker, inflight_verdicts
 from model.checkers.linearizability.decide import LAW as LINEARIZABILITY
 from model.checkers.linearizability.decide import decide, guess_model
 from model.checkers.linearizability.operations import OperationLog, operations_of_history
@@ -20,7 +21,7 @@ from model.errors import InputError
 from model.history import STORE_KINDS, EventBatch, EventKind, Names
 from model.verdict import Outcome, Verdict
 
-PIPELINE_LAWS = (*delivery.LAWS, *retransmission.LAWS, *expiry.LAWS)
+PIPELINE_LAWS = (*delivery.LAWS, *retransmission.LAWS, *expiry.LAWS, *inflight.LAWS)
 LAWS = (*PIPELINE_LAWS, causal.LAW, LINEARIZABILITY)
 """Every law that a history can be judged by. `causal` is judged when it is asked for, `drain` when its bound is."""
 
@@ -45,6 +46,8 @@ class Question:
     model: str | None = None
     drain_bound_us: int | None = None
     expiry_tolerance_us: int = 0
+    receive_maximum: int = inflight.PROTOCOL_MAXIMUM
+    """Of connections whose rows do not say."""
     budget_s: float | None = None
 
     def __post_init__(self) -> None:
@@ -73,7 +76,8 @@ def judge(source: Source, question: Question) -> tuple[list[Verdict], int]:
     deliveries = DeliveryChecker(names, question.drain_bound_us) if set(laws) & set(delivery.LAWS) else None
     resent = RetransmissionChecker(names) if "retransmission" in laws else None
     expired = ExpiryChecker(names, question.expiry_tolerance_us) if "expiry" in laws else None
-    checkers = [checker for checker in (deliveries, resent, expired) if checker is not None]
+    flying = InflightChecker(names, question.receive_maximum) if set(laws) & set(inflight.LAWS) else None
+    checkers = [checker for checker in (deliveries, resent, expired, flying) if checker is not None]
     stores: list[EventBatch] = []
     rows, pipeline_rows, ran_out = 0, 0, False
     for batch in source:
@@ -99,6 +103,8 @@ def judge(source: Source, question: Question) -> tuple[list[Verdict], int]:
             verdicts.append(retransmission_verdict(resent.partial(), work))
         if expired is not None:
             verdicts.append(expiry_verdict(expired.partial(), work))
+        if flying is not None:
+            verdicts += inflight_verdicts(flying.partial(), laws, work)
         if ran_out:
             verdicts = [_unfinished(verdict, rows) for verdict in verdicts]
         verdicts = tell(verdicts, source, names)

@@ -34,12 +34,16 @@ def check(
     law: Annotated[list[str] | None, typer.Option(help=f"Judge this law only: {', '.join(LAWS)}.")] = None,
     drain_bound_ms: Annotated[float | None, typer.Option(min=0, help="A backlog must be gone within this.")] = None,
     expiry_tolerance_ms: Annotated[float, typer.Option(min=0, help="By how much recorded times may be off.")] = 0.0,
+    receive_maximum: Annotated[
+        int, typer.Option(min=1, max=65_535, help="Of connections whose rows do not say; for the law of that name.")
+    ] = 65_535,
     budget: Annotated[float | None, typer.Option(min=0, help="Seconds to spend.")] = None,
     master: Annotated[str | None, typer.Option(help="Judge a folder on this Spark, such as local[*].")] = None,
     seed: Annotated[int, typer.Option(help="Printed; checking draws nothing at random.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Judge a history: order, loss, duplicates, phantoms, retransmission, expiry, agreement, linearizability.
+    """Judge a history: order, loss, duplicates, phantoms, retransmission, expiry, packets in flight, agreement,
+    linearizability.
 
     Exit code 0: every law holds; 1: one is violated; 2: the input is unusable; 3: the budget did not suffice.
     """
@@ -48,6 +52,7 @@ def check(
         model=model,
         drain_bound_us=None if drain_bound_ms is None else round(drain_bound_ms * 1000),
         expiry_tolerance_us=round(expiry_tolerance_ms * 1000),
+        receive_maximum=receive_maximum,
         budget_s=budget,
     )
     if model is not None and model not in MODELS:

@@ -127,6 +127,8 @@ class Consumer:
         self.one_way_us = one_way_us
         self.generation = -1
         self.positions: dict[Partition, int] = {}
+        self.taken_over: dict[Partition, int] = {}
+        """Per partition that came with a rebalance, the offset below which another owner may have worked already."""
         self.is_dead = False
         self.polled_us: float = 0
         """When it last had records in its hands."""
@@ -146,6 +148,7 @@ class Consumer:
         self.revoke()
         self.generation = generation
         self.positions = {partition: self.group.committed[partition] for partition in partitions}
+        self.taken_over = {partition: partition.log.end_offset for partition in partitions} if generation > 1 else {}
         for leader in sorted({partition.leader for partition in partitions}):
             self._fetch(leader)
 

@@ -151,7 +151,10 @@ class ApplicationDelivery(Delivery):
         self.sessions.connected[subscriber] = True
         if not session.queue.is_shared:
             code = np.array([session.queue.code])
-            fabric.recorder.add(EventKind.CONNECT, np.array([int(self.env.now)]), subscriber=code, node=self.broker.number)
+            fabric.recorder.add(
+                EventKind.CONNECT, np.array([int(self.env.now)]), subscriber=code, node=self.broker.number,
+                **fabric.windows.columns,
+            )  # fmt: skip
         self.begin(subscriber).rebalance()
 
     def begin(self, number: int) -> ConsumerGroup:

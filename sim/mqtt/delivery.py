@@ -11,7 +11,7 @@ import numpy.typing as npt
 from model.history import EventKind
 from sim.mqtt.population import Ints
 from sim.mqtt.retaining import are_retained
-from sim.mqtt.session import Deliveries
+from sim.mqtt.session import NO_DELIVERIES, Deliveries
 from sim.timers import call_at
 
 if TYPE_CHECKING:
@@ -59,19 +59,29 @@ class Delivery:
             if backlog:
                 self.deliver(np.array(backlog, np.int64), is_backlog=True)
                 sessions.read[subscriber] = {(message, packet_id) for message, _, packet_id, _ in backlog}
-            sessions.fetching.discard(subscriber)
-            held_back = sessions.held_back.pop(subscriber, None)
-            if held_back is not None:
-                self.deliver(np.concatenate(held_back))
+            self._caught_up(subscriber)
             if fabric.resubscribes:
                 broker.subscribing.subscribe(subscriber, is_new=False)
 
         broker.driver.submit([(fabric.node_of[subscriber], request)], fetched)
 
+    def _caught_up(self, subscriber: int, waiting: Deliveries = NO_DELIVERIES) -> None:
+        """What was read from the store has been sent, but for ``waiting``; what had to wait for it goes out behind."""
+        sessions = self.sessions
+        sessions.fetching.discard(subscriber)
+        held_back = sessions.held_back.pop(subscriber, [])
+        if len(waiting) or held_back:
+            self.deliver(np.concatenate((waiting, *held_back)))
+        if subscriber in sessions.to_wake:
+            sessions.to_wake.discard(subscriber)
+            self.wake(subscriber)
+
     def record_connect(self, subscriber: int) -> None:
         """The history hears of a connection to this broker."""
         now, code = np.array([int(self.broker.env.now)]), np.array([subscriber + self.fabric.schedule.count])
-        self.fabric.recorder.add(EventKind.CONNECT, now, subscriber=code, node=self.broker.number)
+        self.fabric.recorder.add(
+            EventKind.CONNECT, now, subscriber=code, node=self.broker.number, **self.fabric.windows.columns
+        )
 
     def _resend_pubrels(self, released: Sequence[tuple[int, int, int]]) -> None:
         """Of a backlog; which message a PUBREL belongs to, the store need not know any more."""
@@ -85,32 +95,40 @@ class Delivery:
             self.broker.releasing.send(np.array(rows, np.int64))
 
     def wake(self, subscriber: int) -> None:
-        """Something waits in the store that may never have been sent here: read the session, send what is not in flight."""
+        """Something waits in the store that may never have been sent here: read the session, send what is not in flight, and
+        until then nothing that is new."""
         fabric, sessions, broker = self.fabric, self.sessions, self.broker
         if broker.is_dead or not sessions.connected[subscriber] or not sessions.exists[subscriber]:
             return  # whoever is about to connect reads the session anyway
-        if subscriber in sessions.fetching:
+        if subscriber in sessions.fetching:  # what is being read may be older than the save
+            sessions.to_wake.add(subscriber)
             return
         connection = sessions.connections[subscriber]
         fabric.count("sessions_woken")
+        sessions.fetching.add(subscriber)
         completed = sessions.completed_meanwhile.setdefault(subscriber, set())
+        request = fabric.store.fetch(fabric.subscribers.name(subscriber))
 
         def fetched(replies: Sequence[Any]) -> None:
+            is_here = not broker.is_dead and sessions.connections[subscriber] == connection
+            found = fabric.store.fetched(replies[0])
+            if found is None and is_here:
+                fabric.count("fetches_failed")
+                broker.driver.submit([(fabric.node_of[subscriber], request)], fetched)
+                return
             if sessions.completed_meanwhile.get(subscriber) is completed:
                 del sessions.completed_meanwhile[subscriber]
-            found = fabric.store.fetched(replies[0])
-            if not found or broker.is_dead or sessions.connections[subscriber] != connection:
+            if not is_here:
                 return
             waiting = [
                 (message, subscriber, packet_id, token)
-                for message, packet_id, token, is_pubrel in found
+                for message, packet_id, token, is_pubrel in found or ()
                 if not is_pubrel and (message, packet_id) not in completed
             ]
-            if waiting:
-                self.deliver(np.array(waiting, np.int64))
-                sessions.read.setdefault(subscriber, set()).update((message, each) for message, _, each, _ in waiting)
+            self._caught_up(subscriber, np.array(waiting, np.int64).reshape(-1, 4))
+            sessions.read.setdefault(subscriber, set()).update((message, each) for message, _, each, _ in waiting)
 
-        broker.driver.submit([(fabric.node_of[subscriber], fabric.store.fetch(fabric.subscribers.name(subscriber)))], fetched)
+        broker.driver.submit([(fabric.node_of[subscriber], request)], fetched)
 
     def deliver(self, deliveries: Deliveries, is_backlog: bool = False) -> None:
         """Write PUBLISH packets to the sockets of those who are connected here. The others fetch them from the store."""

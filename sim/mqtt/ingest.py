@@ -109,7 +109,7 @@ class Ingest:
         new = ~fabric.introduced[subscribers]
         fabric.introduced[subscribers] = True
         code = subscribers[new] + fabric.schedule.count
-        fabric.recorder.add(EventKind.CONNECT, at_us[new], subscriber=code)
+        fabric.recorder.add(EventKind.CONNECT, at_us[new], subscriber=code, **fabric.windows.columns)
         granted = fabric.qos.granted_to(subscribers[new])
         fabric.recorder.add(EventKind.SUBSCRIBE, at_us[new], subscriber=code, topic=subscribers[new], qos=granted)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,7 @@ import numpy as np
 import simpy
 
 from model.history import EventKind
+from sim.kafka.broker import Partition
 from sim.kafka.consumer_group import Consumer
 from sim.mqtt.pack import Pack
 from sim.mqtt.routing import SLICE
@@ -28,8 +29,11 @@ class _Assigned:
         self.saves = saves
         self.packet_id = [0] * len(saves.messages)
         self.token = [0] * len(saves.messages)
+        self.doubtful: set[int] = set()
+        """Saves that may have been made before: a reply does not tell a repetition from the first time, and what was saved then
+        may have been delivered and acknowledged since."""
         self.known_before: set[int] = set()
-        """Subscribers for whom the store had a batch already."""
+        """Subscribers for whom the store had a batch already, or may have had it."""
         self.given_up = np.zeros(len(saves), np.bool_)
 
     def deliveries(self) -> Deliveries:
@@ -37,6 +41,13 @@ class _Assigned:
         saves, packet_id = self.saves, np.array(self.packet_id, np.int64)
         columns: Deliveries = np.stack((saves.messages, saves.recipients, packet_id, np.array(self.token, np.int64)), 1)
         return columns if packet_id.all() else columns[packet_id > 0]
+
+
+def _taken_over(saves: Saves, before: Mapping[Partition, int]) -> list[int]:
+    """The saves of what another owner of the partition may have saved."""
+    ends = {partition.number: offset for partition, offset in before.items()}
+    numbered = zip(saves.producer.tolist(), saves.batch.tolist(), strict=True)
+    return [place for place, (partition, batch) in enumerate(numbered) if batch <= ends.get(partition, 0)]
 
 
 class Persisting:
@@ -60,8 +71,12 @@ class Persisting:
                 yield self.env.timeout(pause_us)
             yield broker.work(costs.poll_us)
             assigned = _Assigned(saves)
+            if fabric.hands_over_first and consumer.taken_over:
+                assigned.doubtful.update(_taken_over(saves, consumer.taken_over))
 
             def again(places: Sequence[int], pack: Pack, assigned: _Assigned = assigned) -> None:
+                if fabric.hands_over_first:
+                    assigned.doubtful.update(places)
                 for place in sorted(places):
                     self._save(assigned, place, place + 1, pack)
 
@@ -133,9 +148,12 @@ class Persisting:
             first, last = bounds[place], bounds[place + 1]
             given = store.assigned(reply, last - first)
             if given is not None:
-                for at, (identifier, mark) in enumerate(given, first):
-                    packet_id[at] = identifier
-                    token[at] = mark
+                if start + place in assigned.doubtful:
+                    assigned.known_before.add(int(saves.subscribers[start + place]))
+                else:
+                    for at, (identifier, mark) in enumerate(given, first):
+                        packet_id[at] = identifier
+                        token[at] = mark
                 if self.fabric.trims.limit is not None:
                     copied = saves.messages[first : first + len(given)].tolist()
                     self.note_trims(int(saves.recipients[first]), copied, [identifier for identifier, _ in given])
@@ -164,8 +182,8 @@ class Persisting:
             self.broker.delivery.record(EventKind.TRIM, rows, np.full(len(rows), int(self.env.now)), -1)
 
     def _hand_over(self, assigned: _Assigned) -> Generator[simpy.Event, Any, None]:
-        """Send on, and wait until Kafka has every downlink record, however often it takes. What the store knew already may
-        never have been sent on by who saved it: those sessions are read anew."""
+        """Send on, and wait until Kafka has every downlink record, however often it takes. What the store knew already, or may
+        have known, may never have been sent on by who saved it, or have been acknowledged: those sessions are read anew."""
         broker, fabric = self.broker, self.fabric
 
         def again(records: Sequence[int], pack: Pack) -> None:

@@ -30,11 +30,16 @@ class Releasing:
     def received(self, deliveries: Deliveries, received_us: Ints, connections: Ints) -> None:
         """PUBRECs are here: the store keeps PUBRELs in place of the messages, and then they go out, unless the connections
         are lost by then: the next ones will fetch them."""
-        broker, fabric = self.broker, self.fabric
+        broker = self.broker
         if broker.is_dead or not len(deliveries):
             return
         broker.delivery.record(EventKind.RECEIVE, deliveries, received_us, -1)
         done = broker.burst(len(deliveries), broker.costs.acknowledge_us)
+        call_at(broker.env, done, lambda: self._release(deliveries, connections))
+
+    def _release(self, deliveries: Deliveries, connections: Ints) -> None:
+        """A release script that fails is run again: a PUBREL before the store knows of it may be followed by the PUBLISH."""
+        broker, fabric = self.broker, self.fabric
         release, name, session = fabric.store.release, fabric.subscribers.name, self.sessions.number
         requests = [
             (fabric.node_of[subscriber], release(name(subscriber), packet_id, token, int(session[subscriber])))
@@ -42,12 +47,19 @@ class Releasing:
         ]
 
         def released(replies: Sequence[Any]) -> None:
-            absent = len(replies) - replies.count(1)
+            absent = replies.count(0)
             if absent:
                 fabric.count("releases_of_nothing", absent)
-            self.send(deliveries[self.sessions.connections[deliveries[:, 1]] == connections])
+            failed = np.array([not isinstance(reply, int) for reply in replies], np.bool_)
+            present = self.sessions.connections[deliveries[:, 1]] == connections
+            self.send(deliveries[present & ~failed])
+            again = present & failed
+            if again.any() and not broker.is_dead:
+                fabric.count("releases_failed", int(again.sum()))
+                pause_us = broker.settings.pack_pause_us
+                call_at(broker.env, broker.env.now + pause_us, lambda: self._release(deliveries[again], connections[again]))
 
-        call_at(broker.env, done, lambda: broker.driver.submit(requests, released))
+        broker.driver.submit(requests, released)
 
     def send(self, deliveries: Deliveries) -> None:
         """PUBRELs to subscribers that are connected here, and their PUBCOMPs."""

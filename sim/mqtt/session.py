@@ -31,6 +31,8 @@ class SessionTable:
     """When each subscriber lost its last connection."""
     fetching: set[int] = field(default_factory=set)
     """Subscribers that have connected and whose backlog is on its way from the store."""
+    to_wake: set[int] = field(default_factory=set)
+    """Of those, whose session is to be read anew when the backlog is there."""
     held_back: dict[int, list[Deliveries]] = field(default_factory=dict)
     """Per fetching subscriber, new deliveries that must not overtake the backlog."""
     in_flight: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -69,6 +71,7 @@ class SessionTable:
         self.lost_us[subscriber] = now_us
         self.losses += 1
         self.fetching.discard(subscriber)
+        self.to_wake.discard(subscriber)
         self.held_back.pop(subscriber, None)
         self.read.pop(subscriber, None)
 

@@ -29,6 +29,11 @@ class InflightWindows:
         """Whether any of this matters."""
         return self.receive_maximum < UNLIMITED
 
+    @property
+    def columns(self) -> dict[str, int]:
+        """What a connect row of the history says of it."""
+        return {"receive_maximum": self.receive_maximum} if self.is_limited else {}
+
     def admit(self, deliveries: Deliveries, is_backlog: bool) -> Deliveries:
         """What may go out now; the rest queues up."""
         rows = [row for row in deliveries.tolist() if self._admits(row, is_backlog)]

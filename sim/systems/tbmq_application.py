@@ -126,7 +126,7 @@ class ApplicationSystem(DeviceSystem[ApplicationSettings]):
         super()._start(fabric, persistence)
         codes = np.array([queue.code for queue in self.applications.queues])
         at = np.zeros(len(codes), np.int64)
-        fabric.recorder.add(EventKind.CONNECT, at, subscriber=codes)
+        fabric.recorder.add(EventKind.CONNECT, at, subscriber=codes, **fabric.windows.columns)
         fabric.recorder.add(EventKind.SUBSCRIBE, at, subscriber=codes, topic=len(fabric.topics), qos=fabric.qos.granted_to(codes))
         for number in range(self._subscriber_count()):
             delivery = fabric.brokers[int(fabric.subscribers.broker[number])].delivery

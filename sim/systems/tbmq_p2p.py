@@ -27,7 +27,7 @@ from sim.mqtt.session import SessionTable
 from sim.mqtt.stored_sessions import StoredSessions
 from sim.mqtt.subscription_trie import SubscriptionTrie
 from sim.mqtt.trims import Trims
-from sim.mqtt.window import InflightWindows
+from sim.mqtt.window import UNLIMITED, InflightWindows
 from sim.random_streams import RandomStreams
 from sim.recording import HistoryRecorder
 from sim.redis.migration import MovingSlots
@@ -90,7 +90,8 @@ class DeviceSystem(Generic[S]):
 
     def _more_columns(self) -> dict[str, bool]:
         """Columns of the history that only some runs have anything for."""
-        return {"expiry_interval_us": self.expiry_us is not None, "retained": self.settings.retained_share > 0}
+        return {"expiry_interval_us": self.expiry_us is not None, "retained": self.settings.retained_share > 0,
+                "receive_maximum": self.settings.receive_maximum < UNLIMITED}  # fmt: skip
 
     def _persistence(self, lengths: tuple[int, int]) -> Persistence:
         """What keeps the sessions. ``lengths``: bytes of a client's name and of a topic."""

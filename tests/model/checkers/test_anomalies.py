@@ -77,6 +77,24 @@ ANOMALIES = [
         (10, 2, "s", 2),
         "+ D1q2#1 D2q2#2 R#2 R#1 L#2 L#1 - + L#2 L#1",
     ),
+    # An identifier is free once its message is acknowledged, removed or cleared, and not because a connection was lost.
+    ("packet-id", "D1#1 D2#1", (1, 2, "s", 0), "D1#1 D1#1! K#1 D2#1"),
+    ("packet-id", "D1#1>a D2#1>a", (1, 2, "a", 0), "D1#1>a D2#1>b"),
+    ("packet-id", "+ D1#1 - + D2#1", (4, 2, "s", 1), "+ D1#1 - C + D2#1"),
+    ("packet-id", "D1q2#1 R#1 D2q2#1", (2, 2, "s", 0), "D1q2#1 R#1 L#1 K#1 D2q2#1"),
+    ("packet-id", "D1q2#1 R#1 L#1 D2q2#1", (3, 2, "s", 0), "D1q2#1 R#1 L#1 D2q2#2"),
+    ("packet-id", "D1#1 D1#1:u", (1, 1, "s", 0), "D1#1 D1#2:u"),
+    ("packet-id", "D1#1 D1#1~", (1, 1, "s", 0), "D1#1 D1#2~"),
+    ("packet-id", "D1#1 T2#1 D2#1", (2, 2, "s", 0), "D1#1 T1#1 D2#1"),
+    ("packet-id", "D1#1 D2q0#1 D3#1", (2, 3, "s", 0), "D1#1 D2q0#1 D3q2d0#1"),
+    # On one connection, of PUBLISH packets with QoS above 0, by the CONNECT that opened it.
+    ("receive-maximum", "+^2 D1#1 D2#2 D3#3", (3, 3, "s", None), "+^2 D1#1 D2#2 K#1 D3#3"),
+    ("receive-maximum", "+^2 D1#1 D2#2 D3#3", (3, 3, "s", None), "+^2 D1#1 D2#2 - +^2 D1#1! D2#2!"),
+    ("receive-maximum", "+^2 D1#1 D2#2 D3#3", (3, 3, "s", None), "+^2 D1#1 D2#2 D2#2! K#1 D3q0"),
+    ("receive-maximum", "+^1 D1q2#1 R#1 L#1 D2q2#2", (4, 2, "s", None), "+^1 D1q2#1 R#1 L#1 K#1 D2q2#2"),
+    ("receive-maximum", "+^1 D1#1 - +^1 D1#1! D2#2", (5, 2, "s", None), "+^1 D1#1 - +^2 D1#1! D2#2"),
+    ("receive-maximum", "+^1 D1#1 D2#2", (2, 2, "s", None), "+^1>s +>a D1#1>s D2#2>a D3#3>a"),
+    ("receive-maximum", "+^1 D1q2#1 R#1 L#1 - +^1 D2#2 D3#3", (7, 3, "s", None), "+^1 D1q2#1 R#1 L#1 - +^1 L#1 D2#2"),
     # One saw it, another never did.
     ("agreement", "P1 D1>a P2 D2>a D2>b", (None, 1, "b", None), "P1 D1>a P2 D2>a D1>b D2>b"),
     ("agreement", "S>a S>b P1 D1>a", (None, 1, "b", None), "S>a S>b P1 D1>a ->b"),
@@ -140,6 +158,8 @@ def test_the_witness_shows_the_rows_that_tell_the_story():
         ("expiry", "P1 D1"),
         ("retransmission", "+ D1#1 K#1"),
         ("drain", "S P1 A1 D1"),
+        ("packet-id", "D1#1 K#1 D2#1 D3"),
+        ("receive-maximum", "+ D1#1 D2#2 -"),
         ("causal", "P1"),
     ],
 )
@@ -158,6 +178,14 @@ def test_what_is_not_judged_is_said():
     ends_too_early = verdict("drain", "S P1 A1 H")
     assert ends_too_early.outcome is Outcome.UNKNOWN
     assert "ends before the bound" in ends_too_early.not_covered[0]
+
+
+def test_a_receive_maximum_that_no_row_says_comes_with_the_question():
+    line = "+ D1#1 D2#2"
+    assert verdict("receive-maximum", line).vacuous
+    assert verdict("receive-maximum", line, receive_maximum=1).outcome is Outcome.VIOLATED
+    assert verdict("receive-maximum", line, receive_maximum=2).outcome is Outcome.HOLDS
+    assert verdict("receive-maximum", "+^2 D1#1 D2#2", receive_maximum=1).outcome is Outcome.HOLDS
 
 
 def test_a_budget_ends_in_unknown_and_never_in_a_false_loss():

@@ -276,3 +276,44 @@ def causal_violations(words):
             broken.append(event)
         first[client, publisher, number] = event
     return broken
+
+
+class SlowInflight:
+    """One subscriber, rule by rule. `in_use`: identifier -> (message, event, whether it was sent on this connection)."""
+
+    def __init__(self, history):
+        self.in_use, self.limit, self.broken = {}, 65535, {"packet-id": [], "receive-maximum": []}
+        batch = history.joined()
+        for row in range(len(batch)):
+            kind, identifier = int(batch.kind[row]), int(batch.packet_id[row])
+            if kind == 2 and int(batch.qos[row]) > 0:
+                message = (int(batch.sequence[row]), int(batch.qos[row]))
+                if identifier in self.in_use and self.in_use[identifier][0] != message:
+                    self.broken["packet-id"].append(row)
+                self.in_use[identifier] = (message, True)
+                if sum(here for _, here in self.in_use.values()) > self.limit:
+                    self.broken["receive-maximum"].append(row)
+            elif kind == 5:
+                self.in_use.pop(identifier, None)
+            elif kind == 8:
+                self.in_use = {}
+            elif kind in (11, 12):
+                self.in_use = {one: (message, False) for one, (message, _) in self.in_use.items()}
+                if kind == 11:
+                    self.limit = int(batch.receive_maximum[row]) if batch.receive_maximum[row] > 0 else 65535
+
+
+def test_packets_in_flight_agree_with_the_rules():
+    rng, found = random.Random(11), {"packet-id": 0, "receive-maximum": 0}
+    for _ in range(400):
+        words = [f"{word}^{rng.randrange(1, 4)}" if word == "+" and rng.random() < 0.8 else word for word in session_words(rng)]
+        line = " ".join(words)
+        slow = SlowInflight(parse_history(line))
+        for law, events in slow.broken.items():
+            fast = verdict(law, line)
+            assert (fast.outcome is Outcome.VIOLATED) == bool(events), line
+            assert fast.work["violations"] == len(events), line
+            if events:
+                assert fast.witness.event_id == events[0], line
+                found[law] += 1
+    assert min(found.values()) > 20
