@@ -21,12 +21,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from model.errors import InputError
 from model.explorer.whole_file import write_whole
 from spark_sweeps.specification import MANIFEST, digest_of
 
+_FOREIGN = "not rows of this sweep; remove it: its runs are then done again"
 _NAME = re.compile(r"(\d+)-([0-9a-f]{32})\.(\d+)-(\d+)-(\d+)\.parquet")
 
 
@@ -54,13 +56,13 @@ class ResultFolder:
         """Make the folder, or find in it what an earlier start of the same sweep left. Raises InputError."""
         found = None
         try:
-            found = json.loads((self.path / MANIFEST).read_text())
+            found = dict(json.loads((self.path / MANIFEST).read_text()))
         except FileNotFoundError:
-            if self.path.is_dir() and any(self.path.iterdir()):
+            if not self._is_fresh():
                 raise InputError(
-                    f"{self.path}: not empty, and not the results of a sweep; name another folder"
+                    f"{self.path}: not empty, and without the {MANIFEST} of a sweep; name another folder"
                 ) from None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, TypeError) as error:
             raise InputError(f"{self.path}/{MANIFEST}: unreadable ({error}); name another folder") from None
         if found is not None:
             found.pop("description", None)
@@ -79,8 +81,24 @@ class ResultFolder:
         if found is None:
             told = json.dumps({**manifest, "description": description}, indent=1, sort_keys=True)
             write_whole(self.path / MANIFEST, told.encode())
+        self._remove_left_overs()
+
+    def _remove_left_overs(self) -> None:
+        """What workers that were killed were at."""
         for left_over in self.rows_path.glob(".*.tmp"):
             left_over.unlink(missing_ok=True)
+
+    def _is_fresh(self) -> bool:
+        """Not there, empty, or left by a start that was killed before its manifest was whole."""
+        if not self.path.is_dir():
+            return not self.path.exists()
+        own = {self.rows_path, self.histories}
+        return all(
+            (item in own and item.is_dir() and not any(item.iterdir()))
+            or item.name == ".lock"
+            or (item.is_file() and item.name.startswith(MANIFEST))
+            for item in self.path.iterdir()
+        )
 
     def _take_lock(self) -> None:
         self._lock = open(self.path / ".lock", "w")  # noqa: SIM115 - held until close
@@ -95,6 +113,7 @@ class ResultFolder:
     def close(self) -> None:
         """Let others write here."""
         if self._lock is not None:
+            self._remove_left_overs()
             self._lock.close()
             self._lock = None
 
@@ -151,6 +170,8 @@ class ResultFolder:
         failed, violated = np.zeros(runs, np.bool_), np.zeros(runs, np.bool_)
         for path in self.files():
             table = read_rows(path, ["run", "attempt", "status", "outcome"])
+            if table.num_rows and not 0 <= pc.min(table["run"]).as_py() <= pc.max(table["run"]).as_py() < runs:
+                raise InputError(f"{path}: {_FOREIGN}")
             number, tried = table.column("run").to_numpy(), table.column("attempt").to_numpy()
             newer = tried > attempt[number]
             number = number[newer]
@@ -190,7 +211,10 @@ class Standing:
 def read_rows(path: Path, columns: Sequence[str] | None) -> pa.Table:
     """One committed file. Raises InputError."""
     try:
-        return pq.ParquetFile(path).read(columns=columns, use_threads=False)
+        table = pq.ParquetFile(path).read(columns=columns, use_threads=False)
+        if set(columns or ()) <= set(table.column_names):
+            return table
+        raise InputError(f"{path}: {_FOREIGN}")
     except (OSError, pa.ArrowException) as error:
         line = " ".join(str(error).split())[:120]
         raise InputError(f"{path}: unreadable ({line}); remove it: its runs are then done again") from None

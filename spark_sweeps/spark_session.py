@@ -31,6 +31,8 @@ CONFIGURATION = {
     "spark.sql.shuffle.partitions": "8",
 }
 CONNECT_S = 5.0
+START = "-- orderlab starts a session"
+"""In the log, so that what an earlier start complained of explains nothing."""
 LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
@@ -96,6 +98,7 @@ def _stderr_into(log: Path) -> Iterator[None]:
     except OSError as error:
         os.close(kept)
         raise InputError(f"{log}: cannot be written ({error.strerror}); name a folder that can be") from None
+    os.write(target, f"{START}\n".encode())
     os.dup2(target, 2)
     os.close(target)
     try:
@@ -112,7 +115,11 @@ _CURES = (
     (r"InvalidClassException|serialVersionUID|incompatible.*version|RpcEnv.*version",
      "driver and cluster have different versions of Spark; use the same one on both (notes/spark.md)"),
     (r"No module named '(\w+)'", "executors lack the module {0}; ship it with --py-files or --archives (notes/spark.md)"),
-    (r"All masters are unresponsive|Connection refused|UnknownHostException|Could not parse Master URL|"
+    (r"Could not parse Master URL|Master must either be|Invalid Spark URL",
+     "no such master; write local[*], local[4], spark://HOST:7077, yarn, or k8s://https://HOST:PORT"),
+    (r"HADOOP_CONF_DIR or YARN_CONF_DIR",
+     "YARN cannot be found; set HADOOP_CONF_DIR or YARN_CONF_DIR to the folder of its configuration"),
+    (r"All masters are unresponsive|Connection refused|UnknownHostException|"
      r"Failed to connect|Cannot assign requested address",
      "cannot be reached; is it running, and is the address right (spark://HOST:7077)?"),
     (r"No space left on device", "the disk is full; free some space and run the same command again"),
@@ -122,17 +129,18 @@ _CURES = (
 
 def explained(error: BaseException, master: str | None, log: Path) -> str:
     """One line with the cure for what Spark says, by the exception and by the end of its log."""
-    text = str(error)
+    text, logged = str(error), ""
     marked = re.search(MARK + r"<<(.*?)>>", text, re.DOTALL)
     if marked:
         return marked[1]
     with contextlib.suppress(OSError):
-        text += log.read_text(errors="replace")[-20_000:]
+        logged = log.read_text(errors="replace").rpartition(START)[2][-20_000:]
     place = f"Spark on {master or 'local[*]'}"
-    for pattern, cure in _CURES:
-        found = re.search(pattern, text)
-        if found:
-            return f"{place}: {cure.format(*found.groups())}"
+    for told in (text, logged):
+        for pattern, cure in _CURES:
+            found = re.search(pattern, told)
+            if found:
+                return f"{place}: {cure.format(*found.groups())}"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     raised = [line for line in lines if re.match(r"[\w.]+(?:Error|Exception)\b", line)]
     return f"{place}: {(raised or lines)[-1 if raised else 0][:200]}; its log is {log}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import tempfile
 from pathlib import Path
@@ -11,6 +13,7 @@ from model.errors import InputError
 
 def write_whole(path: Path, data: bytes) -> None:
     """Write beside the file, then rename over it. Raises InputError where that cannot be done."""
+    file = None
     try:
         with tempfile.NamedTemporaryFile("wb", dir=path.parent, prefix=path.name, delete=False) as file:
             file.write(data)
@@ -19,4 +22,9 @@ def write_whole(path: Path, data: bytes) -> None:
         os.chmod(file.name, 0o644)  # a temporary file is its owner's alone; results are shared
         os.replace(file.name, path)
     except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror}); name a file in a folder that exists") from None
+        if file is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(file.name)
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        cure = "free some space" if full else "name a file in a folder that exists"
+        raise InputError(f"{path}: cannot be written ({error.strerror}); {cure}") from None

@@ -5,6 +5,7 @@ import os
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from model.errors import InputError
@@ -68,7 +69,7 @@ def test_the_same_sweep_opens_the_folder_again_and_another_does_not(folder):
 
 def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path):
     (tmp_path / "thesis.txt").write_text("x")
-    with pytest.raises(InputError, match="not the results of a sweep"):
+    with pytest.raises(InputError, match=r"not empty, and without the sweep\.json of a sweep"):
         ResultFolder(tmp_path).open({})
     assert os.listdir(tmp_path) == ["thesis.txt"]
 
@@ -97,3 +98,33 @@ def test_a_damaged_file_is_named(folder):
     path.write_bytes(b"PAR1")
     with pytest.raises(InputError, match=r"unreadable .* remove it: its runs are then done again"):
         folder.standing(1)
+
+
+def test_a_start_that_was_killed_before_its_manifest_was_whole_is_gone_on_with(tmp_path):
+    folder = ResultFolder(tmp_path / "out")
+    folder.rows_path.mkdir(parents=True)
+    folder.histories.mkdir()
+    for name in (".lock", "sweep.jsonx1y2z3"):
+        (folder.path / name).touch()
+    folder.open({"sweep": {}})
+    folder.close()
+    (folder.path / "sweep.json").unlink()
+    folder.commit(rows([0]))
+    with pytest.raises(InputError, match=r"not empty, and without the sweep.json of a sweep"):
+        folder.open({"sweep": {}})
+    assert folder.counts().rows == 1
+
+
+@pytest.mark.parametrize("manifest", ["", "{", "[]", "3", '{"sweep": {'])
+def test_a_manifest_that_says_nothing_is_named(manifest, folder):
+    folder.close()
+    (folder.path / "sweep.json").write_text(manifest)
+    with pytest.raises(InputError, match=r"sweep.json: unreadable|made by a different sweep"):
+        folder.open({"sweep": {"axes": {"a": [1]}}, "code": "c"})
+
+
+@pytest.mark.parametrize("table", [pa.table({"run": [7]}), rows([9]), rows([-1])], ids=["columns", "above", "below"])
+def test_rows_of_another_sweep_are_named(table, folder):
+    pq.write_table(table, folder.rows_path / f"1-{'0' * 32}.1-0-0.parquet")
+    with pytest.raises(InputError, match="not rows of this sweep; remove it"):
+        folder.standing(9)

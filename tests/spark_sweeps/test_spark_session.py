@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from model.errors import InputError
-from spark_sweeps.spark_session import explained, insist_on_reaching, insist_on_spark_home
+from spark_sweeps.spark_session import START, explained, insist_on_reaching, insist_on_spark_home
 from spark_sweeps.tasks import MARK
 
 
@@ -20,7 +20,9 @@ from spark_sweeps.tasks import MARK
          "different versions of Spark"),
         ("ModuleNotFoundError: No module named 'lupa'", "executors lack the module lupa; ship it with --py-files or --archives"),
         ("All masters are unresponsive! Giving up.", "cannot be reached; is it running"),
-        ("Could not parse Master URL: 'locl[2]'", "cannot be reached; is it running, and is the address right"),
+        ("Could not parse Master URL: 'locl[2]'", "no such master; write local[*]"),
+        ("SparkException: When running with master 'yarn' either HADOOP_CONF_DIR or YARN_CONF_DIR must be set in the environment.",
+         "set HADOOP_CONF_DIR or YARN_CONF_DIR"),
         ("java.io.IOException: No space left on device", "the disk is full"),
         ("An exception was thrown from the Python worker:\nTraceback ...\nKeyError: 'x'", "KeyError: 'x'; its log is"),
         ("", "RuntimeError; its log is"),
@@ -35,6 +37,9 @@ def test_one_line_with_the_cure(said, told, tmp_path):
 def test_what_only_the_log_says_is_found(tmp_path):
     (tmp_path / "spark.log").write_text("ERROR StandaloneSchedulerBackend: All masters are unresponsive! Giving up.\n")
     assert "cannot be reached" in explained(RuntimeError("SparkContext was stopped"), "m", tmp_path / "spark.log")
+    with (tmp_path / "spark.log").open("a") as log:
+        log.write(f"{START}\nWARN calm\n")
+    assert "SparkContext was stopped" in explained(RuntimeError("SparkContext was stopped"), "m", tmp_path / "spark.log")
 
 
 def test_a_master_that_nobody_answers_at_is_known_at_once():
