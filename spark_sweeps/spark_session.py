@@ -31,6 +31,7 @@ CONFIGURATION = {
     "spark.sql.shuffle.partitions": "8",
 }
 CONNECT_S = 5.0
+TRIES_MAX = 4
 START = "-- orderlab starts a session"
 """In the log, so that what an earlier start complained of explains nothing."""
 LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
@@ -52,7 +53,7 @@ def start_session(
         os.environ["JAVA_HOME"] = java_home(os.environ)
     builder = SparkSession.builder.appName(name)
     if master is not None or not submitted:
-        builder = builder.master(master or "local[*]")
+        builder = builder.master(patient(master or "local[*]"))
     is_local = (master or "local").startswith("local") and not submitted
     if is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -64,6 +65,12 @@ def start_session(
             return builder.getOrCreate()
         except Exception as error:
             raise InputError(explained(error, master, log)) from None
+
+
+def patient(master: str) -> str:
+    """The same master; a local one tries a task again as a cluster does, when a worker of its is killed."""
+    found = re.fullmatch(r"local(?:\[\s*(\d+|\*)\s*\])?", master)
+    return master if found is None else f"local[{found[1] or 1},{TRIES_MAX}]"
 
 
 def insist_on_reaching(master: str | None) -> None:

@@ -106,3 +106,14 @@ def struck(parameters, seed):
 def noisy(parameters, seed):
     """A mean of 100, within `spread`."""
     return {"ms": 100 + parameters["spread"] * (seed % 1000 / 500 - 1)}
+
+
+def patricide(parameters, seed):
+    """Kills the worker that it belongs to, once; and its own process another time."""
+    if parameters["a"] == 2 and not os.path.exists(parameters["flag"]):
+        with open(parameters["flag"], "w"):
+            os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(60)
+    if parameters["a"] == 4:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {"a": parameters["a"]}

@@ -68,6 +68,17 @@ def test_both_engines_make_the_same_rows(pool, on_spark, sweep_file, tmp_path):
         assert (one.folder / name).read_bytes() == (other.folder / name).read_bytes()
 
 
+@ENGINES
+def test_a_killed_worker_is_replaced_and_a_killed_run_is_a_row(engine, request, sweep_file, tmp_path):
+    flag = tmp_path / "flag"
+    path = sweep_file(f'system = "{SUBJECTS}:patricide"\n[base]\nflag = "{flag}"\n[axes]\na = [1, 2, 3, 4, 5]\n')
+    summary = run_sweep(path, request.getfixturevalue(engine))
+    rows = all_rows(summary.folder, summary.runs).to_pylist()
+    assert flag.exists()
+    assert [row["status"] for row in rows] == ["ok", "ok", "ok", "killed", "ok"]
+    assert rows[3]["error"] == "its process was ended by SIGKILL"
+
+
 def test_what_is_missing_is_done_and_nothing_else(pool, sweep_file, tmp_path):
     text = f'system = "{SUBJECTS}:product"\n[base]\nb = 2\n[axes]\na = {{ from = 1, to = 60 , step = 1 }}\n'
     path = sweep_file(text)

@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from model.errors import InputError
-from spark_sweeps.spark_session import START, explained, insist_on_reaching, insist_on_spark_home
+from spark_sweeps.spark_session import START, explained, insist_on_reaching, insist_on_spark_home, patient
 from spark_sweeps.tasks import MARK
 
 
@@ -53,6 +53,11 @@ def test_a_master_that_nobody_answers_at_is_known_at_once():
             insist_on_reaching(master)
     for elsewhere in (None, "local[2]", "yarn", "k8s://x"):
         insist_on_reaching(elsewhere)
+
+
+def test_a_local_master_tries_again_as_a_cluster_does():
+    given = ("local", "local[*]", "local[2]", "local[2,1]", "local-cluster[2,1,1024]", "spark://h:7077", "yarn")
+    assert [patient(master) for master in given] == ["local[1,4]", "local[*,4]", "local[2,4]", *given[3:]]
 
 
 def test_a_spark_home_without_a_spark_is_named(tmp_path):
