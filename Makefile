@@ -5,12 +5,12 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: run test cluster-test check bench conformance exhaustive lock redis-server spin
+.PHONY: run test compiled cluster-test check bench conformance exhaustive lock redis-server spin
 
-run: .venv/installed
+run: .venv/installed compiled
 	$(BIN)/orderlab validate lua/session --backend kernel
 
-test: .venv/installed redis-server spin
+test: .venv/installed redis-server spin compiled
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup tests
 
 # A Spark master and two workers on loopback, one of which is killed halfway through a sweep.
@@ -21,13 +21,13 @@ check: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: .venv/installed redis-server spin
+bench: .venv/installed redis-server spin compiled
 	$(BIN)/orderlab bench all --quick
 
-conformance: .venv/installed redis-server
+conformance: .venv/installed redis-server compiled
 	$(BIN)/python -m properties.conformance --commands 5000000
 
-exhaustive: .venv/installed redis-server
+exhaustive: .venv/installed redis-server compiled
 	$(BIN)/python -m pytest -q -n $(WORKERS) -m exhaustive tests
 
 .venv/installed: requirements.lock pyproject.toml
@@ -36,6 +36,10 @@ exhaustive: .venv/installed redis-server
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
+
+# Machine code for the kernel's hot modules, once for each state of the text; without a C compiler they run interpreted.
+compiled: .venv/installed
+	@$(BIN)/python -m sim.compiling
 
 # Programs that are judges or peers in tests. Installed where that is possible; otherwise the tests that need them fail.
 redis-server:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from sim.redis.numbers import INTEGER_MAX, add_long_doubles, parse_double, parse_integer, parse_long_double
+from sim.redis.long_doubles import add_long_doubles, parse_long_double
+from sim.redis.numbers import INTEGER_MAX, parse_double, parse_integer
 from sim.redis.replies import NOT_A_FLOAT, NOT_AN_INTEGER, ErrorReply
 
 SMALL_INTEGERS = {b"%d" % value: value for value in range(-100, 1000)}

@@ -58,7 +58,7 @@ class LuaEngine:
         self._is_plain = False
         """Whether nothing but the keyspace concerns the calls of this run: no abort point, slots, record of effects."""
         self._stopped: BaseException | None = None
-        """Why the running script may not go on; raised when it has unwound."""
+        """Why the running script may not go on; raised when it has unwound. Lua's calls set it while ``run`` waits."""
         self._argument_bytes_max = limits.argument_bytes_max
         self._argument_bytes_left = 0
         self._portions: list[bytes] = []
@@ -76,10 +76,13 @@ class LuaEngine:
         self._writer.marks = self.sandbox.marks()
         self._compile = self.sandbox.function("compile")
 
+    def _begin(self) -> None:
+        self._stopped = None  # here, for a type checker would not believe that anyone sets it behind its back
+
     def compile(self, text: bytes, name: bytes) -> Any:
         """A Lua function from text; ``name`` is that of the chunk. Raises ErrorReply with Lua's message alone."""
         self.sandbox.allow_more(2 * len(text))
-        self._stopped = None
+        self._begin()
         try:
             compiled = self._compile(text, name)
         except lupa.LuaError as error:
@@ -117,7 +120,7 @@ class LuaEngine:
         self._is_plain = is_plain = effects is None and not run.watched and not shard.master_link_down
         if is_plain and not 0 <= (time_us := shard.now_ms * 1000 + shard.now_us) < TIME_US_MAX:
             time_us = None
-        self._stopped = None
+        self._begin()
         self._argument_bytes_left = self._argument_bytes_max
         heartbeat = watchdog.current
         if heartbeat is not None:
@@ -149,7 +152,7 @@ class LuaEngine:
     def register(self, library: Any) -> Sequence[Any] | ErrorReply:
         """Run the compiled code of a function library: name, callback, description or False, and flags of each function
         that it registers; or the error that it ends with. Raises ScriptTimeout."""
-        self._stopped = None
+        self._begin()
         try:
             outcome = self.sandbox.function("load_library")(library)
         except lupa.LuaError as error:

@@ -149,7 +149,9 @@ class ResultReader:
         """True is 1 and false is nil, unless the script spoke RESP3."""
         if self._script_resp < 3:
             return 1 if value else None
-        return value if self._resp == 3 else int(value)
+        if self._resp == 3:  # in one expression with the integer mypyc would make an integer of it
+            return value
+        return int(value)
 
     def tree(self, parts: Sequence[Any]) -> Reply:
         """The reply for all parts: codes and values in turn, ``]`` at the end of a container."""

@@ -6,15 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sim.redis.arguments import integer
-from sim.redis.numbers import (
-    INTEGER_MAX,
-    INTEGER_MIN,
-    LongDouble,
-    add_long_doubles,
-    long_double_text,
-    parse_integer,
-    parse_long_double,
-)
+from sim.redis.long_doubles import LongDouble, add_long_doubles, long_double_text, parse_long_double
+from sim.redis.numbers import INTEGER_MAX, INTEGER_MIN, parse_integer
 from sim.redis.registry import command
 from sim.redis.replies import NOT_A_FLOAT, NOT_AN_INTEGER, ErrorReply, Reply
 

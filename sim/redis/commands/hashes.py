@@ -7,14 +7,8 @@ from typing import TYPE_CHECKING
 
 from sim.redis.arguments import integer, integer_between, option
 from sim.redis.commands.scanning import page_of, parse_cursor, parse_options
-from sim.redis.numbers import (
-    INTEGER_MAX,
-    INTEGER_MIN,
-    add_long_doubles,
-    long_double_text,
-    parse_integer,
-    parse_long_double,
-)
+from sim.redis.long_doubles import add_long_doubles, long_double_text, parse_long_double
+from sim.redis.numbers import INTEGER_MAX, INTEGER_MIN, parse_integer
 from sim.redis.random_draws import draw, draw_positions
 from sim.redis.registry import command
 from sim.redis.replies import NOT_A_FLOAT, OK, SYNTAX_ERROR, ErrorReply, Reply, mapping

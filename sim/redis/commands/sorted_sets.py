@@ -13,6 +13,7 @@ from sim.redis.random_draws import draw, draw_positions
 from sim.redis.registry import command
 from sim.redis.replies import SYNTAX_ERROR, ErrorReply, Reply, double, scored
 from sim.redis.values import SortedSet
+from sim.redis.values.sorted_set import Score
 
 if TYPE_CHECKING:
     from sim.redis.shard import Shard
@@ -21,7 +22,7 @@ _ZADD_OPTIONS = frozenset((b"NX", b"XX", b"GT", b"LT", b"CH", b"INCR"))
 _NO_OPTIONS: frozenset[bytes] = frozenset()
 
 
-def _insert(shard: Shard, value: SortedSet, member: bytes, score: float) -> None:
+def _insert(shard: Shard, value: SortedSet, member: bytes, score: Score) -> None:
     """Add a new member, after the change of encoding that it asks for."""
     if not value.skiplist:
         value.make_room(member, shard.encoding_limits, shard.undo)
@@ -42,7 +43,7 @@ def zadd(shard: Shard, argv: Sequence[bytes]) -> Reply:
     if len(argv) != 4:
         return _zadd_with_options(shard, argv, _NO_OPTIONS)
     key, text, member = argv[1], argv[2], argv[3]
-    score = parse_double(text)
+    score: Score = parse_double(text)
     if score is None:
         return _zadd_with_options(shard, argv, _NO_OPTIONS)
     value = shard.lookup_as(key, SortedSet)
@@ -133,7 +134,7 @@ def _increment(
         return increment
     if b"NX" in options:
         return None
-    score = old + increment
+    score: float = old + increment
     if score != score:
         raise ErrorReply(b"ERR resulting score is not a number (NaN)")
     if (b"LT" in options and score >= old) or (b"GT" in options and score <= old):

@@ -9,6 +9,8 @@ from typing import Any
 from sim.redis.values.encodings import EncodingLimits
 from sim.redis.values.hash_order import add_in_hash_order, in_hash_order, remove_from_hash_order
 
+Score = Any
+"""A float. Not declared so: machine code would take the number out of its object, which the dictionary and the table share."""
 Undo = list[tuple[Any, ...]]
 FrozenSortedSet = tuple[str, tuple[tuple[float, bytes], ...], tuple[bytes, ...]]
 """Encoding; (score, member) in order; the members whose zero is negative, because -0.0 == 0.0."""
@@ -31,8 +33,8 @@ class SortedSet:
     __slots__ = ("hash_order", "order_members", "order_scores", "scores", "skiplist")
 
     def __init__(self) -> None:
-        self.scores: dict[bytes, float] = {}
-        self.order_scores: list[float] = []
+        self.scores: dict[bytes, Score] = {}
+        self.order_scores: list[Score] = []
         self.order_members: list[bytes] = []
         self.skiplist = False
         """Whether it has outgrown the listpack encoding; never goes back."""
@@ -47,7 +49,7 @@ class SortedSet:
         """As OBJECT ENCODING names it."""
         return b"skiplist" if self.skiplist else b"listpack"
 
-    def position(self, score: float, member: bytes) -> int:
+    def position(self, score: Score, member: bytes) -> int:
         """Where (score, member) stands, or would stand."""
         scores = self.order_scores
         at = bisect_left(scores, score)
@@ -62,7 +64,7 @@ class SortedSet:
 
     # -- mutators: each appends its inverse to ``undo``, if there is one -------------------------------------
 
-    def insert(self, member: bytes, score: float, undo: Undo | None) -> None:
+    def insert(self, member: bytes, score: Score, undo: Undo | None) -> None:
         """Add a member that is not there."""
         if undo is not None:
             undo.append((self.discard, member, None))
@@ -80,7 +82,7 @@ class SortedSet:
         if self.hash_order is not None:
             add_in_hash_order(self.hash_order, member)
 
-    def move(self, member: bytes, old: float, score: float, undo: Undo | None) -> None:
+    def move(self, member: bytes, old: Score, score: Score, undo: Undo | None) -> None:
         """Give a member that stands at ``old`` another score."""
         if undo is not None:
             undo.append((self.move, member, score, old, None))

@@ -11,14 +11,8 @@ from hypothesis import strategies as st
 
 from sim.redis.arguments import check_timeout
 from sim.redis.connection import Connection
-from sim.redis.numbers import (
-    add_long_doubles,
-    double_text,
-    long_double_text,
-    parse_double,
-    parse_integer,
-    parse_long_double,
-)
+from sim.redis.long_doubles import add_long_doubles, long_double_text, parse_long_double
+from sim.redis.numbers import double_text, parse_double, parse_integer
 from sim.redis.replies import ErrorReply
 from sim.redis.server_process import ServerProcess
 

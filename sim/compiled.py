@@ -1,0 +1,95 @@
+"""Machine code for the modules that most of the time is spent in, where it has been made (``compiling``).
+
+The same text runs interpreted or compiled and gives the same results; only the speed differs. Machine code lives in the
+user's cache folder under the digest of every module that it was made from, so code that is out of date is never found.
+``ORDERLAB_COMPILED=0`` in the environment turns it off.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+import sys
+import sysconfig
+from collections.abc import Mapping, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ExtensionFileLoader, ModuleSpec
+from importlib.util import spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+SWITCH = "ORDERLAB_COMPILED"
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("model", "sim")
+"""What the machine code depends on."""
+SHARED = "__mypyc"
+"""How the name of the one library ends that holds all the code; the modules are openings into it."""
+SUFFIX: str = sysconfig.get_config_var("EXT_SUFFIX") or ".so"
+
+
+class _Finder(MetaPathFinder):
+    """Finds compiled modules by their full names."""
+
+    def __init__(self, files: Mapping[str, Path]) -> None:
+        self.files = files
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The module's specification, or None if it is not compiled."""
+        file = self.files.get(fullname)
+        if file is None:
+            return None
+        return spec_from_file_location(fullname, file, loader=ExtensionFileLoader(fullname, str(file)))
+
+
+def sources(root: Path) -> list[Path]:
+    """Every module of PACKAGES; none where they do not lie in a folder (inside an archive)."""
+    return sorted(path for package in PACKAGES for path in (root / package).rglob("*.py"))
+
+
+def folder(root: Path = ROOT) -> Path | None:
+    """Where machine code of the modules under ``root`` as they are now belongs; None where they cannot be read."""
+    paths = sources(root)
+    if not paths:
+        return None
+    digest = hashlib.sha256(f"{sys.version}{SUFFIX}".encode())
+    for path in paths:
+        text = path.read_bytes()
+        digest.update(f"{path.relative_to(root)}:{len(text)}:".encode() + text)
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "orderlab" / "compiled" / digest.hexdigest()[:24]
+
+
+def install() -> None:
+    """From here on import compiled modules where there are any for the text as it is."""
+    if os.environ.get(SWITCH) == "0" or is_installed():
+        return
+    try:
+        place = folder()
+        found = {} if place is None else modules_in(place)
+    except OSError:
+        return
+    if not found:
+        return
+    finder = _Finder(found)
+    sys.meta_path.insert(0, finder)
+    try:
+        for name in found:
+            if name.endswith(SHARED):
+                importlib.import_module(name)
+    except ImportError:  # made on another machine, or damaged
+        sys.meta_path.remove(finder)
+
+
+def modules_in(place: Path) -> dict[str, Path]:
+    """Compiled modules of a folder by their full names."""
+    return {
+        ".".join(path.relative_to(place).parts).removesuffix(SUFFIX): path for path in place.rglob(f"*{SUFFIX}")
+    }
+
+
+def is_installed() -> bool:
+    """Whether this process takes compiled modules."""
+    return any(isinstance(finder, _Finder) for finder in sys.meta_path)

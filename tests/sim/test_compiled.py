@@ -1,0 +1,116 @@
+"""The same text, compiled and interpreted."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sim import compiled, compiling
+
+ROOT = Path(__file__).parents[2]
+@pytest.fixture(scope="module")
+def place() -> Path:
+    try:
+        return compiling.build()
+    except compiling.CannotCompile as reason:
+        pytest.fail(f"machine code cannot be tested here: {reason}")
+
+
+def run(program: str, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": "0", **environment}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return done.stdout.strip()
+
+
+WHERE = "import sim.redis.keyspace as keyspace; print(keyspace.__file__)"
+
+
+def test_a_process_takes_the_machine_code_unless_it_is_told_not_to(place: Path) -> None:
+    assert run(WHERE) == str(place / "sim" / "redis" / f"keyspace{compiled.SUFFIX}")
+    assert run(WHERE, ORDERLAB_COMPILED="0") == str(ROOT / "sim" / "redis" / "keyspace.py")
+
+
+def test_every_module_that_is_named_is_compiled(place: Path) -> None:
+    assert set(compiling.MODULES) <= set(compiled.modules_in(place))
+
+
+def test_machine_code_of_another_text_is_not_taken(place: Path, tmp_path: Path) -> None:
+    for path in compiled.sources(ROOT):
+        copy = tmp_path / path.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(path.read_bytes())
+    assert compiled.folder(tmp_path) == place, "the same text, elsewhere"
+    changed = tmp_path / "sim" / "redis" / "replies.py"
+    changed.write_text(changed.read_text() + "\n")
+    assert compiled.folder(tmp_path) != place
+
+
+def test_machine_code_that_cannot_be_loaded_is_left_alone(place: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "orderlab" / "compiled" / place.name
+    for path in place.rglob(f"*{compiled.SUFFIX}"):
+        copy = broken / path.relative_to(place)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(b"not machine code")
+    assert run(WHERE, XDG_CACHE_HOME=str(tmp_path)) == str(ROOT / "sim" / "redis" / "keyspace.py")
+
+
+def test_without_a_compiler_the_reason_is_one_line_with_the_cure(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "sim.compiling"],
+        cwd=ROOT, env={**os.environ, "XDG_CACHE_HOME": str(tmp_path), "PATH": str(tmp_path)}, capture_output=True, text=True,
+        check=True,
+    )  # fmt: skip
+    assert done.stdout.count("\n") == 1
+    assert "apt-get install gcc" in done.stdout
+    assert not list(tmp_path.rglob("*.so"))
+
+
+REPLIES = """
+import hashlib
+from properties.conformance.sequences import Generator, SeededDraw
+from properties.conformance.subjects import KernelSubject
+from sim import compiled
+from sim.redis.lacking import UnsupportedCommand
+from sim.redis.registry import COMMANDS, load_commands
+
+load_commands()
+generator, draw, subject, said = Generator(COMMANDS), SeededDraw(SEED), KernelSubject(), hashlib.sha256()
+for _ in range(400):
+    sequence = generator.sequence(draw)
+    subject.begin(sequence, 1_700_000_000_000)
+    for step in sequence.steps:
+        if isinstance(step, int):
+            subject.advance(step)
+            continue
+        try:
+            reply = subject.execute(step)
+        except UnsupportedCommand as error:
+            reply = error
+        said.update(f"{step}{type(reply)}{reply!r}".encode())
+    said.update(repr(sorted(subject.shard.freeze().items())).encode())
+print(compiled.is_installed(), said.hexdigest())
+"""
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_compiled_and_interpreted_reply_the_same(place: Path, seed: int) -> None:
+    program = REPLIES.replace("SEED", str(seed))
+    is_compiled, digest = run(program).split()
+    assert is_compiled == "True"
+    assert run(program, ORDERLAB_COMPILED="0").split() == ["False", digest]
+
+
+@pytest.mark.parametrize("system", ["tbmq-p2p", "tbmq-lettuce"])
+def test_compiled_and_interpreted_make_the_same_history(place: Path, system: str) -> None:
+    program = (
+        "import sys; from orderlab.cli import main; "
+        f"sys.argv[1:] = ['simulate', {system!r}, '--set', 'duration_s=0.05', '--set', 'warm_up_s=0.05', '--json']; main()"
+    )
+    outputs = [run(program, ORDERLAB_COMPILED=switch) for switch in ("1", "0")]
+    assert outputs[0] == outputs[1]
