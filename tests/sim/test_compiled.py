@@ -104,13 +104,3 @@ def test_compiled_and_interpreted_reply_the_same(place: Path, seed: int) -> None
     is_compiled, digest = run(program).split()
     assert is_compiled == "True"
     assert run(program, ORDERLAB_COMPILED="0").split() == ["False", digest]
-
-
-@pytest.mark.parametrize("system", ["tbmq-p2p", "tbmq-lettuce"])
-def test_compiled_and_interpreted_make_the_same_history(place: Path, system: str) -> None:
-    program = (
-        "import sys; from orderlab.cli import main; "
-        f"sys.argv[1:] = ['simulate', {system!r}, '--set', 'duration_s=0.05', '--set', 'warm_up_s=0.05', '--json']; main()"
-    )
-    outputs = [run(program, ORDERLAB_COMPILED=switch) for switch in ("1", "0")]
-    assert outputs[0] == outputs[1]

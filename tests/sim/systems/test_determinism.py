@@ -1,4 +1,5 @@
-"""Same seed, same bytes of history: in two processes, under another PYTHONHASHSEED, with and without tracing, whatever strikes."""
+"""Same seed, same bytes of history: in two processes, under another PYTHONHASHSEED, with and without tracing,
+compiled and interpreted, whatever strikes."""
 
 import json
 import os
@@ -32,17 +33,17 @@ print(json.dumps(digests))
 """
 
 
-def digests(mode, hash_seed):
+def digests(mode, hash_seed, compiled):
     run = subprocess.run(
         [sys.executable, "-c", PROGRAM, mode], capture_output=True, text=True, timeout=600,
-        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        env={**os.environ, "PYTHONHASHSEED": hash_seed, "ORDERLAB_COMPILED": compiled},
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
     return json.loads(run.stdout)
 
 
 def test_every_fault_gives_the_same_history_in_every_process_traced_or_not():
-    plain, traced = digests("plain", "1"), digests("traced", "2")
+    plain, traced = digests("plain", "1", "1"), digests("traced", "2", "0")
     assert plain == traced
     assert set(plain) == {"", *(name for name, kind in FAULTS.items() if kind.among != "postgres")}
     assert len(set(plain.values())) == len(plain), "every fault leaves its row at least"
