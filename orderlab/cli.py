@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 
 import typer
 from typer.exceptions import TyperException
@@ -40,6 +41,9 @@ def main() -> None:
     Who ends the run, by Ctrl-C or by closing standard output, gets the exit code of that signal, which is no verdict.
     """
     arguments = sys.argv[1:]
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the caller, who wants the exit code only
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
     try:
         code = application(arguments)(standalone_mode=False)
         sys.stdout.flush()
@@ -49,11 +53,14 @@ def main() -> None:
     except (BrokenPipeError, SystemExit) as ended:
         if not isinstance(ended.__context__ or ended, BrokenPipeError):  # typer makes exit code 1 of it
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        sys.stdout = sys.__stdout__
+        _drop_output()
         sys.exit(128 + signal.SIGPIPE)
     except InputError as error:
         print(f"orderlab: {error}", file=sys.stderr)
+    except OSError as error:  # standard output mostly: a full disk
+        _drop_output()
+        place = error.filename or "standard output"
+        print(f"orderlab: {place}: {error.strerror or error}; make room or name another place", file=sys.stderr)
     except TyperException as error:
         if not arguments:
             print(error.format_message())
@@ -62,6 +69,12 @@ def main() -> None:
             said = " ".join(error.format_message().split()).rstrip(".")
             print(f"{command}: {said}; {command} --help tells what it takes", file=sys.stderr)
     sys.exit(2)
+
+
+def _drop_output() -> None:
+    """Have what is still buffered go nowhere: the interpreter would try to write it once more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    sys.stdout = sys.__stdout__ or sys.stdout
 
 
 if __name__ == "__main__":

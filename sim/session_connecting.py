@@ -56,8 +56,8 @@ def come_late(run: SessionRun, step: Open) -> tuple[Result | None, Judge | None]
 
     A store that cannot tell CONNECTs apart, or has no word to refuse one, is not asked.
     """
-    connection, account = run.state.connections[step.client], run.state.accounts[step.client]
-    epoch = connection.connects if step.again else account.session.epoch - 1
+    connection = run.state.connections[step.client]
+    epoch = connection.connects if step.again else connection.begun - 1
     first = connection.answer if step.again else (step.clean_start, None, None)
     if not run.store.terms.tells_connects or not connection.is_open or first is None or epoch < 1:
         return None, None

@@ -13,9 +13,13 @@ from sim.session_state import EVERYTHING, Batch, Sending
 if TYPE_CHECKING:
     from sim.session_run import SessionRun
 
-PASSING_AT_ONCE = 400
+PASSING_MARK = b"passin"
+"""Begins the payload of each: six bytes, so that it begins the base64 of the payload as well."""
+EXPIRING_AT_ONCE = 400
+ACKNOWLEDGED_AT_ONCE = 8
+"""Messages in one batch of those that only pass. Few where each is acknowledged: a store may read its whole queue then."""
 PASSING_MS = 1000
-"""Messages in one batch of those that only pass, and how long they live if they are to expire."""
+"""How long they live if they are to expire."""
 
 
 def pass_by(run: SessionRun, step: Pass) -> tuple[Result, int]:
@@ -28,14 +32,15 @@ def pass_by(run: SessionRun, step: Pass) -> tuple[Result, int]:
     number, last = state.batches[step.producer].number, max(account.last_ids)
     token = account.last_token
     left, passed_ms = step.count, 0
-    limit, most = store.terms.modulus, PASSING_AT_ONCE
+    limit, most = store.terms.modulus, EXPIRING_AT_ONCE if step.by_expiry else ACKNOWLEDGED_AT_ONCE
     result: Result = Saved()
     while left > 0 and isinstance(result, Saved) and result.refused is None:
         size = min(left, store.largest_batch, most)
         number, left = number + size, left - size
         result = store.perform("save", name, _fields(run, step, number, size, passed_ms, limit))
         if isinstance(result, Failed) and limit == store.terms.modulus:  # a store that takes no limit so high
-            limit, most = store.limit, max(store.limit - len(account.queue), 1)
+            limit = min(store.limit, limit - 1)
+            most = min(most, max(limit - len(account.queue), 1))
             number, left, result = number - size, left + size, Saved()
             continue
         passing = _sendings(run, step, result, size)
@@ -66,7 +71,7 @@ def _fields(run: SessionRun, step: Pass, number: int, size: int, passed_ms: int,
         "producer": b"p%d" % step.producer,
         "batch": number,
         "messages": tuple(
-            Message(b"passing %d" % (number - one), b"t", 1, interval_ms, session.now_ms + passed_ms)
+            Message(PASSING_MARK + b"g %d" % (number - one), b"t", 1, interval_ms, session.now_ms + passed_ms)
             for one in range(size)
         ),
     }

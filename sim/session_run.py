@@ -311,11 +311,13 @@ class SessionRun:
             answer = clean, result.session_present, result.epoch
         if is_done:
             cleared = max(account.session.epoch if clean else 0, connection.cleared_epoch)
+            goes_on = ends or (connection.is_open and not clean)
+            begun = connection.begun if goes_on else connection.connects + 1
             self.state = self.state._replace(
                 connections=replaced(
                     self.state.connections,
                     step.client,
-                    Connection(connection.connects + (not ends), not ends, cleared, answer),
+                    Connection(connection.connects + (not ends), not ends, cleared, begun, answer),
                 ),
                 cursors=replaced(self.state.cursors, step.client, Cursor()) if clean else self.state.cursors,
             )

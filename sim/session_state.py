@@ -100,6 +100,8 @@ class Connection(NamedTuple):
     """Whether it has a session: a store with ``open`` has none between a clear and the next CONNECT."""
     cleared_epoch: int = 0
     """Epoch of its last session that was cleared; 0 before the first."""
+    begun: int = 1
+    """Number of the CONNECT that began its session: those that go on with a session do not begin one."""
     answer: tuple[bool, bool | None, int | None] | None = None
     """Clean Start of its last CONNECT, and the session present and epoch that were the reply; None: not kept."""
 

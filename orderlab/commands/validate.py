@@ -29,7 +29,7 @@ DEFAULT_BUDGET_S = 30.0
 def validate(
     paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Folders of stores, or their store.toml.")],
     budget: Annotated[
-        float, typer.Option(min=0.1, help="Seconds for each store, witnesses not counted.")
+        float, typer.Option(min=0.1, max=1e6, help="Seconds for each store, witnesses not counted.")
     ] = DEFAULT_BUDGET_S,
     seed: Annotated[int, typer.Option(help="Of the random draws; printed.")] = 0,
     backend: Annotated[

@@ -9,9 +9,10 @@ from dataclasses import replace
 
 from model.explorer.budget import Budget
 from model.explorer.search import Options, Search, search
-from model.trace import Publication, Save, Step
+from model.trace import Acknowledge, Publication, Save, Step
 from properties.validation.findings import Findings
 from properties.validation.subject import Subject
+from sim.binding.results import Fetched
 from sim.session_run import StepReport
 from sim.session_system import Scope, StoreState, StoreSystem, path_to
 
@@ -106,10 +107,28 @@ SCOPES: tuple[Scope, ...] = (
 def small_world(subject: Subject, findings: Findings) -> Subject:
     """The store with few packet identifiers, what it does remembered."""
     small = subject.scaled(min(MODULUS, subject.binding.modulus))
-    if not small.rewritten and subject.binding.modulus > MODULUS:
-        findings.notes.append("no literal 65535 in the scripts: the small scope is explored on the scripts as they are")
-        small = replace(subject, remembers=True, _store=None)
-    return small
+    if subject.binding.modulus <= MODULUS:
+        return small
+    if not small.rewritten:
+        reason = "no literal 65535 in the scripts"
+    elif not goes_round(small):
+        reason = "packet identifiers do not go round at the literals 65535 of the scripts"
+    else:
+        return small
+    findings.notes.append(f"{reason}: the small scope is explored on the scripts as they are")
+    return replace(subject, remembers=True, _store=None)
+
+
+def goes_round(small: Subject) -> bool:
+    """Whether scaling has reached the wrap: False when identifiers grow and grow, one by one, past twice their number."""
+    run = small.run((CLIENT,))
+    given: list[int | None] = []
+    for label in range(1, 2 * small.binding.modulus + 2):
+        run.perform(save(0, message(label), limit=small.store.limit))
+        listed = run.store.listing(CLIENT)
+        given.append(listed.messages[0].packet_id if isinstance(listed, Fetched) and listed.messages else None)
+        run.perform(Acknowledge(label))
+    return given != list(range(1, len(given) + 1))
 
 
 def explore_scopes(small: Subject, findings: Findings, seconds: float) -> None:

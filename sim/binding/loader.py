@@ -97,15 +97,17 @@ def _read_toml(file: Path) -> dict[str, Any]:
 
 def _read(file: Path, place: str, cure: str) -> bytes:
     try:
-        if file.is_file() and file.stat().st_size > SCRIPT_SIZE_MAX:
-            raise InputError(f"{place}: larger than {SCRIPT_SIZE_MAX} bytes; give a smaller file")
-        return file.read_bytes()
+        with file.open("rb") as opened:
+            content = opened.read(SCRIPT_SIZE_MAX + 1)
     except FileNotFoundError:
         raise InputError(f"{place}: no such file; {cure}") from None
     except OSError as error:
         raise InputError(f"{place}: cannot be read ({error.strerror}); {cure}") from None
     except ValueError:
         raise InputError(f"{place}: not a file name; {cure}") from None
+    if len(content) > SCRIPT_SIZE_MAX:
+        raise InputError(f"{place}: larger than {SCRIPT_SIZE_MAX} bytes; give a smaller file")
+    return content
 
 
 def _script_names(store: Store) -> list[tuple[str, str]]:

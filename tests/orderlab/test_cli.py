@@ -35,6 +35,44 @@ def test_wrong_usage_is_one_line(arguments: tuple[str, ...], said: str) -> None:
     assert "--help" in done.stderr
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no device that is always full")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--help",),
+        ("validate", "--help"),
+        ("validate", "--json", "--law", "one-slot", "--budget", "0.1", "--backend", "kernel", "lua/pending"),
+        ("validate", "--law", "one-slot", "--budget", "0.1", "--backend", "kernel", "lua/pending"),
+    ],
+    ids=" ".join,
+)
+def test_an_output_that_is_full_is_one_line(arguments: tuple[str, ...]) -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "orderlab.cli", *arguments]
+        done = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "orderlab: standard output: No space left on device; make room or name another place\n"
+
+
+def test_who_closes_the_output_gets_the_exit_code_alone() -> None:
+    command = f"{sys.executable} -m orderlab.cli frob >&- 2>&-; echo $?; {sys.executable} -m orderlab.cli --help >&-"
+    done = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "2\n", "")
+
+
+@pytest.mark.parametrize("option", ["inf", "nan", "-1", "soon"])
+def test_a_budget_is_a_finite_number_of_seconds(option: str) -> None:
+    done = orderlab("validate", "--budget", option, "lua/pending")
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="the system has no file without an end")
+def test_a_binding_without_an_end_is_one_line() -> None:
+    done = orderlab("validate", "/dev/zero")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "larger than" in done.stderr
+
+
 def test_without_arguments_it_helps() -> None:
     done = orderlab()
     assert done.returncode == 2
