@@ -27,10 +27,12 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> Interval
 
     if len(values) == 0:
         raise InputError("no runs came to their end; there is nothing to take a mean of")
-    mean = float(np.mean(values))
-    if len(values) < 2:
+    with np.errstate(over="ignore", invalid="ignore"):  # infinite and huge values have no interval, and no complaint
+        mean = float(np.mean(values))
+        spread = float(np.std(values, ddof=1)) if len(values) > 1 else math.inf
+    if not math.isfinite(spread):
         return Interval(mean, -math.inf, math.inf, len(values))
-    half = float(stats.t.ppf((1 + confidence) / 2, len(values) - 1) * np.std(values, ddof=1) / math.sqrt(len(values)))
+    half = float(stats.t.ppf((1 + confidence) / 2, len(values) - 1)) * spread / math.sqrt(len(values))
     return Interval(mean, mean - half, mean + half, len(values))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,15 +55,24 @@ def by_point(folder: ResultFolder, runs: int, metrics: Sequence[str]) -> list[Po
 
 
 def chosen_metrics(folder: ResultFolder, runs: int, most: int = 6) -> list[str]:
-    """Metrics worth drawing: latencies and throughput first, then others, those that vary."""
+    """Metrics worth showing: those that vary before those that do not, latencies and throughput first, then those that
+    most runs have.
+    """
     low: dict[str, float] = {}
     high: dict[str, float] = {}
+    many: Counter[str] = Counter()
     for table in folder.tables(runs, ["metrics"]):
         for metrics in table.column("metrics").to_pylist():
             for name, value in metrics or ():
-                low[name], high[name] = min(low.get(name, value), value), max(high.get(name, value), value)
-    varied = [name for name in low if high[name] > low[name]]
-    return sorted(varied, key=lambda name: (_rank(name), name))[:most]
+                many[name] += 1
+                if math.isfinite(value):
+                    low[name], high[name] = min(low.get(name, value), value), max(high.get(name, value), value)
+    return sorted(many, key=lambda name: (not low.get(name, 0) < high.get(name, 0), _rank(name), -many[name], name))[:most]
+
+
+def varies(points: Sequence[PointRows], metric: str) -> bool:
+    """Whether there is anything to draw."""
+    return len({value for one in points for value in one.metrics.get(metric, ()) if math.isfinite(value)}) > 1
 
 
 def _rank(name: str) -> int:
@@ -89,7 +99,11 @@ def cliff(points: Sequence[PointRows], axis: str, metric: str) -> list[dict[str,
             for one in mine
             if (i := one.interval(metric)) is not None and i.estimate < TWO_DIGITS and not one.failed
         ]
-        beyond = [one for one in mine if (i := one.interval(metric)) is None or i.estimate >= TWO_DIGITS or one.failed]
+        beyond = [
+            one for one in mine if one.failed or ((i := one.interval(metric)) is not None and i.estimate >= TWO_DIGITS)
+        ]
+        if not below and not beyond:
+            continue  # nothing here has that metric
         rows.append({
             **dict(others), "last_below": below[-1][0].parameters[axis] if below else None,
             "ms_there": below[-1][1].estimate if below else None,

@@ -13,7 +13,7 @@ from model.errors import InputError
 from model.explorer.whole_file import write_whole
 from spark_sweeps.plan import Plan
 from spark_sweeps.precision import wanted_runs
-from spark_sweeps.report.aggregates import PointRows, by_point, chosen_metrics, cliff, points_table
+from spark_sweeps.report.aggregates import PointRows, by_point, chosen_metrics, cliff, points_table, varies
 from spark_sweeps.report.drawings import curves, heat_map
 from spark_sweeps.report.templates import held_fixed, template
 from spark_sweeps.result_folder import ResultFolder
@@ -71,7 +71,7 @@ def _drawings(
     points: list[PointRows], numeric: list[str], varied: list[str], metrics: list[str]
 ) -> list[dict[str, str]]:
     found = []
-    for metric in metrics:
+    for metric in (metric for metric in metrics if varies(points, metric)):
         for axis in [name for name in numeric if name in varied][:3]:
             found.append({"caption": f"{metric} along {axis}", "svg": curves(points, axis, metric)})
         pairs = [(x, y) for place, x in enumerate(varied) for y in varied[place + 1 :]]

@@ -117,3 +117,14 @@ def patricide(parameters, seed):
     if parameters["a"] == 4:
         os.kill(os.getpid(), signal.SIGKILL)
     return {"a": parameters["a"]}
+
+
+def mixed(parameters, seed):
+    """Metrics that make reports difficult."""
+    a = parameters["a"]
+    if parameters["how"] == "constant":
+        return {"lost": 0.0, "delivered": 10.0}
+    if parameters["how"] == "alone":
+        return {f"m{a}": 1.0 * a}
+    odd = {"nan": float("nan"), "inf": float("inf"), "huge": 1e300 * (1 + seed % 3), "ms.mean_ms": -5.0}
+    return odd | ({"some": a} if a > 1 else {})

@@ -21,6 +21,24 @@ def test_an_example_is_a_sound_sweep_file(path):
         question_of(sweep, str(path))
 
 
+@pytest.mark.parametrize(("how", "shown"), [
+    ("constant", {"lost", "delivered"}), ("alone", {"m1", "m2", "m3"}), ("odd", {"nan", "inf", "huge", "some"}),
+])  # fmt: skip
+def test_a_report_has_columns_whatever_the_metrics_are(how, shown, sweep_file, pool):
+    from spark_sweeps.job import run_sweep
+
+    path = sweep_file(
+        f'system = "tests.spark_sweeps.subjects:mixed"\n[base]\nhow = "{how}"\n[axes]\na = [1, 2, 3]\nb = ["x", "y"]\n'
+        "[replications]\ncount = 2\n"
+    )
+    folder = run_sweep(path, pool).folder
+    page = write_report(folder).read_text()
+    columns = (folder / "report" / "points.csv").read_text().splitlines()[0]
+    for name in shown:
+        assert f'"{name}"' in columns
+        assert f"<th>{name}</th>" in page
+
+
 def test_the_report_shows_what_is_there_and_needs_nothing_else(sweep_file, pool):
     from spark_sweeps.job import run_sweep
 
