@@ -8,6 +8,7 @@ and its seed; chains walk through the former and redraw the latter.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -66,12 +67,12 @@ class RareAnswer:
 
     @property
     def as_many_plain(self) -> float | None:
-        """Plain runs for an interval of the same relative width, by the normal approximation."""
+        """Plain runs for an interval whose ends have the same ratio, by the normal approximation."""
         one = self.splitting
         if one.low <= 0 or one.high <= one.low:
             return None
-        relative = (one.high - one.low) / (2 * one.probability)
-        return 1.96**2 * (1 - one.probability) / one.probability / relative**2
+        deviation = math.log(one.high / one.low) / (2 * 1.96)  # of the logarithm of the estimate
+        return (1 - one.probability) / one.probability / deviation**2
 
 
 def rare_event(asked: RareEvent, configuration: Mapping[str, Any], ask: Ask, seed: int) -> RareAnswer:

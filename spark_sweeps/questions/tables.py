@@ -107,7 +107,7 @@ def of_rare_event(asked: RareEvent, found: RareAnswer) -> Told:
         times = found.as_many_plain / one.evaluations
         notes.append(
             f"Plain runs would have to be about {found.as_many_plain:,.0f} for an interval of this width"
-            + (f", {times:,.1f} times as many." if times >= 1 else ": fewer than this took; the event is not rare.")
+            + (f", {times:,.1f} times as many." if times >= 1 else ": fewer than this took. At such a probability count plain runs.")
         )
     if one.died_out:
         notes.append(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from model.errors import InputError
 from model.explorer.whole_file import write_whole
 from spark_sweeps.plan import Plan
 from spark_sweeps.precision import wanted_runs
+from spark_sweeps.questions.tables import cell
 from spark_sweeps.report.aggregates import PointRows, by_point, chosen_metrics, cliff, points_table, varies
 from spark_sweeps.report.drawings import curves, heat_map
 from spark_sweeps.report.templates import held_fixed, template
@@ -47,7 +49,7 @@ def write_report(path: Path) -> Path:
         title=f"Sweep of {sweep.system}", description=manifest.get("description", ""), counts=counts, runs=int(wanted.sum()), spared=int((~wanted).sum()), until=sweep.replications.until,
         cliffs=cliffs[:POINTS_SHOWN], cliff_axis=along, cliff_metric=latency,
         drawings=_drawings(points, numeric, [name for name in plan.parameter_names() if name not in sweep.derived], metrics),
-        shown=shown, hidden=hidden, points=_plain(table.slice(0, POINTS_SHOWN)),
+        shown=shown, hidden=hidden, points=[_shown_point(one, metrics) for one in points[:POINTS_SHOWN]],
         points_hidden=max(0, len(points) - POINTS_SHOWN),
         fixed=held_fixed(sweep, plan.parameter_names()), digests=_digests(manifest, sweep),
     )  # fmt: skip
@@ -100,8 +102,18 @@ def _digests(manifest: dict[str, Any], sweep: Any) -> list[dict[str, Any]]:
     return [{"": name, "digest": value} for name, value in told.items()]
 
 
-def _plain(table: Any) -> list[dict[str, Any]]:
-    return [dict(row) for row in table.to_pylist()]
+def _shown_point(one: PointRows, metrics: list[str]) -> dict[str, Any]:
+    """A row of the page: a mean and its interval share a cell, so that a printed page holds six metrics."""
+    row = {"point": one.point, **one.parameters, "runs": one.runs, "failed": one.failed, "violated": one.violated}
+    for metric in metrics:
+        found = one.interval(metric)
+        if found is None:
+            row[metric] = None
+        elif math.isinf(found.low) or found.low == found.high:
+            row[metric] = found.estimate
+        else:
+            row[metric] = f"{cell(found.estimate)} ± {cell((found.high - found.low) / 2)}"
+    return row
 
 
 def _csv(table: Any) -> bytes:

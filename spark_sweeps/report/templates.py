@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from importlib.resources import files
 from typing import Any
 
 import jinja2
+from markupsafe import Markup, escape
 
 from spark_sweeps.questions.tables import cell
 from spark_sweeps.specification import SweepFile
@@ -20,7 +22,15 @@ def template(name: str) -> jinja2.Template:
         loader=jinja2.FunctionLoader(lambda name: here.joinpath(name).read_text()),
     )  # fmt: skip
     environment.globals["cell"] = cell
+    environment.globals["breakable"] = _breakable
     return environment.get_template(name)
+
+
+def _breakable(name: str) -> Markup:
+    """A dotted name that a narrow column may break after a dot or an underscore."""
+    return Markup("").join(
+        escape(part) if part not in "._" else Markup(f"{part}<wbr>") for part in re.split("([._])", name) if part
+    )
 
 
 def held_fixed(sweep: SweepFile, varied: Collection[str]) -> list[dict[str, Any]]:
