@@ -21,8 +21,8 @@ from types import ModuleType
 
 SWITCH = "ORDERLAB_COMPILED"
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("model", "sim")
-"""What the machine code depends on."""
+DEPENDS_ON = ("sim/redis/**/*.py", "model/errors.py")
+"""The modules that machine code is made from, and those that they import."""
 SHARED = "__mypyc"
 """How the name of the one library ends that holds all the code; the modules are openings into it."""
 SUFFIX: str = sysconfig.get_config_var("EXT_SUFFIX") or ".so"
@@ -45,8 +45,8 @@ class _Finder(MetaPathFinder):
 
 
 def sources(root: Path) -> list[Path]:
-    """Every module of PACKAGES; none where they do not lie in a folder (inside an archive)."""
-    return sorted(path for package in PACKAGES for path in (root / package).rglob("*.py"))
+    """The modules of DEPENDS_ON; none where they do not lie in a folder (inside an archive)."""
+    return sorted(path for pattern in DEPENDS_ON for path in root.glob(pattern))
 
 
 def folder(root: Path = ROOT) -> Path | None:
