@@ -11,7 +11,11 @@ from model.history import EventBatch, EventKind, Names
 from model.history_io import HistoryWriter
 from model.verdict import Outcome, to_plain
 from sim.systems.catalogue import entry, settings_of
+from sim.systems.sustainable import growth, trial_of
 from spark_sweeps.subject import Observed, simulate_command
+
+GROWTH, COMPLETE = "steady.growth_ms_per_s", "steady.is_complete"
+"""Metrics of a run: the slope of its latency, and whether all that was published in the measured interval arrived."""
 
 
 class SimulatedSystem:
@@ -39,8 +43,12 @@ class SimulatedSystem:
             with HistoryWriter(history, names) as writer:
                 for batch in batches:
                     writer.write(batch)
+        trial = trial_of(system, report)
+        steady = {COMPLETE: float(trial.is_complete)}
+        if len(trial.means_ms) >= 3:
+            steady[GROWTH] = growth(trial)[0]
         return Observed(
-            dict(flattened(report)),
+            {**dict(flattened(report)), **steady},
             {verdict.law: str(verdict.outcome) for verdict in verdicts},
             {verdict.law: to_plain(verdict.witness) for verdict in verdicts if verdict.witness is not None},
             system.digest,

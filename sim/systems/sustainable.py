@@ -13,13 +13,12 @@ overloaded run is about what the system can do, so the next rate is tried just b
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 from model.errors import InputError
 from sim.systems.catalogue import entry
@@ -84,6 +83,8 @@ class Ceiling:
 
 def growth(trial: Trial) -> tuple[float, float]:
     """(slope of the batch means in ms per s, half the width of its 95 % interval)."""
+    from scipy import stats  # takes a second to import, and a search begins with runs
+
     means = trial.means_ms
     if len(means) < 3:
         return 0.0, float("inf")
@@ -171,6 +172,12 @@ class _Run:
     is_complete: bool
 
 
+def trial_of(system: Any, report: Mapping[str, Any]) -> Trial:
+    """What a system that has run tells about its rate."""
+    means = system.fabric.delivery_latency.batch_means_us() / 1000
+    return _Run(means, report["measured_s"], report["throughput_per_s"]["out"], system.is_quiet())
+
+
 def runs_of(name: str, settings: Any, seed: int) -> Callable[[float, int], tuple[Trial, dict[str, Any]]]:
     """Runs of a system at any rate: every publisher publishes more often, nothing else changes."""
     assemble = entry(name).assemble
@@ -181,10 +188,7 @@ def runs_of(name: str, settings: Any, seed: int) -> Callable[[float, int], tuple
         )
         system = assemble(at_rate, seed, [])
         report = system.run()
-        means = system.fabric.delivery_latency.batch_means_us() / 1000
-        return _Run(means, report["measured_s"], report["throughput_per_s"]["out"], system.is_quiet()), {
-            **report, "history_digest": system.digest,
-        }  # fmt: skip
+        return trial_of(system, report), {**report, "history_digest": system.digest}
 
     return run
 

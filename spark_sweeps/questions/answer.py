@@ -99,6 +99,8 @@ def _told(
     points = [plan.design.point(number) for number in range(plan.points)]
     match asked:
         case Capacity():
+            record = sweep.record.model_copy(update={"metrics": (*sweep.record.metrics, "steady.*")})
+            ask = asking(sweep.model_copy(update={"record": record}), make_engine, on_progress)
             return tables.of_capacity(asked, capacity(asked, points, ask))
         case Sensitivity():
             found = sensitivity(asked, sweep.axes, ask, sweep.replications.count, sweep.seed)

@@ -1,9 +1,11 @@
 """Capacity: the highest rate at which a configuration keeps its target, by bisection of many configurations at once.
 
 A rate is kept when every run comes to its end, no law is violated, and the mean of the metric over the replications lies
-below the target; the t interval says how sure that is. While the interval straddles the target, replications double, up
-to ``replications_max``; then the mean decides and the answer says that it is not sure. Assumes that what is kept
-at a rate is kept below it.
+below the target; the t interval says how sure that is. Runs of simulated systems must also have delivered all, and their
+latency must not grow, by the rule of ``orderlab simulate --sustainable`` (`sim.systems.sustainable`): a short run can be
+below any target on its way up. While the interval straddles the target, or the latency seems to grow and may not,
+replications double, up to ``replications_max``; then the means decide and the answer says that it is not sure. Assumes
+that what is kept at a rate is kept below it.
 """
 
 from __future__ import annotations
@@ -15,8 +17,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from sim.systems.sustainable import GROWTH_MAX_MS_PER_S
 from spark_sweeps.questions.asking import Answered, Ask, metric_of
 from spark_sweeps.questions.intervals import mean_interval
+from spark_sweeps.simulated import COMPLETE, GROWTH
 
 ROUNDS_MAX = 60
 
@@ -100,6 +104,19 @@ def _next(bracket: Bracket, asked: Capacity) -> float | None:
     return None if kept in (bracket.kept, bracket.broken) else kept
 
 
+def _steady(runs: Sequence[Answered], confidence: float) -> tuple[bool, bool]:
+    """(all has arrived and the latency does not grow, whether that is sure); runs that do not tell are steady."""
+    if any(run.metrics.get(COMPLETE, 1.0) < 1 for run in runs):
+        return False, True
+    slopes = [run.metrics[GROWTH] for run in runs if GROWTH in run.metrics]
+    if not slopes:
+        return True, True
+    found = mean_interval(slopes, confidence)
+    if found.estimate < GROWTH_MAX_MS_PER_S:
+        return True, True
+    return False, found.low >= GROWTH_MAX_MS_PER_S
+
+
 def _decide(bracket: Bracket, rate: float, runs: Sequence[Answered], asked: Capacity, is_last: bool) -> bool:
     """Narrow the bracket, if these runs decide; whether they do."""
     sound = [run for run in runs if run.is_sound]
@@ -111,6 +128,9 @@ def _decide(bracket: Bracket, rate: float, runs: Sequence[Answered], asked: Capa
         told |= {"mean": interval.estimate, "low": interval.low, "high": interval.high}
         sure = not interval.low < asked.below <= interval.high
         is_kept = interval.estimate < asked.below
+        if is_kept:
+            is_steady, sure_of_that = _steady(runs, asked.confidence)
+            is_kept, sure = is_steady, sure and sure_of_that
         if not sure and not is_last:
             bracket.seen.append({**told, "decided": False})
             return False

@@ -35,7 +35,8 @@ def of_capacity(asked: Capacity, found: Sequence[Bracket]) -> Told:
         for bracket in found
     ]  # fmt: skip
     notes = [
-        f"kept: every run comes to its end, breaks no law, and the mean of {asked.metric} is below {asked.below:g}. "
+        f"kept: every run comes to its end, breaks no law, and the mean of {asked.metric} is below {asked.below:g}; a "
+        "simulated system has also delivered everything, and its latency does not grow by 1 % or more. "
         f"The capacity lies between {asked.parameter}_kept and {asked.parameter}_broken.",
         f"Not sure: at some rate the {asked.confidence:.0%} interval still held the limit after {asked.replications_max} "
         "replications, and the mean decided.",

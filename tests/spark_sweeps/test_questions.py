@@ -81,6 +81,21 @@ def test_capacity_at_the_ends_of_its_range():
     assert (every.kept, every.broken, every.to_json()["broken"]) == (150, math.inf, None)
 
 
+@pytest.mark.parametrize(("slope", "complete", "kept"), [(0.0, 1.0, 90), (30.0, 1.0, 50), (0.0, 0.0, 50), (9.0, 1.0, 90)])
+def test_a_rate_at_which_latency_grows_is_not_kept(slope, complete, kept):
+    def growing(parameters, rng):
+        overloaded = parameters["rate"] > 50
+        steady = {"steady.growth_ms_per_s": slope * overloaded + rng.normal(), "steady.is_complete": complete or not overloaded}
+        return {"ms": 1.0 * parameters["rate"], **steady}, "holds", "ok"
+
+    asked = Capacity.model_validate(
+        {"kind": "capacity", "parameter": "rate", "from": 10, "to": 200, "metric": "ms", "below": 90, "tolerance": 0.02}
+    )
+    (found,) = capacity(asked, [{}], asker(growing, []))
+    assert found.kept == pytest.approx(kept, rel=0.03)
+    assert found.is_sure
+
+
 def test_a_metric_that_nobody_reports_is_named():
     asked = Capacity.model_validate(
         {"kind": "capacity", "parameter": "rate", "from": 1, "to": 2, "metric": "mz", "below": 1}
