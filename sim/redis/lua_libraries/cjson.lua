@@ -13,7 +13,7 @@ end
 
 -- Strings ------------------------------------------------------------------------------------------------------------
 
-local UNSAFE = '[%z\1-\31\127"\\/]'
+local SAFE, UNSAFE = '^[^%c"\\/]*$', '[%c"\\/]' -- %c: up to 31, and 127
 local escapes = {
   ['"'] = '\\"', ["\\"] = "\\\\", ["/"] = "\\/", ["\8"] = "\\b", ["\9"] = "\\t", ["\10"] = "\\n", ["\12"] = "\\f",
   ["\13"] = "\\r", ["\127"] = "\\u007f",
@@ -23,37 +23,41 @@ for code = 0, 31 do
   escapes[char] = escapes[char] or format("\\u%04x", code)
 end
 
--- Short strings recur: names of fields, topics, clients. They are remembered, up to a bound.
-local REMEMBERED_BYTES_MAX, REMEMBERED_MAX = 40, 4096
-local remembered, remembered_names, remembered_count = {}, {}, 0
+local SHORT_BYTES_MAX = 1000
 local python_quote = python.quote
 
 local function quote(text)
-  local quoted = remembered[text]
-  if quoted then
-    return quoted
-  end
-  if #text > REMEMBERED_BYTES_MAX then
+  if #text > SHORT_BYTES_MAX then
     return python_quote(text)
+  elseif find(text, SAFE) then
+    return '"' .. text .. '"'
   end
-  quoted = '"' .. (find(text, UNSAFE) and gsub(text, UNSAFE, escapes) or text) .. '"'
-  if remembered_count == REMEMBERED_MAX then
-    remembered, remembered_names, remembered_count = {}, {}, 0
-  end
-  remembered_count = remembered_count + 1
-  remembered[text] = quoted
-  return quoted
+  return '"' .. gsub(text, UNSAFE, escapes) .. '"'
 end
 
-local function quote_name(text)
-  local quoted = remembered_names[text]
-  if not quoted then
-    quoted = quote(text) .. ":"
-    if remembered[text] then
-      remembered_names[text] = quoted
+-- What stands before a value in an object. Names of fields recur: they are remembered, up to a bound.
+local REMEMBERED_BYTES_MAX, REMEMBERED_MAX = 40, 4096
+local before_first, before_later, before_first_string, before_later_string, remembered_count
+
+local function forget()
+  before_first, before_later, before_first_string, before_later_string, remembered_count = {}, {}, {}, {}, 0
+end
+forget()
+
+local function before(is_first, name, quotation)
+  local text = (is_first and "{" or ",") .. quote(name) .. ":" .. quotation
+  if #name <= REMEMBERED_BYTES_MAX then
+    if remembered_count == REMEMBERED_MAX then
+      forget()
+    end
+    remembered_count = remembered_count + 1
+    if quotation == "" then
+      (is_first and before_first or before_later)[name] = text
+    else
+      (is_first and before_first_string or before_later_string)[name] = text
     end
   end
-  return quoted
+  return text
 end
 
 -- Encoding -------------------------------------------------------------------------------------------------------------
@@ -121,30 +125,28 @@ end
 local put_value
 
 local function put_object(t, config, depth, slots)
-  local lead = "{"
+  local is_first = true
   for key, value in next, t do
     local kind = type(key)
-    if kind == "string" then
-      key = remembered_names[key] or quote_name(key)
-    elseif kind == "number" then
-      key = '"' .. number_text(key, config) .. '":'
-    else
+    if kind == "number" then
+      key = number_text(key, config)
+    elseif kind ~= "string" then
       cannot(kind, "table key must be a number or string")
     end
-    parts[size + 1] = lead
-    parts[size + 2] = key
-    size = size + 2
-    lead = ","
     kind = type(value)
-    if kind == "string" then
+    if kind == "string" and #value <= SHORT_BYTES_MAX and find(value, SAFE) then
       size = size + 1
-      parts[size] = remembered[value] or quote(value)
+      parts[size] = ((is_first and before_first_string or before_later_string)[key] or before(is_first, key, '"'))
+        .. value .. '"'
     else
+      size = size + 1
+      parts[size] = (is_first and before_first or before_later)[key] or before(is_first, key, "")
       put_value(value, kind, config, depth, slots + 2)
     end
+    is_first = false
   end
   size = size + 1
-  parts[size] = lead == "{" and "{}" or "}"
+  parts[size] = is_first and "{}" or "}"
 end
 
 local function put_array(t, length, config, depth, slots)
@@ -335,5 +337,5 @@ end
 host.libraries.cjson = new_module()
 host.cleaners[#host.cleaners + 1] = function()
   parts = nil
-  remembered, remembered_names, remembered_count = {}, {}, 0
+  forget()
 end

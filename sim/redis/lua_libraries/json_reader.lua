@@ -69,9 +69,10 @@ local function object_at(at, depth_left)
   end
   while char == QUOTE do
     local value
-    local key, after = match(text, '^"([%w_]*)":()', at) -- by far the most frequent
+    local key, quotation, after = match(text, '^"([%w_]*)":("?)()', at) -- by far the most frequent
     if key then
       at = after
+      char = quotation == "" and byte(text, at) or QUOTE
     else
       key, at = string_at(at)
       if not at then
@@ -81,20 +82,20 @@ local function object_at(at, depth_left)
       if char ~= COLON then
         return nil
       end
-      at = at + 1
+      char = byte(text, at + 1)
+      at = at + (char == QUOTE and 2 or 1)
     end
-    char = byte(text, at)
-    if SPACE[char] then
-      char, at = skip_space(at)
-    end
-    if char == QUOTE then
-      local last = find(text, '"', at + 1, true)
+    if char == QUOTE then -- `at` is behind it
+      local last = find(text, '"', at, true)
       if last and last < backslash then
-        value, at = sub(text, at + 1, last - 1), last + 1
+        value, at = sub(text, at, last - 1), last + 1
       else
-        value, at = string_at(at)
+        value, at = string_at(at - 1)
       end
     else
+      if SPACE[char] then
+        char, at = skip_space(at)
+      end
       value, at = value_at(char, at, depth_left)
     end
     if not at then
