@@ -168,14 +168,15 @@ class SessionRun:
             return
         number = self.state.batches[step.producer].number + max(1, len(step.messages))
         self.register(step)
-        self._carry_out_save(step, number, epoch, False, report)
+        self._carry_out_save(step, number, epoch, Batch(), report)
 
     def _repeat(self, step: Repeat, report: StepReport) -> None:
         batch = self.state.batches[step.producer]
         if batch.step is not None:
-            self._carry_out_save(replace(batch.step, fault=None), batch.number, batch.epoch, batch.was_done, report)
+            self._carry_out_save(replace(batch.step, fault=None), batch.number, batch.epoch, batch, report)
 
-    def _carry_out_save(self, step: Save, number: int, epoch: int, is_repeated: bool, report: StepReport) -> None:
+    def _carry_out_save(self, step: Save, number: int, epoch: int, before: Batch, report: StepReport) -> None:
+        """``before``: the same batch when it came last; one that was not done when it has not come yet."""
         account = self.state.accounts[step.client]
         now_ms = account.session.now_ms
         fields: dict[str, object] = {
@@ -194,12 +195,13 @@ class SessionRun:
             tuple(incoming(one, self.store.default_expiry_ms) for one in step.messages),
             step.limit,
             epoch <= self.state.connections[step.client].cleared_epoch,
-            is_repeated,
+            before.was_done,
+            before.told,
         )
-        was_done = is_repeated or reply.status == "done"
-        batches = replaced(self.state.batches, step.producer, Batch(number, step, epoch, was_done))
-        self.state = self.state._replace(batches=batches)
-        if not is_repeated:
+        told = before.told or (reply.told or () if self.store.terms.tells_each else ())
+        batch = Batch(number, step, epoch, before.was_done or reply.status == "done", told)
+        self.state = self.state._replace(batches=replaced(self.state.batches, step.producer, batch))
+        if not before.was_done:
             self._note_assigned(result, step)
         faulted = step.fault is not None
 
@@ -449,7 +451,7 @@ class SessionRun:
             return Reply("refused", result.refused)
         if isinstance(result, Saved):
             assigned = assigned_to(result, messages)
-            return Reply(assigned=tuple(assigned), told=len(result.assigned))
+            return Reply(assigned=tuple(assigned), told=tuple((one.packet_id, one.sequence) for one in result.assigned))
         return Reply(removed=result.count) if isinstance(result, Removed) else Reply()
 
     # -- judging -------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
-from model.refinement import Account, Store
+from model.refinement import Account, Store, Told
 from model.trace import Fault, Save
 from sim.binding.results import Failed, Fields, Result
 
@@ -82,6 +82,8 @@ class Batch(NamedTuple):
     step: Save | None = None
     epoch: int = 1
     was_done: bool = False
+    told: tuple[Told, ...] = ()
+    """What the first reply told of its messages, as far as one has come."""
 
 
 class Cursor(NamedTuple):

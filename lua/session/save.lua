@@ -29,8 +29,8 @@ elseif not default or default ~= default then
   return redis.error_reply('ERR default interval must be a number of milliseconds, 0 for none')
 elseif not batch then
   return redis.error_reply('ERR batch must be a whole number of at least 0')
-elseif count % 1 ~= 0 then
-  return redis.error_reply('ERR each message needs an interval and a content')
+elseif count < 1 or count % 1 ~= 0 then
+  return redis.error_reply('ERR give one message or more, each with an interval and a content')
 end
 
 local time = call('TIME')
@@ -80,9 +80,6 @@ if mark and producer ~= '' then
     end
     return reply
   end
-end
-if count == 0 then
-  return reply
 end
 
 -- 3. Who has to go: the expired, and only then the oldest -----------------------------------------------------------

@@ -5,7 +5,7 @@ everything) after it. It keeps the account that the abstract session would keep 
 difference breaks. It knows nothing of Redis.
 """
 
-from model.refinement.account import Account, Discrepancy, Judgement, Reply, Seen, Store
+from model.refinement.account import Account, Discrepancy, Judgement, Reply, Seen, Store, Told
 from model.refinement.saves import judge_save
 from model.refinement.steps import (
     judge_acknowledge,
@@ -26,6 +26,7 @@ __all__ = [
     "Reply",
     "Seen",
     "Store",
+    "Told",
     "judge_acknowledge",
     "judge_clear",
     "judge_fetch",

@@ -45,6 +45,10 @@ class Seen(NamedTuple):
     token: int | None = None
 
 
+Told = tuple[int | None, int | None]
+"""Packet identifier and token of one message; (None, None) of one that was not kept."""
+
+
 class Reply(NamedTuple):
     """What the caller was told."""
 
@@ -54,8 +58,8 @@ class Reply(NamedTuple):
     """(label, packet identifier, token), as far as the reply to a save tells."""
     removed: int | None = None
     """Messages removed, if the reply to an acknowledgement tells; released, if that to a release does."""
-    told: int | None = None
-    """Of how many messages the reply to a save tells."""
+    told: tuple[Told, ...] | None = None
+    """What the reply to a save tells of its messages, one after the other; None: it tells nothing."""
 
 
 class Discrepancy(NamedTuple):

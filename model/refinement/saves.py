@@ -5,10 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from model.refinement.account import Account, Discrepancy, Judgement, Reply, Seen, Store, labels_of, name_of, names_of
+from model.refinement.account import (
+    Account,
+    Discrepancy,
+    Judgement,
+    Reply,
+    Seen,
+    Store,
+    Told,
+    labels_of,
+    name_of,
+    names_of,
+)
 from model.refinement.identifiers import Assigned, judge_identifiers, judge_tokens
 from model.refinement.listing import LOST, compare
-from model.session import Message, entry_of, kept
+from model.session import Entry, Message, entry_of, kept
 
 
 class Save(NamedTuple):
@@ -20,6 +31,8 @@ class Save(NamedTuple):
     """The record belongs to a session that has been cleared."""
     is_repeated: bool = False
     """The very same call has been carried out before; its reply was lost."""
+    first: tuple[Told, ...] = ()
+    """What the reply told that was lost; nothing where that is not known."""
 
 
 def judge_save(
@@ -37,8 +50,9 @@ def judge_save(
     if reply.status != "done" and shown != [entry.label for entry in expected.queue]:
         return _between(account, save, reply, listing)
     found += _compare_after_save(account, expected, save, listing)
-    if store.tells_each and reply.status == "done" and reply.told not in (None, len(save.messages)):
-        text = f"the reply to a save of {len(save.messages)} messages tells of {reply.told}"
+    is_told = store.tells_each and reply.status == "done" and reply.told is not None
+    if is_told and len(reply.told or ()) != len(save.messages):
+        text = f"the reply to a save of {len(save.messages)} messages tells of {len(reply.told or ())}"
         found.append(Discrepancy("packet-id", text, False))
     if reply.status != "done" and not faulted and not _is_questionable(save, store):
         text = f"a save is reported as failed, and was not: {reply.text}"
@@ -79,22 +93,40 @@ def _must_not_save(account: Account, save: Save, reply: Reply, listing: Sequence
 
 
 def _told_otherwise(account: Account, save: Save, reply: Reply, store: Store) -> list[Discrepancy]:
-    """The reply that was lost is given again, if it tells anything: another one would have the wrong message sent."""
-    if store.tells_each and reply.status == "done" and reply.told not in (None, 0, len(save.messages)):
-        text = f"the same save of {len(save.messages)} messages came again, and its reply tells of {reply.told}"
+    """The reply that was lost is given again, if it tells anything: another one would have the wrong message sent.
+
+    Of a message that is gone it may say that it is not kept. Any identifier but its own would now be another message's.
+    """
+    if not (store.tells_each and reply.status == "done" and reply.told):
+        return []
+    if len(reply.told) != len(save.messages):
+        text = f"the same save of {len(save.messages)} messages came again, and its reply tells of {len(reply.told)}"
         return [Discrepancy("all-or-nothing", text, False)]
-    for label, packet_id, token in reply.assigned:
-        entry = account.session.entry(label)
-        if entry is None:
-            continue
-        if packet_id is None and store.tells_each and store.tells_ids:
-            text = f"the same save came again, and its reply says that {name_of(label)} was not kept; it is live"
-            return [Discrepancy("all-or-nothing", text, False)]
-        if packet_id not in (None, entry.packet_id) or (token is not None and entry.token not in (None, token)):
-            text = f"the same save came again, and its reply says {packet_id} (token {token}) for {name_of(label)}"
-            text += f", which is {entry.packet_id} (token {entry.token})"
+    firsts: Sequence[Told | None] = save.first if len(save.first) == len(reply.told) else (None,) * len(reply.told)
+    for message, told, first in zip(save.messages, reply.told, firsts, strict=True):
+        entry = account.session.entry(message.label)
+        if entry is not None:
+            wrong = _is_not(entry, told, store)
+        else:
+            wrong = first is not None and told not in (first, (None, None))
+        if wrong:
+            text = f"the same save came again, and its reply says {_in_words(told)} of {name_of(message.label)}, "
+            text += "which is " + ("gone" if entry is None else f"live as {entry.packet_id} (token {entry.token})")
+            text += "" if first is None else f"; the first reply said {_in_words(first)}"
             return [Discrepancy("all-or-nothing", text, False)]
     return []
+
+
+def _is_not(entry: Entry, told: Told, store: Store) -> bool:
+    """Whether a reply tells a live message otherwise than it is. ``tells_ids``: then no identifier means not kept."""
+    packet_id, token = told
+    if packet_id is None and store.tells_ids:
+        return True
+    return packet_id not in (None, entry.packet_id) or (token is not None and entry.token not in (None, token))
+
+
+def _in_words(told: Told) -> str:
+    return "not kept" if told == (None, None) else f"{told[0]} (token {told[1]})"
 
 
 def _after_save(

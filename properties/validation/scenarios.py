@@ -55,6 +55,10 @@ SCENARIOS: dict[str, list[Step]] = {
         *(*saves(1), Fetch(), Acknowledge(1), *saves(2, 3, 4), Acknowledge(1), Fetch()),
         *(Acknowledge(4), Acknowledge(1)),
     ],
+    "an answer comes late and its identifier is that of a message with a deadline": [
+        *(*saves(1, 2), Fetch(), Acknowledge(1), *saves(3), quick(one(4, 1000, 2)), Acknowledge(1), Release(1), Fetch()),
+        *(Wait(1000), *saves(5), Fetch(), Drain(), Settle()),
+    ],
     "a PUBREC comes late": [
         *(quick(one(1, qos=2)), Fetch(), Acknowledge(1), *(quick(one(label, qos=2)) for label in (2, 3, 4))),
         *(Fetch(), Release(1), Fetch(), Drain(), Settle()),
@@ -96,7 +100,8 @@ SCENARIOS: dict[str, list[Step]] = {
     ],
     "replies are lost": [
         *(quick(one(1), one(2)), Repeat(), Fetch(), Acknowledge(1), Repeat(), Save((one(3),), producer=1), Repeat()),
-        *(Repeat(1), *saves(4), Repeat(), Drain(), Settle()),
+        *(Repeat(1), *saves(4), Repeat(), quick(one(5), one(6, 0), one(7)), Repeat(), Acknowledge(5), Repeat()),
+        *(Save((one(8), one(9), one(10)), limit=2), Repeat(), Drain(), Repeat(), Settle()),
     ],
     "the node is in trouble": [
         *(step for number, kind in enumerate(NODE_CONDITIONS) for step in in_trouble(number, kind)),

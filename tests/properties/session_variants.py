@@ -42,6 +42,8 @@ call('HDEL', body, id)
 """
 
 LAWFUL = (
+    Variant("says of a repeated save only what is live", "save.lua", "        reply[#reply + 1] = first == '0' and 0 or first + i\n", "        reply[#reply + 1] = first == '0' and 0 or call('ZSCORE', index, string.format('%d', reply[#reply])) == string.format('%d', first + i) and first + i or 0\n"),
+    Variant("a repeated save is not answered", "save.lua", "in string.gmatch(runs, '(%d+)%+(%d+)') do", "in string.gmatch('', '(%d+)%+(%d+)') do"),
     Variant("other local names", "save.lua", "waiting", "held"),
     Variant("the floor is not used", "save.lua", "last + alive - LAST_ID >= floor", "true"),
     Variant("sweeps one at a time", "save.lua", "SWEEP = 65535, 9999999999999, 6000, 512", "SWEEP = 65535, 9999999999999, 6000, 1"),
@@ -80,6 +82,8 @@ BROKEN = (
     Variant("the reference stays", "acknowledge.lua", "call('ZREM', index, id, '-' .. id)\n", "", ("drain", "packet-id", "no-residue")),
     Variant("an answer from another session", "acknowledge.lua", " or epoch < tonumber(string.match(meta, '^%d+'))", "", ("packet-id", "no-loss")),
     Variant("removes before it reads", "acknowledge.lua", "local stored =", "call('HDEL', body, id)\nlocal stored =", ("all-or-nothing", "drain", "no-loss", "packet-id")),
+    Variant("an answer takes the early deadline before it is checked", "acknowledge.lua", "local stored =", "call('ZREM', index, '-' .. id)\nlocal stored =", ("legal-trim", "no-loss", "packet-id")),
+    Variant("a release takes the early deadline before it is checked", "release.lua", "local stored =", "call('ZREM', index, '-' .. id)\nlocal stored =", ("legal-trim", "no-loss", "packet-id")),
     Variant("the counter begins anew when the queue is empty", "acknowledge.lua", "return live and 1 or 0", "if call('ZCARD', index) == 1 then call('HSET', body, 'm', epoch .. ' 0 1 9999999999999 0') end\nreturn live and 1 or 0", ("counter",)),
     Variant("a release lives for ever", "release.lua", "'R' .. deadline)", "'R9999999999999')", ("expiry",)),
     Variant("a release loses its deadline", "release.lua", "'R' .. deadline)", "'R0000000000000')", ("no-loss", "retransmission", "expiry")),
@@ -103,5 +107,7 @@ BROKEN = (
     Variant("a reconnect finds nothing", "open.lua", "{epoch > begun and 1 or 0, begun}", "{0, begun}", ("no-loss",)),
     Variant("deletes before it writes", "open.lua", "call('HSET', body, 'm', string.format", "call('UNLINK', index, body)\ncall('HSET', body, 'm', string.format", ("all-or-nothing",)),
     Variant("a closed session takes messages", "save.lua", "if epoch < tonumber(begun) then", "if false then", ("no-phantom", "no-residue")),
+    Variant("a repeated save numbers messages that were dead on arrival", "save.lua", "deadlines[i], 0, 0", "deadlines[i], -1, 0", ("all-or-nothing",)),
+    Variant("a repeated save tells of a run as one longer", "save.lua", "length = length + 1", "length = length + 2", ("all-or-nothing",)),
     Variant("a repeated batch is saved again", "save.lua", "elseif batch == tonumber(saved) then", "elseif batch == -1 then", ("all-or-nothing",)),
 )  # fmt: skip

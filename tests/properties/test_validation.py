@@ -181,8 +181,8 @@ def test_a_store_that_is_given_up_is_not_accused_of_what_it_did_not_do() -> None
     """Scripts that do not end are met again and again; each witness still has what makes one endless."""
     binding = load_binding(LUA / "session")
     source = next(script.source for script in binding.scripts if script.name == "save.lua")
-    endless = b"if count == 0 then while true do end"
-    subject = Subject(binding.with_sources({"save.lua": source.replace(b"if count == 0 then", endless)}))
+    endless = b"if #ARGV == 5 then while true do end end\nlocal epoch"
+    subject = Subject(binding.with_sources({"save.lua": source.replace(b"local epoch", endless, 1)}))
     findings = everything()
     run_scenarios(small_world(subject, findings), findings)
     assert findings.by_law.keys() == {"bounded"}
