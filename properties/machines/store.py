@@ -88,9 +88,10 @@ class StoreMachine(RuleBasedStateMachine):
             if self.found is not None:
                 self.found(report.discrepancies, trace)
             broken = [one for one in report.discrepancies if self.laws is None or one.law in self.laws]
-            if self.raises and broken:
-                raise LawViolated(broken, trace)
             self.ended = report.diverges
+            if self.raises and broken:
+                self.ended = True  # what comes after it would be told in its place: Hypothesis tears down all the same
+                raise LawViolated(broken, trace)
 
     def perform(self, step: Step) -> StepReport:
         """Carry out a step; a subclass may judge it by more than the run does."""
