@@ -4,10 +4,16 @@ beside DuckDB; and the driver's memory.
 Efficiency is the processor time of the runs themselves divided by (2 x wall time), after start-up: a first small sweep
 starts the workers. The peers get the same lengths in the same order, one task a run. When other work shares the
 machine, compare with the peers of the same round: nobody reaches 1.
+
+Each part can be measured alone: ``orderlab bench sweep --part efficiency_50ms``, or, made small for a look,
+``python -m benchmarks.sweep --scale 0.1 --rounds 1 --events 1000000 spark_check_vs_duckdb``. On two quiet cores with five
+rounds: efficiency_1s 26 minutes, efficiency_50ms and efficiency_lognormal 13 each, spark_check_vs_duckdb about 15 (and 3 GB
+of disk, given back), driver_memory_ratio 3.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import resource
 import subprocess
@@ -26,6 +32,8 @@ import numpy as np
 from benchmarks.sweep_histories import spark_check_vs_duckdb
 from benchmarks.sweep_loads import burned
 from benchmarks.timing import report
+from model.errors import InputError
+from sim.binding.fields import did_you_mean
 from spark_sweeps.engines.spark import SparkEngine
 from spark_sweeps.job import Options, run_sweep
 from spark_sweeps.spark_session import start_session
@@ -67,7 +75,7 @@ class OnSpark:
         assert summary.counts.failed == 0, summary.failures
 
 
-def efficiencies(scale: float, rounds: int) -> tuple[dict[str, float], dict[str, Any]]:
+def efficiencies(workloads: Sequence[str], scale: float, rounds: int) -> tuple[dict[str, float], dict[str, Any]]:
     """Of each workload, the median over the rounds; ``scale`` makes the numbers of runs smaller for a look."""
     from joblib import Parallel, delayed
 
@@ -80,8 +88,9 @@ def efficiencies(scale: float, rounds: int) -> tuple[dict[str, float], dict[str,
         }
         for work in contenders.values():
             work([0.01] * 4)
-        found: dict[str, dict[str, list[float]]] = {name: {who: [] for who in contenders} for name in WORKLOADS}
-        for name, (runs, mean_s, sigma) in WORKLOADS.items():
+        found: dict[str, dict[str, list[float]]] = {name: {who: [] for who in contenders} for name in workloads}
+        for name in workloads:
+            runs, mean_s, sigma = WORKLOADS[name]
             seconds = sorted(lengths(max(8, round(runs * scale)), mean_s, sigma), reverse=True)
             for _ in range(rounds):
                 for who, work in contenders.items():
@@ -117,23 +126,42 @@ def _peak_of_a_driver(runs: int) -> float:
 
 
 def run(
-    scale: float = 1.0, rounds: int = 3, events: int = 100_000_000, sizes: Sequence[int] = (1000, 100_000)
-) -> dict[str, Any]:
-    """Measure; everything can be made small for a look."""
-    figures, detail = efficiencies(scale, rounds)
-    ratio, check = spark_check_vs_duckdb(events, rounds)
-    memory = driver_memory(sizes)
-    figures = {**figures, "spark_check_vs_duckdb": ratio, "driver_memory_ratio": memory[sizes[-1]] / memory[sizes[0]]}
-    peers = {name: version(name) for name in ("pyspark", "joblib", "duckdb")}
-    return report(
-        "sweep",
-        figures,
-        {"peers": peers, "efficiency": detail, "check": check, "driver_memory_mib": memory, "scale": scale},
-    )
+    parts: Sequence[str] = (), scale: float = 1.0, rounds: int = 5, events: int = 100_000_000,
+    sizes: Sequence[int] = (1000, 100_000),
+) -> dict[str, Any]:  # fmt: skip
+    """Measure ``parts`` (figures of TO_REACH), or all; everything can be made small for a look. Raises InputError."""
+    for part in parts:
+        if part not in TO_REACH:
+            raise InputError(f"bench sweep: no part {part}; {did_you_mean(part, tuple(TO_REACH))}")
+    chosen = [part for part in TO_REACH if part in parts or not parts]
+    figures: dict[str, float] = {}
+    detail: dict[str, Any] = {"peers": {name: version(name) for name in ("pyspark", "joblib", "duckdb")}}
+    workloads = [part for part in chosen if part in WORKLOADS]
+    if workloads:
+        measured, detail["efficiency"] = efficiencies(workloads, scale, rounds)
+        figures |= measured
+    if "spark_check_vs_duckdb" in chosen:
+        figures["spark_check_vs_duckdb"], detail["check"] = spark_check_vs_duckdb(events, rounds)
+    if "driver_memory_ratio" in chosen:
+        memory = driver_memory(sizes)
+        figures["driver_memory_ratio"] = memory[sizes[-1]] / memory[sizes[0]]
+        detail["driver_memory_mib"] = memory
+    return report("sweep", figures, {**detail, "scale": scale, "rounds": rounds})
+
+
+def _main() -> None:
+    told = argparse.ArgumentParser(prog="python -m benchmarks.sweep")
+    told.add_argument("parts", nargs="*", metavar="PART", help=", ".join(TO_REACH))
+    told.add_argument("--scale", type=float, default=1.0)
+    told.add_argument("--rounds", type=int, default=5)
+    told.add_argument("--events", type=int, default=100_000_000)
+    told.add_argument("--sizes", type=int, nargs="+", default=[1000, 100_000])
+    given = told.parse_args()
+    print(json.dumps(run(given.parts, given.scale, given.rounds, given.events, given.sizes)))
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["memory"]:
         print(_peak_of_a_driver(int(sys.argv[2])))
     else:
-        print(json.dumps(run(*(float(sys.argv[1]), 1, int(sys.argv[2])) if sys.argv[2:] else ())))
+        _main()

@@ -24,6 +24,8 @@ BENCHMARKS = {
     "bugs": "benchmarks.bugs",
 }
 """Name -> module with ``run() -> report`` and ``TO_REACH`` (figure -> comparison and bound)."""
+PARTED = ("sweep",)
+"""Those whose ``run`` takes ``parts``: figures to be measured alone."""
 QUICK = ("mutants", "bugs")
 """Those whose ``run`` takes ``quick``: fewer seeds and less time for each search."""
 ALL = "all"
@@ -32,6 +34,7 @@ ALL = "all"
 def bench(
     name: Annotated[str, typer.Argument(help=f"{', '.join(BENCHMARKS)}, or all.")] = ALL,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per benchmark.")] = False,
+    part: Annotated[list[str] | None, typer.Option(help=f"Of {', '.join(PARTED)}: only this figure.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help=f"Give each search of {', '.join(QUICK)} less time.")] = False,
 ) -> None:
     """Measure this project beside its peers, in one run on this machine.
@@ -40,9 +43,14 @@ def bench(
     """
     if name not in (ALL, *BENCHMARKS):
         raise InputError(f"bench {name}: no such benchmark; {did_you_mean(name, (*BENCHMARKS, ALL))}")
+    if part and name not in PARTED:
+        raise InputError(f"bench {name}: --part {part[0]}: only {', '.join(PARTED)} has parts; leave it out")
     for chosen in BENCHMARKS if name == ALL else (name,):
         module = importlib.import_module(BENCHMARKS[chosen])
-        measured = module.run(quick=True) if quick and chosen in QUICK else module.run()
+        options: dict[str, Any] = {"quick": True} if quick and chosen in QUICK else {}
+        if part:
+            options["parts"] = part
+        measured = module.run(**options)
         if as_json:
             print(json.dumps(measured))
         else:
