@@ -22,6 +22,8 @@ from spark_sweeps.specification import sweep_of
 from spark_sweeps.subject import Observed, Subject, subject_of
 
 COMMIT_S = 5.0
+COMMIT_ROWS = 4096
+"""A driver holds one file's rows at a time: its memory depends on this, not on the number of runs."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ def work_through(order: Order, numbers: Sequence[int]) -> int:
         limits.memory_mib,
     ):
         waiting.append(row(plan, subject, order.file, ended, order.attempt, digests))
-        if time.perf_counter() - committed > COMMIT_S:
+        if time.perf_counter() - committed > COMMIT_S or len(waiting) == COMMIT_ROWS:
             folder.commit(table_of(waiting, schema))
             waiting, committed = [], time.perf_counter()
     if waiting:

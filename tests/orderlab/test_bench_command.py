@@ -46,6 +46,16 @@ def test_an_unknown_benchmark_is_one_line() -> None:
         bench("kernle")
 
 
+def test_only_a_benchmark_with_parts_has_parts(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    asked: list[list[str]] = []
+    module = SimpleNamespace(run=lambda parts: asked.append(parts) or MEASURED, TO_REACH={})
+    monkeypatch.setattr("orderlab.commands.bench.importlib.import_module", lambda name: module)
+    bench("sweep", as_json=True, part=["efficiency_1s"])
+    assert asked == [["efficiency_1s"]]
+    with pytest.raises(InputError, match=r"^bench kernel: --part x: only sweep has parts"):
+        bench("kernel", part=["x"])
+
+
 def test_bounds_have_two_sides() -> None:
     assert is_reached(1.0, (">=", 1.0))
     assert not is_reached(0.99, (">=", 1.0))
