@@ -21,11 +21,12 @@ MODULES = (
     *(f"sim.redis.values.{name}" for name in ("hash", "hash_order", "list", "set", "sorted_set")),
     *(
         f"sim.redis.commands.{name}"
-        for name in ("hashes", "keys", "lists", "sets", "sorted_set_bounds", "sorted_set_ranges", "sorted_sets", "strings")
+        for name in ("hashes", "keys", "lists", "scripting", "sets", "sorted_set_bounds", "sorted_set_ranges", "sorted_sets",
+                     "strings")
     ),
     *(
         f"sim.redis.{name}"
-        for name in ("arguments", "keyspace", "lua_engine", "lua_host", "lua_replies", "numbers", "pipelining", "registry",
+        for name in ("admission", "arguments", "conditions", "keyspace", "lua_engine", "lua_host", "lua_replies", "numbers", "pipelining", "registry",
                      "script_run", "shard")
     ),
 )  # fmt: skip

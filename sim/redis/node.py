@@ -184,17 +184,21 @@ class RedisNode:
         due = {kind for kind, times in kinds.items() if not self._holds(kind, times)}
         if due:
             replies = []
+            together: list[Sequence[bytes]] = []  # since the last one that was counted
             for request in requests:
                 kind = request.kind, request.messages
                 if kind in due:
+                    replies += execute_all(shard, together)
+                    together = []
                     reply, known[kind] = self._count(request)
                     if kind[0] not in COUNTED_ALWAYS:
                         due.discard(kind)
+                    replies.append(reply)
                 else:
-                    reply = shard.execute(request.argv)
-                replies.append(reply)
+                    together.append(request.argv)
                 work += known[kind].service_us
                 commands += known[kind].commands
+            replies += execute_all(shard, together)
         else:
             replies = execute_all(shard, [argv for argv, _, _ in requests])
             for kind, times in kinds.items():
