@@ -54,6 +54,12 @@ def metric_of(answered: Answered, metric: str) -> float:
     return float(answered.metrics[metric])
 
 
+def insist_on_an_end(found: Sequence[Answered]) -> None:
+    """Raise InputError where every one of the first runs failed: that is no property of the system."""
+    if found and all(run.status != "ok" for run in found):
+        raise InputError(f"question: all of the first {len(found)} runs failed; see why: {found[0].replay}")
+
+
 def asking(
     sweep: SweepFile,
     make_engine: Any,

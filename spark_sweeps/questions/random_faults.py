@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from model.errors import InputError
+from sim.fault_schedule import parse_faults
 
 TAIL = 1e-12
 """More faults than this probability allows are never drawn."""
@@ -27,6 +30,17 @@ class RandomFaults(BaseModel):
         if self.first_s >= self.last_s:
             raise ValueError(f"from {self.first_s:g} s is not before to {self.last_s:g} s; exchange them")
         return self
+
+    @field_validator("faults")
+    @classmethod
+    def _are_faults(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+        for fault in given:
+            name, _, where = fault.partition(":")
+            try:
+                parse_faults(f"{name}@0:{where or 0}")
+            except InputError as error:
+                raise ValueError(str(error).removeprefix("faults: ")) from None
+        return given
 
     @property
     def dimensions(self) -> int:

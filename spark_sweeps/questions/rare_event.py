@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from spark_sweeps.questions.asking import Answered, Ask, metric_of
+from spark_sweeps.questions.asking import Answered, Ask, insist_on_an_end, metric_of
 from spark_sweeps.questions.intervals import Interval, clopper_pearson
 from spark_sweeps.questions.random_faults import RandomFaults
 from spark_sweeps.questions.risk import drawn_faults
@@ -85,7 +85,10 @@ def rare_event(asked: RareEvent, configuration: Mapping[str, Any], ask: Ask, see
         number += 1
         points = [{**configuration, "faults": asked.schedule(row[:-1])} for row in inputs]
         seeds = [int(row[-1] * 2**32) for row in inputs]
-        return np.array([seen.score(run) for run in ask(f"step-{number:04d}", points, 1, seeds)])
+        found = ask(f"step-{number:04d}", points, 1, seeds)
+        if number == 1:
+            insist_on_an_end(found)
+        return np.array([seen.score(run) for run in found])
 
     bound = np.finfo(float).max  # the score of a run with the event is infinite
     found = splitting(

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from sim.random_streams import RandomStreams
-from spark_sweeps.questions.asking import Ask
+from spark_sweeps.questions.asking import Ask, insist_on_an_end
 from spark_sweeps.questions.intervals import Interval, clopper_pearson, wald_test
 from spark_sweeps.questions.random_faults import RandomFaults
 
@@ -63,7 +63,10 @@ def risk(asked: Risk, configuration: dict[str, Any], ask: Ask, seed: int) -> Lik
     while True:
         size = min(asked.batch, asked.runs_max - len(outcomes))
         points = [{**configuration, "faults": drawn_faults(asked, seed, len(outcomes) + k)} for k in range(size)]
-        for run in ask(f"batch-{number:04d}", points, 1):
+        found = ask(f"batch-{number:04d}", points, 1)
+        if number == 0:
+            insist_on_an_end(found)
+        for run in found:
             outcomes.append(not run.is_sound)
             failed += run.status != "ok"
             if first is None and not run.is_sound:

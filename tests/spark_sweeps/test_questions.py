@@ -176,6 +176,14 @@ def test_risk_stops_as_soon_as_it_is_decided():
     assert (calm.decision, calm.violations) == ("acceptable", 0)
 
 
+def test_a_risk_question_whose_runs_all_fail_has_no_answer():
+    given = {"kind": "risk", "faults": ["redis-stall"], "from": 0, "to": 1, "acceptable": 0.1, "unacceptable": 0.5}
+    with pytest.raises(InputError, match="all of the first 32 runs failed; see why: replay 0"):
+        risk(Risk.model_validate(given), {}, asker(lambda p, r: ({}, None, "error"), []), 4)
+    seldom = risk(Risk.model_validate(given), {}, asker(lambda p, r: ({}, None, "error" if p["faults"] else "ok"), []), 4)
+    assert seldom.failed == seldom.violations > 0
+
+
 def test_drawn_faults_are_faults_of_the_system_and_the_same_every_time():
     from sim.fault_schedule import parse_faults
 
