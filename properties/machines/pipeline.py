@@ -1,11 +1,11 @@
-"""The pipeline under faults in the simulator: an example is a schedule, run in virtual time at its end and judged as a history.
+"""The pipeline under faults in the simulator: each step is a schedule, run in virtual time and judged as a history.
 
 A failing schedule shrinks to the faults that matter and prints the command that simulates it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -16,7 +16,7 @@ from model.checkers.judge import Question, judge
 from model.history import EventBatch, Names
 from model.verdict import Outcome, Verdict
 from properties.machines.tally import Tally, rule, tally_of
-from properties.strategies.pipelines import ANYWHERE, SMALLEST, Strike, strikes, written
+from properties.strategies.pipelines import ANYWHERE, SMALLEST, Strike, publishing_ms, schedules, written
 from sim.systems.catalogue import entry, settings_of
 
 SYSTEM = "tbmq-p2p"
@@ -34,7 +34,7 @@ class Recorded:
         return iter(self.batches)
 
 
-def simulate(settings: dict[str, Any], schedule: list[Strike], number: int = 0) -> list[Verdict]:
+def simulate(settings: dict[str, Any], schedule: Sequence[Strike], number: int = 0) -> list[Verdict]:
     """Run the system once and judge its history by every pipeline law. ``number`` is the seed."""
     batches: list[EventBatch] = []
     chosen = settings_of(SYSTEM, {**settings, "faults": written(schedule)})
@@ -45,33 +45,43 @@ def simulate(settings: dict[str, Any], schedule: list[Strike], number: int = 0) 
 
 
 class PipelineUnderFaults(RuleBasedStateMachine):
-    """Set ``settings`` and ``laws``; ``names`` are the faults that may strike."""
+    """Set ``settings`` and ``laws``; ``names`` are the faults that may strike. A step is a whole run from the start:
+    what is found in a rule shrinks to one run with the faults that matter, which nothing does that a teardown finds."""
 
     settings_of_system: ClassVar[dict[str, Any]] = SMALLEST
     laws: ClassVar[frozenset[str] | None] = None
     names: ClassVar[tuple[str, ...]] = ANYWHERE
+    most: ClassVar[int] = 3
+    """Faults in one schedule."""
+
+    _judged: ClassVar[dict[tuple[Strike, ...], list[Verdict]]]
+    """Of each schedule that has run: shrinking comes by the same ones again and again."""
+
+    def __init_subclass__(cls) -> None:
+        cls._judged = {}
 
     def __init__(self) -> None:
         super().__init__()
         self.tally = Tally(examples=1)
-        self.schedule: list[Strike] = []
 
-    @rule(strike=st.deferred(lambda: strikes()))
-    def strike(self, strike: Strike) -> None:
-        """One more fault; a name that may not strike here is left out."""
-        if strike.name in self.names:
-            self.schedule.append(strike)
+    @rule(schedule=st.runner().flatmap(lambda machine: machine.schedules()))
+    def run_under(self, schedule: tuple[Strike, ...]) -> None:
+        """Simulate and judge."""
+        for strike in schedule:
+            self.tally.steps[strike.name] += 1
+        if schedule not in self._judged:
+            self._judged[schedule] = simulate(self.settings_of_system, schedule)
+        for verdict in self._judged[schedule]:
+            self.tally.met[verdict.law] += 1
+            if verdict.outcome is Outcome.VIOLATED and (self.laws is None or verdict.law in self.laws):
+                given = [f"--set {key}={value}" for key, value in self.settings_of_system.items()]
+                command = f"orderlab simulate {SYSTEM} {' '.join(given)} --set 'faults={written(schedule)}'"
+                raise AssertionError(f"{verdict.law} is violated: {command}")
+
+    def schedules(self) -> st.SearchStrategy[tuple[Strike, ...]]:
+        """Of the faults that may strike, while messages are published."""
+        return schedules(self.names, self.most, publishing_ms(self.settings_of_system))
 
     def teardown(self) -> None:
-        """Run and judge."""
-        try:
-            for strike in self.schedule:
-                self.tally.steps[strike.name] += 1
-            for verdict in simulate(self.settings_of_system, self.schedule):
-                self.tally.met[verdict.law] += 1
-                if verdict.outcome is Outcome.VIOLATED and (self.laws is None or verdict.law in self.laws):
-                    given = [f"--set {key}={value}" for key, value in self.settings_of_system.items()]
-                    command = f"orderlab simulate {SYSTEM} {' '.join(given)} --set 'faults={written(self.schedule)}'"
-                    raise AssertionError(f"{verdict.law} is violated: {command}")
-        finally:
-            tally_of(type(self).__name__).add(self.tally)
+        """Keep the counts."""
+        tally_of(type(self).__name__).add(self.tally)

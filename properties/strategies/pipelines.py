@@ -5,15 +5,15 @@ A schedule shrinks to no fault at all, then to the fewest, the earliest and the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
 from sim.faults import FAULTS
 
-BEGIN_MS, END_MS = 5, 80
-"""Within which faults strike: the run publishes for so long."""
+STEP_MS = 50
+"""Faults strike at multiples of it: nobody would write 237 ms, and shrinking would try each."""
 SMALLEST: dict[str, Any] = {
     "publishers": 4,
     "rate": 100,
@@ -26,6 +26,18 @@ SMALLEST: dict[str, Any] = {
     "redis_replica_lag_ms": 5,
 }
 """Settings of `tbmq-p2p` for a run of about 200 rows of history."""
+
+WAITING: dict[str, Any] = {
+    **{name: SMALLEST[name] for name in ("brokers", "redis_nodes", "kafka_brokers", "partitions", "redis_replica_lag_ms")},
+    "publishers": 12,
+    "rate": 20.0,
+    "warm_up_s": 0.1,
+    "duration_s": 0.5,
+    "drain_s": 2.0,
+    "offline_share": 0.8,
+    "offline_s": 0.4,
+}
+"""Most subscribers are away while messages come, so that Redis alone has them: what it loses is lost. About 0.4 s a run."""
 
 configurations = st.fixed_dictionaries(
     {
@@ -58,14 +70,22 @@ ANYWHERE = tuple(sorted(name for name, kind in FAULTS.items() if not kind.needs 
 """Faults that any configuration can be struck by."""
 
 
-def strikes(names: Sequence[str] = ANYWHERE) -> st.SearchStrategy[Strike]:
-    """A fault of one of these names, against target 0 or 1."""
-    return st.builds(Strike, st.integers(BEGIN_MS, END_MS), st.sampled_from(names), st.integers(0, 1))
+def publishing_ms(settings: Mapping[str, Any]) -> int:
+    """For how long a run with these settings publishes: when faults matter."""
+    return round(1000 * (settings["warm_up_s"] + settings["duration_s"]))
 
 
-def schedules(names: Sequence[str] = ANYWHERE, most: int = 3) -> st.SearchStrategy[tuple[Strike, ...]]:
+def strikes(names: Sequence[str] = ANYWHERE, end_ms: int = 80) -> st.SearchStrategy[Strike]:
+    """A fault of one of these names, against target 0 or 1, before ``end_ms``."""
+    moments_ms = st.integers(1, max(end_ms // STEP_MS, 1)).map(lambda number: number * STEP_MS)
+    return st.builds(Strike, moments_ms, st.sampled_from(names), st.integers(0, 1))
+
+
+def schedules(
+    names: Sequence[str] = ANYWHERE, most: int = 3, end_ms: int = 80
+) -> st.SearchStrategy[tuple[Strike, ...]]:
     """Up to ``most`` faults, in order of time."""
-    return st.lists(strikes(names), max_size=most).map(lambda found: tuple(sorted(found)))
+    return st.lists(strikes(names, end_ms), max_size=most).map(lambda found: tuple(sorted(found)))
 
 
 def written(schedule: Sequence[Strike]) -> str:
