@@ -211,6 +211,7 @@ def terms_of(binding: Binding) -> Store:
         has_counts=uses(binding, "fetch", "count", 1, 2),
         tells_each=binding.operation("save").reader.table.shape in ("pairs", "records"),
         tells_ids=binding.operation("save").reader.tells("packet_id"),
+        answers_again=binding.operation("save").reader.table.answers_again,
         tells_presence="open" in binding.operations and binding.operation("open").reader.tells("session_present"),
         tells_connects=uses(binding, "open", "epoch", 1, 2) and bool(binding.operation("open").reader.table.refused),
     )

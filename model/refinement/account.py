@@ -26,6 +26,8 @@ class Store(NamedTuple):
     """The reply to a save tells of each of its messages."""
     tells_ids: bool = False
     """It tells the packet identifier of each."""
+    answers_again: bool = False
+    """A save that comes again is promised the reply that was lost."""
     tells_presence: bool = False
     """The reply to an open tells whether a session waited (3.2.2.1.1)."""
     tells_connects: bool = False

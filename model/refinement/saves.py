@@ -97,7 +97,11 @@ def _told_otherwise(account: Account, save: Save, reply: Reply, store: Store) ->
 
     Of a message that is gone it may say that it is not kept. Any identifier but its own would now be another message's.
     """
-    if not (store.tells_each and reply.status == "done" and reply.told):
+    is_told = reply.status == "done" and bool(reply.told)
+    if store.answers_again and save.first and not is_told and not save.is_stale:
+        text = f"the same save came again, and is not given the reply that was lost: {reply.text or 'it tells nothing'}"
+        return [Discrepancy("all-or-nothing", text, False)]
+    if not (store.tells_each and is_told and reply.told):
         return []
     if len(reply.told) != len(save.messages):
         text = f"the same save of {len(save.messages)} messages came again, and its reply tells of {len(reply.told)}"

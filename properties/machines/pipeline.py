@@ -54,11 +54,11 @@ class PipelineUnderFaults(RuleBasedStateMachine):
     most: ClassVar[int] = 3
     """Faults in one schedule."""
 
-    _judged: ClassVar[dict[tuple[Strike, ...], list[Verdict]]]
+    judged: ClassVar[dict[tuple[Strike, ...], list[Verdict]]]
     """Of each schedule that has run: shrinking comes by the same ones again and again."""
 
     def __init_subclass__(cls) -> None:
-        cls._judged = {}
+        cls.judged = {}
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,9 +69,9 @@ class PipelineUnderFaults(RuleBasedStateMachine):
         """Simulate and judge."""
         for strike in schedule:
             self.tally.steps[strike.name] += 1
-        if schedule not in self._judged:
-            self._judged[schedule] = simulate(self.settings_of_system, schedule)
-        for verdict in self._judged[schedule]:
+        if schedule not in self.judged:
+            self.judged[schedule] = simulate(self.settings_of_system, schedule)
+        for verdict in self.judged[schedule]:
             self.tally.met[verdict.law] += 1
             if verdict.outcome is Outcome.VIOLATED and (self.laws is None or verdict.law in self.laws):
                 given = [f"--set {key}={value}" for key, value in self.settings_of_system.items()]

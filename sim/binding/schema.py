@@ -61,6 +61,7 @@ class Reply(Table):
     kinds: dict[str, Literal["PUBLISH", "PUBREL"]] = {}
     refused: list[str] = []
     consecutive: bool = True
+    answers_again: bool = False
 
 
 class Step(Table):

@@ -43,7 +43,6 @@ call('HDEL', body, id)
 
 LAWFUL = (
     Variant("says of a repeated save only what is live", "save.lua", "        reply[#reply + 1] = first == '0' and 0 or first + i\n", "        reply[#reply + 1] = first == '0' and 0 or call('ZSCORE', index, string.format('%d', reply[#reply])) == string.format('%d', first + i) and first + i or 0\n"),
-    Variant("a repeated save is not answered", "save.lua", "in string.gmatch(runs, '(%d+)%+(%d+)') do", "in string.gmatch('', '(%d+)%+(%d+)') do"),
     Variant("other local names", "save.lua", "waiting", "held"),
     Variant("the floor is not used", "save.lua", "last + alive - LAST_ID >= floor", "true"),
     Variant("sweeps one at a time", "save.lua", "SWEEP = 65535, 9999999999999, 6000, 512", "SWEEP = 65535, 9999999999999, 6000, 1"),
@@ -109,5 +108,6 @@ BROKEN = (
     Variant("a closed session takes messages", "save.lua", "if epoch < tonumber(begun) then", "if false then", ("no-phantom", "no-residue")),
     Variant("a repeated save numbers messages that were dead on arrival", "save.lua", "deadlines[i], 0, 0", "deadlines[i], -1, 0", ("all-or-nothing",)),
     Variant("a repeated save tells of a run as one longer", "save.lua", "length = length + 1", "length = length + 2", ("all-or-nothing",)),
+    Variant("a repeated save is not answered", "save.lua", "in string.gmatch(runs, '(%d+)%+(%d+)') do", "in string.gmatch('', '(%d+)%+(%d+)') do", ("all-or-nothing",)),
     Variant("a repeated batch is saved again", "save.lua", "elseif batch == tonumber(saved) then", "elseif batch == -1 then", ("all-or-nothing",)),
 )  # fmt: skip

@@ -55,6 +55,19 @@ def test_of_a_message_that_is_gone_a_repeated_save_says_what_it_said_first_or_th
     assert judged((1, 1), (1, 1), (2, 2)) == ["all-or-nothing"]  # had expired when it came
 
 
+def test_a_store_that_promises_its_reply_again_gives_it() -> None:
+    promising = STORE._replace(answers_again=True)
+    again = Save((ONE, TWO), 5, is_repeated=True, first=((1, 1), (2, 2)))
+    assert laws(judge_save(HOLDING, again, TOLD, LISTED, promising)) == []
+    for other in (Reply(told=()), Reply("refused", "STALE"), Reply("error", "ERR")):
+        assert laws(judge_save(HOLDING, again, other, LISTED, promising)) == ["all-or-nothing"]
+        assert laws(judge_save(HOLDING, again, other, LISTED, STORE)) == []
+    unknown = again._replace(first=())
+    assert laws(judge_save(HOLDING, unknown, Reply(told=()), LISTED, promising)) == []
+    cleared = again._replace(is_stale=True)
+    assert laws(judge_save(HOLDING, cleared, Reply("refused", "CLOSED"), LISTED, promising)) == []
+
+
 def test_a_release_says_whether_the_message_was_there() -> None:
     released = [LISTED[0]._replace(kind="PUBREL"), LISTED[1]]
     answer = Answer(1, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import ClassVar
 
 import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
@@ -36,14 +37,14 @@ class HarmlessFaults(PipelineUnderFaults):
 class RestartsWithoutFile(PipelineUnderFaults):
     """A Redis node that restarts has nothing of what it held."""
 
-    settings_of_system = {**WAITING, "appendfsync": "no"}
+    settings_of_system: ClassVar = {**WAITING, "appendfsync": "no"}
     names = RESTARTS
 
 
 class RestartsWithFile(PipelineUnderFaults):
     """A Redis node that restarts reads back every write that it answered."""
 
-    settings_of_system = {**WAITING, "appendfsync": "always"}
+    settings_of_system: ClassVar = {**WAITING, "appendfsync": "always"}
     names = RESTARTS
 
 
