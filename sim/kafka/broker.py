@@ -40,6 +40,8 @@ class Partition:
         self.leaderless_until_us = 0
         self.appended_us = 0
         """When the last batch was appended."""
+        self.failed_us = -1
+        """When a leader died last: what it had not answered by then, it never answers."""
         self._waiting: list[Callable[[], None]] = []
 
     def wait_for_records(self, wake: Callable[[], None]) -> None:
@@ -117,4 +119,5 @@ class KafkaCluster:
         lost = partition.log.fail_over(now)
         partition.leader = (partition.leader + 1) % len(self.stations)
         partition.leaderless_until_us = now + self.costs.leader_election_us
+        partition.failed_us = now
         return lost

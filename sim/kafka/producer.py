@@ -153,12 +153,18 @@ class Producer:
                 partition, request.records, self.settings.acks == "all", producer, request.sequence or 0
             )
             error = outcome if isinstance(outcome, AppendError) else None
+            arrived_us = self.env.now
+
+            def back() -> None:
+                died = arrived_us <= partition.failed_us < answered_us  # before it could answer
+                answer(AppendError.DISCONNECTED if died else error)
+
             if lost == "response":
                 time_out()
             elif self.settings.acks == "0":
                 answer(None)
             else:
-                link.back.send(RESPONSE_BYTES, lambda: answer(error), answered_us, time_out)
+                link.back.send(RESPONSE_BYTES, back, answered_us, time_out)
 
         if lost == "request":
             time_out()
