@@ -1,0 +1,51 @@
+"""A producer whose leader dies: what it was promised is there, and what it was not promised comes again."""
+
+import pytest
+import simpy
+
+from sim.kafka.broker import BrokerCosts, KafkaCluster
+from sim.kafka.producer import Producer, ProducerSettings
+
+COSTS = BrokerCosts(replication_lag_us=1500, leader_election_us=50_000)
+
+
+def run(dies_us, **settings):
+    """(records that were acknowledged, records in the log) of a producer whose leader dies at ``dies_us``."""
+    env = simpy.Environment()
+    cluster = KafkaCluster(env, 3, COSTS)
+    (partition,) = cluster.create_topic("t", 1)
+    producer = Producer(env, cluster, ProducerSettings(linger_us=0, retry_backoff_us=1000, **settings))
+    acknowledged = []
+    for number in range(20):
+
+        def send(number=number):
+            producer.send(partition, [number], lambda records, error: acknowledged.extend(() if error else records))
+
+        env.process(_after(env, 500 * number, send))
+    env.process(_after(env, dies_us, lambda: cluster.fail_leader(partition)))
+    env.run(2_000_000)
+    return acknowledged, partition.log.read(0, 1000, 2_000_000)[1]
+
+
+def _after(env, delay_us, function):
+    yield env.timeout(delay_us)
+    function()
+
+
+@pytest.mark.parametrize("dies_us", range(3000, 7000, 371))
+def test_with_acks_all_and_idempotence_nothing_is_lost_doubled_or_out_of_order(dies_us):
+    acknowledged, log = run(dies_us, acks="all", idempotent=True)
+    assert log == list(range(20))
+    assert sorted(acknowledged) == log
+
+
+@pytest.mark.parametrize("dies_us", range(3000, 7000, 371))
+def test_with_acks_all_what_is_acknowledged_is_there(dies_us):
+    acknowledged, log = run(dies_us, acks="all", retries=0)
+    assert set(acknowledged) <= set(log)
+    assert len(acknowledged) < 20
+
+
+def test_with_acks_1_what_no_follower_had_is_acknowledged_and_gone():
+    lost = [set(run(dies_us, acks="1", retries=0)[0]) - set(run(dies_us, acks="1", retries=0)[1]) for dies_us in range(3000, 7000, 371)]
+    assert all(lost)
