@@ -17,6 +17,7 @@ from sim.mqtt.routing import SLICE
 from sim.mqtt.saves import Saves, saves_of
 from sim.mqtt.session import Deliveries
 from sim.mqtt.stored_sessions import EPOCH_MS
+from sim.mqtt.turns import Turns
 
 if TYPE_CHECKING:
     from sim.mqtt.broker import MqttBroker
@@ -25,8 +26,11 @@ if TYPE_CHECKING:
 class _Assigned:
     """What the saves of a pack came to: per message its packet identifier and token; 0 where it has none."""
 
-    def __init__(self, saves: Saves) -> None:
+    def __init__(self, saves: Saves, one_each: bool) -> None:
+        """``one_each``: a save is of one message, so that a session may have several in a pack."""
         self.saves = saves
+        has_several = one_each and len(set(saves.recipients.tolist())) < len(saves)
+        self.turns = Turns(saves.recipients.tolist()) if has_several else None
         self.packet_id = [0] * len(saves.messages)
         self.token = [0] * len(saves.messages)
         self.doubtful: set[int] = set()
@@ -70,15 +74,14 @@ class Persisting:
                 consumer.group.leave(consumer)  # it is silent, and its session timeout passes
                 yield self.env.timeout(pause_us)
             yield broker.work(costs.poll_us)
-            assigned = _Assigned(saves)
+            assigned = _Assigned(saves, fabric.store.needs_open)
             if fabric.hands_over_first and consumer.taken_over:
                 assigned.doubtful.update(_taken_over(saves, consumer.taken_over))
 
             def again(places: Sequence[int], pack: Pack, assigned: _Assigned = assigned) -> None:
                 if fabric.hands_over_first:
                     assigned.doubtful.update(places)
-                for place in sorted(places):
-                    self._save(assigned, place, place + 1, pack)
+                self._save_in_turn(assigned, sorted(places), pack)
 
             pack = Pack(self.env, len(saves), again)
             for start in range(0, len(saves), SLICE):
@@ -87,7 +90,7 @@ class Persisting:
                 yield broker.work(count * costs.persist_us / 2)
                 if broker.is_dead:
                     return
-                self._save(assigned, start, end, pack)
+                self._save_in_turn(assigned, range(start, end), pack)
             yield from broker.complete(pack)
             assigned.given_up[pack.failed] = True
             yield self.env.timeout(int(broker.burst(len(saves.messages), costs.persist_us / 2) - self.env.now))
@@ -96,6 +99,35 @@ class Persisting:
             yield from broker.commit(consumer, polled)
             if not fabric.hands_over_first and not broker.is_dead:
                 self._send_on(assigned, None)
+
+    def _save_in_turn(self, assigned: _Assigned, places: Sequence[int], pack: Pack) -> None:
+        """Submit those whose turn it is: runs of neighbours together."""
+        if assigned.turns is not None:
+            places = assigned.turns.enter(places)
+        elif isinstance(places, range):
+            self._save(assigned, places.start, places.stop, pack)
+            return
+        start = 0
+        for end in range(1, len(places) + 1):
+            if end == len(places) or places[end] != places[end - 1] + 1:
+                self._save(assigned, places[start], places[end - 1] + 1, pack)
+                start = end
+
+    def _saved(self, assigned: _Assigned, places: Sequence[int], failed: list[int], pack: Pack) -> None:
+        """Replies are here; ``failed`` of them in vain."""
+        turns = assigned.turns
+        if turns is None:
+            pack.count(len(places), failed)
+            return
+        vain = set(failed)
+        goes, fall = zip(*(turns.over(place, place in vain) for place in places), strict=True)
+        dropped = [place for line in fall for place in line]
+        if dropped:
+            self.fabric.count("saves_behind_a_failed_one", len(dropped))
+        pack.count(len(goes) + len(dropped), [*failed, *dropped])
+        if not self.broker.is_dead:
+            for place in sorted(place for line in goes for place in line):
+                self._save(assigned, place, place + 1, pack)
 
     def _save(self, assigned: _Assigned, start: int, end: int, pack: Pack) -> None:
         """Submit the saves from ``start`` to ``end`` of the pack."""
@@ -124,7 +156,7 @@ class Persisting:
         ]  # fmt: skip
 
         def replied(replies: Sequence[Any]) -> None:
-            pack.count(len(replies), self._note_replies(assigned, bounds, replies, start))
+            self._saved(assigned, range(start, end), self._note_replies(assigned, bounds, replies, start), pack)
 
         self.broker.driver.submit(requests, replied)
 
