@@ -208,7 +208,8 @@ class Delivery:
         fabric, broker = self.fabric, self.broker
         subscribers = sent[:, 1]
         latency = fabric.subscribers.latency_us[subscribers]
-        arrived = int(broker.burst(len(sent), broker.costs.deliver_us)) + latency
+        done = int(broker.burst(len(sent), broker.costs.deliver_us))
+        arrived = self.sessions.in_order(subscribers, done + latency)
         slow = fabric.reading.are_slow(subscribers) if fabric.reading else None
         if slow is None or not slow.any():
             self._arrive(sent, dup, arrived)

@@ -36,6 +36,8 @@ class Ingest:
         self.remembers_received = True
         self.pubacks_to_lose = 0
         self._is_listening = True
+        self._ready_us = 0.0
+        """When the last publish that has come is worked on: none of a connection overtakes."""
         self._arrivals = [broker.fabric.schedule.arrivals(broker.number)]
         self._published = self._on_published  # one object, so that the producer can tell its batches belong together
 
@@ -79,7 +81,7 @@ class Ingest:
             dup=int(repeated_us is not None), **({} if fabric.expiry_us is None else {"expiry_interval_us": fabric.expiry_us}),
             **({} if fabric.retaining is None else {"retained": fabric.retaining.by_publisher[publisher]}),
         )  # fmt: skip
-        done = self.broker.burst(len(messages), self.broker.costs.ingest_us)
+        done = self._ready_us = max(self._ready_us, self.broker.burst(len(messages), self.broker.costs.ingest_us))
         new = self._not_received(messages, where(qos == 2, messages))
         call_at(self.env, done, lambda: self._to_all(new))
 

@@ -68,7 +68,8 @@ class Releasing:
             return
         subscribers = deliveries[:, 1]
         latency, connections = fabric.subscribers.latency_us[subscribers], sessions.connections[subscribers]
-        arrived = int(broker.burst(len(deliveries), broker.costs.deliver_us)) + latency
+        done = int(broker.burst(len(deliveries), broker.costs.deliver_us))
+        arrived = sessions.in_order(subscribers, done + latency)
         answered = arrived + fabric.think_us + latency
 
         def over() -> None:

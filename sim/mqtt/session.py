@@ -29,6 +29,8 @@ class SessionTable:
     """How often each subscriber has lost a connection: bytes of an old connection are not heard."""
     lost_us: npt.NDArray[np.int64] = field(init=False)
     """When each subscriber lost its last connection."""
+    arrived_us: npt.NDArray[np.int64] = field(init=False)
+    """When the last packet that was sent over each subscriber's connection arrives."""
     fetching: set[int] = field(default_factory=set)
     """Subscribers that have connected and whose backlog is on its way from the store."""
     to_wake: set[int] = field(default_factory=set)
@@ -56,6 +58,7 @@ class SessionTable:
     def __post_init__(self) -> None:
         self.connections = np.zeros(len(self.connected), np.int64)
         self.lost_us = np.zeros(len(self.connected), np.int64)
+        self.arrived_us = np.zeros(len(self.connected), np.int64)
         self.number = np.ones(len(self.connected), np.int64)
         self.exists = np.ones(len(self.connected), np.bool_)
 
@@ -70,10 +73,20 @@ class SessionTable:
         self.connections[subscriber] += 1
         self.lost_us[subscriber] = now_us
         self.losses += 1
+        self.arrived_us[subscriber] = 0
         self.fetching.discard(subscriber)
         self.to_wake.discard(subscriber)
         self.held_back.pop(subscriber, None)
         self.read.pop(subscriber, None)
+
+    def in_order(
+        self, subscribers: npt.NDArray[np.int64], arrived_us: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int64]:
+        """When packets arrive that would at ``arrived_us`` had nothing been sent before: no byte of a connection overtakes. Of
+        packets that are sent together those to one subscriber arrive together, in their order."""
+        arrived = np.maximum(arrived_us, self.arrived_us[subscribers] + 1)
+        self.arrived_us[subscribers] = arrived
+        return arrived
 
     def end(self, subscriber: int) -> None:
         """The session is over: nothing of it is in flight any more."""
