@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from orderlab.cli import main
+from tests.sim.chrome_trace import complaints
 
 SMALL = ("--set", "publishers=400", "--set", "rate=20", "--set", "warm_up_s=0.1", "--set", "duration_s=0.2")
 
@@ -17,6 +18,24 @@ def run(*arguments, hash_seed="0"):
         [sys.executable, "-m", "orderlab.cli", "simulate", *arguments],
         capture_output=True, text=True, env={**os.environ, "PYTHONHASHSEED": hash_seed}, timeout=120,
     )  # fmt: skip
+
+
+CLIENTS = (
+    "publish_qos=0=0.2 1=0.4 2=0.4", "subscription_qos=1=0.5 2=0.5", "publish_on_s=0.1", "publish_off_s=0.05",
+    "publish_pattern=exponential", "offline_share=0.3", "online_s=0.1", "offline_s=0.05", "reconnect_pattern=together",
+    "retained_share=0.5", "resubscribe=true", "retain_handling=0", "receive_maximum=3", "slow_share=0.1", "rate=60",
+)  # fmt: skip
+
+
+def test_however_clients_behave_the_seed_decides():
+    settings = [word for setting in (*SMALL[1::2], *CLIENTS) if setting != "rate=20" for word in ("--set", setting)]
+    first, second = (run("tbmq-p2p", *settings, "--json", hash_seed=hash_seed) for hash_seed in ("1", "2"))
+    assert first.returncode == 0, first.stderr + first.stdout
+    reports = [json.loads(done.stdout) for done in (first, second)]
+    assert reports[0]["history_digest"] == reports[1]["history_digest"]
+    antecedents = {verdict["law"]: verdict["work"]["antecedents"] for verdict in reports[0]["verdicts"]}
+    assert min(antecedents[law] for law in ("fifo", "exactly-once", "packet-id", "receive-maximum")) > 100
+    assert reports[0]["counts"]["delivered_retained"] > 10
 
 
 @pytest.mark.parametrize("scripts", ["published", "session"])
@@ -96,4 +115,6 @@ def test_replications_have_intervals_and_a_trace_changes_nothing(tmp_path):
     first = several["replications"][0]
     traced = json.loads(run(*small, "--trace", str(tmp_path / "t.json")).stdout)
     assert traced["history_digest"] == first["history_digest"]
-    assert len(json.loads((tmp_path / "t.json").read_text())["traceEvents"]) > 100
+    trace = json.loads((tmp_path / "t.json").read_text())
+    assert len(trace["traceEvents"]) > 100
+    assert complaints(trace) == []

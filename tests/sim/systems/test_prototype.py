@@ -4,6 +4,8 @@ import pytest
 
 from model.checkers.judge import Question, in_memory, judge
 from model.errors import InputError
+from sim.mqtt.session import SessionTable
+from sim.mqtt.turns import Turns
 from sim.systems.catalogue import SYSTEMS, settings_of
 
 PROTOTYPES = ["tbmq-postgres", "tbmq-jedis", "tbmq-lettuce"]
@@ -118,3 +120,27 @@ def test_without_synchronous_commit_a_restart_loses_what_waits():
 def test_a_fault_of_another_store_is_refused(name, fault):
     with pytest.raises(InputError, match="no node of kind"):
         run(name, faults=f"{fault}@0.2:0")
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_calls_that_overtake_each_other_lose_nothing_where_saves_take_turns(qos):
+    restart = {"scripts": "session", "qos": qos, "appendfsync": "always", "faults": "redis-restart@0.4:0", "pack_pause_s": 0.1}
+    _, report, violated = run("tbmq-jedis", **restart, publishers=40, rate=25.0, duration_s=0.6)
+    counts = report["counts"]
+    assert not violated
+    assert counts["delivered"] >= counts["published"]
+
+
+def test_without_turns_a_store_that_numbers_its_batches_refuses_what_was_overtaken(monkeypatch):
+    monkeypatch.setattr(Turns, "enter", lambda self, places: list(places))
+    monkeypatch.setattr(Turns, "over", lambda self, place, has_failed: ([], []))
+    restart = {"scripts": "session", "appendfsync": "always", "faults": "redis-restart@0.4:0", "pack_pause_s": 0.1}
+    *_, violated = run("tbmq-jedis", **restart, publishers=40, rate=25.0, duration_s=0.6)
+    assert "at-least-once" in violated
+
+
+def test_a_small_batch_of_packets_does_not_overtake_a_large_one_on_its_connection(monkeypatch):
+    stall = {"faults": "redis-restart@0.4:0", "appendfsync": "always", "publishers": 40, "rate": 25.0, "duration_s": 0.6}
+    assert not run("tbmq-jedis", **stall)[2]
+    monkeypatch.setattr(SessionTable, "in_order", lambda self, subscribers, arrived_us: arrived_us)
+    assert "fifo" in run("tbmq-jedis", **stall)[2]
