@@ -136,14 +136,18 @@ class Generator:
 
 def in_transaction(steps: Sequence[Step]) -> bool:
     """Whether time must not pass now, because MULTI or WATCH may be in force: it would pass by another command."""
-    for step in reversed(steps):
-        if not isinstance(step, int):
-            name = step[0].lower()
-            if name in (b"multi", b"watch"):
-                return True
-            if name in (b"exec", b"discard") and len(step) == 1:
-                return False
-    return False
+    is_queueing = is_watching = False
+    for step in steps:
+        if isinstance(step, int):
+            continue
+        name = step[0].lower()
+        if name == b"multi" and len(step) == 1:
+            is_queueing = True
+        elif name in (b"exec", b"discard") and len(step) == 1 and is_queueing:  # else an error, and WATCH stays in force
+            is_queueing = is_watching = False
+        elif name == b"watch":
+            is_watching = True
+    return is_queueing or is_watching
 
 
 def _drop(argv: list[bytes], draw: Draw) -> None:

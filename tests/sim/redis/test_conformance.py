@@ -14,7 +14,7 @@ from properties.conformance.comparison import agree
 from properties.conformance.coverage import gaps
 from properties.conformance.judge import Judge, Tally
 from properties.conformance.run import run
-from properties.conformance.sequences import CommandSequence, Generator, SeededDraw
+from properties.conformance.sequences import CommandSequence, Generator, SeededDraw, in_transaction
 from properties.conformance.shrink import render, shrink
 from properties.conformance.subjects import KernelSubject
 from properties.conformance.versions import FOLLOWED, bearable, explanation, same_but_for_digits
@@ -213,3 +213,12 @@ def test_elements_of_equal_weight_come_in_any_order() -> None:
     assert agree(argv, [b"1", b"x", b"2", None], [b"2", None, b"1", b"x"], True)
     assert not agree(argv, [b"1", b"x", b"2", None], [b"1", None, b"2", b"x"], True), "other rows"
     assert not agree((b"SORT", b"z", b"ALPHA"), [b"1", b"2"], [b"2", b"1"], True), "the elements are compared"
+
+
+def test_time_does_not_pass_while_a_watch_is_in_force() -> None:
+    watch, multi, exec_ = (b"WATCH", b"k"), (b"MULTI",), (b"EXEC",)
+    assert in_transaction([watch])
+    assert in_transaction([watch, exec_]), "EXEC without MULTI is an error and leaves the watch"
+    assert in_transaction([watch, multi, (b"EXEC", b"k")])
+    assert not in_transaction([watch, multi, exec_])
+    assert not in_transaction([multi, (b"DISCARD",)])
