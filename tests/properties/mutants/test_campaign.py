@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -72,14 +73,34 @@ def test_results_are_kept_one_by_one_and_resumed_from(binding: Binding, tmp_path
     assert other_seed.results == {}
 
 
-def test_a_killed_campaign_leaves_whole_results(tmp_path: Path) -> None:
+def children_of(process: int) -> list[int]:
+    try:
+        return [int(child) for file in Path(f"/proc/{process}/task").glob("*/children") for child in file.read_text().split()]
+    except FileNotFoundError:
+        return []
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="watches the end of a process that is not its child")
+@pytest.mark.parametrize("signalled", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda one: one.name)
+def test_a_campaign_that_is_ended_leaves_whole_results_and_no_process(tmp_path: Path, signalled: signal.Signals) -> None:
     command = [sys.executable, "-m", "orderlab.cli", "mutate", str(SESSION), "--jobs", "1", "--only", "command"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     running = subprocess.Popen([*command, "--out", str(tmp_path)], env=environment, cwd=ROOT, stdout=subprocess.DEVNULL)
-    while running.poll() is None and not list(tmp_path.glob("*.json")):
+    while not list(tmp_path.glob("*.json")):
+        assert running.poll() is None
         os.sched_yield()
-    running.send_signal(signal.SIGKILL)
-    running.wait()
+    while not (children := children_of(running.pid)):
+        assert running.poll() is None
+    try:
+        ends = [os.pidfd_open(child) for child in children]
+    except ProcessLookupError:  # it was done with its mutant just then
+        ends = []
+    running.send_signal(signalled)
+    status = running.wait(60)
+    assert status == (3 if signalled is signal.SIGINT else -signalled)
+    for end in ends:
+        assert select.select([end], [], [], 60)[0], "the process of a mutant outlives the campaign"
+        os.close(end)
     kept = list(tmp_path.glob("*.json"))
     assert kept
     for file in kept:
