@@ -98,18 +98,23 @@ class _World:
 def _searches(
     subject: Subject, small: Subject, law: str, profile: Profile, began: float
 ) -> Iterator[tuple[type[StoreMachine], _World]]:
-    """Machines in the order in which they run: all of them once, then again until the time is over."""
+    """Machines in the order in which they run: all of them once, then again until the time is over. Past it, examples
+    end before their first step."""
     worlds = [small] if profile.name == "dev" else [small, subject]
     rounds = 0
+
+    def is_over() -> bool:
+        return profile.seconds is not None and time.monotonic() - began > profile.seconds
+
     while True:
         for world in worlds:
             for kind in machines_for(law):
-                if profile.seconds is not None and rounds and time.monotonic() - began > profile.seconds:
+                if is_over():
                     return
                 name = f"Small{kind.__name__}" if world is small else kind.__name__
-                yield on_kernel(kind, world, name, laws=frozenset([law])), _World(world, rounds)
+                yield on_kernel(kind, world, name, laws=frozenset([law]), is_over=is_over), _World(world, rounds)
         rounds += 1
-        if profile.seconds is None or time.monotonic() - began > profile.seconds:
+        if profile.seconds is None:
             return
 
 
