@@ -14,10 +14,12 @@ from spark_sweeps.job import Progress, Summary
 from spark_sweeps.plan import Plan
 from spark_sweeps.preview import Preview
 from spark_sweeps.questions.answer import Answer
-from spark_sweeps.questions.tables import shown
+from spark_sweeps.questions.tables import COMMANDS, shown
 
 BAR = 24
 SAID_MAX = 400
+PIPE_WIDTH = 200
+"""Columns of text where nobody says how many there are."""
 
 
 class SweepProgress:
@@ -113,16 +115,20 @@ def print_run(console: Console, row: Mapping[str, Any], seconds: float) -> None:
 def print_answer(console: Console, answer: Answer) -> None:
     """The answer's table; one row alone stands upright. Commands are printed below, to be copied."""
     rows = shown(answer.rows)
-    commands = {name: row.pop(name) for row in rows for name in list(row) if name.startswith("first_")}
+    commands = {name: row.pop(name) for row in rows for name in COMMANDS if name in row}
     names = list(dict.fromkeys(name for row in rows for name in row))
     if len(rows) == 1:
         table = Table("", "", title=answer.kind, title_justify="left", show_header=False)
         for name, value in rows[0].items():
             table.add_row(name, escape(value))
     else:
-        table = Table(*names, title=answer.kind, title_justify="left")
+        table = Table(title=answer.kind, title_justify="left")
+        for name in names:
+            table.add_column(name, overflow="fold")  # a number that is cut off is another number
         for row in rows:
             table.add_row(*(escape(row.get(name, "")) for name in names))
+    if not console.is_terminal:
+        console.width = max(console.width, PIPE_WIDTH)
     console.print(table)
     for name, command in commands.items():
         if command:

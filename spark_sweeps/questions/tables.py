@@ -14,6 +14,9 @@ from spark_sweeps.questions.rare_event import RareAnswer, RareEvent
 from spark_sweeps.questions.risk import Likelihood, Risk
 from spark_sweeps.questions.sensitivity import Influence, Sensitivity
 
+COMMANDS = ("first_event", "first_violation")
+"""Columns that hold a command that replays a run."""
+
 
 @dataclass(frozen=True)
 class Told:
@@ -140,7 +143,7 @@ def of_cheapest(asked: Cheapest, found: Sequence[Offer], names: Sequence[str]) -
     notes = [
         f"meets: {targets}, by the upper end of the mean's {asked.confidence:.0%} interval (with one replication by the "
         "value), and no run failed or broke a law (sound).",
-        f"on_front: nothing that costs as little or less has a lower mean of {first} (Pareto).",
+        f"on_front: nothing that costs as little or less has a lower mean of {first} (Pareto; of equals the first).",
     ]
     if not any(offer.meets for offer in found):
         notes.append("No configuration meets the targets.")

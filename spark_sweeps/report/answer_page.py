@@ -8,6 +8,7 @@ from typing import Any
 from model.explorer.whole_file import write_whole
 from spark_sweeps.digests import code_digest, scripts_digest
 from spark_sweeps.questions.answer import Answer
+from spark_sweeps.questions.tables import COMMANDS
 from spark_sweeps.report.answer_drawings import drawn
 from spark_sweeps.report.templates import held_fixed, template
 from spark_sweeps.specification import SweepFile
@@ -16,7 +17,7 @@ from spark_sweeps.specification import SweepFile
 def write_answer_page(answer: Answer, sweep: SweepFile) -> Path:
     """Write the report of an answer; its file. Raises InputError where it cannot be written."""
     rows = [dict(row) for row in answer.rows]
-    commands = [(name.replace("_", " "), row.pop(name)) for row in rows for name in list(row) if name.startswith("first_")]
+    commands = [(name.replace("_", " "), row.pop(name)) for row in rows for name in COMMANDS if name in row]
     if len(rows) == 1:
         rows = [{"": name, "value": value} for name, value in rows[0].items()]
     page = template("answer.html.j2").render(

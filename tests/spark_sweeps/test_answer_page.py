@@ -1,0 +1,51 @@
+"""The page and the printed table of each question: whole, offline, nothing cut off."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from orderlab.render.sweep import print_answer
+from spark_sweeps.job import load
+from spark_sweeps.questions.answer import answer
+from spark_sweeps.report.answer_page import write_answer_page
+
+STATION = 'system = "tests.spark_sweeps.subjects:station"\n[axes]\nservers = [1, 2]\nspeed = [1, 2]\n[replications]\ncount = 3\n'
+STRUCK = 'system = "tests.spark_sweeps.subjects:struck"\n[base]\nmost = 0\n'
+FAULTS = 'faults = ["redis-stall"]\nfrom = 0\nto = 1\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "shown", "is_drawn"),
+    [
+        (STATION + '[question]\nkind = "cheapest"\nprice = "servers * speed"\ntargets = { ms = 18 }', ("on_front", "13.4"), True),
+        (STATION + '[question]\nkind = "cheapest"\nprice = "servers"\ntargets = { ms = 1 }', ("The target is missed",), True),
+        (STATION + '[question]\nkind = "comparison"\nparameter = "servers"\na = 1\nb = 2\nmetrics = ["ms"]',
+         ("difference", "unpaired"), True),
+        (STATION + '[question]\nkind = "sensitivity"\nmetric = "ms"\nsamples = 8', ("total_half_width", "Sobol"), True),
+        (STATION + '[question]\nkind = "sensitivity"\nmetric = "ms"\nsamples = 8\nmethod = "morris"',
+         ("mean_absolute_effect",), True),
+        (STATION + '[question]\nkind = "capacity"\nparameter = "rate"\nfrom = 1\nto = 100\nmetric = "ms"\nbelow = 50',
+         ("rate_kept", "raise question.to"), True),
+        (STRUCK + f'[question]\nkind = "risk"\n{FAULTS}acceptable = 0.1\nunacceptable = 0.5\nbatch = 8',
+         ("unacceptable", "first violation", "--only"), False),
+        (STRUCK + f'[question]\nkind = "rare-event"\n{FAULTS}score = "faults"\nsamples = 20', ("first event", "as_many_plain"),
+         False),
+    ],
+)  # fmt: skip
+def test_the_answer_is_shown_whole(text, shown, is_drawn, sweep_file, pool):
+    sweep, plan = load(path := sweep_file(text))
+    found = answer(path, sweep, plan, pool, None)
+    page = write_answer_page(found, sweep).read_text()
+    assert ("<svg" in page) == is_drawn
+    for outside in ("http://", "https://", "src=", "@import"):
+        assert outside not in page.replace("http://www.w3.org/", ""), outside
+    plain = page.replace("<wbr>", "").replace("&#39;", "'")
+    for part in shown:
+        assert part in plain
+    printed = io.StringIO()
+    print_answer(Console(file=printed), found)
+    assert "…" not in printed.getvalue()
+    for part in shown:
+        if part != "The target is missed":
+            assert part in printed.getvalue()
