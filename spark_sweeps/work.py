@@ -22,7 +22,7 @@ from spark_sweeps.specification import sweep_of
 from spark_sweeps.subject import Observed, Subject, subject_of
 
 COMMIT_S = 5.0
-COMMIT_ROWS = 4096
+COMMIT_ROWS = 1024
 """A driver holds one file's rows at a time: its memory depends on this, not on the number of runs."""
 
 
