@@ -120,13 +120,14 @@ def judge_rows(task: Task, place: str, rows: Iterable[pa.RecordBatch]) -> PartRe
 
 def rows_about(findings: list[Finding], path: str) -> list[pa.RecordBatch]:
     """The rows of a file that a witness shows: none after the last event that breaks a law."""
-    reader = open_history(path)
     ends = [finding.event_id for finding in findings]
     found = []
-    for batch in reader:
-        about = sum(is_about(finding, batch, reader.names) for finding in findings) > 0
-        if about.any():
-            found.append(to_arrow(batch.select(about), reader.names))
-        if all(end is not None and end < batch.event_id[-1] for end in ends):
-            break
+    with marked_errors():
+        reader = open_history(path)
+        for batch in reader:
+            about = sum(is_about(finding, batch, reader.names) for finding in findings) > 0
+            if about.any():
+                found.append(to_arrow(batch.select(about), reader.names))
+            if all(end is not None and end < batch.event_id[-1] for end in ends):
+                break
     return found
