@@ -80,6 +80,12 @@ def print_summary(console: Console, summary: Summary) -> None:
 def print_preview(console: Console, preview: Preview, plan: Plan, file: str) -> None:
     """Number of runs, estimate, first rows."""
     console.print(f"{file}: {preview.runs:,} runs ({preview.points:,} points)", highlight=False)
+    kind = (plan.sweep.question or {}).get("kind")
+    if kind not in (None, "cheapest", "comparison"):
+        console.print(
+            f"a {kind} question finds out on its way how many runs it needs; this is one for each configuration",
+            highlight=False, soft_wrap=True,
+        )  # fmt: skip
     failed = [ended for ended in preview.pilot if ended.status != "ok"]
     if preview.wall_s is None:
         console.print("no estimate: every run of the pilot failed")
