@@ -1,7 +1,8 @@
 """How soon a flaw is found: examples and processor seconds until a law that a specimen breaks is first seen broken.
 
-Three ways to look, each by itself: Hypothesis on the store at full scale; exploration of the small scopes, in their
-order; and random walks, which simulate clients, time and faults on the kernel.
+Each way to look by itself: Hypothesis on the store at full scale; exploration of the small scopes, in their order;
+random walks of clients, time and faults on the store alone; and, for stores that a simulated broker can run
+(``sim.systems``), simulation of the whole system under random schedules of faults.
 """
 
 from __future__ import annotations
@@ -15,14 +16,23 @@ from model.explorer.budget import Budget
 from model.explorer.search import Options, search
 from model.laws import STORE_LAWS
 from model.transition_system import Label
+from model.verdict import Outcome, Verdict
+from properties.machines.pipeline import simulate
+from properties.strategies.pipelines import ANYWHERE, STEP_MS, WAITING, Strike, publishing_ms
 from properties.validation.exploration import CLIENT, SCOPES, applies, fitted, small_world
 from properties.validation.findings import Findings
 from properties.validation.machine import SMALLEST_PASSING, machine_for, near_the_wrap, run_examples
 from properties.validation.subject import Prepared, Subject
 from properties.validation.walks import walk_about
 from sim.binding.binding import Binding
+from sim.random_streams import RandomStreams
 from sim.session_run import StepReport
 from sim.session_system import Scope, StoreState, StoreSystem
+from sim.systems.device_settings import STORES
+
+RIGHT = "session"
+SIMULATED = frozenset(STORES) - {RIGHT}
+"""Flawed stores that the simulated broker can run, by the names of its setting ``scripts``."""
 
 
 class Found(NamedTuple):
@@ -123,10 +133,41 @@ def by_walks(binding: Binding, seed: int, seconds: float) -> Found:
     return Found(_law(findings), findings.work["walks"], time.process_time() - began)
 
 
+def by_simulation(binding: Binding, seed: int, seconds: float) -> Found:
+    """Runs of the whole system under random faults, until one breaks a law that the same run with the store beside the
+    specimen does not: faults break laws of their own, whatever the store is. For a name of ``SIMULATED``."""
+    began = time.process_time()
+    count, broken = 0, set[str]()
+    while not broken and time.process_time() - began < seconds:
+        draw = RandomStreams(seed).stream(f"schedule {count}")
+        strikes = [
+            Strike(STEP_MS * draw.randint(1, publishing_ms(WAITING) // STEP_MS), draw.choice(ANYWHERE), draw.randint(0, 1))
+            for _ in range(draw.randint(1, 3))
+        ]
+        settings = {**WAITING, "limit": draw.choice([3, 10_000]), **draw.choice([{}, {"expiry_s": 1}])}
+        found = [
+            {verdict.law for verdict in simulate({**settings, "scripts": scripts}, strikes, seed) if is_broken(verdict)}
+            for scripts in (binding.name, RIGHT)
+        ]
+        broken = found[0] - found[1]
+        count += 1
+    return Found(min(broken, default=""), count, time.process_time() - began)
+
+
+def is_broken(verdict: Verdict) -> bool:
+    """Whether a law is violated."""
+    return verdict.outcome is Outcome.VIOLATED
+
+
+def methods_for(binding: Binding) -> dict[str, Callable[[Binding, int, float], Found]]:
+    """Those that can look at a store."""
+    return METHODS | ({"simulation": by_simulation} if binding.name in SIMULATED else {})
+
+
 METHODS: dict[str, Callable[[Binding, int, float], Found]] = {
     "hypothesis": by_hypothesis,
     "exploration": by_exploration,
-    "simulation": by_walks,
+    "walks": by_walks,
 }
 """By name; each takes a binding, a seed and the seconds after which it gives up."""
 

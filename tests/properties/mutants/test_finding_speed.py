@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from properties.mutants.finding_speed import METHODS, by_exploration, by_walks
+from properties.mutants.finding_speed import METHODS, by_exploration, by_simulation, by_walks, methods_for
 from properties.validation.specimens import find_specimens
 from sim.binding.loader import load_binding
 
@@ -20,6 +20,14 @@ def test_each_method_finds_a_fetch_that_removes(method: str) -> None:
 def test_the_same_seed_takes_the_same_number_of_walks() -> None:
     (specimen,) = find_specimens(["S5"])
     assert by_walks(specimen, 3, 20.0).count == by_walks(specimen, 3, 20.0).count
+
+
+def test_the_published_store_is_found_in_a_whole_system_too() -> None:
+    (published,) = find_specimens(["published"])
+    (other,) = find_specimens(["S10"])
+    assert by_simulation(published, 1, 60.0).law
+    assert "simulation" in methods_for(published)
+    assert "simulation" not in methods_for(other)
 
 
 def test_nothing_is_found_where_nothing_is_wrong() -> None:
