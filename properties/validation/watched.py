@@ -5,12 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from model.errors import InputError
 from model.laws import STORE_LAWS
 from model.verdict import Outcome, Verdict
+from properties.validation.exploration import MODULUS
 from properties.validation.footprint import Footprint
+from properties.validation.subject import REHEARSAL_MODULUS
 from properties.validation.validation import LawResult, Progress, Validation, validate
 from sim.binding.binding import Binding
+from sim.binding.scaling import scale
 from sim.redis.backends import Backend
+from sim.redis.lacking import UnsupportedCommand
 from sim.redis.watchdog import Unfinished, watch
 
 SCRIPT_SECONDS_MAX = 8.0
@@ -40,16 +45,23 @@ def validate_watched(
     progress: Progress,
 ) -> Validation:
     """As ``validate``. A script that ends the process, or cannot be ended otherwise, breaks the law ``bounded``."""
-    answer = watch(
-        lambda: validate(binding, budget_s, seed, laws, backend, progress), script_seconds_max=SCRIPT_SECONDS_MAX
-    )
+    try:
+        answer = watch(
+            lambda: validate(binding, budget_s, seed, laws, backend, progress), script_seconds_max=SCRIPT_SECONDS_MAX
+        )
+    except UnsupportedCommand as error:
+        raise InputError(
+            f"{binding.place}: its scripts call {error.what}, which the kernel does not implement, so that the store "
+            "cannot be judged; do without it (notes/kernel.md lists what is lacking)"
+        ) from None
     if isinstance(answer, Unfinished):
         return _unfinished(binding, seed, laws, answer)
     return answer.value
 
 
 def _unfinished(binding: Binding, seed: int, laws: list[str], answer: Unfinished) -> Validation:
-    names = {script.sha1.encode(): str(script.path) for script in binding.scripts}
+    scaled = [binding, *(scale(binding, modulus)[0] for modulus in (MODULUS, REHEARSAL_MODULUS))]
+    names = {script.sha1.encode(): str(script.path) for one in scaled for script in one.scripts}
     call = answer.script
     script = "" if call is None else names.get(call.name, call.name.decode("latin-1"))
     text = f"{script or 'a script'} does not end: {answer.reason}"

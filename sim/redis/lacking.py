@@ -101,14 +101,42 @@ SERVER_DIRECTIVES = frozenset(
 """The names of ``CONFIG GET *`` of Redis 7.0.15."""
 
 
+_REFUSED_TO_SCRIPTS = b"""
+    acl|cat:-2 acl|deluser:-3 acl|dryrun:-4 acl|genpass:-2 acl|getuser:3 acl|list:2 acl|load:2 acl|log:-2
+    acl|save:2 acl|setuser:-3 acl|users:2 acl|whoami:2 auth:-2 bgrewriteaof:1 bgsave:-1 client|caching:3
+    client|getredir:2 client|info:2 client|kill:-3 client|list:-2 client|pause:-3 client|reply:3
+    client|tracking:-3 client|trackinginfo:2 client|unblock:-3 client|unpause:2 cluster|reset:-2
+    config|rewrite:2 failover:-1 function|dump:2 function|restore:-3 latency|doctor:2 latency|graph:3
+    latency|histogram:-2 latency|history:3 latency|latest:2 latency|reset:-2 module|list:2 module|load:-3
+    module|loadex:-3 module|unload:3 monitor:1 psubscribe:-2 psync:-3 punsubscribe:-1 replconf:-1
+    replicaof:3 save:1 shutdown:-1 slaveof:3 ssubscribe:-2 subscribe:-2 sunsubscribe:-1 sync:1
+    unsubscribe:-1
+"""
+NOT_FROM_SCRIPTS = {
+    name: int(arity) for name, _, arity in (entry.partition(b":") for entry in _REFUSED_TO_SCRIPTS.split())
+}
+"""Those that no script may call (flag ``noscript``), with their arity: a call from a script is an error reply."""
+
+
 class UnsupportedCommand(InputError):
     """The kernel lacks a command, or an option of one, that the server has. No script can catch it."""
 
     def __init__(self, what: str) -> None:
+        self.what = what
         super().__init__(
             f"{what}: the kernel does not implement it; "
             "use --backend fakeredis (trusted scripts only) or --backend redis://HOST:PORT"
         )
+
+    def __reduce__(self) -> tuple[type[UnsupportedCommand], tuple[str]]:
+        """From one process to another by the command alone: the sentence is made anew."""
+        return UnsupportedCommand, (self.what,)
+
+
+def refused_to_scripts(argv: Sequence[bytes]) -> int | None:
+    """The arity of what ``argv`` calls, if the kernel lacks it and a server carries it out for no script."""
+    name = argv[0].lower()
+    return NOT_FROM_SCRIPTS.get(name) or NOT_FROM_SCRIPTS.get(b"|".join((name, *argv[1:2])).lower())
 
 
 def check_lacking(argv: Sequence[bytes]) -> None:

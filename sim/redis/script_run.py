@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from sim.redis import conditions
 from sim.redis.abort import Abort, NodeCrashed, ScriptKilled
 from sim.redis.hash_slot import hash_slot
-from sim.redis.lacking import check_lacking
+from sim.redis.lacking import check_lacking, refused_to_scripts
 from sim.redis.registry import SPELLINGS, Command, find
 from sim.redis.replies import ErrorReply, Reply
 
@@ -160,6 +160,10 @@ class ScriptRun:
         """The command behind ``argv``, if a script may call it."""
         command = find(argv)
         if command is None:
+            arity = refused_to_scripts(argv)
+            if arity is not None:
+                fits = len(argv) == arity or len(argv) >= -arity > 0
+                raise ErrorReply(NOT_FROM_SCRIPT if fits else WRONG_ARGUMENT_COUNT)
             check_lacking(argv)
             raise ErrorReply(UNKNOWN_COMMAND)
         if command.special_in_script:

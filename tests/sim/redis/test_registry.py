@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from sim.redis import lacking
 from sim.redis.connection import Connection
 from sim.redis.registry import COMMANDS, Command, find, load_commands, numbered_keys
-from sim.redis.replies import Reply
+from sim.redis.replies import ErrorReply, Reply
 from sim.redis.server_process import ServerProcess
 from sim.redis.shard import Shard
 
@@ -54,13 +55,34 @@ def test_every_command_of_the_server_is_either_carried_out_or_named_as_lacking(
 
 @pytest.mark.parametrize(
     "argv",
-    [(b"XADD", b"k", b"*", b"a", b"b"), (b"dump", b"k"), (b"CLIENT", b"LIST"), (b"client", b"Kill", b"x"), (b"ACL",)],
+    [(b"XADD", b"k", b"*", b"a", b"b"), (b"dump", b"k"), (b"MEMORY", b"STATS"), (b"cluster", b"Meet", b"x"), (b"ACL",)],
 )
 def test_a_lacking_command_is_an_error_that_names_the_other_backends(argv: tuple[bytes, ...]) -> None:
     shard = Shard()
     for call in (shard.execute, shard.begin_script(None).call):
         with pytest.raises(lacking.UnsupportedCommand, match=r"does not implement it; use --backend .*redis://"):
             call(argv)
+
+
+@pytest.mark.server
+def test_what_a_server_refuses_to_every_script_is_refused_by_the_kernel_too(server_table: dict[bytes, Reply]) -> None:
+    refused = {name: row[1] for name, row in server_table.items() if b"noscript" in row[2]}
+    known = {command.name for command in kernel_table()}
+    assert {name: arity for name, arity in refused.items() if name not in known} == lacking.NOT_FROM_SCRIPTS
+    run = Shard().begin_script(None)
+    for name, arity in lacking.NOT_FROM_SCRIPTS.items():
+        words = name.upper().split(b"|")
+        wrong = arity + 1 if arity > 0 else max(-arity - 1, len(words))
+        for size in {abs(arity), wrong}:
+            with pytest.raises(ErrorReply) as raised:
+                run.call([*words, *[b"x"] * (size - len(words))])
+            said = b"not allowed from script" if size in (arity, -arity) else b"Wrong number"
+            assert said in raised.value.message, (name, size)
+
+
+def test_a_lacking_command_stays_one_sentence_on_its_way_between_processes() -> None:
+    error = lacking.UnsupportedCommand("XADD")
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
 @pytest.mark.parametrize("argv", [(b"xadd2",), (b"CLIENT",), (b"CLIENT", b"nonsense"), (b"\xff",)])
