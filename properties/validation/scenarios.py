@@ -49,6 +49,17 @@ def in_trouble(number: int, kind: str) -> list[Step]:
 
 HOSTILE_INTERVALS = (-1, 500, 1e18, 4_294_967_295_000)
 
+CONTENTS = (
+    (b"before\0after", b"t"),
+    (bytes(range(256)), b"t/\xc3\xa9/{x}"),
+    (b'"quoted\\" %d %s \r\n[]{},:;|', b"a b/$c"),
+    (b"12", b"1"),
+    (b"1e3", b"0x10"),
+    (b" \t trimmed? \n", b"/"),
+    (b"long" * 17_000, b"l"),
+)
+"""Payloads and topics that a careless encoding would change: MQTT payloads are any bytes, up to 256 MB of them."""
+
 SCENARIOS: dict[str, list[Step]] = {
     "identifiers go round": [*saves(1, 2, 3, limit=2), Fetch(), *saves(4, 5, limit=2), Fetch(), Drain(), Settle()],
     "an acknowledgement comes late": [
@@ -121,6 +132,11 @@ SCENARIOS: dict[str, list[Step]] = {
     "pages": [
         *(*saves(1, 2, 3), Fetch(count=1), Fetch(count=1, onward=True), Acknowledge(1), Fetch(count=2, onward=True)),
         Fetch(count=0),
+    ],
+    "contents of any bytes": [
+        *(quick(Publication(label, payload, topic)) for label, (payload, topic) in enumerate(CONTENTS, 1)),
+        *(Fetch(), quick(*(Publication(10 + n, b"again" + one, topic) for n, (one, topic) in enumerate(CONTENTS[:3]))),),
+        *(Fetch(count=1), Fetch()),
     ],
     "equal messages": [
         quick(Publication(1, b"same"), Publication(2, b"same")),

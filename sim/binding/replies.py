@@ -263,5 +263,8 @@ def _optional_number(value: Any) -> int | float | None:
 
 
 def _show(reply: Reply) -> str:
-    text = repr(reply)
+    try:
+        text = repr(reply)
+    except RecursionError:
+        return "arrays within arrays, too deep to be shown"
     return text if len(text) <= 80 else text[:77] + "..."

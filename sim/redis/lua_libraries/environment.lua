@@ -122,7 +122,9 @@ function libraries.table.concat(...)
   if type(t) == "table" then
     spend_bytes(#t * ITEM_BYTES)
   end
-  return table_concat(...)
+  local text = table_concat(...)
+  spend_bytes(#text)
+  return text
 end
 
 -- luaSetErrorMetatable of script_lua.c
