@@ -104,6 +104,11 @@ SCENARIOS: dict[str, list[Step]] = {
         *(Acknowledge(1), Save((one(5),), stale=True), Fetch(), Open(clean_start=False), Fetch()),
         *(Open(clean_start=True), *saves(6), Fetch(), Clear(), Clear()),
     ],
+    "answers come from an earlier session": [
+        *(quick(one(1, qos=2)), Fetch(), Clear(), Open(clean_start=True), quick(one(2, qos=2)), Fetch(), Release(1)),
+        *(Fetch(), Acknowledge(1), Fetch(), Release(2), Fetch(), Release(1), Acknowledge(1), Fetch()),
+        *(Open(clean_start=True), quick(one(3, qos=2)), Fetch(), Release(2), Acknowledge(2), Fetch()),
+    ],
     "a CONNECT comes late or twice": [
         *(Open(clean_start=True), *saves(1), Open(again=True), Open(clean_start=True, stale=True), Open(stale=True)),
         *(Fetch(), Open(), Open(again=True), *saves(2), Fetch(), Open(again=True), Acknowledge(1), Clear(), Open()),
