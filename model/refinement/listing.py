@@ -43,12 +43,15 @@ def _strangers(account: Account, expected: Sequence[Entry], listing: Sequence[Se
     """Messages that should not be there, or not twice."""
     found: list[Discrepancy] = []
     wanted = {entry.label for entry in expected}
+    live = {entry.label for entry in account.queue}
     counted: set[int] = set()
     for seen in listing:
         if seen.label is None:
             found.append(Discrepancy("no-phantom", "a message is returned that nobody saved, or not with this content"))
         elif seen.label in counted:
             found.append(Discrepancy("store-order", f"{name_of(seen.label)} is returned twice"))
+        elif seen.label not in wanted and seen.label in live:
+            found.append(Discrepancy("store-order", f"{name_of(seen.label)} is returned out of its turn"))
         elif seen.label not in wanted:
             fate = account.fate(seen.label)
             laws, words = _RETURNED[fate] if fate else (("no-phantom",), "is returned to a client that it was not for")

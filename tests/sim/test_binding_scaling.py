@@ -39,6 +39,18 @@ def test_only_number_literals_are_scaled(before: bytes, after: bytes) -> None:
     assert scale_source(before, 3) == after
 
 
+@pytest.mark.parametrize(
+    ("before", "full", "after"),
+    [
+        (b"x = id % 65534 + 1 y = 65535 z = 65533 w = 65536", 65534, b"x = id % 3 + 1 y = 4 z = 2 w = 65536"),
+        (b"x = id % 1000 + 1", 1000, b"x = id % 3 + 1"),
+        (b"for i = 1, 10 do x[i] = 9 end", 10, b"for i = 1, 10 do x[i] = 9 end"),
+    ],
+)
+def test_the_literals_of_another_modulus(before: bytes, full: int, after: bytes) -> None:
+    assert scale_source(before, 3, full) == after
+
+
 @given(st.binary())
 def test_every_byte_is_in_one_token(source: bytes) -> None:
     position = 0

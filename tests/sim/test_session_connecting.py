@@ -65,6 +65,15 @@ def test_a_flaw_is_named(find: bytes, replace: bytes, law: str, said: str) -> No
     assert any(one == law and said in text for one, text in found), found
 
 
+def test_a_connect_that_began_the_session_is_not_taken_for_an_earlier_one() -> None:
+    """Its reply tells no epoch; the session goes on under a later CONNECT, and the one that began it is not late."""
+    binding = load_binding(Path(__file__).parents[1] / "properties" / "stores" / "two-lists")
+    run = SessionRun(BoundStore(binding, KernelBackend()), (b"c",))
+    reports = [run.perform(step) for step in (GO_ON, LATE_AND_CLEAN, CLEAN, save(1), LATE, LATE_AND_CLEAN, Fetch())]
+    assert [one.text for report in reports for one in report.discrepancies] == []
+    assert [report.result is None for report in reports[1:2]] == [True]
+
+
 def test_a_store_that_has_no_word_to_refuse_a_connect_is_not_asked() -> None:
     binding = load_binding(LUA / "specimens" / "published")
     run = SessionRun(BoundStore(binding, KernelBackend()), (b"c",))

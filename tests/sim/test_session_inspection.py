@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from model.trace import Acknowledge, Clear, Drain, Fetch, Publication, Save, Settle, Step
+from model.trace import Acknowledge, Clear, Drain, Fetch, Pass, Publication, Save, Settle, Step
 from sim.binding.loader import load_binding
 from sim.redis.backends import KernelBackend
 from sim.session_inspection import Inspection, changes, usual_elements
@@ -60,6 +60,19 @@ def test_a_payload_is_recognised_in_four_spellings_and_a_short_one_in_none() -> 
         assert holds(b"..." + text + b"...", payload)
     assert not holds(b"cGF5", payload)
     assert not holds(b"abc", b"abc")
+
+
+def test_whole_records_of_expired_messages_may_wait_for_the_next_save() -> None:
+    """Those that only passed by too: with their payloads beside them they are no references that outlive anything."""
+    binding = load_binding(Path(__file__).parents[1] / "properties" / "stores" / "two-lists")
+
+    def alone() -> SessionRun:
+        return SessionRun(BoundStore(binding, KernelBackend()), (b"c1",))
+
+    run = alone()
+    run.inspector = Inspection([usual_elements(alone)])
+    for step in (Save((ONE,)), Fetch(), Acknowledge(1), Pass(30, by_expiry=True), Settle()):
+        assert run.perform(step).discrepancies == []
 
 
 def test_elements_and_text_of_a_keyspace() -> None:

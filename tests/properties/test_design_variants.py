@@ -1,0 +1,101 @@
+"""Stores of other designs with one flaw each: found by a law that it breaks, whatever the layout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from model.laws import STORE_LAWS
+from properties.validation.exploration import small_world
+from properties.validation.findings import Findings
+from properties.validation.machine import cross_the_wrap, near_the_wrap
+from properties.validation.scenarios import run_scenarios
+from properties.validation.subject import Prepared, Subject
+from properties.validation.walks import walk_about
+from sim.binding.binding import Binding
+from sim.binding.loader import load_binding
+
+DESIGNS = Path(__file__).parent / "stores"
+
+
+class Flaw(NamedTuple):
+    """One edit of one script of one store, and a law that it breaks."""
+
+    store: str
+    name: str
+    file: str
+    old: str
+    new: str
+    breaks: str
+
+    def binding(self) -> Binding:
+        """The store with the edit, wherever the old text stands."""
+        binding = load_binding(DESIGNS / self.store)
+        source = next(script.source for script in binding.scripts if script.name == self.file)
+        assert self.old.encode() in source, self.name
+        return binding.with_sources({self.file: source.replace(self.old.encode(), self.new.encode())})
+
+
+P, T, F = "packed", "two-lists", "functions"
+NUL = "told, ARGV[i + 2], (string.gsub(ARGV[i + 3], '%z.*', ''))}"
+LATIN = "told, ARGV[i + 2], (string.gsub(ARGV[i + 3], '[^%z\\1-\\127]', '?'))}"
+FLAWS = (
+    Flaw(P, "no identifier 1 after the wrap", "save.lua", "s.l = s.l % 65535 + 1", "s.l = s.l == 65535 and 2 or s.l + 1", "packet-id"),
+    Flaw(P, "second pages begin one late", "fetch.lua", "m[2] > after and", "m[2] > after + (after > 0 and 1 or 0) and", "store-order"),
+    Flaw(P, "third pages begin one late", "fetch.lua", "m[2] > after and", "m[2] > after + (after > 2 and 1 or 0) and", "drain"),
+    Flaw(P, "a repeated save is told of the last message only", "save.lua", "return seen[2] end", "return {s.l, s.s} end", "all-or-nothing"),
+    Flaw(P, "a repeated save is known only while messages wait", "save.lua", "if batch == seen[1] then", "if batch == seen[1] and #s.q > 0 then", "all-or-nothing"),
+    Flaw(P, "returned in the millisecond of the deadline", "fetch.lua", "m[3] > now)", "m[3] >= now)", "expiry"),
+    Flaw(P, "gone a millisecond early", "fetch.lua", "m[3] > now)", "m[3] > now + 1)", "expiry"),
+    Flaw(P, "a millisecond too much is left", "fetch.lua", "m[3] - now or", "m[3] - now + 1 or", "expiry"),
+    Flaw(P, "the highest limit is refused", "save.lua", "limit > 65535", "limit >= 65535", "no-loss"),
+    Flaw(P, "a payload ends at its first NUL", "save.lua", "told, ARGV[i + 2], ARGV[i + 3]}", NUL, "no-loss"),
+    Flaw(P, "a payload is taken for ASCII", "save.lua", "told, ARGV[i + 2], ARGV[i + 3]}", LATIN, "no-loss"),
+    Flaw(P, "a payload has 65,535 bytes at most", "save.lua", "ARGV[i + 2], ARGV[i + 3]}", "ARGV[i + 2], string.sub(ARGV[i + 3], 1, 2^16 - 1)}", "no-loss"),
+    Flaw(P, "an empty payload is no message", "save.lua", "if interval and deadline <= now", "if ARGV[i + 3] == '' or interval and deadline <= now", "no-loss"),
+    Flaw(P, "the payload is told as the topic", "fetch.lua", "m[5], m[7], m[8]", "m[5], m[8], m[8]", "no-phantom"),
+    Flaw(P, "producers share one mark", "save.lua", "s.p[ARGV[4]]", "s.p.x", "no-loss"),
+    Flaw(P, "answers of a lap ago count", "answer.lua", "m[2] == seq", "m[2] % 65535 == seq % 65535", "packet-id"),
+    Flaw(P, "a PUBREC of an earlier session counts", "answer.lua", "if tonumber(ARGV[1]) < s.e", "if ARGV[4] == 'ack' and tonumber(ARGV[1]) < s.e", "retransmission"),
+    Flaw(P, "a CONNECT that comes again wipes the queue", "open.lua", "if s and e == s.top then", "if s and e == s.top and #s.q == 0 then", "all-or-nothing"),
+    Flaw(T, "what is handed out comes in reverse", "fetch.lua", "redis.call('RPUSH', f, text)", "redis.call('LINSERT', f, 'AFTER', '-', text)", "store-order"),
+    Flaw(T, "a release goes to the end", "answer.lua", "redis.call('LSET', KEYS[k], i, cjson.encode(one))", "redis.call('LREM', KEYS[k], 1, text) redis.call('RPUSH', KEYS[k], cjson.encode(one))", "store-order"),
+    Flaw(F, "an answer of an earlier session counts", "sessions.lua", "if not begun or tonumber(args[1]) < tonumber(begun) then return 0 end\n  if not", "if not begun then return 0 end\n  if not", "packet-id"),
+    Flaw(F, "a release has no deadline", "sessions.lua", "one.k = 'PUBREL'", "one.k = 'PUBREL' one.d = FAR", "expiry"),
+)  # fmt: skip
+
+
+def found_in(binding: Binding) -> Findings:
+    """Scenarios, and a few walks when these find nothing."""
+    findings = Findings(frozenset(STORE_LAWS))
+    small = small_world(Subject(binding), findings)
+    run_scenarios(small, findings)
+    if not findings.by_law:
+        walk_about(small, findings, 60, walks_max=40)
+    return findings
+
+
+@pytest.mark.parametrize("flaw", FLAWS, ids=lambda flaw: f"{flaw.store}: {flaw.name}")
+def test_a_flaw_is_found_by_the_law_that_it_breaks(flaw: Flaw) -> None:
+    assert flaw.breaks in found_in(flaw.binding()).by_law
+
+
+def hidden(wrap: str) -> Binding:
+    """The modulus is nowhere written out where identifiers are given, only where the limit is checked."""
+    return Flaw(P, "", "save.lua", "s.l % 65535 + 1", wrap, "").binding()
+
+
+def test_a_wrap_that_scaling_does_not_reach_is_noticed_and_accuses_nobody() -> None:
+    findings = found_in(hidden("s.l % (2^16 - 1) + 1"))
+    assert findings.by_law == {}
+    assert any("do not go round" in note for note in findings.notes)
+
+
+@pytest.mark.parametrize(("wrap", "broken"), [("s.l % (2^16 - 1) + 1", set()), ("(s.l + 1) % 2^16", {"packet-id"})])
+def test_every_store_is_taken_across_the_wrap_on_its_scripts_as_they_are(wrap: str, broken: set[str]) -> None:
+    findings = Findings(frozenset(STORE_LAWS))
+    subject = Subject(hidden(wrap))
+    cross_the_wrap(Prepared(subject, near_the_wrap(subject)), findings)
+    assert findings.by_law.keys() == broken
