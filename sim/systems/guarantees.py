@@ -24,7 +24,7 @@ from sim.systems.tbmq_p2p import P2PSettings, P2PSystem
 
 NOTE = Path(__file__).parents[2] / "notes" / "guarantees.md"
 VARIANTS = ("published", "repaired")
-LAWS = ("fifo", "at-least-once", "retransmission", "no-phantom", "expiry", "drain")
+LAWS = ("fifo", "at-least-once", "retransmission", "no-phantom", "packet-id", "expiry", "drain")
 DRAIN_BOUND_MS = 500
 FAULTS_HERE = tuple(name for name, kind in FAULTS.items() if kind.among != "postgres")
 """Those that this system can have."""

@@ -99,6 +99,33 @@ def test_laws_say_how_much_of_each_qos_they_saw():
     assert all(work[f"first_deliveries_qos{qos}"] > 0 for qos in range(3))
 
 
+# -- packets in flight -----------------------------------------------------------------------------------------
+
+BUSY = {"publishers": 10, "rate": 400.0, "duration_s": 0.2, "receive_maximum": 2}
+
+
+def test_a_broker_that_ignores_receive_maximum_is_accused():
+    def ignore(system):
+        system.fabric.windows.admit = lambda deliveries, is_backlog: deliveries
+
+    assert Ran(**BUSY, before=ignore).violated == {"receive-maximum"}
+    kept = Ran(**BUSY)
+    assert not kept.violated
+    assert kept.work["receive-maximum"]["antecedents"] == kept.counts["delivered"] > 500
+
+
+def test_a_store_that_gives_an_identifier_out_again_too_early_is_accused():
+    def few(system):
+        inner = system.fabric.store.assigned
+        system.fabric.store.assigned = lambda reply, count: [(number % 2 + 1, token) for number, token in inner(reply, count)]
+
+    unlimited = {**BUSY, "receive_maximum": 65_535}
+    assert "packet-id" in Ran(**unlimited, before=few).violated
+    kept = Ran(**unlimited)
+    assert not kept.violated
+    assert kept.work["packet-id"]["antecedents"] > 100
+
+
 # -- retained messages -----------------------------------------------------------------------------------------
 
 RETAINED = {"retained_share": 0.5, **MOVING, "resubscribe": True}
