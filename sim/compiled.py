@@ -49,17 +49,18 @@ def sources(root: Path) -> list[Path]:
     return sorted(path for pattern in DEPENDS_ON for path in root.glob(pattern))
 
 
-def folder(root: Path = ROOT) -> Path | None:
-    """Where machine code of the modules under ``root`` as they are now belongs; None where they cannot be read."""
+def folders(root: Path = ROOT) -> list[Path]:
+    """Where machine code of the modules under ``root`` as they are now may lie: in the user's cache folder, or in the environment where
+    that cannot be written. Empty where the modules cannot be read."""
     paths = sources(root)
     if not paths:
-        return None
+        return []
     digest = hashlib.sha256(f"{sys.version}{SUFFIX}".encode())
     for path in paths:
         text = path.read_bytes()
         digest.update(f"{path.relative_to(root)}:{len(text)}:".encode() + text)
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "orderlab" / "compiled" / digest.hexdigest()[:24]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
+    return [base / "orderlab" / "compiled" / digest.hexdigest()[:24] for base in (cache, Path(sys.prefix))]
 
 
 def install() -> None:
@@ -67,11 +68,10 @@ def install() -> None:
     if os.environ.get(SWITCH) == "0" or is_installed():
         return
     try:
-        place = folder()
-        found = {} if place is None else modules_in(place)
+        found = next(filter(None, map(modules_in, folders())), None)
     except OSError:
         return
-    if not found:
+    if found is None:
         return
     finder = _Finder(found)
     sys.meta_path.insert(0, finder)
@@ -85,9 +85,7 @@ def install() -> None:
 
 def modules_in(place: Path) -> dict[str, Path]:
     """Compiled modules of a folder by their full names."""
-    return {
-        ".".join(path.relative_to(place).parts).removesuffix(SUFFIX): path for path in place.rglob(f"*{SUFFIX}")
-    }
+    return {".".join(path.relative_to(place).parts).removesuffix(SUFFIX): path for path in place.rglob(f"*{SUFFIX}")}
 
 
 def is_installed() -> bool:

@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from sim.compiled import ROOT, SUFFIX, folder, sources
+from sim.compiled import ROOT, SUFFIX, folders, sources
 
 MODULES = (
     *(f"sim.redis.values.{name}" for name in ("hash", "hash_order", "list", "set", "sorted_set")),
@@ -45,13 +45,16 @@ class CannotCompile(Exception):
 
 def build() -> Path:
     """Make the machine code unless it is there; the folder that holds it. Raises CannotCompile."""
-    place = folder()
-    if place is None:
+    places = folders()
+    if not places:
         raise CannotCompile("the modules lie in an archive; compile them where they lie in a folder")
-    if place.exists():
-        return place
+    for made_before in places:
+        if made_before.exists():
+            return made_before
     _check_tools()
-    place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    place = next(filter(_is_writable, places), None)
+    if place is None:
+        raise CannotCompile(f"{places[0].parent} cannot be written; set XDG_CACHE_HOME to a folder that can")
     with tempfile.TemporaryDirectory(dir=place.parent) as made:
         work, result = Path(made, "work"), Path(made, "result")
         for path in sources(ROOT):
@@ -62,7 +65,12 @@ def build() -> Path:
         files = [name.replace(".", "/") + ".py" for name in MODULES]
         environment = {"MYPYC_DEBUG_LEVEL": "0", "MYPYC_MULTI_FILE": "0", **os.environ, "CFLAGS": "-w"}
         run = subprocess.run(
-            [sys.executable, "-m", "mypyc", *files], cwd=work, env=environment, capture_output=True, text=True, check=False
+            [sys.executable, "-m", "mypyc", *files],
+            cwd=work,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         shutil.rmtree(work / "build", ignore_errors=True)
         compiled = list(work.rglob(f"*{SUFFIX}"))
@@ -79,6 +87,14 @@ def build() -> Path:
             if not place.exists():  # else another process was faster
                 raise
     return place
+
+
+def _is_writable(place: Path) -> bool:
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError:
+        return False
+    return os.access(place.parent, os.W_OK)
 
 
 def _check_tools() -> None:

@@ -12,6 +12,8 @@ import pytest
 from sim import compiled, compiling
 
 ROOT = Path(__file__).parents[2]
+
+
 @pytest.fixture(scope="module")
 def place() -> Path:
     try:
@@ -45,10 +47,10 @@ def test_machine_code_of_another_text_is_not_taken(place: Path, tmp_path: Path) 
         copy = tmp_path / path.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(path.read_bytes())
-    assert compiled.folder(tmp_path) == place, "the same text, elsewhere"
+    assert place in compiled.folders(tmp_path), "the same text, elsewhere"
     changed = tmp_path / "sim" / "redis" / "replies.py"
     changed.write_text(changed.read_text() + "\n")
-    assert compiled.folder(tmp_path) != place
+    assert place not in compiled.folders(tmp_path)
 
 
 def test_machine_code_that_cannot_be_loaded_is_left_alone(place: Path, tmp_path: Path) -> None:
@@ -104,3 +106,19 @@ def test_compiled_and_interpreted_reply_the_same(place: Path, seed: int) -> None
     is_compiled, digest = run(program).split()
     assert is_compiled == "True"
     assert run(program, ORDERLAB_COMPILED="0").split() == ["False", digest]
+
+
+def test_an_environment_keeps_what_the_cache_folder_cannot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    no_folder = tmp_path / "file"
+    no_folder.write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(no_folder))
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "environment"))
+    monkeypatch.setattr(
+        compiling.subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 1, "", "it was asked to")
+    )
+    with pytest.raises(compiling.CannotCompile, match="it was asked to"):
+        compiling.build()
+    assert (tmp_path / "environment" / "orderlab" / "compiled").is_dir()
+    monkeypatch.setattr(sys, "prefix", str(no_folder))
+    with pytest.raises(compiling.CannotCompile, match="XDG_CACHE_HOME"):
+        compiling.build()
