@@ -122,3 +122,20 @@ def test_a_leader_change_loses_what_was_acknowledged_by_the_leader_alone():
     answers = send(Producer(env, kafka, ProducerSettings(linger_us=0, acks="all")), kafka, [1])
     env.run(2000)
     assert answers == []
+
+
+def test_a_member_knows_up_to_where_another_owner_may_have_worked():
+    env, kafka = cluster(replication_lag_us=100)
+    (partition,) = kafka.topics["t"]
+    group = ConsumerGroup(env, kafka, "t", ConsumerSettings(rebalance_us=1000))
+    first, second, seen = Consumer(group, "first"), Consumer(group, "second"), []
+    group.join(first, second)
+    assert first.taken_over == {}, "nobody was there before the first assignment"
+    consume(env, first, seen, commit=False)
+    consume(env, second, seen)
+    send(Producer(env, kafka, ProducerSettings(linger_us=0)), kafka, [1, 2, 3])
+    env.run(50_000)
+    group.leave(first)
+    env.run(100_000)
+    assert second.taken_over == {partition: 3}
+    assert [record for _, record in seen] == [1, 2, 3, 1, 2, 3]

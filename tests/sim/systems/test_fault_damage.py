@@ -9,6 +9,7 @@ import pytest
 
 from model.checkers.judge import Question, in_memory, judge
 from sim.faults import FAULTS
+from sim.mqtt.delivery import Delivery
 from sim.systems.catalogue import SYSTEMS, settings_of
 
 SMALL = {
@@ -117,3 +118,11 @@ def test_a_redis_restart_in_the_middle_loses_and_doubles_nothing_with_a_file():
 def test_a_release_that_fails_is_run_again_before_its_pubrel_goes_out():
     settings = {**QOS_2, "faults": "redis-oom@0.4:0:0.05", "scripts": "published", "rate": 200.0}
     assert not damage("tbmq-p2p", **settings) & {"exactly-once", "retransmission"}
+
+
+def test_a_session_that_is_read_anew_keeps_what_is_new_behind(monkeypatch):
+    settings = {**SMALL, **REPAIRED, **AWAY, "online_s": 0.1, "offline_s": 0.05, "publishers": 40, "rate": 25.0}
+    settings = {key: value for key, value in settings.items() if key not in SMALL or value != SMALL[key]}
+    assert "fifo" not in damage("tbmq-p2p", "network-partition@0.4:0", **settings)
+    monkeypatch.setattr(Delivery, "_hold_back", lambda self, deliveries: deliveries)
+    assert "fifo" in damage("tbmq-p2p", "network-partition@0.4:0", **settings)
