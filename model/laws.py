@@ -111,7 +111,7 @@ _ALL = (
         "Commands per operation are bounded by a stated function of batch and queue length; the estimated time that "
         "the script blocks its node stays under a stated budget at the configured limit.",
         (),
-        "the time is an estimate from a cost model, not a measurement",
+        "the time is an estimate from a cost model of commands, not a measurement; what Lua does between them is not in it",
     ),
     Law(
         "fifo",

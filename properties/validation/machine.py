@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from model.refinement import Discrepancy
-from model.trace import Acknowledge, Fetch, Pass, Publication, Release, Save, Step
+from model.trace import Acknowledge, Fetch, Pass, Publication, Release, Save, Settle, Step
 from properties.machines.session import SessionMachine
 from properties.validation.findings import Findings
 from properties.validation.subject import CLIENTS, Prepared, Subject
@@ -45,12 +45,20 @@ ACROSS_THE_WRAP: tuple[Step, ...] = (
 """Steps from near the wrap that take the counter round, past messages that wait."""
 
 
+COME_AND_GO: tuple[Step, ...] = (Save((Publication(1, b"<1>payload"),), limit=100), Fetch(), Acknowledge(1), Settle())
+"""What grows with each message shows at full scale only: a small world has no more identifiers than a handful."""
+
+
 def cross_the_wrap(place: Prepared, findings: Findings) -> None:
     """Once, whatever the time: no example has to come by."""
+    _take_once(place, ACROSS_THE_WRAP, findings, "the way across the wrap")
+
+
+def _take_once(place: Prepared, steps: tuple[Step, ...], findings: Findings, name: str) -> None:
     run, subject = place.run(), place.subject
     run.met = findings.met
     taken: list[Step] = list(place.prefix)
-    for step in ACROSS_THE_WRAP:
+    for step in steps:
         if isinstance(step, Save):
             limit = subject.limit or min(step.limit, subject.binding.modulus)
             if len(step.messages) > subject.store.largest_batch:
@@ -61,13 +69,14 @@ def cross_the_wrap(place: Prepared, findings: Findings) -> None:
             continue
         taken.append(step)
         findings.work["steps"] += 1
-        findings.add(report.discrepancies, subject.trace(taken), "the way across the wrap")
+        findings.add(report.discrepancies, subject.trace(taken), name)
         if report.diverges:
             return
 
 
 def run_machine(subject: Subject, findings: Findings, seconds: float) -> None:
     """Run examples until the time is up. What is found goes to ``findings``."""
+    _take_once(Prepared(subject, ()), COME_AND_GO, findings, "a message that comes and goes")
     rounds = _examples_from(Prepared(subject, ()), findings, seconds / 2, 0)
     if subject.store.largest_batch < SMALLEST_PASSING:
         findings.gaps.append("the state machine did not go near the wrap: the store saves too few messages at a time")

@@ -10,7 +10,7 @@ import pytest
 from model.laws import STORE_LAWS
 from properties.validation.exploration import small_world
 from properties.validation.findings import Findings
-from properties.validation.machine import cross_the_wrap, near_the_wrap
+from properties.validation.machine import cross_the_wrap, near_the_wrap, run_machine
 from properties.validation.scenarios import run_scenarios
 from properties.validation.subject import Prepared, Subject
 from properties.validation.walks import walk_about
@@ -80,6 +80,16 @@ def found_in(binding: Binding) -> Findings:
 @pytest.mark.parametrize("flaw", FLAWS, ids=lambda flaw: f"{flaw.store}: {flaw.name}")
 def test_a_flaw_is_found_by_the_law_that_it_breaks(flaw: Flaw) -> None:
     assert flaw.breaks in found_in(flaw.binding()).by_law
+
+
+def test_what_grows_with_every_message_is_found_at_full_scale_where_identifiers_hide_it_in_the_small_world() -> None:
+    """The last acknowledgement of each identifier is kept under its name: three of them in the small world."""
+    old = "if ARGV[4] == 'del' then return"
+    new = "if ARGV[4] == 'del' then redis.call('HSET', KEYS[3], 'a' .. one.id, 1) return"
+    flaw = Flaw(T, "", "answer.lua", old, new, "")
+    findings = Findings(frozenset(["no-residue"]))
+    run_machine(Subject(flaw.binding()), findings, 0.0)
+    assert "with each message that comes and goes" in findings.by_law["no-residue"][0].text
 
 
 def hidden(wrap: str) -> Binding:
