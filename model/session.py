@@ -217,11 +217,6 @@ def labels_are_distinct(state: Session) -> bool:
     return len({entry.label for entry in state.queue}) == len(state.queue)
 
 
-def within_limit(state: Session, limit: int) -> bool:
-    """Law legal-trim."""
-    return len(state.queue) <= limit
-
-
 def none_expired(state: Session) -> bool:
     """Law expiry."""
     return all(entry.latest_ms > state.now_ms for entry in state.queue)
@@ -298,7 +293,6 @@ class SessionSystem(TransitionSystem[Situation]):
         return (
             Invariant("packet-id", lambda s: packet_ids_are_distinct(s.session, scope.modulus)),
             Invariant("store-order", lambda s: labels_are_distinct(s.session)),
-            Invariant("legal-trim", lambda s: within_limit(s.session, scope.limit)),
             Invariant("expiry", lambda s: none_expired(s.session)),
             *step_laws(scope),
             Sometimes("a full queue", lambda s: len(s.session.queue) == scope.limit),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from model.transition_system import Label, StepInvariant
 
 if TYPE_CHECKING:
-    from model.session import Entry, Message, Scope, Session, Situation
+    from model.session import Message, Scope, Session, Situation
 
 Judge = Callable[["Session", str, "Message | None", "Session", "Scope"], bool]
 """(before, action, the message it is about, after, scope) -> whether the law holds."""
@@ -25,13 +25,13 @@ DELIVERY = ("sent", "kind")
 
 
 def no_loss(before: Session, action: str, message: Message | None, after: Session, scope: Scope) -> bool:
-    """A message goes only by its acknowledgement, at its deadline, by a legal trim, or with its session; and one that
-    is saved is there."""
+    """A message goes only by its acknowledgement, at its deadline, by a trim, or with its session; and one that is saved
+    is there."""
     left = {entry.label for entry in after.queue}
     gone = [entry for entry in before.queue if entry.label not in left]
     if action == "save" and message is not None:
         arrived = after.queue[-1:] if message.lifetime.longest_ms > 0 else ()
-        return [entry.label for entry in arrived] == [message.label] and _is_trim(before, gone, scope)
+        return [entry.label for entry in arrived] == [message.label]
     if action == "acknowledge":
         return [entry.label for entry in gone] == [message.label if message else None]
     if action == "expire":
@@ -39,10 +39,13 @@ def no_loss(before: Session, action: str, message: Message | None, after: Sessio
     return not gone or action == "clear"
 
 
-def _is_trim(before: Session, gone: list[Entry], scope: Scope) -> bool:
-    """The oldest, and no more than there is no room for."""
-    too_many = max(len(before.queue) + 1 - scope.limit, 0)
-    return gone == list(before.queue[:too_many])
+def trims_are_legal(before: Session, action: str, message: Message | None, after: Session, scope: Scope) -> bool:
+    """A save takes the oldest away, as many as there is no room for and no more: so a queue never outgrows the limit."""
+    if action != "save":
+        return True
+    left = {entry.label for entry in after.queue}
+    gone = [entry for entry in before.queue if entry.label not in left]
+    return gone == list(before.queue[: max(len(before.queue) + 1 - scope.limit, 0)])
 
 
 def nothing_from_nowhere(before: Session, action: str, message: Message | None, after: Session, scope: Scope) -> bool:
@@ -135,6 +138,7 @@ def a_batch_counts_once(before: Session, action: str, message: Message | None, a
 
 LAWS: dict[str, tuple[Judge, ...]] = {
     "no-loss": (no_loss,),
+    "legal-trim": (trims_are_legal,),
     "no-phantom": (nothing_from_nowhere,),
     "store-order, step by step": (order_is_kept,),
     "counter": (counter_advances,),
