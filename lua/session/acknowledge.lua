@@ -6,7 +6,7 @@ local call = redis.call
 local index, body = KEYS[1], KEYS[2]
 
 local epoch, id, sequence = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
-if not (epoch and sequence and sequence >= 0 and string.find(id, '^%d+$')) then
+if not (epoch and sequence and string.find(id, '^%d+$')) then
   return redis.error_reply('ERR give epoch, packet id and sequence as whole numbers')
 end
 
@@ -16,7 +16,7 @@ local score = call('ZSCORE', index, id)
 if not meta or epoch < tonumber(string.match(meta, '^%d+')) then
   return 0
 end
-if not record or not score or sequence == 0 or tonumber(score) ~= sequence then
+if not record or not score or tonumber(score) ~= sequence then
   return 0
 end
 local time = call('TIME')
