@@ -86,7 +86,11 @@ class ReplyReader:
                 return self._numbered(whole, fields, modulus)
             return _saved(tuple(map(self._assigned, rows)))
         row = {name: self._integer(name, rows[0]) for name in self.getters} if rows else {}
-        if whole is not None:
+        if whole is not None and self.table.means == "flag":
+            if whole not in (0, 1):
+                raise ValueError(f"the binding promises 0 or 1, not {whole}")
+            row["count"] = whole
+        elif whole is not None:
             row[self.table.means or "count"] = whole
         if operation == "open":
             present = row.get("session_present")
@@ -132,6 +136,8 @@ class ReplyReader:
 
     def _assigned(self, row: Row) -> Assigned:
         packet_id, sequence = self._integer("packet_id", row), self._integer("sequence", row)
+        if packet_id is not None and not 0 <= packet_id <= 65535:
+            raise ValueError(f"a packet identifier is a number from 1 to 65535, 0 for a message that was not kept, not {packet_id}")
         if packet_id == 0 or sequence == 0:  # neither numbers a message: this one was not kept
             return Assigned(None)
         return Assigned(packet_id, sequence)
@@ -207,7 +213,7 @@ def compile_reply(operation: str, table: ReplyTable, place: str, unpack: Unpack 
 def _check_meaning(operation: str, table: ReplyTable, place: str) -> None:
     meanings = INTEGER_MEANINGS[operation]
     if table.means is None:
-        if len(meanings) != 1 and operation != "clear":
+        if "count" not in meanings or operation == "save":
             raise InputError(f'{place}.is: missing; say what the integer is, such as is = "{meanings[0]}"')
     elif table.means not in meanings:
         raise InputError(f'{place}.is: unknown meaning "{table.means}"; {did_you_mean(table.means, meanings)}')

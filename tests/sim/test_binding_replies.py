@@ -166,3 +166,19 @@ def test_a_reply_of_another_shape_is_named(shape: str, table: dict[str, Any], re
     assert said in str(raised.value)
     assert str(raised.value).startswith("store.toml: reply: ")
     assert isinstance(raised.value, InputError)
+
+
+def test_a_flag_is_zero_or_one() -> None:
+    acknowledge = reader("acknowledge", shape="integer", **{"is": "flag"})
+    assert acknowledge.read(1, {}, 9) == Removed(1)
+    assert acknowledge.read(0, {}, 9) == Removed(0)
+    with pytest.raises(ReplyMismatch, match="promises 0 or 1, not 2"):
+        acknowledge.read(2, {}, 9)
+
+
+def test_a_packet_identifier_that_mqtt_does_not_have_is_refused() -> None:
+    save = reader("save", shape="pairs", columns=["packet_id", "sequence"])
+    assert save.read([0, 0], {}, 9) == Saved((Assigned(None),))
+    for wrong in (-1, 65536):
+        with pytest.raises(ReplyMismatch, match=f"1 to 65535, .* not {wrong}"):
+            save.read([wrong, 0], {}, 9)

@@ -33,7 +33,7 @@ def test_a_sound_file(tmp_path):
     assert (len(plan), plan.points, sweep.limits.wall_s) == (6, 3, 600.0)
     run = plan.run(3)
     assert (run.point, run.replication, run.parameters) == (1, 1, {"b": 10, "a": 2, "c": 20})
-    assert plan.parameter_names() == ("a", "c")
+    assert plan.parameter_names == ("a", "c")
 
 
 def test_common_random_numbers_are_common_to_all_points(tmp_path):

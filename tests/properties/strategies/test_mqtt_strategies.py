@@ -9,7 +9,7 @@ from hypothesis import find, given, settings
 from hypothesis import strategies as st
 
 from properties.strategies import mqtt
-from properties.strategies.pipelines import Strike, schedules, written
+from properties.strategies.pipelines import STEP_MS, Strike, schedules, written
 
 QUICK = settings(max_examples=500, database=None, deadline=None)
 
@@ -34,7 +34,7 @@ def test_it_shrinks_to_what_a_person_would_write(strategy: st.SearchStrategy[Any
     elif isinstance(found, mqtt.Numbered):
         assert found.start + found.steps == 65536
     else:
-        assert found == (Strike(5, "redis-stall", 0),) * 2
+        assert found == (Strike(STEP_MS, "redis-stall", 0),) * 2
         assert written(found) == "redis-stall@0.005:0 redis-stall@0.005:0"
 
 
