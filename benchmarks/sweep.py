@@ -60,7 +60,7 @@ class OnSpark:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.number = folder, 0
-        self.session = start_session(f"local[{CORES}]", folder / "spark.log")
+        self.session = start_session(f"local[{CORES}]", folder / "spark.log", only_hands_out=True)
 
     def __call__(self, seconds: Sequence[float]) -> None:
         self.number += 1

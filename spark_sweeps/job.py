@@ -186,7 +186,8 @@ class _Sweeping:
             str(self.folder.path.absolute()), self.attempt, code_digest(), scripts_digest(),
         )  # fmt: skip
         left, measured = self.left, measured_rows(self.folder)
-        if len(left) >= PILOT_FROM * engine.cores and len(measured) < 3 and self.earlier is None:
+        knows_costs = self.plan.has_cost or self.earlier is not None or len(measured) >= 3
+        if len(left) >= PILOT_FROM * engine.cores and not knows_costs:
             spread = np.linspace(0, len(left) - 1, PILOT_PER_CORE * engine.cores).astype(int)
             pilot = left[np.unique(spread)]
             if not engine.run(order, [np.array([number]) for number in pilot], self._tick):

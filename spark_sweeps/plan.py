@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from model.errors import InputError
@@ -65,12 +66,11 @@ class Plan:
             raise InputError(f"{self.place}: cost: {cost!r} for run {run.number}; a cost is a positive number")
         return float(cost)
 
+    @cached_property
     def parameter_names(self) -> tuple[str, ...]:
         """The parameters that differ from run to run, and those that follow from them."""
-        varied = list(self.sweep.axes)
-        for row in self.sweep.design.rows or ():
-            varied += [name for name in row if name not in varied]
-        return (*varied, *(name for name in self.sweep.derived if name not in varied))
+        rows = self.sweep.design.rows or ()
+        return tuple(dict.fromkeys([*self.sweep.axes, *(name for row in rows for name in row), *self.sweep.derived]))
 
 
 def seed_of(seed: int, name: str) -> int:

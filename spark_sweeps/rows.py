@@ -53,7 +53,7 @@ def schema_of(plan: Plan) -> pa.Schema:
     """The schema of a sweep: a column for each varied parameter, of the type that all its values have in common."""
     varied = []
     rows = plan.sweep.design.rows
-    for name in plan.parameter_names():
+    for name in plan.parameter_names:
         if rows is not None and name not in plan.sweep.derived:
             values: Iterable[Any] = [row[name] for row in rows if name in row]
         elif name in plan.sweep.axes:
@@ -103,7 +103,7 @@ def row_of(
         "history_file": observed.history_file, "code_digest": digests[0], "scripts_digest": digests[1],
         "replay": storable(replay), **{name: getattr(ended.usage, name) for name in MEASURED},
     }  # fmt: skip
-    for name in plan.parameter_names():
+    for name in plan.parameter_names:
         row[PREFIX + name] = run.parameters.get(name)
     return {**row, "row_digest": _digest_of_row(row)}
 

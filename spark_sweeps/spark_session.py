@@ -36,11 +36,20 @@ START = "-- orderlab starts a session"
 """In the log, so that what an earlier start complained of explains nothing."""
 LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
+LITTLE_JVM = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+"""Of a local master whose JVM only hands out tasks: its optimising compiler would take more time from them than it saves."""
+
 
 def start_session(
-    master: str | None, log: Path, name: str = "orderlab", extra: Mapping[str, str] | None = None
+    master: str | None,
+    log: Path,
+    name: str = "orderlab",
+    extra: Mapping[str, str] | None = None,
+    only_hands_out: bool = False,
 ) -> SparkSession:
-    """A session on ``master``; None: what `spark-submit` says, else all cores of this machine. Raises InputError."""
+    """A session on ``master``; None: what `spark-submit` says, else all cores of this machine. ``only_hands_out``: all work is done in
+    Python. Raises InputError.
+    """
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
@@ -58,7 +67,8 @@ def start_session(
     if is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    for key, value in {**CONFIGURATION, **(LOCAL if is_local else {}), **(extra or {})}.items():
+    here = LOCAL | (LITTLE_JVM if only_hands_out else {}) if is_local else {}
+    for key, value in {**CONFIGURATION, **here, **(extra or {})}.items():
         builder = builder.config(key, value)
     with _stderr_into(log):
         try:

@@ -97,7 +97,7 @@ def print_preview(console: Console, preview: Preview, plan: Plan, file: str) -> 
         )
     for ended in failed:
         console.print(f"run {ended.item} of the pilot {ended.status}: {said(ended.error or '')}", highlight=False)
-    names = plan.parameter_names()
+    names = plan.parameter_names
     table = Table("run", *names, "seed")
     for run in preview.first:
         table.add_row(str(run.number), *(str(run.parameters.get(name, "")) for name in names), str(run.seed))

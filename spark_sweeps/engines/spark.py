@@ -28,7 +28,7 @@ class SparkEngine:
     def __init__(self, master: str | None, log: Path, session: SparkSession | None = None) -> None:
         self.master, self.log = master, log
         self._owned = session is None
-        self.session = session or start_session(master, log)
+        self.session = session or start_session(master, log, only_hands_out=True)
         self.cores = max(1, self.session.sparkContext.defaultParallelism)
 
     def run(self, order: Order, chunks: Sequence[np.ndarray], should_stop: Callable[[], bool]) -> bool:

@@ -111,10 +111,10 @@ def _told(
             return tables.of_risk(asked, risk(asked, _only(points, path, asked.kind), ask, sweep.seed))
         case Cheapest():
             runs = _all_runs(path, sweep, plan, make_engine, on_progress)
-            return tables.of_cheapest(asked, cheapest(asked, runs), plan.parameter_names())
+            return tables.of_cheapest(asked, cheapest(asked, runs), plan.parameter_names)
         case Comparison():
             runs = _all_runs(path, sweep, plan, make_engine, on_progress)
-            return tables.of_comparison(asked, comparison(asked, runs), plan.parameter_names())
+            return tables.of_comparison(asked, comparison(asked, runs), plan.parameter_names)
     raise AssertionError(f"no answer to {asked}")
 
 

@@ -39,7 +39,7 @@ def write_report(path: Path) -> Path:
     wanted = wanted_runs(plan, folder)
     metrics = chosen_metrics(folder, len(plan))
     points = by_point(folder, len(plan), metrics)
-    numeric = [name for name in plan.parameter_names() if _is_numeric_axis(points, name)]
+    numeric = [name for name in plan.parameter_names if _is_numeric_axis(points, name)]
     latency = next((name for name in metrics if name.endswith("mean_ms")), None)
     along = next((name for name in ("rate", "publishers", *numeric) if name in numeric), None)
     cliffs = cliff(points, along, latency) if along is not None and latency is not None else []
@@ -48,10 +48,10 @@ def write_report(path: Path) -> Path:
     page = template("page.html.j2").render(
         title=f"Sweep of {sweep.system}", description=manifest.get("description", ""), counts=counts, runs=int(wanted.sum()), spared=int((~wanted).sum()), until=sweep.replications.until,
         cliffs=cliffs[:POINTS_SHOWN], cliff_axis=along, cliff_metric=latency,
-        drawings=_drawings(points, numeric, [name for name in plan.parameter_names() if name not in sweep.derived], metrics),
+        drawings=_drawings(points, numeric, [name for name in plan.parameter_names if name not in sweep.derived], metrics),
         shown=shown, hidden=hidden, points=[_shown_point(one, metrics) for one in points[:POINTS_SHOWN]],
         points_hidden=max(0, len(points) - POINTS_SHOWN),
-        fixed=held_fixed(sweep, plan.parameter_names()), digests=_digests(manifest, sweep),
+        fixed=held_fixed(sweep, plan.parameter_names), digests=_digests(manifest, sweep),
     )  # fmt: skip
     out = Path(path) / "report"
     out.mkdir(exist_ok=True)
