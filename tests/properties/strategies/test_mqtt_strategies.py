@@ -35,7 +35,7 @@ def test_it_shrinks_to_what_a_person_would_write(strategy: st.SearchStrategy[Any
         assert found.start + found.steps == 65536
     else:
         assert found == (Strike(STEP_MS, "redis-stall", 0),) * 2
-        assert written(found) == "redis-stall@0.005:0 redis-stall@0.005:0"
+        assert written(found) == "redis-stall@0.05:0 redis-stall@0.05:0"
 
 
 @QUICK
