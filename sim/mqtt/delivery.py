@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from model.history import EventKind
 from sim.mqtt.population import Ints
+from sim.mqtt.read_from_store import Found
 from sim.mqtt.retaining import are_retained
 from sim.mqtt.session import NO_DELIVERIES, Deliveries
 from sim.timers import call_at
@@ -58,20 +59,20 @@ class Delivery:
             self._resend_pubrels(released)
             if backlog:
                 self.deliver(np.array(backlog, np.int64), is_backlog=True)
-                sessions.read[subscriber] = {(message, packet_id) for message, _, packet_id, _ in backlog}
-            self._caught_up(subscriber)
+            self._caught_up(subscriber, found)
             if fabric.resubscribes:
                 broker.subscribing.subscribe(subscriber, is_new=False)
 
         broker.driver.submit([(fabric.node_of[subscriber], request)], fetched)
 
-    def _caught_up(self, subscriber: int, waiting: Deliveries = NO_DELIVERIES) -> None:
-        """What was read from the store has been sent, but for ``waiting``; what had to wait for it goes out behind."""
-        sessions = self.sessions
+    def _caught_up(self, subscriber: int, found: Sequence[Found], waiting: Deliveries = NO_DELIVERIES) -> None:
+        """What was ``found`` in the store has been sent, but for ``waiting``; what had to wait for it goes out behind."""
+        sessions, read = self.sessions, self.fabric.read
         sessions.fetching.discard(subscriber)
-        held_back = sessions.held_back.pop(subscriber, [])
-        if len(waiting) or held_back:
-            self.deliver(np.concatenate((waiting, *held_back)))
+        read.note(subscriber, found)
+        held_back = read.beyond(np.concatenate((NO_DELIVERIES, *sessions.held_back.pop(subscriber, ()))))
+        if len(waiting) or len(held_back):
+            self.deliver(np.concatenate((waiting, held_back)), is_pushed=False)
         if subscriber in sessions.to_wake:
             sessions.to_wake.discard(subscriber)
             self.wake(subscriber)
@@ -125,13 +126,13 @@ class Delivery:
                 for message, packet_id, token, is_pubrel in found or ()
                 if not is_pubrel and (message, packet_id) not in completed
             ]
-            self._caught_up(subscriber, np.array(waiting, np.int64).reshape(-1, 4))
-            sessions.read.setdefault(subscriber, set()).update((message, each) for message, _, each, _ in waiting)
+            self._caught_up(subscriber, found or (), np.array(waiting, np.int64).reshape(-1, 4))
 
         broker.driver.submit([(fabric.node_of[subscriber], request)], fetched)
 
-    def deliver(self, deliveries: Deliveries, is_backlog: bool = False) -> None:
-        """Write PUBLISH packets to the sockets of those who are connected here. The others fetch them from the store."""
+    def deliver(self, deliveries: Deliveries, is_backlog: bool = False, is_pushed: bool = True) -> None:
+        """Write PUBLISH packets to the sockets of those who are connected here. The others fetch them from the store.
+        ``is_pushed``: these come from who saved them, and may have been read from the store meanwhile."""
         sessions = self.sessions
         subscribers = deliveries[:, 1]
         here = sessions.connected[subscribers] & (self.fabric.subscribers.broker[subscribers] == self.broker.number)
@@ -139,10 +140,8 @@ class Delivery:
             deliveries = deliveries[here]
         if sessions.may_end and self.fabric.store.needs_open and not is_backlog:
             deliveries = deliveries[sessions.sessions_of(deliveries) == sessions.number[deliveries[:, 1]]]
-        if sessions.read and not is_backlog:
-            read = [sessions.read.get(row[1], ()) for row in deliveries.tolist()]
-            new = [(row[0], row[2]) not in known for row, known in zip(deliveries.tolist(), read, strict=True)]
-            deliveries = deliveries[np.array(new, np.bool_)]
+        if is_pushed and not is_backlog:
+            deliveries = self.fabric.read.beyond(deliveries)
         if sessions.fetching and not is_backlog:
             deliveries = self._hold_back(deliveries)
         sole = self.fabric.qos.sole

@@ -18,6 +18,7 @@ from sim.mqtt.matches import Matches
 from sim.mqtt.persistence import SessionStore
 from sim.mqtt.population import Clients, Ints, Schedule
 from sim.mqtt.qos import QosLevels
+from sim.mqtt.read_from_store import ReadFromStore
 from sim.mqtt.retaining import Retaining
 from sim.mqtt.session import SessionTable
 from sim.mqtt.slow_readers import SlowReaders
@@ -112,7 +113,8 @@ class Fabric:
     def __post_init__(self) -> None:
         self.introduced = np.zeros(len(self.subscribers), np.bool_)
         """Whether the history knows each subscriber."""
-        self.on_disconnect.append(self.windows.forget)
+        self.read = ReadFromStore(self.store.needs_open)
+        self.on_disconnect += [self.windows.forget, self.read.forget]
         self.network = Network(self.env, self.costs.network.gbit_per_s)
 
     def note_stage(self, stage: str, messages: Ints) -> None:

@@ -39,9 +39,6 @@ class SessionTable:
     """Per fetching subscriber, new deliveries that must not overtake the backlog."""
     in_flight: dict[int, tuple[int, int]] = field(default_factory=dict)
     """``subscriber << 16 | packet identifier`` → (message, token)."""
-    read: dict[int, set[tuple[int, int]]] = field(default_factory=dict)
-    """Per subscriber, (message, packet identifier) of what was read from the store and sent on its connection: what was
-    saved just before is on its way to the broker as well."""
     completed_meanwhile: dict[int, set[tuple[int, int]]] = field(default_factory=dict)
     """Per subscriber whose session is being read anew: what it has acknowledged since."""
     number: npt.NDArray[np.int64] = field(init=False)
@@ -77,7 +74,6 @@ class SessionTable:
         self.fetching.discard(subscriber)
         self.to_wake.discard(subscriber)
         self.held_back.pop(subscriber, None)
-        self.read.pop(subscriber, None)
 
     def in_order(
         self, subscribers: npt.NDArray[np.int64], arrived_us: npt.NDArray[np.int64]

@@ -3,17 +3,18 @@
 import pytest
 
 from model.checkers.judge import Question, in_memory, judge
+from properties.strategies.pipelines import WAITING
 from sim.mqtt.trims import Trims
 from sim.systems.tbmq_p2p import P2PSettings, P2PSystem
 
 
-def run(before=lambda system: None, **settings):
+def run(before=lambda system: None, seed=0, **settings):
     batches = []
     small = {
         "publishers": 20, "rate": 100.0, "warm_up_s": 0.1, "duration_s": 0.3, "drain_s": 2.0,
         "offline_share": 1.0, "online_s": 0.1, "offline_s": 0.1,
     }  # fmt: skip
-    system = P2PSystem(P2PSettings(**{**small, **settings}), 0, [batches.append])
+    system = P2PSystem(P2PSettings(**{**small, **settings}), seed, [batches.append])
     before(system)
     counts = system.run()["counts"]
     verdicts, _ = judge(in_memory("run", batches, system.names()), Question())
@@ -26,6 +27,17 @@ def test_what_the_limit_pushes_out_is_not_lost(scripts, limit):
     assert "at-least-once" not in violated
     assert counts["trimmed"] > 0
     assert counts["delivered"] + counts["trimmed"] >= counts["published"]
+
+
+@pytest.mark.parametrize("seed", [2, 43])
+def test_what_was_trimmed_before_it_was_sent_on_does_not_overtake(seed):
+    stalled = {**WAITING, "online_s": 0.5, "limit": 3, "faults": "redis-stall@0.25:0", "scripts": "session"}
+
+    def forget_tokens(system):
+        system.fabric.read.has_tokens = False
+
+    assert not run(seed=seed, **stalled)[1]
+    assert "fifo" in run(forget_tokens, seed, **stalled)[1]
 
 
 def test_a_store_that_trims_below_its_limit_loses():
