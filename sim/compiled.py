@@ -21,17 +21,20 @@ from types import ModuleType
 
 SWITCH = "ORDERLAB_COMPILED"
 ROOT = Path(__file__).resolve().parents[1]
-DEPENDS_ON = ("sim/redis/**/*.py", "model/errors.py")
+DEPENDS_ON = ("sim/redis/**/*.py", "sim/redis/**/*.c", "model/errors.py")
 """The modules that machine code is made from, and those that they import."""
+LIBRARY_SUFFIX = ".so"
+"""Of what is made from C, beside the place of its text."""
 SHARED = "__mypyc"
 """How the name of the one library ends that holds all the code; the modules are openings into it."""
 SUFFIX: str = sysconfig.get_config_var("EXT_SUFFIX") or ".so"
 
 
 class _Finder(MetaPathFinder):
-    """Finds compiled modules by their full names."""
+    """Finds compiled modules by their full names, and the ``place`` where they lie."""
 
-    def __init__(self, files: Mapping[str, Path]) -> None:
+    def __init__(self, place: Path, files: Mapping[str, Path]) -> None:
+        self.place = place
         self.files = files
 
     def find_spec(
@@ -68,12 +71,10 @@ def install() -> None:
     if os.environ.get(SWITCH) == "0" or is_installed():
         return
     try:
-        found = next(filter(None, map(modules_in, folders())), None)
-    except OSError:
+        place, found = next((place, found) for place in folders() if (found := modules_in(place)))
+    except (OSError, StopIteration):
         return
-    if found is None:
-        return
-    finder = _Finder(found)
+    finder = _Finder(place, found)
     sys.meta_path.insert(0, finder)
     try:
         for name in found:
@@ -90,4 +91,19 @@ def modules_in(place: Path) -> dict[str, Path]:
 
 def is_installed() -> bool:
     """Whether this process takes compiled modules."""
-    return any(isinstance(finder, _Finder) for finder in sys.meta_path)
+    return _place() is not None
+
+
+def library(text: Path) -> Path | None:
+    """The library made from the C ``text``, if this process takes compiled modules."""
+    place = _place()
+    return place and library_in(place, text)
+
+
+def library_in(place: Path, text: Path) -> Path:
+    """Where in a folder of machine code the library made from the C ``text`` lies."""
+    return (place / text.relative_to(ROOT)).with_suffix(LIBRARY_SUFFIX)
+
+
+def _place() -> Path | None:
+    return next((finder.place for finder in sys.meta_path if isinstance(finder, _Finder)), None)

@@ -1,7 +1,7 @@
 """Makes the machine code that ``compiled`` loads: ``python -m sim.compiling``. Takes mypyc and a C compiler.
 
 mypyc (of mypy) translates typed Python as it stands. Modules are chosen by profile: what one call of a script passes
-through.
+through. What Lua is slow at and Python cannot do from within Lua is written in C.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from sim.compiled import ROOT, SUFFIX, folders, sources
+from sim.compiled import ROOT, SUFFIX, folders, library_in, sources
 
 MODULES = (
     *(f"sim.redis.values.{name}" for name in ("hash", "hash_order", "list", "set", "sorted_set")),
@@ -77,6 +77,8 @@ def build() -> Path:
         if run.returncode or len(compiled) <= len(MODULES):
             said = (run.stdout + run.stderr).strip().splitlines() or [f"it ended with {run.returncode}"]
             raise CannotCompile(f"mypyc: {said[-1]}")
+        for text in filter(lambda path: path.suffix == ".c", sources(ROOT)):
+            _compile_library(text, library_in(result, text))
         for path in compiled:
             target = result / path.relative_to(work)
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -87,6 +89,19 @@ def build() -> Path:
             if not place.exists():  # else another process was faster
                 raise
     return place
+
+
+def _compile_library(text: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    command = [_compiler(), "-O2", "-fPIC", "-shared", "-o", str(target), str(text), "-lm", "-ldl"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    if run.returncode:
+        raise CannotCompile(f"{text.name}: {(run.stderr.strip().splitlines() or ['the C compiler failed'])[0]}")
+
+
+def _compiler() -> str:
+    named = os.environ.get("CC", "gcc")
+    return named if shutil.which(named) else "cc"
 
 
 def _is_writable(place: Path) -> bool:
@@ -102,7 +117,7 @@ def _check_tools() -> None:
         import mypyc  # noqa: F401
     except ImportError:
         raise CannotCompile("mypyc is missing; pip install mypy") from None
-    if shutil.which(os.environ.get("CC", "gcc")) is None and shutil.which("cc") is None:
+    if shutil.which(_compiler()) is None:
         raise CannotCompile("there is no C compiler; apt-get install gcc")
     if not Path(sysconfig.get_path("include"), "Python.h").exists():
         raise CannotCompile("Python.h is missing; apt-get install python3-dev")

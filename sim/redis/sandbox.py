@@ -7,6 +7,7 @@ runtime is emptied (``python``, ``debug``, ``io``, ``os``, ``package`` and all) 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 import lupa.lua51 as lupa
 
+from sim import compiled
 from sim.redis import lua_bytecode
 
 LIBRARIES = Path(__file__).with_name("lua_libraries")
@@ -83,10 +85,12 @@ class Sandbox:
         """Load the trusted ``files``, once. They may call ``callables``, which must not raise; ``constants`` become
         fields of the table ``redis``. From here on nothing else can be put in."""
         host, add_callable, add_constant = self._runtime.execute(
-            b"local host = {python = {}, redis_constants = {}}\n"
+            b"local json = ...\n"
+            b"local host = {python = {}, redis_constants = {}, open_json = json and package.loadlib(json, 'orderlab_json')}\n"
             b"local as_function = python.as_function\n"
             b"return host, function(name, f) host.python[name] = as_function(f) end,\n"
-            b"  function(name, value) host.redis_constants[name] = value end"
+            b"  function(name, value) host.redis_constants[name] = value end",
+            os.fsencode(json) if (json := compiled.library(LIBRARIES / "json.c")) else None,
         )
         for name, function in callables.items():
             add_callable(name.encode(), function)

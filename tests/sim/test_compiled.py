@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -106,6 +107,31 @@ def test_compiled_and_interpreted_reply_the_same(place: Path, seed: int) -> None
     is_compiled, digest = run(program).split()
     assert is_compiled == "True"
     assert run(program, ORDERLAB_COMPILED="0").split() == ["False", digest]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_json_is_read_and_written_the_same(place: Path, seed: int) -> None:
+    program = f"from tests.sim.redis.json_replies import main; main({seed})"
+    is_compiled, errors, digest = run(program).split()
+    assert is_compiled == "True"
+    assert 300 < int(errors) < 3000, "texts are neither all fine nor all broken"
+    assert run(program, ORDERLAB_COMPILED="0").split() == ["False", errors, digest]
+
+
+JSON_IS_NATIVE = """
+from sim.redis.shard import Shard
+from sim.redis.lua_host import host_of
+print(host_of(Shard())._engine.sandbox.function("write_json") is not None)
+"""
+
+
+def test_json_in_machine_code_that_cannot_be_loaded_is_left_alone(place: Path, tmp_path: Path) -> None:
+    assert run(JSON_IS_NATIVE) == "True"
+    copy = tmp_path / "orderlab" / "compiled" / place.name
+    shutil.copytree(place, copy)
+    compiled.library_in(copy, ROOT / "sim/redis/lua_libraries/json.c").write_bytes(b"not machine code")
+    assert run(WHERE, XDG_CACHE_HOME=str(tmp_path)).startswith(str(copy))
+    assert run(JSON_IS_NATIVE, XDG_CACHE_HOME=str(tmp_path)) == "False"
 
 
 def test_an_environment_keeps_what_the_cache_folder_cannot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 local host = ...
 local python, contents, tree, marks = host.python, host.contents, host.tree, host.marks
 local bad_argument, check_integer, check_string = host.bad_argument, host.check_integer, host.check_string
-local null, read_json = host.null, host.read_json
+local null, read_json, write_json = host.null, host.read_json, host.write_json
 local error, ipairs, next, rawget, select, type = error, ipairs, next, rawget, select, type
 local concat, find, floor, format, gsub, huge = table.concat, string.find, math.floor, string.format, string.gsub, math.huge
 local is_mark = {}
@@ -305,6 +305,12 @@ local function new_module()
       bad_argument(1, "expected 1 argument")
     end
     local value = ...
+    if write_json and config.precision == 14 then
+      local text = write_json(value, config.encode_max_depth, config.sparse_ratio, config.sparse_safe)
+      if text then
+        return text
+      end
+    end
     parts, size = {}, 0
     put_value(value, type(value), config, 0, 1)
     local text = concat(parts, "", 1, size)
