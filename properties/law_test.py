@@ -30,6 +30,7 @@ from properties.validation.story import story_lines
 from properties.validation.subject import Subject
 from properties.validation.validation import Judge, LawResult, Witness
 from sim.binding.binding import Binding
+from sim.deadline import OutOfTime
 
 FOOTPRINT_S = 5.0
 
@@ -66,12 +67,16 @@ def run_law(
     subject, findings = Subject(binding, number), Findings(frozenset([law]))
     small = small_world(subject, findings)
     before = {name: tally.copy() for name, tally in TALLIES.items()}
-    run_scenarios(small, findings)
+    try:
+        run_scenarios(small, findings)
+    except OutOfTime:
+        findings.gaps.append("scenarios: not finished, scripts did not end")
     if law in FOOTPRINT_LAWS and not findings.is_settled:
         measure_footprint(subject, findings, FOOTPRINT_S)
     for machine, world in _searches(subject, small, law, profile, began):
         if findings.is_settled:
             break
+        world.subject.store.run_again()
         drawn = zlib.crc32(f"{number} {law} {machine.__name__} {world.rounds}".encode())
         violation = search(machine, profile, drawn, database)
         if violation is not None:
@@ -80,8 +85,10 @@ def run_law(
             trace = world.subject.trace(error.steps)
             findings.add(error.discrepancies, trace, f"the state machine {machine.__name__}")
     found.tallies = {name: tally.since(before.get(name, Tally())) for name, tally in TALLIES.items()}
-    for tally in found.tallies.values():
+    for name, tally in found.tallies.items():
         findings.met.update(tally.met)
+        if tally.cut_off:
+            findings.gaps.append(f"{name}: {tally.cut_off:,} of {tally.examples:,} examples were cut off, scripts did not end")
     _report(found, Judge(subject, small, findings, None, lambda text: None).result(law))
     found.seconds = time.monotonic() - began
     return found

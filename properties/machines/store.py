@@ -19,6 +19,7 @@ from model.refinement import Discrepancy
 from model.trace import Acknowledge, Clear, Drain, Fault, Fetch, Publication, Release, Save, Settle, Step
 from properties.machines.tally import Tally, tally_of
 from properties.validation.recording import RecordingStore
+from sim.deadline import OutOfTime
 from sim.redis.backends import Backend, KernelBackend, ServerBackend
 from sim.redis.raisable import CONDITIONS
 from sim.session_run import SessionRun, StepReport
@@ -68,8 +69,12 @@ class StoreMachine(RuleBasedStateMachine):
         self.labels = 0
         self.tally = Tally(examples=1)
         if not self.ended:
-            self.run = type(self).make_run()
-            self.labels = len(self.run.publications)
+            try:
+                self.run = type(self).make_run()
+            except OutOfTime:  # scripts that do not end: no failure, which Hypothesis would look into
+                self._cut_off()
+            else:
+                self.labels = len(self.run.publications)
 
     # -- for rules ---------------------------------------------------------------------------------------------------
 
@@ -78,7 +83,11 @@ class StoreMachine(RuleBasedStateMachine):
         if self.ended:
             return
         self.steps.append(step)
-        report = self.perform(step)
+        try:
+            report = self.perform(step)
+        except OutOfTime:
+            self._cut_off()
+            return
         if report.result is None:
             self.steps.pop()
             return
@@ -92,6 +101,10 @@ class StoreMachine(RuleBasedStateMachine):
             if self.raises and broken:
                 self.ended = True  # what comes after it would be told in its place: Hypothesis tears down all the same
                 raise LawViolated(broken, trace)
+
+    def _cut_off(self) -> None:
+        self.ended = True
+        self.tally.cut_off += 1
 
     def perform(self, step: Step) -> StepReport:
         """Carry out a step; a subclass may judge it by more than the run does."""
@@ -117,10 +130,13 @@ class StoreMachine(RuleBasedStateMachine):
 
     def take_on_wrong_type(self, step: Save | Fetch | Acknowledge | Release | Clear, which: int, found: str) -> None:
         """The step while one of the keys that it meets, or would make, holds a value of type ``found``."""
-        if not self.ended:
-            keys = self._keys_touched(step)
-            if keys:
-                self.take(replace(step, fault=Fault("wrong-type", key=keys[which % len(keys)], found=found)))
+        try:
+            keys = [] if self.ended else self._keys_touched(step)
+        except OutOfTime:
+            self._cut_off()
+            return
+        if keys:
+            self.take(replace(step, fault=Fault("wrong-type", key=keys[which % len(keys)], found=found)))
 
     def _keys_touched(self, step: Step) -> list[bytes]:
         """Keys that ``step`` would use, where that can be tried and recorded; elsewhere all that there are."""
@@ -130,10 +146,12 @@ class StoreMachine(RuleBasedStateMachine):
         state, met, run.met = run.state, run.met, Counter()
         was_recording, store.is_recording = store.is_recording, True
         store.records.clear()
-        with untouched(self.backend):
-            run.perform(step)
-        store.is_recording = was_recording
-        run.state, run.met = state, met
+        try:
+            with untouched(self.backend):
+                run.perform(step)
+        finally:
+            store.is_recording = was_recording
+            run.state, run.met = state, met
         return sorted({key for record in store.records for key in record.used})
 
     @property

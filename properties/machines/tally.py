@@ -20,6 +20,8 @@ class Tally:
     """Counts over all examples of one machine, those of shrinking included."""
 
     examples: int = 0
+    cut_off: int = 0
+    """Examples that ended early, because scripts did not end."""
     rules: Counter[str] = field(default_factory=Counter)
     """Rule -> how often Hypothesis chose it."""
     steps: Counter[str] = field(default_factory=Counter)
@@ -30,6 +32,7 @@ class Tally:
     def add(self, other: Tally) -> None:
         """Take over the counts of another."""
         self.examples += other.examples
+        self.cut_off += other.cut_off
         self.rules.update(other.rules)
         self.steps.update(other.steps)
         self.met.update(other.met)
@@ -38,6 +41,7 @@ class Tally:
         """What came after ``before``, an earlier copy."""
         return Tally(
             self.examples - before.examples,
+            self.cut_off - before.cut_off,
             self.rules - before.rules,
             self.steps - before.steps,
             self.met - before.met,
@@ -45,21 +49,21 @@ class Tally:
 
     def copy(self) -> Tally:
         """The counts as they stand."""
-        return Tally(self.examples, Counter(self.rules), Counter(self.steps), Counter(self.met))
+        return Tally(self.examples, self.cut_off, Counter(self.rules), Counter(self.steps), Counter(self.met))
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, sorted."""
         counts = {name: dict(sorted(getattr(self, name).items())) for name in ("rules", "steps", "met")}
-        return {"examples": self.examples, **counts}
+        return {"examples": self.examples, "cut_off": self.cut_off, **counts}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Tally:
         """The tally that ``to_json`` gave ``data`` for."""
-        return cls(data["examples"], *(Counter(data[name]) for name in ("rules", "steps", "met")))
+        return cls(data["examples"], data["cut_off"], *(Counter(data[name]) for name in ("rules", "steps", "met")))
 
     def lines(self) -> Iterator[str]:
         """For a reader: the most frequent first, every one named."""
-        yield f"{self.examples:,} examples"
+        yield f"{self.examples:,} examples" + (f", {self.cut_off:,} cut off: scripts did not end" if self.cut_off else "")
         for name, counts in (("rules", self.rules), ("carried out", self.steps), ("put to the test", self.met)):
             told = ", ".join(f"{key} {count:,}" for key, count in sorted(counts.items(), key=lambda one: (-one[1], one[0])))
             yield f"{name}: {told or 'nothing'}"

@@ -16,7 +16,10 @@ from properties.law_test import LawRun, run_law
 from properties.machines.tally import tally_of
 from properties.plugin import TOLD
 from properties.profiles import kept_examples
+from properties.validation.watched import runaway_of, unsupported
+from sim.binding.binding import Binding
 from sim.binding.loader import load_binding
+from sim.redis.lacking import UnsupportedCommand
 from sim.redis.watchdog import Unfinished, watch
 
 if TYPE_CHECKING:
@@ -33,7 +36,11 @@ class StoreFile(pytest.File):
     session_of_laws: LawSession
 
     def collect(self) -> Iterable[LawItem]:
-        """A test for each law, in the order of the reports."""
+        """A test for each law, in the order of the reports. A store that cannot be run is one error, not one for each."""
+        try:
+            load_binding(self.path, trust_adapter=self.config.getoption("--orderlab-trust-adapter"))
+        except InputError as error:
+            raise self.CollectError(str(error)) from None
         for law in self.session_of_laws.laws:
             item: LawItem = LawItem.from_parent(self, name=law)
             item.laws = self.session_of_laws
@@ -60,13 +67,15 @@ class LawItem(pytest.Item):
         self.user_properties += [("orderlab-seed", laws.seed), ("orderlab-profile", laws.profile.name)]
         try:
             binding = load_binding(self.path, trust_adapter=self.config.getoption("--orderlab-trust-adapter"))
-            kept = kept_examples(self.config.rootpath / EXAMPLES)
+            kept = kept_examples(self.laws.home / EXAMPLES)
             answer = watch(
                 lambda: run_law(binding, self.name, laws.profile, laws.seed, kept), script_seconds_max=SCRIPT_SECONDS_MAX
             )
+        except UnsupportedCommand as error:
+            raise LawBroken(f"the store cannot be tested: {unsupported(binding, error)}") from None
         except InputError as error:
             raise LawBroken(f"the store cannot be tested: {error}") from None
-        run = self._unfinished(answer) if isinstance(answer, Unfinished) else answer.value
+        run = self._unfinished(binding, answer) if isinstance(answer, Unfinished) else answer.value
         for name, tally in run.tallies.items():
             tally_of(name).add(tally)
         self.user_properties.append(("orderlab-outcome", run.outcome))
@@ -78,21 +87,25 @@ class LawItem(pytest.Item):
         if run.outcome in ("unknown", "not applicable"):
             pytest.skip(f"{run.outcome}: {run.because}")
 
-    def _unfinished(self, answer: Unfinished) -> LawRun:
+    def _unfinished(self, binding: Binding, answer: Unfinished) -> LawRun:
         """A script that had to be ended together with its process breaks ``bounded``; no other law could be judged."""
-        text = f"a script does not end: {answer.reason}"
+        runaway = runaway_of(binding, answer)
         outcome = "violated" if self.name == "bounded" else "unknown"
-        return LawRun(str(self.path), self.name, self.laws.seed, outcome, text, [f"{self.name}: {text}"])
+        story = [f"{self.name} is {outcome}: {runaway.text}", f"  KEYS: {', '.join(map(repr, runaway.keys)) or 'none'}"]
+        story.append(f"  ARGV: {', '.join(map(repr, runaway.args)) or 'none'}")
+        return LawRun(str(self.path), self.name, self.laws.seed, outcome, runaway.text, story)
 
     def _told(self, run: LawRun) -> Iterable[str]:
         """The story, where the trace lies, and what replays it."""
         yield from run.story
         if run.witness is not None:
-            folder = self.laws.witnesses
-            folder.mkdir(exist_ok=True)
-            file = folder / f"{self.path.parent.name}-{self.name}.json"
-            write_whole(file, json.dumps(run.witness, indent=1).encode())
-            yield f"  replay it: orderlab replay {self._shown(file)}"
+            file = self.laws.witness_file(self.path, self.name)
+            try:
+                file.parent.mkdir(exist_ok=True)
+                write_whole(file, json.dumps(run.witness, indent=1).encode())
+                yield f"  replay it: orderlab replay {self._shown(file)}"
+            except OSError as error:
+                yield f"  no trace to replay: {self._shown(file)}: {error.strerror}"
         options = f"--orderlab-law {self.name} --orderlab-profile {self.laws.profile.name} --orderlab-seed {run.seed}"
         yield f"  test it again: pytest --orderlab-store {self._shown(self.path)} {options}"
         if run.blob:

@@ -28,7 +28,8 @@ class LawSession:
         here = config.invocation_params.dir
         given = [here / path for path in config.getoption(OPTION)]
         try:
-            self.stores = [_store_file(path) for path in [*given, *config.getini("orderlab_stores")]]
+            named = [_store_file(path) for path in [*given, *config.getini("orderlab_stores")]]
+            self.stores = list(dict.fromkeys(named))
             self.laws = [law_named(name).name for name in config.getoption("--orderlab-law")] or list(STORE_LAWS)
             for name in self.laws:
                 if name not in STORE_LAWS:
@@ -40,12 +41,15 @@ class LawSession:
         forced = config.getoption("--hypothesis-seed", None)
         if forced is not None and str(forced).lstrip("-").isdigit():
             self.seed = int(forced)
-        self.witnesses = config.rootpath / WITNESSES
+        # Without a configuration file pytest takes the nearest folder above all that it was given for the root: not ours.
+        self.home = config.rootpath if config.inipath is not None else here
         self._add_to_arguments()
 
     def _profile(self) -> Profile:
         name = self.config.getoption("--orderlab-profile") or ("ci" if os.environ.get("CI") else "dev")
         seconds = self.config.getoption("--orderlab-seconds")
+        if seconds is not None and not seconds > 0:
+            raise InputError(f"--orderlab-seconds {seconds:g}: give a number above 0; inf goes on until Ctrl-C")
         profile = profile_named(name)
         return profile if seconds is None else replace(profile, seconds=seconds)
 
@@ -59,6 +63,12 @@ class LawSession:
         among = [argument for argument in config.args if argument.split("::")[0] in own]
         kept = config.args if paths_given or not named_here else []
         config.args = [*kept, *(path for path in own if not any(one.split("::")[0] == path for one in among))]
+
+    def witness_file(self, store: Path, law: str) -> Path:
+        """Where the trace of a law that a store breaks is kept: a name of its own for each store of this run."""
+        alike = [path for path in self.stores if path.parent.name == store.parent.name]
+        number = f"-{alike.index(store) + 1}" if store in alike[1:] else ""
+        return self.home / WITNESSES / f"{store.parent.name}{number}-{law}.json"
 
     # -- hooks -------------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from model.refinement import Discrepancy
 from model.trace import Acknowledge, Fetch, Pass, Publication, Release, Save, Settle, Step
 from properties.machines.session import SessionMachine
+from properties.machines.tally import tally_of
 from properties.validation.findings import Findings
 from properties.validation.subject import CLIENTS, Prepared, Subject
 from sim.binding.results import Failed
@@ -92,13 +93,16 @@ def run_machine(subject: Subject, findings: Findings, seconds: float) -> None:
 
 
 def _examples_from(place: Prepared, findings: Findings, seconds: float, number: int) -> int:
-    """Examples from one place until the time is up; how many rounds there were."""
+    """Examples from one place until the time is up; how many rounds there were. Raises OutOfTime."""
     began = time.monotonic()
     rounds = 0
     machine = machine_for(place, findings, lambda: time.monotonic() - began >= seconds)
+    cut_off = tally_of(machine.__name__).cut_off
     while not findings.is_settled and (rounds == 0 or time.monotonic() - began < seconds):
         run_examples(machine, place.subject.seed + number + rounds)
         rounds += 1
+        if tally_of(machine.__name__).cut_off > cut_off:
+            raise OutOfTime
     return rounds
 
 
@@ -119,12 +123,6 @@ def machine_for(place: Prepared, findings: Findings, is_over: Callable[[], bool]
         findings.work["steps"] += len(machine.steps) - len(place.prefix)
 
     class Machine(SessionMachine):
-        def take(self, step: Step) -> None:
-            try:
-                super().take(step)
-            except OutOfTime:  # not a failure, which Hypothesis would look into
-                self.ended = True
-
         def teardown(self) -> None:
             super().teardown()
             count_steps(self)

@@ -50,23 +50,15 @@ def validate_watched(
             lambda: validate(binding, budget_s, seed, laws, backend, progress), script_seconds_max=SCRIPT_SECONDS_MAX
         )
     except UnsupportedCommand as error:
-        raise InputError(
-            f"{binding.place}: its scripts call {error.what}, which the kernel does not implement, so that the store "
-            "cannot be judged; do without it (notes/kernel.md lists what is lacking)"
-        ) from None
+        raise InputError(unsupported(binding, error)) from None
     if isinstance(answer, Unfinished):
         return _unfinished(binding, seed, laws, answer)
     return answer.value
 
 
 def _unfinished(binding: Binding, seed: int, laws: list[str], answer: Unfinished) -> Validation:
-    scaled = [binding, *(scale(binding, modulus)[0] for modulus in (MODULUS, REHEARSAL_MODULUS))]
-    names = {script.sha1.encode(): str(script.path) for one in scaled for script in one.scripts}
-    call = answer.script
-    script = "" if call is None else names.get(call.name, call.name.decode("latin-1"))
-    text = f"{script or 'a script'} does not end: {answer.reason}"
-    runaway = Runaway(text, script, _shown(call.keys if call else ()), _shown(call.args if call else ()))
-    gap = f"nothing else could be judged: {text}"
+    runaway = runaway_of(binding, answer)
+    gap = f"nothing else could be judged: {runaway.text}"
 
     def result(law: str) -> LawResult:
         if law == "bounded":
@@ -75,6 +67,24 @@ def _unfinished(binding: Binding, seed: int, laws: list[str], answer: Unfinished
 
     judged = tuple(result(law) for law in STORE_LAWS if law in {*laws, "bounded"})
     return Validation(binding, judged, Footprint(), (), (), (gap,), {"seconds": round(answer.seconds, 1)}, seed)
+
+
+def unsupported(binding: Binding, error: UnsupportedCommand) -> str:
+    """Why a store cannot be judged that calls what the kernel lacks."""
+    return (
+        f"{binding.place}: its scripts call {error.what}, which the kernel does not implement, so that the store "
+        "cannot be judged; do without it (notes/kernel.md lists what is lacking)"
+    )
+
+
+def runaway_of(binding: Binding, answer: Unfinished) -> Runaway:
+    """Which script of a store it was, scaled down or as it is."""
+    scaled = [binding, *(scale(binding, modulus)[0] for modulus in (MODULUS, REHEARSAL_MODULUS))]
+    names = {script.sha1.encode(): str(script.path) for one in scaled for script in one.scripts}
+    call = answer.script
+    script = "" if call is None else names.get(call.name, call.name.decode("latin-1"))
+    text = f"{script or 'a script'} does not end: {answer.reason}"
+    return Runaway(text, script, _shown(call.keys if call else ()), _shown(call.args if call else ()))
 
 
 def _shown(values: tuple[bytes, ...]) -> tuple[str, ...]:
