@@ -111,6 +111,7 @@ class PartitionLog:
 
     def next_visible_us(self, offset: int) -> int | None:
         """When a record at or after ``offset`` becomes readable; None if no such record is in the log."""
+        offset = max(offset, self.start_offset)
         if offset >= self.end_offset:
             return None
         return self._batches[max(bisect_right(self._bases, offset) - 1, 0)].replicated_us
@@ -129,10 +130,12 @@ class PartitionLog:
                 state.recent = [(sequence, batch) for sequence, batch in state.recent if batch.end_offset <= end]
         return lost
 
-    def retain(self, before_us: int) -> None:
-        """Retention: drop whole batches appended before ``before_us``."""
+    def retain(self, before_us: int, committed: int | None = None) -> None:
+        """Retention: drop whole batches appended before ``before_us``; of those, where ``committed`` is given, only what lies
+        below that offset."""
+        end = self.end_offset if committed is None else committed
         keep = 0
-        while keep < self._visible and self._batches[keep].appended_us < before_us:
+        while keep < self._visible and self._batches[keep].appended_us < before_us and self._batches[keep].end_offset <= end:
             keep += 1
         if keep:
             self.start_offset = self._batches[keep - 1].end_offset

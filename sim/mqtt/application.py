@@ -29,7 +29,6 @@ from sim.mqtt.routing import Routing
 if TYPE_CHECKING:
     from sim.mqtt.broker import MqttBroker
 
-RETENTION_US = 1_000_000
 Place = tuple[Partition, int]
 """A record: its partition and offset."""
 
@@ -187,12 +186,10 @@ class ApplicationDelivery(Delivery):
                 return
 
     def _commit(self, consumer: Consumer, polled: Polled) -> Generator[simpy.Event, Any, None]:
-        """All of it is acknowledged. What nobody has read yet stays, however old."""
+        """All of it is acknowledged."""
         if not (yield from consumer.commit(polled)):
             self.fabric.count("fenced_commits")
-        for partition, _, _ in polled:
-            if consumer.group.committed[partition] == partition.log.end_offset:
-                partition.log.retain(int(self.env.now) - RETENTION_US)
+        self.broker.drop_old(consumer, polled)
 
     def _messages(self, records: Sequence[int]) -> Ints:
         return np.array(records, np.int64) // len(self.fabric.subscribers)

@@ -129,17 +129,18 @@ class MqttBroker:
             self.on_pack(consumer.name, consumer.polled_us, self.env.now, sum(len(records) for _, _, records in polled))
         if self.crash_at_commit == "after":
             self.crash()
-        self.drop_old(polled)
+        self.drop_old(consumer, polled)
         if not accepted:
             self.fabric.count("fenced_commits")
             if consumer not in consumer.group.members and not self.is_dead:
                 consumer.group.members.append(consumer)
                 consumer.group.rebalance()
 
-    def drop_old(self, polled: Polled) -> None:
-        """Retention of the partitions that were read: a run needs no more memory the longer it is."""
+    def drop_old(self, consumer: Consumer, polled: Polled) -> None:
+        """A run needs no more memory the longer it is: of what was read only that stays which may be read again. Kafka keeps
+        it for days, and so longer than any run lasts."""
         for partition, _, _ in polled:
-            partition.log.retain(int(self.env.now) - RETENTION_US)
+            partition.log.retain(int(self.env.now) - RETENTION_US, consumer.group.committed[partition])
 
     # -- clients that move ---------------------------------------------------------------------------------
 

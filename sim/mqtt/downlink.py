@@ -94,7 +94,7 @@ class Downlink:
                 return
             broker.delivery.deliver(self.fabric.in_transit.take(records))
             yield from consumer.commit(polled)
-            broker.drop_old(polled)
+            broker.drop_old(consumer, polled)
 
 
 def by_value(values: Ints) -> list[tuple[int, Ints]]:

@@ -63,6 +63,25 @@ def test_retention_moves_the_start() -> None:
     assert log.read(0, 10, 20) == (2, [2])
 
 
+def test_what_is_not_committed_stays_however_old() -> None:
+    log = PartitionLog()
+    for at in range(3):
+        log.append([at], at * 10, 0)
+    log.high_watermark(20)
+    log.retain(before_us=100, committed=1)
+    assert log.read(0, 10, 20) == (1, [1, 2])
+
+
+def test_who_reads_below_the_start_waits_for_what_comes_next() -> None:
+    log = PartitionLog()
+    log.append([0], 0, 0)
+    log.high_watermark(0)
+    log.retain(before_us=1)
+    assert log.next_visible_us(0) is None
+    log.append([1], 5, 20)
+    assert log.next_visible_us(0) == 25
+
+
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no fault of the log
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 20), st.integers(0, 30)), max_size=12), st.data())
 def test_reading_in_any_pieces_gives_the_replicated_prefix(

@@ -1,11 +1,14 @@
 """Each fault with its nearest harmless neighbour: the laws see the one and pass the other."""
 
+from functools import partial
+
 import pytest
 
 from model.checkers.judge import Question, in_memory, judge
 from model.errors import InputError
 from model.history import EventKind
 from sim.fault_schedule import draw_faults, parse_rates
+from sim.kafka.consumer_group import ConsumerSettings
 from sim.systems.tbmq_p2p import P2PSettings, P2PSystem
 
 SMALL = {
@@ -68,6 +71,14 @@ def test_a_broker_that_hands_over_before_it_commits_leaves_no_gap(fault):
         counts, violated = run(f"{fault}@0.4:0", seed, scripts="session", handover="before-commit")
         assert not violated
         assert counts["delivered"] >= counts["published"]
+
+
+def test_a_backlog_in_kafka_that_is_older_than_what_runs_keep_of_the_log_is_read_all_the_same(monkeypatch):
+    monkeypatch.setattr("sim.systems.tbmq_p2p.ConsumerSettings", partial(ConsumerSettings, fetch_records=50))
+    crowded = {"rate": 30.0, "partitions": 1, "redis_nodes": 1, "max_poll_records": 10, "drain_s": 20.0}
+    counts, violated = run("redis-stall@0.1:0:2", **crowded)
+    assert not violated
+    assert counts["delivered"] == counts["published"] > 1000
 
 
 def test_a_redis_restart_without_a_file_loses_what_waits_there_and_with_one_it_does_not():
