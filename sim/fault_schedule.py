@@ -24,6 +24,7 @@ from sim.mqtt.fabric import Fabric
 from sim.timers import call_at
 
 STRIKES_MAX = 100_000
+LASTS_MAX_US = 86_400_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +86,9 @@ def draw_faults(fabric: Fabric, rates: dict[str, float], until_us: int) -> Itera
             yield Fault(name, int(at_us), stream.randrange(_targets(fabric, FAULTS[name].among)))
 
 
-def schedule(fabric: Fabric, text: str, rates_text: str, until_us: int) -> None:
-    """Let the faults of a schedule strike, and those that are drawn at rates. Raises InputError, before anything runs, for
-    a fault that makes no sense in this system."""
+def schedule(fabric: Fabric, text: str, rates_text: str, until_us: int, over_us: int) -> None:
+    """Let the faults of a schedule strike, and until ``until_us`` those that are drawn at rates. Raises InputError, before
+    anything runs, for a fault that makes no sense in this system, or that strikes when the run is over, at ``over_us``."""
     faults, rates = parse_faults(text), parse_rates(rates_text)
     for fault in faults:
         _check(fabric, "faults", fault.name)
@@ -95,6 +96,10 @@ def schedule(fabric: Fabric, text: str, rates_text: str, until_us: int) -> None:
         if fault.target >= size:
             among = FAULTS[fault.name].among
             raise InputError(f"faults: {fault}: {among} {fault.target} is not there; they are numbered 0 to {size - 1}")
+        if fault.duration_us is not None and fault.duration_us > LASTS_MAX_US:
+            raise InputError(f"faults: {fault}: lasts longer than a day; shorten it")
+        if fault.at_us >= over_us:
+            raise InputError(f"faults: {fault}: the run is over after {over_us / 1e6:g} s; let it strike before that")
     for name, per_s in rates.items():
         _check(fabric, "fault_rates", name)
         if per_s * until_us / 1e6 > STRIKES_MAX:
@@ -102,6 +107,7 @@ def schedule(fabric: Fabric, text: str, rates_text: str, until_us: int) -> None:
     healing = _Healing(fabric)
     for fault in sorted((*faults, *draw_faults(fabric, rates, until_us)), key=lambda fault: fault.at_us):
         call_at(fabric.env, fault.at_us, partial(healing.strike, fault))
+        fabric.healed_us = fault.at_us
 
 
 class _Healing:
@@ -124,6 +130,7 @@ class _Healing:
             node=fabric.node_code(kind.among, fault.target),
         )  # fmt: skip
         self._open += 1
+        fabric.healed_us = max(fabric.healed_us, healed_us)
         call_at(fabric.env, healed_us, self._heal)
 
     def _heal(self) -> None:
@@ -161,6 +168,7 @@ def _check(fabric: Fabric, where: str, name: str) -> None:
         "": False,
         "two brokers": len(fabric.brokers) < 2,
         "two nodes": len(fabric.nodes) < 2 or fabric.slots is None,
+        "two Kafka brokers": len(fabric.kafka.stations) < 2,
         "replicas": any(node.replica is None for node in fabric.nodes),
         "a pipeline": not all(isinstance(broker.driver, PipelinedDriver) for broker in fabric.brokers),
     }[kind.needs]
@@ -168,6 +176,7 @@ def _check(fabric: Fabric, where: str, name: str) -> None:
         cure = {
             "two brokers": "another broker has to take over; --set brokers=2",
             "two nodes": "slots move between the nodes of a Redis Cluster; --set redis_nodes=2",
+            "two Kafka brokers": "another one has to lead; --set kafka_brokers=2",
             "replicas": "the Redis nodes have no replicas; --set redis_replica_lag_ms=1",
             "a pipeline": "this system reaches Redis in another way than through a pipeline; leave it out",
         }[kind.needs]

@@ -22,6 +22,7 @@ from sim.redis.node import RedisNode
 from sim.timers import call_at
 
 Among = Literal["broker", "redis", "kafka", "postgres"]
+Needs = Literal["", "two brokers", "two nodes", "two Kafka brokers", "replicas", "a pipeline"]
 Strike = Callable[[Fabric, int, int], float | None]
 
 MEMORY_SHARE = 0.5
@@ -40,7 +41,7 @@ class FaultKind:
     strike: Strike
     among: Among
     duration_us: int
-    needs: Literal["", "two brokers", "two nodes", "replicas", "a pipeline"]
+    needs: Needs
 
     @property
     def summary(self) -> str:
@@ -54,7 +55,7 @@ FAULTS: dict[str, FaultKind] = {}
 def _fault(
     among: Among,
     duration_s: float = 0.0,
-    needs: Literal["", "two brokers", "two nodes", "replicas", "a pipeline"] = "",
+    needs: Needs = "",
 ) -> Callable[[Strike], Strike]:
     def enter(strike: Strike) -> Strike:
         name = strike.__name__.replace("_", "-")
@@ -210,7 +211,15 @@ def redis_failover(fabric: Fabric, target: int, duration_us: int) -> float | Non
 def redis_restart(fabric: Fabric, target: int, duration_us: int) -> float | None:
     """A Redis process dies and starts again with what its append-only file holds."""
     node = fabric.nodes[target]
-    return _down(fabric, node, duration_us, lambda: fabric.count("commands_lost", abs(node.restart())))
+
+    def start_again() -> None:
+        lost = node.restart()
+        if lost is None:
+            fabric.count("nodes_emptied")
+        else:
+            fabric.count("commands_lost", lost)
+
+    return _down(fabric, node, duration_us, start_again)
 
 
 def _down(fabric: Fabric, node: RedisNode, duration_us: int, come_back: Callable[[], None]) -> float | None:
@@ -345,7 +354,7 @@ def postgres_connection_loss(fabric: Fabric, target: int, _duration_us: int) -> 
 # -- Kafka -----------------------------------------------------------------------------------------------------
 
 
-@_fault("kafka")
+@_fault("kafka", needs="two Kafka brokers")
 def kafka_leader_change(fabric: Fabric, target: int, _duration_us: int) -> float | None:
     """A Kafka broker dies: the partitions that it led go to the next one, without what had not been replicated."""
     cluster = fabric.kafka

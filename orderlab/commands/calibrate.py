@@ -23,7 +23,7 @@ Not measured: the append-only file, the network card, a cluster's bus, long queu
 
 
 def calibrate(
-    server: Annotated[str, typer.Argument(help="redis://HOST:PORT[/DB] with an empty database; auto: one of our own.")],
+    server: Annotated[str, typer.Argument(help="redis://HOST:PORT/DB of an empty database; auto: a server of our own.")],
     out: Annotated[Path | None, typer.Option(help="Write the cost model there, for `simulate --set costs=FILE`.")] = None,
     base: Annotated[str, typer.Option(help="The cost model that gives what is not measured.")] = "cluster",
     calls: Annotated[int, typer.Option(help="Of each operation.")] = 20_000,

@@ -132,10 +132,14 @@ def _run(
         with HistoryWriter(path, assembled.names()) as writer:
             sinks.append(writer.write)
             report = assembled.run(_show_progress if sys.stderr.isatty() else None)
+            if not report["counts"].get("published"):
+                raise InputError(f"simulate {system}: nobody published anything in this run; set duration_s or rate higher")
         ran_s = time.perf_counter() - started - assembled_s
         if sys.stderr.isatty():
-            typer.echo("\r\x1b[K", err=True, nl=False)
+            typer.echo("\r\x1b[Kjudging the history by every law ...", err=True, nl=False)
         verdicts, rows = judge(HistoryFile(path), question)
+        if sys.stderr.isatty():
+            typer.echo("\r\x1b[K", err=True, nl=False)
     if tracer is not None and trace is not None:
         write_whole(trace, json.dumps(tracer.to_json(), separators=(",", ":")).encode())
     wall = {
@@ -154,9 +158,13 @@ def _window(text: str | None, chosen: Settings) -> tuple[int, int]:
     """By default the first 20 ms after the warm-up."""
     begin_s = float(getattr(chosen, "warm_up_s", 0.0))
     try:
-        return parse_window(text, (begin_s, begin_s + 0.02))
+        window = parse_window(text, (begin_s, begin_s + 0.02))
     except ValueError as error:
         raise InputError(f"--trace-window {text}: {error}") from None
+    over_s = sum(float(getattr(chosen, part, 0.0)) for part in ("warm_up_s", "duration_s", "drain_s"))
+    if window[0] >= over_s * 1e6:
+        raise InputError(f"--trace-window {text}: the run is over after {over_s:g} s; let it begin before that")
+    return window
 
 
 def _print_replications(

@@ -5,18 +5,28 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from model.errors import InputError
 
 FOLDER = Path(__file__).parent
 GIVEN_MAX = 80
+LARGEST = 1e9
+SMALLEST_RATE = 1e-3
+Cost = Annotated[float, Field(ge=0, le=LARGEST)]
 
 
 class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*")
+    @classmethod
+    def _can_be_added_up(cls, given: Any) -> Any:
+        if isinstance(given, (int, float)) and given > LARGEST:
+            raise ValueError(f"at most {LARGEST:.0e}; microseconds are meant, or bytes")
+        return given
 
 
 class RedisCosts(_Table):
@@ -31,8 +41,8 @@ class RedisCosts(_Table):
     unknown_command_us: float = Field(ge=0)
     fsync_us: float = Field(ge=0)
     """Of the append-only file, with ``appendfsync always``: once per read of a socket."""
-    commands_us: dict[str, float]
-    speed: float = Field(gt=0)
+    commands_us: dict[str, Cost]
+    speed: float = Field(ge=SMALLEST_RATE)
     """How much faster the machine is than the one on which the other numbers were taken."""
 
 
@@ -70,8 +80,9 @@ class NetworkCosts(_Table):
 
     floor_us: float = Field(ge=0)
     median_us: float = Field(ge=0)
-    sigma: float = Field(ge=0)
-    gbit_per_s: float = Field(gt=0)
+    sigma: float = Field(ge=0, le=5)
+    """Of the logarithm: at 5 one delay in a thousand is five million times the median."""
+    gbit_per_s: float = Field(ge=SMALLEST_RATE)
 
 
 class PostgresCosts(_Table):
@@ -95,7 +106,7 @@ class PostgresCosts(_Table):
     update_bytes: int = Field(ge=0)
     delete_bytes: int = Field(ge=0)
     fsync_us: float = Field(ge=0)
-    log_mb_per_s: float = Field(gt=0)
+    log_mb_per_s: float = Field(ge=SMALLEST_RATE)
 
 
 class HostCosts(_Table):

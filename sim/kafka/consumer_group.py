@@ -1,7 +1,8 @@
 """A consumer group: assignment of partitions, fetching ahead, offsets, rebalance, fencing by generation.
 
-As in Kafka: a member owns partitions for one *generation*; a commit of another generation is refused. A consumer sends
-its next fetch as soon as it has handed out what the last one brought, so the answer to a fetch holds what was readable
+As in Kafka: a member owns partitions for one *generation*; a commit of another generation, or of a member that was put out,
+is refused. A rebalance begins the next generation when all members have come back from the packs in their hands, which they
+may commit until then. A consumer sends its next fetch as soon as it has handed out what the last one brought, so the answer to a fetch holds what was readable
 when the fetch was answered, not what is readable at the next poll.
 """
 
@@ -37,7 +38,9 @@ class ConsumerSettings:
     """``max.partition.fetch.bytes`` divided by the size of a record."""
     session_timeout_us: int = 10_000_000
     rebalance_us: int = 300_000
-    """From the first member that joins anew until all have their assignment."""
+    """From the first member that joins anew until all have their assignment, if nobody has a pack in its hands."""
+    max_poll_interval_us: int = 300_000_000
+    """For so long a rebalance waits for those."""
 
 
 class ConsumerGroup:
@@ -54,6 +57,9 @@ class ConsumerGroup:
         self.committed: dict[Partition, int] = dict.fromkeys(self.partitions, 0)
         self.members: list[Consumer] = []
         self.fenced_commits = 0
+        self._rebalances = 0
+        self._is_due = False
+        """A rebalance waits for nothing but members that have not come back."""
 
     def join(self, *consumers: Consumer) -> None:
         """Members come in; partitions are assigned at once (the start of a system takes no time)."""
@@ -71,20 +77,34 @@ class ConsumerGroup:
         call_at(self.env, self.env.now + after_us, expel)
 
     def rebalance(self) -> None:
-        """Everyone gives up its partitions; a new generation begins after ``rebalance_us``."""
-        self.generation += 1
-        generation = self.generation
+        """Nobody gets records any more; a new generation begins after ``rebalance_us``, when all members have come back."""
+        self._rebalances += 1
+        self._is_due = False
+        number = self._rebalances
         for member in self.members:
             member.revoke()
 
-        def assign() -> None:
-            if self.generation == generation:
-                self._assign()
+        def fall_due() -> None:
+            if self._rebalances == number:
+                self._is_due = True
+                self.came_back()
 
-        call_at(self.env, self.env.now + self.settings.rebalance_us, assign)
+        def put_out_the_late() -> None:
+            if self._is_due and self._rebalances == number:
+                self.members = [member for member in self.members if not member.is_busy]
+                self.came_back()
+
+        call_at(self.env, self.env.now + self.settings.rebalance_us, fall_due)
+        call_at(self.env, self.env.now + self.settings.max_poll_interval_us, put_out_the_late)
+
+    def came_back(self) -> None:
+        """A member polls: if a rebalance waits for nobody else, it is over."""
+        if self._is_due and not any(member.is_busy and not member.is_dead for member in self.members):
+            self._assign()
 
     def _assign(self) -> None:
         """Range assignment over the members in the order in which they joined."""
+        self._is_due = False
         self.generation += 1
         share, extra = divmod(len(self.partitions), max(len(self.members), 1))
         start = 0
@@ -93,9 +113,10 @@ class ConsumerGroup:
             member.assign(self.generation, self.partitions[start : start + count])
             start += count
 
-    def commit(self, generation: int, offsets: Mapping[Partition, int]) -> bool:
-        """An offset commit reaches the coordinator. False: the generation is over (``ILLEGAL_GENERATION``)."""
-        if generation != self.generation:
+    def commit(self, member: Consumer, generation: int, offsets: Mapping[Partition, int]) -> bool:
+        """An offset commit reaches the coordinator. False: the generation is over (``ILLEGAL_GENERATION``), or the member was
+        put out (``UNKNOWN_MEMBER_ID``)."""
+        if generation != self.generation or member not in self.members:
             self.fenced_commits += 1
             return False
         for partition, offset in offsets.items():
@@ -130,6 +151,8 @@ class Consumer:
         self.taken_over: dict[Partition, int] = {}
         """Per partition that came with a rebalance, the offset below which another owner may have worked already."""
         self.is_dead = False
+        self.is_busy = False
+        """Whether it has records in its hands, or may have: it has not polled since it got some."""
         self.polled_us: float = 0
         """When it last had records in its hands."""
         self.pause_us = 0
@@ -175,6 +198,8 @@ class Consumer:
 
     def poll(self) -> Generator[simpy.Event, Any, Polled]:
         """Wait for records, then hand out at most ``max_poll_records``."""
+        self.is_busy = False
+        self.group.came_back()
         while not self._ready:
             self._waiting = self.env.event()
             yield self._waiting
@@ -193,6 +218,7 @@ class Consumer:
                 self._ready.pop(0)
                 self._fetch(fetched.leader)
         self.polled_us = self.env.now
+        self.is_busy = True
         return polled
 
     def commit(self, polled: Polled) -> Generator[simpy.Event, Any, bool]:
@@ -203,7 +229,7 @@ class Consumer:
 
         def arrive() -> None:
             nonlocal accepted
-            accepted = self.group.commit(generation, offsets)
+            accepted = self.group.commit(self, generation, offsets)
             served = self.group.cluster.fetch_served_us(COORDINATOR, 0)
             link.back.send(REQUEST_BYTES, lambda: _succeed(done), served)
 

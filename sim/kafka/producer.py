@@ -146,7 +146,7 @@ class Producer:
             call_at(self.env, timeout_us, lambda: answer(AppendError.TIMED_OUT))
 
         def arrive() -> None:
-            if is_over:
+            if is_over and self.settings.acks != "0":
                 return  # the client has closed the connection that this came on
             producer = self.producer_id if self.settings.idempotent else None
             outcome, answered_us = self.cluster.produce(
@@ -159,17 +159,20 @@ class Producer:
                 died = arrived_us <= partition.failed_us < answered_us  # before it could answer
                 answer(AppendError.DISCONNECTED if died else error)
 
+            if self.settings.acks == "0":
+                return
             if lost == "response":
                 time_out()
-            elif self.settings.acks == "0":
-                answer(None)
             else:
                 link.back.send(RESPONSE_BYTES, back, answered_us, time_out)
 
-        if lost == "request":
+        if self.settings.acks == "0":  # done when it is written to the socket: what becomes of it nobody hears
+            call_at(self.env, self.env.now, lambda: answer(None))
+        elif lost == "request":
             time_out()
-        else:
-            link.there.send(RECORD_BYTES * len(request.records), arrive, on_held=time_out)
+        if lost != "request":
+            on_held = None if self.settings.acks == "0" else time_out
+            link.there.send(RECORD_BYTES * len(request.records), arrive, on_held=on_held)
 
     def _answered(
         self, partition: Partition, accumulator: _Accumulator, request: _Request, error: AppendError | None

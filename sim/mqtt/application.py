@@ -86,7 +86,7 @@ class Applications:
         consumer.is_dead = True
         session.settle()
         if is_alive:
-            consumer.group.commit(consumer.generation, _without_gap(session))
+            consumer.group.commit(consumer, consumer.generation, _without_gap(session))
         consumer.group.leave(consumer, 0 if is_alive else consumer.group.settings.session_timeout_us)
         session.acknowledged.clear()
         session.polled = []

@@ -80,6 +80,8 @@ class Fabric:
     """How long a client takes to connect anew."""
     session_expiry_us: int | None = None
     """Session Expiry Interval of every subscriber; None: sessions do not expire."""
+    healed_us: float = 0
+    """When the last fault of the schedule strikes, and those that have struck have healed."""
     is_draining: bool = False
     """Nobody publishes any more; who is connected stays connected."""
     other_stations: dict[str, Station] = field(default_factory=dict)

@@ -297,15 +297,15 @@ class RedisNode:
                 follower.synchronise(self.shard)
         return lost
 
-    def restart(self) -> int:
-        """The process starts again with what its append-only file holds; the number of commands that are lost, or -1
+    def restart(self) -> int | None:
+        """The process starts again with what its append-only file holds; the number of commands that are lost, or None
         when everything is."""
         if self.sync == "always":
             self._come_back(self.shard)
             return 0
         if self.file is None:
             self._come_back(shard_with(()))
-            return -1
+            return None
         lost = self.file.catch_up(self._crashed_us)
         self._come_back(self.file.shard)
         self.file.synchronise(self.shard)

@@ -57,6 +57,13 @@ class DeviceSettings(ClientSettings):
         return self.limit < 2 * (self.rate * (self.warm_up_s + self.duration_s) + 2)
 
     @model_validator(mode="after")
+    def _kafka_would_start(self) -> DeviceSettings:
+        """The Java client refuses the same, as the sequence could not be kept."""
+        if self.idempotent and (self.acks != "all" or not self.retries):
+            raise ValueError("idempotent: such a producer needs acks=all and retries above 0; set these too")
+        return self
+
+    @model_validator(mode="after")
     def _numbers_fit(self) -> DeviceSettings:
         messages = self.publishers * (1 + self.rate * (self.warm_up_s + self.duration_s + 2))
         most = RETAINED_FROM if self.retained_share else 10**NUMBER_BYTES

@@ -80,6 +80,7 @@ class DeviceSystem(Generic[S]):
         self.costs: Costs = self._costs()
         self.begin_us = round(settings.warm_up_s * 1e6)
         self.end_us = self.begin_us + round(settings.duration_s * 1e6)
+        self.over_us = self.end_us + round(settings.drain_s * 1e6)
         expiry_s = getattr(settings, "expiry_s", None)
         self.expiry_us = None if expiry_s is None else expiry_s * 1_000_000
         more = [name for name, is_there in self._more_columns().items() if is_there]
@@ -157,7 +158,7 @@ class DeviceSystem(Generic[S]):
         self._start(fabric, persistence)
         if isinstance(store, StoredSessions):
             fabric.slots = MovingSlots(env, fabric.nodes, store.owner_of, store.slot_of)
-        schedule_faults(fabric, settings.faults, settings.fault_rates, self.end_us)
+        schedule_faults(fabric, settings.faults, settings.fault_rates, self.end_us, self.over_us)
         set_off(fabric, settings)
         return fabric
 
@@ -230,10 +231,9 @@ class DeviceSystem(Generic[S]):
 
     def _run(self, on_progress: Callable[[Progress], None] | None) -> dict[str, Any]:
         begun, env, fabric = time.perf_counter(), self.env, self.fabric
-        total_us = self.end_us + round(self.settings.drain_s * 1e6)
         before = None
         step = 20_000
-        while env.now < total_us:
+        while env.now < self.over_us:
             if before is None and env.now >= self.begin_us:
                 before = measure(fabric)
             if self.measured is None and env.now >= self.end_us:
@@ -242,13 +242,13 @@ class DeviceSystem(Generic[S]):
                 fabric.is_draining = True
                 for broker in fabric.brokers:
                     broker.ingest.stop()
-            bound = next(at for at in (self.begin_us, self.end_us, total_us) if at > env.now)
+            bound = next(at for at in (self.begin_us, self.end_us, self.over_us) if at > env.now)
             env.run(until=min(int(env.now) + step, bound))
             self.recorder.advance(int(env.now))
             if on_progress is not None:
                 messages = fabric.counts.get("published", 0) + fabric.counts.get("delivered", 0)
-                on_progress(Progress(env.now / 1e6, total_us / 1e6, messages, time.perf_counter() - begun))
-            if self.measured is not None and self.is_quiet():
+                on_progress(Progress(env.now / 1e6, self.over_us / 1e6, messages, time.perf_counter() - begun))
+            if self.measured is not None and self._is_over():
                 break
         if fabric.has_work_left():
             self.recorder.add(EventKind.CUT, np.array([int(env.now)]))
@@ -260,6 +260,15 @@ class DeviceSystem(Generic[S]):
     def digest(self) -> str:
         """Of the bytes of the history."""
         return self.recorder.digest
+
+    def _is_over(self) -> bool:
+        """Whether nothing can happen any more: no fault is to come or to heal, nothing is under way, and no consumer, a fenced one
+        included, has a pack in its hands."""
+        fabric = self.fabric
+        if self.env.now <= fabric.healed_us or not self.is_quiet() or fabric.has_work_left():
+            return False
+        alive = [broker for broker in fabric.brokers if not broker.is_dead]
+        return not any(consumer.is_busy for broker in alive for consumer in (*broker.all_consumers, *broker.persisted_consumers))
 
     def is_quiet(self) -> bool:
         """Whether all that was published has been delivered and acknowledged."""

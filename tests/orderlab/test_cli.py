@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from orderlab.cli import COMMANDS, application
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -33,6 +35,12 @@ def test_wrong_usage_is_one_line(arguments: tuple[str, ...], said: str) -> None:
     assert len(done.stderr.splitlines()) == 1
     assert said in done.stderr
     assert "--help" in done.stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_says_what_it_takes(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert not application([command])([command, "--help"], standalone_mode=False)
+    assert "--help" in capsys.readouterr().out
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no device that is always full")

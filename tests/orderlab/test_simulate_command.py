@@ -81,6 +81,17 @@ def test_the_same_seed_gives_the_same_history_in_every_process(scripts, tmp_path
         (("tbmq-p2p", "--trace-window", "0:1"), "of which trace"),
         (("tbmq-p2p", "--trace", "t.json", "--trace-window", "1:0"), "after BEGIN"),
         (("tbmq-p2p", "--set", "fault_rates=redis-stall=often"), "name=rate/s"),
+        (("tbmq-p2p", *SMALL, "--trace", "t.json", "--trace-window", "5:6"), "over after 1.3 s"),
+        (("tbmq-p2p", *SMALL, "--set", "faults=redis-stall@1.3"), "over after 1.3 s"),
+        (("tbmq-p2p", *SMALL, "--set", "faults=redis-stall@0.1:0:1000000"), "longer than a day"),
+        (("tbmq-p2p", *SMALL, "--set", "kafka_brokers=1", "--set", "faults=kafka-leader-change@0.1"), "kafka_brokers=2"),
+        (("tbmq-p2p", *SMALL, "--set", "idempotent=true"), "acks=all"),
+        (("tbmq-p2p", *SMALL, "--set", "idempotent=true", "--set", "acks=all", "--set", "retries=0"), "retries"),
+        (("tbmq-p2p", "--set", "publishers=1", "--set", "warm_up_s=0", "--set", "duration_s=0.001"), "nobody published"),
+        (("tbmq-p2p", *SMALL, "--set", "costs=cluster redis.commands_us.zadd=nan"), "redis.commands_us.zadd"),
+        (("tbmq-p2p", *SMALL, "--set", "costs=cluster redis.commands_us.zadd=-1"), "redis.commands_us.zadd"),
+        (("tbmq-p2p", *SMALL, "--set", "costs=cluster broker.match_us=1e308"), "broker.match_us"),
+        (("tbmq-p2p", *SMALL, "--set", "costs=cluster network.sigma=1000"), "network.sigma"),
     ],
 )
 def test_nonsense_is_one_line(arguments, complaint, monkeypatch, capsys):

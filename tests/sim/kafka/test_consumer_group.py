@@ -1,5 +1,6 @@
 """Producer, fetch, offsets and fencing, in virtual time."""
 
+import pytest
 import simpy
 
 from sim.kafka.broker import BrokerCosts, KafkaCluster
@@ -92,6 +93,39 @@ def test_the_commit_of_a_member_that_lost_its_partitions_is_refused_and_its_reco
     assert outcome == [False]
     assert group.fenced_commits == 1
     assert [record for _, record in seen] == [7, 8]
+
+
+def rebalance_during_a_pack(works_us, **settings):
+    """(outcome of the commit, records that each of two members got) when a third leaves while the first has a pack."""
+    env, kafka = cluster(partitions=2)
+    group = ConsumerGroup(env, kafka, "t", ConsumerSettings(rebalance_us=10_000, **settings))
+    slow, gone, seen, outcome = Consumer(group, "slow"), Consumer(group, "gone"), [], []
+    group.join(slow, gone)
+
+    def work():
+        while True:
+            polled = yield from slow.poll()
+            seen.extend(record for _, _, records in polled for record in records)
+            yield env.timeout(works_us)
+            outcome.append((yield from slow.commit(polled)))
+
+    env.process(work())
+    send(Producer(env, kafka, ProducerSettings(linger_us=0)), kafka, [7, 8])
+    env.run(5_000)
+    group.leave(gone)
+    env.run(1_000_000)
+    return outcome, seen, list(slow.positions)
+
+
+@pytest.mark.parametrize("works_us", [9_000, 200_000])
+def test_a_rebalance_waits_for_the_packs_of_those_that_stay_and_their_commits_count(works_us):
+    outcome, seen, owned = rebalance_during_a_pack(works_us)
+    assert (outcome, seen, len(owned)) == ([True], [7, 8], 2)
+
+
+def test_a_rebalance_does_not_wait_for_longer_than_the_maximum_between_polls():
+    outcome, _, _ = rebalance_during_a_pack(200_000, max_poll_interval_us=100_000)
+    assert outcome == [False]
 
 
 def retried(idempotent):

@@ -46,6 +46,19 @@ def test_with_acks_all_what_is_acknowledged_is_there(dies_us):
     assert len(acknowledged) < 20
 
 
+def test_with_acks_0_what_is_lost_on_the_way_counts_as_sent():
+    env = simpy.Environment()
+    cluster = KafkaCluster(env, 3, COSTS)
+    (partition,) = cluster.create_topic("t", 1)
+    producer, sent = Producer(env, cluster, ProducerSettings(acks="0", linger_us=0, request_timeout_us=10_000)), []
+    producer.lose_requests.append("request")
+    for number in range(2):
+        producer.send(partition, [number], lambda records, error: sent.append((env.now, list(records), error)))
+    env.run(1_000_000)
+    assert sent == [(0, [0], None), (0, [1], None)]
+    assert partition.log.read(0, 10, 1_000_000)[1] == [1]
+
+
 def test_with_acks_1_what_no_follower_had_is_acknowledged_and_gone():
     lost = [set(run(dies_us, acks="1", retries=0)[0]) - set(run(dies_us, acks="1", retries=0)[1]) for dies_us in range(3000, 7000, 371)]
     assert all(lost)
