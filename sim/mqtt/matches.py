@@ -21,6 +21,7 @@ class Matches:
         self._version = -1
         self._sole: Ints = np.empty(0, np.int64)
         self._several: dict[int, list[int]] = {}
+        self.of(np.arange(len(topics)))  # before the run: then nothing is looked up until a subscription changes
 
     def of(self, topics: Ints) -> tuple[Ints, Ints]:
         """(place in ``topics``, subscriber) of every match, in the order of the topics."""
