@@ -227,8 +227,10 @@ class Delivery:
         latency = fabric.subscribers.latency_us[subscribers]
         answered = arrived + fabric.think_us + latency
         losses, connections = sessions.losses, sessions.connections[subscribers]
+        number = sessions.note_sent(subscribers, connections)
 
         def over() -> None:
+            del sessions.on_the_way[number]
             if sessions.losses == losses:
                 self.record(EventKind.DELIVER, sent, arrived, dup)
                 self._answer(sent, answered, connections)

@@ -116,7 +116,7 @@ class Fabric:
         self.introduced = np.zeros(len(self.subscribers), np.bool_)
         """Whether the history knows each subscriber."""
         self.read = ReadFromStore(self.store.needs_open)
-        self.on_disconnect += [self.windows.forget, self.read.forget]
+        self.on_disconnect += [self.windows.forget, self.reading.forget, self.read.forget]
         self.network = Network(self.env, self.costs.network.gbit_per_s)
 
     def note_stage(self, stage: str, messages: Ints) -> None:
@@ -166,9 +166,11 @@ class Fabric:
         self.recorder.add(EventKind.DISCONNECT, np.array([now]), subscriber=code)
 
     def has_work_left(self) -> bool:
-        """Whether something is still on its way: records that nobody has committed, commands without an answer."""
+        """Whether something is still on its way: records that nobody has committed, commands and packets without an answer."""
         alive = [group for group in self.groups if any(not member.is_dead for member in group.members)]
         if any(group.committed[part] < part.log.end_offset for group in alive for part in group.partitions):
+            return True
+        if self.sessions.has_packets_on_the_way():
             return True
         return any(broker.driver.is_busy for broker in self.brokers if not broker.is_dead)
 

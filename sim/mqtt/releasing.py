@@ -72,7 +72,10 @@ class Releasing:
         arrived = sessions.in_order(subscribers, done + latency)
         answered = arrived + fabric.think_us + latency
 
+        number = sessions.note_sent(subscribers, connections)
+
         def over() -> None:
+            del sessions.on_the_way[number]
             there = sessions.got_through(subscribers, connections, arrived)
             back = sessions.got_through(subscribers, connections, answered)
             broker.delivery.record(EventKind.RELEASE, deliveries[there], arrived[there], -1)

@@ -51,6 +51,9 @@ class SessionTable:
     """(message, subscriber) → the session that the message was routed for, from its save until it is acknowledged."""
     losses: int = 0
     """Connections lost so far, of all subscribers."""
+    on_the_way: dict[int, tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]] = field(default_factory=dict)
+    """Packets that were written to sockets and whose answers are not here: whose, and over which connections."""
+    _sent: int = 0
 
     def __post_init__(self) -> None:
         self.connections = np.zeros(len(self.connected), np.int64)
@@ -74,6 +77,16 @@ class SessionTable:
         self.fetching.discard(subscriber)
         self.to_wake.discard(subscriber)
         self.held_back.pop(subscriber, None)
+
+    def note_sent(self, subscribers: npt.NDArray[np.int64], connections: npt.NDArray[np.int64]) -> int:
+        """Packets are written to sockets. The number under which they are on the way."""
+        self._sent += 1
+        self.on_the_way[self._sent] = (subscribers, connections)
+        return self._sent
+
+    def has_packets_on_the_way(self) -> bool:
+        """Whether a packet waits to be read or answered on a connection that is not lost."""
+        return any((self.connections[whose] == over).any() for whose, over in self.on_the_way.values())
 
     def in_order(
         self, subscribers: npt.NDArray[np.int64], arrived_us: npt.NDArray[np.int64]

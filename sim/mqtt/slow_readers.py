@@ -32,6 +32,11 @@ class SlowReaders:
         for subscriber in subscribers:
             self._interval_us.pop(subscriber, None)
 
+    def forget(self, subscriber: int) -> None:
+        """The connection is gone, and with it what waited in its buffers."""
+        if subscriber in self._free_us:
+            self._free_us[subscriber] = 0
+
     def are_slow(self, subscribers: Ints) -> npt.NDArray[np.bool_]:
         """Who is slow, or was and may have packets waiting."""
         return np.array([subscriber in self._free_us for subscriber in subscribers.tolist()], np.bool_)

@@ -248,6 +248,19 @@ def test_slow_readers_get_everything_late_and_the_others_do_not():
     assert sum(slow) == 10
 
 
+def test_what_waits_in_the_sockets_of_slow_readers_at_the_end_is_not_lost():
+    ran = Ran(slow_share=0.5, slow_read_ms=200.0, drain_s=0.2)
+    assert not ran.violated
+    assert ran.rows(EventKind.CUT) == 1
+    assert ran.counts["delivered"] < 0.9 * ran.counts["published"]
+
+
+def test_what_waited_in_the_socket_of_a_lost_connection_holds_nobody_up_on_the_next():
+    ran = Ran(slow_share=1.0, slow_read_ms=100.0, offline_share=1.0, online_s=0.05, offline_s=0.02, duration_s=0.3)
+    assert not ran.violated
+    assert ran.rows(EventKind.CUT) == 0, "10 messages each take 1 s of 3 to read"
+
+
 @pytest.mark.parametrize("settings", [MIXED, RETAINED, {"publish_on_s": 0.08, "publish_off_s": 0.1, "publish_pattern": "exponential"}])
 def test_the_seed_decides_everything(settings):
     same = [Ran(seed=seed, **settings).system.digest for seed in (1, 1, 2)]
