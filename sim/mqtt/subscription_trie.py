@@ -5,21 +5,49 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar
 
-from sim.mqtt.topics import check_topic_filter
+from sim.mqtt.topics import check_topic_filter, split_shared
 
 V = TypeVar("V")
 
 
 class _Level(Generic[V]):
-    __slots__ = ("children", "here")
+    __slots__ = ("children", "groups", "here")
 
     def __init__(self) -> None:
         self.children: dict[str, _Level[V]] = {}
         self.here: dict[str, V] = {}
+        self.groups: dict[str, dict[str, V]] | None = None
+        """Of shared subscriptions; the member whose turn it is stands first."""
+
+    def members(self, group: str | None) -> dict[str, V]:
+        """Who holds the subscription, alone or in a group."""
+        if group is None:
+            return self.here
+        if self.groups is None:
+            self.groups = {}
+        return self.groups.setdefault(group, {})
+
+    def drop_if_empty(self, group: str | None) -> None:
+        """Forget a group without members."""
+        if group is not None and self.groups is not None and not self.groups[group]:
+            del self.groups[group]
+            self.groups = self.groups or None
+
+    def selected(self) -> Iterable[tuple[str, V]]:
+        """Everyone here, and of each group one member: the next in turn."""
+        if self.groups is None:
+            return self.here.items()
+        chosen = []
+        for members in self.groups.values():
+            subscriber = next(iter(members))
+            members[subscriber] = value = members.pop(subscriber)
+            chosen.append((subscriber, value))
+        return [*self.here.items(), *chosen]
 
 
 class SubscriptionTrie(Generic[V]):
-    """Filters to values, by subscriber. One subscriber holds at most one value per filter (MQTT-3.8.4-3)."""
+    """Filters to values, by subscriber. One subscriber holds at most one value per filter (MQTT-3.8.4-3). Of those that share a
+    subscription (``$share/group/filter``) a message goes to one, in turn (MQTT-4.8.2-4)."""
 
     def __init__(self) -> None:
         self._root: _Level[V] = _Level()
@@ -35,11 +63,13 @@ class SubscriptionTrie(Generic[V]):
     def subscribe(self, topic_filter: str, subscriber: str, value: V) -> bool:
         """Add or replace a subscription; True if it is new. Raises InputError for an invalid filter."""
         check_topic_filter(topic_filter)
+        group, plain = split_shared(topic_filter)
         level = self._root
-        for name in topic_filter.split("/"):
+        for name in plain.split("/"):
             level = level.children.setdefault(name, _Level())
-        is_new = subscriber not in level.here
-        level.here[subscriber] = value
+        members = level.members(group)
+        is_new = subscriber not in members
+        members[subscriber] = value
         self.version += 1
         self._size += is_new
         self._wild += is_new and _has_wildcard(topic_filter)
@@ -48,20 +78,23 @@ class SubscriptionTrie(Generic[V]):
     def unsubscribe(self, topic_filter: str, subscriber: str) -> bool:
         """Remove a subscription, and every level that nothing needs any more. True if it was there."""
         path: list[tuple[_Level[V], str]] = []
+        group, plain = split_shared(topic_filter)
         level = self._root
-        for name in topic_filter.split("/"):
+        for name in plain.split("/"):
             if name not in level.children:
                 return False
             path.append((level, name))
             level = level.children[name]
-        if level.here.pop(subscriber, None) is None:
+        is_gone = level.members(group).pop(subscriber, None) is not None
+        level.drop_if_empty(group)
+        if not is_gone:
             return False
         self._size -= 1
         self._wild -= _has_wildcard(topic_filter)
         self.version += 1
         for parent, name in reversed(path):
             child = parent.children[name]
-            if child.here or child.children:
+            if child.here or child.groups or child.children:
                 break
             del parent.children[name]
         return True
@@ -78,9 +111,9 @@ class SubscriptionTrie(Generic[V]):
             level, depth = stack.pop()
             wild = depth > 0 or wild_first
             if wild and "#" in level.children:
-                yield from level.children["#"].here.items()
+                yield from level.children["#"].selected()
             if depth == len(names):
-                yield from level.here.items()
+                yield from level.selected()
                 continue
             if wild and "+" in level.children:
                 stack.append((level.children["+"], depth + 1))
@@ -95,7 +128,7 @@ class SubscriptionTrie(Generic[V]):
             if level is None:
                 return ()
             level = level.children.get(name)
-        return () if level is None else level.here.items()
+        return () if level is None else level.selected()
 
 
 def _has_wildcard(topic_filter: str) -> bool:

@@ -16,8 +16,9 @@ def check_topic_name(topic: str) -> None:
 
 
 def check_topic_filter(topic_filter: str) -> None:
-    """Raise InputError unless ``topic_filter`` may be subscribed to (4.7.1): ``#`` stands last, wildcards alone."""
+    """Raise InputError unless ``topic_filter`` may be subscribed to (4.7.1, 4.8.2): ``#`` stands last, wildcards alone."""
     _check_text(topic_filter, "filter")
+    split_shared(topic_filter)
     levels = topic_filter.split("/")
     for position, level in enumerate(levels):
         if "#" in level and (level != "#" or position != len(levels) - 1):

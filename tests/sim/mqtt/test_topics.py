@@ -55,6 +55,30 @@ def test_shared_subscriptions_are_split() -> None:
             split_shared(bad)
 
 
+def test_an_invalid_shared_filter_is_no_filter() -> None:
+    for bad in ("$share/g", "$share//a", "$share/g+/a", "$share/g/", "$share/g/a#"):
+        with pytest.raises(InputError):
+            check_topic_filter(bad)
+
+
+@pytest.mark.parametrize("shared", ["a/b", "a/+", "#"])
+def test_of_those_that_share_a_subscription_one_gets_each_message_in_turn(shared: str) -> None:
+    trie: SubscriptionTrie[int] = SubscriptionTrie()
+    for number, name in enumerate("xyz"):
+        assert trie.subscribe(f"$share/g/{shared}", name, number)
+    assert trie.subscribe(f"$share/h/{shared}", "x", 7)
+    assert trie.subscribe(shared, "x", 8)
+    got = [sorted(trie.matching("a/b")) for _ in range(3)]
+    assert got == [sorted([("x", 8), ("x", 7), one]) for one in (("x", 0), ("y", 1), ("z", 2))]
+    assert trie.unsubscribe(f"$share/g/{shared}", "y")
+    assert [[found for found in trie.matching("a/b") if found[1] < 7] for _ in range(2)] == [[("x", 0)], [("z", 2)]]
+    assert not trie.unsubscribe(f"$share/g/{shared}", "y")
+    for name, group in (("x", "$share/g/"), ("z", "$share/g/"), ("x", "$share/h/"), ("x", "")):
+        assert trie.unsubscribe(group + shared, name)
+    assert len(trie) == 0
+    assert not trie._root.children
+
+
 LEVELS = st.sampled_from(["a", "b", "", "$x", "+"])
 FILTERS = st.lists(LEVELS, min_size=1, max_size=4).flatmap(
     lambda levels: st.sampled_from(["/".join(levels), "/".join([*levels, "#"])])
