@@ -7,6 +7,7 @@ leftovers may be gone.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from model.refinement import Discrepancy
@@ -16,10 +17,12 @@ from sim.deadline import OutOfTime
 from sim.redis.keyspace import TYPES
 from sim.redis.shard import FrozenKeyspace
 from sim.session_passing import PASSING_MARK
-from sim.session_residue import elements_of, holds, keys_of, surplus, text_of
+from sim.session_residue import bytes_of, elements_of, holds, keys_of, surplus, text_of
 from sim.session_run import SessionRun, StepReport
 from sim.session_state import Endless, RunState
 
+GROWTH_ROUNDS = ((12, 20, 28), (104, 124, 144))
+"""When the bytes of a store are measured, at first and to be sure: within each no number of messages gets another digit."""
 MOST_PROBES = 32
 """Messages that come and go while a store goes on cleaning up."""
 LEAVES_NOTHING = ("acknowledged", "trimmed", "cleared", "refused")
@@ -51,19 +54,46 @@ def usual_elements(alone: Callable[[], SessionRun], producers: int = 2) -> Usual
     shows_payloads = holds(text_of(_keyspace(run)), mark)
     run = alone()
     run.perform(Clear())
-    return Usual(few, elements_of(_keyspace(run)), surplus(many, few), shows_payloads)
+    grows = surplus(many, few) or _growing_bytes(alone, producers)
+    return Usual(few, elements_of(_keyspace(run)), grows, shows_payloads)
+
+
+def _growing_bytes(alone: Callable[[], SessionRun], producers: int) -> str:
+    """Which keys grow inside their elements, by a byte or more for each message, and go on growing: a session that is
+    one text has one element whatever it keeps. What keeps the last hundred of something stops before."""
+    told = ""
+    for rounds in GROWTH_ROUNDS:
+        run, sizes = alone(), []
+        for begin, end in pairwise((0, *rounds)):
+            _come_and_go_on(run, begin, end, producers)
+            sizes.append(bytes_of(_keyspace(run)))
+        grown = [
+            {key: size - before.get(key, 0) for key, size in after.items()} for before, after in pairwise(sizes)
+        ]
+        least = [producers * (end - begin) for begin, end in pairwise(rounds)]
+        growing = [key for key in sizes[-1] if all(one.get(key, 0) >= few for one, few in zip(grown, least, strict=True))]
+        if not growing:
+            return ""
+        name, size = growing[0].decode("latin-1"), sizes[-1][growing[0]]
+        told = f"{name} ({size:,} bytes after {producers * rounds[-1]} messages, each acknowledged)"
+    return told
 
 
 def _come_and_go(run: SessionRun, rounds: int, producers: int) -> dict[bytes, int]:
-    for label in range(1, producers * rounds + 1):
+    _come_and_go_on(run, 0, rounds, producers)
+    run.perform(Fetch())
+    _probe(run, 0)
+    return elements_of(_keyspace(run))
+
+
+def _come_and_go_on(run: SessionRun, first: int, last: int, producers: int) -> None:
+    """The rounds from ``first`` to before ``last``: in each a message of every producer is saved, fetched, acknowledged."""
+    for label in range(producers * first + 1, producers * last + 1):
         publication = Publication(label, b"come and go %d" % label, qos=1 + label % 2)
         save = Save((publication,), producer=label % producers, limit=run.store.limit)
         for step in (save, Fetch(), Release(label), Acknowledge(label)):
             if isinstance(run.perform(step).result, Endless):
                 raise OutOfTime
-    run.perform(Fetch())
-    _probe(run, 0)
-    return elements_of(_keyspace(run))
 
 
 def _keyspace(run: SessionRun) -> FrozenKeyspace:

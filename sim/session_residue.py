@@ -30,6 +30,11 @@ def size_of(kind: str, value: Any) -> int:
     return 1 if kind == "string" else len(TYPES[kind].thaw(value))
 
 
+def bytes_of(keyspace: FrozenKeyspace) -> dict[bytes, int]:
+    """How many bytes the elements of each key hold."""
+    return {key: sum(map(len, bytes_in(value))) for key, (_, value, _) in keyspace.items()}
+
+
 def bytes_in(value: Any) -> Iterator[bytes]:
     """Every byte string inside a frozen value."""
     if isinstance(value, bytes):

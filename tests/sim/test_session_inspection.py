@@ -62,6 +62,22 @@ def test_a_payload_is_recognised_in_four_spellings_and_a_short_one_in_none() -> 
     assert not holds(b"abc", b"abc")
 
 
+APPEND = "local s = redis.call('HGET', body, 'log') or ''\n"
+LOGS = {
+    "a byte for each save, for ever": ("s .. 'x'", True),
+    "the last hundred saves": ("string.sub(s .. 'x', -100)", False),
+    "a number of saves": ("tostring(#s > 0 and s + 1 or 1)", False),
+}
+
+
+@pytest.mark.parametrize(("log", "grows"), LOGS.values(), ids=LOGS.keys())
+def test_what_grows_inside_one_element_is_residue(log: str, grows: bool) -> None:
+    """A session that is one text has one element, whatever it keeps."""
+    old = b"send('HSET', body, fields)\n"
+    new = old + f"{APPEND}redis.call('HSET', body, 'log', {log})\n".encode()
+    assert ("no-residue" in broken_by({"save.lua": (old, new)}, COME_AND_GO)) == grows
+
+
 def test_whole_records_of_expired_messages_may_wait_for_the_next_save() -> None:
     """Those that only passed by too: with their payloads beside them they are no references that outlive anything."""
     binding = load_binding(Path(__file__).parents[1] / "properties" / "stores" / "two-lists")
