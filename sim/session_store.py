@@ -13,7 +13,7 @@ from sim.binding.binding import Binding
 from sim.binding.calls import Call, ScriptCall
 from sim.binding.fields import DEFAULTS
 from sim.binding.operations import scope_of
-from sim.binding.replies import ReplyMismatch
+from sim.binding.replies import ROW_SHAPES, ReplyMismatch
 from sim.binding.results import Failed, Fetched, Fields, Message, Result
 from sim.deadline import Deadline, OutOfTime
 from sim.redis.abort import NodeCrashed
@@ -209,7 +209,7 @@ def terms_of(binding: Binding) -> Store:
         has_tokens="acknowledge" not in binding.operations or uses(binding, "acknowledge", "sequence", 1, 2),
         has_pages=uses(binding, "fetch", "after", 1, 2),
         has_counts=uses(binding, "fetch", "count", 1, 2),
-        tells_each=binding.operation("save").reader.table.shape in ("pairs", "records"),
+        tells_each=binding.operation("save").reader.table.shape in ROW_SHAPES,
         tells_ids=binding.operation("save").reader.tells("packet_id"),
         answers_again=binding.operation("save").reader.table.answers_again,
         tells_presence="open" in binding.operations and binding.operation("open").reader.tells("session_present"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -180,3 +181,22 @@ def test_a_store_with_another_modulus_goes_round_at_it() -> None:
     findings, subject = Findings(frozenset(STORE_LAWS)), Subject(late)
     cross_the_wrap(Prepared(subject, near_the_wrap(subject)), findings)
     assert "packet identifier 65535, which is not in 1..65534" in findings.by_law["packet-id"][0].text
+
+
+@pytest.mark.parametrize(("first", "broken"), [(1, False), (3, True)])
+def test_a_reply_in_json_tells_of_each_message(tmp_path: Path, first: int, broken: bool) -> None:
+    """As one in columns does: a broker that is not told of a message never sends it."""
+    folder = shutil.copytree(LUA / "session", tmp_path / "told-in-json")
+    toml, script = folder / "store.toml", folder / "save.lua"
+    columns = 'shape = "pairs", columns = ["packet_id", "sequence"]'
+    assert columns in toml.read_text()
+    toml.write_text(toml.read_text().replace(columns, 'shape = "json", fields = { packet_id = "p", sequence = "s" }'))
+    rows = f"""local rows = {{}}
+for i = {first}, #reply, 2 do
+  rows[#rows + 1] = {{p = reply[i], s = reply[i + 1]}}
+end
+return cjson.encode(rows)
+"""
+    head, _, tail = script.read_text().rpartition("return reply")
+    script.write_text(head.replace("    return reply\n", "    " + rows.replace("\n", "\n    ").rstrip(" ")) + rows + tail)
+    assert ("packet-id" in found_in(load_binding(folder)).by_law) == broken
