@@ -99,10 +99,16 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Clear:
-    """Clean start or end of the session."""
+    """Clean start or end of the session. ``stale``: the end of an earlier one, which comes after the next has begun."""
 
     client: int = 0
     fault: Fault | None = None
+    stale: bool = False
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it ends the session that there is."""
+        return not self.stale
 
 
 @dataclass(frozen=True, slots=True)

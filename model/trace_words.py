@@ -65,6 +65,8 @@ def _told(step: Step, trace: Trace) -> str:
             return (
                 f"{'PUBREC' if step.release else 'acknowledge'} {step.packet_id}, under which nothing was sent{whose}"
             )
+        case Clear(stale=True):
+            return f"the end of the session before this one comes late: clear{whose}"
         case Clear():
             return f"clear the session{whose}"
         case Open(again=True):

@@ -1,12 +1,21 @@
-"""CONNECT and what it is told: session present, the epoch of the session, and CONNECTs that come late or twice."""
+"""CONNECT and what it is told: session present, the epoch of the session; what comes late or twice."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from model.refinement import Account, Discrepancy, Judgement, Seen, Store, judge_open_again, judge_stale_open
-from model.trace import Open
+from model.refinement import (
+    Account,
+    Discrepancy,
+    Judgement,
+    Seen,
+    Store,
+    judge_open_again,
+    judge_quiet,
+    judge_stale_open,
+)
+from model.trace import Clear, Open
 from sim.binding.results import Opened, Result
 from sim.session_state import Connection
 
@@ -71,3 +80,16 @@ def come_late(run: SessionRun, step: Open) -> tuple[Result | None, Judge | None]
         return judge_stale_open(account, reply, listing)
 
     return result, judge
+
+
+def end_late(run: SessionRun, step: Clear) -> tuple[Result | None, Judge | None]:
+    """Carry out the end of an earlier session once the next one has begun: that one stays as it is.
+
+    A store whose clear does not know of sessions, or has no word for having ended none, is not asked.
+    """
+    connection, epoch = run.state.connections[step.client], run.state.connections[step.client].cleared_epoch
+    begun = run.state.accounts[step.client].session.epoch
+    if not run.store.terms.tells_ends or not connection.is_open or not 0 < epoch < begun:
+        return None, None
+    result = run.call(step.fault, "clear", step.client, {"epoch": epoch})
+    return result, lambda account, listing: judge_quiet(account, listing)

@@ -74,7 +74,7 @@ def situations(before: RunState, after: RunState, report: StepReport) -> Iterato
             yield from _of_acknowledgement(before, label)
         case Wait():
             yield from _of_time(before, after)
-        case Clear() | Open(clean_start=True, stale=False, again=False):
+        case Clear(stale=False) | Open(clean_start=True, stale=False, again=False):
             yield "a session is cleared"
         case Drain():
             yield "a queue is drained"

@@ -129,7 +129,7 @@ class Inspection:
         keyspace = _keyspace(run)
         found = self._payloads(run, before, keyspace)
         reply = run.reply_of(report.result)
-        clears = isinstance(step, Clear) or (isinstance(step, Open) and step.clean_start and step.is_new)
+        clears = (isinstance(step, Clear) or (isinstance(step, Open) and step.clean_start)) and step.is_new
         if clears and reply.status == "done":
             assert isinstance(step, Clear | Open)
             mine = self._mine(run, step.client, keyspace)

@@ -47,7 +47,7 @@ from model.trace import (
     Wait,
 )
 from sim.binding.results import Assigned, Failed, Fetched, FetchedMessage, Opened, Removed, Result, Saved
-from sim.session_connecting import come_late, judge_answer
+from sim.session_connecting import come_late, end_late, judge_answer
 from sim.session_coverage import note
 from sim.session_listing import assigned_to, identify, incoming, outgoing, replaced
 from sim.session_passing import pass_by
@@ -285,8 +285,8 @@ class SessionRun:
 
     def _begin(self, step: Clear | Open, report: StepReport) -> None:
         """CONNECT, or the end of a session. A store without ``open`` is told of a clean start by clear alone."""
-        if isinstance(step, Open) and not step.is_new:
-            report.result, judge_late = come_late(self, step)
+        if not step.is_new:
+            report.result, judge_late = end_late(self, step) if isinstance(step, Clear) else come_late(self, step)
             if judge_late is not None:
                 self._judge(report, step.client, judge_late)
             return

@@ -210,11 +210,21 @@ def terms_of(binding: Binding) -> Store:
         has_pages=uses(binding, "fetch", "after", 1, 2),
         has_counts=uses(binding, "fetch", "count", 1, 2),
         tells_each=binding.operation("save").reader.table.shape in ROW_SHAPES,
+        tells_unkept=binding.operation("save").reader.table.shape in ("pairs", "records"),
         tells_ids=binding.operation("save").reader.tells("packet_id"),
         answers_again=binding.operation("save").reader.table.answers_again,
         tells_presence="open" in binding.operations and binding.operation("open").reader.tells("session_present"),
+        tells_ends=_tells_ends(binding),
         tells_connects=uses(binding, "open", "epoch", 1, 2) and bool(binding.operation("open").reader.table.refused),
     )
+
+
+def _tells_ends(binding: Binding) -> bool:
+    """Whether a clear knows which session it is for, and can say that it ended none."""
+    if "open" not in binding.operations or not uses(binding, "clear", "epoch", 1, 2):
+        return False
+    table = binding.operation("clear").reader.table
+    return bool(table.refused) or table.means in ("count", "flag")
 
 
 def uses(binding: Binding, operation: str, field: str, one: object, other: object) -> bool:

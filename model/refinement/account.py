@@ -23,7 +23,9 @@ class Store(NamedTuple):
     has_counts: bool = True
     """Fetch takes a page size."""
     tells_each: bool = False
-    """The reply to a save tells of each of its messages."""
+    """The reply to a save tells of each of its messages that is kept."""
+    tells_unkept: bool = True
+    """It also has a row for each that is not."""
     tells_ids: bool = False
     """It tells the packet identifier of each."""
     answers_again: bool = False
@@ -32,6 +34,8 @@ class Store(NamedTuple):
     """The reply to an open tells whether a session waited (3.2.2.1.1)."""
     tells_connects: bool = False
     """Open is given the number of the CONNECT and has a word to refuse one that comes too late."""
+    tells_ends: bool = False
+    """Clear is given the number of the session's CONNECT, and can say that it ended none."""
 
 
 class Seen(NamedTuple):

@@ -39,6 +39,11 @@ class Sessions(StoreMachine):
         if opens:
             self.take(Open(client, True))
 
+    @rule(client=clients)
+    def end_late(self, client: int) -> None:
+        """What ends the session before this one comes only now."""
+        self.take(Clear(client, stale=True))
+
     @rule(back=st.integers(0, 4))
     def acknowledge(self, back: int) -> None:
         """One of the last messages, of whichever session."""

@@ -108,6 +108,10 @@ SCENARIOS: dict[str, list[Step]] = {
         *(Acknowledge(1), Save((one(5),), stale=True), Fetch(), Open(clean_start=False), Fetch()),
         *(Open(clean_start=True), *saves(6), Fetch(), Clear(), Clear()),
     ],
+    "the end of a session comes late": [
+        *(*saves(1), Clear(), Open(clean_start=True), *saves(2), Clear(stale=True), Fetch(), *saves(3)),
+        *(Open(clean_start=True), Clear(stale=True), *saves(4), Fetch(), Drain(), Settle()),
+    ],
     "answers come from an earlier session": [
         *(quick(one(1, qos=2)), Fetch(), Clear(), Open(clean_start=True), quick(one(2, qos=2)), Fetch(), Release(1)),
         *(Fetch(), Acknowledge(1), Fetch(), Release(2), Fetch(), Release(1), Acknowledge(1), Fetch()),

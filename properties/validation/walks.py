@@ -153,10 +153,14 @@ class Walk:
         kinds = ["clear", "clean start", "reconnect"]
         if self.subject.store.terms.tells_connects:
             kinds += ["late", "again"]
+        if self.subject.store.terms.tells_ends:
+            kinds.append("late end")
         kind = self.draw.choice(kinds)
         if kind in ("late", "again"):
             return Open(self._client(), self.draw.random() < 0.5, stale=kind == "late", again=kind == "again")
-        return Clear(self._client()) if kind == "clear" else Open(self._client(), kind == "clean start")
+        if kind in ("clear", "late end"):
+            return Clear(self._client(), stale=kind == "late end")
+        return Open(self._client(), kind == "clean start")
 
     def _fault(self) -> Step:
         draw = self.draw

@@ -99,6 +99,7 @@ BROKEN = (
     Variant("a PUBREL comes as PUBLISH", "fetch.lua", "string.sub(record, 1, 1)\n", "'P'\n", ("retransmission",)),
     Variant("the body outlives the session", "clear.lua", "call('UNLINK', index, body)", "call('UNLINK', index)", ("no-residue", "no-loss", "drain")),
     Variant("the index outlives the session", "clear.lua", "call('UNLINK', index, body)", "call('UNLINK', body)", ("no-residue", "drain", "no-phantom")),
+    Variant("the end of an earlier session ends this one", "clear.lua", "epoch < tonumber(string.match(meta, '^%d+'))", "false", ("no-loss",)),
     Variant("a clean start keeps the records", "open.lua", "if fields[i] ~= 'm' then", "if false then", ("no-residue",)),
     Variant("a clean start finds the old session", "open.lua", "(epoch == begun or clean == '0')", "true", ("no-phantom", "no-residue")),
     Variant("a reconnect begins anew", "open.lua", "(epoch == begun or clean == '0')", "epoch == begun", ("no-loss",)),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from model.trace import Fetch, Open, Publication, Save, Step
+from model.trace import Clear, Fetch, Open, Publication, Save, Step
 from sim.binding.loader import load_binding
 from sim.redis.backends import KernelBackend
 from sim.session_run import SessionRun
@@ -78,3 +78,38 @@ def test_a_store_that_has_no_word_to_refuse_a_connect_is_not_asked() -> None:
     binding = load_binding(LUA / "specimens" / "published")
     run = SessionRun(BoundStore(binding, KernelBackend()), (b"c",))
     assert [run.perform(step).result for step in (AGAIN, LATE)] == [None, None]
+
+
+def after_a_late_end(store: str, find: str = "", replace: str = "") -> tuple[bool, list[str]]:
+    """Whether the store is asked, and the laws that it breaks when the end of an earlier session comes late."""
+    binding = load_binding(LUA / store)
+    (source,) = (one.source.decode() for one in binding.scripts if one.name == "clear.lua")
+    assert find in source
+    edited = binding.with_sources({"clear.lua": source.replace(find, replace).encode()})
+    run = SessionRun(BoundStore(edited, KernelBackend()), (b"c",))
+    for step in (save(1), Clear(), CLEAN):
+        assert run.perform(step).discrepancies == []
+    reports = [run.perform(step) for step in (Clear(stale=True), save(2), Clear(stale=True), Fetch(), save(3))]
+    return reports[0].result is not None, [one.law for report in reports for one in report.discrepancies]
+
+
+@pytest.mark.parametrize("store", ["session", "pending"])
+def test_the_end_of_an_earlier_session_ends_nothing(store: str) -> None:
+    assert after_a_late_end(store) == (True, [])
+
+
+def test_a_store_that_ends_whatever_session_there_is_loses_messages() -> None:
+    asked, laws = after_a_late_end("session", "epoch < tonumber(string.match(meta, '^%d+'))", "false")
+    assert asked
+    assert laws[0] == "no-loss"
+
+
+def test_nothing_comes_late_before_an_earlier_session_was_ended() -> None:
+    run = SessionRun(BoundStore(load_binding(LUA / "session"), KernelBackend()), (b"c",))
+    assert run.perform(Clear(stale=True)).result is None
+    assert run.perform(Clear()).result is not None
+    assert run.perform(Clear(stale=True)).result is None, "no session has begun since"
+
+
+def test_a_store_whose_clear_tells_nothing_is_not_asked() -> None:
+    assert not BoundStore(load_binding(LUA / "specimens" / "published"), KernelBackend()).terms.tells_ends

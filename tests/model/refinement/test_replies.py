@@ -28,6 +28,17 @@ def test_a_reply_tells_of_each_message_that_it_saved() -> None:
     assert laws(judge_save(Account(), save, Reply(told=()), LISTED, STORE._replace(tells_each=False))) == []
 
 
+def test_a_reply_may_pass_over_what_is_not_kept_where_rows_need_not_match() -> None:
+    dead = Message(3, Lifetime(0, 0), 1)
+    save, some = Save((ONE, dead, TWO), 5), STORE._replace(tells_unkept=False)
+    assert laws(judge_save(Account(), save, TOLD, LISTED, some)) == []
+    assert laws(judge_save(Account(), save, TOLD, LISTED, STORE)) == ["packet-id"]
+    assert laws(judge_save(Account(), save, TOLD._replace(told=((1, 1),)), LISTED, some)) == ["packet-id"]
+    again = save._replace(is_repeated=True)
+    assert laws(judge_save(HOLDING, again, TOLD, LISTED, some)) == []
+    assert laws(judge_save(HOLDING, again, TOLD._replace(told=((1, 1),)), LISTED, some)) == ["all-or-nothing"]
+
+
 def test_a_save_that_comes_again_is_answered_as_before_or_not_at_all() -> None:
     again = Save((ONE, TWO), 5, is_repeated=True)
     assert laws(judge_save(HOLDING, again, TOLD, LISTED, STORE)) == []
