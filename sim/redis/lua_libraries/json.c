@@ -47,7 +47,16 @@ enum { NIL = 0, BOOLEAN = 1, NUMBER = 3, STRING = 4, TABLE = 5 };
 static struct { INTERFACE(FIELD) } lua;
 
 enum { NUMBER_BYTES_MAX = 63, EXACT_DIGITS = 15, DEPTH_MAX = 1000, TEXT_BYTES_MAX = 1 << 20 };
-enum { GC_COUNT = 3, CALM_KILOBYTES = 4096, TABLES_MAX = 250 }; /* an emptied table takes as long as what it once held */
+enum { GC_COUNT = 3, GC_STEP = 5, CALM_KILOBYTES = 4096 };
+enum { TABLES_MAX = 250 }; /* an emptied table takes as long as what it once held */
+enum { LARGE_BYTES = 4096, BYTES_PER_BYTE = 16 };
+
+/* The collector takes a step with each string and table; growing tables and buffers give it no occasion, and Lua has no second
+   try when memory is full. */
+static void collect(lua_State *L, size_t text_bytes) {
+    if (text_bytes > LARGE_BYTES)
+        lua.gc(L, GC_STEP, (int)(text_bytes * BYTES_PER_BYTE >> 10));
+}
 
 /* Reading --------------------------------------------------------------------------------------------------------- */
 
@@ -224,6 +233,7 @@ static int read_json(lua_State *L) {
         lua.pushboolean(L, 0);
         return 1;
     }
+    collect(L, length);
     skip_space(&r);
     if (push_value(&r, depth_max < DEPTH_MAX ? (int)depth_max : DEPTH_MAX)) {
         skip_space(&r);
@@ -459,6 +469,7 @@ static int write_json(lua_State *L) {
     lua.pushvalue(L, 1);
     if (!put_value(&w, &settings, 0))
         return 0;
+    collect(L, w.used);
     lua.pushlstring(L, w.text, w.used);
     return 1;
 }

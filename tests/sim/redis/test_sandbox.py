@@ -203,6 +203,9 @@ ENDLESS = {
     "a reply of exponential size": "local t = {} t[1] = t t[2] = t return t",
     "a map of exponential size": "local t = {} t.map = {t, t, a = t} return t",
     "JSON of exponential size": "local t = {} for i = 1, 30 do t = {t, t} end return cjson.encode(t)",
+    "JSON of numbers, read for ever": "local s = '[' .. string.rep('1,', 5e5) .. '1]' while true do cjson.decode(s) end",
+    "JSON of emptied tables, for ever": "local t, a = {}, {} for i = 1, 6e4 do t['k' .. i] = 1 end for k in pairs(t) do t[k] = nil end "
+    "for i = 1, 240 do a[i] = t end while true do cjson.encode(a) end",
     "MessagePack of exponential size": "local t = {} t[1] = t t[2] = t t[3] = t t[4] = t return cmsgpack.pack(t)",
     "a host function for ever": "while true do cjson.encode({}) end",
     "long strings, copied for ever": "local s = string.rep('x', 1e6) while true do s = s:reverse() end",
