@@ -24,6 +24,7 @@ from sim.timers import call_at
 
 COUNT_EVERY = 256
 SCRIPT_CALLS = frozenset((b"eval", b"evalsha", b"fcall"))
+FILE_LAG_US = {"everysec": 1_000_000, "always": 0}
 COUNTED_ALWAYS = frozenset(("fetch",))
 """Kinds of requests of which one may cost much more than the next."""
 Argv = Sequence[bytes]
@@ -56,11 +57,12 @@ class Follower:
         self.lag_us = lag_us
         self._sources = sources
         self.shard = shard_with(sources)
-        self._waiting: deque[tuple[int, Written]] = deque()
+        self._waiting: deque[tuple[int, int, Written]] = deque()
 
-    def note(self, now_us: int, requests: Written) -> None:
-        """The master has run ``requests``, or was handed keys."""
-        self._waiting.append((now_us, requests))
+    def note(self, begun_us: int, clock_us: int, requests: Written, now_us: int) -> None:
+        """The master runs ``requests`` from ``begun_us`` on, or is handed keys, when its clock shows ``clock_us``. Now it is
+        ``now_us``, which may be before that: a server that is killed with commands in its queue has not run them."""
+        self._waiting.append((begun_us, clock_us, requests))
         self.catch_up(now_us)
 
     def synchronise(self, master: Shard) -> None:
@@ -71,14 +73,14 @@ class Follower:
         self._waiting.clear()
 
     def catch_up(self, now_us: int) -> int:
-        """Apply what is old enough; the number of commands that are not."""
+        """Apply what is old enough; the number of commands that have run and are not."""
         while self._waiting and self._waiting[0][0] <= now_us - self.lag_us:
-            at, requests = self._waiting.popleft()
+            _, clock_us, requests = self._waiting.popleft()
             if isinstance(requests, dict):
                 self.shard.patch(requests)
             else:
-                run_all(self.shard, at, requests)
-        return sum(len(requests) for _, requests in self._waiting)
+                run_all(self.shard, clock_us, requests)
+        return sum(len(requests) for begun_us, _, requests in self._waiting if begun_us <= now_us)
 
 
 def shard_with(sources: Sequence[bytes]) -> Shard:
@@ -117,7 +119,7 @@ class RedisNode:
         self.sync = sync
         self.shard = shard_with(sources)
         self.replica = None if replica_lag_us is None else Follower(replica_lag_us, sources)
-        self.file = Follower(1_000_000, sources) if sync == "everysec" else None
+        self.file = None if sync == "no" else Follower(FILE_LAG_US[sync], sources)
         self.cpu: Station | None = None
         """The cores of its machine, where other processes want them too; its one thread needs one of them."""
         self.is_down = False
@@ -164,7 +166,7 @@ class RedisNode:
         self.busy_until_us = begun + work
         if self.cpu is not None:
             self.busy_until_us = max(self.busy_until_us, self.cpu.serve(now, work))
-        self.replicate(written, at)
+        self.replicate(written, int(begun))
         if self.on_service is not None:
             self.on_service(self.name, begun, self.busy_until_us, len(requests))
         shard = self.shard
@@ -215,11 +217,13 @@ class RedisNode:
         cost = self._costs.get(kind)
         return cost is not None and cost.uses + times <= COUNT_EVERY and kind[0] not in COUNTED_ALWAYS
 
-    def replicate(self, written: Written, at_us: int | None = None) -> None:
-        """Tell the followers of what was written, at ``at_us`` on the node's clock or now."""
+    def replicate(self, written: Written, begun_us: int | None = None) -> None:
+        """Tell the followers of what is written, from ``begun_us`` on or now."""
+        now_us = int(self.env.now)
+        begun_us = now_us if begun_us is None else begun_us
         for follower in (self.replica, self.file):
             if follower is not None:
-                follower.note(self.epoch_us + int(self.env.now) if at_us is None else at_us, written)
+                follower.note(begun_us, self.epoch_us + begun_us, written, now_us)
 
     def _run_troubled(self, at_us: int, requests: Sequence[Request]) -> tuple[float, list[Reply], list[Request]]:
         """As ``run_requests`` where commands may be refused, and scripts stopped halfway: followers are told what was
@@ -279,7 +283,7 @@ class RedisNode:
     def crash(self) -> None:
         """The process is gone, and with it the connections."""
         self.is_down = True
-        self._crashed_us = self.epoch_us + int(self.env.now)
+        self._crashed_us = int(self.env.now)
         for function in self.on_disconnect:
             function()
 
@@ -300,9 +304,6 @@ class RedisNode:
     def restart(self) -> int | None:
         """The process starts again with what its append-only file holds; the number of commands that are lost, or None
         when everything is."""
-        if self.sync == "always":
-            self._come_back(self.shard)
-            return 0
         if self.file is None:
             self._come_back(shard_with(()))
             return None

@@ -54,6 +54,36 @@ def test_replies_come_in_the_order_of_the_commands():
     assert replies == [1, 1, 2]
 
 
+@pytest.mark.parametrize("kept_by", [{"sync": "always"}, {"replica_lag_us": 0}, {"sync": "everysec"}])
+def test_what_waits_in_the_queue_of_a_node_that_dies_has_not_run(kept_by):
+    env, (node,), _ = system(**kept_by)
+    heard = []
+    node.receive([push(1)], heard.extend)
+    env.run(3_000_000)
+    node.stall(6_000_000)
+    node.receive([push(2)], heard.extend)
+    node.receive([push(3)], heard.extend)
+    env.run(3_500_000)
+    node.crash()
+    assert (node.fail_over() if "replica_lag_us" in kept_by else node.restart()) == 0
+    assert stored(node) == [1]
+    env.run(9_000_000)
+    assert heard == [1]
+
+
+def test_a_clock_that_is_set_back_does_not_keep_commands_from_a_replica():
+    env, (node,), _ = system(replica_lag_us=1000)
+    node.epoch_us += 60_000_000
+    node.receive([push(1)], lambda replies: None)
+    node.epoch_us -= 60_000_000
+    env.run(10_000)
+    node.receive([push(2)], lambda replies: None)
+    env.run(20_000)
+    node.crash()
+    assert node.fail_over() == 0
+    assert stored(node) == [1, 2]
+
+
 def test_an_unknown_script_is_loaded_and_called_again():
     env, (node,), driver = system()
     node.shard.execute((b"SCRIPT", b"FLUSH"))
