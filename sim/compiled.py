@@ -21,7 +21,7 @@ from types import ModuleType
 
 SWITCH = "ORDERLAB_COMPILED"
 ROOT = Path(__file__).resolve().parents[1]
-DEPENDS_ON = ("sim/redis/**/*.py", "sim/redis/**/*.c", "model/errors.py")
+DEPENDS_ON = ("sim/redis/**/*.py", "sim/redis/**/*.[ch]", "model/errors.py")
 """The modules that machine code is made from, and those that they import."""
 LIBRARY_SUFFIX = ".so"
 """Of what is made from C, beside the place of its text."""

@@ -5,49 +5,15 @@
    Memory comes from Lua alone, so its limit holds and an error of memory may jump out of any of these functions. No limit of
    time holds in here, so what could take long is left to Lua as well. */
 
-#define _GNU_SOURCE
-#include <dlfcn.h>
+#include "lua.h"
+
 #include <math.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The part of the C interface of Lua 5.1 that is used here. lupa brings the functions, and no header; they are looked up in
-   the library that calls `orderlab_json`, as another may be loaded as well. */
-typedef struct lua_State lua_State;
-typedef int (*lua_CFunction)(lua_State *);
-enum { NIL = 0, BOOLEAN = 1, NUMBER = 3, STRING = 4, TABLE = 5 };
-#define UPVALUE(i) (-10002 - (i))
-#define INTERFACE(F) \
-    F(int, checkstack, (lua_State *, int)) \
-    F(void, createtable, (lua_State *, int, int)) \
-    F(int, gc, (lua_State *, int, int)) \
-    F(void *, newuserdata, (lua_State *, size_t)) \
-    F(int, next, (lua_State *, int)) \
-    F(void, pushboolean, (lua_State *, int)) \
-    F(void, pushcclosure, (lua_State *, lua_CFunction, int)) \
-    F(void, pushlstring, (lua_State *, const char *, size_t)) \
-    F(void, pushnil, (lua_State *)) \
-    F(void, pushnumber, (lua_State *, double)) \
-    F(void, pushvalue, (lua_State *, int)) \
-    F(int, rawequal, (lua_State *, int, int)) \
-    F(void, rawget, (lua_State *, int)) \
-    F(void, rawgeti, (lua_State *, int, int)) \
-    F(void, rawset, (lua_State *, int)) \
-    F(void, rawseti, (lua_State *, int, int)) \
-    F(void, remove, (lua_State *, int)) \
-    F(void, replace, (lua_State *, int)) \
-    F(void, settop, (lua_State *, int)) \
-    F(int, toboolean, (lua_State *, int)) \
-    F(const char *, tolstring, (lua_State *, int, size_t *)) \
-    F(double, tonumber, (lua_State *, int)) \
-    F(int, type, (lua_State *, int))
-#define FIELD(result, name, parameters) result(*name) parameters;
-static struct { INTERFACE(FIELD) } lua;
-
 enum { NUMBER_BYTES_MAX = 63, EXACT_DIGITS = 15, DEPTH_MAX = 1000, TEXT_BYTES_MAX = 1 << 20 };
-enum { GC_COUNT = 3, GC_STEP = 5, CALM_KILOBYTES = 4096 };
+enum { CALM_KILOBYTES = 4096 };
 enum { TABLES_MAX = 250 }; /* an emptied table takes as long as what it once held */
 enum { LARGE_BYTES = 4096, BYTES_PER_BYTE = 16 };
 
@@ -472,21 +438,6 @@ static int write_json(lua_State *L) {
     collect(L, w.used);
     lua.pushlstring(L, w.text, w.used);
     return 1;
-}
-
-/* Whether every function of the interface was found. */
-static int find_interface(void *caller) {
-    Dl_info library;
-    if (!dladdr(caller, &library))
-        return 0;
-    void *handle = dlopen(library.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
-    if (!handle)
-        return 0;
-    int found = 1;
-#define FIND(result, name, parameters) found &= (*(void **)&lua.name = dlsym(handle, "lua_" #name)) != NULL;
-    INTERFACE(FIND)
-    dlclose(handle);
-    return found;
 }
 
 /* open(null, contents): read and write; nothing where they cannot be had. */

@@ -1,0 +1,52 @@
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stddef.h>
+
+/* The part of the C interface of Lua 5.1 that is used here. lupa brings the functions, and no header; they are looked up in
+   the library that calls `orderlab_json`, as another may be loaded as well. */
+typedef struct lua_State lua_State;
+typedef int (*lua_CFunction)(lua_State *);
+enum { GC_COUNT = 3, GC_STEP = 5 };
+enum { NIL = 0, BOOLEAN = 1, NUMBER = 3, STRING = 4, TABLE = 5 };
+#define UPVALUE(i) (-10002 - (i))
+#define INTERFACE(F) \
+    F(int, checkstack, (lua_State *, int)) \
+    F(void, createtable, (lua_State *, int, int)) \
+    F(int, gc, (lua_State *, int, int)) \
+    F(void *, newuserdata, (lua_State *, size_t)) \
+    F(int, next, (lua_State *, int)) \
+    F(void, pushboolean, (lua_State *, int)) \
+    F(void, pushcclosure, (lua_State *, lua_CFunction, int)) \
+    F(void, pushlstring, (lua_State *, const char *, size_t)) \
+    F(void, pushnil, (lua_State *)) \
+    F(void, pushnumber, (lua_State *, double)) \
+    F(void, pushvalue, (lua_State *, int)) \
+    F(int, rawequal, (lua_State *, int, int)) \
+    F(void, rawget, (lua_State *, int)) \
+    F(void, rawgeti, (lua_State *, int, int)) \
+    F(void, rawset, (lua_State *, int)) \
+    F(void, rawseti, (lua_State *, int, int)) \
+    F(void, remove, (lua_State *, int)) \
+    F(void, replace, (lua_State *, int)) \
+    F(void, settop, (lua_State *, int)) \
+    F(int, toboolean, (lua_State *, int)) \
+    F(const char *, tolstring, (lua_State *, int, size_t *)) \
+    F(double, tonumber, (lua_State *, int)) \
+    F(int, type, (lua_State *, int))
+#define FIELD(result, name, parameters) result(*name) parameters;
+static struct { INTERFACE(FIELD) } lua;
+
+/* Whether every function of the interface was found in the library that holds the address `caller`. */
+static int find_interface(void *caller) {
+    Dl_info library;
+    if (!dladdr(caller, &library))
+        return 0;
+    void *handle = dlopen(library.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+    if (!handle)
+        return 0;
+    int found = 1;
+#define FIND(result, name, parameters) found &= (*(void **)&lua.name = dlsym(handle, "lua_" #name)) != NULL;
+    INTERFACE(FIND)
+    dlclose(handle);
+    return found;
+}
