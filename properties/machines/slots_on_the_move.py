@@ -88,7 +88,7 @@ class SlotsOnTheMove(StoreMachine):
             super().take(step)
         except LawViolated as violation:
             told = "\n".join(f"  {number}. {text}" for number, text in enumerate(self.story, 1))
-            violation.args = (f"{violation.args[0]}\non a cluster:\n{told}",)
+            violation.args = (f"{violation.args[0].splitlines()[0]}\non a cluster:\n{told}",)
             raise
 
     def of_client(self, step: Any, client: int) -> None:

@@ -16,7 +16,8 @@ from typing import Any, ClassVar
 from hypothesis.stateful import RuleBasedStateMachine
 
 from model.refinement import Discrepancy
-from model.trace import Acknowledge, Clear, Drain, Fault, Fetch, Publication, Release, Save, Settle, Step
+from model.trace import Acknowledge, Clear, Drain, Fault, Fetch, Publication, Release, Save, Settle, Step, Trace
+from model.trace_words import told_step
 from properties.machines.tally import Tally, tally_of
 from properties.validation.recording import RecordingStore
 from sim.deadline import OutOfTime
@@ -28,13 +29,19 @@ from sim.store_faults import NODE_CONDITIONS
 
 
 class LawViolated(AssertionError):
-    """A step broke a law. ``steps`` lead there."""
+    """A step broke a law. The steps of ``trace`` lead there; the text numbers them."""
 
-    def __init__(self, discrepancies: list[Discrepancy], steps: tuple[Step, ...]) -> None:
+    def __init__(self, discrepancies: list[Discrepancy], trace: Trace) -> None:
         told = "; ".join(f"{one.law}: {one.text}" for one in discrepancies)
-        super().__init__(f"{told}\nafter {len(steps)} steps: {steps}")
+        numbered = (f"  {number}. {told_step(step, trace)}" for number, step in enumerate(trace.steps, 1))
+        super().__init__("\n".join([told, *numbered]))
         self.discrepancies = discrepancies
-        self.steps = steps
+        self.trace = trace
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """Those of the trace."""
+        return self.trace.steps
 
 
 class StoreMachine(RuleBasedStateMachine):
@@ -100,7 +107,14 @@ class StoreMachine(RuleBasedStateMachine):
             self.ended = report.diverges
             if self.raises and broken:
                 self.ended = True  # what comes after it would be told in its place: Hypothesis tears down all the same
-                raise LawViolated(broken, trace)
+                raise LawViolated(broken, self._trace(trace, broken[0].law))
+
+    def _trace(self, steps: tuple[Step, ...], law: str) -> Trace:
+        """The steps with what it takes to go them again."""
+        store = self.run.store
+        binding = getattr(store, "binding", None)
+        path = "" if binding is None else str(binding.path)
+        return Trace(steps, tuple(self.run.clients), store.default_expiry_ms, store.terms.modulus, path, law)
 
     def _cut_off(self) -> None:
         self.ended = True

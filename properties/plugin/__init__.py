@@ -72,10 +72,17 @@ def pytest_runtest_call(item: pytest.Item):  # type: ignore[no-untyped-def]
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):  # type: ignore[no-untyped-def]
-    """Let the report carry it."""
+    """Let the report carry it. A machine that a user wrote, and whose rules broke a law, leaves a trace to replay."""
     outcome = yield
+    report = outcome.get_result()
     if call.when == "call" and any(item.stash.get(TOLD, {}).values()):
-        outcome.get_result().orderlab = item.stash[TOLD]
+        report.orderlab = item.stash[TOLD]
+    machines = sys.modules.get("properties.machines.store")
+    if machines is not None and call.excinfo is not None and isinstance(call.excinfo.value, machines.LawViolated):
+        from properties.plugin.traces import file_name_of, keep_trace
+
+        told = keep_trace(item.config, file_name_of(item.nodeid), call.excinfo.value.trace.to_json())
+        report.sections.append(("orderlab", told))
 
 
 def _tallies():  # type: ignore[no-untyped-def]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from model.errors import InputError
-from model.explorer.whole_file import write_whole
 from properties.law_test import LawRun, run_law
 from properties.machines.tally import tally_of
 from properties.plugin import TOLD
+from properties.plugin.traces import home_of, keep_trace
 from properties.profiles import kept_examples
 from properties.validation.watched import runaway_of, unsupported
 from sim.binding.binding import Binding
@@ -67,7 +66,7 @@ class LawItem(pytest.Item):
         self.user_properties += [("orderlab-seed", laws.seed), ("orderlab-profile", laws.profile.name)]
         try:
             binding = load_binding(self.path, trust_adapter=self.config.getoption("--orderlab-trust-adapter"))
-            kept = kept_examples(self.laws.home / EXAMPLES)
+            kept = kept_examples(home_of(self.config) / EXAMPLES)
             answer = watch(
                 lambda: run_law(binding, self.name, laws.profile, laws.seed, kept), script_seconds_max=SCRIPT_SECONDS_MAX
             )
@@ -99,13 +98,7 @@ class LawItem(pytest.Item):
         """The story, where the trace lies, and what replays it."""
         yield from run.story
         if run.witness is not None:
-            file = self.laws.witness_file(self.path, self.name)
-            try:
-                file.parent.mkdir(exist_ok=True)
-                write_whole(file, json.dumps(run.witness, indent=1).encode())
-                yield f"  replay it: orderlab replay {self._shown(file)}"
-            except OSError as error:
-                yield f"  no trace to replay: {self._shown(file)}: {error.strerror}"
+            yield f"  {keep_trace(self.config, self.laws.trace_name(self.path, self.name), run.witness)}"
         options = f"--orderlab-law {self.name} --orderlab-profile {self.laws.profile.name} --orderlab-seed {run.seed}"
         yield f"  test it again: pytest --orderlab-store {self._shown(self.path)} {options}"
         if run.blob:

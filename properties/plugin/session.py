@@ -16,8 +16,6 @@ from properties.plugin.summary import print_summary
 from properties.profiles import Profile, profile_named
 
 OPTION = "--orderlab-store"
-WITNESSES = ".orderlab"
-"""Folder of the traces that a run leaves behind, beside the project's pytest configuration."""
 
 
 class LawSession:
@@ -41,8 +39,6 @@ class LawSession:
         forced = config.getoption("--hypothesis-seed", None)
         if forced is not None and str(forced).lstrip("-").isdigit():
             self.seed = int(forced)
-        # Without a configuration file pytest takes the nearest folder above all that it was given for the root: not ours.
-        self.home = config.rootpath if config.inipath is not None else here
         self._add_to_arguments()
 
     def _profile(self) -> Profile:
@@ -64,11 +60,11 @@ class LawSession:
         kept = config.args if paths_given or not named_here else []
         config.args = [*kept, *(path for path in own if not any(one.split("::")[0] == path for one in among))]
 
-    def witness_file(self, store: Path, law: str) -> Path:
-        """Where the trace of a law that a store breaks is kept: a name of its own for each store of this run."""
+    def trace_name(self, store: Path, law: str) -> str:
+        """What the trace of a law that a store breaks is called: a name of its own for each store of this run."""
         alike = [path for path in self.stores if path.parent.name == store.parent.name]
         number = f"-{alike.index(store) + 1}" if store in alike[1:] else ""
-        return self.home / WITNESSES / f"{store.parent.name}{number}-{law}.json"
+        return f"{store.parent.name}{number}-{law}"
 
     # -- hooks -------------------------------------------------------------------------------------------------------
 

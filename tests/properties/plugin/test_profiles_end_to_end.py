@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -62,6 +63,12 @@ TestByHand = reproduce_failure({version!r}, {blob})(machine).TestCase
     by_hand = run_pytest(tmp_path, "test_by_hand.py")
     assert by_hand.returncode == 1
     assert "LawViolated: no-loss" in by_hand.stdout
+    assert re.search(r"E +1\. producer \d saves m\d", by_hand.stdout)
+    kept = ".orderlab/test_by_hand.py-TestByHand-runTest.json"
+    assert f"replay it: orderlab replay {kept}" in by_hand.stdout
+    trace = json.loads((tmp_path / kept).read_text())
+    assert (trace["law"], trace["modulus"]) == ("no-loss", 3)
+    assert trace["store"] == "store"
     assert ROOT.name not in first.stdout.split("orderlab replay ")[1].splitlines()[0]
 
 
