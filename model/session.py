@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
+from model.session_offers import is_offered_what_is_due, marks_follow_saves
 from model.session_steps import AGAIN, LATE, step_laws
 from model.transition_system import Invariant, Label, Law, Sometimes, TransitionSystem
 
@@ -294,6 +295,8 @@ class SessionSystem(TransitionSystem[Situation]):
             Invariant("packet-id", lambda s: packet_ids_are_distinct(s.session, scope.modulus)),
             Invariant("store-order", lambda s: labels_are_distinct(s.session)),
             Invariant("expiry", lambda s: none_expired(s.session)),
+            Invariant("drain", lambda s: is_offered_what_is_due(s, scope, self.successors(s))),
+            Invariant("all-or-nothing, marks", lambda s: marks_follow_saves(s)),
             *step_laws(scope),
             Sometimes("a full queue", lambda s: len(s.session.queue) == scope.limit),
             Sometimes("a wrapped identifier", lambda s: s.session.last_packet_id < sum(s.positions)),

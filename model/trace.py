@@ -57,9 +57,14 @@ class Save:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """The reply to the producer's last save was lost: it sends the very same call again."""
+    """The reply to the producer's last save was lost: it sends the very same call again.
+
+    ``older``: it goes back further, to the batch before its last one, as a reader of a log does that begins again at
+    its last commit.
+    """
 
     producer: int = 0
+    older: bool = False
 
 
 @dataclass(frozen=True, slots=True)

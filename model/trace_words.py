@@ -52,6 +52,8 @@ def _told(step: Step, trace: Trace) -> str:
             messages = told_messages(step.messages)
             stale = ", a record from before the session was cleared" if step.stale else ""
             return f"producer {step.producer + 1} saves {messages}{whose}, limit {step.limit}{stale}"
+        case Repeat(older=True):
+            return f"producer {step.producer + 1} goes back and sends the save before its last again"
         case Repeat():
             return f"the reply was lost: producer {step.producer + 1} sends the same save again"
         case Fetch():

@@ -9,10 +9,11 @@ from model.refinement import (
     Account,
     Discrepancy,
     Judgement,
+    Reply,
     Seen,
     Store,
     judge_open_again,
-    judge_quiet,
+    judge_stale_clear,
     judge_stale_open,
 )
 from model.trace import Clear, Open
@@ -82,6 +83,18 @@ def come_late(run: SessionRun, step: Open) -> tuple[Result | None, Judge | None]
     return result, judge
 
 
+def judge_ending(reply: Reply, connection: Connection, terms: Store) -> list[Discrepancy]:
+    """The reply to the end of a session, where the binding promises that it tells whether there was one.
+
+    ``connection`` is that before it.
+    """
+    if "clear" not in terms.tells_found or reply.removed in (None, int(connection.is_open)):
+        return []
+    if connection.is_open:
+        return [Discrepancy("no-loss", "clear tells of no session although there is one", False)]
+    return [Discrepancy("no-residue", "clear tells of a session that was cleared", False)]
+
+
 def end_late(run: SessionRun, step: Clear) -> tuple[Result | None, Judge | None]:
     """Carry out the end of an earlier session once the next one has begun: that one stays as it is.
 
@@ -92,4 +105,5 @@ def end_late(run: SessionRun, step: Clear) -> tuple[Result | None, Judge | None]
     if not run.store.terms.tells_ends or not connection.is_open or not 0 < epoch < begun:
         return None, None
     result = run.call(step.fault, "clear", step.client, {"epoch": epoch})
-    return result, lambda account, listing: judge_quiet(account, listing)
+    reply = run.reply_of(result)
+    return result, lambda account, listing: judge_stale_clear(account, reply, listing, run.store.terms)

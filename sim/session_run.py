@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from model.refinement import (
@@ -23,10 +23,8 @@ from model.refinement import (
     judge_open,
     judge_quiet,
     judge_release,
-    judge_save,
     judge_time,
 )
-from model.refinement.saves import Save as Saving
 from model.refinement.steps import Answer as Answered
 from model.trace import (
     Acknowledge,
@@ -46,11 +44,12 @@ from model.trace import (
     Step,
     Wait,
 )
-from sim.binding.results import Assigned, Failed, Fetched, FetchedMessage, Opened, Removed, Result, Saved
-from sim.session_connecting import come_late, end_late, judge_answer
+from sim.binding.results import Cleared, Failed, Fetched, FetchedMessage, Opened, Removed, Result, Saved
+from sim.session_connecting import come_late, end_late, judge_answer, judge_ending
 from sim.session_coverage import note
-from sim.session_listing import assigned_to, identify, incoming, outgoing, replaced
+from sim.session_listing import assigned_to, identify, replaced
 from sim.session_passing import pass_by
+from sim.session_saving import save_again, save_next
 from sim.session_state import (
     EVERYTHING,
     Batch,
@@ -115,7 +114,8 @@ class SessionRun:
         self.inspector: Inspector | None = None
         """Looks at the keys as well, where it can."""
         self._between: Between | None = None
-        self._told: dict[int, int] = {}
+        self.told: dict[int, int] = {}
+        """Identifiers that the save at hand was told, by label."""
         if "open" in store.operations:
             for client in self.clients:
                 store.perform("open", client, {"epoch": 1, "clean_start": 1})
@@ -130,9 +130,9 @@ class SessionRun:
             self.inspector.begin(self)
         match step:
             case Save():
-                self._save(step, report)
+                save_next(self, step, report)
             case Repeat():
-                self._repeat(step, report)
+                save_again(self, step, report)
             case Fetch():
                 self._fetch(step, report)
             case Acknowledge() | Release():
@@ -161,74 +161,6 @@ class SessionRun:
             note(self.met, before, self.state, report)
         return report
 
-    def _save(self, step: Save, report: StepReport) -> None:
-        connection = self.state.connections[step.client]
-        epoch = connection.cleared_epoch if step.stale else self.state.accounts[step.client].session.epoch
-        if not epoch or not (step.stale or connection.is_open):
-            return
-        number = self.state.batches[step.producer].number + max(1, len(step.messages))
-        self.register(step)
-        self._carry_out_save(step, number, epoch, Batch(), report)
-
-    def _repeat(self, step: Repeat, report: StepReport) -> None:
-        batch = self.state.batches[step.producer]
-        if batch.step is not None:
-            self._carry_out_save(replace(batch.step, fault=None), batch.number, batch.epoch, batch, report)
-
-    def _carry_out_save(self, step: Save, number: int, epoch: int, before: Batch, report: StepReport) -> None:
-        """``before``: the same batch when it came last; one that was not done when it has not come yet."""
-        account = self.state.accounts[step.client]
-        now_ms = account.session.now_ms
-        fields: dict[str, object] = {
-            "epoch": epoch,
-            "limit": step.limit,
-            "default_expiry_ms": self.store.default_expiry_ms,
-            "producer": b"p%d" % step.producer,
-            "batch": number,
-            "messages": tuple(outgoing(one, now_ms) for one in step.messages),
-        }
-        result = self._save_in_parts(step, fields)
-        report.result = result
-        reply = self.reply_of(result, step.messages)
-        self._told = {label: packet_id for label, packet_id, _ in reply.assigned if packet_id is not None}
-        saving = Saving(
-            tuple(incoming(one, self.store.default_expiry_ms) for one in step.messages),
-            step.limit,
-            epoch <= self.state.connections[step.client].cleared_epoch,
-            before.was_done,
-            before.told,
-        )
-        told = before.told or (reply.told or () if self.store.terms.tells_each else ())
-        batch = Batch(number, step, epoch, before.was_done or reply.status == "done", told)
-        self.state = self.state._replace(batches=replaced(self.state.batches, step.producer, batch))
-        if not before.was_done:
-            self._note_assigned(result, step)
-        faulted = step.fault is not None
-
-        def judge(account: Account, listing: Sequence[Seen]) -> Judgement:
-            return judge_save(account, saving, reply, listing, self.store.terms, faulted)
-
-        self._judge(report, step.client, judge)
-        self._told = {}
-
-    def _save_in_parts(self, step: Save, fields: dict[str, object]) -> Result:
-        """One call; more than the store takes at once goes in several, which are judged together."""
-        largest, messages = self.store.largest_batch, fields["messages"]
-        assert isinstance(messages, tuple)
-        if len(messages) <= largest:
-            return self.call(step.fault, "save", step.client, fields)
-        assigned: list[Assigned] = []
-        last = fields["batch"]
-        assert isinstance(last, int)
-        for start in range(0, len(messages), largest):
-            part = messages[start : start + largest]
-            number = last - (len(messages) - start - len(part))
-            result = self.call(step.fault, "save", step.client, fields | {"messages": part, "batch": number})
-            if not isinstance(result, Saved) or result.refused is not None:
-                return result
-            assigned += result.assigned
-        return Saved(tuple(assigned))
-
     def _fetch(self, step: Fetch, report: StepReport) -> None:
         cursor = self.state.cursors[step.client] if step.onward else Cursor()
         if step.onward and not cursor.passed:
@@ -247,7 +179,7 @@ class SessionRun:
         def judge(account: Account, listing: Sequence[Seen]) -> Judgement:
             return judge_fetch(account, page, cursor.passed, reply, returned, listing, self.store.terms, faulted)
 
-        self._judge(report, step.client, judge)
+        self.judge(report, step.client, judge)
 
     def _answer(self, step: Acknowledge | Release, report: StepReport) -> None:
         sending = dict(self.state.sendings).get(step.label)
@@ -281,14 +213,14 @@ class SessionRun:
         def judge(account: Account, listing: Sequence[Seen]) -> Judgement:
             return judge_one(account, answered, reply, listing, self.store.terms, fault is not None)
 
-        self._judge(report, client, judge)
+        self.judge(report, client, judge)
 
     def _begin(self, step: Clear | Open, report: StepReport) -> None:
         """CONNECT, or the end of a session. A store without ``open`` is told of a clean start by clear alone."""
         if not step.is_new:
             report.result, judge_late = end_late(self, step) if isinstance(step, Clear) else come_late(self, step)
             if judge_late is not None:
-                self._judge(report, step.client, judge_late)
+                self.judge(report, step.client, judge_late)
             return
         operation = "open" if isinstance(step, Open) else "clear"
         if operation not in self.store.operations:
@@ -311,6 +243,8 @@ class SessionRun:
             report.discrepancies += judge_answer(result, account, connection, epoch, clean, self.store.terms)
             epoch = epoch if result.epoch is None else result.epoch
             answer = clean, result.session_present, result.epoch
+        if ends and is_done:
+            report.discrepancies += judge_ending(reply, connection, self.store.terms)
         if is_done:
             cleared = max(account.session.epoch if clean else 0, connection.cleared_epoch)
             goes_on = ends or (connection.is_open and not clean)
@@ -327,7 +261,7 @@ class SessionRun:
         def judge(account: Account, listing: Sequence[Seen]) -> Judgement:
             return judge_open(account, epoch, clean, reply, listing, fault is not None)
 
-        self._judge(report, step.client, judge)
+        self.judge(report, step.client, judge)
 
     def _wait(self, ms: int, report: StepReport) -> None:
         self.store.advance(ms)
@@ -403,19 +337,6 @@ class SessionRun:
                 self.publications[publication.label] = (step.client, publication)
                 self._by_payload.setdefault(publication.payload, []).append(publication.label)
 
-    def _note_assigned(self, result: Result, step: Save) -> None:
-        """What a broker can send at once: the reply to the save told under which identifier."""
-        if not isinstance(result, Saved):
-            return
-        epoch = self.state.accounts[step.client].session.epoch
-        told = {
-            label: Sending(packet_id, sequence, epoch)
-            for label, packet_id, sequence in assigned_to(result, step.messages)
-            if packet_id is not None and (sequence is not None or not self.store.terms.has_tokens)
-        }
-        if told:
-            self.state = self.state._replace(sendings=tuple(sorted({**dict(self.state.sendings), **told}.items())))
-
     def _note_sent(self, client: int, messages: Sequence[FetchedMessage], returned: Sequence[Seen]) -> None:
         sendings = dict(self.state.sendings)
         account = self.state.accounts[client]
@@ -434,7 +355,7 @@ class SessionRun:
         return identify(
             messages,
             self.state.accounts[client],
-            self._told,
+            self.told,
             client,
             self.publications,
             self._by_payload,
@@ -452,11 +373,11 @@ class SessionRun:
         if isinstance(result, Saved):
             assigned = assigned_to(result, messages)
             return Reply(assigned=tuple(assigned), told=tuple((one.packet_id, one.sequence) for one in result.assigned))
-        return Reply(removed=result.count) if isinstance(result, Removed) else Reply()
+        return Reply(removed=result.count) if isinstance(result, Removed | Cleared) else Reply()
 
     # -- judging -------------------------------------------------------------------------------------------------------
 
-    def _judge(self, report: StepReport, client: int, judge: Callable[[Account, Sequence[Seen]], Judgement]) -> None:
+    def judge(self, report: StepReport, client: int, judge: Callable[[Account, Sequence[Seen]], Judgement]) -> None:
         """The client concerned by ``judge``; for all others nothing may have happened."""
         for other in range(len(self.clients)):
             self._judge_one(report, other, judge if other == client else judge_quiet)
@@ -464,7 +385,7 @@ class SessionRun:
     def compare(self) -> list[Discrepancy]:
         """How the store differs now from what the accounts say."""
         report = StepReport(Wait(0))
-        self._judge(report, 0, judge_quiet)
+        self.judge(report, 0, judge_quiet)
         return report.discrepancies
 
     def _judge_one(

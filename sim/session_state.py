@@ -84,6 +84,8 @@ class Batch(NamedTuple):
     was_done: bool = False
     told: tuple[Told, ...] = ()
     """What the first reply told of its messages, as far as one has come."""
+    earlier: Batch | None = None
+    """The one that was done before it; that one's is left out."""
 
 
 class Cursor(NamedTuple):

@@ -204,6 +204,7 @@ def load_scripts(binding: Binding, backend: Backend) -> None:
 
 def terms_of(binding: Binding) -> Store:
     """What the judge must know of the store, read off the fields that its binding passes on."""
+    found = frozenset(name for name, bound in binding.operations.items() if bound.reader.table.means == "found")
     return Store(
         modulus=binding.modulus,
         has_tokens="acknowledge" not in binding.operations or uses(binding, "acknowledge", "sequence", 1, 2),
@@ -213,6 +214,9 @@ def terms_of(binding: Binding) -> Store:
         tells_unkept=binding.operation("save").reader.table.shape in ("pairs", "records"),
         tells_ids=binding.operation("save").reader.tells("packet_id"),
         answers_again=binding.operation("save").reader.table.answers_again,
+        closed_word=binding.operation("save").reader.table.closed,
+        older_word=binding.operation("save").reader.table.older,
+        tells_found=found,
         tells_presence="open" in binding.operations and binding.operation("open").reader.tells("session_present"),
         tells_ends=_tells_ends(binding),
         tells_connects=uses(binding, "open", "epoch", 1, 2) and bool(binding.operation("open").reader.table.refused),
@@ -224,7 +228,7 @@ def _tells_ends(binding: Binding) -> bool:
     if "open" not in binding.operations or not uses(binding, "clear", "epoch", 1, 2):
         return False
     table = binding.operation("clear").reader.table
-    return bool(table.refused) or table.means in ("count", "flag")
+    return bool(table.refused) or table.means in ("count", "flag", "found")
 
 
 def uses(binding: Binding, operation: str, field: str, one: object, other: object) -> bool:

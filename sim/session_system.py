@@ -145,6 +145,7 @@ class StoreSystem(TransitionSystem[StoreState]):
             actor = f"{WRITERS} {writer + 1}"
             if used.repeats < scope.repeats and state.run.batches[writer].step is not None:
                 yield actor, Repeat(writer), used._replace(repeats=used.repeats + 1)
+                yield actor, Repeat(writer, older=True), used._replace(repeats=used.repeats + 1)
             if used.positions[writer] == len(program):
                 continue
             step = program[used.positions[writer]]
@@ -209,6 +210,7 @@ class StoreSystem(TransitionSystem[StoreState]):
         used = used._replace(clears=used.clears + 1)
         for client in range(len(self.run.clients)):
             yield READER, Clear(client), used
+            yield READER, Clear(client, stale=True), used
             yield READER, Open(client, True), used
             yield READER, Open(client, False), used
             if self.store.terms.tells_connects:

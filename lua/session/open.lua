@@ -31,10 +31,8 @@ local fields = call('HKEYS', body)
 -- From here on nothing can fail. Neither key is ever empty: in a slot that is migrating, a missing key is an error.
 call('HSET', body, 'm', string.format('%d 0 1 %d 0', epoch, NEVER))
 call('ZADD', index, 0, '0')
-if size > 0 then
-  call('ZREMRANGEBYSCORE', index, '-inf', '(0')
-  call('ZREMRANGEBYSCORE', index, '(0', '+inf')
-end
+call('ZREMRANGEBYSCORE', index, '-inf', '(0')
+call('ZREMRANGEBYSCORE', index, '(0', '+inf')
 local old = {}
 for i = 1, #fields do
   if fields[i] ~= 'm' then

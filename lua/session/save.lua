@@ -10,14 +10,19 @@ local LAST_ID, NEVER, CHUNK, SWEEP = 65535, 9999999999999, 6000, 512
 
 -- 1. Arguments ------------------------------------------------------------------------------------------------------
 
+local function number(text)
+  local value = tonumber(text)
+  return value == value and value -- nan is none
+end
+
 local function whole(text, low, high)
   local value = tonumber(text)
-  return value and value >= low and value <= high and value % 1 == 0 and value or nil
+  return value and value >= low and value <= high and value % 1 == 0 and value
 end
 
 local epoch = whole(ARGV[1], 0, 9007199254740991)
 local limit = whole(ARGV[2], 1, LAST_ID)
-local default = tonumber(ARGV[3])
+local default = number(ARGV[3])
 local producer = ARGV[4]
 local batch = whole(ARGV[5], 0, 9007199254740991)
 local count = (#ARGV - 5) / 2
@@ -25,12 +30,12 @@ if not epoch then
   return redis.error_reply('ERR epoch must be a whole number of at least 0')
 elseif not limit then
   return redis.error_reply('ERR limit must be a whole number from 1 to ' .. LAST_ID)
-elseif not default or default ~= default then
+elseif not default then
   return redis.error_reply('ERR default interval must be a number of milliseconds, 0 for none')
 elseif not batch then
   return redis.error_reply('ERR batch must be a whole number of at least 0')
-elseif count < 1 or count % 1 ~= 0 then
-  return redis.error_reply('ERR give one message or more, each with an interval and a content')
+elseif count % 1 ~= 0 then
+  return redis.error_reply('ERR give each message with an interval and a content')
 end
 
 local time = call('TIME')
@@ -40,14 +45,14 @@ local deadlines, alive = {}, 0 -- deadline of each message, false for one that e
 for i = 1, count do
   local interval, deadline = ARGV[4 + 2 * i], usual
   if interval ~= '' then
-    interval = tonumber(interval)
-    if not interval or interval ~= interval then
+    interval = number(interval)
+    if not interval then
       return redis.error_reply('ERR interval of message ' .. i .. ' must be a number of milliseconds')
     end
     deadline = math.min(math.floor(now + interval), NEVER)
   end
   deadlines[i] = deadline > now and deadline
-  alive = alive + (deadline > now and 1 or 0)
+  alive = alive + (deadlines[i] and 1 or 0)
 end
 
 -- 2. State: read everything before anything is written --------------------------------------------------------------
@@ -68,97 +73,74 @@ end
 
 local reply = {}
 if mark and producer ~= '' then
-  local saved, runs = string.match(mark, '^(%d+) (.*)$')
-  if batch < tonumber(saved) then
+  local saved = tonumber(string.match(mark, '^%d+'))
+  if batch < saved then
     return redis.status_reply('STALE')
-  elseif batch == tonumber(saved) then -- the reply was lost: give it again
-    for first, length in string.gmatch(runs, '(%d+)%+(%d+)') do
-      for i = 0, length - 1 do
-        reply[#reply + 1] = first == '0' and 0 or (first + i - 1) % LAST_ID + 1
-        reply[#reply + 1] = first == '0' and 0 or first + i
+  elseif batch == saved then -- the reply was lost: give it again
+    for first, final in string.gmatch(mark, ' (%d+) (%d+)') do
+      for sequence = tonumber(first), tonumber(final) do
+        reply[#reply + 1] = sequence > 0 and (sequence - 1) % LAST_ID + 1 or 0
+        reply[#reply + 1] = sequence
       end
     end
     return reply
   end
 end
 
--- 3. Who has to go: the expired, and only then the oldest -----------------------------------------------------------
+-- 3. Who has to go: the expired, and then the oldest ----------------------------------------------------------------
 
 if size == 1 then -- only the sentinel: the queue is empty
-  floor, soonest, latest = last + 1, NEVER, 0
+  soonest, latest = NEVER, 0
 end
 local kept = math.min(alive, limit) -- of this batch, the last ones
-local waiting = size - 1 -- messages in the queue; at most, for the index may hold early deadlines too
-if waiting + kept > limit then
-  waiting = call('ZCOUNT', index, '(0', '+inf')
+local excess = size - 1 + kept - limit
+if excess > 0 then -- the index holds early deadlines, too
+  excess = call('ZCOUNT', index, '(0', '+inf') + kept - limit
 end
-local excess = waiting + kept - limit
 local gone, dropped = {}, {}
-
-if now >= soonest then
-  local budget, done = math.max(excess, SWEEP), false
-  if last + alive - LAST_ID >= floor then
-    budget = size -- an expired message must not be in the way of an identifier
-  end
-  local due = call('ZRANGEBYSCORE', index, -now, '(0', 'LIMIT', 0, budget)
+local sweeps = now >= soonest
+local meets = last + alive - LAST_ID >= floor -- an identifier to come may be that of a message which waits
+local budget = meets and size or math.max(excess, SWEEP) -- an expired message must not be in the way of an identifier
+if sweeps then
+  local due = call('ZREVRANGEBYSCORE', index, '(0', -now, 'LIMIT', 0, budget)
   for i = 1, #due do
-    local id = string.sub(due[i], 2)
-    gone[id], dropped[i] = true, id
+    dropped[i] = string.sub(due[i], 2)
+    gone[dropped[i]] = true
   end
-  local from, step = '(0', 1
-  while #dropped < budget and not done do
-    local front = call('ZRANGEBYSCORE', index, from, '+inf', 'WITHSCORES', 'LIMIT', 0, step)
-    local ids = {}
-    for i = 1, #front, 2 do
-      ids[#ids + 1] = front[i]
-    end
-    local records = #ids > 0 and call('HMGET', body, unpack(ids)) or {}
-    done, soonest = #ids < step, #ids < step and NEVER or soonest
+  local early = call('ZREVRANGEBYSCORE', index, '(0', '-inf', 'WITHSCORES', 'LIMIT', #due, 1)
+  soonest = early[2] and -early[2] or NEVER
+end
+if sweeps or meets or excess > 0 then
+  -- From the oldest on: what has expired, and what there is no room for. All behind the first that stays, but for
+  -- early ones, live at least as long; none of them has a lower sequence.
+  local behind, step, stays = '(0', math.max(math.min(excess, CHUNK), 0) + 1, nil
+  repeat
+    local ids = call('ZRANGEBYSCORE', index, behind, '+inf', 'LIMIT', 0, step)
+    local records = sweeps and #ids > 0 and call('HMGET', body, unpack(ids)) or {}
     for i = 1, #ids do
       if not gone[ids[i]] then
-        local deadline = records[i] and tonumber(string.sub(records[i], 2, 14)) or 0
-        if deadline > now then -- all behind it that are not early live at least as long
-          done, soonest, floor = true, deadline, tonumber(front[2 * i])
-          break
-        elseif #dropped == budget then
-          done = false
+        local deadline = sweeps and tonumber(string.sub(records[i], 2, 14)) or NEVER
+        if #dropped >= (deadline > now and excess or budget) then
+          soonest, stays = math.min(soonest, deadline), ids[i]
           break
         end
         gone[ids[i]], dropped[#dropped + 1] = true, ids[i]
       end
     end
-    from, step = '(' .. (front[#front] or '0'), math.min(2 * step, 128)
-  end
-  if done then
-    local early = call('ZREVRANGEBYSCORE', index, '(' .. -now, '-inf', 'WITHSCORES', 'LIMIT', 0, 1)
-    soonest = math.min(soonest, early[2] and -early[2] or NEVER)
-  else
-    soonest = now
-  end
-end
-
-waiting, excess = waiting - #dropped, excess - #dropped
-if excess > 0 then
-  local oldest = call('ZRANGEBYSCORE', index, '(0', '+inf', 'LIMIT', 0, excess + #dropped)
-  waiting = waiting - excess
-  for i = 1, #oldest do
-    if excess > 0 and not gone[oldest[i]] then
-      gone[oldest[i]], dropped[#dropped + 1] = true, oldest[i]
-      excess = excess - 1
+    if not stays and #ids > 0 then
+      behind, step = '(' .. call('ZSCORE', index, ids[#ids]), math.min(2 * step, 128)
     end
+  until stays or #ids == 0
+  if meets then
+    floor = stays and tonumber(call('ZSCORE', index, stays)) or last + 1
   end
 end
 
 -- 4. Sequences: the packet id is (sequence - 1) % 65535 + 1; a sequence whose id is still live is passed over --------
 
-local next_sequence = last
-local free, position = nil, 0 -- sequences to take, when some must be passed over
-if waiting > 0 and last + alive - LAST_ID >= floor then
-  local front = call('ZRANGEBYSCORE', index, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-  floor = tonumber(front[2] or last + 1)
-end
-if waiting > 0 and last + alive - LAST_ID >= floor then
-  free = {} -- kept + waiting <= limit, so there are enough of them within one round of identifiers
+local free -- sequences to take, when some must be passed over
+if last + alive - LAST_ID >= floor then
+  free = {} -- at most `limit` stay, kept ones included, so there are enough of them within one round of identifiers
   local candidate, step = last, alive
   while #free < alive do
     local ids = {}
@@ -177,54 +159,50 @@ end
 
 -- 5. What will be written -------------------------------------------------------------------------------------------
 
-local fields, entries = {'m', false}, {}
-local runs, first, length = {}, nil, 0
-local skip, early = alive - kept, {}
+local fields, entries, position = {'m', false}, {}, 0
+local runs = {batch} -- what the reply tells, for the case that it is lost: first and last sequence of each run
 for i = 1, count do
   local deadline, sequence, number = deadlines[i], 0, 0
   if deadline then
     position = position + 1
-    sequence = free and free[position] or next_sequence + 1
-    next_sequence, number = sequence, (sequence - 1) % LAST_ID + 1
-    if position > skip then
+    sequence = free and free[position] or last + 1
+    last, number = sequence, (sequence - 1) % LAST_ID + 1
+    if position > alive - kept then
       local id = string.format('%d', number)
       fields[#fields + 1] = id
       fields[#fields + 1] = string.format('P%013d', deadline) .. ARGV[5 + 2 * i]
-      entries[#entries + 1] = sequence == number and id or sequence
+      entries[#entries + 1] = sequence == number and id or sequence -- a text spares the server a conversion
       entries[#entries + 1] = id
       if deadline < latest then -- an older message lives longer: the front of the queue will not show this one's end
         entries[#entries + 1] = -deadline
         entries[#entries + 1] = '-' .. id
-        early[id] = true
       else
         latest = deadline
       end
       if deadline < soonest then
         soonest = deadline
       end
-      if gone[id] then
-        gone[id] = 'reused'
-      end
+      gone[id] = nil
     end
   end
   reply[2 * i - 1], reply[2 * i] = number, sequence
-  if first and sequence == (first > 0 and first + length or 0) then
-    length = length + 1
+  if i == 1 or sequence ~= runs[#runs] + 1 then
+    runs[#runs + 1] = sequence
+    runs[#runs + 1] = sequence
   else
-    if first then
-      runs[#runs + 1] = string.format('%d+%d', first, length)
-    end
-    first, length = sequence, 1
+    runs[#runs] = sequence
   end
 end
-fields[2] = string.format('%s %d %d %d %d', begun, next_sequence, floor, soonest, latest)
+fields[2] = string.format('%s %d %d %d %d', begun, last, floor, soonest, latest)
 if producer ~= '' then
-  runs[#runs + 1] = string.format('%d+%d', first, length)
+  for i = 1, #runs do
+    runs[i] = string.format('%d', runs[i])
+  end
   fields[#fields + 1] = 'p' .. producer
-  fields[#fields + 1] = string.format('%d ', batch) .. table.concat(runs, ',')
+  fields[#fields + 1] = table.concat(runs, ' ')
 end
 
--- 6. Writes: nothing can fail from here on; what comes is added before anything goes --------------------------------
+-- 6. Writes: nothing can fail from here on. The first is refused when memory is short; what goes makes room for what comes
 
 local function send(command, key, values)
   for i = 1, #values, CHUNK do
@@ -232,21 +210,15 @@ local function send(command, key, values)
   end
 end
 
-send('HSET', body, fields)
-send('ZADD', index, entries)
-if #dropped > 0 then
-  local members, ids = {}, {}
-  for i = 1, #dropped do
-    local id = dropped[i]
-    if gone[id] ~= 'reused' then
-      members[#members + 1] = id
-      ids[#ids + 1] = id
-    end
-    if not early[id] then
-      members[#members + 1] = '-' .. id
-    end
+local members, ids = {}, {}
+for i = 1, #dropped do
+  members[2 * i - 1], members[2 * i] = dropped[i], '-' .. dropped[i]
+  if gone[dropped[i]] then -- and not the identifier of a new message
+    ids[#ids + 1] = dropped[i]
   end
-  send('ZREM', index, members)
-  send('HDEL', body, ids)
 end
+send('HSET', body, fields)
+send('ZREM', index, members)
+send('ZADD', index, entries)
+send('HDEL', body, ids)
 return reply

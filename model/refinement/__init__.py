@@ -15,6 +15,7 @@ from model.refinement.steps import (
     judge_open_again,
     judge_quiet,
     judge_release,
+    judge_stale_clear,
     judge_stale_open,
     judge_time,
 )
@@ -35,6 +36,7 @@ __all__ = [
     "judge_quiet",
     "judge_release",
     "judge_save",
+    "judge_stale_clear",
     "judge_stale_open",
     "judge_time",
 ]

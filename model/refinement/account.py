@@ -32,6 +32,12 @@ class Store(NamedTuple):
     """A save that comes again is promised the reply that was lost."""
     tells_presence: bool = False
     """The reply to an open tells whether a session waited (3.2.2.1.1)."""
+    closed_word: str | None = None
+    """The word that a record of a session that is gone is promised; None: none is."""
+    older_word: str | None = None
+    """The word that a batch older than its producer's last is promised."""
+    tells_found: frozenset[str] = frozenset()
+    """Operations whose reply is promised to be 1 exactly when what they are for was there, live."""
     tells_connects: bool = False
     """Open is given the number of the CONNECT and has a word to refuse one that comes too late."""
     tells_ends: bool = False
@@ -63,7 +69,7 @@ class Reply(NamedTuple):
     assigned: tuple[tuple[int, int | None, int | None], ...] = ()
     """(label, packet identifier, token), as far as the reply to a save tells."""
     removed: int | None = None
-    """Messages removed, if the reply to an acknowledgement tells; released, if that to a release does."""
+    """Messages removed, if the reply to an acknowledgement tells; released, if that to a release does; sessions ended."""
     told: tuple[Told, ...] | None = None
     """What the reply to a save tells of its messages, one after the other; None: it tells nothing."""
 

@@ -31,6 +31,8 @@ class Save(NamedTuple):
     """The record belongs to a session that has been cleared."""
     is_repeated: bool = False
     """The very same call has been carried out before; its reply was lost."""
+    is_older: bool = False
+    """Its producer has saved a later batch since, and goes back."""
     first: tuple[Told, ...] = ()
     """What the reply told that was lost; nothing where that is not known."""
 
@@ -42,7 +44,10 @@ def judge_save(
     shown = labels_of(listing)
     before = [entry.label for entry in account.queue]
     if save.is_stale or save.is_repeated:
-        return _must_not_save(account, save, reply, listing, store)
+        judged = _must_not_save(account, save, reply, listing, store)
+        if not faulted:
+            judged.discrepancies.extend(_declined_otherwise(save, reply, store))
+        return judged
     if shown == before and _may_leave_as_before(save, reply, store, faulted):
         refused = [one.label for one in save.messages]
         return Judgement(account.with_fates(refused, "refused"), compare(account, account.queue, listing, LOST))
@@ -55,16 +60,25 @@ def judge_save(
         text = f"the reply to a save of {len(save.messages)} messages tells of {len(reply.told or ())}"
         found.append(Discrepancy("packet-id", text, False))
     if reply.status != "done" and not faulted and not _is_questionable(save, store):
-        text = f"a save is reported as failed, and was not: {reply.text}"
+        done = "holds nothing that is to be kept, and fails" if _is_dead(save) else "is reported as failed, and was not"
+        text = f"a save {done}: {reply.text}"
         found.append(Discrepancy("all-or-nothing", text, False))
     return Judgement(expected, found)
 
 
 def _is_questionable(save: Save, store: Store) -> bool:
-    """Whether a store may refuse this save: MQTT cannot express it, or there is no identifier left."""
+    """Whether a store may refuse this save: MQTT cannot express it, or there is no identifier left.
+
+    An interval of 0 is one of MQTT's. A save that holds nothing else may be declined by a word, for nothing is to be kept.
+    """
     if not 1 <= save.limit <= store.modulus:
         return True
-    return any(not message.lifetime.is_exact or message.lifetime.longest_ms <= 0 for message in save.messages)
+    return any(not message.lifetime.is_exact for message in save.messages)
+
+
+def _is_dead(save: Save) -> bool:
+    """Whether every message had expired on arrival."""
+    return all(message.lifetime.longest_ms <= 0 for message in save.messages)
 
 
 def _least_told(save: Save, store: Store) -> int:
@@ -78,7 +92,7 @@ def _least_told(save: Save, store: Store) -> int:
 def _may_leave_as_before(save: Save, reply: Reply, store: Store, faulted: bool) -> bool:
     if not save.messages or (faulted and reply.status != "done"):
         return True
-    return reply.status != "done" and _is_questionable(save, store)
+    return (reply.status != "done" and _is_questionable(save, store)) or (reply.status == "refused" and _is_dead(save))
 
 
 def _must_not_save(account: Account, save: Save, reply: Reply, listing: Sequence[Seen], store: Store) -> Judgement:
@@ -100,12 +114,27 @@ def _must_not_save(account: Account, save: Save, reply: Reply, listing: Sequence
     return Judgement(account, compare(account, account.queue, listing, LOST))
 
 
+def _declined_otherwise(save: Save, reply: Reply, store: Store) -> list[Discrepancy]:
+    """A save that must not be carried out is declined by the word that the binding promises, so that its caller knows
+    not to try again; an error in its place would have it tried for ever."""
+    word = store.closed_word if save.is_stale else store.older_word if save.is_older else None
+    if word is None or not save.messages or _is_questionable(save, store):
+        return []
+    if reply.status == "refused" and reply.text == word:
+        return []
+    what = "a record of a session that is gone" if save.is_stale else "a batch older than its producer's last"
+    said = reply.text or "as if it had been saved"
+    return [Discrepancy("all-or-nothing", f"{what} is promised the word {word}, and is answered: {said}", False)]
+
+
 def _told_otherwise(account: Account, save: Save, reply: Reply, store: Store) -> list[Discrepancy]:
     """The reply that was lost is given again, if it tells anything: another one would have the wrong message sent.
 
     Of a message that is gone it may say that it is not kept. Any identifier but its own would now be another message's.
     """
     is_told = reply.status == "done" and bool(reply.told)
+    if save.is_older:
+        return []
     if store.answers_again and save.first and not is_told and not save.is_stale:
         text = f"the same save came again, and is not given the reply that was lost: {reply.text or 'it tells nothing'}"
         return [Discrepancy("all-or-nothing", text, False)]

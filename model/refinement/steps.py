@@ -118,8 +118,10 @@ def judge_acknowledge(
     gone = target is not None and target.label not in shown
     if target is None or (not gone and not is_certain):
         found = compare(account, account.queue, listing, _missing(reply, ("packet-id", "no-loss")))
-        if answer.label is None or account.fate(answer.label) != "expired":  # its remains may still be there to remove
+        if not _may_have_remains(account, answer, "acknowledge", store):
             found += _wrong_count(reply, 0, found)
+        if not faulted:
+            found += _told_nothing(reply, answer, "acknowledge", store, found)
         return Judgement(account, found)
     must = (target.qos == 1 or target.kind == "PUBREL") and not (faulted and reply.status != "done")
     if not gone and not must:
@@ -130,6 +132,24 @@ def judge_acknowledge(
     if reply.status == "error" and not faulted:
         found.append(Discrepancy("packet-id", f"an acknowledgement failed: {reply.text}", False))
     return Judgement(account, found + _wrong_count(reply, 1, found))
+
+
+def _may_have_remains(account: Account, answer: Answer, operation: str, store: Store) -> bool:
+    """Whether a message that has expired may count: its remains may be there to act upon, unless the store promises to
+    count the live alone. On a clock that runs by itself it may have expired just after the operation."""
+    is_expired = answer.label is not None and account.fate(answer.label) == "expired"
+    return is_expired and (operation not in store.tells_found or account.slack_ms > 0)
+
+
+def _told_nothing(
+    reply: Reply, answer: Answer, operation: str, store: Store, found: list[Discrepancy]
+) -> list[Discrepancy]:
+    """An error where it is promised to be told whether a message was there; of an identifier that MQTT has."""
+    if found or reply.status != "error" or operation not in store.tells_found or not 1 <= answer.packet_id <= store.modulus:
+        return []
+    law = "packet-id" if operation == "acknowledge" else "retransmission"
+    text = f"the reply to {operation} is promised to tell whether a message was there: {reply.text}"
+    return [Discrepancy(law, text, False)]
 
 
 def _wrong_count(reply: Reply, removed: int, found: list[Discrepancy]) -> list[Discrepancy]:
@@ -145,7 +165,8 @@ def judge_release(
     """PUBLISH becomes PUBREL, in place, under the same identifier and deadline."""
     target, is_certain = _targets(account, answer, store)
     was_live: bool | None = target is not None
-    if target is not None and not (is_certain and target.qos == 2 and target.kind == "PUBLISH"):
+    is_second = target is not None and target.kind == "PUBREL" and "release" not in store.tells_found
+    if target is not None and (not is_certain or target.qos != 2 or is_second):
         was_live = None  # a second PUBREC: a store may count it or not
     seen = {one.label: one for one in listing}
     if target is not None and (target.qos == 2 or target.label in seen):
@@ -158,8 +179,10 @@ def judge_release(
     if faulted and reply.status != "done":
         laws = ("all-or-nothing", *laws)  # it failed, and the message is gone all the same
     found = compare(account, account.queue, listing, laws)
-    if was_live is False and answer.label is not None and account.fate(answer.label) == "expired":
-        was_live = None  # its remains may still be there to release
+    if was_live is False and _may_have_remains(account, answer, "release", store):
+        was_live = None
+    if not faulted:
+        found += _told_nothing(reply, answer, "release", store, found)
     return Judgement(account, found + _wrong_release(reply, was_live, found))
 
 
@@ -188,6 +211,15 @@ def judge_clear(
         law, words = ("no-residue", "failed") if kept_all else ("all-or-nothing", "failed halfway")
         return Judgement(account, [Discrepancy(law, f"a clear {words}: {reply.text}")])
     return Judgement(cleared, compare(cleared, (), listing, ()))
+
+
+def judge_stale_clear(account: Account, reply: Reply, listing: Sequence[Seen], store: Store) -> Judgement:
+    """The end of an earlier session, after another has begun: it changes nothing, and finds nothing to end."""
+    found = compare(account, account.queue, listing, LOST)
+    if not found and "clear" in store.tells_found and (reply.status == "error" or reply.removed):
+        said = reply.text if reply.status == "error" else "it is told that it ended this one"
+        found.append(Discrepancy("no-loss", f"the end of an earlier session finds nothing to end: {said}", False))
+    return Judgement(account, found)
 
 
 def judge_open(

@@ -38,6 +38,12 @@ class ConcurrentWriters(StoreMachine):
         """The same call once more, however much the others have done since."""
         self.take(Repeat(writer))
 
+    @rule(writer=writers)
+    def goes_back(self, writer: int) -> None:
+        """A writer begins again at its last commit."""
+        self.take(Repeat(writer, older=True))
+        self.take(Repeat(writer))
+
     @rule(writer=writers, broken=st.sampled_from(BROKEN_INTERVALS), at=st.integers(0, 2))
     def save_with_broken_message(self, writer: int, broken: float | None, at: int) -> None:
         """A batch of three, one of which nobody should have sent; then the retry."""

@@ -69,6 +69,12 @@ class SessionMachine(StoreMachine):
         """A lost reply, and the retry."""
         self.take(Repeat(producer))
 
+    @rule(producer=st.integers(0, 1))
+    def go_back(self, producer: int) -> None:
+        """A batch older than the last comes again, and the last after it."""
+        self.take(Repeat(producer, older=True))
+        self.take(Repeat(producer))
+
     @rule(client=st.integers(0, 1), count=given.page_sizes, onward=st.booleans())
     def fetch(self, client: int, count: int | None, onward: bool) -> None:
         """A page."""

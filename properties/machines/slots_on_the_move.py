@@ -297,7 +297,7 @@ def in_words(step: Step) -> str:
         case Wait():
             told = f"{step.ms} ms pass"
         case Repeat():
-            told = f"producer {step.producer} repeats its last save"
+            told = f"producer {step.producer} repeats {'an older' if step.older else 'its last'} save"
         case Open():
             told = f"client {step.client} connects" + (" with a clean start" if step.clean_start else "")
         case _:

@@ -28,12 +28,15 @@ from properties.validation.subject import Subject
 from properties.validation.walks import walk_about
 from sim.binding.binding import Binding
 from sim.binding.calls import Call, ScriptCall
+from sim.binding.replies import ReplyMismatch
+from sim.binding.results import Fields, Result
 from sim.redis.abort import NodeCrashed
 from sim.redis.backends import KernelBackend
 from sim.redis.replies import ErrorReply, Reply
 from sim.redis.sandbox import ScriptTimeout
 from sim.redis.shard import FrozenKeyspace
 from sim.remembering_store import RememberingStore
+from sim.session_state import Between
 from sim.session_store import load_scripts
 from sim.store_faults import condition
 
@@ -52,6 +55,7 @@ class Moment(NamedTuple):
     keyspace: int
     now_ms: int
     fault: Fault | None
+    operation: str
     script: str
     function: str | None
     read_only: bool
@@ -64,6 +68,10 @@ class Outcome(NamedTuple):
 
     reply: str
     keyspace: int
+    fields: Fields
+    """What the caller gave, for the reading of the reply."""
+    told: str
+    """The reply as the binding reads it."""
 
 
 class NotingStore(RememberingStore):
@@ -71,7 +79,13 @@ class NotingStore(RememberingStore):
 
     def __init__(self, binding: Binding, default_expiry_ms: int) -> None:
         self.calls: dict[Moment, Outcome] = {}
+        self._fields: Fields = {}
         super().__init__(binding, default_expiry_ms)
+
+    def perform(self, operation: str, client: bytes, fields: Fields, between: Between | None = None) -> Result:
+        """As on any store; what the caller gave is noted with each call."""
+        self._fields = fields
+        return super().perform(operation, client, fields, between)
 
     def run(self, call: Call) -> Reply:
         """As on any store, with a note."""
@@ -83,9 +97,10 @@ class NotingStore(RememberingStore):
         reply = super().run(call)
         after = self._number_of(self.kernel.shard.freeze())
         moment = Moment(
-            before, self._now_ms, fault, call.script.name, call.function, call.read_only, call.keys, call.args
+            before, self._now_ms, fault, call.operation, call.script.name, call.function, call.read_only, call.keys, call.args
         )
-        self.calls[moment] = Outcome(shown(reply), after)
+        told = read(self.binding, call.operation, reply, self._fields)
+        self.calls[moment] = Outcome(shown(reply), after, self._fields, told)
         return reply
 
 
@@ -201,10 +216,11 @@ def _differs(backend: KernelBackend, table: Table, moment: Moment, outcome: Outc
     head = (b"FCALL", moment.function.encode()) if moment.function is not None else (b"EVALSHA", sha1.encode())
     try:
         with condition(backend, moment.fault) if moment.fault else nullcontext():
-            reply = shown(shard.execute((*head, count, *moment.keys, *moment.args)))
+            raw = shard.execute((*head, count, *moment.keys, *moment.args))
+            reply = shown(raw)
     except (ScriptTimeout, NodeCrashed) as stopped:
         return f"{_called(moment)}: {stopped}"
-    if reply != outcome.reply:
+    if reply != outcome.reply and read(table.binding, moment.operation, raw, outcome.fields) != outcome.told:
         return f"{_called(moment)}{REPLIES}{reply[:160]}; the original {outcome.reply[:160]}"
     after, expected = shard.freeze(), table.keyspaces[outcome.keyspace]
     if after != expected:
@@ -224,6 +240,18 @@ def shown(reply: Reply) -> str:
     if isinstance(reply, list):
         return f"[{', '.join(map(shown, reply))}]"
     return f"{type(reply).__name__} {reply!r}"
+
+
+def read(binding: Binding, operation: str, reply: Reply, fields: Fields) -> str:
+    """A reply as a client learns it from the binding: what differs and reads alike is alike. Of an operation of several
+    calls the single replies are not read."""
+    bound = binding.operation(operation)
+    if not bound.is_atomic:
+        return shown(reply)
+    try:
+        return beside.told(bound.reader.read(reply, fields, binding.modulus))
+    except ReplyMismatch:
+        return f"unreadable {shown(reply)}"
 
 
 def code_of(error: bytes) -> str:

@@ -15,6 +15,7 @@ from model.laws import STORE_LAWS
 from model.trace import Pass, Trace
 from properties.mutants.equivalence import Table, compare, difference_in_replies
 from properties.mutants.result import Result
+from properties.validation.crowds import run_crowds
 from properties.validation.exploration import SCOPES, applies, explore_scope, fitted, small_world
 from properties.validation.findings import Finding, Findings
 from properties.validation.footprint import measure_footprint
@@ -70,8 +71,16 @@ class Case:
 
     def large(self) -> Iterator[Analysis]:
         """At full scale, where the small world does not reach."""
+        yield self._crowds
         yield lambda: measure_footprint(self.subject, self.findings, self.budget_s / 8)
         yield lambda: run_machine(self.subject, self.findings, self.budget_s / 8)
+
+    def _crowds(self) -> None:
+        self.subject.deadline.set(self.budget_s)
+        try:
+            run_crowds(self.subject, self.findings, self.budget_s)
+        finally:
+            self.subject.deadline.lift()
 
     def _scopes(self, states: int, seconds: float) -> Iterator[Analysis]:
         for scope in SCOPES:

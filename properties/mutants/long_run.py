@@ -10,12 +10,11 @@ import hashlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from properties.mutants.beside import told
 from properties.validation.subject import DEFAULT_EXPIRY_MS
 from sim.binding.binding import Binding
-from sim.binding.calls import Call
 from sim.binding.results import Fetched, Message
 from sim.redis.backends import KernelBackend
-from sim.redis.replies import Reply
 from sim.session_state import EVERYTHING
 from sim.session_store import BoundStore
 
@@ -26,31 +25,18 @@ FOREVER_MS = 864_000_000
 
 
 class Step(NamedTuple):
-    """One operation: digests of its replies and of all keys after it."""
+    """One operation: digests of its result, as the binding reads it, and of all keys after it."""
 
     operation: str
     replies: str
     keys: str
 
 
-class _Store(BoundStore):
-    """Notes the raw replies."""
-
-    def __init__(self, binding: Binding) -> None:
-        self.noted: list[Reply] = []
-        super().__init__(binding, KernelBackend(), DEFAULT_EXPIRY_MS)
-
-    def run(self, call: Call) -> Reply:
-        reply = super().run(call)
-        self.noted.append(reply)
-        return reply
-
-
 class _Run:
     """The run so far: numbers of batches and of messages."""
 
     def __init__(self, binding: Binding) -> None:
-        self.store = _Store(binding)
+        self.store = BoundStore(binding, KernelBackend(), DEFAULT_EXPIRY_MS)
         self.batch = 0
         self.saved = 0
         self.last: Any = None
@@ -58,10 +44,9 @@ class _Run:
     def perform(self, operation: str, **fields: Any) -> Iterator[Step]:
         if operation not in self.store.operations:
             return
-        self.store.noted.clear()
         self.last = self.store.perform(operation, CLIENT, {"epoch": 1, **fields})
         keys = repr(sorted(self.store.backend.keyspace().items()))
-        yield Step(operation, _digest(repr(self.store.noted)), _digest(keys))
+        yield Step(operation, _digest(told(self.last)), _digest(keys))
 
     def save(self, *intervals_ms: int | None, limit: int = 7000) -> Iterator[Step]:
         """One message for each interval, in as many calls as the store needs."""

@@ -115,7 +115,7 @@ def _plainer(step: Step, limits: tuple[int, ...]) -> Iterator[Step]:
         case Save():
             yield from _plainer_saves(step, limits)
         case Repeat(producer=producer) if producer:
-            yield Repeat(0)
+            yield replace(step, producer=0)
         case Fetch():
             yield from _unless_same(step, fault=None)
             yield from _unless_same(step, count=None)

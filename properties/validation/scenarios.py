@@ -99,18 +99,28 @@ SCENARIOS: dict[str, list[Step]] = {
         *(quick(one(1, 2000), one(2), one(3, 5000)), Wait(1999), Fetch(count=1), Wait(1), Fetch(), Wait(18_000)),
         *(Fetch(), quick(one(4, 1000)), Fetch(), Wait(999), Fetch(), Wait(1), Fetch(), Drain(), Settle()),
     ],
+    "answers come after the deadline": [
+        *(quick(one(1, 1000, 2), one(2, 1000), one(3, 40_000, 2)), Fetch(), Release(3), Wait(999), Release(3), Wait(1)),
+        *(Release(1), Acknowledge(2), Acknowledge(1), Release(3), Fetch(), Acknowledge(3), Release(3), Drain(), Settle()),
+    ],
+    "early deadlines one after the other": [
+        *(quick(one(1, 40_000)), quick(one(2, 1000)), quick(one(3, 3000)), Wait(1000), quick(one(4, 5000)), Fetch()),
+        *(Wait(2000), quick(one(5, 4000)), Fetch(), Wait(2000), quick(one(6, 40_000)), Fetch(), Wait(2000)),
+        *(quick(one(7)), Fetch(), Drain(), Settle()),
+    ],
     "released messages": [
         *(quick(one(1, 3000, 2), one(2, None, 2), one(3)), Fetch(), Release(1), Release(2), Fetch(), Release(2)),
         *(Wait(1000), Fetch(), Acknowledge(2), Wait(1999), Fetch(), Wait(1), Fetch(), Drain(), Settle()),
     ],
     "sessions end and begin": [
-        *(*saves(1, 2), Fetch(), Clear(), Save((one(3),), stale=True), Open(clean_start=True), *saves(4)),
+        *(*saves(1, 2), Fetch(), Clear(), Save((one(3),), stale=True), Acknowledge(1), Open(clean_start=True), *saves(4)),
         *(Acknowledge(1), Save((one(5),), stale=True), Fetch(), Open(clean_start=False), Fetch()),
         *(Open(clean_start=True), *saves(6), Fetch(), Clear(), Clear()),
     ],
     "the end of a session comes late": [
         *(*saves(1), Clear(), Open(clean_start=True), *saves(2), Clear(stale=True), Fetch(), *saves(3)),
-        *(Open(clean_start=True), Clear(stale=True), *saves(4), Fetch(), Drain(), Settle()),
+        *(Open(clean_start=True), Clear(stale=True), *saves(4), Fetch(), Drain(), Settle(), Clear(), Clear(stale=True)),
+        *(Clear(), Open(), *saves(5), Clear(stale=True), Open(), Clear(stale=True), Fetch()),
     ],
     "answers come from an earlier session": [
         *(quick(one(1, qos=2)), Fetch(), Clear(), Open(clean_start=True), quick(one(2, qos=2)), Fetch(), Release(1)),
@@ -121,6 +131,12 @@ SCENARIOS: dict[str, list[Step]] = {
         *(Open(clean_start=True), *saves(1), Open(again=True), Open(clean_start=True, stale=True), Open(stale=True)),
         *(Fetch(), Open(), Open(again=True), *saves(2), Fetch(), Open(again=True), Acknowledge(1), Clear(), Open()),
         *(Open(again=True), Open(stale=True), *saves(3), Open(again=True), Fetch(), Drain(), Open(again=True)),
+    ],
+    "a producer goes back": [
+        *(*saves(1), Repeat(older=True), *saves(2), Repeat(older=True), Repeat(), Fetch(), Acknowledge(1)),
+        *(Repeat(older=True), Fetch(), quick(one(3), one(4)), Repeat(older=True), Drain(), Repeat(older=True), Settle()),
+        *(*saves(5), Clear(), Repeat(older=True), Open(clean_start=True), Repeat(older=True), Repeat(), *saves(6)),
+        *(Repeat(older=True), *saves(7), Repeat(older=True), Fetch()),
     ],
     "replies are lost": [
         *(quick(one(1), one(2)), Repeat(), Fetch(), Acknowledge(1), Repeat(), Save((one(3),), producer=1), Repeat()),
@@ -135,7 +151,7 @@ SCENARIOS: dict[str, list[Step]] = {
         *(step for at, kind in enumerate(NODE_CONDITIONS, 1) for step in (*saves(at), Open(0, True, Fault(kind)))),
     ],
     "values that MQTT does not know": [
-        *(quick(one(1), one(2, 0), one(3)), quick()),
+        *(quick(one(1), one(2, 0), one(3)), quick(), quick(one(23, 0)), Repeat(), Fetch()),
         *(quick(one(4 + 2 * n), one(5 + 2 * n, value)) for n, value in enumerate(HOSTILE_INTERVALS)),
         *(*saves(20, limit=0), *saves(21, limit=-1), Fetch(), *saves(22, limit=1), Drain(), Settle()),
     ],

@@ -12,6 +12,7 @@ from model.laws import LAWS, STORE_LAWS
 from model.trace import Pass, Step, Trace
 from model.verdict import Outcome, Verdict, worst
 from properties.validation.confirmation import NOT_BY_RUNNING, Confirmation, confirm, place_of
+from properties.validation.crowds import run_crowds
 from properties.validation.explanation import Explanation, explain
 from properties.validation.exploration import explore_scopes, small_world
 from properties.validation.findings import Finding, Findings
@@ -28,9 +29,23 @@ from sim.deadline import OutOfTime
 from sim.redis.backends import Backend
 from sim.session_coverage import BY_LAW
 
-SHARES = {"scenarios": 0.0, "footprint": 0.15, "exploration": 0.4, "random walks": 0.2, "state machine": 0.25}
+SHARES = {
+    "scenarios": 0.0,
+    "footprint": 0.15,
+    "crowds": 0.1,
+    "exploration": 0.35,
+    "random walks": 0.15,
+    "state machine": 0.25,
+}
 """Of the budget; witnesses come on top, and are few."""
-LONGEST_S = {"scenarios": 8.0, "footprint": 25.0, "exploration": 2.0, "random walks": 2.0, "state machine": 10.0}
+LONGEST_S = {
+    "scenarios": 8.0,
+    "footprint": 25.0,
+    "crowds": 15.0,
+    "exploration": 2.0,
+    "random walks": 2.0,
+    "state machine": 10.0,
+}
 """Processor time that an analysis may take beyond twice its share: what it must do once, on scripts of ordinary speed."""
 WITNESSES_S = 30.0
 """Processor time for all witnesses together, beside the budget once more."""
@@ -132,6 +147,7 @@ def validate(
     analyses: dict[str, Callable[[float], Any]] = {
         "scenarios": lambda seconds: run_scenarios(small, findings),
         "footprint": lambda seconds: measure_footprint(subject, findings, seconds, footprint),
+        "crowds": lambda seconds: run_crowds(subject, findings, seconds),
         "exploration": lambda seconds: explore_scopes(small, findings, seconds),
         "random walks": lambda seconds: walk_about(small, findings, seconds),
         "state machine": lambda seconds: run_machine(subject, findings, seconds),

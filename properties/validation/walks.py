@@ -88,7 +88,7 @@ class Walk:
             self._acknowledge,
             self._release,
             self._wait,
-            lambda: Repeat(self.draw.randrange(2)),
+            lambda: Repeat(self.draw.randrange(2), self.draw.random() < 0.3),
             self._session,
             self._fault,
             lambda: Drain(self._client(), self.draw.choice([1, 2])),

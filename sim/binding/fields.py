@@ -37,9 +37,9 @@ INTEGER_MEANINGS: dict[str, tuple[str, ...]] = {
     "open": ("session_present", "epoch"),
     "save": ("first", "last", "previous", "sequence", "count"),
     "fetch": (),
-    "acknowledge": ("count", "flag"),
-    "release": ("count", "flag"),
-    "clear": ("count", "flag"),
+    "acknowledge": ("count", "flag", "found"),
+    "release": ("count", "flag", "found"),
+    "clear": ("count", "flag", "found"),
 }
 """What an integer reply may stand for (``reply.is``), by operation."""
 

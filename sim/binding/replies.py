@@ -70,10 +70,11 @@ class ReplyReader:
             raise ReplyMismatch(f"{self.place}: {self.table.shape} does not fit {_show(reply)} ({error})") from None
 
     def _refusal(self, reply: Reply) -> str | None:
-        if not self.table.refused or isinstance(reply, list):
+        words = self.table.words
+        if not words or isinstance(reply, list):
             return None
         word = "nil" if reply is None else to_text(reply).decode("utf-8", "replace")
-        return word if word in self.table.refused else None
+        return word if word in words else None
 
     def _result(self, reply: Reply, fields: Fields, modulus: int) -> Result:
         shape, operation = self.table.shape, self.operation
@@ -86,7 +87,7 @@ class ReplyReader:
                 return self._numbered(whole, fields, modulus)
             return _saved(tuple(map(self._assigned, rows)))
         row = {name: self._integer(name, rows[0]) for name in self.getters} if rows else {}
-        if whole is not None and self.table.means == "flag":
+        if whole is not None and self.table.means in ("flag", "found"):
             if whole not in (0, 1):
                 raise ValueError(f"the binding promises 0 or 1, not {whole}")
             row["count"] = whole
@@ -186,6 +187,9 @@ def compile_reply(operation: str, table: ReplyTable, place: str, unpack: Unpack 
         _check_meaning(operation, table, place)
     elif table.means is not None:
         raise InputError(f'{place}.is: only an integer reply has a meaning; set shape = "integer" or remove it')
+    for key, promised in (("closed", table.closed), ("older", table.older), ("answers_again", table.answers_again)):
+        if promised and operation != "save":
+            raise InputError(f"{place}.{key}: a promise about saves; remove it")
     columns = tuple(table.columns or DEFAULT_COLUMNS.get(table.shape, ()))
     if table.shape == "records" and not columns:
         raise InputError(f"{place}.columns: missing; name the columns, such as {list(attributes)[:3]}")

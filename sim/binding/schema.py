@@ -62,6 +62,13 @@ class Reply(Table):
     refused: list[str] = []
     consecutive: bool = True
     answers_again: bool = False
+    closed: str | None = None
+    older: str | None = None
+
+    @property
+    def words(self) -> list[str]:
+        """Replies that decline the operation, nothing done."""
+        return [*self.refused, *(word for word in (self.closed, self.older) if word is not None)]
 
 
 class Step(Table):

@@ -42,8 +42,8 @@ call('HDEL', body, id)
 """
 
 LAWFUL = (
-    Variant("says of a repeated save only what is live", "save.lua", "        reply[#reply + 1] = first == '0' and 0 or first + i\n", "        reply[#reply + 1] = first == '0' and 0 or call('ZSCORE', index, string.format('%d', reply[#reply])) == string.format('%d', first + i) and first + i or 0\n"),
-    Variant("other local names", "save.lua", "waiting", "held"),
+    Variant("says of a repeated save only what is live", "save.lua", "        reply[#reply + 1] = sequence\n", "        reply[#reply + 1] = call('ZSCORE', index, string.format('%d', reply[#reply])) == string.format('%d', sequence) and sequence or 0\n"),
+    Variant("other local names", "save.lua", "excess", "surplus"),
     Variant("the floor is not used", "save.lua", "last + alive - LAST_ID >= floor", "true"),
     Variant("sweeps one at a time", "save.lua", "SWEEP = 65535, 9999999999999, 6000, 512", "SWEEP = 65535, 9999999999999, 6000, 1"),
     Variant("sweeps everything", "save.lua", "6000, 512", "6000, 100000"),
@@ -54,7 +54,7 @@ LAWFUL = (
         "send('HSET', body, fields)",
         "if #fields > 2 then send('HSET', body, {unpack(fields, 3)}) end call('HSET', body, 'm', fields[2])",
     ),
-    Variant("adds to the index first", "save.lua", "send('HSET', body, fields)\nsend('ZADD', index, entries)", "send('ZADD', index, entries)\nsend('HSET', body, fields)"),
+    Variant("the index first", "save.lua", "send('HSET', body, fields)\nsend('ZREM', index, members)\nsend('ZADD', index, entries)\n", "send('ZREM', index, members)\nsend('ZADD', index, entries)\nsend('HSET', body, fields)\n"),
     Variant("refuses in other words", "save.lua", "ERR limit must be", "ERR no such limit: it must be"),
     Variant("a check that never fires", "save.lua", HEAD, HEAD + "if #KEYS ~= 2 then return redis.error_reply('ERR two keys') end\n"),
     Variant("the reads in another order", "acknowledge.lua", READS, "local score = call('ZSCORE', index, id)\n" + READS.replace("local score = call('ZSCORE', index, id)\n", "")),
@@ -108,7 +108,14 @@ BROKEN = (
     Variant("deletes before it writes", "open.lua", "call('HSET', body, 'm', string.format", "call('UNLINK', index, body)\ncall('HSET', body, 'm', string.format", ("all-or-nothing",)),
     Variant("a closed session takes messages", "save.lua", "if epoch < tonumber(begun) then", "if false then", ("no-phantom", "no-residue")),
     Variant("a repeated save numbers messages that were dead on arrival", "save.lua", "deadlines[i], 0, 0", "deadlines[i], -1, 0", ("all-or-nothing",)),
-    Variant("a repeated save tells of a run as one longer", "save.lua", "length = length + 1", "length = length + 2", ("all-or-nothing",)),
-    Variant("a repeated save is not answered", "save.lua", "in string.gmatch(runs, '(%d+)%+(%d+)') do", "in string.gmatch('', '(%d+)%+(%d+)') do", ("all-or-nothing",)),
-    Variant("a repeated batch is saved again", "save.lua", "elseif batch == tonumber(saved) then", "elseif batch == -1 then", ("all-or-nothing",)),
+    Variant("a repeated save tells of a run as one longer", "save.lua", "runs[#runs] = sequence\n", "runs[#runs] = sequence + 1\n", ("all-or-nothing",)),
+    Variant("a repeated save is not answered", "save.lua", "in string.gmatch(mark, ' (%d+) (%d+)') do", "in string.gmatch('', ' (%d+) (%d+)') do", ("all-or-nothing",)),
+    Variant("an older batch is saved again", "save.lua", "if batch < saved then", "if false then", ("all-or-nothing",)),
+    Variant("a closed session answers with an error", "save.lua", "return redis.status_reply('CLOSED')\nelseif", "return redis.error_reply('ERR closed')\nelseif", ("all-or-nothing",)),
+    Variant("messages that are dead on arrival fail a save", "save.lua", "-- 2. State", "if alive == 0 then return redis.error_reply('ERR nothing lives') end\n-- 2. State", ("all-or-nothing",)),
+    Variant("an expired message is found", "acknowledge.lua", "return live and 1 or 0", "return 1", ("packet-id",)),
+    Variant("an expired message is released", "release.lua", "<= time[1] * 1000", "<= 0 * time[1]", ("retransmission", "expiry")),
+    Variant("the end of an earlier session ends this one", "clear.lua", "epoch < tonumber", "false and epoch < tonumber", ("no-loss",)),
+    Variant("a session that is not there is ended", "clear.lua", "return meta and 1 or 0", "return 1", ("no-residue",)),
+    Variant("a repeated batch is saved again", "save.lua", "elseif batch == saved then", "elseif batch == -1 then", ("all-or-nothing",)),
 )  # fmt: skip

@@ -168,8 +168,19 @@ def test_a_reply_of_another_shape_is_named(shape: str, table: dict[str, Any], re
     assert isinstance(raised.value, InputError)
 
 
-def test_a_flag_is_zero_or_one() -> None:
-    acknowledge = reader("acknowledge", shape="integer", **{"is": "flag"})
+@pytest.mark.parametrize("promise", [{"closed": "CLOSED"}, {"older": "STALE"}, {"answers_again": True}])
+def test_promises_about_saves_are_for_saves(promise: dict[str, object]) -> None:
+    read = reader("save", shape="status", **promise).read
+    for word in ("CLOSED", "STALE"):
+        refused = read(Status(word.encode()), {}, 65535).refused
+        assert (refused == word) == (word in promise.values())
+    with pytest.raises(InputError, match=f"{next(iter(promise))}: a promise about saves; remove it"):
+        reader("open", shape="status", **promise)
+
+
+@pytest.mark.parametrize("word", ["flag", "found"])
+def test_a_flag_is_zero_or_one(word: str) -> None:
+    acknowledge = reader("acknowledge", shape="integer", **{"is": word})
     assert acknowledge.read(1, {}, 9) == Removed(1)
     assert acknowledge.read(0, {}, 9) == Removed(0)
     with pytest.raises(ReplyMismatch, match="promises 0 or 1, not 2"):

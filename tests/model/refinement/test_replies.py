@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from model.refinement import Account, Reply, Seen, Store, judge_release, judge_save
+from model.refinement import (
+    Account,
+    Reply,
+    Seen,
+    Store,
+    judge_acknowledge,
+    judge_release,
+    judge_save,
+    judge_stale_clear,
+)
 from model.refinement.saves import Save
 from model.refinement.steps import Answer
 from model.session import Lifetime, Message, Session, entry_of
@@ -94,3 +103,72 @@ def test_a_second_release_may_be_counted_or_not() -> None:
     listed = [LISTED[0]._replace(kind="PUBREL"), LISTED[1]]
     for removed in (0, 1):
         assert laws(judge_release(once.account, Answer(1, 1), Reply(removed=removed), listed, STORE)) == []
+
+
+FINDING = STORE._replace(tells_found=frozenset({"acknowledge", "release", "clear"}))
+EXPIRED = HOLDING._replace(
+    session=HOLDING.session._replace(queue=HOLDING.session.queue[1:]), fates=((1, "expired"),)
+)
+
+
+def test_a_store_that_promises_to_find_the_live_alone_does_not_count_what_has_expired() -> None:
+    for judge, law in ((judge_acknowledge, "packet-id"), (judge_release, "retransmission")):
+        for removed, promised, counting in ((0, [], []), (1, [law], [])):
+            answered = Answer(1, 1), Reply(removed=removed), LISTED[1:]
+            assert laws(judge(EXPIRED, *answered, FINDING)) == promised
+            assert laws(judge(EXPIRED, *answered, STORE)) == counting
+
+
+def test_on_a_clock_that_runs_by_itself_it_may_have_expired_just_after_it_was_found() -> None:
+    late = EXPIRED._replace(slack_ms=50)
+    for judge in (judge_acknowledge, judge_release):
+        assert laws(judge(late, Answer(1, 1), Reply(removed=1), LISTED[1:], FINDING)) == []
+
+
+def test_a_second_release_of_a_live_message_finds_it_where_that_is_promised() -> None:
+    listed = [LISTED[0]._replace(kind="PUBREL"), LISTED[1]]
+    once = judge_release(HOLDING, Answer(1, 1), Reply(removed=1), listed, FINDING).account
+    assert laws(judge_release(once, Answer(1, 1), Reply(removed=1), listed, FINDING)) == []
+    assert laws(judge_release(once, Answer(1, 1), Reply(removed=0), listed, FINDING)) == ["retransmission"]
+
+
+def test_the_end_of_an_earlier_session_changes_nothing_and_finds_nothing() -> None:
+    assert laws(judge_stale_clear(HOLDING, Reply(removed=0), LISTED, FINDING)) == []
+    assert laws(judge_stale_clear(HOLDING, Reply(removed=1), LISTED, FINDING)) == ["no-loss"]
+    assert laws(judge_stale_clear(HOLDING, Reply(removed=1), LISTED, STORE)) == []  # it counts, and promises nothing
+    assert laws(judge_stale_clear(HOLDING, Reply(removed=0), [], FINDING)) == ["no-loss"]
+
+
+def test_a_save_that_comes_too_late_is_declined_by_the_word_that_is_promised() -> None:
+    promising = STORE._replace(closed_word="CLOSED", older_word="STALE")
+    stale, older = Save((ONE,), 5, is_stale=True), Save((ONE,), 5, is_repeated=True, is_older=True)
+    words = Reply("refused", "CLOSED"), Reply("refused", "STALE"), Reply("error", "ERR gone"), Reply(told=())
+    for save, right in ((stale, 0), (older, 1)):
+        for at, reply in enumerate(words):
+            wanted = [] if at == right else ["all-or-nothing"]
+            assert laws(judge_save(HOLDING, save, reply, LISTED, promising)) == wanted
+            assert laws(judge_save(HOLDING, save, reply, LISTED, STORE)) == []  # nothing is promised
+            assert laws(judge_save(HOLDING, save, reply, LISTED, promising, faulted=True)) == []
+    unsound = stale._replace(limit=0)  # may be refused for that in the first place
+    assert laws(judge_save(HOLDING, unsound, words[2], LISTED, promising)) == []
+
+
+def test_a_message_that_is_dead_on_arrival_does_not_fail_a_save() -> None:
+    dead, fraction = Message(3, Lifetime(0, 0), 1), Message(4, Lifetime(0, 1000), 1)
+    error, word = Reply("error", "ERR invalid expire time"), Reply("refused", "EXPIRED")
+    assert laws(judge_save(HOLDING, Save((dead,), 5), error, LISTED, STORE)) == ["all-or-nothing"]
+    assert laws(judge_save(HOLDING, Save((dead,), 5), word, LISTED, STORE)) == []
+    assert laws(judge_save(HOLDING, Save((dead, Message(5, LONG, 1)), 5), error, LISTED, STORE)) == ["no-loss"]
+    assert laws(judge_save(HOLDING, Save((fraction,), 5), error, LISTED, STORE)) == []  # MQTT has no such interval
+
+
+def test_where_it_is_promised_to_be_told_an_error_tells_nothing() -> None:
+    error = Reply("error", "the binding cannot read the reply")
+    for judge, law in ((judge_acknowledge, "packet-id"), (judge_release, "retransmission")):
+        for packet_id, promised in ((4, [law]), (6, [])):  # 6 is no identifier here
+            unknown = Answer(None, packet_id), error, LISTED
+            assert laws(judge(HOLDING, *unknown, FINDING)) == promised
+            assert laws(judge(HOLDING, *unknown, STORE)) == []
+            assert laws(judge(HOLDING, *unknown, FINDING, faulted=True)) == []
+    assert laws(judge_stale_clear(HOLDING, error, LISTED, FINDING)) == ["no-loss"]
+    assert laws(judge_stale_clear(HOLDING, error, LISTED, STORE)) == []

@@ -79,3 +79,11 @@ def test_replies_are_compared_with_their_types_and_errors_by_their_code() -> Non
     assert shown([1, b"1", None, Status(b"OK")]) != shown([1, b"1", None, b"OK"])
     here, there = ErrorReply(b"ERR boom on line 3"), ErrorReply(b"ERR other")
     assert shown(here) == shown(there) != shown(ErrorReply(b"OOM command not allowed"))
+
+
+def test_replies_that_the_binding_reads_alike_are_alike(binding: Binding, table: Table) -> None:
+    """Of a message that is not kept the reply tells 0 0; an identifier without a sequence numbers none either."""
+    alike = edited(binding, "save.lua", b"sequence > 0 and (sequence - 1)", b"sequence >= 0 and (sequence - 1)")
+    assert compare(table, alike, "save.lua").difference == ""
+    other = edited(binding, "save.lua", b"sequence > 0 and (sequence - 1)", b"sequence > 1 and (sequence - 1)")
+    assert "save.lua" in compare(table, other, "save.lua").difference

@@ -44,10 +44,10 @@ def violated(found: Exploration) -> set[str]:
 @pytest.mark.parametrize(
     ("scope", "states", "transitions"),
     [
-        (SMALL, 9_032, 46_442),
-        (Scope(messages=2, expiries=2, clears=1), 1_963, 7_654),
-        (Scope(messages=2, qos=2, duplicates=1, errors=1), 556, 5_523),
-        (Scope(writers=2, readers=2, messages=3, modulus=2, lost_replies=1), 2_771, 14_822),
+        (SMALL, 6_401, 32_526),
+        (Scope(messages=2, expiries=2, clears=1), 1_683, 6_508),
+        (Scope(messages=2, qos=2, duplicates=1, errors=1), 480, 4_767),
+        (Scope(writers=2, readers=2, messages=3, modulus=2, lost_replies=1), 2_279, 12_158),
     ],
     ids=["crashes", "expiries", "errors", "two readers"],
 )

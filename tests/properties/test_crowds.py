@@ -1,0 +1,48 @@
+"""Flaws that a handful of messages never shows: each is caught at the size where it begins, its neighbour is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from model.laws import STORE_LAWS
+from properties.validation.crowds import run_crowds
+from properties.validation.findings import Findings
+from properties.validation.subject import Subject
+from tests.properties.session_variants import LAWFUL, Variant
+
+BROKEN = (
+    Variant("a portion of a clean start is one short", "open.lua", "i + CHUNK - 1, #old", "i + CHUNK - 2, #old", ("no-residue",)),
+    Variant("a portion of the content is one short", "save.lua", "i + CHUNK - 1, #values", "i + CHUNK - 3, #values", ("no-loss",)),
+    Variant("everything is handed over at once", "save.lua", "6000, 512", "60000, 512", ("no-loss", "all-or-nothing")),
+    Variant("a sweep that stops early takes the rest for live", "save.lua", "'WITHSCORES', 'LIMIT', #due, 1)", "'WITHSCORES', 'LIMIT', 0, 0)", ("legal-trim",)),
+    Variant("expired messages are in the way of identifiers", "save.lua", "meets and size or math.max(excess, SWEEP)", "math.max(excess, SWEEP)", ("counter",)),
+    Variant("a trim takes one portion at most", "save.lua", "until stays or #ids == 0", "until true", ("legal-trim", "no-loss")),
+    Variant("a page ends with the first portion", "fetch.lua", "local more = #ids == size", "local more = #ids == size and size < 1000", ("no-loss", "drain")),
+)  # fmt: skip
+LAWFUL_IN_PORTIONS = [one for one in LAWFUL if one.name in ("sweeps one at a time", "sweeps everything", "looks at seven at a time")]
+
+
+def looked_at(variant: Variant) -> Findings:
+    findings = Findings(frozenset(STORE_LAWS))
+    run_crowds(Subject(variant.binding()), findings, 60)
+    return findings
+
+
+def name_of(variant: Variant) -> str:
+    return variant.name
+
+
+@pytest.mark.parametrize("variant", BROKEN, ids=name_of)
+def test_what_breaks_in_a_crowd_is_caught(variant: Variant) -> None:
+    assert looked_at(variant).by_law.keys() & set(variant.breaks)
+
+
+@pytest.mark.parametrize("variant", LAWFUL_IN_PORTIONS, ids=name_of)
+def test_portions_of_another_size_are_lawful(variant: Variant) -> None:
+    assert {law: found[0].text for law, found in looked_at(variant).by_law.items()} == {}
+
+
+def test_a_crowd_that_there_is_no_time_for_is_named() -> None:
+    findings = Findings(frozenset(STORE_LAWS))
+    run_crowds(Subject(LAWFUL[0].binding()), findings, -1)
+    assert any("was not run, the time ran out" in gap for gap in findings.gaps)
