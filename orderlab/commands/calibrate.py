@@ -16,6 +16,7 @@ from model.errors import InputError
 from model.explorer.whole_file import write_whole
 from orderlab.render.calibration import print_calibration
 from sim.calibration import cost_model, measure, to_toml
+from sim.costs import FOLDER, known_costs
 from sim.redis.backends.server import ServerBackend
 
 HEAD = """What commands cost one Redis node, measured by `orderlab calibrate`; the other tables are those of {base}.toml.
@@ -37,6 +38,8 @@ def calibrate(
         raise InputError(f"--calls {calls}: at least 1000, or the counters' whole microseconds tell nothing")
     if out is not None and (out.suffix != ".toml" or not out.parent.is_dir()):
         raise InputError(f"--out {out}: not a place for a cost model; name a .toml file in a folder that exists")
+    if not (FOLDER / f"{base}.toml").is_file():
+        raise InputError(f"--base {base}: no such cost model; it is one of {', '.join(known_costs())}")
     backend = _connect(server)
     try:
         show = (lambda name: typer.echo(f"measuring lua/{name} …", err=True)) if sys.stderr.isatty() else None

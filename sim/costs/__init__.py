@@ -138,14 +138,18 @@ def load_costs(written: str) -> Costs:
     if not path.is_file():
         path = Path(name)
     if not path.is_file():
-        known = ", ".join(sorted(file.stem for file in FOLDER.glob("*.toml") if file.stem != "redis"))
-        raise InputError(f"costs {name}: no such cost model; it is one of {known}, or a .toml file")
+        raise InputError(f"costs {name}: no such cost model; it is one of {', '.join(known_costs())}, or a .toml file")
     try:
         return costs_of(changed(_read(path), changes))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path.name}: not TOML ({error})") from None
     except ValidationError as error:
         raise InputError(f"{path.name}: {first_error(error)}") from None
+
+
+def known_costs() -> list[str]:
+    """The names of the cost models in this folder; ``redis`` is a part of others."""
+    return sorted(file.stem for file in FOLDER.glob("*.toml") if file.stem != "redis")
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from orderlab.cli import main
         (("somewhere",), "redis://HOST:PORT"),
         (("auto", "--calls", "5"), "at least 1000"),
         (("auto", "--out", "/nowhere/costs.toml"), "a folder that exists"),
+        (("auto", "--base", "nope"), "one of cluster, prototype"),
     ],
 )
 def test_what_cannot_be_measured_is_one_line(arguments, complaint, monkeypatch, capsys):
