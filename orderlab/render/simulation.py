@@ -88,7 +88,8 @@ def print_replications(console: Console, result: Mapping[str, Any]) -> None:
 
 def latency_table(latencies: Mapping[str, Mapping[str, Any]]) -> Table:
     """One row per stage, milliseconds."""
-    table = Table("latency, ms", *(["mean", "±95 %", "50 %", "90 %", "99 %", "max"]), title_justify="left")
+    table = Table("latency, ms", *(["mean", "±95 %", "50 %", "90 %", "99 %", "max"]), caption_justify="left")
+    table.caption = "±95 %: batch means of this run, for the clients that its seed drew; --replications draws others"
     for name, latency in latencies.items():
         if not latency["count"]:
             continue  # nothing goes that way: a PUBACK with QoS 0

@@ -74,7 +74,8 @@ def measure(fabric: Fabric) -> Measured:
 
 
 def latency(histogram: LatencyHistogram) -> dict[str, Any]:
-    """A latency in milliseconds: mean with its 95 % interval, percentiles, maximum."""
+    """A latency in milliseconds: mean with its 95 % interval, percentiles, maximum. The interval is of this run's clients: where
+    they are and when they publish is drawn once, and only replications vary it (``notes/calibration.md``)."""
     mean = histogram.mean_us()
     return {
         "count": histogram.count,
