@@ -29,6 +29,8 @@ SCRIPT_SECONDS_MAX = 6.0
 """Processor time of one script that the sandbox cannot stop."""
 BUDGETS_MAX = 30
 """Wall time of a judgement, in budgets: machines are shared."""
+JUDGE_FAILED = "the judge failed"
+"""How the text of a result begins that is none: the mutant counts as survived, and is judged again the next time."""
 ROOMS = ("model", "sim", "properties")
 
 Progress = Callable[[int, int, str], None]
@@ -105,7 +107,7 @@ class Campaign:
         try:
             answer = self._watched(work, BUDGETS_MAX * max(self.budget_s, 10.0))
         except Exception as error:  # the judge itself stumbled over what the mutant does: that is for its authors
-            return Result("survived", text=f"the judge failed: {type(error).__name__}: {error}")
+            return Result("survived", text=f"{JUDGE_FAILED}: {type(error).__name__}: {error}")
         if isinstance(answer, Unfinished):
             if answer.reason == CANCELLED:
                 return None
@@ -179,7 +181,8 @@ class Campaign:
                     continue  # not a result of ours: judged again, and written anew
 
     def _keep(self, mutant: Mutant, result: Result) -> None:
-        if self.folder is not None:
+        """Write a result for the next run. What made the judge stumble may have been the machine: that is judged again."""
+        if self.folder is not None and not result.text.startswith(JUDGE_FAILED):
             content = {"mutant": mutant.to_json(), "result": result.to_json()}
             write_whole(self._file(self._context, mutant), json.dumps(content, indent=1).encode())
 

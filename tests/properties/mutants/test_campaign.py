@@ -15,6 +15,7 @@ import pytest
 from model.errors import InputError
 from model.trace import Trace
 from properties.mutants.campaign import Campaign, Judged
+from properties.mutants.equivalence import Table
 from properties.mutants.judging import judge_quickly
 from properties.mutants.mutant import Mutant
 from properties.mutants.operators import mutants_of
@@ -71,6 +72,28 @@ def test_results_are_kept_one_by_one_and_resumed_from(binding: Binding, tmp_path
     other_seed = Campaign(binding, mutants, 1, 4.0, 1, tmp_path)
     other_seed._resume()
     assert other_seed.results == {}
+
+
+def test_what_made_the_judge_stumble_is_judged_again(
+    binding: Binding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machine may have been at fault: no memory, no room. Meanwhile nobody may say that the mutant was noticed."""
+    mutant = mutant_at(binding, "clear.lua", "UNLINK becomes EXISTS")
+
+    def stumble(*_: object, **__: object) -> Result:
+        raise OSError("no room")
+
+    campaign = Campaign(binding, [mutant], 0, 4.0, 1, tmp_path)
+    monkeypatch.setattr("properties.mutants.campaign.judge_quickly", stumble)
+    monkeypatch.setattr("properties.mutants.campaign.judge_thoroughly", stumble)
+    monkeypatch.setattr("properties.mutants.campaign.tabulate", lambda of: Table(of, of, {}, [], ()))
+    monkeypatch.setattr(campaign, "_check_original", lambda: None)
+    (judged,) = campaign.run()
+    assert (judged.result.outcome, judged.result.text) == ("survived", "the judge failed: OSError: no room")
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.undo()
+    (again,) = Campaign(binding, [mutant], 0, 4.0, 1, tmp_path).run()
+    assert again.result.outcome == "killed"
 
 
 def children_of(process: int) -> list[int]:
