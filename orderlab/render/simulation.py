@@ -101,11 +101,12 @@ def latency_table(latencies: Mapping[str, Mapping[str, Any]]) -> Table:
 
 def usage_table(result: Mapping[str, Any]) -> Table:
     """One row per kind of node."""
-    table = Table("node", "number", "utilisation, mean", "max", "waiting, mean")
+    table = Table("node", "number", "utilisation, mean", "max", "offered load, max", "waiting, mean")
     for kind, used in result["utilisation"].items():
         waiting = result["mean_queue_length"][kind]
         table.add_row(
-            kind, str(len(used)), f"{sum(used) / len(used):.1%}", f"{max(used):.1%}", f"{sum(waiting) / len(waiting):.3g}"
+            kind, str(len(used)), f"{sum(used) / len(used):.1%}", f"{max(used):.1%}", f"{max(result['offered_load'][kind]):.1%}",
+            f"{sum(waiting) / len(waiting):.3g}",
         )
     return table
 

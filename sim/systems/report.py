@@ -99,10 +99,14 @@ def warm_up(histogram: LatencyHistogram) -> dict[str, Any]:
 
 
 def figures(measured: Measured, fabric: Fabric) -> dict[str, Any]:
-    """The report of the measured interval, as JSON holds it."""
+    """The report of the measured interval, as JSON holds it. Work is counted when it is taken on, so a node that falls behind
+    has an offered load above 1; all that it can do is to be busy all the time."""
     seconds = measured.at_us / 1e6
     published, delivered = measured.counts.get("published", 0), measured.counts.get("delivered", 0)
     cores = {kind: count for kind, (_, count) in servers(fabric).items()}
+    offered = {
+        kind: [_round(busy / measured.at_us / cores[kind]) for busy, _ in usages] for kind, usages in measured.usage.items()
+    }
     commands = [round(count / seconds) for count in measured.redis_commands]
     return {
         "measured_s": seconds,
@@ -113,10 +117,8 @@ def figures(measured: Measured, fabric: Fabric) -> dict[str, Any]:
             "publish_to_delivery": latency(fabric.delivery_latency),
             **{f"publish_to_{name}": latency(histogram) for name, histogram in fabric.stage_latency.items()},
         },
-        "utilisation": {
-            kind: [_round(busy / measured.at_us / cores[kind]) for busy, _ in usages]
-            for kind, usages in measured.usage.items()
-        },
+        "utilisation": {kind: [min(each, 1.0) for each in loads] for kind, loads in offered.items()},
+        "offered_load": offered,
         "mean_queue_length": {
             kind: [_round(waited / measured.at_us) for _, waited in usages] for kind, usages in measured.usage.items()
         },
