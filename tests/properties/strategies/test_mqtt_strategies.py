@@ -9,7 +9,8 @@ from hypothesis import find, given, settings
 from hypothesis import strategies as st
 
 from properties.strategies import mqtt
-from properties.strategies.pipelines import STEP_MS, Strike, schedules, written
+from properties.strategies.pipelines import ANYWHERE, STEP_MS, Strike, configurations, schedules, written
+from sim.systems.catalogue import settings_of
 
 QUICK = settings(max_examples=500, database=None, deadline=None)
 
@@ -63,3 +64,13 @@ def test_a_filter_matches_its_topics(pair: tuple[bytes, bytes]) -> None:
 def test_clocks_jump_to_deadlines_and_1_ms_beside_them(moments: tuple[int, ...]) -> None:
     assert list(moments) == sorted(moments)
     assert all(min(abs(moment - deadline) for deadline in (1000, 2000, 5000)) <= 1 for moment in moments)
+
+
+@QUICK
+@given(configurations)
+def test_every_configuration_is_one_that_the_system_takes(drawn: dict[str, Any]) -> None:
+    settings_of("tbmq-p2p", drawn)
+
+
+def test_faults_that_strike_anywhere_take_in_leader_changes() -> None:
+    assert "kafka-leader-change" in ANYWHERE
