@@ -20,6 +20,8 @@ class AppendError(StrEnum):
 
     NOT_LEADER = "NOT_LEADER_OR_FOLLOWER"
     OUT_OF_ORDER_SEQUENCE = "OUT_OF_ORDER_SEQUENCE_NUMBER"
+    DUPLICATE_SEQUENCE = "DUPLICATE_SEQUENCE_NUMBER"
+    """Appended so long ago that the leader has forgotten where. Clients take it for success."""
     TIMED_OUT = "REQUEST_TIMED_OUT"
     DISCONNECTED = "NETWORK_EXCEPTION"
 
@@ -60,14 +62,16 @@ class PartitionLog:
     def append(
         self, records: Sequence[int], now_us: int, lag_us: int, producer: int | None = None, sequence: int = 0
     ) -> Batch | AppendError:
-        """Append a batch. With ``producer`` (idempotent), a repeated batch gives the first one again and a batch that
-        comes before its predecessor is refused."""
+        """Append a batch. With ``producer`` (idempotent), a repeated batch gives the first one again, or is refused as
+        a duplicate if that was long ago, and a batch that comes before its predecessor is refused."""
         state = None
         if producer is not None:
             state = self._producers.setdefault(producer, _ProducerState())
             for known, batch in state.recent:
                 if known == sequence:
                     return batch
+            if sequence < state.next_sequence:
+                return AppendError.DUPLICATE_SEQUENCE
             if sequence != state.next_sequence:
                 return AppendError.OUT_OF_ORDER_SEQUENCE
         replicated_us = now_us + lag_us

@@ -152,7 +152,7 @@ class Producer:
             outcome, answered_us = self.cluster.produce(
                 partition, request.records, self.settings.acks == "all", producer, request.sequence or 0
             )
-            error = outcome if isinstance(outcome, AppendError) else None
+            error = outcome if isinstance(outcome, AppendError) and outcome is not AppendError.DUPLICATE_SEQUENCE else None
             arrived_us = self.env.now
 
             def back() -> None:

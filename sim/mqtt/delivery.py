@@ -44,7 +44,14 @@ class Delivery:
         self.record_connect(subscriber)
         if fabric.store.needs_open:
             fabric.ensure_open(subscriber)
-        request = fabric.store.fetch(fabric.subscribers.name(subscriber))
+        name, node = fabric.subscribers.name(subscriber), fabric.node_of[subscriber]
+        request, asks_newest, newest = fabric.store.fetch(name), fabric.store.newest(name), 0
+
+        def told(replies: Sequence[Any]) -> None:
+            nonlocal newest
+            newest = fabric.store.told_newest(replies[0])
+            if not broker.is_dead and sessions.connections[subscriber] == connection:
+                broker.driver.submit([(node, request)], fetched)
 
         def fetched(replies: Sequence[Any]) -> None:
             if broker.is_dead or sessions.connections[subscriber] != connection:
@@ -52,24 +59,30 @@ class Delivery:
             found = fabric.store.fetched(replies[0])
             if found is None:
                 fabric.count("fetches_failed")
-                broker.driver.submit([(fabric.node_of[subscriber], request)], fetched)
+                broker.driver.submit([(node, request)], fetched)
                 return
             released = [(subscriber, packet_id, token) for _, packet_id, token, is_pubrel in found if is_pubrel]
             backlog = [(number, subscriber, packet_id, token) for number, packet_id, token, rel in found if not rel]
             self._resend_pubrels(released)
             if backlog:
                 self.deliver(np.array(backlog, np.int64), is_backlog=True)
-            self._caught_up(subscriber, found)
+            self._caught_up(subscriber, found, newest=newest)
             if fabric.resubscribes:
                 broker.subscribing.subscribe(subscriber, is_new=False)
 
-        broker.driver.submit([(fabric.node_of[subscriber], request)], fetched)
+        if fabric.hands_over_first and asks_newest is not None:
+            broker.driver.submit([(node, asks_newest)], told)
+        else:
+            broker.driver.submit([(node, request)], fetched)
 
-    def _caught_up(self, subscriber: int, found: Sequence[Found], waiting: Deliveries = NO_DELIVERIES) -> None:
-        """What was ``found`` in the store has been sent, but for ``waiting``; what had to wait for it goes out behind."""
+    def _caught_up(
+        self, subscriber: int, found: Sequence[Found], waiting: Deliveries = NO_DELIVERIES, newest: int = 0
+    ) -> None:
+        """What was ``found`` in the store has been sent, but for ``waiting``; what had to wait for it goes out behind. ``newest``:
+        the last token that the store had given out before it was read."""
         sessions, read = self.sessions, self.fabric.read
         sessions.fetching.discard(subscriber)
-        read.note(subscriber, found)
+        read.note(subscriber, found, newest)
         held_back = read.beyond(np.concatenate((NO_DELIVERIES, *sessions.held_back.pop(subscriber, ()))))
         if len(waiting) or len(held_back):
             self.deliver(np.concatenate((waiting, held_back)), is_pushed=False)
@@ -121,10 +134,11 @@ class Delivery:
                 del sessions.completed_meanwhile[subscriber]
             if not is_here:
                 return
+            known = completed | fabric.windows.waiting(subscriber)
             waiting = [
                 (message, subscriber, packet_id, token)
                 for message, packet_id, token, is_pubrel in found or ()
-                if not is_pubrel and (message, packet_id) not in completed
+                if not is_pubrel and (message, packet_id) not in known
             ]
             self._caught_up(subscriber, found or (), np.array(waiting, np.int64).reshape(-1, 4))
 
@@ -144,6 +158,11 @@ class Delivery:
             deliveries = self.fabric.read.beyond(deliveries)
         if sessions.fetching and not is_backlog:
             deliveries = self._hold_back(deliveries)
+        if self.fabric.hands_over_first and self.fabric.read.has_tokens and not is_backlog:
+            in_sequence, late = self.fabric.read.in_sequence(deliveries)
+            if is_pushed:
+                deliveries = in_sequence
+                self._find_out(late)
         sole = self.fabric.qos.sole
         if not sole:  # QoS 0, or some of it
             unstored = deliveries[:, 2] < 0
@@ -152,6 +171,14 @@ class Delivery:
         if self.fabric.windows.is_limited:
             deliveries = self.fabric.windows.admit(deliveries, is_backlog)
         self._transmit(deliveries, is_backlog)
+
+    def _find_out(self, late: Deliveries) -> None:
+        """These were pushed behind newer ones. Those that are not in flight are completed, or were never sent: the store knows."""
+        in_flight = self.sessions.in_flight
+        for message, subscriber, packet_id, token in late.tolist():
+            if in_flight.get(subscriber << 16 | packet_id) != (message, token):
+                self.fabric.count("pushes_behind_newer_ones")
+                self.wake(subscriber)
 
     def _transmit(self, deliveries: Deliveries, is_backlog: bool) -> None:
         """Number and write what needs an acknowledgement."""

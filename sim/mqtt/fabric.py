@@ -19,6 +19,7 @@ from sim.mqtt.persistence import SessionStore
 from sim.mqtt.population import Clients, Ints, Schedule
 from sim.mqtt.qos import QosLevels
 from sim.mqtt.read_from_store import ReadFromStore
+from sim.mqtt.receiving import Inbound
 from sim.mqtt.retaining import Retaining
 from sim.mqtt.session import SessionTable
 from sim.mqtt.slow_readers import SlowReaders
@@ -91,6 +92,8 @@ class Fabric:
     opened: set[int] = field(default_factory=set)
     hands_over_first: bool = False
     """Whether brokers send on what was saved before they commit."""
+    inbound: Inbound | None = None
+    """Where the store keeps which publishes with QoS 2 were received."""
     expiry_us: int | None = None
     """Message Expiry Interval of every message."""
     slots: MovingSlots | None = None

@@ -1,7 +1,7 @@
 """From publishers to Kafka: PUBLISH packets come in, go to `msg.all`, and are acknowledged when Kafka has them.
 
 QoS 0 gets no answer; QoS 1 a PUBACK; QoS 2 a PUBREC, and until its PUBREL comes the broker knows the message again and does
-not send it on twice. That knowledge is in the broker's memory: a crash ends it.
+not send it on twice. That knowledge is in the broker's memory, and a crash ends it, or in the store (``receiving``).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from model.history import EventKind
 from sim.kafka.log import AppendError
 from sim.mqtt.population import Ints
 from sim.mqtt.qos import where
+from sim.mqtt.receiving import Receiving
 from sim.timers import call_at
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ class Ingest:
         self.received: dict[int, bool] = {}
         """QoS 2: messages whose PUBREL is not here yet, and whether Kafka has them (MQTT-4.3.3-10). In memory only."""
         self.remembers_received = True
+        inbound = broker.fabric.inbound
+        self.receiving = None if inbound is None else Receiving(broker, inbound, self._to_all)
         self.pubacks_to_lose = 0
         self._is_listening = True
         self._ready_us = 0.0
@@ -58,6 +61,9 @@ class Ingest:
     def take_over(self, other: Ingest) -> None:
         """Publishers of another broker connect here: first they send again what has no PUBACK."""
         self._arrivals += other._arrivals
+        if self.receiving is not None:
+            waiting = [message for message in other.unacknowledged if message in other.received]
+            self.receiving.resume(waiting, [message for message in other.received if message not in other.unacknowledged])
         if other.unacknowledged:
             self._ingest(np.array(list(other.unacknowledged), np.int64), int(self.env.now))
 
@@ -83,7 +89,15 @@ class Ingest:
         )  # fmt: skip
         done = self._ready_us = max(self._ready_us, self.broker.burst(len(messages), self.broker.costs.ingest_us))
         new = self._not_received(messages, where(qos == 2, messages))
-        call_at(self.env, done, lambda: self._to_all(new))
+        call_at(self.env, done, lambda: self._taken_in(new))
+
+    def _taken_in(self, messages: Ints) -> None:
+        if self.receiving is None:
+            self._to_all(messages)
+        elif not self.broker.is_dead:
+            of_qos_2 = self.fabric.qos.of_publishers(messages % self.fabric.schedule.count) == 2
+            self._to_all(where(~np.asarray(of_qos_2), messages))
+            self.receiving.receive(where(of_qos_2, messages).tolist())
 
     def _not_received(self, messages: Ints, of_qos_2: Ints) -> Ints:
         """Those that go to Kafka. Of the others, which have QoS 2, those that Kafka has get another PUBREC."""
@@ -186,6 +200,8 @@ class Ingest:
             self.broker.burst(len(records), self.broker.costs.puback_us)
             for record in records:
                 self.received.pop(record, None)
+            if self.receiving is not None:
+                self.receiving.release(records)
 
     def _publish_again(self, messages: list[int]) -> None:
         """Publishers without a PUBACK lose patience, connect anew and publish again (MQTT-4.4.0-1)."""

@@ -55,6 +55,12 @@ class SessionStore(Protocol):
     def fetch(self, client: bytes) -> Call:
         """All that waits, in order."""
 
+    def newest(self, client: bytes) -> Call | None:
+        """The token of the last message that was saved; None: this store does not tell."""
+
+    def told_newest(self, reply: Any) -> int:
+        """What the answer says; 0 where it says nothing."""
+
     def assigned(self, reply: Any, count: int) -> list[tuple[int, int]] | None:
         """(packet identifier, token) of each message saved; None if the save did not happen."""
 
@@ -63,6 +69,9 @@ class SessionStore(Protocol):
 
     def was_closed(self, reply: Any) -> bool:
         """Whether a save was refused because its session has ended."""
+
+    def is_damaged(self, reply: Any) -> bool:
+        """Whether a save was refused because parts of the session are gone: it is in vain to try again."""
 
     def was_answered(self, reply: Any) -> bool:
         """Whether an ``open`` or ``clear`` has run."""

@@ -77,6 +77,9 @@ class Persisting:
             assigned = _Assigned(saves, fabric.store.needs_open)
             if fabric.hands_over_first and consumer.taken_over:
                 assigned.doubtful.update(_taken_over(saves, consumer.taken_over))
+            if fabric.inbound is not None:
+                first = len(fabric.persisted_partitions) + len(fabric.brokers)
+                assigned.saves = saves = saves.by_publisher(fabric.inbound.number_of, fabric.schedule.count, first)
 
             def again(places: Sequence[int], pack: Pack, assigned: _Assigned = assigned) -> None:
                 if fabric.hands_over_first:
@@ -198,6 +201,9 @@ class Persisting:
             elif store.was_saved_before(reply):
                 self.fabric.count("saves_known_before")
                 assigned.known_before.add(int(assigned.saves.subscribers[start + place]))
+            elif store.was_closed(reply) or store.is_damaged(reply):  # the store has lost the session, or parts of it
+                self.fabric.count("saves_to_damaged_sessions")
+                assigned.given_up[start + place] = True
             else:
                 failed.append(start + place)
         if failed:

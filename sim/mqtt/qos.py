@@ -55,7 +55,7 @@ class QosLevels:
 
 def where(is_so: bool | npt.NDArray[np.bool_], values: Ints) -> Ints:
     """Those of ``values`` for which it is so; ``is_so`` may be one answer for all."""
-    if isinstance(is_so, np.ndarray):
+    if isinstance(is_so, np.ndarray) and is_so.ndim:
         return values[is_so]
     return values if is_so else values[:0]
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from sim.mqtt.population import Ints
 from sim.mqtt.session import Deliveries
 
 Found = tuple[int, int, int, bool]
@@ -22,15 +23,18 @@ class ReadFromStore:
 
     def __init__(self, has_tokens: bool) -> None:
         self.has_tokens = has_tokens
-        self._newest: dict[int, int] = {}
+        self._read_up_to: dict[int, int] = {}
+        self._sent_up_to: dict[int, int] = {}
         self._copies: dict[int, set[tuple[int, int]]] = {}
 
-    def note(self, subscriber: int, found: Iterable[Found]) -> None:
-        """These were read, and are sent before anything that was pushed."""
+    def note(self, subscriber: int, found: Iterable[Found], newest: int = 0) -> None:
+        """These were read, and are sent before anything that was pushed. ``newest``: what the store says is the token of the
+        last message saved, if it says so."""
         if self.has_tokens:
-            tokens = [token for _, _, token, _ in found]
-            if tokens:
-                self._newest[subscriber] = max(*tokens, self._newest.get(subscriber, 0))
+            known = self._read_up_to.get(subscriber, 0), self._sent_up_to.get(subscriber, 0)
+            up_to = max(newest, *known, *(token for _, _, token, _ in found))
+            if up_to:
+                self._read_up_to[subscriber] = up_to
         else:
             copies = {(message, packet_id) for message, packet_id, _, is_pubrel in found if not is_pubrel}
             if copies:
@@ -38,16 +42,30 @@ class ReadFromStore:
 
     def beyond(self, pushed: Deliveries) -> Deliveries:
         """Those that have not been sent from the store, or left it before it was read. QoS 0 is not stored."""
-        if self._newest:
-            newest = np.array([self._newest.get(subscriber, 0) for subscriber in pushed[:, 1].tolist()], np.int64)
-            return pushed[(pushed[:, 3] > newest) | (pushed[:, 2] < 0)]
+        if self._read_up_to:
+            return pushed[(pushed[:, 3] > _of(self._read_up_to, pushed)) | (pushed[:, 2] < 0)]
         if self._copies:
             copies, none = self._copies, frozenset[tuple[int, int]]()
             rows = pushed.tolist()
             return pushed[np.array([(row[0], row[2]) not in copies.get(row[1], none) for row in rows], np.bool_)]
         return pushed
 
+    def in_sequence(self, pushed: Deliveries) -> tuple[Deliveries, Deliveries]:
+        """Those behind all that was pushed before them, and the others: sent before, or never, who pushes does not know."""
+        is_new = np.ones(len(pushed), np.bool_)
+        up_to = self._sent_up_to
+        for place, (_, subscriber, packet_id, token) in enumerate(pushed.tolist()):
+            if packet_id >= 0:
+                is_new[place] = token > up_to.get(subscriber, 0)
+                up_to[subscriber] = max(token, up_to.get(subscriber, 0))
+        return pushed[is_new], pushed[~is_new]
+
     def forget(self, subscriber: int) -> None:
         """The connection is gone."""
-        self._newest.pop(subscriber, None)
+        self._read_up_to.pop(subscriber, None)
+        self._sent_up_to.pop(subscriber, None)
         self._copies.pop(subscriber, None)
+
+
+def _of(up_to: dict[int, int], pushed: Deliveries) -> Ints:
+    return np.array([up_to.get(subscriber, 0) for subscriber in pushed[:, 1].tolist()], np.int64)

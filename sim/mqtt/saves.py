@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,6 +29,13 @@ class Saves:
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
+
+    def by_publisher(self, number_of: Mapping[int, int], publishers: int, first: int) -> Saves:
+        """The same calls, numbered by publisher where messages have a number, whatever record they came in: publisher ``p`` is
+        the producer ``first + p``. For calls of one message each."""
+        numbers = np.array([number_of.get(message, 0) for message in self.messages.tolist()], np.int64)
+        producer = np.where(numbers > 0, first + self.messages % publishers, self.producer)
+        return replace(self, producer=producer, batch=np.where(numbers > 0, numbers, self.batch))
 
     @property
     def subscribers(self) -> Ints:

@@ -15,7 +15,7 @@ from typing import Any
 from sim.binding import Binding, Fetched, Message, ScriptCall
 from sim.redis.hash_slot import SLOT_COUNT, hash_slot
 from sim.redis.node import Request
-from sim.redis.replies import Reply
+from sim.redis.replies import ErrorReply, Reply
 
 NUMBER_BYTES = 9
 """The payload begins with the message's number, in decimal; 9 bytes are 12 characters of base64."""
@@ -74,6 +74,7 @@ class StoredSessions:
         self.limit = limit
         self.qos = qos
         self.expiry_ms = expiry_ms
+        self._sizes = payload_bytes, lengths
         self._padding = b"." * (payload_bytes - NUMBER_BYTES)
         self._client_mark = _mark(b"Qc", lengths[0])
         self._topic_length = lengths[1]
@@ -84,6 +85,10 @@ class StoredSessions:
         self._key = binding.keys[next(iter(binding.keys))]
         self._previous = binding.operation("save").reader.table.shape == "integer"
         """The reply to a save is the identifier before the first; otherwise pairs of identifier and token."""
+
+    def keeping_all(self) -> StoredSessions:
+        """The same store for queues that neither trim nor expire."""
+        return StoredSessions(self.binding, self.nodes, 65_535, 2, *self._sizes)
 
     @property
     def needs_open(self) -> bool:
@@ -145,6 +150,17 @@ class StoredSessions:
         """All that waits, in order."""
         return self._plain("fetch", client=client, **self._of_session_store(count=self.limit, after=0))
 
+    def newest(self, client: bytes) -> Request | None:
+        """The token of the last message that was saved: the second number of ``lua/session``'s field ``m``. The published store
+        does not tell."""
+        if not self.needs_open:
+            return None
+        return Request([b"HGET", self.binding.keys["body"].render({"client": client}), b"m"], "newest")
+
+    def told_newest(self, reply: Reply) -> int:
+        """What the answer says; 0 where it says nothing."""
+        return int(reply.split()[1]) if isinstance(reply, bytes) else 0
+
     def clear(self, client: bytes, epoch: int = 1) -> Request:
         """The session ends."""
         return self._plain("clear", client=client, epoch=epoch)
@@ -166,6 +182,10 @@ class StoredSessions:
     def was_closed(self, reply: Reply) -> bool:
         """Whether a save was refused because its session has ended. The published scripts refuse none."""
         return self.needs_open and reply == b"CLOSED"
+
+    def is_damaged(self, reply: Reply) -> bool:
+        """Whether a save was refused because parts of the session are gone. The published scripts do not notice."""
+        return isinstance(reply, ErrorReply) and b"the session is damaged" in reply.message
 
     def was_answered(self, reply: Reply) -> bool:
         """Whether an ``open`` or ``clear`` has run, were it in vain because a later CONNECT was faster."""

@@ -62,6 +62,10 @@ class InflightWindows:
         self._sent[subscriber] = sent + 1
         return queue.popleft()
 
+    def waiting(self, subscriber: int) -> set[tuple[int, int]]:
+        """(message, packet identifier) of what waits for room."""
+        return {(row[0], row[2]) for row, _ in self._queues.get(subscriber, ())}
+
     def forget(self, subscriber: int) -> None:
         """The connection is gone."""
         self._sent.pop(subscriber, None)

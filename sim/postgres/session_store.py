@@ -88,6 +88,13 @@ class PostgresSessions:
 
         return Statement("clear", run, round_trips=3)
 
+    def newest(self, client: bytes) -> None:
+        """The token of the last message that was saved: as published, nobody asks."""
+
+    def told_newest(self, reply: Any) -> int:
+        """Nothing."""
+        return 0
+
     def assigned(self, reply: Any, count: int) -> list[tuple[int, int]] | None:
         """(packet identifier, serial number) of each message saved; None if the save did not happen."""
         return None if isinstance(reply, StatementError) else reply
@@ -98,6 +105,10 @@ class PostgresSessions:
 
     def was_closed(self, reply: Any) -> bool:
         """The tables refuse no save."""
+        return False
+
+    def is_damaged(self, reply: Any) -> bool:
+        """Never: rows do not vanish one by one."""
         return False
 
     def was_answered(self, reply: Any) -> bool:

@@ -43,7 +43,9 @@ class DeviceSettings(ClientSettings):
     request_timeout_s: float = Field(default=30.0, ge=0.001, le=86_400)
     retries: int = Field(default=1, ge=0, le=2**31 - 1)
     pack_pause_s: float = Field(default=1.0, ge=0.001, le=86_400)
-    """Before what failed of a pack is tried again (3 times)."""
+    """Before what failed of a pack is tried again."""
+    pack_retries: int = Field(default=3, ge=0, le=2**31 - 1)
+    """How often; what still fails is given up, and committed with the rest."""
     drain_s: float = Field(default=1.0, ge=0.001, le=3600)
     """After the measured interval nobody publishes; the run goes on until all has arrived, at most for this long."""
     costs: str = "cluster"
@@ -82,3 +84,15 @@ class RedisSettings(DeviceSettings):
     """Lag of a replica of each node; none by default, as published."""
     appendfsync: Literal["no", "everysec", "always"] = "no"
     scripts: Literal["published", "session"] = "published"
+    inbound: Literal["memory", "store"] = "memory"
+    """Where brokers keep which publishes with QoS 2 they have received and not released; in the store, a broker that dies takes
+    nothing along, and sessions know messages again by publisher and number, however they came."""
+
+    @model_validator(mode="after")
+    def _numbers_come_in_order(self) -> RedisSettings:
+        if self.inbound == "store" and not (self.scripts == "session" and self.idempotent):
+            raise ValueError(
+                "inbound=store numbers what publishers send, and sessions refuse a lower number; set scripts=session, which has "
+                "numbers, and idempotent=true, which keeps order"
+            )
+        return self

@@ -21,8 +21,9 @@ from sim.kafka.producer import Producer, ProducerSettings
 from sim.mqtt.broker import BrokerSettings, MqttBroker
 from sim.mqtt.fabric import Fabric
 from sim.mqtt.matches import Matches
-from sim.mqtt.persistence import Persistence
+from sim.mqtt.persistence import Persistence, SessionStore
 from sim.mqtt.population import NAME_BYTES, Clients, numbered_names
+from sim.mqtt.receiving import Inbound
 from sim.mqtt.session import SessionTable
 from sim.mqtt.stored_sessions import StoredSessions
 from sim.mqtt.subscription_trie import SubscriptionTrie
@@ -140,6 +141,7 @@ class DeviceSystem(Generic[S]):
             publishers=publishers, subscribers=subscribers,
             schedule=schedule, matches=Matches(trie, topics), topics=topics, topic_of=topic_of,
             qos=levels_of(settings, count, len(subscribers), self.streams), expiry_us=self.expiry_us,
+            inbound=self._inbound(store),
             retaining=retaining_of(settings, schedule, topics, topic_of, self.expiry_us, self.streams),
             resubscribes=settings.resubscribe,
             trims=Trims(settings.limit if isinstance(store, StoredSessions) and settings.may_fill else None),
@@ -161,6 +163,11 @@ class DeviceSystem(Generic[S]):
         schedule_faults(fabric, settings.faults, settings.fault_rates, self.end_us, self.over_us)
         set_off(fabric, settings)
         return fabric
+
+    def _inbound(self, store: SessionStore) -> Inbound | None:
+        if getattr(self.settings, "inbound", "memory") == "memory" or not isinstance(store, StoredSessions):
+            return None
+        return Inbound(store.keeping_all())
 
     def _record_bytes(self) -> int:
         """Of a message in Kafka."""
@@ -193,7 +200,7 @@ class DeviceSystem(Generic[S]):
             fabric.brokers.append(
                 MqttBroker(
                     fabric, number,
-                    BrokerSettings(settings.tick_us, pack_pause_us=round(settings.pack_pause_s * 1e6)),
+                    BrokerSettings(settings.tick_us, settings.pack_retries, round(settings.pack_pause_s * 1e6)),
                     Producer(env, kafka, producing, one_way, connect),
                     driver,
                     cpu,

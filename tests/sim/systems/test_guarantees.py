@@ -6,7 +6,7 @@ import pytest
 
 from model.errors import InputError
 from model.verdict import Outcome, Verdict
-from sim.systems.guarantees import FAULTS_HERE, MARKS, NOTE, Row, cell, put, rows, settings_of
+from sim.systems.guarantees import FAULTS_HERE, MARKS, NOTE, Row, Told, cell, drain_cell, put, rows, settings_of
 
 
 def verdict(outcome, antecedents=5, violations=0):
@@ -22,10 +22,18 @@ def test_one_broken_run_breaks_the_cell_and_names_its_seed():
     assert cell([(1, verdict(Outcome.HOLDS, antecedents=0))]) == "–"
 
 
+def test_a_queue_that_empties_late_is_told_from_one_that_never_does():
+    holds, broken = {"drain": verdict(Outcome.HOLDS)}, {"drain": verdict(Outcome.VIOLATED, violations=4)}
+    assert drain_cell([Told(1, holds), Told(2, holds)]) == "kept"
+    said = "**broken** 2/3, seed 2, up to 4"
+    assert drain_cell([Told(1, holds), Told(2, broken, 750), Told(3, broken, 1500)]) == f"{said}, all by 1500 ms"
+    assert drain_cell([Told(1, holds), Told(2, broken, 750), Told(3, broken)]) == f"{said}, some never"
+
+
 def test_every_fault_has_a_row_whose_settings_make_sense():
     titles = [row.title for row in rows()]
     assert set(FAULTS_HERE) <= set(titles)
-    for row in rows():
+    for row in (*rows(), *rows(2)):
         assert settings_of("published", row, NOTE.parent / "guarantees").scripts == "published"
         assert settings_of("repaired", row, NOTE.parent / "guarantees").acks == "all"
 
