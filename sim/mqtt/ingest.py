@@ -61,9 +61,10 @@ class Ingest:
     def take_over(self, other: Ingest) -> None:
         """Publishers of another broker connect here: first they send again what has no PUBACK."""
         self._arrivals += other._arrivals
-        if self.receiving is not None:
+        if self.receiving is not None and other.receiving is not None:
             waiting = [message for message in other.unacknowledged if message in other.received]
-            self.receiving.resume(waiting, [message for message in other.received if message not in other.unacknowledged])
+            released = [message for message in other.received if message not in other.unacknowledged]
+            self.receiving.resume(waiting, [*released, *other.receiving.releasing])
         if other.unacknowledged:
             self._ingest(np.array(list(other.unacknowledged), np.int64), int(self.env.now))
 

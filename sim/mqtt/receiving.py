@@ -48,6 +48,8 @@ class Receiving:
         self.forward = forward
         self.held: dict[int, tuple[int, int]] = {}
         """By message that has no PUBREL: (its packet identifier in the queue, its number)."""
+        self.releasing: dict[int, tuple[int, int]] = {}
+        """The same, while their PUBRELs are not answered, as the queue may still have them."""
         self._lines: dict[int, deque[int]] = {}
         """Per publisher whose queue is being asked, the messages that wait for the answer."""
         self._saves = 0
@@ -72,18 +74,22 @@ class Receiving:
             self._lines[publisher] = deque()
         self._read(list(publishers), released)
 
-    def release(self, messages: Iterable[int]) -> None:
+    def release(self, messages: Sequence[int]) -> None:
         """PUBRELs: their packet identifiers are free again."""
-        held = [(message, *self.held.pop(message)) for message in messages if message in self.held]
+        self.releasing.update((message, self.held.pop(message)) for message in messages if message in self.held)
+        asked = [message for message in messages if message in self.releasing]
         requests = [
-            (self._node_of(message), self.inbound.store.acknowledge(self._name(message), packet_id, number))
-            for message, packet_id, number in held
+            (self._node_of(message), self.inbound.store.acknowledge(self._name(message), *self.releasing[message]))
+            for message in asked
         ]
 
         def replied(replies: Sequence[Any]) -> None:
-            failed = {row[0]: row[1:] for row, reply in zip(held, replies, strict=True) if not isinstance(reply, int)}
-            if failed and not self.broker.is_dead:
-                self.held.update(failed)
+            if self.broker.is_dead:
+                return
+            failed = [message for message, reply in zip(asked, replies, strict=True) if not isinstance(reply, int)]
+            for message in set(asked) - set(failed):
+                del self.releasing[message]
+            if failed:
                 self._later(lambda: self.release(failed))
 
         if requests:
@@ -159,8 +165,12 @@ class Receiving:
             self.broker.driver.submit([(node, call) for _, node, call in requests], replied)
 
     def _forward(self, messages: Sequence[int]) -> None:
+        number_of = self.inbound.number_of
         for message in messages:
-            self.inbound.number_of[message] = self.held[message][1]
+            number = self.held[message][1]
+            if number_of.setdefault(message, number) != number:
+                self.fabric.count("second_numbers")  # its records would not be known for the same
+                number_of[message] = number
         self.forward(np.array(messages, np.int64))
         self._go_on(message % self.fabric.schedule.count for message in messages)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sim.kafka.log import AppendError, Batch, PartitionLog
+from sim.kafka.log import SEQUENCES_REMEMBERED, AppendError, Batch, PartitionLog
 
 
 def test_a_record_is_readable_once_the_followers_have_it() -> None:
@@ -35,6 +35,14 @@ def test_an_idempotent_batch_is_appended_once_and_in_order() -> None:
     assert log.append([4], 2, 0, producer=7, sequence=3) is AppendError.OUT_OF_ORDER_SEQUENCE
     assert isinstance(log.append([3], 3, 0, producer=7, sequence=2), Batch)
     assert log.read(0, 10, 3) == (0, [1, 2, 3])
+
+
+def test_a_batch_that_the_leader_has_forgotten_is_a_duplicate_and_not_out_of_order() -> None:
+    log = PartitionLog()
+    batches = [log.append([number], number, 0, producer=7, sequence=number) for number in range(SEQUENCES_REMEMBERED + 1)]
+    assert log.append([1], 9, 0, producer=7, sequence=1) is batches[1]
+    assert log.append([0], 9, 0, producer=7, sequence=0) is AppendError.DUPLICATE_SEQUENCE
+    assert log.read(0, 10, 9) == (0, [0, 1, 2, 3, 4, 5])
 
 
 def test_without_idempotence_a_repeated_batch_is_there_twice() -> None:

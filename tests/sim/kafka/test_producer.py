@@ -9,12 +9,14 @@ from sim.kafka.producer import Producer, ProducerSettings
 COSTS = BrokerCosts(replication_lag_us=1500, leader_election_us=50_000)
 
 
-def run(dies_us, **settings):
-    """(records that were acknowledged, records in the log) of a producer whose leader dies at ``dies_us``."""
+def run(dies_us, lost=(), **settings):
+    """(records that were acknowledged, records in the log) of a producer whose leader dies at ``dies_us``, and of whose first
+    requests are ``lost``."""
     env = simpy.Environment()
     cluster = KafkaCluster(env, 3, COSTS)
     (partition,) = cluster.create_topic("t", 1)
     producer = Producer(env, cluster, ProducerSettings(linger_us=0, retry_backoff_us=1000, **settings))
+    producer.lose_requests.extend(lost)
     acknowledged = []
     for number in range(20):
 
@@ -37,6 +39,12 @@ def test_with_acks_all_and_idempotence_nothing_is_lost_doubled_or_out_of_order(d
     acknowledged, log = run(dies_us, acks="all", idempotent=True)
     assert log == list(range(20))
     assert sorted(acknowledged) == log
+
+
+@pytest.mark.parametrize("lost", [["response"], ["request"], ["response", "request"] * 4])
+def test_what_was_appended_so_long_ago_that_nobody_knows_where_counts_as_appended(lost):
+    acknowledged, log = run(1_900_000, lost, acks="all", idempotent=True, request_timeout_us=50_000)
+    assert log == list(range(20)) == sorted(acknowledged)
 
 
 @pytest.mark.parametrize("dies_us", range(3000, 7000, 371))

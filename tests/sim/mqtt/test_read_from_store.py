@@ -51,3 +51,27 @@ def test_qos_0_passes_as_no_store_has_it(has_tokens):
     read.note(7, FOUND)
     unstored = np.array([(14, 7, -1, 0)], np.int64)
     assert messages(read.beyond(unstored)) == [14]
+
+
+def test_what_the_store_says_it_saved_last_counts_as_read_though_the_queue_is_empty():
+    read = ReadFromStore(has_tokens=True)
+    read.note(7, [], newest=3)
+    assert messages(read.beyond(PUSHED)) == [13]
+
+
+def test_pushes_behind_newer_ones_are_told_apart():
+    read = ReadFromStore(has_tokens=True)
+    new, late = read.in_sequence(PUSHED[[1, 2]])
+    assert (messages(new), messages(late)) == ([11, 12], [])
+    new, late = read.in_sequence(PUSHED[[0, 3, 3]])
+    assert (messages(new), messages(late)) == ([13], [10, 13])
+    read.forget(7)
+    assert messages(read.in_sequence(PUSHED)[0]) == [10, 11, 12, 13]
+
+
+def test_a_session_that_is_read_after_pushes_was_read_up_to_them():
+    read = ReadFromStore(has_tokens=True)
+    read.in_sequence(PUSHED[[2]])
+    assert messages(read.beyond(PUSHED)) == [10, 11, 12, 13]
+    read.note(7, [])
+    assert messages(read.beyond(PUSHED)) == [13]

@@ -1,0 +1,82 @@
+"""QoS 2 across crashes: publishers' queues in the store, sessions that know messages by publisher and number."""
+
+import pytest
+
+from model.checkers.judge import Question, in_memory, judge
+from sim.mqtt.receiving import Receiving
+from sim.mqtt.saves import Saves
+from sim.mqtt.stored_sessions import StoredSessions
+from sim.redis.node import run_all
+from sim.systems.catalogue import SYSTEMS, settings_of
+from tests.sim.systems.test_fault_damage import AWAY, QOS_2, REPAIRED, SMALL
+
+EXACT = {**SMALL, **QOS_2, **REPAIRED, "inbound": "store"}
+RESTLESS = {**AWAY, "online_s": 0.1, "offline_s": 0.05}
+UNAVOIDABLE = {"retransmission"}
+"""A broker that dies with a PUBREC in its hands: the PUBLISH comes again, though no PUBREL was sent."""
+
+
+class Ran:
+    """A run: laws that are violated, and how many publishers' messages the store still holds."""
+
+    def __init__(self, name="tbmq-p2p", seed=1, **settings):
+        batches = []
+        given = {key: value for key, value in {**EXACT, **settings}.items() if name == "tbmq-p2p" or key != "brokers"}
+        self.system = SYSTEMS[name].assemble(settings_of(name, given), seed, [batches.append])
+        self.counts = self.system.run()["counts"]
+        verdicts, _ = judge(in_memory("run", batches, self.system.names()), Question())
+        self.violated = {verdict.law for verdict in verdicts if verdict.outcome == "violated"}
+
+    def unreleased(self):
+        fabric, found = self.system.fabric, 0
+        store = fabric.inbound.store
+        for publisher in fabric.inbound.opened:
+            name = fabric.publishers.name(publisher)
+            node = fabric.nodes[store.node_of(name)]
+            (reply,) = run_all(node.shard, node.epoch_us + int(fabric.env.now), [store.fetch(name)])
+            found += len(store.fetched(reply))
+        return found
+
+
+@pytest.mark.parametrize("fault", ["broker-crash@0.4:0", "network-partition@0.4:0"])
+@pytest.mark.parametrize("clients", [{}, RESTLESS], ids=["present", "restless"])
+def test_nothing_is_handed_over_twice_and_the_queues_of_publishers_empty(fault, clients):
+    kept = Ran(faults=fault, **clients)
+    assert kept.violated <= UNAVOIDABLE
+    assert kept.counts["published"] > 1000
+    assert kept.unreleased() == 0
+    assert "exactly-once" in Ran(faults=fault, inbound="memory", **clients).violated
+
+
+def test_a_broker_that_does_not_read_the_queues_of_publishers_that_come_to_it_gives_second_numbers(monkeypatch):
+    assert "second_numbers" not in Ran(faults="broker-crash@0.4:0").counts
+    monkeypatch.setattr(Receiving, "resume", lambda self, messages, released: None)
+    assert Ran(faults="broker-crash@0.4:0").counts["second_numbers"] > 0
+
+
+def test_records_that_are_numbered_by_their_place_in_the_log_are_saved_twice(monkeypatch):
+    monkeypatch.setattr(Saves, "by_publisher", lambda self, number_of, publishers, first: self)
+    assert "exactly-once" in Ran(faults="network-partition@0.4:0").violated
+
+
+def test_what_was_completed_on_an_earlier_connection_does_not_come_late(monkeypatch):
+    def doubles():
+        return [seed for seed in (1, 2) if "exactly-once" in Ran(faults="redis-restart@0.4:0", seed=seed, **RESTLESS).violated]
+
+    assert not doubles()
+    monkeypatch.setattr(StoredSessions, "newest", lambda self, client: None)
+    assert doubles()
+
+
+def test_without_a_fault_it_costs_two_calls_a_message_and_changes_nothing_else():
+    ran = Ran(faults="")
+    assert not ran.violated
+    assert ran.counts == {"published": ran.counts["published"], "delivered": ran.counts["published"]}
+    assert ran.unreleased() == 0
+
+
+def test_blocking_connections_that_overtake_one_another_keep_the_numbers_in_order():
+    ran = Ran("tbmq-jedis", publishers=10, rate=400.0, duration_s=0.2, faults="")
+    assert not ran.violated
+    assert ran.counts["published"] > 500
+    assert ran.unreleased() == 0
