@@ -29,6 +29,17 @@ ALL = "p/#"
 """What applications subscribe to: the topics of all devices."""
 
 
+_ONE_QOS = (
+    "applications read their Kafka topics with QoS 1; QoS 0 would pass those by, and QoS 2 needs a store beside Kafka; leave it out"
+)
+_SUBSCRIBED = "retained messages answer a SUBSCRIBE, and applications subscribed long before the run; leave it out"
+_OF_DEVICES = {
+    "publish_qos": _ONE_QOS, "subscription_qos": _ONE_QOS, "retained_share": _SUBSCRIBED, "resubscribe": _SUBSCRIBED,
+    "slow_share": "applications are slow by what they do with a message, all alike; set application_us",
+}  # fmt: skip
+"""Settings that are of systems whose subscribers are devices, and why."""
+
+
 class ApplicationSettings(DeviceSettings):
     """Devices as publishers, applications and groups as subscribers. ``offline_share`` is of the applications."""
 
@@ -43,17 +54,16 @@ class ApplicationSettings(DeviceSettings):
     shared_partitions: int = Field(default=12, ge=1, le=1000)
     """Of the Kafka topic of a group: more members than partitions are idle."""
     qos: int = Field(default=1, ge=1, le=1)
-    """Kafka keeps what applications have not acknowledged: there is no handshake of two steps to follow."""
+    """Kafka keeps what applications have not acknowledged: there is no handshake of two steps that it could follow."""
     receive_maximum: int = Field(default=1000, ge=1, le=65_535)
     application_us: float = Field(default=10.0, ge=0, le=1e9)
     """What an application takes for one message, one after the other."""
 
     @model_validator(mode="after")
     def _devices_alone_have(self) -> ApplicationSettings:
-        for name in ("publish_qos", "subscription_qos", "retained_share", "resubscribe", "slow_share"):
+        for name, why in _OF_DEVICES.items():
             if getattr(self, name):
-                cure = "set application_us" if name == "slow_share" else "leave it out"
-                raise ValueError(f"{name} is of systems whose subscribers are devices; {cure}")
+                raise ValueError(f"{name}: {why}")
         return self
 
     @model_validator(mode="after")

@@ -127,6 +127,10 @@ def test_a_client_works_on_one_message_after_the_other():
         ({"receive_maximum": 65_536}, "receive_maximum"),
         ({"group_members": 0}, "group_members"),
         ({"redis_nodes": 3}, "redis_nodes"),
+        ({"publish_qos": "0=0.5 1=0.5"}, "publish_qos: applications read their Kafka topics with QoS 1"),
+        ({"subscription_qos": "0=0.5 1=0.5"}, "subscription_qos: applications read"),
+        ({"retained_share": 0.5, "offline_share": 0.5, "resubscribe": True}, "retained messages answer a SUBSCRIBE"),
+        ({"slow_share": 0.5}, "set application_us"),
         ({"faults": "redis-stall@0.2:0"}, "no node of kind redis"),
     ],
 )

@@ -276,7 +276,10 @@ def test_the_seed_decides_everything(settings):
     ("tbmq-p2p", {"retained_share": 0.5, "offline_share": 0.5}, "resubscribe"),
     ("tbmq-p2p", {"retain_handling": "3"}, "retain_handling"),
     ("tbmq-p2p", {"slow_share": 1.5}, "slow_share"),
-    ("tbmq-application", {"publish_qos": "1=1"}, "devices"),
+    ("tbmq-application", {"publish_qos": "1=1"}, "with QoS 1"),
+    ("tbmq-p2p", {"inbound": "store"}, "idempotent=true"),
+    ("tbmq-p2p", {"inbound": "store", "scripts": "session"}, "idempotent=true"),
+    ("tbmq-jedis", {"inbound": "store", "idempotent": True}, "scripts=session"),
     ("tbmq-application", {"slow_share": 0.5}, "application_us"),
 ])  # fmt: skip
 def test_settings_that_make_no_sense_are_refused(name, settings, complaint):

@@ -148,6 +148,24 @@ def test_a_node_that_nobody_reaches_for_long_makes_brokers_give_saves_up():
     assert not violated
 
 
+@pytest.mark.parametrize("fault", ["redis-partition@0.4:0:1", "redis-oom@0.4:0:1"])
+def test_a_broker_that_commits_only_what_was_saved_loses_nothing(fault):
+    patience = {"command_timeout_s": 0.1, "pack_pause_s": 0.05, "scripts": "session", "handover": "before-commit", "offline_share": 0.4}
+    counts, violated = run(fault, **patience, pack_retries=1_000_000)
+    assert counts["saves_failed"] > 0
+    assert "saves_given_up" not in counts
+    assert not violated
+    assert "at-least-once" in run(fault, **patience)[1]
+
+
+def test_a_session_that_the_store_has_lost_is_given_up_and_holds_nobody_up():
+    settings = {"scripts": "session", "offline_share": 0.4, "pack_retries": 1_000_000}
+    system, counts, violated, _ = run_whole("redis-eviction@0.4:0", **settings)
+    assert counts["saves_to_damaged_sessions"] == counts["saves_given_up"] > 0
+    assert "at-least-once" in violated
+    assert not system.fabric.has_work_left()
+
+
 def test_a_call_that_timed_out_and_ran_all_the_same_is_saved_twice_unless_the_store_knows_it():
     timeout = {"command_timeout_s": 0.1, "pack_pause_s": 0.1}
     for scripts in ("published", "session"):
