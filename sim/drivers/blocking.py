@@ -18,9 +18,9 @@ import simpy
 
 from sim.drivers.pipelined import ASKING, COMMAND_BYTES, REPLY_BYTES
 from sim.drivers.replies import ReplyGroup
+from sim.drivers.request_slot import slot_of
 from sim.network import Link, Network
 from sim.redis.cluster import REDIRECTIONS_MAX, number_at
-from sim.redis.hash_slot import hash_slot
 from sim.redis.node import RedisNode, Request
 from sim.redis.replies import ErrorReply, Reply
 from sim.stations import Station
@@ -148,7 +148,7 @@ class BlockingDriver:
 
     def _owner(self, node: int, request: Request) -> int:
         """The node of a command, which may have moved."""
-        return self.moved.get(hash_slot(bytes(request.argv[3])), node) if self.moved else node
+        return self.moved.get(slot_of(request), node) if self.moved else node
 
     # -- a thread --------------------------------------------------------------------------------------------
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import simpy
 
 from sim.drivers.replies import ReplyGroup
+from sim.drivers.request_slot import slot_of
 from sim.network import Link, Network
 from sim.redis.cluster import REDIRECTIONS_MAX, number_at
-from sim.redis.hash_slot import hash_slot
 from sim.redis.node import RedisNode, Request
 from sim.redis.replies import ErrorReply, Reply
 from sim.timers import call_at
@@ -283,7 +283,7 @@ class PipelinedDriver:
         moved = self.moved
         for place, (node, request) in enumerate(requests):
             if moved:
-                node = moved.get(hash_slot(bytes(request.argv[3])), node)
+                node = moved.get(slot_of(request), node)
             connections[node].buffer.append((request, group, place))
             buffered += 1
             if buffered >= batch:

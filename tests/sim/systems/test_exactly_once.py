@@ -68,6 +68,12 @@ def test_what_was_completed_on_an_earlier_connection_does_not_come_late(monkeypa
     assert doubles()
 
 
+def test_slots_that_move_take_every_kind_of_call_along():
+    ran = Ran(faults="slot-migration@0.3:0", **RESTLESS)
+    assert not ran.violated
+    assert ran.unreleased() == 0
+
+
 def test_without_a_fault_it_costs_two_calls_a_message_and_changes_nothing_else():
     ran = Ran(faults="")
     assert not ran.violated
