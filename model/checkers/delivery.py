@@ -219,6 +219,8 @@ def delivery_verdicts(partial: Partial, laws: Sequence[str], work: dict[str, flo
         undecided = counts.get("drain_undecided", 0) if law == "drain" else 0
         first = {name: counts.get(name, 0) for name in ("first_deliveries", *_FIRST_BY_QOS)}
         extra = repeats if law == "exactly-once" else first if law == "fifo" else {"first_deliveries": first["first_deliveries"]}
+        if law == "at-least-once":  # with the violations, where all that was owed has gone
+            extra |= {name: counts.get(name, 0) for name in ("pending", "excused", "taken_as_expired")}
         verdicts.append(verdict_of(partial, law, undecided, {**extra, **work}, _notes(law, counts)))
     return verdicts
 
