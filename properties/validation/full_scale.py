@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from model.trace import Overlap, Pass, Publication, Save, Step, Trace
+from model.trace import Overlap, Pass, Publication, Save, Settle, Step, Trace
+from properties.validation.minimisation import renumbered, with_plain_payloads
 from properties.validation.subject import Reruns
 
 LONG_MS = 604_800_000
@@ -32,6 +33,57 @@ def at_full_scale(trace: Trace, law: str, modulus: int, small: Reruns, large: Re
         if broken is not None:
             return replace(candidate, steps=candidate.steps[: broken[0]])
     return None
+
+
+def with_fewer_steps(trace: Trace, law: str, large: Reruns) -> Trace:
+    """Without the steps that only took the small world's counter round: where messages pass, as many more may.
+
+    Tried in rehearsal, and carried out at full scale once; the trace as it is if that does not break the law.
+    """
+    rehearsal = large.rehearsal
+    if rehearsal is None or sum(isinstance(step, Pass) for step in trace.steps) != 1:
+        return trace
+    modulus = rehearsal.subject.binding.modulus
+
+    def cut(steps: tuple[Step, ...]) -> tuple[Step, ...] | None:
+        """As far as it takes in rehearsal, or None."""
+        fewer = tuple(_scaled_down(step, trace.modulus, modulus) for step in steps)
+        broken = rehearsal.law_broken(replace(trace, steps=fewer, modulus=modulus), law)
+        return None if broken is None else steps[: broken[0]]
+
+    best, at = trace.steps, 0
+    if cut(best) is None:
+        return trace
+    while at < len(best):
+        shorter = next((found for candidate in _without(best, at) if (found := cut(candidate))), None)
+        at = at + 1 if shorter is None else 0
+        best = shorter or best
+    if best == trace.steps:
+        return trace
+    found = replace(trace, steps=best)
+    told = (with_plain_payloads(renumbered(found)), found)
+    return next((one for one in told if large.law_broken(one, law) is not None), trace)
+
+
+def _without(steps: tuple[Step, ...], at: int) -> Iterator[tuple[Step, ...]]:
+    """The steps but one: with as many messages more that pass as it saves, and without."""
+    left = steps[at]
+    if isinstance(left, Pass):
+        return
+    rest = (*steps[:at], *steps[at + 1 :])
+    more = len(left.messages) if isinstance(left, Save) else int(isinstance(left, Settle))
+    if more:
+        yield tuple(replace(step, count=step.count + more) if isinstance(step, Pass) else step for step in rest)
+    yield rest
+
+
+def _scaled_down(step: Step, modulus: int, smaller: int) -> Step:
+    """A step of a witness at full scale, in a world with fewer identifiers."""
+    if isinstance(step, Pass):
+        return replace(step, count=max(step.count - modulus + smaller, 0))
+    if isinstance(step, Save) and smaller < step.limit <= modulus:
+        return replace(step, limit=smaller)
+    return step
 
 
 def _as_it_stands(trace: Trace, modulus: int) -> Iterator[Trace]:

@@ -180,8 +180,8 @@ def _unless_same(step: Step, **given: object) -> Iterator[Step]:
         yield replace(step, **given)  # type: ignore[arg-type]
 
 
-def _renumbered(trace: Trace, law: str, reruns: Reruns) -> Trace:
-    """Labels from 1 in the order of appearance, payloads after them, if the law is broken all the same."""
+def renumbered(trace: Trace) -> Trace:
+    """Labels from 1 in the order of appearance."""
     labels = {message.label: None for step in trace.steps for message in _messages_of(step)}
     number = {label: at for at, label in enumerate(labels, 1)}
 
@@ -195,23 +195,26 @@ def _renumbered(trace: Trace, law: str, reruns: Reruns) -> Trace:
                 return replace(step, step=renamed(inner), during=renamed(during))
         return step
 
-    candidate = _cut(replace(trace, steps=tuple(map(renamed, trace.steps))), law, reruns)
+    return replace(trace, steps=tuple(map(renamed, trace.steps)))
+
+
+def _renumbered(trace: Trace, law: str, reruns: Reruns) -> Trace:
+    """Renumbered, and payloads after the labels, if the law is broken all the same."""
+    candidate = _cut(renumbered(trace), law, reruns)
     if candidate is None:
         return trace
-    for plainer in _with_plain_payloads(candidate):
-        found = _cut(plainer, law, reruns)
-        if found is not None:
-            return found
-    return candidate
+    return _cut(with_plain_payloads(candidate), law, reruns) or candidate
 
 
-def _with_plain_payloads(trace: Trace) -> Iterator[Trace]:
+def with_plain_payloads(trace: Trace) -> Trace:
+    """Each message's payload is its label."""
+
     def plain(step: Step) -> Step:
         if isinstance(step, Save):
             return replace(step, messages=tuple(replace(one, payload=b"m%d" % one.label) for one in step.messages))
         return step
 
-    yield replace(trace, steps=tuple(map(plain, trace.steps)))
+    return replace(trace, steps=tuple(map(plain, trace.steps)))
 
 
 def _messages_of(step: Step) -> Sequence[Publication]:

@@ -17,7 +17,7 @@ from properties.validation.explanation import Explanation, explain
 from properties.validation.exploration import explore_scopes, small_world
 from properties.validation.findings import Finding, Findings
 from properties.validation.footprint import Footprint, measure_footprint
-from properties.validation.full_scale import at_full_scale
+from properties.validation.full_scale import at_full_scale, with_fewer_steps
 from properties.validation.machine import run_machine
 from properties.validation.minimisation import minimise
 from properties.validation.scenarios import run_scenarios
@@ -249,7 +249,9 @@ class Judge:
         if found is None:
             # What is seen by counting calls does not show in the steps.
             return finding if law in ("one-slot", "bounded") and finding.trace.modulus == modulus else None
-        if not any(isinstance(step, Pass) for step in found.steps):
+        if any(isinstance(step, Pass) for step in found.steps):
+            found = with_fewer_steps(found, law, self.large)
+        else:
             found = minimise(found, law, self.large, WITNESS_SECONDS)
         broken = self.large.law_broken(found, law)
         return Finding(law, broken[1] if broken is not None else finding.text, found, finding.analysis)

@@ -9,12 +9,12 @@ import pytest
 
 from model.errors import InputError
 from model.laws import STORE_LAWS
-from model.trace import Acknowledge, Fetch, Pass, Publication, Save, Step
+from model.trace import Acknowledge, Fetch, Pass, Publication, Save, Settle, Step
 from model.verdict import Outcome
 from properties.validation.exploration import SCOPES, applies, explore_scope, fitted, small_world
 from properties.validation.findings import Findings
 from properties.validation.footprint import measure_footprint
-from properties.validation.full_scale import at_full_scale
+from properties.validation.full_scale import at_full_scale, with_fewer_steps
 from properties.validation.machine import machine_for, run_examples
 from properties.validation.minimisation import minimise
 from properties.validation.scenarios import run_scenarios
@@ -147,6 +147,21 @@ def test_a_witness_is_made_short_and_brought_to_full_scale() -> None:
     assert large is not None
     assert large.modulus == 65535
     assert [step.count for step in large.steps if isinstance(step, Pass)] == [65532]
+
+
+def test_saves_that_only_took_the_counter_round_are_messages_that_pass() -> None:
+    large = Reruns(Subject(load_binding(LUA / "specimens" / "identifier-reused-while-live")))
+    saves = [Save((Publication(label, b"m%d" % label),), limit=100) for label in (5, 6, 7, 8)]
+    steps = (*saves[:2], Settle(1), saves[2], Pass(65_532), saves[3])
+    found = with_fewer_steps(large.subject.trace(steps), "packet-id", large)
+    first, passing, last = found.steps
+    assert passing == Pass(65_534)
+    assert isinstance(first, Save)
+    assert isinstance(last, Save)
+    assert [one.payload for step in (first, last) for one in step.messages] == [b"m1", b"m2"]
+    assert large.law_broken(found, "packet-id") is not None
+    without = large.subject.trace(steps[:3])
+    assert with_fewer_steps(without, "packet-id", large) == without
 
 
 def test_what_is_only_true_of_the_small_world_is_not_reproduced() -> None:
