@@ -56,8 +56,10 @@ def usual_elements(alone: Callable[[], SessionRun], producers: int = 2) -> Usual
     shows_payloads = holds(text_of(_keyspace(run)), mark)
     run = alone()
     run.perform(Clear())
+    cleared = elements_of(_keyspace(run))  # before the next run: the runs may share one store
+    begun = _begun(alone(), few)
     grows = surplus(many, few) or _growing_bytes(alone, producers)
-    return Usual(few, elements_of(_keyspace(run)), _begun(alone(), few), grows, shows_payloads)
+    return Usual(few, cleared, begun, grows, shows_payloads)
 
 
 def _growing_bytes(alone: Callable[[], SessionRun], producers: int) -> str:

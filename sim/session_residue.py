@@ -54,7 +54,7 @@ def text_of(keyspace: FrozenKeyspace) -> bytes:
 
 
 def spellings(payload: bytes) -> set[bytes]:
-    """How a payload may be written inside a value: raw, base64, hex, JSON text."""
+    """How a payload may be written inside a value, or a client inside a key: raw, base64, hex, JSON text."""
     found = {payload, base64.b64encode(payload), payload.hex().encode()}
     found.add(json.dumps(payload.decode("latin-1"), ensure_ascii=False)[1:-1].encode("latin-1"))
     return found
@@ -66,11 +66,16 @@ def holds(text: bytes, payload: bytes) -> bool:
 
 
 def keys_of(keyspace: FrozenKeyspace, client: bytes, others: tuple[bytes, ...]) -> FrozenKeyspace:
-    """The keys of one client: all of them when it is alone, otherwise those that bear its name and no other's."""
+    """The keys of one client: all of them when it is alone, otherwise those that bear its name and no other's, however
+    it is spelt."""
     if not others:
         return keyspace
+    mine = spellings(client)
+    not_mine = [spelling for other in others for spelling in spellings(other)]
     return {
-        key: value for key, value in keyspace.items() if client in key and not any(other in key for other in others)
+        key: value
+        for key, value in keyspace.items()
+        if any(name in key for name in mine) and not any(name in key for name in not_mine)
     }
 
 

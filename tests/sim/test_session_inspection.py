@@ -78,6 +78,20 @@ def test_what_grows_inside_one_element_is_residue(log: str, grows: bool) -> None
     assert ("no-residue" in broken_by({"save.lua": (old, new)}, COME_AND_GO)) == grows
 
 
+def test_what_is_usual_is_measured_alike_on_runs_that_share_a_store() -> None:
+    binding, shared = load_binding(LUA / "session"), KernelBackend()
+
+    def alone() -> SessionRun:
+        return SessionRun(BoundStore(binding, KernelBackend()), (b"c1",))
+
+    def sharing() -> SessionRun:
+        shared.flush()
+        return SessionRun(BoundStore(binding, shared), (b"c1",))
+
+    assert usual_elements(sharing) == usual_elements(alone)
+    assert usual_elements(sharing).cleared == {}
+
+
 def test_whole_records_of_expired_messages_may_wait_for_the_next_save() -> None:
     """Those that only passed by too: with their payloads beside them they are no references that outlive anything."""
     binding = load_binding(Path(__file__).parents[1] / "properties" / "stores" / "two-lists")
@@ -102,6 +116,10 @@ def test_elements_and_text_of_a_keyspace() -> None:
     assert {b"f", b"v", b"x", b"m"} <= set(bytes_in(tuple(keyspace.values())))
     assert b"{b}l" in text_of(keyspace)
     assert set(keys_of(keyspace, b"a", (b"b",))) == {b"{a}s", b"{a}h", b"{a}z"}
+    for name in (b"client-one", b"636c69656e742d6f6e65", b"Y2xpZW50LW9uZQ=="):
+        other = b"client-two".hex().encode()
+        spelt = {b"{%b}s" % name: keyspace[b"{a}s"], b"{%b}s" % other: keyspace[b"{a}s"]}
+        assert set(keys_of(spelt, b"client-one", (b"client-two",))) == {b"{%b}s" % name}
     assert surplus({b"k": 3}, {b"k": 2}) == "k (3 instead of 2)"
     assert surplus({b"k": 2}, {b"k": 3}) == ""
 
