@@ -121,6 +121,7 @@ class Delivery:
         fabric.count("sessions_woken")
         sessions.fetching.add(subscriber)
         completed = sessions.completed_meanwhile.setdefault(subscriber, set())
+        completed |= sessions.removing.get(subscriber, set())
         request = fabric.store.fetch(fabric.subscribers.name(subscriber))
 
         def fetched(replies: Sequence[Any]) -> None:
@@ -334,7 +335,12 @@ class Delivery:
             for _, subscriber, packet_id, token, session in found_here
         ]
 
+        if fabric.store.needs_open:
+            self.sessions.note_removing(found_here)
+
         def removed(replies: Sequence[Any]) -> None:
+            if fabric.store.needs_open:
+                self.sessions.note_removed(found_here)
             if fabric.trims.limit is not None:
                 for (message, subscriber, packet_id, *_), reply in zip(found_here, replies, strict=True):
                     if type(reply) is int:

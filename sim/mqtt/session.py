@@ -41,6 +41,8 @@ class SessionTable:
     """``subscriber << 16 | packet identifier`` → (message, token)."""
     completed_meanwhile: dict[int, set[tuple[int, int]]] = field(default_factory=dict)
     """Per subscriber whose session is being read anew: what it has acknowledged since."""
+    removing: dict[int, set[tuple[int, int]]] = field(default_factory=dict)
+    """Per subscriber, what it has acknowledged and the store may still have: a fetch may overtake the remove script."""
     number: npt.NDArray[np.int64] = field(init=False)
     """Per subscriber the number of its session, from 1: it grows with every CONNECT that begins one."""
     exists: npt.NDArray[np.bool_] = field(init=False)
@@ -126,6 +128,19 @@ class SessionTable:
                 self.queued_for.pop((message, subscriber), None)
                 if subscriber in self.completed_meanwhile:
                     self.completed_meanwhile[subscriber].add((message, packet_id))
+
+    def note_removing(self, acknowledged: Iterable[tuple[int, int, int, int, int]]) -> None:
+        """Remove scripts are about to be called for these: message, subscriber, packet identifier first."""
+        for message, subscriber, packet_id, *_ in acknowledged:
+            self.removing.setdefault(subscriber, set()).add((message, packet_id))
+
+    def note_removed(self, acknowledged: Iterable[tuple[int, int, int, int, int]]) -> None:
+        """Those calls have been answered."""
+        for message, subscriber, packet_id, *_ in acknowledged:
+            left = self.removing.get(subscriber, set())
+            left.discard((message, packet_id))
+            if not left:
+                self.removing.pop(subscriber, None)
 
     def got_through(
         self, subscribers: npt.NDArray[np.int64], connections: npt.NDArray[np.int64], at_us: npt.NDArray[np.int64]
