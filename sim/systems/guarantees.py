@@ -94,7 +94,7 @@ def run(settings: P2PSettings, seed: int) -> Told:
 
     verdicts, drained_ms = judged(DRAIN_BOUND_MS), None
     if verdicts["drain"].outcome is Outcome.VIOLATED:
-        within = (bound for bound in LATER_MS if judged(bound)["drain"].outcome is not Outcome.VIOLATED)
+        within = (bound for bound in LATER_MS if judged(bound)["drain"].outcome is Outcome.HOLDS)
         drained_ms = next(within, None)
     return Told(seed, verdicts, drained_ms)
 
