@@ -9,7 +9,7 @@ import pytest
 
 from model.errors import InputError
 from model.laws import STORE_LAWS
-from model.trace import Acknowledge, Fetch, Pass, Publication, Save, Settle, Step
+from model.trace import Acknowledge, Fetch, Pass, Publication, Save, Settle, Step, Wait
 from model.verdict import Outcome
 from properties.validation.exploration import SCOPES, applies, explore_scope, fitted, small_world
 from properties.validation.findings import Findings
@@ -186,7 +186,11 @@ def test_other_messages_wait_in_the_queue_where_that_takes_the_law_to_full_scale
     assert searching in source
     mutated = binding.with_sources({"save.lua": source.replace(searching, b"if not scores[i] then")})
     small, large = Subject(mutated).scaled(3), Subject(scale(mutated, 900)[0])
-    limited = tuple(Save((Publication(label, b"m%d" % label),), limit=3) for label in (1, 2, 3, 4))
+    first, second, *others = (
+        Save((Publication(label, b"m%d" % label, interval_ms=1000 if label == 2 else None),), limit=3)
+        for label in (1, 2, 3, 4)
+    )
+    limited = (first, second, others[0], Wait(1000), others[1])  # the identifier that is free is that of the expired one
     found = at_full_scale(small.trace(limited, (b"client-one",)), "bounded", 900, Reruns(small), Reruns(large))
     assert found is not None
     assert sorted(len(step.messages) for step in found.steps if isinstance(step, Save)) == [1, 1, 1, 898]
