@@ -279,7 +279,7 @@ def test_the_seed_decides_everything(settings):
     ("tbmq-application", {"publish_qos": "1=1"}, "with QoS 1"),
     ("tbmq-p2p", {"inbound": "store"}, "idempotent=true"),
     ("tbmq-p2p", {"inbound": "store", "scripts": "session"}, "idempotent=true"),
-    ("tbmq-jedis", {"inbound": "store", "idempotent": True}, "scripts=session"),
+    ("tbmq-jedis", {"inbound": "store", "idempotent": True, "acks": "all"}, "scripts=session"),
     ("tbmq-application", {"slow_share": 0.5}, "application_us"),
 ])  # fmt: skip
 def test_settings_that_make_no_sense_are_refused(name, settings, complaint):
