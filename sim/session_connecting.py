@@ -88,11 +88,11 @@ def judge_ending(reply: Reply, connection: Connection, terms: Store) -> list[Dis
 
     ``connection`` is that before it.
     """
-    if "clear" not in terms.tells_found or reply.removed in (None, int(connection.is_open)):
+    if "clear" not in terms.tells_found or reply.removed == int(connection.is_open):
         return []
     if connection.is_open:
-        return [Discrepancy("no-loss", "clear tells of no session although there is one", False)]
-    return [Discrepancy("no-residue", "clear tells of a session that was cleared", False)]
+        return [Discrepancy("no-loss", "clear does not tell of the session that there was", False)]
+    return [Discrepancy("no-residue", "clear does not tell that the session was cleared before", False)]
 
 
 def end_late(run: SessionRun, step: Clear) -> tuple[Result | None, Judge | None]:

@@ -144,11 +144,12 @@ def _may_have_remains(account: Account, answer: Answer, operation: str, store: S
 def _told_nothing(
     reply: Reply, answer: Answer, operation: str, store: Store, found: list[Discrepancy]
 ) -> list[Discrepancy]:
-    """An error where it is promised to be told whether a message was there; of an identifier that MQTT has."""
-    if found or reply.status != "error" or operation not in store.tells_found or not 1 <= answer.packet_id <= store.modulus:
+    """An error, or nothing, where it is promised to be told whether a message was there; of an identifier that MQTT has."""
+    is_told = reply.status == "refused" or (reply.status == "done" and reply.removed is not None)
+    if found or is_told or operation not in store.tells_found or not 1 <= answer.packet_id <= store.modulus:
         return []
     law = "packet-id" if operation == "acknowledge" else "retransmission"
-    text = f"the reply to {operation} is promised to tell whether a message was there: {reply.text}"
+    text = f"the reply to {operation} is promised to tell whether a message was there: {reply.text or 'it does not'}"
     return [Discrepancy(law, text, False)]
 
 
@@ -216,8 +217,8 @@ def judge_clear(
 def judge_stale_clear(account: Account, reply: Reply, listing: Sequence[Seen], store: Store) -> Judgement:
     """The end of an earlier session, after another has begun: it changes nothing, and finds nothing to end."""
     found = compare(account, account.queue, listing, LOST)
-    if not found and "clear" in store.tells_found and (reply.status == "error" or reply.removed):
-        said = reply.text if reply.status == "error" else "it is told that it ended this one"
+    if not found and "clear" in store.tells_found and reply.status != "refused" and reply.removed != 0:
+        said = reply.text or ("it is told nothing" if reply.removed is None else "it is told that it ended this one")
         found.append(Discrepancy("no-loss", f"the end of an earlier session finds nothing to end: {said}", False))
     return Judgement(account, found)
 

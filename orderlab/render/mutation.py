@@ -8,7 +8,6 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from model.laws import STORE_LAWS
 from properties.mutants.campaign import Judged
 from properties.mutants.mutant import Mutant
 from properties.mutants.result import OUTCOMES
@@ -19,7 +18,7 @@ from properties.mutants.specification import SpecificationScore
 def render_score(name: str, score: Score, scope: Sequence[str], asked: int) -> RenderableType:
     """The whole report on one store."""
     parts: list[RenderableType] = [_table(f"mutants of {name}", score.by_operator(), score.outcomes)]
-    parts += [Text(line) for line in _laws(score.by_law())]
+    parts += [Text(line) for line in _laws(score)]
     for heading, some in (("survived", score.survivors), ("equivalent within the scope", score.equivalents)):
         if some:
             parts += [Text(""), Text(f"{heading}:", "bold"), *(Text(line) for one in some for line in _told(one))]
@@ -49,12 +48,13 @@ def _table(title: str, rows: dict[str, dict[str, int]], total: dict[str, int]) -
     return table
 
 
-def _laws(by_law: dict[str, int]) -> Iterator[str]:
-    told = ", ".join(f"{law} {count:,}" for law, count in by_law.items())
+def _laws(score: Score) -> Iterator[str]:
+    told = ", ".join(f"{law} {count:,}" for law, count in score.by_law().items())
     yield f"first broken: {told or 'nothing'}"
-    silent = [law for law in STORE_LAWS if law not in by_law]
-    if silent:
-        yield f"never the first to break: {', '.join(silent)}"
+    if score.laws_beside:
+        yield f"broken beside another only: {', '.join(score.laws_beside)}"
+    if score.idle_laws:
+        yield f"laws that kill nothing: {', '.join(score.idle_laws)}"
 
 
 def _told(one: Judged) -> Iterator[str]:

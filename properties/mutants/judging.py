@@ -140,7 +140,8 @@ def _judge(binding: Binding, seed: int, budget_s: float, analyses: Callable[[Cas
                 return result("timed out", finding.law, finding.text, finding.trace, finding.analysis)
             shown = _reproduced(finding, small, large)
             if shown is not None:
-                return result("killed", shown.law, shown.text, shown.trace, shown.analysis)
+                beside = tuple(sorted(case.findings.by_law.keys() - {shown.law}))
+                return replace(result("killed", shown.law, shown.text, shown.trace, shown.analysis), beside=beside)
         case.findings.by_law.clear()
         if time.process_time() - began_cpu_s > budget_s:
             break

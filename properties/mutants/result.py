@@ -26,6 +26,8 @@ class Result:
     """Processor time of the validation."""
     compared: int | None = None
     """Calls in which it was held against the original; None: not compared."""
+    beside: tuple[str, ...] = ()
+    """Laws that were seen broken along with the one that killed it; their witnesses were not taken to full scale."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -37,6 +39,7 @@ class Result:
             "trace": None if self.trace is None else self.trace.to_json(),
             "cpu_s": self.cpu_s,
             "compared_calls": self.compared,
+            "laws_beside": list(self.beside),
         }
 
     @classmethod
@@ -51,4 +54,5 @@ class Result:
             data["found_by"],
             float(data["cpu_s"]),
             data["compared_calls"],
+            tuple(data["laws_beside"]),
         )

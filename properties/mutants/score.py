@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from model.laws import STORE_LAWS
 from properties.mutants.campaign import Judged
 from properties.mutants.result import OUTCOMES
 
@@ -64,6 +65,19 @@ class Score:
         """How many each law was the first to kill."""
         return dict(Counter(one.result.law for one in self.judged if one.result.law).most_common())
 
+    @property
+    def laws_beside(self) -> list[str]:
+        """Laws that were never the first to break, and broke beside another."""
+        first = self.by_law()
+        seen = {law for one in self.judged for law in one.result.beside}
+        return [law for law in STORE_LAWS if law in seen and law not in first]
+
+    @property
+    def idle_laws(self) -> list[str]:
+        """Laws that no mutant was seen to break, first or beside another."""
+        known = {*self.by_law(), *self.laws_beside}
+        return [law for law in STORE_LAWS if law not in known]
+
     def to_json(self) -> dict[str, Any]:
         """Plain values, every mutant among them."""
         return {
@@ -73,5 +87,7 @@ class Score:
             "median_s_to_kill": round(self.median_s_to_kill, 3),
             "by_operator": self.by_operator(),
             "by_law": self.by_law(),
+            "laws_only_beside_others": self.laws_beside,
+            "laws_that_kill_nothing": self.idle_laws,
             "judged": [one.to_json() for one in self.judged],
         }

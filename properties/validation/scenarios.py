@@ -103,6 +103,18 @@ SCENARIOS: dict[str, list[Step]] = {
         *(quick(one(1, 1000, 2), one(2, 1000), one(3, 40_000, 2)), Fetch(), Release(3), Wait(999), Release(3), Wait(1)),
         *(Release(1), Acknowledge(2), Acknowledge(1), Release(3), Fetch(), Acknowledge(3), Release(3), Drain(), Settle()),
     ],
+    "answers come in the millisecond of the deadline": [
+        *(Wait(500), quick(one(1, 1000, 2), one(2, 1000)), Fetch(), Wait(1000), Release(1), Acknowledge(2), Fetch()),
+        *(quick(one(3, 1000)), Wait(1000), *saves(4), Fetch(), Drain(), Settle()),
+    ],
+    "answers come one millisecond before the deadline": [
+        *(quick(one(1, 1000, 2), one(2, 1000)), Fetch(), Wait(999), Release(1), Acknowledge(2), *saves(3, limit=2), Fetch()),
+        *(Wait(1), Acknowledge(1), Fetch(), Drain(), Settle()),
+    ],
+    "a batch passes over an identifier and comes again": [
+        *(*saves(1, 2, 3), Fetch(), Acknowledge(1), Acknowledge(3), quick(one(4), one(5)), Repeat(), Fetch()),
+        *(Acknowledge(4), Acknowledge(5), quick(one(6, 0), one(7), one(8)), Repeat(), Fetch(), Drain(), Settle()),
+    ],
     "early deadlines one after the other": [
         *(quick(one(1, 40_000)), quick(one(2, 1000)), quick(one(3, 3000)), Wait(1000), quick(one(4, 5000)), Fetch()),
         *(Wait(2000), quick(one(5, 4000)), Fetch(), Wait(2000), quick(one(6, 40_000)), Fetch(), Wait(2000)),

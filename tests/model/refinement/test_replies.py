@@ -164,11 +164,14 @@ def test_a_message_that_is_dead_on_arrival_does_not_fail_a_save() -> None:
 
 def test_where_it_is_promised_to_be_told_an_error_tells_nothing() -> None:
     error = Reply("error", "the binding cannot read the reply")
+    assert laws(judge_acknowledge(HOLDING, Answer(None, 4), Reply(), LISTED, FINDING)) == ["packet-id"]
+    assert laws(judge_acknowledge(HOLDING, Answer(None, 4), Reply(), LISTED, STORE)) == []
     for judge, law in ((judge_acknowledge, "packet-id"), (judge_release, "retransmission")):
         for packet_id, promised in ((4, [law]), (6, [])):  # 6 is no identifier here
             unknown = Answer(None, packet_id), error, LISTED
             assert laws(judge(HOLDING, *unknown, FINDING)) == promised
             assert laws(judge(HOLDING, *unknown, STORE)) == []
             assert laws(judge(HOLDING, *unknown, FINDING, faulted=True)) == []
-    assert laws(judge_stale_clear(HOLDING, error, LISTED, FINDING)) == ["no-loss"]
+    for telling_nothing in (error, Reply()):
+        assert laws(judge_stale_clear(HOLDING, telling_nothing, LISTED, FINDING)) == ["no-loss"]
     assert laws(judge_stale_clear(HOLDING, error, LISTED, STORE)) == []
