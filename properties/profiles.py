@@ -43,7 +43,7 @@ class Profile:
 
 PROFILES = {
     profile.name: profile
-    for profile in (Profile("dev", 15, 20), Profile("ci", 60, 25), Profile("nightly", 60, 40, seconds=60.0))
+    for profile in (Profile("dev", 15, 20), Profile("ci", 100, 25), Profile("nightly", 60, 40, seconds=60.0))
 }
 
 for _profile in PROFILES.values():

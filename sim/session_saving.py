@@ -51,8 +51,10 @@ def save_again(run: SessionRun, step: Repeat, report: StepReport) -> None:
 
 
 def _is_after(last: Batch, earlier: Save) -> bool:
-    """Whether the producer's last batch went the way of an earlier one, so that the session can know it is the last."""
-    return last.was_done and last.step is not None and last.step.client == earlier.client
+    """Whether the producer's last batch went the way of an earlier one, so that the session can know it is the last. One without
+    messages is no call to a store that takes them one by one."""
+    step = last.step
+    return last.was_done and step is not None and bool(step.messages) and step.client == earlier.client
 
 
 def _carry_out(run: SessionRun, batch: Batch, step: Save, report: StepReport) -> tuple[Batch, Result]:
