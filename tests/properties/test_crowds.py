@@ -16,8 +16,10 @@ BROKEN = (
     Variant("everything is handed over at once", "save.lua", "6000, 512", "60000, 512", ("no-loss", "all-or-nothing")),
     Variant("a sweep that stops early takes the rest for live", "save.lua", "'WITHSCORES', 'LIMIT', #due, 1)", "'WITHSCORES', 'LIMIT', 0, 0)", ("legal-trim",)),
     Variant("expired messages are in the way of identifiers", "save.lua", "meets and size or math.max(excess, SWEEP)", "math.max(excess, SWEEP)", ("counter",)),
-    Variant("a trim takes one portion at most", "save.lua", "until stays or #ids == 0", "until true", ("legal-trim", "no-loss")),
     Variant("a page ends with the first portion", "fetch.lua", "local more = #ids == size", "local more = #ids == size and size < 1000", ("no-loss", "drain")),
+)  # fmt: skip
+SLOWLY_BROKEN = (
+    Variant("a trim takes one portion at most", "save.lua", "until stays or #ids == 0", "until true", ("legal-trim", "no-loss")),
 )  # fmt: skip
 LAWFUL_IN_PORTIONS = [one for one in LAWFUL if one.name in ("sweeps one at a time", "sweeps everything", "looks at seven at a time")]
 
@@ -37,6 +39,13 @@ def test_what_breaks_in_a_crowd_is_caught(variant: Variant) -> None:
     assert looked_at(variant).by_law.keys() & set(variant.breaks)
 
 
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("variant", SLOWLY_BROKEN, ids=name_of)
+def test_what_breaks_in_a_crowd_is_caught_late(variant: Variant) -> None:
+    assert looked_at(variant).by_law.keys() & set(variant.breaks)
+
+
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("variant", LAWFUL_IN_PORTIONS, ids=name_of)
 def test_portions_of_another_size_are_lawful(variant: Variant) -> None:
     assert {law: found[0].text for law, found in looked_at(variant).by_law.items()} == {}
