@@ -42,10 +42,11 @@ class OperationsInTrouble(StoreMachine):
             self.take_on_wrong_type(self.operation(kind, newest), which, found)
 
     @precondition(lambda self: self.faults)
-    @rule(kind=kinds, newest=st.booleans(), fault=given.fault_numbers)
-    def node_refuses(self, kind: str, newest: bool, fault: int) -> None:
-        """A condition of the node."""
-        self.take(replace(self.operation(kind, newest), fault=self.fault(fault)))
+    @rule(one=kinds, other=kinds, newest=st.booleans(), fault=given.fault_numbers)
+    def node_refuses(self, one: str, other: str, newest: bool, fault: int) -> None:
+        """A condition of the node, under which two operations come."""
+        for kind in (one, other):
+            self.take(replace(self.operation(kind, newest), fault=self.fault(fault)))
 
     @precondition(lambda self: self.can_abort)
     @rule(kind=kinds, newest=st.booleans(), how=st.sampled_from(["killed", "crashed"]), before_call=st.integers(0, 8))
