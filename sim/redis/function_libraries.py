@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sim.redis.lua_engine import LuaEngine
-from sim.redis.lua_random import LuaRandom
 from sim.redis.lua_replies import error_line
 from sim.redis.lua_shebang import FLAGS, split_arguments
 from sim.redis.replies import ErrorReply, Reply
@@ -50,9 +49,9 @@ class FunctionLibraries:
     Two functions of a library may not differ in case alone: a 7.0.15 server takes them and dies when it drops them.
     """
 
-    def __init__(self, shard: Shard, limits: Limits, random: LuaRandom) -> None:
+    def __init__(self, shard: Shard, limits: Limits) -> None:
         self._shard = shard
-        self._engine = LuaEngine(shard, limits, random, FUNCTION_FILES)
+        self._engine = LuaEngine(shard, limits, FUNCTION_FILES)
         self.libraries: dict[bytes, Library] = {}
         self.functions: dict[bytes, Function] = {}
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from sim.redis import lua_bit, lua_msgpack, lua_struct
 from sim.redis.lua_json import JsonError, JsonReader, quote
-from sim.redis.lua_random import LuaRandom
 from sim.redis.lua_replies import ReplyWriter
 from sim.redis.sandbox import Sandbox
 
@@ -16,7 +15,7 @@ TEXT_BYTES_MAX = 8 << 20
 """JSON and MessagePack that Python reads: its values take many times the memory of the text."""
 
 
-def library_callables(sandbox: Sandbox, writer: ReplyWriter, random: LuaRandom) -> dict[str, Callable[..., Any]]:
+def library_callables(sandbox: Sandbox, writer: ReplyWriter) -> dict[str, Callable[..., Any]]:
     """The functions by the name under which Lua knows them. ``sandbox`` is asked for its marks when they run."""
 
     def decode(text: bytes, depth_max: int, invalid_numbers: bool) -> tuple[Any, ...]:
@@ -44,7 +43,6 @@ def library_callables(sandbox: Sandbox, writer: ReplyWriter, random: LuaRandom) 
 
     return {
         "more": writer.more, "sha1hex": lambda text: hashlib.sha1(text).hexdigest().encode(),
-        "random": random.draw, "seed_random": random.seed,
         "bit": lua_bit.compute,
         "quote": quote, "decode": decode,
         "struct_pack": _struct(lambda text, *values: (lua_struct.pack(text, values),)),

@@ -1,6 +1,7 @@
-"""A Lua state of a shard: compiles text, runs functions, and answers what they call in Python.
+"""A Lua state: compiles text, runs functions, and answers what they call in Python.
 
-A server has two such states, one for scripts and one for function libraries; so has the kernel.
+A server has two such states, one for scripts and one for function libraries; so has the kernel, where shards may share the first
+(``shared_lua``).
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import lupa.lua51 as lupa
 from sim.redis import lua_bytecode, watchdog
 from sim.redis.abort import ScriptKilled
 from sim.redis.lua_callables import library_callables
-from sim.redis.lua_random import LuaRandom
 from sim.redis.lua_replies import REPLY_BYTES_MAX, ReplyTooLarge, ReplyWriter, ResultReader, error_line, to_integer
 from sim.redis.registry import SPELLINGS, find
 from sim.redis.replies import OK, ErrorReply, Reply
@@ -41,6 +41,8 @@ NUMERIC_MAX = 256
 ZEROS_LOOKED_AT = 9
 """Arguments of redis.call among which redis.lua has made sure that no zero is negative. Numbers of a greater zero, and NaN,
 go back to Lua, which alone sees their sign."""
+COMPILED_MAX = 256
+"""Scripts that are kept for the next shard that loads them."""
 NO_ARGUMENTS = b"ERR Please specify at least one argument for this redis lib call"
 NOT_TEXT = b"ERR Lua redis lib command arguments must be strings or integers"
 KILLED = b"ERR Script killed by user with SCRIPT KILL..."
@@ -51,8 +53,13 @@ _join = b"".join
 class LuaEngine:
     """One Lua state. It runs one script at a time; not reentrant, as the server's is not."""
 
-    def __init__(self, shard: Shard, limits: Limits, random: LuaRandom, files: tuple[str, ...]) -> None:
+    def __init__(self, shard: Shard, limits: Limits, files: tuple[str, ...]) -> None:
         self.shard = shard
+        """The one that runs in it now, or ran last."""
+        self.owner: Shard | None = None
+        """The shard whose script changed a setting of the state, which lasts: no other may run in it."""
+        self.compiled: dict[bytes, Any] = {}
+        """Functions by the SHA1 of the script, for the other shards that load it."""
         self.limits = limits
         self._run: ScriptRun | None = None
         self._is_plain = False
@@ -70,7 +77,7 @@ class LuaEngine:
         self.sandbox = Sandbox(limits)
         self._memory_used = self.sandbox.memory_used
         self._call = self._make_call()
-        libraries = library_callables(self.sandbox, self._writer, random)
+        libraries = library_callables(self.sandbox, self._writer)
         guarded = {name: self._guarded(function) for name, function in (self._callables() | libraries).items()}
         self.sandbox.install(files, {"call": self._call} | guarded, CONSTANTS)
         self._writer.marks = self.sandbox.marks()
@@ -103,7 +110,7 @@ class LuaEngine:
 
         Raises ErrorReply, ScriptTimeout, UnsupportedCommand, NodeCrashed.
         """
-        shard = self.shard
+        shard = self.shard = run.shard
         effects = shard.effects
         size = len(_join(values))
         is_large = size > ARGUMENT_BYTES_MAX
@@ -148,6 +155,15 @@ class LuaEngine:
                 heartbeat.end()
             if is_large:
                 self.sandbox.allow_more(0)
+
+    def compile_script(self, sha: bytes, text: bytes) -> Any:
+        """As ``compile``, once for all shards. ``sha`` is that of the script of which ``text`` is the body."""
+        function = self.compiled.get(sha)
+        if function is None:
+            function = self.compile(text, b"@user_script")
+            if len(self.compiled) < COMPILED_MAX:
+                self.compiled[sha] = function
+        return function
 
     def register(self, library: Any) -> Sequence[Any] | ErrorReply:
         """Run the compiled code of a function library: name, callback, description or False, and flags of each function
@@ -237,7 +253,8 @@ class LuaEngine:
     def _callables(self) -> dict[str, Callable[..., Any]]:
         return {
             "line": self._line, "portion": self._portion, "call_portions": self._call_portions,
-            "limit": self._limit, "prepare": self._prepare, "set_resp": self._set_resp,
+            "limit": self._limit, "prepare": self._prepare, "set_resp": self._set_resp, "note_setting": self._note_setting,
+            "random": lambda: self.shard.lua_random.draw(), "seed_random": lambda seed: self.shard.lua_random.seed(seed),
             "command_exists": lambda *argv: find(argv) is not None,
         }  # fmt: skip
 
@@ -261,7 +278,7 @@ class LuaEngine:
 
     def _make_call(self) -> Callable[..., Any]:
         """``redis.call`` in Python: see ``receive`` in redis.lua for what it returns."""
-        shard, memory_used, write = self.shard, self.sandbox.memory_used, self._writer.write
+        memory_used, write = self.sandbox.memory_used, self._writer.write
         memory_max = self.limits.memory_bytes_max
         find_plain = {
             name: (command.handler, abs(command.arity), max(command.arity, 0) or sys.maxsize, command.is_write)
@@ -290,6 +307,7 @@ class LuaEngine:
                 if left < 0:
                     return self._limit(b"bytes handed to redis.call")
                 run: Any = self._run
+                shard = self.shard
                 found = find_plain(name) if self._is_plain else None
                 if found is None:
                     reply = run.call(argv)
@@ -345,6 +363,9 @@ class LuaEngine:
 
     def _set_resp(self, version: int) -> None:
         self.shard.resp = version
+
+    def _note_setting(self) -> None:
+        self.owner = self.shard
 
 
 class _NotText(Exception):

@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sim.redis.function_libraries import FunctionLibraries
-from sim.redis.lua_engine import LuaEngine
-from sim.redis.lua_random import LuaRandom
 from sim.redis.lua_replies import error_line
 from sim.redis.lua_shebang import parse_shebang
 from sim.redis.replies import ErrorReply, Reply
-from sim.redis.sandbox import SCRIPT_FILES, Limits
+from sim.redis.sandbox import Limits
 from sim.redis.script_run import ScriptFlags, ScriptRun
+from sim.redis.shared_lua import SharedLua
 
 if TYPE_CHECKING:
     from sim.redis.shard import Shard
@@ -35,21 +34,20 @@ class Script:
 
 
 class LuaHost:
-    """Runs scripts and functions on ``shard``."""
+    """Runs scripts and functions on ``shard``; its scripts in a state of ``lua``, by default one that no other shard uses."""
 
-    def __init__(self, shard: Shard, limits: Limits | None = None) -> None:
+    def __init__(self, shard: Shard, limits: Limits | None = None, lua: SharedLua | None = None) -> None:
         self.shard = shard
-        self.limits = limits or Limits()
-        self.random = LuaRandom(shard)
         self.scripts: dict[bytes, Script] = {}
-        self._engine = LuaEngine(shard, self.limits, self.random, SCRIPT_FILES)
+        self._lua = lua or SharedLua(limits)
+        self._engine = self._lua.state(shard)
         self._functions: FunctionLibraries | None = None
 
     @property
     def functions(self) -> FunctionLibraries:
         """The function libraries; their Lua state is made when it is first needed."""
         if self._functions is None:
-            self._functions = FunctionLibraries(self.shard, self.limits, self.random)
+            self._functions = FunctionLibraries(self.shard, self._lua.limits)
         return self._functions
 
     def load(self, source: bytes) -> Script:
@@ -58,8 +56,9 @@ class LuaHost:
         script = self.scripts.get(sha)
         if script is None:
             shebang = parse_shebang(source)
+            self._settle()
             try:
-                function = self._engine.compile(shebang.body, b"@user_script")
+                function = self._engine.compile_script(sha, shebang.body)
             except ErrorReply as error:
                 text = b"ERR Error compiling script (new function): " + error.message
                 raise ErrorReply(error_line(text)) from None
@@ -67,9 +66,17 @@ class LuaHost:
         return script
 
     def flush(self) -> None:
-        """Forget all scripts, with the Lua state that they shared (settings of cjson)."""
+        """Forget all scripts, with the settings that they changed in the Lua state (those of cjson)."""
         self.scripts.clear()
-        self._engine = LuaEngine(self.shard, self.limits, self.random, SCRIPT_FILES)
+        self._engine.compiled.clear()
+        self._engine = self._lua.state(self.shard)
+
+    def _settle(self) -> None:
+        """Leave the Lua state if it has become another shard's."""
+        if self._engine.owner is not None and self._engine.owner is not self.shard:
+            self._engine = self._lua.state(self.shard)
+            for script in self.scripts.values():
+                script.function = self._engine.compile_script(script.sha, parse_shebang(script.source).body)
 
     def evalsha(self, sha: bytes, keys: Sequence[bytes], args: Sequence[bytes], read_only: bool = False) -> Reply:
         """Run a loaded script, without the checks that a client's command has to pass first.
@@ -92,6 +99,8 @@ class LuaHost:
     def run(self, script: Script, key_count: int, values: Sequence[bytes], read_only: bool) -> Reply:
         """Run a script of this host on ``values``, the keys before the arguments. Raises as ``evalsha``."""
         shard = self.shard
+        if self._engine.owner is not None:
+            self._settle()
         run = ScriptRun.begin(shard, script.flags, read_only, values[:key_count] if shard.slots is not None else ())
         return self._engine.run(run, script.sha, "script", script.function, key_count, values)
 
@@ -99,5 +108,5 @@ class LuaHost:
 def host_of(shard: Shard) -> LuaHost:
     """The host of ``shard``, started when it is first needed."""
     if shard.lua_host is None:
-        shard.lua_host = LuaHost(shard)
+        shard.lua_host = LuaHost(shard, lua=shard.shared_lua)
     return shard.lua_host

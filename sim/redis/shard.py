@@ -15,6 +15,7 @@ from sim.redis.config import Config
 from sim.redis.eviction import EvictionPool, make_room
 from sim.redis.expire_cycle import ExpireCycle
 from sim.redis.keyspace import FrozenKeyspace, Keyspace
+from sim.redis.lua_random import LuaRandom
 from sim.redis.registry import Command, load_commands
 from sim.redis.replies import ErrorReply, Reply
 from sim.redis.script_run import ScriptFlags, ScriptRun
@@ -22,6 +23,7 @@ from sim.redis.watch import WatchTable
 
 if TYPE_CHECKING:
     from sim.redis.lua_host import LuaHost
+    from sim.redis.shared_lua import SharedLua
     from sim.redis.slot_map import SlotMap
 
 __all__ = ["Effect", "FrozenKeyspace", "Shard"]
@@ -58,7 +60,8 @@ class Shard(Keyspace):
     The conditions of the node are plain attributes: assign them, and the errors that follow come out by themselves.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, shared_lua: SharedLua | None = None) -> None:
+        """``shared_lua``: for scripts, with other shards of the thread."""
         super().__init__()
         load_commands()
         self.config = Config()
@@ -78,6 +81,8 @@ class Shard(Keyspace):
         """Asked before every call of a script (``abort``)."""
         self.lua_host: LuaHost | None = None
         """Runs scripts; started by the first one (``lua_host.host_of``)."""
+        self.shared_lua = shared_lua
+        self.lua_random = LuaRandom(self)
         self.script_line: int | None = None
         """The line of the running script that calls a command, while ``effects`` is a list."""
 

@@ -14,6 +14,7 @@ from sim.drivers.blocking import BlockingDriver, PoolSettings
 from sim.drivers.pipelined import PipelinedDriver, PipelineSettings
 from sim.mqtt.stored_sessions import EPOCH_MS, StoredSessions
 from sim.redis.node import RedisNode
+from sim.redis.shared_lua import SharedLua
 from sim.stations import Station
 from sim.systems.device_settings import STORES, RedisSettings
 
@@ -38,10 +39,11 @@ class RedisSessions:
         )  # fmt: skip
         sources = [script.source for script in store.binding.scripts]
         lag_ms = settings.redis_replica_lag_ms
+        lua = SharedLua()
         nodes = [
             RedisNode(
                 env, f"redis-{number}", costs.redis, sources, EPOCH_MS * 1000,
-                None if lag_ms is None else round(lag_ms * 1000), settings.appendfsync,
+                None if lag_ms is None else round(lag_ms * 1000), settings.appendfsync, lua,
             )
             for number in range(settings.redis_nodes)
         ]  # fmt: skip

@@ -199,21 +199,25 @@ local function check_count(most, count)
   end
 end
 
+-- A new value of an option, which lasts beyond the run.
+local function set(config, field, value)
+  config[field] = value
+  python.note_setting()
+end
+
 local function integer_option(config, field, value, number, low, high)
   if value ~= nil then
     value = check_integer(value, number, number)
     if value < low or value > high then
       bad_argument(1, "expected integer between " .. low .. " and " .. format("%d", high))
     end
-    config[field] = value
+    set(config, field, value)
   end
   return config[field]
 end
 
-local function enum_option(value, number, current, options)
-  if value == nil then
-    return current
-  elseif type(value) == "boolean" then
+local function enum_option(value, number, options)
+  if type(value) == "boolean" then
     return options[value and 2 or 1]
   end
   local text = check_string(value, number, number)
@@ -228,7 +232,9 @@ end
 local SWITCH = { "off", "on" }
 
 local function switch_option(config, field, value, number)
-  config[field] = enum_option(value, number, config[field] and "on" or "off", SWITCH) == "on"
+  if value ~= nil then
+    set(config, field, enum_option(value, number, SWITCH) == "on")
+  end
   return config[field]
 end
 
@@ -265,8 +271,10 @@ local function add_options(module, config)
 
   function module.encode_invalid_numbers(...)
     check_count(1, select("#", ...))
-    local mode = enum_option((...), 1, config.encode_invalid_numbers, { "off", "on", "null" })
-    config.encode_invalid_numbers = mode
+    if (...) ~= nil then
+      set(config, "encode_invalid_numbers", enum_option((...), 1, { "off", "on", "null" }))
+    end
+    local mode = config.encode_invalid_numbers
     if mode == "null" then
       return mode
     end

@@ -6,6 +6,7 @@ local collectgarbage, error, getmetatable, next, select, setmetatable = collectg
 local tonumber, type = tonumber, type
 local getinfo, match, concat = debug.getinfo, string.match, table.concat
 local check_memory, protect, spend_bytes = host.check_memory, host.protect, host.spend_bytes
+local note_setting = host.python.note_setting
 local globals, libraries, host_functions = host.globals, host.libraries, host.functions
 
 for _, name in ipairs({ "_VERSION", "assert", "error", "gcinfo", "ipairs", "rawequal", "select", "tonumber", "tostring",
@@ -13,7 +14,7 @@ for _, name in ipairs({ "_VERSION", "assert", "error", "gcinfo", "ipairs", "rawe
   globals[name] = _G[name]
 end
 
--- The garbage collector is shared by all scripts of a shard: a script may ask for work, not change the settings.
+-- The garbage collector is shared by all scripts of a state: a script may ask for work, not change the settings.
 local pause, step_multiplier = 200, 200
 
 function globals.collectgarbage(...)
@@ -23,10 +24,12 @@ function globals.collectgarbage(...)
   elseif option == "setpause" then
     local before = pause
     pause = tonumber(value) or 0
+    note_setting()
     return before
   elseif option == "setstepmul" then
     local before = step_multiplier
     step_multiplier = tonumber(value) or 0
+    note_setting()
     return before
   end
   return collectgarbage(...)
