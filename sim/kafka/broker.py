@@ -24,7 +24,7 @@ class BrokerCosts:
     fetched_record_us: float = 0.2
     """Per record fetched: cheaper, as batches go out as they came in."""
     replication_lag_us: int = 1500
-    """From the leader's append until every in-sync follower has it."""
+    """From the leader's append until every in-sync follower has it. A broker that is alone has no followers."""
     leader_election_us: int = 200_000
     """How long a partition has no leader after its leader died."""
 
@@ -69,7 +69,7 @@ class KafkaCluster:
         self._producers = 0
         self.on_request: Callable[[int, str, float, float, int], None] | None = None
         """Told of every request: the broker, what it is, when it arrived, when it is served, records."""
-        self.replication_lag_us: Callable[[], int] = lambda: self.costs.replication_lag_us
+        self.replication_lag_us: Callable[[], int] = lambda: self.costs.replication_lag_us if brokers > 1 else 0
 
     def new_producer_id(self) -> int:
         """What InitProducerId gives: a number of its own for each producer."""

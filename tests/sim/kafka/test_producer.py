@@ -70,3 +70,15 @@ def test_with_acks_0_what_is_lost_on_the_way_counts_as_sent():
 def test_with_acks_1_what_no_follower_had_is_acknowledged_and_gone():
     lost = [set(run(dies_us, acks="1", retries=0)[0]) - set(run(dies_us, acks="1", retries=0)[1]) for dies_us in range(3000, 7000, 371)]
     assert all(lost)
+
+
+@pytest.mark.parametrize(("brokers", "answered_us"), [(1, 300), (3, 1800)])
+def test_a_broker_without_followers_waits_for_nobody(brokers, answered_us):
+    env = simpy.Environment()
+    cluster = KafkaCluster(env, brokers, BrokerCosts(request_us=100.0, record_us=0.0, replication_lag_us=1500))
+    (partition,) = cluster.create_topic("t", 1)
+    producer, answered = Producer(env, cluster, ProducerSettings(acks="all", linger_us=0)), []
+    producer.send(partition, [1], lambda records, error: answered.append(env.now))
+    env.run(10_000)
+    assert answered == [answered_us]
+    assert partition.log.next_visible_us(0) == answered_us - 100
