@@ -1,36 +1,57 @@
 """APPLICATION clients: each reads a Kafka topic of its own, or shares one with the members of its group (MQTT 5.0, 4.8.2).
 
 `msg.all` → subscription trie → `msg.app.<client>` or `msg.app.shared.<group>`, by the topic's name, so that a topic stays on
-one partition → a consumer per connection → socket → the client's PUBACK → commit. A queue is one such Kafka topic. What was
-polled is committed when all of it is acknowledged; when a connection is lost, as far as it is acknowledged without a gap.
-What was sent and not acknowledged comes again from the log: to the same client under the same packet identifier with DUP,
-to another member of a group as a new message.
+one partition → a consumer per connection → socket → the client's PUBACK or PUBCOMP → commit. A queue is one such Kafka topic;
+QoS 0 passes it by. What was polled is committed when all of it is acknowledged; when a connection is lost, as far as it is
+acknowledged without a gap. What was sent and not acknowledged comes again from the log when the client is back, under its packet
+identifier with DUP, in the order in which it was sent; what a member of a group had with QoS 1 goes to the partition's next
+reader, as a new message.
+
+What was begun with QoS 2 stays with the member that it was sent to (MQTT-4.8.2-4): the partition's next reader passes it by. So
+that order stays, what follows of the same publisher with QoS 2 waits for that member too.
+
+An offset cannot say any of that, nor which packet identifiers are in use: it belongs to the sessions (4.1), which the brokers
+keep in a database. Here that takes no time, and a broker that dies takes nothing along that it had worked on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import simpy
 
-from model.history import EventKind
 from model.packet_id import MODULUS
 from sim.kafka.broker import Partition
 from sim.kafka.consumer_group import Consumer, ConsumerGroup, Polled
-from sim.mqtt.delivery import Delivery
-from sim.mqtt.ingest import Ingest
-from sim.mqtt.pack import Pack
 from sim.mqtt.population import Ints
-from sim.mqtt.routing import Routing
 
-if TYPE_CHECKING:
-    from sim.mqtt.broker import MqttBroker
+Place = int
+"""A record of a queue: its partition and its offset."""
+_SHIFT = 48
 
-Place = tuple[Partition, int]
-"""A record: its partition and offset."""
+
+def place_of(partition: Partition, offset: int) -> Place:
+    """The place of a record."""
+    return partition.number << _SHIFT | offset
+
+
+def places_of(polled: Polled) -> Iterator[tuple[Place, int]]:
+    """(place, record) of all that was polled."""
+    for partition, offset, records in polled:
+        yield from enumerate(records, place_of(partition, offset))
+
+
+@dataclass(slots=True)
+class Exchange:
+    """A message with QoS 2 that belongs to one client until its PUBCOMP."""
+
+    number: int
+    """Whose."""
+    publisher: int
+    copy: int
+    is_received: bool = False
+    """Whether its PUBREC has come: what is sent again from then on is a PUBREL."""
 
 
 @dataclass(eq=False)
@@ -40,30 +61,170 @@ class Queue:
     group: ConsumerGroup
     partition_of: Ints
     """Per topic, the partition of this queue."""
+    first: int
+    """The number of the application, or of the first member of the group."""
     code: int
-    """As the history names it among subscribers: the client, or the group as one."""
+    """As the history names it among subscribers: the client, or the group as one, behind all clients."""
     is_shared: bool
+    topic_filter: str
+    readers: dict[Consumer, int] = field(default_factory=dict)
+    """The members of the consumer group, and whose they are."""
+    exchanges: dict[Place, Exchange] = field(default_factory=dict)
+    """In the order in which they were begun."""
+    completed: set[Place] = field(default_factory=set)
+    """What is done with and not committed: all with QoS 2, with QoS 1 what was sent again."""
+    _holders: dict[int, list[int]] = field(default_factory=dict)
+    """Per publisher, [whose its unfinished exchanges are, how many there are]."""
 
     @property
     def lag(self) -> int:
         """Records that nobody has committed."""
         return sum(part.log.end_offset - self.group.committed[part] for part in self.group.partitions)
 
+    def reader_of(self, topic: int) -> int | None:
+        """Who reads the partition of a topic now."""
+        if not self.is_shared:
+            return self.first
+        partition = self.group.partitions[int(self.partition_of[topic])]
+        return next((number for consumer, number in self.readers.items() if partition in consumer.positions), None)
+
+    def holder_of(self, publisher: int) -> int | None:
+        """Who has unfinished exchanges of a publisher."""
+        found = self._holders.get(publisher)
+        return None if found is None else found[0]
+
+    def begin(self, place: Place, exchange: Exchange) -> None:
+        """A message with QoS 2 is somebody's from now on. Nothing, if it is already."""
+        if place not in self.exchanges:
+            self.exchanges[place] = exchange
+            self._holders.setdefault(exchange.publisher, [exchange.number, 0])[1] += 1
+
+    def complete(self, place: Place) -> None:
+        """Its PUBCOMP is here."""
+        publisher = self.exchanges.pop(place).publisher
+        self._holders[publisher][1] -= 1
+        if not self._holders[publisher][1]:
+            del self._holders[publisher]
+        self.completed.add(place)
+
+    def committed(self, partition: Partition, offset: int, end: int) -> None:
+        """What lies between is never read again."""
+        if self.completed:
+            self.completed.difference_update(range(place_of(partition, offset), place_of(partition, end)))
+
 
 @dataclass(slots=True, eq=False)
-class _Application:
+class Application:
     """The session of one client."""
 
     queue: Queue
+    number: int
     consumer: Consumer | None = None
     last_packet_id: int = 0
-    sent: dict[Place, int] = field(default_factory=dict)
-    """Packet identifiers of what was sent and is not acknowledged."""
+    sent: dict[Place, tuple[int, int]] = field(default_factory=dict)
+    """(packet identifier, copy) of what was sent and is not acknowledged, in the order in which it was sent first."""
     acknowledged: set[Place] = field(default_factory=set)
     """Of what its consumer holds."""
     polled: Polled = field(default_factory=list)
-    settle: Callable[[], object] = field(default=lambda: None)
-    """Notes the PUBACKs that have come by now for what was sent last."""
+    answers: dict[Place, int] = field(default_factory=dict)
+    """When the PUBACKs and PUBRECs come for what was sent over this connection."""
+    free_us: float = 0
+    """When the client is done with what it has been sent."""
+    is_resuming: bool = False
+    """Whether it is being sent what an earlier connection left unfinished."""
+    _waiting: set[Place] = field(default_factory=set)
+    _finished: simpy.Event | None = None
+
+    def identifier(self, place: Place, copy: int, in_flight_max: int) -> int:
+        """The packet identifier that it went out under before, or the next that is free."""
+        known = self.sent.get(place)
+        if known is not None:
+            return known[0]
+        taken = {identifier for identifier, _ in self.sent.values()} if len(self.sent) >= MODULUS - in_flight_max else ()
+        identifier = self.last_packet_id % MODULUS + 1
+        while identifier in taken:
+            identifier = identifier % MODULUS + 1
+        self.last_packet_id, self.sent[place] = identifier, (identifier, copy)
+        return identifier
+
+    def unfinished(self) -> list[tuple[Place, int]]:
+        """(place, copy) of the PUBLISH packets that this client is still owed, in their order; a member of a group only with
+        QoS 2."""
+        exchanges = self.queue.exchanges
+        if self.queue.is_shared:
+            return [(place, each.copy) for place, each in exchanges.items() if each.number == self.number and not each.is_received]
+        return [(place, copy) for place, (_, copy) in self.sent.items() if place not in exchanges or not exchanges[place].is_received]
+
+    def forget_what_others_took(self) -> None:
+        """Of what was sent with QoS 1: another member has sent it since."""
+        committed, partitions, exchanges = self.queue.group.committed, self.queue.group.partitions, self.queue.exchanges
+        for place in [place for place in self.sent if place not in exchanges]:
+            partition = partitions[place >> _SHIFT]
+            if place < place_of(partition, committed[partition]):
+                del self.sent[place]
+
+    def wait_for(self, places: Sequence[Place], finished: simpy.Event) -> simpy.Event:
+        """``finished`` comes when all of these are acknowledged. Never, if the connection is lost before."""
+        self._waiting, self._finished = set(places), finished
+        return finished
+
+    def complete(self, place: Place) -> None:
+        """A PUBACK or PUBCOMP is here."""
+        self.sent.pop(place, None)
+        self.answers.pop(place, None)
+        self.acknowledged.add(place)
+        if place in self.queue.exchanges:
+            self.queue.complete(place)
+        elif self.is_resuming:
+            self.queue.completed.add(place)
+        self._waiting.discard(place)
+        if not self._waiting and self._finished is not None:
+            finished, self._finished = self._finished, None
+            finished.succeed()
+
+    def received(self, place: Place) -> None:
+        """A PUBREC is here. It may be known."""
+        exchange = self.queue.exchanges.get(place)
+        if exchange is not None:
+            exchange.is_received = True
+
+    def lose_connection(self, now_us: float, is_alive: bool) -> None:
+        """The broker, if it ``is_alive``, has worked on the answers that have come by now, and commits what it can."""
+        consumer, self.consumer, self._finished = self.consumer, None, None
+        if consumer is None:
+            return
+        consumer.is_dead = True
+        queue, group = self.queue, consumer.group
+        if is_alive:
+            for place in [place for place, at_us in self.answers.items() if at_us <= now_us]:
+                if place in queue.exchanges:
+                    self.received(place)
+                else:
+                    self.complete(place)
+            ends = without_gap(self)
+            if group.commit(consumer, consumer.generation, ends):
+                for partition, offset, _ in self.polled:
+                    queue.committed(partition, offset, ends[partition])
+        del queue.readers[consumer]
+        group.leave(consumer, 0 if is_alive else group.settings.session_timeout_us)
+        self.acknowledged.clear()
+        self.answers.clear()
+        self.polled, self.free_us = [], 0
+
+
+def without_gap(session: Application) -> dict[Partition, int]:
+    """Up to where each partition that was polled needs nobody to read it again."""
+    queue = session.queue
+    done = session.acknowledged | queue.completed
+    if queue.is_shared:  # what a member has begun it ends, whoever reads the partition
+        done |= queue.exchanges.keys()
+    ends = {}
+    for partition, offset, records in session.polled:
+        end = offset
+        while end < offset + len(records) and place_of(partition, end) in done:
+            end += 1
+        ends[partition] = end
+    return ends
 
 
 class Applications:
@@ -71,201 +232,12 @@ class Applications:
 
     def __init__(self, queues: Sequence[Queue], queue_of: Sequence[int], window: int, work_us: float) -> None:
         self.queues = queues
-        self.sessions = [_Application(queues[number]) for number in queue_of]
+        self.sessions = [Application(queues[queue], number) for number, queue in enumerate(queue_of)]
         self.window = window
         """Receive Maximum."""
         self.work_us = work_us
         """What a client takes for one message, one after the other."""
 
-    def disconnected(self, number: int, is_alive: bool) -> None:
-        """A connection is lost. A broker that is alive commits what it can and takes the consumer out of the group."""
-        session = self.sessions[number]
-        consumer, session.consumer = session.consumer, None
-        if consumer is None:
-            return
-        consumer.is_dead = True
-        session.settle()
-        if is_alive:
-            consumer.group.commit(consumer, consumer.generation, _without_gap(session))
-        consumer.group.leave(consumer, 0 if is_alive else consumer.group.settings.session_timeout_us)
-        session.acknowledged.clear()
-        session.polled = []
-
-
-def _without_gap(session: _Application) -> dict[Partition, int]:
-    """Up to where each partition is acknowledged."""
-    ends = {}
-    for partition, offset, records in session.polled:
-        end = offset
-        while end < offset + len(records) and (partition, end) in session.acknowledged:
-            end += 1
-        ends[partition] = end
-    return ends
-
-
-class ApplicationRouting(Routing):
-    """Copies go to the partitions of queues; matches are numbers of queues."""
-
-    def __init__(self, broker: MqttBroker, applications: Applications) -> None:
-        super().__init__(broker)
-        self.applications = applications
-
-    def _send(self, records: Sequence[int], partitions: Sequence[int], pack: Pack) -> None:
-        fabric, queues = self.fabric, self.applications.queues
-        messages, numbers = np.divmod(np.array(records, np.int64), len(fabric.subscribers))
-        topics = fabric.topic_of[messages % fabric.schedule.count]
-        for number in np.unique(numbers).tolist():
-            queue, mine = queues[number], numbers == number
-            of_queue = queue.partition_of[topics[mine]]
-            for partition in np.unique(of_queue).tolist():
-                chosen = messages[mine][of_queue == partition] * len(fabric.subscribers) + number
-                self.broker.producer.send(queue.group.partitions[partition], chosen.tolist(), pack.answered)
-
-    def _resend(self, records: Sequence[int], pack: Pack) -> None:
-        self._send(records, (), pack)
-
-
-class ApplicationIngest(Ingest):
-    """Applications are in the history from its beginning."""
-
-    def introduce(self, subscribers: Ints, at_us: Ints) -> None:
-        pass
-
-
-class ApplicationDelivery(Delivery):
-    """The applications that are connected to one broker."""
-
-    def __init__(
-        self, broker: MqttBroker, applications: Applications, consumer_for: Callable[[Queue, str], Consumer]
-    ) -> None:
-        super().__init__(broker)
-        self.env = broker.env
-        self.applications = applications
-        self.consumer_for = consumer_for
-
-    def connect(self, subscriber: int, clean_start: bool = False) -> None:
-        """An application connects here with Clean Start 0, as its settings see to, and goes on where its queue is committed."""
-        fabric, session = self.fabric, self.applications.sessions[subscriber]
-        fabric.subscribers.broker[subscriber] = self.broker.number
-        self.sessions.connected[subscriber] = True
-        if not session.queue.is_shared:
-            code = np.array([session.queue.code])
-            fabric.recorder.add(
-                EventKind.CONNECT, np.array([int(self.env.now)]), subscriber=code, node=self.broker.number,
-                **fabric.windows.columns,
-            )  # fmt: skip
-        self.begin(subscriber).rebalance()
-
-    def begin(self, number: int) -> ConsumerGroup:
-        """A consumer for an application that is connected here; its group has to assign partitions yet."""
-        session = self.applications.sessions[number]
-        connection = int(self.sessions.connections[number])
-        consumer = session.consumer = self.consumer_for(session.queue, f"application-{number}/{connection}")
-        consumer.group.members.append(consumer)
-        self.env.process(self._serve(number, session, consumer))
-        return consumer.group
-
-    def _serve(self, number: int, session: _Application, consumer: Consumer) -> Generator[simpy.Event, Any, None]:
-        """Poll, send, wait for acknowledgements, commit, for as long as the connection lasts."""
-        broker, window = self.broker, self.applications.window
-        while True:
-            polled = yield from consumer.poll()
-            yield broker.work(broker.costs.poll_us)
-            if consumer.is_dead or broker.is_dead:
-                return
-            session.polled, session.acknowledged = polled, set()
-            self.fabric.note_stage("msg.app", self._messages([each for _, _, records in polled for each in records]))
-            places = [(part, offset + at) for part, offset, records in polled for at in range(len(records))]
-            records = [record for _, _, records in polled for record in records]
-            for start in range(0, len(records), window):
-                yield self._send(number, session, places[start : start + window], records[start : start + window])
-                if consumer.is_dead or broker.is_dead:
-                    return
-            yield from self._commit(consumer, polled)
-            if consumer.is_dead:
-                return
-
-    def _commit(self, consumer: Consumer, polled: Polled) -> Generator[simpy.Event, Any, None]:
-        """All of it is acknowledged."""
-        if not (yield from consumer.commit(polled)):
-            self.fabric.count("fenced_commits")
-        self.broker.drop_old(consumer, polled)
-
-    def _messages(self, records: Sequence[int]) -> Ints:
-        return np.array(records, np.int64) // len(self.fabric.subscribers)
-
-    def _send(self, number: int, session: _Application, places: list[Place], records: Sequence[int]) -> simpy.Event:
-        """Write PUBLISH packets; the event comes when all are acknowledged. Never, if the connection is lost before."""
-        fabric, broker, sessions = self.fabric, self.broker, self.sessions
-        dup = np.array([place in session.sent for place in places], np.int64)
-        identifiers = np.array([self._identifier(session, place) for place in places], np.int64)
-        messages = self._messages(records)
-        connection = int(sessions.connections[number])
-        latency = int(fabric.subscribers.latency_us[number])
-        begun = self.env.now
-        done = np.array([broker.burst(1, broker.costs.deliver_us) for _ in places])
-        arrived = np.maximum.accumulate(done).astype(np.int64) + latency
-        handled = _one_after_the_other(arrived, self.applications.work_us, begun)
-        answered = handled + latency
-        finished = self.env.event()
-        who, connections = np.full(len(places), number), np.full(len(places), connection)
-
-        def settle() -> Ints:
-            back = np.flatnonzero(sessions.got_through(who, connections, answered) & (answered <= self.env.now))
-            for at in back.tolist():
-                session.sent.pop(places[at], None)
-                session.acknowledged.add(places[at])
-            return back
-
-        def over(_: simpy.Event) -> None:
-            there = sessions.got_through(who, connections, arrived)
-            self._note(EventKind.DELIVER, session, messages[there], identifiers[there], arrived[there], dup[there])
-            if broker.is_dead:
-                return
-            back = sessions.got_through(who, connections, answered)
-            self._note(EventKind.ACKNOWLEDGE, session, messages[back], identifiers[back], answered[back], None)
-            if back.all():
-                settle()
-                broker.burst(len(places), broker.costs.acknowledge_us)
-                finished.succeed()
-
-        session.settle = settle
-        self.env.timeout(int(answered[-1] - self.env.now)).callbacks.append(over)
-        return finished
-
-    def _identifier(self, session: _Application, place: Place) -> int:
-        """The one that it went out under before, or the next that is free."""
-        known = session.sent.get(place)
-        if known is None:
-            taken = set(session.sent.values()) if len(session.sent) >= MODULUS - self.applications.window else ()
-            known = session.last_packet_id % MODULUS + 1
-            while known in taken:
-                known = known % MODULUS + 1
-            session.last_packet_id = session.sent[place] = known
-        return known
-
-    def _note(
-        self, kind: EventKind, session: _Application, messages: Ints, identifiers: Ints, instants: Ints, dup: Ints | None
-    ) -> None:
-        """Of a group the history says that one of its members got a message: packet identifiers are the members' own."""
-        fabric, queue = self.fabric, session.queue
-        if not len(messages):
-            return
-        publisher = messages % fabric.schedule.count
-        qos = fabric.qos.of_publishers(publisher)
-        fabric.recorder.add(
-            kind, instants, publisher=publisher, topic=fabric.topic_of[publisher], qos=qos, subscriber=queue.code,
-            sequence=messages // fabric.schedule.count, packet_id=-1 if queue.is_shared else identifiers,
-            dup=-1 if dup is None or queue.is_shared else dup, delivered_qos=qos, node=self.broker.number,
-        )  # fmt: skip
-        if kind is EventKind.DELIVER:
-            fabric.count("delivered", len(messages))
-            published = fabric.schedule.published_us(messages)
-            fabric.delivery_latency.add(published, instants - published)
-
-
-def _one_after_the_other(arrived: Ints, work_us: float, begun_us: float) -> Ints:
-    """When a client that takes ``work_us`` for each is done with what arrives at ``arrived``."""
-    steps = np.arange(len(arrived)) * work_us
-    done: Ints = (np.maximum.accumulate(np.maximum(arrived, begun_us) - steps) + steps + work_us).astype(np.int64)
-    return done
+    def is_idle(self) -> bool:
+        """Whether every exchange of QoS 2 is finished."""
+        return not any(queue.exchanges for queue in self.queues)

@@ -18,6 +18,8 @@ from sim.timers import call_at
 if TYPE_CHECKING:
     from sim.mqtt.broker import MqttBroker
 
+RECORDED_WITHIN_US = 100_000
+"""After it has arrived: the recorder waits for no row for long."""
 _NOTHING = (-2, 0)
 Bools = npt.NDArray[np.bool_]
 
@@ -232,11 +234,10 @@ class Delivery:
     def _write(self, sent: Deliveries, dup: Ints) -> None:
         if not len(sent):
             return
-        fabric, broker = self.fabric, self.broker
+        fabric = self.fabric
         subscribers = sent[:, 1]
         latency = fabric.subscribers.latency_us[subscribers]
-        done = int(broker.burst(len(sent), broker.costs.deliver_us))
-        arrived = self.sessions.in_order(subscribers, done + latency)
+        arrived = self.sessions.in_order(subscribers, self._written_us(len(sent)) + latency)
         slow = fabric.reading.are_slow(subscribers) if fabric.reading else None
         if slow is None or not slow.any():
             self._arrive(sent, dup, arrived)
@@ -246,29 +247,46 @@ class Delivery:
         for place, row in enumerate(np.flatnonzero(slow)):  # each is over at an instant of its own
             self._arrive(sent[row : row + 1], dup[row : row + 1], read[place : place + 1])
 
+    def _written_us(self, count: int) -> Ints | int:
+        """When packets that a thread begins to write now are in their sockets: all of them, or each."""
+        return int(self.broker.burst(count, self.broker.costs.deliver_us))
+
+    def _answered_us(self, sent: Deliveries, arrived: Ints) -> Ints:
+        """When the answers to packets that arrive then are here."""
+        return arrived + self.fabric.think_us + self.fabric.subscribers.latency_us[sent[:, 1]]
+
     def _arrive(self, sent: Deliveries, dup: Ints, arrived: Ints) -> None:
         """Packets reach their subscribers at these instants, and the PUBACKs come back."""
         if not len(sent):
             return
-        fabric, sessions, broker = self.fabric, self.sessions, self.broker
-        subscribers = sent[:, 1]
-        latency = fabric.subscribers.latency_us[subscribers]
-        answered = arrived + fabric.think_us + latency
+        sessions, subscribers = self.sessions, sent[:, 1]
+        answered = self._answered_us(sent, arrived)
         losses, connections = sessions.losses, sessions.connections[subscribers]
         number = sessions.note_sent(subscribers, connections)
 
+        def reached() -> None:
+            there = slice(None) if sessions.losses == losses else sessions.got_through(subscribers, connections, arrived)
+            self.record(EventKind.DELIVER, sent[there], arrived[there], dup[there])
+
         def over() -> None:
             del sessions.on_the_way[number]
-            if sessions.losses == losses:
-                self.record(EventKind.DELIVER, sent, arrived, dup)
-                self._answer(sent, answered, connections)
-                return
-            there = sessions.got_through(subscribers, connections, arrived)
-            back = sessions.got_through(subscribers, connections, answered)
-            self.record(EventKind.DELIVER, sent[there], arrived[there], dup[there])
+            back = slice(None) if sessions.losses == losses else sessions.got_through(subscribers, connections, answered)
             self._answer(sent[back], answered[back], connections[back])
 
-        call_at(broker.env, float(answered.max()), over)
+        def both() -> None:
+            reached()
+            over()
+
+        last, end = int(arrived.max()), float(answered.max())
+        if end - last > RECORDED_WITHIN_US:
+            call_at(self.broker.env, last, reached)
+            call_at(self.broker.env, end, over)
+        else:  # one event for both
+            call_at(self.broker.env, end, both)
+
+    def _codes(self, subscribers: Ints) -> Ints:
+        """As the history names them."""
+        return subscribers + self.fabric.schedule.count
 
     def record(self, kind: EventKind, deliveries: Deliveries, instants: Ints, dup: Ints | int) -> None:
         fabric = self.fabric
@@ -278,7 +296,7 @@ class Delivery:
         publisher = message % count
         fabric.recorder.add(
             kind, instants, publisher=publisher, topic=fabric.topic_of[publisher], qos=fabric.qos.of_publishers(publisher),
-            subscriber=deliveries[:, 1] + count, sequence=message // count,
+            subscriber=self._codes(deliveries[:, 1]), sequence=message // count,
             packet_id=deliveries[:, 2], dup=dup, delivered_qos=fabric.qos.of_deliveries(publisher, deliveries[:, 1]),
             node=self.broker.number,
             session=self.sessions.sessions_of(deliveries) if self.sessions.may_end else -1, **flags,

@@ -56,9 +56,9 @@ class Retaining:
         how the history knows it."""
         return self.clear_every > 0 and (message // self.schedule.count + 1) % self.clear_every == 0
 
-    def on_subscribe(self, topic: int, now_us: int, is_new: bool) -> Ints:
-        """The copies that answer a SUBSCRIBE to a topic, by its number."""
-        found = self.messages.on_subscribe(self.topics[topic].decode(), now_us, self.handling, is_new)
+    def on_subscribe(self, topic_filter: str, now_us: int, is_new: bool) -> Ints:
+        """The copies that answer a SUBSCRIBE."""
+        found = self.messages.on_subscribe(topic_filter, now_us, self.handling, is_new)
         return np.array([message + RETAINED_FROM for _, message in found], np.int64)
 
     def seen(self, copies: Ints) -> tuple[Ints, dict[str, Ints]]:

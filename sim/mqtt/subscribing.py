@@ -41,15 +41,23 @@ class Subscribing:
             if sessions.connections[subscriber] != connection or broker.is_dead:
                 return
             sessions.exists[subscriber] = True
-            who = np.array([subscriber])
-            fabric.recorder.add(
-                EventKind.SUBSCRIBE, np.array([int(broker.env.now)]), subscriber=who + fabric.schedule.count,
-                topic=subscriber, qos=fabric.qos.granted_to(who),
-            )  # fmt: skip
+            topic, topic_filter = self._wanted(subscriber)
+            self._record(subscriber, topic)
             if fabric.retaining is not None:
-                self._answer(subscriber, fabric.retaining.on_subscribe(subscriber, int(broker.env.now), is_new))
+                self._answer(subscriber, fabric.retaining.on_subscribe(topic_filter, int(broker.env.now), is_new))
 
         call_at(broker.env, broker.env.now + 2.0 * fabric.subscribers.latency_us[subscriber], arrived)
+
+    def _wanted(self, subscriber: int) -> tuple[int, str]:
+        """What it subscribes to, as the history names it and in full."""
+        return subscriber, self.fabric.topics[subscriber].decode()
+
+    def _record(self, subscriber: int, topic: int) -> None:
+        fabric, who = self.fabric, np.array([subscriber])
+        fabric.recorder.add(
+            EventKind.SUBSCRIBE, np.array([int(self.broker.env.now)]), subscriber=who + fabric.schedule.count,
+            topic=topic, qos=fabric.qos.granted_to(who),
+        )  # fmt: skip
 
     def _answer(self, subscriber: int, copies: Ints) -> None:
         """Send retained messages."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,32 +12,26 @@ from pydantic import Field, model_validator
 from model.history import EventKind, Names, NameTable
 from sim.kafka.consumer_group import Consumer, ConsumerGroup, ConsumerSettings
 from sim.kafka.partitioner import partitions_for_rows
-from sim.mqtt.application import ApplicationDelivery, ApplicationIngest, ApplicationRouting, Applications, Queue
+from sim.mqtt.application import Applications, Queue
+from sim.mqtt.application_delivery import ApplicationDelivery, ApplicationReleasing
+from sim.mqtt.application_routing import ApplicationIngest, ApplicationRouting
+from sim.mqtt.application_subscribing import ApplicationSubscribing
 from sim.mqtt.broker import MqttBroker
 from sim.mqtt.fabric import Fabric
 from sim.mqtt.persistence import Persistence
 from sim.mqtt.population import numbered_names
+from sim.mqtt.qos import QosLevels
 from sim.mqtt.topics import split_shared
 from sim.network import Network
 from sim.redis.node import RedisNode
 from sim.stations import Station
+from sim.systems.client_behaviour import levels_of
 from sim.systems.device_settings import DeviceSettings
 from sim.systems.progress import Progress
 from sim.systems.tbmq_p2p import DeviceSystem
 
 ALL = "p/#"
 """What applications subscribe to: the topics of all devices."""
-
-
-_ONE_QOS = (
-    "applications read their Kafka topics with QoS 1; QoS 0 would pass those by, and QoS 2 needs a store beside Kafka; leave it out"
-)
-_SUBSCRIBED = "retained messages answer a SUBSCRIBE, and applications subscribed long before the run; leave it out"
-_OF_DEVICES = {
-    "publish_qos": _ONE_QOS, "subscription_qos": _ONE_QOS, "retained_share": _SUBSCRIBED, "resubscribe": _SUBSCRIBED,
-    "slow_share": "applications are slow by what they do with a message, all alike; set application_us",
-}  # fmt: skip
-"""Settings that are of systems whose subscribers are devices, and why."""
 
 
 class ApplicationSettings(DeviceSettings):
@@ -53,18 +47,9 @@ class ApplicationSettings(DeviceSettings):
     """Of the Kafka topic of an application."""
     shared_partitions: int = Field(default=12, ge=1, le=1000)
     """Of the Kafka topic of a group: more members than partitions are idle."""
-    qos: int = Field(default=1, ge=1, le=1)
-    """Kafka keeps what applications have not acknowledged: there is no handshake of two steps that it could follow."""
     receive_maximum: int = Field(default=1000, ge=1, le=65_535)
     application_us: float = Field(default=10.0, ge=0, le=1e9)
     """What an application takes for one message, one after the other."""
-
-    @model_validator(mode="after")
-    def _devices_alone_have(self) -> ApplicationSettings:
-        for name, why in _OF_DEVICES.items():
-            if getattr(self, name):
-                raise ValueError(f"{name}: {why}")
-        return self
 
     @model_validator(mode="after")
     def _sessions_stay(self) -> ApplicationSettings:
@@ -126,7 +111,19 @@ class ApplicationSystem(DeviceSystem[ApplicationSettings]):
         return [ALL] * settings.applications + [f"$share/g{number}/{ALL}" for number in range(settings.shared_groups)]
 
     def _subscriptions(self, topics: Sequence[bytes]) -> Iterable[tuple[str, int]]:
-        return ((split_shared(written)[1], number) for number, written in enumerate(self._filters()))
+        return ((split_shared(written)[1], first) for first, written in zip(self._firsts(), self._filters(), strict=True))
+
+    def _firsts(self) -> list[int]:
+        """Per queue the number of its application, or of the first member of its group."""
+        settings = self.settings
+        groups = range(settings.applications, self._subscriber_count(), settings.group_members)
+        return [*range(settings.applications), *groups]
+
+    def _levels(self) -> QosLevels:
+        """The members of a group have one subscription, and so one QoS."""
+        settings, queue_of = self.settings, np.array(self._queue_of())
+        levels = levels_of(settings, settings.publishers, len(self._filters()), self.streams)
+        return replace(levels, granted=levels.granted if isinstance(levels.granted, int) else levels.granted[queue_of])
 
     def _start(self, fabric: Fabric, persistence: Persistence) -> None:
         self.applications = Applications(
@@ -135,9 +132,9 @@ class ApplicationSystem(DeviceSystem[ApplicationSettings]):
         fabric.on_disconnect.append(self._disconnected)
         super()._start(fabric, persistence)
         codes = np.array([queue.code for queue in self.applications.queues])
-        at = np.zeros(len(codes), np.int64)
+        at, granted = np.zeros(len(codes), np.int64), fabric.qos.granted_to(np.array(self._firsts()))
         fabric.recorder.add(EventKind.CONNECT, at, subscriber=codes, **fabric.windows.columns)
-        fabric.recorder.add(EventKind.SUBSCRIBE, at, subscriber=codes, topic=len(fabric.topics), qos=fabric.qos.granted_to(codes))
+        fabric.recorder.add(EventKind.SUBSCRIBE, at, subscriber=codes, topic=len(fabric.topics), qos=granted)
         for number in range(self._subscriber_count()):
             delivery = fabric.brokers[int(fabric.subscribers.broker[number])].delivery
             assert isinstance(delivery, ApplicationDelivery)
@@ -152,15 +149,15 @@ class ApplicationSystem(DeviceSystem[ApplicationSettings]):
         )
         topic_rows = numbered_names(b"p/", settings.publishers)
         queues = []
-        for number, written in enumerate(self._filters()):
+        for number, (first, written) in enumerate(zip(self._firsts(), self._filters(), strict=True)):
             shared, _ = split_shared(written)
             name = f"msg.app.{number}" if shared is None else f"msg.app.shared.{shared}"
             count = settings.application_partitions if shared is None else settings.shared_partitions
             kafka.create_topic(name, count)
             group = ConsumerGroup(self.env, kafka, name, consuming)
             fabric.groups.append(group)
-            clients = settings.publishers + (number if shared is None else self._subscriber_count() + number)
-            queues.append(Queue(group, partitions_for_rows(topic_rows, count), clients, shared is not None))
+            code = settings.publishers + (first if shared is None else self._subscriber_count() + number)
+            queues.append(Queue(group, partitions_for_rows(topic_rows, count), first, code, shared is not None, written))
         return queues
 
     def _queue_of(self) -> list[int]:
@@ -178,17 +175,21 @@ class ApplicationSystem(DeviceSystem[ApplicationSettings]):
             return Consumer(queue.group, name, one_way, connect)
 
         broker.ingest = ApplicationIngest(broker)
-        broker.routing = ApplicationRouting(broker, self.applications)
+        broker.routing = routing = ApplicationRouting(broker, self.applications)
         broker.delivery = ApplicationDelivery(broker, self.applications, consumer_for)
+        broker.releasing = ApplicationReleasing(broker, self.applications)
+        broker.subscribing = ApplicationSubscribing(broker, self.applications, routing)
 
     def _disconnected(self, number: int) -> None:
         broker = self.fabric.brokers[int(self.fabric.subscribers.broker[number])]
-        self.applications.disconnected(number, not broker.is_dead)
+        self.applications.sessions[number].lose_connection(self.env.now, not broker.is_dead)
 
     def is_quiet(self) -> bool:
         """Whether all that was published is in the queues, delivered, acknowledged and committed."""
         fabric = self.fabric
         if any(broker.ingest.unacknowledged for broker in fabric.brokers if not broker.is_dead):
+            return False
+        if not self.applications.is_idle():
             return False
         return not any(
             group.committed[part] < part.log.end_offset for group in fabric.groups for part in group.partitions

@@ -23,6 +23,7 @@ from sim.mqtt.fabric import Fabric
 from sim.mqtt.matches import Matches
 from sim.mqtt.persistence import Persistence, SessionStore
 from sim.mqtt.population import NAME_BYTES, Clients, numbered_names
+from sim.mqtt.qos import QosLevels
 from sim.mqtt.receiving import Inbound
 from sim.mqtt.session import SessionTable
 from sim.mqtt.stored_sessions import StoredSessions
@@ -109,6 +110,9 @@ class DeviceSystem(Generic[S]):
         """(filter, who gets what it matches)."""
         return ((topic.decode(), number) for number, topic in enumerate(topics))
 
+    def _levels(self) -> QosLevels:
+        return levels_of(self.settings, self.settings.publishers, self._subscriber_count(), self.streams)
+
     def _costs(self) -> Costs:
         return load_costs(self.settings.costs)
 
@@ -140,7 +144,7 @@ class DeviceSystem(Generic[S]):
             store=store,
             publishers=publishers, subscribers=subscribers,
             schedule=schedule, matches=Matches(trie, topics), topics=topics, topic_of=topic_of,
-            qos=levels_of(settings, count, len(subscribers), self.streams), expiry_us=self.expiry_us,
+            qos=self._levels(), expiry_us=self.expiry_us,
             inbound=self._inbound(store),
             retaining=retaining_of(settings, schedule, topics, topic_of, self.expiry_us, self.streams),
             resubscribes=settings.resubscribe,

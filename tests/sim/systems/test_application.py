@@ -7,7 +7,7 @@ from model.checkers.judge import Question, in_memory, judge
 from model.errors import InputError
 from model.history import EventKind
 from sim.mqtt import application
-from sim.mqtt.application import _one_after_the_other
+from sim.mqtt.application_delivery import one_after_the_other
 from sim.systems.catalogue import SYSTEMS, settings_of
 
 SMALL = {
@@ -80,7 +80,8 @@ def test_who_commits_what_is_not_acknowledged_loses_it(monkeypatch):
     def all_of_it(session):
         return {part: offset + len(records) for part, offset, records in session.polled}
 
-    monkeypatch.setattr(application, "_without_gap", all_of_it)
+    monkeypatch.setattr(application, "without_gap", all_of_it)
+    monkeypatch.setattr(application.Application, "unfinished", lambda session: [])
     *_, violated, _ = run(
         applications=1, shared_groups=0, offline_share=1.0, online_s=0.4, offline_s=0.05, application_us=400.0, duration_s=2.0
     )
@@ -117,7 +118,7 @@ def test_a_fault_strikes_alike_in_two_runs_and_order_stays(fault):
 
 def test_a_client_works_on_one_message_after_the_other():
     arrived = np.array([100, 110, 300])
-    assert _one_after_the_other(arrived, 50.0, 0.0).tolist() == [150, 200, 350]
+    assert one_after_the_other(arrived, 50.0, 0.0).tolist() == [150, 200, 350]
 
 
 @pytest.mark.parametrize(
@@ -127,10 +128,9 @@ def test_a_client_works_on_one_message_after_the_other():
         ({"receive_maximum": 65_536}, "receive_maximum"),
         ({"group_members": 0}, "group_members"),
         ({"redis_nodes": 3}, "redis_nodes"),
-        ({"publish_qos": "0=0.5 1=0.5"}, "publish_qos: applications read their Kafka topics with QoS 1"),
-        ({"subscription_qos": "0=0.5 1=0.5"}, "subscription_qos: applications read"),
-        ({"retained_share": 0.5, "offline_share": 0.5, "resubscribe": True}, "retained messages answer a SUBSCRIBE"),
-        ({"slow_share": 0.5}, "set application_us"),
+        ({"retained_share": 0.5, "offline_share": 0.5}, "nobody subscribes after a publish"),
+        ({"clean_start_share": 0.5, "offline_share": 0.5}, "applications keep their sessions"),
+        ({"publish_qos": "0=0.5 3=0.5"}, "not the share of a QoS"),
         ({"faults": "redis-stall@0.2:0"}, "no node of kind redis"),
     ],
 )
