@@ -65,7 +65,7 @@ def test_the_same_seed_gives_the_same_history_in_every_process(scripts, tmp_path
         (("tbmq-p2p", "--set", "rate=-1"), "rate"),
         (("tbmq-p2p", "--set", "rate=nan"), "rate"),
         (("tbmq-p2p", "--set", "qos=3"), "qos"),
-        (("tbmq-application", "--set", "qos=2"), "qos"),
+        (("tbmq-application", "--set", "qos=3"), "qos"),
         (("tbmq-p2p", "--set", "receive_maximum=0"), "receive_maximum"),
         (("tbmq-p2p", "--set", "redis_node=3"), 'did you mean "redis_nodes"'),
         (("tbmq-p2p", "--set", "row=3m"), "no such published row"),
