@@ -6,7 +6,30 @@ that is free first), so a job costs no event. Jobs must be handed over in the or
 
 from __future__ import annotations
 
+from collections import deque
 from heapq import heapreplace
+
+
+class Waits:
+    """How long jobs have waited, up to any instant since the last arrival. A job's whole wait is known when it arrives, and may
+    reach beyond the interval that somebody measures."""
+
+    def __init__(self) -> None:
+        self._total_us = 0.0
+        self._ahead: deque[tuple[float, int]] = deque()
+        """(when it begins, how many jobs) of what was waiting at the last arrival that had to wait."""
+
+    def add(self, arrival_us: float, begun_us: float, jobs: int = 1) -> None:
+        """``jobs`` that arrive now begin later. Neither instant is before that of the call before."""
+        ahead = self._ahead
+        while ahead and ahead[0][0] <= arrival_us:
+            ahead.popleft()
+        ahead.append((begun_us, jobs))
+        self._total_us += (begun_us - arrival_us) * jobs
+
+    def until(self, now_us: float) -> float:
+        """The integral over time, up to now, of the number of jobs that wait."""
+        return self._total_us - sum((begun - now_us) * jobs for begun, jobs in self._ahead if begun > now_us)
 
 
 class Station:
@@ -18,8 +41,7 @@ class Station:
         self.servers = servers
         self.jobs = 0
         self.busy_us = 0.0
-        self.waited_us = 0.0
-        self.wait_max_us = 0.0
+        self.waits = Waits()
         self._free_us = [0.0] * servers
 
     def serve(self, arrival_us: float, work_us: float) -> float:
@@ -28,9 +50,7 @@ class Station:
         begun = arrival_us
         if free_us > arrival_us:
             begun = free_us
-            wait = free_us - arrival_us
-            self.waited_us += wait
-            self.wait_max_us = max(self.wait_max_us, wait)
+            self.waits.add(arrival_us, begun)
         done = begun + work_us
         heapreplace(self._free_us, done)
         self.busy_us += work_us
@@ -40,18 +60,6 @@ class Station:
     def stall(self, until_us: float) -> None:
         """No server is free before ``until_us``: a stop of the world, a paused virtual machine."""
         self._free_us = [max(free, until_us) for free in self._free_us]  # max keeps the order, so the heap too
-
-    def snapshot(self) -> tuple[float, float, int]:
-        """(busy, waited, jobs) so far: ``usage_since`` tells what came after."""
-        return self.busy_us, self.waited_us, self.jobs
-
-    def usage_since(self, before: tuple[float, float, int], elapsed_us: float) -> tuple[float, float]:
-        """(utilisation 0..1, mean number of jobs that wait, by Little's law) over the ``elapsed_us`` since then.
-
-        Work is counted when it is taken on, so a backlog can push the utilisation above 1.
-        """
-        busy, waited, _ = before
-        return (self.busy_us - busy) / (elapsed_us * self.servers), (self.waited_us - waited) / elapsed_us
 
 
 class Tenant(Station):
@@ -63,9 +71,8 @@ class Tenant(Station):
 
     def serve(self, arrival_us: float, work_us: float) -> float:
         done = self.host.serve(arrival_us, work_us)
-        wait = max(done - work_us - arrival_us, 0.0)
-        self.waited_us += wait
-        self.wait_max_us = max(self.wait_max_us, wait)
+        if done - work_us > arrival_us:
+            self.waits.add(arrival_us, done - work_us)
         self.busy_us += work_us
         self.jobs += 1
         return done

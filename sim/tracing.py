@@ -9,7 +9,7 @@ has the same history. Format: "Trace Event Format" of the Chromium project, JSON
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -18,6 +18,7 @@ from sim.drivers.pipelined import PipelinedDriver
 from sim.mqtt.fabric import Fabric
 from sim.mqtt.population import Ints
 
+OnService = Callable[[str, float, float, int], None]
 EVENTS_MAX = 400_000
 """More make viewers slow; what comes later is counted and left out."""
 _POINTS = {
@@ -47,7 +48,7 @@ class Tracer:
         """Observe the parts of ``fabric``."""
         self._fabric = fabric
         for node in fabric.nodes:
-            node.on_service = self._node_service
+            node.on_service = self._after(node.on_service)
         fabric.kafka.on_request = self._kafka_request
         fabric.on_stage = self._stage
         for broker in fabric.brokers:
@@ -57,6 +58,16 @@ class Tracer:
                 broker.driver.on_round_trip = lambda *trip, name=name: self._round_trip(name, *trip)
 
     # -- observers -----------------------------------------------------------------------------------------
+
+    def _after(self, before: OnService | None) -> OnService:
+        """Whoever is told already is told first."""
+
+        def told(node: str, begin_us: float, end_us: float, requests: int) -> None:
+            if before is not None:
+                before(node, begin_us, end_us, requests)
+            self._node_service(node, begin_us, end_us, requests)
+
+        return told
 
     def _node_service(self, node: str, begin_us: float, end_us: float, requests: int) -> None:
         self._span("Redis", node, "service", begin_us, end_us, {"commands": requests})

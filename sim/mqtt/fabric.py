@@ -31,7 +31,7 @@ from sim.random_streams import RandomStreams
 from sim.recording import HistoryRecorder
 from sim.redis.migration import MovingSlots
 from sim.redis.node import RedisNode
-from sim.stations import Station
+from sim.stations import Station, Waits
 from sim.statistics import LatencyHistogram
 
 if TYPE_CHECKING:
@@ -120,7 +120,18 @@ class Fabric:
         """Whether the history knows each subscriber."""
         self.read = ReadFromStore(self.store.needs_open)
         self.on_disconnect += [self.windows.forget, self.reading.forget, self.read.forget]
+        self.node_waits = [Waits() for _ in self.nodes]
+        """Per Redis node, the requests that have waited for its one thread."""
+        for node, waits in zip(self.nodes, self.node_waits, strict=True):
+            node.on_service = self._noting(waits)
         self.network = Network(self.env, self.costs.network.gbit_per_s)
+
+    def _noting(self, waits: Waits) -> Callable[[str, float, float, int], None]:
+        def note(_: str, begun_us: float, __: float, requests: int) -> None:
+            if begun_us > self.env.now:
+                waits.add(self.env.now, begun_us, requests)
+
+        return note
 
     def note_stage(self, stage: str, messages: Ints) -> None:
         """Count how long ago ``messages``, which a consumer has in its hands now, were published."""

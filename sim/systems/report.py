@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sim.mqtt.fabric import Fabric
+from sim.stations import Station, Waits
 from sim.statistics import LatencyHistogram
 
 Usage = tuple[float, float]
@@ -16,7 +17,6 @@ PERCENTILES = (50, 90, 95, 99, 99.9)
 
 class _Server(Protocol):
     busy_us: float
-    waited_us: float
 
 
 @dataclass(frozen=True)
@@ -47,15 +47,20 @@ def _less(now: tuple[Usage, ...], then: tuple[Usage, ...]) -> tuple[Usage, ...]:
     return tuple((a - c, b - d) for (a, b), (c, d) in zip(now, then, strict=True))
 
 
-def servers(fabric: Fabric) -> dict[str, tuple[Sequence[_Server], int]]:
-    """Kinds of nodes: the nodes, and the cores of each. Processes that share a machine count against all its cores."""
-    found: dict[str, tuple[Sequence[_Server], int]] = {
-        "broker": ([broker.cpu for broker in fabric.brokers], fabric.brokers[0].cpu.servers),
-        "redis": (fabric.nodes, 1),
-        "kafka": (fabric.kafka.stations, fabric.kafka.stations[0].servers),
+def servers(fabric: Fabric) -> dict[str, tuple[Sequence[tuple[_Server, Waits]], int]]:
+    """Kinds of nodes: each node with what has waited for it, and the cores of each. Processes that share a machine count against
+    all its cores."""
+    stations: dict[str, Sequence[Station]] = {
+        "broker": [broker.cpu for broker in fabric.brokers],
+        "redis": (),
+        "kafka": fabric.kafka.stations,
+        **{kind: [station] for kind, station in fabric.other_stations.items()},
     }
-    found |= {kind: ([station], station.servers) for kind, station in fabric.other_stations.items()}
-    return {kind: (stations, cores) for kind, (stations, cores) in found.items() if stations}
+    found: dict[str, tuple[Sequence[tuple[_Server, Waits]], int]] = {
+        kind: ([(station, station.waits) for station in each], each[0].servers if each else 1) for kind, each in stations.items()
+    }
+    found["redis"] = list(zip(fabric.nodes, fabric.node_waits, strict=True)), 1
+    return {kind: (each, cores) for kind, (each, cores) in found.items() if each}
 
 
 def measure(fabric: Fabric) -> Measured:
@@ -64,8 +69,8 @@ def measure(fabric: Fabric) -> Measured:
         float(fabric.env.now),
         dict(fabric.counts),
         {
-            kind: tuple((each.busy_us, each.waited_us) for each in stations)
-            for kind, (stations, _) in servers(fabric).items()
+            kind: tuple((server.busy_us, waits.until(fabric.env.now)) for server, waits in each)
+            for kind, (each, _) in servers(fabric).items()
         },
         tuple(node.commands for node in fabric.nodes),
         tuple(node.requests for node in fabric.nodes),
@@ -74,15 +79,19 @@ def measure(fabric: Fabric) -> Measured:
 
 
 def latency(histogram: LatencyHistogram) -> dict[str, Any]:
-    """A latency in milliseconds: mean with its 95 % interval, percentiles, maximum. The interval is of this run's clients: where
+    """A latency in milliseconds: mean with its 95 % interval, percentiles, maximum; None where there was nothing to measure. The interval is of this run's clients: where
     they are and when they publish is drawn once, and only replications vary it (``notes/calibration.md``)."""
     mean = histogram.mean_us()
+    told_us: dict[str, float | None] = {
+        "mean": mean.mean,
+        "mean_half_width": mean.half_width,
+        **{f"p{percent:g}": histogram.percentile_us(percent) for percent in PERCENTILES},
+        "max": histogram.max_us,
+    }
+    is_empty = not histogram.count
     return {
         "count": histogram.count,
-        "mean_ms": _round(mean.mean / 1000),
-        "mean_half_width_ms": None if mean.half_width is None else _round(mean.half_width / 1000),
-        **{f"p{percent:g}_ms": _round(histogram.percentile_us(percent) / 1000) for percent in PERCENTILES},
-        "max_ms": _round(histogram.max_us / 1000),
+        **{f"{name}_ms": None if is_empty or us is None else _round(us / 1000) for name, us in told_us.items()},
     }
 
 

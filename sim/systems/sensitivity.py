@@ -45,13 +45,17 @@ def figures(system: str, costs: str, more: Mapping[str, Any]) -> dict[str, str]:
     report = built.run()
     latency, busy = report["latency"], report["utilisation"]
     told = {
-        "delivery ms": f"{latency['publish_to_delivery']['mean_ms']:.3g}",
-        "PUBACK ms": f"{latency['publish_to_puback']['mean_ms']:.3g}",
+        "delivery ms": _mean(latency["publish_to_delivery"]),
+        "PUBACK ms": _mean(latency["publish_to_puback"]),
     }
     if "machine" not in busy:
         return {**told, "broker CPU": f"{max(busy['broker']):.1%}", "Redis": f"{max(busy['redis']):.1%}"}
     each = 2 * settings.rate * settings.publishers  # type: ignore[attr-defined]
     return {**told, "ceiling": f"{NEAR_THE_CEILING * each / busy['machine'][0] / 1000:.1f}k"}
+
+
+def _mean(latency: Mapping[str, Any]) -> str:
+    return f"{latency['mean_ms']:.3g}" if latency["count"] else "none"
 
 
 def table(system: str, patterns: Sequence[str], more: Mapping[str, Any]) -> Iterator[str]:

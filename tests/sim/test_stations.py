@@ -2,7 +2,7 @@
 
 import random
 
-from sim.stations import Station
+from sim.stations import Station, Tenant
 
 
 def by_search(servers, jobs):
@@ -28,11 +28,23 @@ def test_completion_times_agree_with_a_search_over_all_servers():
 
 def test_usage_counts_work_and_waiting():
     station = Station(1)
-    before = station.snapshot()
     station.serve(0, 40)
     station.serve(10, 40)
-    assert station.usage_since(before, 100) == (0.8, 0.3)
-    assert station.wait_max_us == 30
+    assert (station.jobs, station.busy_us) == (2, 80)
+    assert [station.waits.until(now) for now in (10, 20, 40, 100)] == [0, 10, 30, 30]
+
+
+def test_what_waits_counts_up_to_now_as_a_count_at_every_instant_does():
+    draw = random.Random(5)
+    for station in (Station(1), Station(3), Tenant(Station(2))):
+        now, jobs = 0, []
+        for _ in range(200):
+            now += draw.randrange(3)
+            work = draw.randrange(1, 8)
+            jobs.append((now, round(station.serve(now, work)) - work))
+        for end in (now, now + 7, now + 10_000):
+            waiting = sum(arrival <= at < begun for arrival, begun in jobs for at in range(end))
+            assert station.waits.until(end) == waiting
 
 
 def test_a_stalled_station_serves_nothing_before_its_end():

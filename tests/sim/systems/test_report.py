@@ -45,3 +45,26 @@ def test_all_that_was_owed_is_delivered_or_trimmed_or_expired_or_waits_or_is_los
     went = ("first_deliveries", "pending", "excused", "taken_as_expired", "violations")
     assert sum(work[name] for name in went) == work["antecedents"] == report["counts"]["published"]
     assert work[where] > 0
+
+
+def test_what_nobody_was_told_has_no_latency():
+    report = P2PSystem(P2PSettings(**{**SMALL, "qos": 0}), 1, []).run()
+    puback, delivery = (report["latency"][f"publish_to_{what}"] for what in ("puback", "delivery"))
+    assert puback == {"count": 0, **dict.fromkeys(list(delivery)[1:])}
+    assert 0 < delivery["mean_ms"] <= delivery["max_ms"]
+
+
+@pytest.mark.parametrize("duration_s", [0.2, 0.4])
+def test_the_queue_before_an_overloaded_node_is_what_waits_while_it_is_measured(duration_s):
+    """1000 messages/s come and 50 are served: at most 950 * T / 2 wait on average over T seconds, as a thread takes several."""
+    settings = {**SMALL, "warm_up_s": 0.0, "duration_s": duration_s, "drain_s": 0.001, "tick_us": 1000}
+    report = P2PSystem(P2PSettings(**settings, costs="cluster broker.ingest_us=20000"), 1, []).run()
+    (waiting,) = report["mean_queue_length"]["broker"]
+    assert 0.5 < waiting / (950 * duration_s / 2) <= 1
+
+
+def test_a_stalled_redis_node_has_a_queue_for_as_long_as_it_stalls():
+    settings = {**SMALL, "broker_cores": 16, "redis_nodes": 1, "faults": "redis-stall@0.15:0:30"}
+    (waiting,) = P2PSystem(P2PSettings(**settings), 1, []).run()["mean_queue_length"]["redis"]
+    (idle,) = P2PSystem(P2PSettings(**{**settings, "faults": ""}), 1, []).run()["mean_queue_length"]["redis"]
+    assert idle < 1 < waiting < 200, "1000 saves and as many removals a second, for the tenth of a second that is left"
