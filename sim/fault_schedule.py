@@ -120,6 +120,8 @@ class _Healing:
     def strike(self, fault: Fault) -> None:
         """Let it happen, and write it down."""
         fabric, kind = self.fabric, FAULTS[fault.name]
+        if kind.among == "redis":
+            fabric.ensure_open_on(fault.target)
         healed_us = kind.strike(fabric, fault.target, kind.duration_us if fault.duration_us is None else fault.duration_us)
         if healed_us is None:
             fabric.count("faults_skipped")

@@ -15,7 +15,6 @@ import numpy as np
 
 from sim.drivers.pipelined import PipelinedDriver
 from sim.kafka.consumer_group import COORDINATOR
-from sim.mqtt.broker import MqttBroker
 from sim.mqtt.fabric import Fabric
 from sim.redis.memory import STARTUP_BYTES, MemoryAccount
 from sim.redis.node import RedisNode
@@ -68,10 +67,6 @@ def _fault(
 # -- brokers ---------------------------------------------------------------------------------------------------
 
 
-def _is_last(fabric: Fabric, broker: MqttBroker) -> bool:
-    return broker.is_dead or all(other.is_dead for other in fabric.brokers if other is not broker)
-
-
 def _crash_heals_us(fabric: Fabric) -> float:
     settings = fabric.groups[0].settings
     return float(fabric.env.now) + settings.session_timeout_us + settings.rebalance_us
@@ -81,7 +76,7 @@ def _crash_heals_us(fabric: Fabric) -> float:
 def broker_crash(fabric: Fabric, target: int, _duration_us: int) -> float | None:
     """The process of a broker dies. Its clients connect to the next broker; its partitions go to the others."""
     broker = fabric.brokers[target]
-    if _is_last(fabric, broker):
+    if broker.is_dead or broker.is_last:
         return None
     broker.crash()
     return _crash_heals_us(fabric)
@@ -91,7 +86,7 @@ def broker_crash(fabric: Fabric, target: int, _duration_us: int) -> float | None
 def broker_crash_before_commit(fabric: Fabric, target: int, _duration_us: int) -> float | None:
     """The same at its next commit: what was saved is saved again by the next owner."""
     broker = fabric.brokers[target]
-    if _is_last(fabric, broker):
+    if broker.is_dead or broker.is_last:
         return None
     broker.crash_at_commit = "before"
     return _crash_heals_us(fabric)
@@ -101,7 +96,7 @@ def broker_crash_before_commit(fabric: Fabric, target: int, _duration_us: int) -
 def broker_crash_after_commit(fabric: Fabric, target: int, _duration_us: int) -> float | None:
     """The same right after its next commit: what was saved is not sent on."""
     broker = fabric.brokers[target]
-    if _is_last(fabric, broker):
+    if broker.is_dead or broker.is_last:
         return None
     broker.crash_at_commit = "after"
     return _crash_heals_us(fabric)
@@ -278,10 +273,6 @@ def slot_migration(fabric: Fabric, target: int, duration_us: int) -> float | Non
         return None
     slot_of = {one: moving.slot_of(fabric.subscribers.name(one)) for one in range(len(fabric.subscribers))}
     slots = sorted({slot for slot in slot_of.values() if moving.owner(slot) == target})[:SLOTS_MOVED_MAX]
-    if fabric.store.needs_open:  # what was opened long before the run has to be there when it moves
-        for subscriber, slot in slot_of.items():
-            if slot in slots:
-                fabric.ensure_open(subscriber)
     moving.move(slots, target, other, duration_us)
     return float(fabric.env.now) + duration_us
 

@@ -120,15 +120,13 @@ class MqttBroker:
 
     def commit(self, consumer: Consumer, polled: Polled) -> Generator[simpy.Event, Any, None]:
         """What was polled is done. A member that has lost its partitions meanwhile joins again."""
-        if self.crash_at_commit == "before":
-            self.crash()
+        self._crash_if_due("before")
         if self.is_dead:
             return
         accepted = yield from consumer.commit(polled)
         if self.on_pack is not None:
             self.on_pack(consumer.name, consumer.polled_us, self.env.now, sum(len(records) for _, _, records in polled))
-        if self.crash_at_commit == "after":
-            self.crash()
+        self._crash_if_due("after")
         self.drop_old(consumer, polled)
         if not accepted:
             self.fabric.count("fenced_commits")
@@ -143,6 +141,20 @@ class MqttBroker:
             partition.log.retain(int(self.env.now) - RETENTION_US, consumer.group.committed[partition])
 
     # -- clients that move ---------------------------------------------------------------------------------
+
+    def _crash_if_due(self, at_commit: Literal["before", "after"]) -> None:
+        """Carry out ``crash_at_commit``, unless all others have died since it was set: somebody has to take over."""
+        if self.crash_at_commit == at_commit:
+            self.crash_at_commit = None
+            if self.is_last:
+                self.fabric.count("faults_skipped")
+            else:
+                self.crash()
+
+    @property
+    def is_last(self) -> bool:
+        """Whether no other broker is alive."""
+        return all(other.is_dead for other in self.fabric.brokers if other is not self)
 
     def crash(self) -> None:
         """The process dies. Clients connect to the next broker; the groups notice after the session timeout."""

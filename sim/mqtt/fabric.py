@@ -17,7 +17,7 @@ from sim.mqtt.downlink import Transit
 from sim.mqtt.matches import Matches
 from sim.mqtt.persistence import SessionStore
 from sim.mqtt.population import Clients, Ints, Schedule
-from sim.mqtt.qos import QosLevels
+from sim.mqtt.qos import QosLevels, where
 from sim.mqtt.read_from_store import ReadFromStore
 from sim.mqtt.receiving import Inbound
 from sim.mqtt.retaining import Retaining
@@ -194,3 +194,17 @@ class Fabric:
             self.opened.add(subscriber)
             node = self.nodes[self.node_of[subscriber]]
             node.preload(self.store.open(self.subscribers.name(subscriber), clean_start=True, epoch=1))
+
+    def ensure_open_on(self, node: int) -> None:
+        """All sessions of a Redis node, before something happens to it: what is in the store only later would come out of it
+        unharmed, or meet a node that refuses it."""
+        if self.store.needs_open:
+            for subscriber, its_node in enumerate(self.node_of):
+                if its_node == node:
+                    self.ensure_open(subscriber)
+        if self.inbound is not None:
+            publishers = np.arange(len(self.publishers))
+            for publisher in where(self.qos.of_publishers(publishers) == 2, publishers).tolist():
+                name = self.publishers.name(publisher)
+                if self.inbound.store.node_of(name) == node:
+                    self.inbound.ensure_open(self.nodes, publisher, name)

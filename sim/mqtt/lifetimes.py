@@ -54,6 +54,8 @@ class Lifetimes:
     def expire(self, subscriber: int) -> None:
         """Nobody has connected for the Session Expiry Interval."""
         fabric, session = self.fabric, int(self.sessions.number[subscriber])
+        if fabric.store.needs_open:
+            fabric.ensure_open(subscriber)
         self._end(subscriber)
         fabric.count("sessions_expired")
         clear = fabric.store.clear(fabric.subscribers.name(subscriber), session)

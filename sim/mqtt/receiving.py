@@ -20,6 +20,7 @@ import numpy as np
 
 from sim.mqtt.population import Ints
 from sim.mqtt.stored_sessions import EPOCH_MS, StoredSessions
+from sim.redis.node import RedisNode
 from sim.timers import call_at
 
 if TYPE_CHECKING:
@@ -35,6 +36,14 @@ class Inbound:
         self.number_of: dict[int, int] = {}
         """By message, the number that its records carry. Records may be read again at any time, so nothing is forgotten."""
         self.opened: set[int] = set()
+
+    def ensure_open(self, nodes: Sequence[RedisNode], publisher: int, name: bytes) -> int:
+        """The node of a publisher's queue, which was opened long before the run."""
+        node = self.store.node_of(name)
+        if publisher not in self.opened:
+            self.opened.add(publisher)
+            nodes[node].preload(self.store.open(name, clean_start=True, epoch=1))
+        return node
 
 
 class Receiving:
@@ -193,10 +202,4 @@ class Receiving:
         return self.fabric.publishers.name(message % self.fabric.schedule.count)
 
     def _node_of(self, message: int) -> int:
-        """The node of its publisher's queue, which was opened long before the run."""
-        publisher, store = message % self.fabric.schedule.count, self.inbound.store
-        node = store.node_of(self._name(publisher))
-        if publisher not in self.inbound.opened:
-            self.inbound.opened.add(publisher)
-            self.fabric.nodes[node].preload(store.open(self._name(publisher), clean_start=True, epoch=1))
-        return node
+        return self.inbound.ensure_open(self.fabric.nodes, message % self.fabric.schedule.count, self._name(message))

@@ -1,0 +1,44 @@
+"""Faults before anything is saved: sessions were opened long before the run, so a fault of its first instant meets them too."""
+
+import pytest
+
+from sim.mqtt.lifetimes import Lifetimes
+from tests.sim.systems.test_exactly_once import UNAVOIDABLE, Ran
+
+AT_ONCE = "0.000001"
+
+
+@pytest.mark.parametrize("fault", ["script-cache-flush", "redis-restart", "redis-failover", "redis-oom"])
+def test_sessions_outlive_a_fault_of_the_first_microsecond(fault):
+    ran = Ran(faults=f"{fault}@{AT_ONCE}:0", redis_nodes=1, redis_replica_lag_ms=0.0)
+    assert ran.violated <= UNAVOIDABLE
+    assert "saves_to_damaged_sessions" not in ran.counts
+    assert ran.counts["delivered"] >= ran.counts["published"] > 500
+
+
+def test_without_a_file_a_restart_takes_sessions_along_though_nothing_was_saved_yet():
+    ran = Ran(faults=f"redis-restart@{AT_ONCE}:0", redis_nodes=1, inbound="memory", appendfsync="no")
+    assert ran.counts["saves_to_damaged_sessions"] > 100
+    assert "at-least-once" in ran.violated
+
+
+def test_a_session_that_expires_was_open_before_or_it_would_be_opened_after_its_end(monkeypatch):
+    expire, opened = Lifetimes.expire, []
+
+    def watched(self, subscriber):
+        expire(self, subscriber)
+        opened.append(subscriber in self.fabric.opened)
+
+    monkeypatch.setattr(Lifetimes, "expire", watched)
+    Ran(inbound="memory", offline_share=1.0, online_s=0.01, offline_s=0.2, session_expiry_s=0, rate=1.0, duration_s=0.1)
+    assert opened
+    assert all(opened)
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_the_last_broker_does_not_die_at_its_commit(moment):
+    fault = f"broker-crash-{moment}-commit@0.4"
+    ran = Ran(faults=f"{fault}:0 {fault}:1")
+    assert ran.counts["faults_skipped"] == 1
+    assert sum(broker.is_dead for broker in ran.system.fabric.brokers) == 1
+    assert not ran.violated & {"at-least-once", "fifo"}
