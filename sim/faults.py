@@ -204,9 +204,21 @@ def redis_failover(fabric: Fabric, target: int, duration_us: int) -> float | Non
 
 @_fault("redis", 0.2)
 def redis_restart(fabric: Fabric, target: int, duration_us: int) -> float | None:
-    """A Redis process dies and starts again with what its append-only file holds."""
+    """A Redis process dies and starts again with its append-only file, if it has one: all that it had run is in it, as the
+    system keeps what was written."""
     node = fabric.nodes[target]
+    if node.file is not None and not node.is_down:
+        node.file.catch_up(int(fabric.env.now) + node.file.lag_us)
+    return _start_again(fabric, node, duration_us)
 
+
+@_fault("redis", 0.2)
+def redis_machine_crash(fabric: Fabric, target: int, duration_us: int) -> float | None:
+    """The machine of a Redis node dies and starts again with what of the append-only file was on disk, by ``appendfsync``."""
+    return _start_again(fabric, fabric.nodes[target], duration_us)
+
+
+def _start_again(fabric: Fabric, node: RedisNode, duration_us: int) -> float | None:
     def start_again() -> None:
         lost = node.restart()
         if lost is None:

@@ -82,7 +82,9 @@ class RedisSettings(DeviceSettings):
     redis_nodes: int = Field(default=3, ge=1, le=1000)
     redis_replica_lag_ms: float | None = Field(default=None, ge=0, le=60_000)
     """Lag of a replica of each node; none by default, as published."""
-    appendfsync: Literal["no", "everysec", "always"] = "no"
+    appendfsync: Literal["off", "no", "everysec", "always"] = "off"
+    """Off, as published: no append-only file. Otherwise what is written to it is on disk when the system flushes it by itself,
+    within a second, or before the reply. That matters when the machine dies; a process that dies leaves the whole file."""
     scripts: Literal["published", "session"] = "published"
     inbound: Literal["memory", "store"] = "memory"
     """Where brokers keep which publishes with QoS 2 they have received and not released; in the store, a broker that dies takes

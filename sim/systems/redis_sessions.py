@@ -13,10 +13,13 @@ from sim.costs import Costs
 from sim.drivers.blocking import BlockingDriver, PoolSettings
 from sim.drivers.pipelined import PipelinedDriver, PipelineSettings
 from sim.mqtt.stored_sessions import EPOCH_MS, StoredSessions
-from sim.redis.node import RedisNode
+from sim.redis.node import Follower, RedisNode
 from sim.redis.shared_lua import SharedLua
 from sim.stations import Station
 from sim.systems.device_settings import STORES, RedisSettings
+
+FLUSHED_AFTER_US = 30_000_000
+"""When Linux writes back a page that nobody asks it to: vm.dirty_expire_centisecs, 30 s by default."""
 
 
 @dataclass(frozen=True)
@@ -38,15 +41,18 @@ class RedisSessions:
             settings.payload_bytes, lengths, None if settings.expiry_s is None else settings.expiry_s * 1000,
         )  # fmt: skip
         sources = [script.source for script in store.binding.scripts]
-        lag_ms = settings.redis_replica_lag_ms
+        lag_ms, sync = settings.redis_replica_lag_ms, settings.appendfsync
         lua = SharedLua()
         nodes = [
             RedisNode(
                 env, f"redis-{number}", costs.redis, sources, EPOCH_MS * 1000,
-                None if lag_ms is None else round(lag_ms * 1000), settings.appendfsync, lua,
+                None if lag_ms is None else round(lag_ms * 1000), "no" if sync == "off" else sync, lua,
             )
             for number in range(settings.redis_nodes)
         ]  # fmt: skip
+        if sync == "no":
+            for node in nodes:
+                node.file = Follower(FLUSHED_AFTER_US, sources, lua)
         return cls(env, store, nodes, {hashlib.sha1(source).hexdigest().encode(): source for source in sources})
 
 

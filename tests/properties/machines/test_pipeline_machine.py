@@ -37,7 +37,7 @@ class HarmlessFaults(PipelineUnderFaults):
 class RestartsWithoutFile(PipelineUnderFaults):
     """A Redis node that restarts has nothing of what it held."""
 
-    settings_of_system: ClassVar = {**WAITING, "appendfsync": "no"}
+    settings_of_system: ClassVar = {**WAITING, "appendfsync": "off"}
     names = RESTARTS
 
 

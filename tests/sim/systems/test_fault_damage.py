@@ -45,6 +45,7 @@ ELSEWHERE = {
     "redis-clock-skew": "test_faults.test_a_clock_that_is_ahead_ends_messages_early",
     "slow-consumer": "test_faults.test_a_slow_consumer_gets_everything_late",
     "redis-restart": "test_faults.test_a_redis_restart_without_a_file_loses_what_waits_there_and_with_one_it_does_not",
+    "redis-machine-crash": "test_faults.test_a_machine_that_crashes_loses_what_was_not_on_disk_and_a_process_does_not",
     "command-timeout": "test_faults.test_a_call_that_timed_out_and_ran_all_the_same_is_saved_twice_unless_the_store_knows_it",
     "redis-partition": "test_faults.test_a_node_that_nobody_reaches_for_long_makes_brokers_give_saves_up",
     "slot-migration": "test_faults.test_a_save_in_a_slot_on_the_move_fails_where_keys_are_not_declared_and_comes_again",
@@ -111,7 +112,7 @@ def test_a_takeover_in_the_middle_loses_and_doubles_nothing():
 
 def test_a_redis_restart_in_the_middle_loses_and_doubles_nothing_with_a_file():
     assert damage("tbmq-p2p", "redis-restart@0.4:0", **QOS_2) <= {"late", "replayed", "reloads"}
-    lost = damage("tbmq-p2p", "redis-restart@0.4:0", **{**QOS_2, "appendfsync": "no"}, **AWAY)
+    lost = damage("tbmq-p2p", "redis-restart@0.4:0", **{**QOS_2, "appendfsync": "off"}, **AWAY)
     assert "at-least-once" in lost
 
 

@@ -93,6 +93,20 @@ def test_a_redis_restart_without_a_file_loses_what_waits_there_and_with_one_it_d
     assert not kept
 
 
+def test_a_machine_that_crashes_loses_what_was_not_on_disk_and_a_process_does_not():
+    """Of what a node had run for two seconds: with ``no`` nothing is on disk yet, with ``everysec`` the first second is."""
+    waiting = {"offline_share": 0.6, "online_s": 0.2, "offline_s": 0.4, "publishers": 30, "duration_s": 2.2}
+    lost = {}
+    for appendfsync in ("no", "everysec", "always"):
+        process, violated = run("redis-restart@2:0", **waiting, appendfsync=appendfsync)
+        assert (process["commands_lost"], violated) == (0, set())
+        machine, violated = run("redis-machine-crash@2:0", **waiting, appendfsync=appendfsync)
+        lost[appendfsync] = machine["commands_lost"]
+        assert bool(violated) == (appendfsync != "always")
+    assert lost["always"] == 0
+    assert 0.3 < lost["everysec"] / lost["no"] < 0.7
+
+
 def test_retries_reorder_unless_the_producer_is_idempotent():
     _, plain = run("producer-retry@0.4:0", rate=100.0)
     assert "fifo" in plain
