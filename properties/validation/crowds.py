@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from model.trace import Acknowledge, Drain, Fetch, Open, Pass, Publication, Release, Save, Settle, Step, Wait
 from properties.validation.findings import Findings
 from properties.validation.subject import Subject
+from properties.validation.taking_steps import take_steps
 
 CLIENT = b"client-one"
 MANY = 8_200
@@ -106,15 +107,5 @@ def run_crowds(subject: Subject, findings: Findings, seconds: float) -> None:
 def _run_one(subject: Subject, crowd: Crowd, findings: Findings) -> None:
     name, steps = crowd
     run = subject.run((CLIENT,))
-    taken: list[Step] = []
-    for step in steps:
-        taken.append(step)
-        report = run.perform(step)
-        if report.result is None:
-            taken.pop()
-            continue
-        findings.work["steps"] += 1
-        findings.add(report.discrepancies, subject.trace(taken, (CLIENT,)), f"a crowd: {name}")
-        if report.diverges:
-            break
+    take_steps(subject, run, steps, findings, f"a crowd: {name}")
     findings.met.update(run.met)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, seed, settings
@@ -19,6 +18,7 @@ from properties.machines.session import SessionMachine
 from properties.machines.tally import tally_of
 from properties.validation.findings import Findings
 from properties.validation.subject import CLIENTS, Prepared, Subject
+from properties.validation.taking_steps import fitted_step, take_steps
 from sim.binding.results import Failed
 from sim.deadline import OutOfTime
 from sim.session_run import SessionRun
@@ -58,21 +58,9 @@ def cross_the_wrap(place: Prepared, findings: Findings) -> None:
 def _take_once(place: Prepared, steps: tuple[Step, ...], findings: Findings, name: str) -> None:
     run, subject = place.run(), place.subject
     run.met = findings.met
-    taken: list[Step] = list(place.prefix)
-    for step in steps:
-        if isinstance(step, Save):
-            limit = subject.limit or min(step.limit, subject.binding.modulus)
-            if len(step.messages) > subject.store.largest_batch:
-                continue
-            step = replace(step, limit=limit)
-        report = run.perform(step)
-        if report.result is None:
-            continue
-        taken.append(step)
-        findings.work["steps"] += 1
-        findings.add(report.discrepancies, subject.trace(taken), name)
-        if report.diverges:
-            return
+    largest = subject.store.largest_batch
+    possible = (step for step in steps if not isinstance(step, Save) or len(step.messages) <= largest)
+    take_steps(subject, run, (fitted_step(step, subject) for step in possible), findings, name, place.prefix)
 
 
 def run_machine(subject: Subject, findings: Findings, seconds: float) -> None:

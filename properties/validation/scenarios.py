@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from model.trace import (
     Acknowledge,
     Clear,
@@ -20,7 +18,8 @@ from model.trace import (
     Wait,
 )
 from properties.validation.findings import Findings
-from properties.validation.subject import CLIENTS, Subject
+from properties.validation.subject import Subject
+from properties.validation.taking_steps import fitted_step, take_steps
 from sim.store_faults import NODE_CONDITIONS
 
 
@@ -192,22 +191,5 @@ def run_scenarios(small: Subject, findings: Findings) -> None:
     for name, steps in SCENARIOS.items():
         run = small.run()
         run.met = findings.met
-        taken: list[Step] = []
-        for given in steps:
-            step = fitted_step(given, small)
-            taken.append(step)
-            report = run.perform(step)
-            if report.result is None:
-                taken.pop()
-                continue
-            findings.work["steps"] += 1
-            findings.add(report.discrepancies, small.trace(taken, CLIENTS), f"the scenario '{name}'")
-            if report.diverges:
-                break
-
-
-def fitted_step(step: Step, subject: Subject) -> Step:
-    """With the limit that the scripts fix, if they do, and otherwise no more than there are identifiers."""
-    if isinstance(step, Save):
-        return replace(step, limit=subject.limit or min(step.limit, subject.binding.modulus))
-    return step
+        fitted = (fitted_step(step, small) for step in steps)
+        take_steps(small, run, fitted, findings, f"the scenario '{name}'")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from model.trace import (
@@ -29,7 +29,8 @@ from model.trace import (
     Wait,
 )
 from properties.validation.findings import Findings
-from properties.validation.subject import CLIENTS, Subject
+from properties.validation.subject import Subject
+from properties.validation.taking_steps import take_steps
 from sim.session_run import SessionRun
 from sim.store_faults import NODE_CONDITIONS
 
@@ -79,6 +80,13 @@ class Walk:
         self.subject = subject
         self.labels = 0
         self.has_gaps = any(not bound.is_atomic for bound in subject.binding.operations.values())
+
+    def steps(self) -> Iterator[Step]:
+        """All of it: in the end the queue is emptied, and nothing may stay behind."""
+        for _ in range(STEPS_PER_WALK - 2):
+            yield self.step()
+        yield Drain()
+        yield Settle()
 
     def step(self) -> Step:
         """The next step."""
@@ -190,17 +198,5 @@ def walk_about(subject: Subject, findings: Findings, seconds: float, walks_max: 
         run = subject.run()
         run.met = findings.met
         walk = Walk(draw, run, draw_habits(draw, subject), subject)
-        taken: list[Step] = []
-        for at in range(STEPS_PER_WALK):
-            step = walk.step() if at < STEPS_PER_WALK - 2 else (Drain() if at < STEPS_PER_WALK - 1 else Settle())
-            taken.append(step)
-            report = run.perform(step)
-            if report.result is None:
-                taken.pop()
-                continue
-            findings.work["steps"] += 1
-            if report.discrepancies:
-                findings.add(report.discrepancies, subject.trace(taken, CLIENTS), "a random walk")
-            if report.diverges:
-                break
+        take_steps(subject, run, walk.steps(), findings, "a random walk")
     findings.work["walks"] += number
