@@ -18,8 +18,9 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from model.verdict import Outcome
 from properties.machines.by_law import FOOTPRINT_LAWS, machines_for
+from properties.machines.law_violated import LawViolated
 from properties.machines.on_store import on_kernel
-from properties.machines.store import LawViolated, StoreMachine
+from properties.machines.store import StoreMachine
 from properties.machines.tally import TALLIES, Tally
 from properties.profiles import Profile
 from properties.validation.exploration import small_world
@@ -28,7 +29,8 @@ from properties.validation.footprint import measure_footprint
 from properties.validation.scenarios import run_scenarios
 from properties.validation.story import story_lines
 from properties.validation.subject import Subject
-from properties.validation.validation import Judge, LawResult, Witness
+from properties.validation.validation import Judge, LawResult
+from properties.validation.witness import Witness
 from sim.binding.binding import Binding
 from sim.deadline import OutOfTime
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from properties.law_test import search
 from properties.machines.by_law import ALL, Machines, machines_for
 from properties.machines.hostile_clients import HostileClients
+from properties.machines.law_violated import LawViolated
 from properties.machines.on_store import on_kernel
-from properties.machines.store import LawViolated
 from properties.machines.tally import tally_of
 from properties.profiles import PROFILES, Profile
 from properties.validation.exploration import small_world

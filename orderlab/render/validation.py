@@ -10,8 +10,9 @@ from rich.text import Text
 
 from model.verdict import Outcome
 from properties.validation.story import story_lines
-from properties.validation.validation import LawResult, Validation, Witness
+from properties.validation.validation import LawResult, Validation
 from properties.validation.watched import Runaway
+from properties.validation.witness import Witness
 
 STYLE = {Outcome.HOLDS: "green", Outcome.VIOLATED: "bold red", Outcome.UNKNOWN: "yellow"}
 WIDTH_IN_PIPE = 140

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from model.trace import Fault
+from properties.validation.recording import Record, record_of
 from sim.binding.binding import Binding
 from sim.binding.results import Fields, Result
 from sim.redis.backends import Backend, KernelBackend
@@ -24,8 +25,8 @@ from sim.redis.hash_slot import hash_slot
 from sim.redis.raisable import SLOT_MIGRATES
 from sim.redis.registry import find
 from sim.redis.replies import ErrorReply, Reply
-from sim.redis.shard import FrozenKeyspace, Shard
-from sim.session_state import EVERYTHING
+from sim.redis.shard import Effect, FrozenKeyspace, Shard
+from sim.session_state import EVERYTHING, Between
 from sim.session_store import BoundStore, calls_for
 
 MASTERS = 3
@@ -189,7 +190,21 @@ class ClusterStore(BoundStore):
     def __init__(self, binding: Binding, backend: ClusterBackend, default_expiry_ms: int) -> None:
         self.cluster = backend
         self._aside = BoundStore(binding, KernelBackend(), default_expiry_ms)
+        self.last: list[Record] = []
+        """What the last operation called, where that can be seen."""
         super().__init__(binding, backend, default_expiry_ms)
+
+    def perform(self, operation: str, client: bytes, fields: Fields, between: Between | None = None) -> Result:
+        """As on any store; on kernel shards with a record."""
+        if not isinstance(self.cluster, KernelCluster):
+            return super().perform(operation, client, fields, between)
+        effects: list[Effect] = []
+        for shard in self.cluster.masters.shards:
+            shard.effects = effects
+        try:
+            return super().perform(operation, client, fields, between)
+        finally:
+            self.last = [record_of(operation, client, effects)]
 
     def listing(self, client: bytes) -> Result:
         """A fetch of everything, after which the store is as it was."""

@@ -19,15 +19,18 @@ from hypothesis.stateful import precondition
 from model.refinement import Discrepancy
 from model.refinement.account import names_of
 from model.trace import Acknowledge, Clear, Drain, Fault, Fetch, Open, Release, Repeat, Save, Settle, Step, Wait
+from properties.machines.law_violated import LawViolated
 from properties.machines.on_cluster import MASTERS, ClusterBackend, ClusterStore, KernelCluster, Migration, served
 from properties.machines.on_store import facts_of
-from properties.machines.store import LawViolated, StoreMachine, configured
+from properties.machines.store import StoreMachine, configured
 from properties.machines.tally import initialize, rule
 from properties.strategies import session as given
 from properties.validation.confirmation import SLACK_MS
+from properties.validation.lua_line import line_to_look_at
+from properties.validation.story import lua_lines
 from properties.validation.subject import DEFAULT_EXPIRY_MS, Subject
 from sim.binding.binding import Binding
-from sim.binding.results import Failed
+from sim.binding.results import Failed, Result
 from sim.redis.raisable import SLOT_MIGRATES
 from sim.session_inspection import Inspection
 from sim.session_run import SessionRun, StepReport
@@ -64,6 +67,7 @@ class SlotsOnTheMove(StoreMachine):
         self.run.inspector = Inspection(usual) if usual else None
         self.migration = Migration(store.cluster)
         self.replica: RunState = self.run.state
+        self.last_result: Result | None = None
         self.story: list[str] = [f"client {client!r}"]
         self.catch_up()
         self.take(Fetch(0))
@@ -75,6 +79,7 @@ class SlotsOnTheMove(StoreMachine):
     def perform(self, step: Step) -> StepReport:
         """Judged as ever; an operation whose keys are in two slots is told by its law."""
         report = self.run.perform(step)
+        self.last_result = report.result
         if report.result is not None:
             self.story.append(in_words(step))
         if isinstance(report.result, Failed) and report.result.error.startswith(b"CROSSSLOT"):
@@ -87,8 +92,10 @@ class SlotsOnTheMove(StoreMachine):
         try:
             super().take(step)
         except LawViolated as violation:
-            told = "\n".join(f"  {number}. {text}" for number, text in enumerate(self.story, 1))
-            violation.args = (f"{violation.args[0].splitlines()[0]}\non a cluster:\n{told}",)
+            told = [f"  {number}. {text}" for number, text in enumerate(self.story, 1)]
+            lua = line_to_look_at(self.store.last, self.store.binding, self.last_result)
+            told += [line for line, _ in lua_lines(lua)]
+            violation.story = "\n".join([violation.args[0], "on a cluster:", *told])
             raise
 
     def of_client(self, step: Any, client: int) -> None:

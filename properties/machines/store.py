@@ -15,9 +15,8 @@ from typing import Any, ClassVar
 
 from hypothesis.stateful import RuleBasedStateMachine
 
-from model.refinement import Discrepancy
 from model.trace import Acknowledge, Clear, Drain, Fault, Fetch, Publication, Release, Save, Settle, Step, Trace
-from model.trace_words import told_step
+from properties.machines.law_violated import LawViolated
 from properties.machines.tally import Tally, tally_of
 from properties.validation.recording import RecordingStore
 from sim.deadline import OutOfTime
@@ -26,22 +25,6 @@ from sim.redis.raisable import CONDITIONS
 from sim.session_run import SessionRun, StepReport
 from sim.session_store import untouched
 from sim.store_faults import NODE_CONDITIONS
-
-
-class LawViolated(AssertionError):
-    """A step broke a law. The steps of ``trace`` lead there; the text numbers them."""
-
-    def __init__(self, discrepancies: list[Discrepancy], trace: Trace) -> None:
-        told = "; ".join(f"{one.law}: {one.text}" for one in discrepancies)
-        numbered = (f"  {number}. {told_step(step, trace)}" for number, step in enumerate(trace.steps, 1))
-        super().__init__("\n".join([told, *numbered]))
-        self.discrepancies = discrepancies
-        self.trace = trace
-
-    @property
-    def steps(self) -> tuple[Step, ...]:
-        """Those of the trace."""
-        return self.trace.steps
 
 
 class StoreMachine(RuleBasedStateMachine):
@@ -107,7 +90,7 @@ class StoreMachine(RuleBasedStateMachine):
             self.ended = report.diverges
             if self.raises and broken:
                 self.ended = True  # what comes after it would be told in its place: Hypothesis tears down all the same
-                raise LawViolated(broken, self._trace(trace, broken[0].law))
+                raise LawViolated(broken, self._trace(trace, broken[0].law), type(self).__name__, self.run.store)
 
     def _trace(self, steps: tuple[Step, ...], law: str) -> Trace:
         """The steps with what it takes to go them again."""

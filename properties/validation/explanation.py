@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from model.trace import Trace, step_to_json
-from properties.validation.recording import Record, RecordingStore
+from properties.validation.lua_line import LuaLine, line_to_look_at
+from properties.validation.recording import RecordingStore
 from properties.validation.subject import Reruns
 from sim.binding.results import Failed
-from sim.redis.replies import ErrorReply
-from sim.redis.shard import Effect, FrozenKeyspace
+from sim.redis.shard import FrozenKeyspace
 from sim.session_inspection import items_of
 from sim.session_run import SessionRun, StepReport
 from sim.session_state import Endless
 
-REMOVING = frozenset(
-    b"del unlink getdel zrem zremrangebyrank zremrangebyscore zremrangebylex hdel lrem ltrim lpop rpop srem spop "
-    b"zpopmin zpopmax expire pexpire expireat pexpireat set".split()
-)
-"""Commands that can take something away."""
 SHOWN_MAX = 300
 """Characters of one value."""
 MANY = 8
 """Messages of one answer, or live ones, that are told one by one."""
-ERROR_LINE = re.compile(rb"user_(?:script|function):(\d+)")
-"""Where Redis says that a script failed."""
 
 
 @dataclass(frozen=True)
@@ -41,18 +32,10 @@ class Explanation:
     before: FrozenKeyspace
     after: FrozenKeyspace
     """The keys around the last step."""
-    path: Path | None = None
-    line: int | None = None
-    """Where the call stands that did it, if one can be named."""
-    call: str = ""
-    source: str = ""
-    exhausts: bool = False
+    lua: LuaLine
+    """Where the call stands that did it."""
+    exhausts: bool
     """A script was stopped at its limit of instructions or memory."""
-
-    @property
-    def place(self) -> str:
-        """``file:line``, or nothing."""
-        return f"{self.path}:{self.line}" if self.path is not None and self.line is not None else ""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; bytes as Latin-1 text."""
@@ -61,9 +44,9 @@ class Explanation:
             "live_after": list(self.queues),
             "keys_before": shown_keyspace(self.before),
             "keys_after": shown_keyspace(self.after),
-            "line": self.place,
-            "call": self.call,
-            "source": self.source,
+            "line": self.lua.place,
+            "call": self.lua.call,
+            "source": self.lua.source,
         }
 
 
@@ -89,36 +72,8 @@ def explain(reruns: Reruns, trace: Trace) -> Explanation:
     if not store.records:  # time passed: what fetch then returns is what is wrong
         store.perform("fetch", trace.clients[0], {"count": 65535, "after": 0, "epoch": 1})
     store.is_recording = False
-    record = store.records[-1] if store.records else None
-    guilty = _guilty(record) if record else None
-    script = subject.binding.operation(record.operation).script if record else None
-    lines = script.source.decode("utf-8", "replace").splitlines() if script else []
-    failed = ERROR_LINE.search(report.result.error) if report and isinstance(report.result, Failed) else None
-    line = int(failed[1]) if failed else guilty.line if guilty else None
-    if guilty is not None and line != guilty.line:
-        guilty = None  # the script failed elsewhere than in its last call
-    return Explanation(
-        tuple(told),
-        tuple(queues),
-        before,
-        store.backend.keyspace(),
-        script.path if script else None,
-        line,
-        " ".join(part[:40].decode("latin-1") for part in guilty.argv) if guilty else "",
-        lines[line - 1].strip() if line and line <= len(lines) else "",
-        exhausts,
-    )
-
-
-def _guilty(record: Record) -> Effect | None:
-    """The call to look at first: one that failed, else the last that took something away, wrote, or was made."""
-    calls = record.calls
-    failed = [call for call in calls if isinstance(call.reply, ErrorReply)]
-    removing = [call for call in calls if call.changes and call.argv[0].lower() in REMOVING]
-    for choice in (failed, removing, [call for call in calls if call.changes], list(calls)):
-        if choice:
-            return choice[-1]
-    return None
+    lua = line_to_look_at(store.records, subject.binding, report and report.result)
+    return Explanation(tuple(told), tuple(queues), before, store.backend.keyspace(), lua, exhausts)
 
 
 def tell(result: Any) -> str:

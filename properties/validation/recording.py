@@ -40,6 +40,15 @@ class Record:
         return tuple(call for call in self.calls if call.changes)
 
 
+def record_of(operation: str, client: bytes, effects: list[Effect]) -> Record:
+    """What a shard noted while an operation ran."""
+    scripts = [effect for effect in effects if effect.argv[0].lower() in SCRIPT_CALLS]
+    inner = [effect for effect in effects if effect.argv[0].lower() not in SCRIPT_CALLS]
+    declared = frozenset(key for effect in scripts for key in effect.keys)
+    plain = frozenset(key for effect in inner if effect.line is None for key in effect.keys)
+    return Record(operation, client, declared | plain, tuple(inner))
+
+
 class RecordingStore(BoundStore):
     """Writes down while ``is_recording``. Listings are not recorded: they are the judge's, not the store's."""
 
@@ -60,11 +69,7 @@ class RecordingStore(BoundStore):
             return super().perform(operation, client, fields, between)
         finally:
             shard.effects = None
-            scripts = [effect for effect in effects if effect.argv[0].lower() in SCRIPT_CALLS]
-            inner = [effect for effect in effects if effect.argv[0].lower() not in SCRIPT_CALLS]
-            declared = frozenset(key for effect in scripts for key in effect.keys)
-            plain = frozenset(key for effect in inner if effect.line is None for key in effect.keys)
-            self.records.append(Record(operation, client, declared | plain, tuple(inner)))
+            self.records.append(record_of(operation, client, effects))
 
     def listing(self, client: bytes) -> Result:
         """A fetch of everything, after which the store is as it was."""

@@ -10,7 +10,8 @@ from typing import Any
 from model.errors import InputError
 from model.laws import STORE_LAWS
 from model.verdict import Outcome
-from properties.validation.validation import Validation, Witness, validate
+from properties.validation.validation import Validation, validate
+from properties.validation.witness import Witness
 from sim.binding.binding import Binding, Specimen
 from sim.binding.loader import load_binding
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from model.trace_words import told_step
 from properties.validation.explanation import shown_keyspace
-from properties.validation.validation import Witness
+from properties.validation.lua_line import LuaLine
+from properties.validation.witness import Witness
 
 
 def story_lines(law: str, witness: Witness) -> Iterator[tuple[str, str]]:
@@ -24,8 +25,17 @@ def story_lines(law: str, witness: Witness) -> Iterator[tuple[str, str]]:
             yield f"     {key} = {value}", "dim"
         if not shown:
             yield "     none", "dim"
-    if explanation.place:
-        yield f"  {explanation.place}: {explanation.source}", ""
-        if explanation.call:
-            yield f"     redis.call: {explanation.call}", "dim"
+    yield from lua_lines(explanation.lua)
     yield f"  found by {witness.finding.analysis}; {witness.confirmation}", ""
+
+
+def lua_lines(lua: LuaLine) -> Iterator[tuple[str, str]]:
+    """The line and its call; nothing where none can be named."""
+    if lua.place:
+        yield f"  {lua.place}: {lua.source}", ""
+        if lua.call:
+            yield f"     redis.call: {lua.call}", "dim"
+        if lua.written:
+            yield f"  written before it failed: {lua.written}", ""
+    elif lua.call:
+        yield f"  called by no script: {lua.call}", ""

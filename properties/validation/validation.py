@@ -13,7 +13,7 @@ from model.trace import Pass, Step, Trace
 from model.verdict import Outcome, Verdict, worst
 from properties.validation.confirmation import NOT_BY_RUNNING, Confirmation, confirm, place_of
 from properties.validation.crowds import run_crowds
-from properties.validation.explanation import Explanation, explain
+from properties.validation.explanation import explain
 from properties.validation.exploration import explore_scopes, small_world
 from properties.validation.findings import Finding, Findings
 from properties.validation.footprint import Footprint, measure_footprint
@@ -23,6 +23,7 @@ from properties.validation.minimisation import minimise
 from properties.validation.scenarios import run_scenarios
 from properties.validation.subject import Reruns, Subject
 from properties.validation.walks import walk_about
+from properties.validation.witness import Witness
 from sim.binding.binding import Binding
 from sim.binding.scaling import RewrittenLine
 from sim.deadline import OutOfTime
@@ -53,25 +54,6 @@ WITNESS_SECONDS = 4.0
 """For making one witness short, and again for replaying it."""
 
 Progress = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Witness:
-    """A law broken: the shortest trace that is known, on the scripts as they are."""
-
-    finding: Finding
-    explanation: Explanation
-    confirmation: str
-
-    def to_json(self) -> dict[str, Any]:
-        """The trace, what it did, and who confirmed it."""
-        return {
-            "text": self.finding.text,
-            "found_by": self.finding.analysis,
-            "trace": self.finding.trace.to_json(),
-            "confirmation": self.confirmation,
-            **self.explanation.to_json(),
-        }
 
 
 @dataclass(frozen=True)

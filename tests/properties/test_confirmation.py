@@ -10,7 +10,8 @@ from model.errors import InputError
 from model.trace import Publication, Save
 from model.verdict import Outcome
 from properties.validation.confirmation import refuse_company
-from properties.validation.validation import Witness, validate
+from properties.validation.validation import validate
+from properties.validation.witness import Witness
 from sim.binding.binding import Binding
 from sim.binding.loader import load_binding
 from sim.redis.backends import open_backend

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from properties.law_test import search
+from properties.machines.law_violated import LawViolated
 from properties.machines.on_cluster import real_cluster
 from properties.machines.slots_on_the_move import on_cluster
-from properties.machines.store import LawViolated
 from properties.machines.tally import tally_of
 from properties.profiles import Profile
 from properties.validation.subject import Subject
@@ -42,6 +43,11 @@ def counting(tmp_path: Path, declared: bool) -> Binding:
     return load_binding(tmp_path)
 
 
+def line_of(folder: Path, text: str) -> int:
+    """Where it begins in the script of saves."""
+    return (folder / "save.lua").read_text().split(text)[0].count("\n") + 1
+
+
 @pytest.mark.parametrize("store", ["session", "pending"])
 def test_a_store_that_declares_its_keys_holds_and_every_phase_comes_about(store: str) -> None:
     name = f"Moving_{store}"
@@ -63,7 +69,11 @@ def test_a_key_that_is_not_declared_stops_a_script_midway(tmp_path: Path) -> Non
     violation, blob = found
     assert isinstance(violation, LawViolated)
     assert "a failed operation changed {s:c}:b" in str(violation)
-    assert [line.strip() for line in str(violation).splitlines()[-4:]] == [
+    told = [line.strip() for line in str(violation).splitlines()]
+    index_counted = "call('INCR', KEYS[3] or (string.gsub(index, ':i$', ':n')))"
+    assert told[-2].endswith(f"save.lua:{line_of(tmp_path, COUNTING)}: {index_counted}")
+    assert re.match(r"written before it failed: .*save\.lua:\d+: HSET \{s:c\}:b ", told[-1]), told[-1]
+    assert told[-6:-2] == [
         "1. client b'c'",
         "2. fetch of client 0",
         "3. the slot of client 0 begins to move",

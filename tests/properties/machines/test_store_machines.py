@@ -12,10 +12,11 @@ from model.trace import Fetch, Save
 from properties.law_test import search
 from properties.machines.by_law import ALL, machines_for
 from properties.machines.hostile_clients import HostileClients
+from properties.machines.law_violated import LawViolated
 from properties.machines.on_store import on_backend, on_kernel
 from properties.machines.packet_identifiers import PacketIdentifiers
 from properties.machines.sessions import Sessions
-from properties.machines.store import LawViolated, StoreMachine
+from properties.machines.store import StoreMachine
 from properties.machines.tally import TALLIES, tally_of
 from properties.profiles import PROFILES, Profile
 from properties.validation.exploration import small_world

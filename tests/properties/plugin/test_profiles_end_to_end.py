@@ -64,6 +64,7 @@ TestByHand = reproduce_failure({version!r}, {blob})(machine).TestCase
     assert by_hand.returncode == 1
     assert "LawViolated: no-loss" in by_hand.stdout
     assert re.search(r"E +1\. producer \d saves m\d", by_hand.stdout)
+    assert re.search(r"E +\S*store/save\.lua:\d+: \S", by_hand.stdout), "the line of Lua"
     kept = ".orderlab/test_by_hand.py-TestByHand-runTest.json"
     assert f"replay it: orderlab replay {kept}" in by_hand.stdout
     trace = json.loads((tmp_path / kept).read_text())
