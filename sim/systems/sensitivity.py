@@ -29,13 +29,15 @@ NEAR_THE_CEILING = 0.985
 
 
 def uncertain(costs: Costs) -> Iterator[tuple[str, float]]:
-    """(name, value) of each number that was assumed, measured here, or fitted; tables of numbers are left out."""
+    """(name, value) of each number that was assumed, measured here, or fitted; of a table of numbers, each of them."""
     content = costs.model_dump()
     for name, source in costs.sources.items():
         table, _, key = name.partition(".")
         value = (content[table] or {}).get(key)
-        if isinstance(value, int | float) and not source.startswith("published:"):
-            yield name, value
+        if value is None or source.startswith("published:"):
+            continue
+        for inner, number in value.items() if isinstance(value, dict) else [("", value)]:
+            yield f"{name}.{inner}" if inner else name, number
 
 
 def figures(system: str, costs: str, more: Mapping[str, Any]) -> dict[str, str]:
