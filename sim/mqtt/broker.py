@@ -66,6 +66,7 @@ class MqttBroker:
         """The partition of `msg.downlink.<number>`; None for the only broker."""
         self.all_consumers: Sequence[Consumer] = ()
         self.persisted_consumers: Sequence[Consumer] = ()
+        self.downlink_consumer: Consumer | None = None
         self.on_pack: Callable[[str, float, float, int], None] | None = None
         """Told of every pack: its consumer, when it was polled, when it was committed, records."""
         self.clock_skew_us = 0
@@ -82,7 +83,7 @@ class MqttBroker:
 
     def start(self, all_consumers: Sequence[Consumer], persisted: Sequence[Consumer], downlink: Consumer | None) -> None:
         """Begin to listen and to consume."""
-        self.all_consumers, self.persisted_consumers = all_consumers, persisted
+        self.all_consumers, self.persisted_consumers, self.downlink_consumer = all_consumers, persisted, downlink
         self.env.process(self.ingest.listen())
         for consumer in all_consumers:
             self.env.process(self.routing.consume(consumer))
@@ -166,6 +167,8 @@ class MqttBroker:
         for consumer in (*self.all_consumers, *self.persisted_consumers):
             consumer.is_dead = True
             consumer.group.leave(consumer, consumer.group.settings.session_timeout_us)
+        if self.downlink_consumer is not None:  # nobody else reads what waits there
+            self.downlink_consumer.is_dead = True
         mine = np.flatnonzero(fabric.subscribers.broker == self.number).tolist()
         connected = [subscriber for subscriber in mine if fabric.sessions.connected[subscriber]]
         for subscriber in connected:

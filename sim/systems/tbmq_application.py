@@ -191,8 +191,10 @@ class ApplicationSystem(DeviceSystem[ApplicationSettings]):
             return False
         if not self.applications.is_idle():
             return False
+        dead = [broker.downlink_consumer for broker in fabric.brokers if broker.is_dead]  # nobody reads what is left there
+        left = {consumer.group for consumer in dead if consumer is not None}
         return not any(
-            group.committed[part] < part.log.end_offset for group in fabric.groups for part in group.partitions
+            group.committed[part] < part.log.end_offset for group in fabric.groups if group not in left for part in group.partitions
         )
 
     def run(self, on_progress: Callable[[Progress], None] | None = None) -> dict[str, Any]:

@@ -268,3 +268,12 @@ def test_what_a_client_works_on_for_long_is_recorded_in_time(monkeypatch, more):
     ran = Ran(application_us=1000.0, rate=60.0, applications=1, shared_groups=0, **more)
     assert not ran.violated
     assert ran.counts["delivered"] == ran.counts["published"] > 1000
+
+
+def test_what_was_on_its_way_to_a_broker_that_died_is_not_waited_for():
+    ran = Ran(3, **{**MIXED, "applications": 1, "shared_groups": 1}, brokers=3, faults="broker-crash@0.3:0 broker-crash@0.35:1")
+    downlinks = [group for group in ran.system.fabric.groups if group.partitions[0].topic.startswith("msg.downlink")]
+    assert any(group.committed[part] < part.log.end_offset for group in downlinks for part in group.partitions)
+    assert ran.system.is_quiet()
+    assert not (ran.columns["kind"] == EventKind.CUT).any()
+    assert "at-least-once" not in ran.violated

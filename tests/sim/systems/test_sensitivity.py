@@ -28,7 +28,7 @@ def test_a_row_tells_half_and_double_and_whether_there_is_a_difference(monkeypat
 def test_a_dearer_stage_lowers_the_ceiling_and_a_name_alone_is_enough():
     small = {"publishers": "2000", "warm_up_s": "0.05", "duration_s": "0.1"}
     base, row = list(sensitivity.table("tbmq-jedis", ["host.other_us"], small))[2:]
-    half, double = (float(cell.rstrip("k")) for cell in row.split("|")[4].split(","))
+    half, double = (float(cell.strip().rstrip("k")) for cell in row.split("|")[4].split(","))
     assert half > float(base.split("|")[4].strip().rstrip("k")) > double
 
 
