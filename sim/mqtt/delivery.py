@@ -51,9 +51,15 @@ class Delivery:
 
         def told(replies: Sequence[Any]) -> None:
             nonlocal newest
-            newest = fabric.store.told_newest(replies[0])
-            if not broker.is_dead and sessions.connections[subscriber] == connection:
-                broker.driver.submit([(node, request)], fetched)
+            if broker.is_dead or sessions.connections[subscriber] != connection:
+                return
+            told_now = fabric.store.told_newest(replies[0])
+            if told_now is None:
+                fabric.count("fetches_failed")
+                broker.driver.submit([(node, asks_newest)], told)
+                return
+            newest = told_now
+            broker.driver.submit([(node, request)], fetched)
 
         def fetched(replies: Sequence[Any]) -> None:
             if broker.is_dead or sessions.connections[subscriber] != connection:
@@ -142,6 +148,7 @@ class Delivery:
                 (message, subscriber, packet_id, token)
                 for message, packet_id, token, is_pubrel in found or ()
                 if not is_pubrel and (message, packet_id) not in known
+                and sessions.in_flight.get(subscriber << 16 | packet_id) != (message, token)  # or it waits for room, and goes again
             ]
             self._caught_up(subscriber, found or (), np.array(waiting, np.int64).reshape(-1, 4))
 

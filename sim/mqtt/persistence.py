@@ -58,8 +58,8 @@ class SessionStore(Protocol):
     def newest(self, client: bytes) -> Call | None:
         """The token of the last message that was saved; None: this store does not tell."""
 
-    def told_newest(self, reply: Any) -> int:
-        """What the answer says; 0 where it says nothing."""
+    def told_newest(self, reply: Any) -> int | None:
+        """What the answer says; 0 where it says nothing, None for an error."""
 
     def assigned(self, reply: Any, count: int) -> list[tuple[int, int]] | None:
         """(packet identifier, token) of each message saved; None if the save did not happen."""

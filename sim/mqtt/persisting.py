@@ -233,9 +233,9 @@ class Persisting:
                     broker.producer.send(to.downlink, [record], pack.answered)
 
         pack = Pack(self.env, 0, again)
-        self._send_on(assigned, pack)
         for subscriber in sorted(assigned.known_before):  # costs nothing here: a flag on a record that goes anyway
             fabric.brokers[int(fabric.subscribers.broker[subscriber])].delivery.wake(subscriber)
+        self._send_on(assigned, pack)  # behind what is read anew
         while pack.left and not broker.is_dead:
             yield pack.done
             if pack.failed:

@@ -157,9 +157,11 @@ class StoredSessions:
             return None
         return Request([b"HGET", self.binding.keys["body"].render({"client": client}), b"m"], "newest")
 
-    def told_newest(self, reply: Reply) -> int:
-        """What the answer says; 0 where it says nothing."""
-        return int(reply.split()[1]) if isinstance(reply, bytes) else 0
+    def told_newest(self, reply: Reply) -> int | None:
+        """What the answer says; 0 where nothing was ever saved, None for an error."""
+        if isinstance(reply, bytes):
+            return int(reply.split()[1])
+        return 0 if reply is None else None
 
     def clear(self, client: bytes, epoch: int = 1) -> Request:
         """The session ends."""
