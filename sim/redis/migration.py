@@ -7,6 +7,7 @@ and from then on nodes redirect.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import simpy
 
@@ -20,6 +21,8 @@ KEYS_AT_ONCE = 10
 MIGRATE_US = 200
 MIGRATE_KEY_US = 20
 """What a MIGRATE keeps its source busy, and each of its keys: assumed."""
+LOOKS_AGAIN_US = 10_000
+"""Between two looks at whether a node is back."""
 
 
 class MovingSlots:
@@ -35,7 +38,8 @@ class MovingSlots:
         self.env = env
         self.nodes = nodes
         self.slot_of = slot_of
-        self.is_migrating = False
+        self._open = 0
+        """Slots that are still to move."""
         self._owner_of = owner_of
         self._cluster: Cluster | None = None
 
@@ -52,52 +56,52 @@ class MovingSlots:
         return self._cluster
 
     def move(self, slots: Sequence[int], source: int, target: int, duration_us: int) -> None:
-        """Move ``slots`` within ``duration_us``. If either node is down when a slot's turn comes, the rest stays."""
-        self.is_migrating = True
+        """Move ``slots`` within ``duration_us``. If either node is down when a slot's turn comes, the slot stays; if one goes
+        down in the middle of a slot, the move goes on when it is back, as ``redis-cli --cluster fix`` ends it."""
+        self._open = len(slots)
         self._now()
         each_us = duration_us / max(len(slots), 1)
-        begun_us = self.env.now
         for place, slot in enumerate(slots):
-            self._move_slot(slot, source, target, begun_us + place * each_us, each_us)
+            self._move_slot(slot, source, target, self.env.now + place * each_us, each_us)
 
-        def end() -> None:
-            self.is_migrating = False
-
-        call_at(self.env, begun_us + duration_us, end)
+    @property
+    def is_migrating(self) -> bool:
+        """Whether a slot is still to move."""
+        return self._open > 0
 
     def _move_slot(self, slot: int, source: int, target: int, at_us: float, each_us: float) -> None:
         """Open the slot, move its first keys, then the others, then close it: four steps in equal distances."""
-        has_begun = False
-
-        def is_possible() -> bool:
-            nonlocal has_begun
-            if self.nodes[source].is_down or self.nodes[target].is_down:
-                if has_begun:
-                    self._now().cancel_migration(slot, source, target)
-                has_begun = False
-            return has_begun
 
         def begin() -> None:
-            nonlocal has_begun
-            if not (self.nodes[source].is_down or self.nodes[target].is_down):
-                has_begun = True
-                self._now().begin_migration(slot, source, target)
+            self._now().begin_migration(slot, source, target)
 
         def some() -> None:
-            if is_possible():
-                self._migrate(slot, source, target, KEYS_AT_ONCE)
+            self._migrate(slot, source, target, KEYS_AT_ONCE)
 
         def rest() -> None:
-            if is_possible():
-                self._migrate(slot, source, target, len(self.nodes[source].shard.data))
+            self._migrate(slot, source, target, len(self.nodes[source].shard.data))
 
         def end() -> None:
-            if is_possible():
-                rest()
-                self._now().end_migration(slot, source, target)
+            rest()
+            self._now().end_migration(slot, source, target)
 
-        for step, action in enumerate((begin, some, rest, end)):
-            call_at(self.env, at_us + step * each_us / 4, action)
+        steps = (begin, some, rest, end)
+
+        def go(place: int) -> None:
+            now = self.env.now
+            if self.nodes[source].is_down or self.nodes[target].is_down:
+                if place:
+                    call_at(self.env, now + LOOKS_AGAIN_US, partial(go, place))
+                else:
+                    self._open -= 1
+                return
+            steps[place]()
+            if place + 1 < len(steps):
+                call_at(self.env, max(now, at_us + (place + 1) * each_us / len(steps)), partial(go, place + 1))
+            else:
+                self._open -= 1
+
+        call_at(self.env, at_us, partial(go, 0))
 
     def _migrate(self, slot: int, source: int, target: int, keys_max: int) -> None:
         node, other = self.nodes[source], self.nodes[target]

@@ -127,6 +127,19 @@ def test_slots_that_move_are_followed_and_nothing_is_lost_on_the_way():
         assert not violated
 
 
+@pytest.mark.parametrize(("at", "struck"), [(0.446, 0), (0.466, 0), (0.466, 1)])
+def test_a_node_that_restarts_in_the_middle_of_a_slot_moves_it_when_it_is_back(at, struck):
+    system, counts, violated, _ = run_whole(
+        f"slot-migration@0.3:0:0.3 redis-restart@{at}:{struck}:0.1", scripts="session", appendfsync="always",
+        pack_retries=1_000_000, publishers=20, redis_nodes=2,
+    )  # fmt: skip
+    assert not violated
+    assert "saves_to_damaged_sessions" not in counts
+    moving = system.fabric.slots
+    assert not moving.is_migrating
+    assert not any(node.shard.slots.migrating or node.shard.slots.importing for node in system.fabric.nodes)
+
+
 def test_a_save_in_a_slot_on_the_move_fails_where_keys_are_not_declared_and_comes_again():
     moving = {"offline_share": 0.4, "pack_pause_s": 0.1}
     published, violated = run("slot-migration@0.3:0:0.3", scripts="published", **moving)
