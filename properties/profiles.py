@@ -31,13 +31,16 @@ class Profile:
     def settings(self, database: ExampleDatabase | None, **others: Any) -> settings:
         """For Hypothesis. Deadlines and health checks are off: a shared machine is slow for reasons of its own."""
         return settings(
-            max_examples=self.examples,
-            stateful_step_count=self.steps,
-            deadline=None,
-            database=database,
-            print_blob=True,
-            suppress_health_check=list(HealthCheck),
-            **{"phases": [Phase.reuse, Phase.generate, Phase.shrink], **others},
+            **{
+                "max_examples": self.examples,
+                "stateful_step_count": self.steps,
+                "deadline": None,
+                "database": database,
+                "print_blob": True,
+                "suppress_health_check": list(HealthCheck),
+                "phases": [Phase.reuse, Phase.generate, Phase.shrink],
+                **others,
+            }
         )
 
 
