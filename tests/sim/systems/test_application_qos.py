@@ -213,6 +213,9 @@ def test_an_identifier_that_is_in_use_breaks_packet_id(monkeypatch):
 RETAINED = {"retained_share": 0.5, "resubscribe": True, "offline_share": 1.0, "online_s": 0.15, "offline_s": 0.1, "brokers": 2}
 
 
+RETAINED_MIX = {**MIXED, "retained_share": 0.5, "resubscribe": True, "slow_share": 0.5, "slow_read_ms": 1.0}
+
+
 @pytest.mark.parametrize("qos", [{"qos": 0}, {"qos": 1}, {"qos": 2}, {**MIXED, "applications": 2, "shared_groups": 2}])
 def test_a_subscribe_is_answered_with_retained_messages_but_not_of_a_group(qos):
     ran = Ran(**RETAINED, **qos)
@@ -268,6 +271,11 @@ def test_what_a_client_works_on_for_long_is_recorded_in_time(monkeypatch, more):
     ran = Ran(application_us=1000.0, rate=60.0, applications=1, shared_groups=0, **more)
     assert not ran.violated
     assert ran.counts["delivered"] == ran.counts["published"] > 1000
+
+
+def test_the_seed_decides_everything():
+    same = [Ran(seed, **COMING_AND_GOING, **RETAINED_MIX).system.digest for seed in (1, 1, 2)]
+    assert same[0] == same[1] != same[2]
 
 
 def test_what_was_on_its_way_to_a_broker_that_died_is_not_waited_for():
