@@ -16,7 +16,7 @@ from model.checkers.judge import Question, judge
 from model.history import EventBatch, Names
 from model.verdict import Outcome, Verdict
 from properties.machines.tally import Tally, rule, tally_of
-from properties.strategies.pipelines import ANYWHERE, SMALLEST, Strike, publishing_ms, schedules, written
+from properties.strategies.pipelines import ANYWHERE, SMALLEST, Strike, publishing_ms, schedules, ticks_ms, written
 from sim.systems.catalogue import entry, settings_of
 
 SYSTEM = "tbmq-p2p"
@@ -80,7 +80,7 @@ class PipelineUnderFaults(RuleBasedStateMachine):
 
     def schedules(self) -> st.SearchStrategy[tuple[Strike, ...]]:
         """Of the faults that may strike, while messages are published."""
-        return schedules(self.names, self.most, publishing_ms(self.settings_of_system))
+        return schedules(self.names, self.most, publishing_ms(self.settings_of_system), ticks_ms(self.settings_of_system))
 
     def teardown(self) -> None:
         """Keep the counts."""

@@ -18,7 +18,7 @@ from model.laws import STORE_LAWS
 from model.transition_system import Label
 from model.verdict import Outcome, Verdict
 from properties.machines.pipeline import simulate
-from properties.strategies.pipelines import ANYWHERE, STEP_MS, WAITING, Strike, publishing_ms
+from properties.strategies.pipelines import ANYWHERE, ROUND_MS, WAITING, Strike, publishing_ms
 from properties.validation.exploration import CLIENT, SCOPES, applies, fitted, small_world
 from properties.validation.findings import Findings
 from properties.validation.machine import SMALLEST_PASSING, machine_for, near_the_wrap, run_examples
@@ -141,7 +141,7 @@ def by_simulation(binding: Binding, seed: int, seconds: float) -> Found:
     while not broken and time.process_time() - began < seconds:
         draw = RandomStreams(seed).stream(f"schedule {count}")
         strikes = [
-            Strike(STEP_MS * draw.randint(1, publishing_ms(WAITING) // STEP_MS), draw.choice(ANYWHERE), draw.randint(0, 1))
+            Strike(ROUND_MS * draw.randint(1, publishing_ms(WAITING) // ROUND_MS), draw.choice(ANYWHERE), draw.randint(0, 1))
             for _ in range(draw.randint(1, 3))
         ]
         settings = {**WAITING, "limit": draw.choice([3, 10_000]), **draw.choice([{}, {"expiry_s": 1}])}

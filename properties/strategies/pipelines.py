@@ -11,9 +11,12 @@ from typing import Any, NamedTuple
 from hypothesis import strategies as st
 
 from sim.faults import FAULTS
+from sim.systems.catalogue import settings_of
 
-STEP_MS = 50
-"""Faults strike at multiples of it: nobody would write 237 ms, and shrinking would try each."""
+ROUND_MS = 10
+"""Moments shrink to multiples of it: nobody would write 237 ms where 240 does as well."""
+TICKS_MS = (10, 3)
+"""Those of the settings below (``ticks_ms``), which leave the buffers of the system as they are."""
 SMALLEST: dict[str, Any] = {
     "publishers": 4,
     "rate": 100,
@@ -80,17 +83,34 @@ def publishing_ms(settings: Mapping[str, Any]) -> int:
     return round(1000 * (settings["warm_up_s"] + settings["duration_s"]))
 
 
-def strikes(names: Sequence[str] = ANYWHERE, end_ms: int = 80) -> st.SearchStrategy[Strike]:
+def ticks_ms(settings: Mapping[str, Any]) -> tuple[int, ...]:
+    """After how long each buffer is flushed in a run with these settings: of Kafka's producers, of the driver of Redis."""
+    chosen = settings_of("tbmq-p2p", dict(settings))
+    return tuple(max(round(ms), 1) for ms in (chosen.linger_ms, chosen.flush_ms))
+
+
+def moments_ms(end_ms: int, ticks: Sequence[int] = TICKS_MS) -> st.SearchStrategy[int]:
+    """Moments from 1 to ``end_ms``: round ones, and multiples of a tick; or 1 ms beside these."""
+
+    def moment(unit: int, beside: int, near: int) -> int:
+        return min(max(near // unit * unit, unit) + beside, end_ms)
+
+    units = st.sampled_from(list(dict.fromkeys([ROUND_MS, *ticks])))
+    return st.builds(moment, units, st.sampled_from([0, -1, 1]), st.integers(1, end_ms))
+
+
+def strikes(
+    names: Sequence[str] = ANYWHERE, end_ms: int = 80, ticks: Sequence[int] = TICKS_MS
+) -> st.SearchStrategy[Strike]:
     """A fault of one of these names, against target 0 or 1, before ``end_ms``."""
-    moments_ms = st.integers(1, max(end_ms // STEP_MS, 1)).map(lambda number: number * STEP_MS)
-    return st.builds(Strike, moments_ms, st.sampled_from(names), st.integers(0, 1))
+    return st.builds(Strike, moments_ms(end_ms, ticks), st.sampled_from(names), st.integers(0, 1))
 
 
 def schedules(
-    names: Sequence[str] = ANYWHERE, most: int = 3, end_ms: int = 80
+    names: Sequence[str] = ANYWHERE, most: int = 3, end_ms: int = 80, ticks: Sequence[int] = TICKS_MS
 ) -> st.SearchStrategy[tuple[Strike, ...]]:
     """Up to ``most`` faults, in order of time."""
-    return st.lists(strikes(names, end_ms), max_size=most).map(lambda found: tuple(sorted(found)))
+    return st.lists(strikes(names, end_ms, ticks), max_size=most).map(lambda found: tuple(sorted(found)))
 
 
 def written(schedule: Sequence[Strike]) -> str:

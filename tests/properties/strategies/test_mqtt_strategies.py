@@ -9,7 +9,19 @@ from hypothesis import find, given, settings
 from hypothesis import strategies as st
 
 from properties.strategies import mqtt
-from properties.strategies.pipelines import ANYWHERE, STEP_MS, Strike, configurations, schedules, written
+from properties.strategies.pipelines import (
+    ANYWHERE,
+    ROUND_MS,
+    SMALLEST,
+    TICKS_MS,
+    WAITING,
+    Strike,
+    configurations,
+    moments_ms,
+    schedules,
+    ticks_ms,
+    written,
+)
 from sim.systems.catalogue import settings_of
 
 QUICK = settings(max_examples=500, database=None, deadline=None)
@@ -25,6 +37,9 @@ QUICK = settings(max_examples=500, database=None, deadline=None)
         (mqtt.properties, lambda given: given.expiry_s is not None, mqtt.Properties(expiry_s=0)),
         (mqtt.payloads, lambda payload: True, b""),
         (mqtt.counters_near_the_wrap, lambda counter: counter.start + counter.steps > 65535, None),
+        (moments_ms(80), lambda ms: True, ROUND_MS),
+        (moments_ms(80), lambda ms: ms > 41, 50),
+        (moments_ms(80), lambda ms: ms % 10 == 9 and ms > 30, 39),
         (schedules(("redis-stall", "lost-puback")), lambda faults: len(faults) > 1, None),
     ],
 )
@@ -35,8 +50,8 @@ def test_it_shrinks_to_what_a_person_would_write(strategy: st.SearchStrategy[Any
     elif isinstance(found, mqtt.Numbered):
         assert found.start + found.steps == 65536
     else:
-        assert found == (Strike(STEP_MS, "redis-stall", 0),) * 2
-        assert written(found) == "redis-stall@0.05:0 redis-stall@0.05:0"
+        assert found == (Strike(ROUND_MS, "redis-stall", 0),) * 2
+        assert written(found) == "redis-stall@0.01:0 redis-stall@0.01:0"
 
 
 @QUICK
@@ -70,6 +85,19 @@ def test_clocks_jump_to_deadlines_and_1_ms_beside_them(moments: tuple[int, ...])
 @given(configurations)
 def test_every_configuration_is_one_that_the_system_takes(drawn: dict[str, Any]) -> None:
     settings_of("tbmq-p2p", drawn)
+
+
+@QUICK
+@given(moments_ms(80))
+def test_moments_are_round_or_those_of_a_flush_or_1_ms_beside_them(ms: int) -> None:
+    assert 1 <= ms <= 80
+    assert any(abs(ms - round(ms / unit) * unit) <= 1 for unit in (ROUND_MS, *TICKS_MS))
+
+
+def test_a_schedule_has_a_choice_of_moments() -> None:
+    assert ticks_ms(SMALLEST) == ticks_ms(WAITING) == TICKS_MS
+    for wanted in (7, 9, 10, 11, 12, 29, 31, 79, 80):
+        assert find(moments_ms(80), lambda ms, wanted=wanted: ms == wanted, settings=QUICK) == wanted
 
 
 def test_faults_that_strike_anywhere_take_in_leader_changes() -> None:
