@@ -19,8 +19,17 @@ WHICH = st.one_of(st.integers(0, 2), st.integers(-2, -1), st.integers(0, 99))
 """Of the steps offered: often one of the first or of the last, and now and then any, also where there are many."""
 
 
+class SpecificationViolated(AssertionError):
+    """A law of a specification is broken after ``taken``."""
+
+    def __init__(self, law: str, taken: Sequence[Label]) -> None:
+        super().__init__(f"{law} is violated after {', '.join(map(str, taken))}")
+        self.law = law
+        self.taken = tuple(taken)
+
+
 class SystemMachine(RuleBasedStateMachine):
-    """A walk through ``system``. Raises AssertionError naming the law, with the labels that led there."""
+    """A walk through ``system``. Raises SpecificationViolated."""
 
     system: ClassVar[TransitionSystem[Any]]
     laws: ClassVar[Sequence[Law]] = ()
@@ -59,14 +68,17 @@ class SystemMachine(RuleBasedStateMachine):
                 holds = law.holds(before, label, after)
             else:
                 continue
-            assert holds, f"{law.name} is violated after {', '.join(map(str, self.taken))}"
+            if not holds:
+                raise SpecificationViolated(law.name, self.taken)
 
-    def several(self, actions: Sequence[str], picks: Sequence[int]) -> None:
-        """Steps of these actions one after the other, as far as the state offers any."""
-        for which in picks:
-            offers = [step for step in self.offers() if step[0].action in actions]
-            if offers:
-                self.fire(offers, which)
+    def take(self, actions: Sequence[str], **named: int) -> None:
+        """The first step of these actions with these arguments, if it is offered. What an action does not take is not
+        asked of it."""
+        for step in self.offers():
+            label = step[0]
+            if label.action in actions and all(value == named.get(name, value) for name, value in label.arguments):
+                self.fire([step], 0)
+                return
 
     def teardown(self) -> None:
         """Count."""
@@ -83,7 +95,8 @@ def machine_of(system: TransitionSystem[Any], name: str) -> type[SystemMachine]:
 
 def _rule_of(action: str) -> Any:
     def fire(machine: SystemMachine, which: int) -> None:
-        machine.several((action,), [which])
+        offers = [step for step in machine.offers() if step[0].action == action]
+        machine.fire(offers, which)
 
     def is_offered(machine: SystemMachine) -> bool:
         return any(label.action == action for label, _ in machine.offers())
