@@ -21,8 +21,10 @@ from sim.redis.backends import Backend, KernelBackend
 from sim.redis.replies import ErrorReply, Reply
 from sim.redis.sandbox import ScriptTimeout
 from sim.redis.shard import GrowthLimit
+from sim.right_type import is_right_type
 from sim.session_state import EVERYTHING, Between, ClientDied, Endless
 from sim.store_faults import condition
+from sim.untouched import untouched
 
 CRASHED = Failed(b"the node crashed")
 CLIENT_DIED = Failed(b"the client died")
@@ -166,30 +168,13 @@ class BoundStore:
     @contextmanager
     def under(self, fault: Fault, operation: str, client: bytes, fields: Fields) -> Iterator[None]:
         """Within it the node, or the client, is as ``fault`` says."""
+        if fault.kind == "wrong-type" and is_right_type(
+            self.backend, fault, lambda: BoundStore.perform(self, operation, client, fields)
+        ):
+            yield
+            return
         with condition(self.backend, fault):
             yield
-
-
-@contextmanager
-def untouched(backend: Backend) -> Iterator[None]:
-    """Whatever happens to the keys within is undone at the end."""
-    if isinstance(backend, KernelBackend):
-        shard = backend.shard
-        was_journaling = shard.undo is not None
-        mark = shard.snapshot()
-        try:
-            yield
-        finally:
-            shard.rollback(mark)
-            if not was_journaling:
-                shard.forget_snapshots()
-        return
-    before = backend.keyspace()
-    try:
-        yield
-    finally:
-        if backend.keyspace() != before:
-            backend.load(before)
 
 
 def load_scripts(binding: Binding, backend: Backend) -> None:

@@ -23,8 +23,8 @@ from sim.deadline import OutOfTime
 from sim.redis.backends import Backend, KernelBackend, ServerBackend
 from sim.redis.raisable import CONDITIONS
 from sim.session_run import SessionRun, StepReport
-from sim.session_store import untouched
 from sim.store_faults import NODE_CONDITIONS
+from sim.untouched import untouched
 
 
 class StoreMachine(RuleBasedStateMachine):

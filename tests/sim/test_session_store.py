@@ -118,6 +118,27 @@ def test_another_type_stops_a_save_and_the_stores_value_comes_back(store: BoundS
         assert store.backend.keyspace() == before
 
 
+@pytest.mark.parametrize(("found", "is_right"), [("zset", True), ("string", False)])
+def test_a_key_that_is_not_there_holds_no_wrong_type_if_it_is_the_type_that_the_store_reads_there(
+    tmp_path: Path, found: str, is_right: bool
+) -> None:
+    """Deadlines are kept only of messages that have one: what is planted there would mix with the store's own data."""
+    (tmp_path / "save.lua").write_text("redis.call('ZCARD', KEYS[1]) redis.call('RPUSH', KEYS[2], ARGV[1]) return 1")
+    (tmp_path / "fetch.lua").write_text("return redis.call('LRANGE', KEYS[1], 0, -1)")
+    (tmp_path / "store.toml").write_text(
+        '[keys]\ndue = "{<client>}d"\nq = "{<client>}q"\n'
+        '[operations.save]\nscript = "save.lua"\nkeys = ["due", "q"]\nargs = ["<payload>"]\n'
+        'batch_max = 1\nreply = { shape = "integer", is = "count" }\n'
+        '[operations.fetch]\nscript = "fetch.lua"\nkeys = ["q"]\nreply = { shape = "strings", fields = { payload = "value" } }\n'
+    )
+    store = BoundStore(load_binding(tmp_path), KernelBackend())
+    fields = {"limit": 10, "producer": b"p", "batch": 1, "messages": (Message(b"a", b"t", 1, None, 0),)}
+    with store.under(Fault("wrong-type", key=b"{c}d", found=found), "save", b"c", fields):
+        saved = store.perform("save", b"c", fields)
+        planted = store.backend.execute(b"TYPE", b"{c}d")
+    assert (isinstance(saved, Saved), planted) == ((True, b"none") if is_right else (False, b"string"))
+
+
 def test_what_an_operation_puts_in_place_of_the_other_type_stays() -> None:
     kernel = KernelBackend()
     kernel.execute(b"SET", b"k", b"mine")
