@@ -12,9 +12,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from hypothesis import Phase, seed
 from hypothesis.database import ExampleDatabase
-from hypothesis.stateful import run_state_machine_as_test
 
 from model.verdict import Outcome
 from properties.machines.by_law import FOOTPRINT_LAWS, machines_for
@@ -35,8 +33,6 @@ from sim.binding.binding import Binding
 from sim.deadline import OutOfTime
 
 FOOTPRINT_S = 5.0
-DRAWN_AT_ONCE = 20
-"""Hypothesis makes most examples of a run by changing earlier ones of it: five runs of 20 meet more than one of 100."""
 
 
 @dataclass
@@ -133,20 +129,12 @@ def search(
     machine: type[StoreMachine], profile: Profile, number: int, database: ExampleDatabase | None, shrinks: bool = True
 ) -> tuple[LawViolated, str] | None:
     """Run a machine; the violation after shrinking, with the line that reproduces it, or None."""
-    phases = [Phase.generate, *([Phase.shrink] if shrinks else [])]
-    for drawn in range(0, profile.examples, DRAWN_AT_ONCE):
-        settings = profile.settings(
-            database,
-            phases=phases if drawn else [Phase.reuse, *phases],
-            max_examples=min(DRAWN_AT_ONCE, profile.examples - drawn),
-            report_multiple_bugs=False,
-        )
-        try:
-            run_state_machine_as_test(seed(number + drawn)(machine), settings=settings)
-        except LawViolated as violation:
-            notes = getattr(violation, "__notes__", [])
-            blobs = [line.strip() for note in notes for line in note.splitlines() if "@reproduce_failure" in line]
-            return violation, blobs[0][blobs[0].index("@") :].split(" as a ")[0] if blobs else ""
+    try:
+        profile.run(machine, number, database, shrinks)
+    except LawViolated as violation:
+        notes = getattr(violation, "__notes__", [])
+        blobs = [line.strip() for note in notes for line in note.splitlines() if "@reproduce_failure" in line]
+        return violation, blobs[0][blobs[0].index("@") :].split(" as a ")[0] if blobs else ""
     return None
 
 

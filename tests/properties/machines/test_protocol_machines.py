@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, Phase, seed, settings
-from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine
 
 from properties.machines.feed import feed_machine
 from properties.machines.handshake import HandshakeBothWays
@@ -14,15 +13,7 @@ from properties.profiles import PROFILES
 
 
 def run(machine: type[RuleBasedStateMachine], shrinks: bool = False) -> None:
-    quick = settings(
-        max_examples=PROFILES["ci"].examples,
-        stateful_step_count=PROFILES["ci"].steps,
-        deadline=None,
-        database=None,
-        phases=[Phase.generate, *([Phase.shrink] if shrinks else [])],
-        suppress_health_check=list(HealthCheck),
-    )
-    run_state_machine_as_test(seed(2)(machine), settings=quick)
+    PROFILES["ci"].run(machine, 2, shrinks=shrinks)
 
 
 def flawed(flaw: str) -> type[HandshakeBothWays]:
