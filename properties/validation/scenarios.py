@@ -166,6 +166,12 @@ SCENARIOS: dict[str, list[Step]] = {
         *(quick(one(4 + 2 * n), one(5 + 2 * n, value)) for n, value in enumerate(HOSTILE_INTERVALS)),
         *(*saves(20, limit=0), *saves(21, limit=-1), Fetch(), *saves(22, limit=1), Drain(), Settle()),
     ],
+    "numbers get a second digit": [
+        *(*(Open(clean_start=True) for _ in range(8)), quick(one(1, qos=2)), Fetch(), Open(clean_start=True)),
+        *(quick(one(2, qos=2)), Fetch(), Release(1), Acknowledge(1), Save((one(3),), stale=True), Clear(stale=True), Fetch()),
+        *(Open(stale=True), Open(), *saves(*range(4, 12), limit=2), Fetch(), Repeat(), *saves(12), Repeat(older=True)),
+        *(Repeat(), Fetch(count=1), Fetch(onward=True), Acknowledge(12), Fetch(), Drain(), Settle(), Clear(), Open()),
+    ],
     "two clients": [
         *(*saves(1, 2), *saves(3, 4, client=1), Fetch(0, 1), Fetch(1, 1), Acknowledge(1), Clear(0), Fetch(1)),
     ],
