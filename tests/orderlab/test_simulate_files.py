@@ -1,0 +1,14 @@
+"""`orderlab simulate`: two outputs never share a file."""
+
+import pytest
+
+from model.errors import InputError
+from orderlab.commands.simulate import simulate
+
+
+def test_a_trace_does_not_overwrite_the_history(tmp_path):
+    (tmp_path / "sub").mkdir()
+    history, same = tmp_path / "run.jsonl", tmp_path / "sub" / ".." / "run.jsonl"
+    with pytest.raises(InputError, match="a file of its own"):
+        simulate("tbmq-p2p", ["publishers=5"], history=history, trace=same)
+    assert not history.exists()
