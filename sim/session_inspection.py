@@ -140,6 +140,9 @@ class Inspection:
         keyspace = _keyspace(run)
         found = self._payloads(run, before, keyspace)
         reply = run.reply_of(report.result)
+        if found and reply.status == "error":
+            text = f"a failed operation was carried out in part: {found[0].text}"
+            found.append(Discrepancy("all-or-nothing", text, False))
         clears = (isinstance(step, Clear) or (isinstance(step, Open) and step.clean_start)) and step.is_new
         if clears and reply.status == "done":
             assert isinstance(step, Clear | Open)

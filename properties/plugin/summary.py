@@ -21,7 +21,7 @@ def print_summary(terminal: pytest.TerminalReporter, profile: Profile, seed: int
         why = f": {because}" if because and outcome != "holds" else ""
         terminal.write_line(f"{store}  {law:<16} {outcome:<14} tested {tested:>8,} times, {seconds:>6.1f} s{why}")
     total_s = sum(told[3] for _, told in rows)
-    terminal.write_line(f"{len(rows)} laws in {total_s:.0f} s, profile {profile.name}, seed {seed}")
+    terminal.write_line(f"{len(rows)} law{'s' * (len(rows) != 1)} in {total_s:.0f} s, profile {profile.name}, seed {seed}")
 
 
 def print_statistics(terminal: pytest.TerminalReporter) -> None:

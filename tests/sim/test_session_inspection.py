@@ -54,6 +54,13 @@ def test_what_stays_behind_is_residue(name: str, old: bytes, new: bytes, steps: 
     assert "no-residue" in broken_by({name: (old, new)}, steps)
 
 
+@pytest.mark.parametrize(("before", "is_half_done"), [(b"call('HDEL', body, id)", True), (b"call('ZREM', index, id,", False)])
+def test_an_answer_that_fails_between_its_two_effects_is_carried_out_in_part(before: bytes, is_half_done: bool) -> None:
+    """The reference is gone and the payload is not: no fetch shows that. An error before both leaves all as it was."""
+    broken = broken_by({"acknowledge.lua": (before, b"call('GET', body)\n" + before)}, COME_AND_GO[:3])
+    assert ("all-or-nothing" in broken) == is_half_done
+
+
 def test_a_payload_is_recognised_in_four_spellings_and_a_short_one_in_none() -> None:
     payload = b'pay"load\xff'
     for text in (payload, b"cGF5ImxvYWT/", b'pay\\"load\xff', payload.hex().encode()):
