@@ -160,6 +160,7 @@ SCENARIOS: dict[str, list[Step]] = {
     ],
     "the node is in trouble when a client connects": [
         *(step for at, kind in enumerate(NODE_CONDITIONS, 1) for step in (*saves(at), Open(0, True, Fault(kind)))),
+        *(*saves(101), Fetch(), Drain(), Settle()),
     ],
     "values that MQTT does not know": [
         *(quick(one(1), one(2, 0), one(3)), quick(), quick(one(23, 0)), Repeat(), Fetch()),

@@ -69,6 +69,7 @@ FLAWS = (
     Flaw(T, "what is handed out comes in reverse", "fetch.lua", "redis.call('RPUSH', f, text)", "redis.call('LINSERT', f, 'AFTER', '-', text)", "store-order"),
     Flaw(T, "a release goes to the end", "answer.lua", "redis.call('LSET', KEYS[k], i, cjson.encode(one))", "redis.call('LREM', KEYS[k], 1, text) redis.call('RPUSH', KEYS[k], cjson.encode(one))", "store-order"),
     Flaw(F, "an answer of an earlier session counts", "sessions.lua", "if not begun or tonumber(args[1]) < tonumber(begun) then return 0 end\n  if not", "if not begun then return 0 end\n  if not", "packet-id"),
+    Flaw("listed", "a clean start deletes the hash that it goes on to write", "open.lua", "redis.call('HSET', KEYS[2],", "redis.call('DEL', KEYS[2]) redis.call('HSET', KEYS[2],", "no-loss"),
     Flaw(F, "a release has no deadline", "sessions.lua", "one.k = 'PUBREL'", "one.k = 'PUBREL' one.d = FAR", "expiry"),
 )  # fmt: skip
 
