@@ -53,7 +53,8 @@ def test_the_same_seed_gives_the_same_history_in_every_process(scripts, tmp_path
     assert reports[0] == reports[1]
     assert reports[0]["history_digest"] != reports[2]["history_digest"]
     laws = {verdict["law"]: verdict for verdict in reports[0]["verdicts"]}
-    assert laws["fifo"]["work"]["antecedents"] == reports[0]["counts"]["published"] > 1000
+    assert laws["no-phantom"]["work"]["antecedents"] == reports[0]["counts"]["published"] > 1000
+    assert laws["fifo"]["work"]["antecedents"] > 900  # all but the first of each of the publishers
     assert (tmp_path / "h.parquet").stat().st_size > 10_000
 
 

@@ -151,6 +151,8 @@ def test_the_witness_shows_the_rows_that_tell_the_story():
     ("law", "line"),
     [
         ("fifo", "P1 A1"),
+        ("fifo", "P1 D1 D1! P1:x D1:x P1q2 D1q2 D1>a"),  # the first of each has nothing to be compared with
+        ("fifo", "P1 D1 P2 D2~"),
         ("at-least-once", "P1 D1"),
         ("exactly-once", "P1 D1"),
         ("no-phantom", "D1"),
