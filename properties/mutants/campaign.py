@@ -71,6 +71,13 @@ class Campaign:
         Raises InputError when the store itself breaks a law, for then a broken law says nothing of a mutant.
         """
         self._resume()
+        try:
+            self._judge_what_is_left(progress)
+        except KeyboardInterrupt:  # while the original was looked at: what is known already is told all the same
+            self.interrupted = True
+        return [Judged(one, self.results[one]) for one in self.mutants if one in self.results]
+
+    def _judge_what_is_left(self, progress: Progress) -> None:
         left = [mutant for mutant in self.mutants if mutant not in self.results]
         if left:
             progress(0, len(self.mutants), "the original")
@@ -83,7 +90,6 @@ class Campaign:
                 raise InputError(f"{self.binding.place}: the store itself cannot be explored: {table.reason}; mend it")
             self.scope = table.scope
             self._round(left, lambda one: self._thoroughly(one, table), progress)
-        return [Judged(one, self.results[one]) for one in self.mutants if one in self.results]
 
     def _check_original(self) -> None:
         found = self._watched(partial(judge_quickly, self.binding, self.seed, self.budget_s), seconds_max=None)

@@ -157,3 +157,21 @@ def test_a_sample_is_drawn_by_the_seed_and_keeps_the_order() -> None:
     assert sample(mutants, 10, 1) == sample(mutants, 10, 1) == sorted(sample(mutants, 10, 1))
     assert sample(mutants, 10, 1) != sample(mutants, 10, 2)
     assert sample(mutants, 100, 1) == sample(mutants, None, 1) == mutants
+
+
+def test_ctrl_c_while_the_original_is_looked_at_leaves_what_is_known(
+    binding: Binding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The long look at the original comes between the two rounds, where no mutant is being judged."""
+    known, left = sample(mutants_of(binding), 2, 0)
+    first = Campaign(binding, [known], 0, 1.0, 1, tmp_path)
+    first._resume()
+    first._keep(known, Result("killed", "no-loss"))
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    second = Campaign(binding, [known, left], 0, 1.0, 1, tmp_path)
+    monkeypatch.setattr(second, "_watched", interrupted)
+    assert [one.mutant for one in second.run()] == [known]
+    assert second.interrupted
