@@ -123,16 +123,28 @@ def network_partition(fabric: Fabric, target: int, duration_us: int) -> float | 
     others |= {f"kafka-{kafka}" for kafka in range(len(fabric.kafka.stations))}
     name = f"broker-{target}"
     heal = fabric.network.partition({name}, others)
-    now = fabric.env.now
-    call_at(fabric.env, now + duration_us, heal)
+    now, group_settings = fabric.env.now, fabric.groups[0].settings
+    consumers = (*broker.all_consumers, *broker.persisted_consumers)
+
+    def is_cut() -> bool:
+        return fabric.network.is_cut(name, f"kafka-{COORDINATOR}")
 
     def miss_heartbeats() -> None:
         """The coordinator has not heard of the broker's consumers for a session timeout."""
-        if fabric.network.is_cut(name, f"kafka-{COORDINATOR}"):
-            for consumer in (*broker.all_consumers, *broker.persisted_consumers):
+        if is_cut():
+            for consumer in consumers:
                 consumer.group.leave(consumer)
 
-    call_at(fabric.env, now + fabric.groups[0].settings.session_timeout_us, miss_heartbeats)
+    def answer_heartbeat() -> None:
+        """Who was put out is told so. With a pack in its hands it finds out at the commit."""
+        if not is_cut():
+            for consumer in consumers:
+                if not consumer.is_busy:
+                    consumer.group.rejoin(consumer)
+
+    call_at(fabric.env, now + duration_us, heal)
+    call_at(fabric.env, now + group_settings.session_timeout_us, miss_heartbeats)
+    call_at(fabric.env, now + duration_us + group_settings.heartbeat_us, answer_heartbeat)
     return float(now + duration_us)
 
 

@@ -42,6 +42,11 @@ class ConsumerSettings:
     max_poll_interval_us: int = 300_000_000
     """For so long a rebalance waits for those."""
 
+    @property
+    def heartbeat_us(self) -> int:
+        """``heartbeat.interval.ms``, by whose answers a member learns that it was put out: a third of the session timeout, as Kafka advises."""
+        return self.session_timeout_us // 3
+
 
 class ConsumerGroup:
     """The coordinator's view of one group that reads one topic."""
@@ -75,6 +80,12 @@ class ConsumerGroup:
                 self.rebalance()
 
         call_at(self.env, self.env.now + after_us, expel)
+
+    def rejoin(self, consumer: Consumer) -> None:
+        """A member that was put out has been told so, and joins anew."""
+        if consumer not in self.members and not consumer.is_dead:
+            self.members.append(consumer)
+            self.rebalance()
 
     def rebalance(self) -> None:
         """Nobody gets records any more; a new generation begins after ``rebalance_us``, when all members have come back."""

@@ -131,9 +131,8 @@ class MqttBroker:
         self.drop_old(consumer, polled)
         if not accepted:
             self.fabric.count("fenced_commits")
-            if consumer not in consumer.group.members and not self.is_dead:
-                consumer.group.members.append(consumer)
-                consumer.group.rebalance()
+            if not self.is_dead:
+                consumer.group.rejoin(consumer)
 
     def drop_old(self, consumer: Consumer, polled: Polled) -> None:
         """A run needs no more memory the longer it is: of what was read only that stays which may be read again. Kafka keeps

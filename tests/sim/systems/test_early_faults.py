@@ -17,7 +17,7 @@ def test_sessions_outlive_a_fault_of_the_first_microsecond(fault):
 
 
 def test_without_a_file_a_restart_takes_sessions_along_though_nothing_was_saved_yet():
-    ran = Ran(faults=f"redis-restart@{AT_ONCE}:0", redis_nodes=1, inbound="memory", appendfsync="no")
+    ran = Ran(faults=f"redis-restart@{AT_ONCE}:0", redis_nodes=1, inbound="memory", appendfsync="off")
     assert ran.counts["saves_to_damaged_sessions"] > 100
     assert "at-least-once" in ran.violated
 
@@ -42,3 +42,10 @@ def test_the_last_broker_does_not_die_at_its_commit(moment):
     assert ran.counts["faults_skipped"] == 1
     assert sum(broker.is_dead for broker in ran.system.fabric.brokers) == 1
     assert not ran.violated & {"at-least-once", "fifo"}
+
+
+def test_consumers_that_were_all_put_out_come_back_whoever_leads_meanwhile():
+    faults = "network-partition@0.000001:0 network-partition@0.000001:1 kafka-leader-change@0.35:1"
+    ran = Ran(faults=faults, publishers=20, duration_s=0.3, redis_nodes=1)
+    assert ran.violated <= UNAVOIDABLE
+    assert ran.counts["delivered"] >= ran.counts["published"] > 100
