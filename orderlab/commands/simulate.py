@@ -84,6 +84,8 @@ def simulate(
         raise InputError(f"--drain-bound-ms {drain_bound_ms:g}: a positive number of milliseconds")
     if trace is not None and not trace.parent.is_dir():
         raise InputError(f"--trace {trace}: no such folder; name a file in a folder that exists")
+    if trace is not None and trace.is_dir():
+        raise InputError(f"--trace {trace}: is a folder; name a file in it")
     if trace is not None and history is not None and trace.resolve() == history.resolve():
         raise InputError(f"--trace {trace}: the history goes there; give each a file of its own")
     question = Question(drain_bound_us=None if drain_bound_ms is None else round(drain_bound_ms * 1000))
