@@ -2,7 +2,7 @@
 
 Two sizes, the published rows 200k and 1M, each run in turn; the share of the wall time that the scripts and the kernel
 take; and beside them a plain SimPy program that only moves the same number of events as the run had. Each run has a process
-of its own, as one of `orderlab simulate` has: in a heap that other runs have left behind, the 1M row is 7 % slower. Assembling
+of its own, as one of `orderlab simulate` has: in a heap that other runs have left behind, the 1M row is 6 % slower. Assembling
 the system and judging the history are not counted; writing it to Parquet is.
 """
 
