@@ -208,21 +208,22 @@ class Inspection:
     def _payloads(self, run: SessionRun, before: RunState, keyspace: FrozenKeyspace) -> list[Discrepancy]:
         """Messages that have just gone for good, and whose payload has not."""
         gone: list[int] = []
-        live: list[bytes] = []
+        others: list[bytes] = []  # that may be there: alive, or expired, which waits for a clean-up
         for client, account in enumerate(run.state.accounts):
-            live += [run.publications[entry.label][1].payload for entry in account.queue]
+            others += [run.publications[entry.label][1].payload for entry in account.queue]
+            others += [run.publications[one][1].payload for one, fate in account.fates if fate not in LEAVES_NOTHING]
             if account.fates is not before.accounts[client].fates:
                 known = dict(before.accounts[client].fates)
                 gone += [one for one, fate in account.fates if known.get(one) != fate and fate in LEAVES_NOTHING]
         if not gone:
             return []
         text = text_of(keyspace)
-        waiting = b"\n".join(live)
+        permitted = b"\n".join(others)
         payloads = {label: run.publications[label][1].payload for label in gone}
         left = [
             label
             for label, payload in payloads.items()
-            if payload not in waiting and holds(text, payload)
+            if payload not in permitted and holds(text, payload)
         ]
         return [Discrepancy("no-residue", f"{names_of(left)} gone, the payload is not", False)] if left else []
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from model.trace import Acknowledge, Clear, Drain, Fetch, Pass, Publication, Save, Settle, Step
+from model.trace import Acknowledge, Clear, Drain, Fetch, Pass, Publication, Save, Settle, Step, Wait
 from sim.binding.loader import load_binding
 from sim.redis.backends import KernelBackend
 from sim.session_inspection import Inspection, changes, usual_elements
@@ -18,7 +18,7 @@ LUA = Path(__file__).parents[2] / "lua"
 ONE = Publication(1, b"a payload of its own")
 
 
-def broken_by(changes_to: dict[str, tuple[bytes, bytes]], steps: list[Step]) -> list[str]:
+def broken_by(changes_to: dict[str, tuple[bytes, bytes]], steps: list[Step], clients: int = 1) -> list[str]:
     """Laws broken by the bundled store with one piece of a script exchanged."""
     binding = load_binding(LUA / "session")
     sources = {script.name: script.source for script in binding.scripts}
@@ -30,8 +30,9 @@ def broken_by(changes_to: dict[str, tuple[bytes, bytes]], steps: list[Step]) -> 
     def alone() -> SessionRun:
         return SessionRun(BoundStore(binding, KernelBackend()), (b"c1",))
 
-    run = alone()
-    run.inspector = Inspection([usual_elements(alone)])
+    names = (b"c1", b"c2")[:clients]
+    run = SessionRun(BoundStore(binding, KernelBackend()), names)
+    run.inspector = Inspection([usual_elements(alone)] * clients)
     return sorted({one.law for step in steps for one in run.perform(step).discrepancies})
 
 
@@ -59,6 +60,14 @@ def test_an_answer_that_fails_between_its_two_effects_is_carried_out_in_part(bef
     """The reference is gone and the payload is not: no fetch shows that. An error before both leaves all as it was."""
     broken = broken_by({"acknowledge.lua": (before, b"call('GET', body)\n" + before)}, COME_AND_GO[:3])
     assert ("all-or-nothing" in broken) == is_half_done
+
+
+@pytest.mark.parametrize("limit", [0, 1], ids=["refused for its limit", "acknowledged"])
+def test_the_text_of_a_message_that_expired_is_not_taken_for_that_of_another(limit: int) -> None:
+    """An expired message may wait in the keys for a clean-up, and its payload may contain another one's."""
+    expired = Save((Publication(1, b"<8>payloadsame", interval_ms=1000),), limit=3)
+    other = Save((Publication(2, b"same"),), limit=limit, client=1)
+    assert broken_by({}, [expired, Wait(2000), other, Fetch(1), Acknowledge(2)], clients=2) == []
 
 
 def test_a_payload_is_recognised_in_four_spellings_and_a_short_one_in_none() -> None:

@@ -62,7 +62,9 @@ def test_memory_and_processor_time_are_those_of_the_run():
         return sum(range(200_000)) + len(block) * 0
 
     gc.collect()  # else a child may free, in the middle of an item, what earlier tests have left behind
-    small, large, again = (ended.usage for ended in isolated(work, range(3), 30, 300))
-    assert large.peak_memory_mib - small.peak_memory_mib == pytest.approx(50, abs=8)
-    assert again.peak_memory_mib - small.peak_memory_mib < 8
+    found = list(isolated(work, range(3), 30, 300))
+    assert [(ended.status, ended.error) for ended in found] == [("ok", None)] * 3
+    small, large, again = (ended.usage for ended in found)
+    assert large.peak_memory_mib - small.peak_memory_mib == pytest.approx(50, abs=8), found
+    assert again.peak_memory_mib - small.peak_memory_mib < 8, found
     assert 0 <= small.cpu_s <= 5
