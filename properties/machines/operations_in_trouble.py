@@ -10,20 +10,20 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition
 
-from model.trace import Acknowledge, Clear, Fault, Fetch, Release, Save, Wait
+from model.trace import Acknowledge, Clear, Fault, Fetch, Open, Release, Save, Wait
 from properties.machines.store import StoreMachine
 from properties.machines.tally import rule
 from properties.strategies import session as given
 
 KEYS_TRIED = 3
 """Of one operation; most use two or three."""
-kinds = st.sampled_from(["save", "release", "acknowledge", "fetch", "clear"])
+kinds = st.sampled_from(["save", "release", "acknowledge", "fetch", "clear", "connect", "clean start"])
 
 
 class OperationsInTrouble(StoreMachine):
     """One client, one producer."""
 
-    def operation(self, kind: str, newest: bool) -> Save | Acknowledge | Release | Fetch | Clear:
+    def operation(self, kind: str, newest: bool) -> Save | Acknowledge | Release | Fetch | Clear | Open:
         """An operation that has something to do."""
         if not self.live(0):
             self.take(Save(self.batch([(2000, 2), (None, 2)]), limit=self.limit or 3))
@@ -32,8 +32,15 @@ class OperationsInTrouble(StoreMachine):
         label = live[-1] if newest else live[0]
         if kind == "save":
             return Save(self.batch([(None, 2), (1000, 1)]), limit=self.limit or 3)
-        answers = {"acknowledge": Acknowledge(label), "release": Release(label), "clear": Clear()}
-        return answers.get(kind, Fetch())
+        others: dict[str, Acknowledge | Release | Fetch | Clear | Open] = {
+            "acknowledge": Acknowledge(label),
+            "release": Release(label),
+            "fetch": Fetch(),
+            "clear": Clear(),
+            "connect": Open(),
+            "clean start": Open(clean_start=True),
+        }
+        return others[kind]
 
     @rule(kind=kinds, newest=st.booleans(), found=given.found_types)
     def wrong_type(self, kind: str, newest: bool, found: str) -> None:

@@ -155,7 +155,7 @@ class SessionMachine(StoreMachine):
     @precondition(lambda self: self.faults)
     @rule(
         back=st.integers(0, 6),
-        kind=st.sampled_from(["acknowledge", "release", "clear", "fetch"]),
+        kind=st.sampled_from(["acknowledge", "release", "clear", "fetch", "connect", "clean start"]),
         fault=given.fault_numbers,
     )
     def do_in_trouble(self, back: int, kind: str, fault: int) -> None:
@@ -166,6 +166,8 @@ class SessionMachine(StoreMachine):
             "release": Release(label, met),
             "clear": Clear(back % 2, met),
             "fetch": Fetch(back % 2, None, False, met),
+            "connect": Open(back % 2, False, met),
+            "clean start": Open(back % 2, True, met),
         }
         self.take(steps[kind])
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from hypothesis.stateful import RuleBasedStateMachine
 
-from model.trace import Acknowledge, Clear, Drain, Fault, Fetch, Publication, Release, Save, Settle, Step, Trace
+from model.trace import Acknowledge, Clear, Drain, Fault, Fetch, Open, Publication, Release, Save, Settle, Step, Trace
 from properties.machines.law_violated import LawViolated
 from properties.machines.tally import Tally, tally_of
 from properties.validation.recording import RecordingStore
@@ -125,7 +125,7 @@ class StoreMachine(RuleBasedStateMachine):
         """One of the conditions that the backend can be brought into."""
         return Fault(self.faults[number % len(self.faults)])
 
-    def take_on_wrong_type(self, step: Save | Fetch | Acknowledge | Release | Clear, which: int, found: str) -> None:
+    def take_on_wrong_type(self, step: Save | Fetch | Acknowledge | Release | Clear | Open, which: int, found: str) -> None:
         """The step while one of the keys that it meets, or would make, holds a value of type ``found``."""
         try:
             keys = [] if self.ended else self._keys_touched(step)

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from model.trace import Fetch, Save
+from model.trace import Fetch, Open, Save
 from properties.law_test import search
 from properties.machines.by_law import ALL, machines_for
 from properties.machines.hostile_clients import HostileClients
 from properties.machines.law_violated import LawViolated
 from properties.machines.on_store import on_backend, on_kernel
+from properties.machines.operations_in_trouble import OperationsInTrouble
 from properties.machines.packet_identifiers import PacketIdentifiers
 from properties.machines.sessions import Sessions
 from properties.machines.store import StoreMachine
@@ -83,6 +84,25 @@ def test_a_specimen_is_found_and_shrinks(specimen: str, law: str) -> None:
     assert {one.law for one in violation.discrepancies} == {law}
     assert len(violation.steps) <= 5, violation.steps
     assert blob.startswith("@reproduce_failure(")
+
+
+@pytest.mark.parametrize("opens_blindly", [True, False])
+def test_a_connect_that_fails_between_two_effects_is_found(opens_blindly: bool) -> None:
+    """One that asks for the size of the index first fails before anything is written; one that does not, in between."""
+    binding = load_binding(LUA / "session")
+    sources = {script.name: script.source for script in binding.scripts}
+    if opens_blindly:
+        asks = b"call('ZCARD', index)"
+        assert asks in sources["open.lua"]
+        sources["open.lua"] = sources["open.lua"].replace(asks, b"tonumber(redis.pcall('ZCARD', index)) or 0")
+    subject = small_world(Subject(binding.with_sources(sources)), Findings(frozenset()))
+    machine = on_kernel(OperationsInTrouble, subject, "BlindConnect", laws=frozenset(["all-or-nothing"]))
+    found = search(machine, PROFILES["dev"], 1, None)
+    assert (found is not None) == opens_blindly
+    if found is not None:
+        violation, _ = found
+        assert isinstance(violation, LawViolated)
+        assert isinstance(violation.steps[-1], Open)
 
 
 def test_packet_identifiers_start_anywhere_at_full_scale() -> None:
