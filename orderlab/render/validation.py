@@ -78,7 +78,7 @@ def remarks(found: Validation) -> Iterator[str]:
     for line in found.rewritten:
         where = f"{line.file}:{line.line}" if line.line else line.file
         yield f"scaled for the small scope: {where}: {line.after.strip()}"
-    yield from (f"assumed: {one}" for one in found.binding.assumptions)
+    yield from (f"assumed: {one}" for one in found.assumptions)
     yield from (f"note: {one}" for one in found.notes)
     yield from (f"not covered: {one}" for one in found.gaps)
     work = ", ".join(f"{number:,} {name}" for name, number in found.work.items())

@@ -86,6 +86,13 @@ class Validation:
         """The worst verdict; laws that say nothing about this store do not count."""
         return worst(result.outcome for result in self.results if not result.not_applicable)
 
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """The author's, and what every search takes for granted."""
+        if "limit" in self.binding.fixed:
+            return self.binding.assumptions
+        return (*self.binding.assumptions, f"no caller gives a limit above {self.binding.modulus:,}")
+
     def to_json(self) -> dict[str, Any]:
         """The schema is in ``notes/semantics.md``."""
         return {
@@ -98,7 +105,7 @@ class Validation:
             ],
             "footprint": self.footprint.to_json(),
             "scaled_lines": [[line.file, line.line, line.before, line.after] for line in self.rewritten],
-            "assumptions": list(self.binding.assumptions),
+            "assumptions": list(self.assumptions),
             "notes": list(self.notes),
             "not_covered": list(self.gaps),
             "work": self.work,

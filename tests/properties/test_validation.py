@@ -13,14 +13,14 @@ from model.trace import Acknowledge, Fetch, Pass, Publication, Save, Settle, Ste
 from model.verdict import Outcome
 from properties.validation.exploration import SCOPES, applies, explore_scope, fitted, small_world
 from properties.validation.findings import Findings
-from properties.validation.footprint import measure_footprint
+from properties.validation.footprint import Footprint, measure_footprint
 from properties.validation.full_scale import at_full_scale, with_fewer_steps
 from properties.validation.machine import machine_for, run_examples
 from properties.validation.minimisation import minimise
 from properties.validation.scenarios import run_scenarios
 from properties.validation.specimens import find_specimens
 from properties.validation.subject import Prepared, Reruns, Subject
-from properties.validation.validation import validate
+from properties.validation.validation import Validation, validate
 from properties.validation.walks import walk_about
 from sim.binding.binding import Binding
 from sim.binding.loader import load_binding
@@ -176,6 +176,17 @@ def test_a_fixed_limit_that_no_store_can_keep_is_an_input_error() -> None:
     fixed = binding.store.fixed.model_copy(update={"limit": -1})
     with pytest.raises(InputError, match=r"fixed.limit: -1 is not in 1..65535"):
         validate(binding.with_store(binding.store.model_copy(update={"fixed": fixed})), 1)
+
+
+@pytest.mark.parametrize("limit", [None, 3])
+def test_a_verdict_says_that_no_limit_above_the_number_of_identifiers_was_tried(limit: int | None) -> None:
+    binding = load_binding(LUA / "session")
+    binding = binding.with_store(
+        binding.store.model_copy(update={"fixed": binding.store.fixed.model_copy(update={"limit": limit})})
+    )
+    found = Validation(binding, (), Footprint(), (), (), (), {}, 0)
+    told = [one for one in found.to_json()["assumptions"] if one not in binding.assumptions]
+    assert told == (["no caller gives a limit above 65,535"] if limit is None else [])
 
 
 def test_other_messages_wait_in_the_queue_where_that_takes_the_law_to_full_scale() -> None:
