@@ -17,7 +17,10 @@ from sim.redis.keyspace import TYPES
 from sim.redis.shard import FrozenKeyspace
 
 SHORTEST_MARK = 4
-"""Bytes of a payload below which finding it says nothing."""
+"""Different bytes of a payload below which finding it says nothing: zeros and nines, also as the digits of a number in
+hexadecimal, are everywhere."""
+LONG_MARK = 16
+"""Bytes of a payload from which finding it says something, however monotonous it is."""
 
 
 def elements_of(keyspace: FrozenKeyspace) -> dict[bytes, int]:
@@ -61,8 +64,9 @@ def spellings(payload: bytes) -> set[bytes]:
 
 
 def holds(text: bytes, payload: bytes) -> bool:
-    """Whether ``payload`` is somewhere in ``text``; False for one that is too short to tell."""
-    return len(payload) >= SHORTEST_MARK and any(spelling in text for spelling in spellings(payload))
+    """Whether ``payload`` is somewhere in ``text``; False for one that is too short or too monotonous to tell."""
+    tells = len(payload) >= LONG_MARK or len(set(payload)) >= SHORTEST_MARK
+    return tells and any(spelling in text for spelling in spellings(payload))
 
 
 def keys_of(keyspace: FrozenKeyspace, client: bytes, others: tuple[bytes, ...]) -> FrozenKeyspace:

@@ -78,6 +78,15 @@ def test_a_payload_is_recognised_in_four_spellings_and_a_short_one_in_none() -> 
     assert not holds(b"abc", b"abc")
 
 
+@pytest.mark.parametrize("payload", [b"\x99" * 4, b"\xff" * 9, b"0000"])
+def test_a_monotonous_payload_is_not_recognised_in_a_number(payload: bytes) -> None:
+    """A store that writes 9999999999999 for "no deadline" holds four bytes 0x99 in hexadecimal."""
+    steps = [Save((Publication(1, payload), Publication(2, b'another payload'))), Fetch(), Acknowledge(1), Drain(), Settle()]
+    assert broken_by({}, steps) == []
+    assert not holds(b"9999999999999 1740000000000", payload)
+    assert holds(b"..." + payload * 4 + b"...", payload * 4)
+
+
 APPEND = "local s = redis.call('HGET', body, 'log') or ''\n"
 LOGS = {
     "a byte for each save, for ever": ("s .. 'x'", True),
