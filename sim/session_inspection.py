@@ -17,7 +17,7 @@ from sim.deadline import OutOfTime
 from sim.redis.keyspace import TYPES
 from sim.redis.shard import FrozenKeyspace
 from sim.session_passing import PASSING_MARK
-from sim.session_residue import bytes_of, elements_of, holds, keys_of, surplus, text_of
+from sim.session_residue import bytes_of, elements_of, holds, is_mark, keys_of, surplus, text_of
 from sim.session_run import SessionRun, StepReport
 from sim.session_state import Endless, RunState
 
@@ -188,7 +188,9 @@ class Inspection:
     def _shows_payloads(self, run: SessionRun, client: int) -> bool:
         """Whether every payload that is still there would have been recognised, those that only passed by included."""
         passed = holds(text_of(self._mine(run, client, _keyspace(run))), PASSING_MARK)
-        return self.usual[client].shows_payloads and not passed
+        fates = run.state.accounts[client].fates
+        marked = all(is_mark(run.publications[label][1].payload) for label, fate in fates if fate not in LEAVES_NOTHING)
+        return self.usual[client].shows_payloads and marked and not passed
 
     def _size(self, run: SessionRun, client: int) -> int:
         return sum(elements_of(self._mine(run, client, _keyspace(run))).values())

@@ -63,10 +63,14 @@ def spellings(payload: bytes) -> set[bytes]:
     return found
 
 
+def is_mark(payload: bytes) -> bool:
+    """Whether it says anything that a payload is found: not of one that is short or monotonous."""
+    return len(payload) >= LONG_MARK or len(set(payload)) >= SHORTEST_MARK
+
+
 def holds(text: bytes, payload: bytes) -> bool:
-    """Whether ``payload`` is somewhere in ``text``; False for one that is too short or too monotonous to tell."""
-    tells = len(payload) >= LONG_MARK or len(set(payload)) >= SHORTEST_MARK
-    return tells and any(spelling in text for spelling in spellings(payload))
+    """Whether ``payload`` is somewhere in ``text``; False for one that is no mark."""
+    return is_mark(payload) and any(spelling in text for spelling in spellings(payload))
 
 
 def keys_of(keyspace: FrozenKeyspace, client: bytes, others: tuple[bytes, ...]) -> FrozenKeyspace:

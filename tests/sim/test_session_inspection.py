@@ -117,8 +117,16 @@ def test_what_is_usual_is_measured_alike_on_runs_that_share_a_store() -> None:
     assert usual_elements(sharing).cleared == {}
 
 
-def test_whole_records_of_expired_messages_may_wait_for_the_next_save() -> None:
-    """Those that only passed by too: with their payloads beside them they are no references that outlive anything."""
+EXPIRED: dict[str, list[Step]] = {
+    "passed by": [Pass(30, by_expiry=True)],
+    "no payload": [Save((Publication(2, b"", interval_ms=1000),)), Wait(1000)],
+    "a monotonous payload": [Save((Publication(2, b"zzzz", interval_ms=1000),)), Wait(1000)],
+}
+
+
+@pytest.mark.parametrize("expired", EXPIRED.values(), ids=EXPIRED.keys())
+def test_whole_records_of_expired_messages_may_wait_for_the_next_save(expired: list[Step]) -> None:
+    """With their payloads beside them they are no references that outlive anything, recognised or not."""
     binding = load_binding(Path(__file__).parents[1] / "properties" / "stores" / "two-lists")
 
     def alone() -> SessionRun:
@@ -126,7 +134,7 @@ def test_whole_records_of_expired_messages_may_wait_for_the_next_save() -> None:
 
     run = alone()
     run.inspector = Inspection([usual_elements(alone)])
-    for step in (Save((ONE,)), Fetch(), Acknowledge(1), Pass(30, by_expiry=True), Settle()):
+    for step in (Save((ONE,)), Fetch(), Acknowledge(1), *expired, Settle()):
         assert run.perform(step).discrepancies == []
 
 
