@@ -12,9 +12,11 @@ import statistics
 import sys
 import time
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from model.errors import InputError
 from properties.law_test import search
 from properties.machines.by_law import ALL, Machines, machines_for
 from properties.machines.hostile_clients import HostileClients
@@ -97,17 +99,26 @@ def _tell(violation: LawViolated, binding: Binding, number: int) -> None:
     print(f"{binding.name}, seed {number}: {violation}", file=sys.stderr)
 
 
+def stores(names: Sequence[str]) -> list[Binding]:
+    """Those of these names, or in these folders; all bundled ones when none is named. Raises InputError."""
+    bundled = [*(load_binding(LUA / name) for name in CORRECT), *find_specimens()]
+    by_name = {one.name: one for one in bundled}
+    return [by_name[name] if name in by_name else load_binding(Path(name)) for name in names] or bundled
+
+
 def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m properties.steadiness", description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=50, help="how many (default 50)")
     parser.add_argument("--first", type=int, default=0, help="the first of them (default 0)")
     parser.add_argument("--profile", choices=sorted(PROFILES), default="ci")
-    parser.add_argument("stores", nargs="*", help="names of stores or specimens; by default all")
+    parser.add_argument("stores", nargs="*", help="names of bundled ones, or folders of others; by default all bundled")
     given = parser.parse_args()
-    bindings = [*(load_binding(LUA / name) for name in CORRECT), *find_specimens()]
-    if given.stores:
-        bindings = [one for one in bindings if one.name in given.stores]
+    try:
+        bindings = stores(given.stores)
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return 2
     profile = PROFILES[given.profile]
     seeds = range(given.first, given.first + given.seeds)
     print(f"profile {profile.name}: {profile.examples} examples of {profile.steps} steps a machine; seeds {seeds}", flush=True)
