@@ -174,7 +174,8 @@ def broker_clock_skew(fabric: Fabric, target: int, duration_us: int) -> float | 
 
 @_fault("broker")
 def lost_puback(fabric: Fabric, target: int, _duration_us: int) -> float | None:
-    """Publishers do not get their next PUBACKs; they connect anew and publish again, with DUP."""
+    """Publishers do not get their next PUBACKs, and lose their connections with them; they connect anew and publish all again that
+    has none, with DUP."""
     fabric.brokers[target].ingest.pubacks_to_lose = 50
     return fabric.env.now + 2.0 * fabric.client_reconnect_us
 

@@ -1,7 +1,8 @@
 """From publishers to Kafka: PUBLISH packets come in, go to `msg.all`, and are acknowledged when Kafka has them.
 
 QoS 0 gets no answer; QoS 1 a PUBACK; QoS 2 a PUBREC, and until its PUBREL comes the broker knows the message again and does
-not send it on twice. That knowledge is in the broker's memory, and a crash ends it, or in the store (``receiving``).
+not send it on twice. That knowledge is in the broker's memory, and a crash ends it, or in the store (``receiving``). Who
+gets no answer sends again (``republishing``).
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ import simpy
 
 from model.history import EventKind
 from sim.kafka.log import AppendError
+from sim.kafka.producer import OnAnswered
 from sim.mqtt.population import Ints
 from sim.mqtt.qos import where
 from sim.mqtt.receiving import Receiving
+from sim.mqtt.republishing import FIRST, Republishing
 from sim.timers import call_at
 
 if TYPE_CHECKING:
@@ -37,6 +40,7 @@ class Ingest:
         self.remembers_received = True
         inbound = broker.fabric.inbound
         self.receiving = None if inbound is None else Receiving(broker, inbound, self._to_all)
+        self.republishing = Republishing(self, self._ingest_again, self._on_published)
         self.pubacks_to_lose = 0
         self._is_listening = True
         self._ready_us = 0.0
@@ -66,10 +70,14 @@ class Ingest:
             released = [message for message in other.received if message not in other.unacknowledged]
             self.receiving.resume(waiting, [*released, *other.receiving.releasing])
         if other.unacknowledged:
-            self._ingest(np.array(list(other.unacknowledged), np.int64), int(self.env.now))
+            self._ingest_again(np.array(list(other.unacknowledged), np.int64), self._published)
 
-    def _ingest(self, messages: Ints, repeated_us: int | None = None) -> None:
-        """Publishes have arrived; ``repeated_us``: they were sent again at that instant."""
+    def _ingest_again(self, messages: Ints, on_answered: OnAnswered) -> None:
+        """Publishes are sent again now."""
+        self._ingest(messages, int(self.env.now), on_answered)
+
+    def _ingest(self, messages: Ints, repeated_us: int | None = None, on_answered: OnAnswered | None = None) -> None:
+        """Publishes have arrived; ``repeated_us``: they were sent again at that instant. ``on_answered`` hears from Kafka."""
         fabric = self.fabric
         publisher = messages % fabric.schedule.count
         sequence = messages // fabric.schedule.count
@@ -90,14 +98,14 @@ class Ingest:
         )  # fmt: skip
         done = self._ready_us = max(self._ready_us, self.broker.burst(len(messages), self.broker.costs.ingest_us))
         new = self._not_received(messages, where(qos == 2, messages))
-        call_at(self.env, done, lambda: self._taken_in(new))
+        call_at(self.env, done, lambda: self._taken_in(new, on_answered or self._published))
 
-    def _taken_in(self, messages: Ints) -> None:
+    def _taken_in(self, messages: Ints, on_answered: OnAnswered) -> None:
         if self.receiving is None:
-            self._to_all(messages)
+            self._to_all(messages, on_answered)
         elif not self.broker.is_dead:
             of_qos_2 = self.fabric.qos.of_publishers(messages % self.fabric.schedule.count) == 2
-            self._to_all(where(~np.asarray(of_qos_2), messages))
+            self._to_all(where(~np.asarray(of_qos_2), messages), on_answered)
             self.receiving.receive(where(of_qos_2, messages).tolist())
 
     def _not_received(self, messages: Ints, of_qos_2: Ints) -> Ints:
@@ -130,7 +138,7 @@ class Ingest:
         granted = fabric.qos.granted_to(subscribers[new])
         fabric.recorder.add(EventKind.SUBSCRIBE, at_us[new], subscriber=code, topic=subscribers[new], qos=granted)
 
-    def _to_all(self, messages: Ints) -> None:
+    def _to_all(self, messages: Ints, on_answered: OnAnswered | None = None) -> None:
         if self.broker.is_dead:
             return
         fabric = self.fabric
@@ -143,10 +151,10 @@ class Ingest:
             else:
                 records.append(message)
         for number in sorted(split):
-            self.broker.producer.send(fabric.all_partitions[number], split[number], self._published)
+            self.broker.producer.send(fabric.all_partitions[number], split[number], on_answered or self._published)
 
-    def _on_published(self, records: Sequence[int], error: AppendError | None) -> None:
-        """Kafka has the records: PUBACK or PUBREC. If it has not, the publisher hears nothing."""
+    def _on_published(self, records: Sequence[int], error: AppendError | None, connection: int = FIRST) -> None:
+        """Kafka has the records, which came over ``connection``: PUBACK or PUBREC. If it has not, the publisher hears nothing."""
         fabric = self.fabric
         sole = fabric.qos.sole
         if sole is None:
@@ -155,28 +163,30 @@ class Ingest:
             of_qos_2, answered = where(qos == 2, messages).tolist(), where(qos > 0, messages).tolist()
         else:
             of_qos_2, answered = records if sole == 2 else (), records if sole else ()
+        if self.republishing.is_used:
+            answered = self.republishing.owed(answered, connection)
         if error is not None:
             fabric.count("publishes_given_up", len(records))
             for record in of_qos_2:
                 self.received.pop(record, None)
-            if answered:
-                self._publish_again(list(answered))
+            self.republishing.lose(answered)
             return
         if of_qos_2:
             self.received.update(dict.fromkeys(of_qos_2, True))
-        if self.pubacks_to_lose and answered:
-            lost = answered[: self.pubacks_to_lose]
-            self.pubacks_to_lose -= len(lost)
-            answered = answered[len(lost) :]
-            fabric.count("pubacks_lost", len(lost))
-            self._publish_again(list(lost))
         self._acknowledge(answered)
 
     def _acknowledge(self, records: Sequence[int]) -> None:
-        """PUBACK or PUBREC, which arrives."""
+        """PUBACK or PUBREC, which arrives unless the connection is lost."""
+        fabric, broker = self.fabric, self.broker
+        if self.pubacks_to_lose or self.republishing.away:
+            heard = self.republishing.heard(records, self.pubacks_to_lose)
+            lost = len(records) - len(heard)
+            if lost:
+                fabric.count("pubacks_lost", lost)
+            self.pubacks_to_lose = max(self.pubacks_to_lose - lost, 0)
+            records = heard
         if not records:
             return
-        fabric, broker = self.fabric, self.broker
         for record in records:
             self.unacknowledged.pop(record, None)
         messages = np.asarray(records, np.int64)
@@ -203,12 +213,3 @@ class Ingest:
                 self.received.pop(record, None)
             if self.receiving is not None:
                 self.receiving.release(records)
-
-    def _publish_again(self, messages: list[int]) -> None:
-        """Publishers without a PUBACK lose patience, connect anew and publish again (MQTT-4.4.0-1)."""
-
-        def again() -> None:
-            if not self.broker.is_dead:
-                self._ingest(np.array(messages, np.int64), int(self.env.now))
-
-        call_at(self.env, self.env.now + self.fabric.client_reconnect_us, again)

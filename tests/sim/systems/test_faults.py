@@ -117,7 +117,7 @@ def test_retries_reorder_unless_the_producer_is_idempotent():
 def test_a_lost_puback_is_published_again_with_dup():
     counts, violated = run("lost-puback@0.4:0")
     assert not violated
-    assert counts["published_again"] == counts["pubacks_lost"] == 50
+    assert counts["published_again"] >= counts["pubacks_lost"] >= 50
 
 
 def test_slots_that_move_are_followed_and_nothing_is_lost_on_the_way():
