@@ -27,6 +27,7 @@ from sim.mqtt.pack import Pack
 from sim.mqtt.persistence import StoreDriver
 from sim.mqtt.persisting import Persisting
 from sim.mqtt.releasing import Releasing
+from sim.mqtt.repeated_calls import RepeatedCalls
 from sim.mqtt.routing import Routing
 from sim.mqtt.subscribing import Subscribing
 from sim.stations import Station
@@ -72,6 +73,7 @@ class MqttBroker:
         self.clock_skew_us = 0
         """By how much its clock is ahead."""
         self.crash_at_commit: Literal["before", "after"] | None = None
+        self.repeated_calls = RepeatedCalls(self)
         self.ingest = Ingest(self)
         self.routing = Routing(self)
         self.persisting = Persisting(self)

@@ -46,29 +46,18 @@ class Delivery:
         self.record_connect(subscriber)
         if fabric.store.needs_open:
             fabric.ensure_open(subscriber)
-        name, node = fabric.subscribers.name(subscriber), fabric.node_of[subscriber]
-        request, asks_newest, newest = fabric.store.fetch(name), fabric.store.newest(name), 0
+        name, store, make = fabric.subscribers.name(subscriber), fabric.store, broker.repeated_calls.make
+        asks_newest, newest = store.newest(name), 0
 
-        def told(replies: Sequence[Any]) -> None:
+        def is_here() -> bool:
+            return bool(sessions.connections[subscriber] == connection)
+
+        def fetch(told: int = 0) -> None:
             nonlocal newest
-            if broker.is_dead or sessions.connections[subscriber] != connection:
-                return
-            told_now = fabric.store.told_newest(replies[0])
-            if told_now is None:
-                fabric.count("fetches_failed")
-                broker.driver.submit([(node, asks_newest)], told)
-                return
-            newest = told_now
-            broker.driver.submit([(node, request)], fetched)
+            newest = told
+            make(subscriber, store.fetch(name), store.fetched, fetched, is_here, "fetches_failed")
 
-        def fetched(replies: Sequence[Any]) -> None:
-            if broker.is_dead or sessions.connections[subscriber] != connection:
-                return
-            found = fabric.store.fetched(replies[0])
-            if found is None:
-                fabric.count("fetches_failed")
-                broker.driver.submit([(node, request)], fetched)
-                return
+        def fetched(found: Sequence[Found]) -> None:
             released = [(subscriber, packet_id, token) for _, packet_id, token, is_pubrel in found if is_pubrel]
             backlog = [(number, subscriber, packet_id, token) for number, packet_id, token, rel in found if not rel]
             self._resend_pubrels(released)
@@ -79,9 +68,9 @@ class Delivery:
                 broker.subscribing.subscribe(subscriber, is_new=False)
 
         if fabric.hands_over_first and asks_newest is not None:
-            broker.driver.submit([(node, asks_newest)], told)
+            make(subscriber, asks_newest, store.told_newest, fetch, is_here, "fetches_failed")
         else:
-            broker.driver.submit([(node, request)], fetched)
+            fetch()
 
     def _caught_up(
         self, subscriber: int, found: Sequence[Found], waiting: Deliveries = NO_DELIVERIES, newest: int = 0
@@ -130,29 +119,27 @@ class Delivery:
         sessions.fetching.add(subscriber)
         completed = sessions.completed_meanwhile.setdefault(subscriber, set())
         completed |= sessions.removing.get(subscriber, set())
-        request = fabric.store.fetch(fabric.subscribers.name(subscriber))
+        fetch = fabric.store.fetch(fabric.subscribers.name(subscriber))
 
-        def fetched(replies: Sequence[Any]) -> None:
-            is_here = not broker.is_dead and sessions.connections[subscriber] == connection
-            found = fabric.store.fetched(replies[0])
-            if found is None and is_here:
-                fabric.count("fetches_failed")
-                broker.driver.submit([(fabric.node_of[subscriber], request)], fetched)
-                return
+        def is_here() -> bool:
+            return bool(sessions.connections[subscriber] == connection)
+
+        def over() -> None:
             if sessions.completed_meanwhile.get(subscriber) is completed:
                 del sessions.completed_meanwhile[subscriber]
-            if not is_here:
-                return
+
+        def fetched(found: Sequence[Found]) -> None:
+            over()
             known = completed | fabric.windows.waiting(subscriber)
             waiting = [
                 (message, subscriber, packet_id, token)
-                for message, packet_id, token, is_pubrel in found or ()
+                for message, packet_id, token, is_pubrel in found
                 if not is_pubrel and (message, packet_id) not in known
                 and sessions.in_flight.get(subscriber << 16 | packet_id) != (message, token)  # or it waits for room, and goes again
             ]
-            self._caught_up(subscriber, found or (), np.array(waiting, np.int64).reshape(-1, 4))
+            self._caught_up(subscriber, found, np.array(waiting, np.int64).reshape(-1, 4))
 
-        broker.driver.submit([(fabric.node_of[subscriber], request)], fetched)
+        broker.repeated_calls.make(subscriber, fetch, fabric.store.fetched, fetched, is_here, "fetches_failed", over)
 
     def deliver(self, deliveries: Deliveries, is_backlog: bool = False, is_pushed: bool = True) -> None:
         """Write PUBLISH packets to the sockets of those who are connected here. The others fetch them from the store.

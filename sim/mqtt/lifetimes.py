@@ -7,7 +7,7 @@ the new one; a store that is told the session of each message refuses it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,7 +49,7 @@ class Lifetimes:
         def begun() -> None:
             broker.subscribing.subscribe(subscriber, is_new=True)
 
-        self._call(subscriber, call, begun, lambda: bool(sessions.connections[subscriber] == connection))
+        self._end_in_store(subscriber, call, begun, lambda: bool(sessions.connections[subscriber] == connection))
 
     def expire(self, subscriber: int) -> None:
         """Nobody has connected for the Session Expiry Interval."""
@@ -59,7 +59,7 @@ class Lifetimes:
         self._end(subscriber)
         fabric.count("sessions_expired")
         clear = fabric.store.clear(fabric.subscribers.name(subscriber), session)
-        self._call(subscriber, clear, lambda: None, lambda: bool(self.sessions.number[subscriber] == session))
+        self._end_in_store(subscriber, clear, lambda: None, lambda: bool(self.sessions.number[subscriber] == session))
 
     def _end(self, subscriber: int) -> None:
         fabric, now = self.fabric, np.array([int(self.broker.env.now)])
@@ -68,20 +68,13 @@ class Lifetimes:
         self.sessions.end(subscriber)
         fabric.trims.cleared(subscriber)
 
-    def _call(self, subscriber: int, call: Call, then: Callable[[], None], still_matters: Callable[[], bool]) -> None:
-        """Make a call until it gets through, as long as it matters."""
-        broker, fabric = self.broker, self.fabric
+    def _end_in_store(self, subscriber: int, call: Call, then: Callable[[], None], still_matters: Callable[[], bool]) -> None:
+        """Make the call until it gets through, as long as it matters."""
 
-        def replied(replies: Sequence[Any]) -> None:
-            if broker.is_dead or not still_matters():
-                return
-            if fabric.store.was_answered(replies[0]):
-                then()
-            else:
-                fabric.count("clears_failed")
-                broker.driver.submit([(fabric.node_of[subscriber], call)], replied)
+        def read(reply: Any) -> bool | None:
+            return self.fabric.store.was_answered(reply) or None
 
-        broker.driver.submit([(fabric.node_of[subscriber], call)], replied)
+        self.broker.repeated_calls.make(subscriber, call, read, lambda _: then(), still_matters, "clears_failed")
 
 
 def expire_sessions(fabric: Fabric) -> None:
