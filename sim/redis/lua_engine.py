@@ -18,7 +18,7 @@ from sim.redis.lua_callables import library_callables
 from sim.redis.lua_replies import REPLY_BYTES_MAX, ReplyTooLarge, ReplyWriter, ResultReader, error_line, to_integer
 from sim.redis.registry import SPELLINGS, find
 from sim.redis.replies import OK, ErrorReply, Reply
-from sim.redis.sandbox import CALL_BYTES, Limits, Sandbox, ScriptTimeout
+from sim.redis.sandbox import CALL_BYTES, Direct, Limits, Sandbox, ScriptTimeout
 from sim.redis.script_run import ScriptRun
 
 if TYPE_CHECKING:
@@ -76,10 +76,18 @@ class LuaEngine:
         self._memory_max = limits.memory_bytes_max
         self.sandbox = Sandbox(limits)
         self._memory_used = self.sandbox.memory_used
-        self._call = self._make_call()
+        self._find_plain = {
+            name: (command.handler, abs(command.arity), max(command.arity, 0) or sys.maxsize, command.is_write)
+            for name, command in SPELLINGS.items()
+            if not command.special_in_script
+        }.get
+        self._numeric: set[bytes] = set()  # commands that scripts gave numbers: an exception costs more than to look first
+        self._slot: list[Any] = [None]
+        """The last result of a direct call."""
         libraries = library_callables(self.sandbox, self._writer)
         guarded = {name: self._guarded(function) for name, function in (self._callables() | libraries).items()}
-        self.sandbox.install(files, {"call": self._call} | guarded, CONSTANTS)
+        unguarded = {"call": self._call, "take": self._take}
+        self.sandbox.install(files, unguarded | guarded, CONSTANTS, Direct(self._perform, self._slot))
         self._writer.marks = self.sandbox.marks()
         self._compile = self.sandbox.function("compile")
 
@@ -276,64 +284,69 @@ class LuaEngine:
 
         return guarded
 
-    def _make_call(self) -> Callable[..., Any]:
+    def _call(self, *argv: Any) -> Any:
         """``redis.call`` in Python: see ``receive`` in redis.lua for what it returns."""
-        memory_used, write = self.sandbox.memory_used, self._writer.write
-        memory_max = self.limits.memory_bytes_max
-        find_plain = {
-            name: (command.handler, abs(command.arity), max(command.arity, 0) or sys.maxsize, command.is_write)
-            for name, command in SPELLINGS.items()
-            if not command.special_in_script
-        }.get
-        numeric: set[bytes] = set()  # commands that scripts gave numbers: an exception costs more than to look first
-
-        def call(*argv: Any) -> Any:
+        try:
+            if not argv:
+                return None, b"error", NO_ARGUMENTS
+            numeric = self._numeric
+            name = argv[0]
+            if name in numeric:
+                argv = _texts(argv)
             try:
-                if not argv:
-                    return None, b"error", NO_ARGUMENTS
-                name = argv[0]
-                if name in numeric:
-                    argv = _texts(argv)
-                try:
-                    size = len(_join(argv))
-                except TypeError:
-                    argv = _texts(argv)
-                    if len(numeric) < NUMERIC_MAX:
-                        numeric.add(name)
-                    size = len(_join(argv))
-                if memory_used() > memory_max and self._is_full():
-                    return None, b"full"
-                self._argument_bytes_left = left = self._argument_bytes_left - size - CALL_BYTES
-                if left < 0:
-                    return self._limit(b"bytes handed to redis.call")
-                run: Any = self._run
-                shard = self.shard
-                found = find_plain(name) if self._is_plain else None
-                if found is None:
-                    reply = run.call(argv)
-                else:  # what is left of the checks of ScriptRun.call, without the call
-                    handler, least, most, is_write = found
-                    if least <= len(argv) <= most and (run.wrote or not is_write):
-                        reply = handler(shard, argv)
-                    else:
-                        reply = run.call(argv)
-                kind = type(reply)
-                if kind is int:
-                    return reply
-                if kind is bytes:
-                    return reply if len(reply) < REPLY_BYTES_MAX else (None, b"full")
-                return None if reply is OK else write(reply, shard.resp)
-            except ErrorReply as error:
-                return None, b"error", error.message, True
-            except ReplyTooLarge:
-                return None, b"full"
-            except _NotText as reason:
-                return None, reason.case, NOT_TEXT
-            except BaseException as error:
-                self._stopped = error
-                return None, b"abort"
+                size = len(_join(argv))
+            except TypeError:
+                argv = _texts(argv)
+                if len(numeric) < NUMERIC_MAX:
+                    numeric.add(name)
+                size = len(_join(argv))
+        except _NotText as reason:
+            return None, reason.case, NOT_TEXT
+        except BaseException as error:
+            self._stopped = error
+            return None, b"abort"
+        return self._perform(argv, size)
 
-        return call
+    def _perform(self, argv: tuple[bytes, ...], size: int) -> Any:
+        """The same with arguments that are texts, of ``size`` bytes in all."""
+        try:
+            if self._memory_used() > self._memory_max and self._is_full():
+                return None, b"full"
+            self._argument_bytes_left = left = self._argument_bytes_left - size - CALL_BYTES
+            if left < 0:
+                return self._limit(b"bytes handed to redis.call")
+            run: Any = self._run
+            shard = self.shard
+            found = self._find_plain(argv[0]) if self._is_plain else None
+            if found is None:
+                reply = run.call(argv)
+            else:  # what is left of the checks of ScriptRun.call, without the call
+                handler, least, most, is_write = found
+                if least <= len(argv) <= most and (run.wrote or not is_write):
+                    reply = handler(shard, argv)
+                else:
+                    reply = run.call(argv)
+            kind = type(reply)
+            if kind is int:
+                return reply
+            if kind is bytes:
+                return reply if len(reply) < REPLY_BYTES_MAX else (None, b"full")
+            return None if reply is OK else self._writer.write(reply, shard.resp)
+        except ErrorReply as error:
+            return None, b"error", error.message, True
+        except ReplyTooLarge:
+            return None, b"full"
+        except BaseException as error:
+            self._stopped = error
+            return None, b"abort"
+
+    def _take(self) -> Any:
+        """What a direct call has left in the slot."""
+        result, self._slot[0] = self._slot[0], None
+        if isinstance(result, BaseException):
+            self._stopped = result
+            return None, b"abort"
+        return result
 
     def _is_full(self) -> bool:
         """Whether memory is full even without garbage; a tenth must be free, or the next call would collect again."""

@@ -57,6 +57,32 @@ class ScriptTimeout(Exception):
         self.limit = limit
 
 
+@dataclass(frozen=True, slots=True)
+class Direct:
+    """A function that Lua calls without lupa where there is machine code for it (``call.c``)."""
+
+    function: Callable[[tuple[bytes, ...], int], Any]
+    """What it is given are the arguments and their bytes in all."""
+    slot: list[Any]
+    """Has one item: what the last call gave."""
+
+
+OPEN = b"""
+local json, call, direct, slot = ...
+local loadlib, as_function = package.loadlib, python.as_function
+local host = {python = {}, redis_constants = {}, open_json = json and loadlib(json, "orderlab_json")}
+local open_call = call and loadlib(call, "orderlab_call")
+host.direct_call = open_call and open_call(direct, slot)
+return host, function(name, f) host.python[name] = as_function(f) end,
+  function(name, value) host.redis_constants[name] = value end
+"""
+
+
+def _library(text: str) -> bytes | None:
+    made = compiled.library(LIBRARIES / text)
+    return None if made is None else os.fsencode(made)
+
+
 def _deny(target: object, name: object, is_setting: bool) -> object:
     raise AttributeError("denied")
 
@@ -80,17 +106,17 @@ class Sandbox:
         """Names under which scripts find Lua functions where the server has C functions."""
 
     def install(
-        self, files: Sequence[str], callables: Mapping[str, Callable[..., Any]], constants: Mapping[str, Any]
+        self,
+        files: Sequence[str],
+        callables: Mapping[str, Callable[..., Any]],
+        constants: Mapping[str, Any],
+        direct: Direct,
     ) -> None:
-        """Load the trusted ``files``, once. They may call ``callables``, which must not raise; ``constants`` become
-        fields of the table ``redis``. From here on nothing else can be put in."""
+        """Load the trusted ``files``, once. They may call ``callables``, which must not raise, and ``direct``; ``constants``
+        become fields of the table ``redis``. From here on nothing else can be put in."""
+        self._direct = direct  # Lua knows addresses alone
         host, add_callable, add_constant = self._runtime.execute(
-            b"local json = ...\n"
-            b"local host = {python = {}, redis_constants = {}, open_json = json and package.loadlib(json, 'orderlab_json')}\n"
-            b"local as_function = python.as_function\n"
-            b"return host, function(name, f) host.python[name] = as_function(f) end,\n"
-            b"  function(name, value) host.redis_constants[name] = value end",
-            os.fsencode(json) if (json := compiled.library(LIBRARIES / "json.c")) else None,
+            OPEN, _library("json.c"), _library("call.c"), id(direct.function), id(direct.slot)
         )
         for name, function in callables.items():
             add_callable(name.encode(), function)

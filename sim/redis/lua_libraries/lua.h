@@ -1,9 +1,11 @@
+#ifndef _GNU_SOURCE
 #define _GNU_SOURCE
+#endif
 #include <dlfcn.h>
 #include <stddef.h>
 
 /* The part of the C interface of Lua 5.1 that is used here. lupa brings the functions, and no header; they are looked up in
-   the library that calls `orderlab_json`, as another may be loaded as well. */
+   the library that calls, as another version of Lua may be loaded as well. Included after Python.h. */
 typedef struct lua_State lua_State;
 typedef int (*lua_CFunction)(lua_State *);
 enum { GC_COUNT = 3, GC_STEP = 5 };
@@ -13,10 +15,13 @@ enum { NIL = 0, BOOLEAN = 1, NUMBER = 3, STRING = 4, TABLE = 5 };
     F(int, checkstack, (lua_State *, int)) \
     F(void, createtable, (lua_State *, int, int)) \
     F(int, gc, (lua_State *, int, int)) \
+    F(int, gettop, (lua_State *)) \
     F(void *, newuserdata, (lua_State *, size_t)) \
     F(int, next, (lua_State *, int)) \
+    F(size_t, objlen, (lua_State *, int)) \
     F(void, pushboolean, (lua_State *, int)) \
     F(void, pushcclosure, (lua_State *, lua_CFunction, int)) \
+    F(void, pushlightuserdata, (lua_State *, void *)) \
     F(void, pushlstring, (lua_State *, const char *, size_t)) \
     F(void, pushnil, (lua_State *)) \
     F(void, pushnumber, (lua_State *, double)) \
@@ -32,6 +37,7 @@ enum { NIL = 0, BOOLEAN = 1, NUMBER = 3, STRING = 4, TABLE = 5 };
     F(int, toboolean, (lua_State *, int)) \
     F(const char *, tolstring, (lua_State *, int, size_t *)) \
     F(double, tonumber, (lua_State *, int)) \
+    F(void *, touserdata, (lua_State *, int)) \
     F(int, type, (lua_State *, int))
 #define FIELD(result, name, parameters) result(*name) parameters;
 static struct { INTERFACE(FIELD) } lua;
