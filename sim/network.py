@@ -11,6 +11,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import simpy
@@ -80,21 +81,19 @@ class Connection:
         ready = self.env.now if departs_us is None else departs_us
         self._sent_us = max(self._sent_us, ready) + size_bytes / self.bytes_per_us
         self._arrived_us = max(self._arrived_us, self._sent_us + self.delay_us())
-        number = self._number
+        call_at(self.env, self._arrived_us, partial(self._get_there, self._number, arrive, on_held))
 
-        def get_there() -> None:
-            if number != self._number:
-                return
-            if not self.is_cut:
-                arrive()
-                return
-            if not self._held:
-                self._held_since_us = self.env.now
-            self._held.append(get_there)
-            if on_held is not None:
-                on_held()
-
-        call_at(self.env, self._arrived_us, get_there)
+    def _get_there(self, number: int, arrive: Callable[[], None], on_held: Callable[[], None] | None) -> None:
+        if number != self._number:
+            return
+        if not self.is_cut:
+            arrive()
+            return
+        if not self._held:
+            self._held_since_us = self.env.now
+        self._held.append(partial(self._get_there, number, arrive, on_held))
+        if on_held is not None:
+            on_held()
 
     def cut(self) -> None:
         """From now on nothing gets through, what is under way included."""
