@@ -68,11 +68,11 @@ class Direct:
 
 
 OPEN = b"""
-local json, call, direct, slot = ...
+local json, call, f, slot, f_address, slot_address = ...
 local loadlib, as_function = package.loadlib, python.as_function
 local host = {python = {}, redis_constants = {}, open_json = json and loadlib(json, "orderlab_json")}
 local open_call = call and loadlib(call, "orderlab_call")
-host.direct_call = open_call and open_call(direct, slot)
+host.direct_call = open_call and open_call(f, f_address, slot, slot_address)
 return host, function(name, f) host.python[name] = as_function(f) end,
   function(name, value) host.redis_constants[name] = value end
 """
@@ -114,9 +114,9 @@ class Sandbox:
     ) -> None:
         """Load the trusted ``files``, once. They may call ``callables``, which must not raise, and ``direct``; ``constants``
         become fields of the table ``redis``. From here on nothing else can be put in."""
-        self._direct = direct  # Lua knows addresses alone
+        function, slot = direct.function, direct.slot
         host, add_callable, add_constant = self._runtime.execute(
-            OPEN, _library("json.c"), _library("call.c"), id(direct.function), id(direct.slot)
+            OPEN, _library("json.c"), _library("call.c"), function, slot, id(function), id(slot)
         )
         for name, function in callables.items():
             add_callable(name.encode(), function)

@@ -110,28 +110,34 @@ def test_compiled_and_interpreted_reply_the_same(place: Path, seed: int) -> None
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_json_is_read_and_written_the_same(place: Path, seed: int) -> None:
-    program = f"from tests.sim.redis.json_replies import main; main({seed})"
-    is_compiled, errors, digest = run(program).split()
+@pytest.mark.parametrize(("program", "errors_max"), [("json_replies", 3000), ("call_replies", 1000)])
+def test_what_is_written_in_c_replies_the_same(place: Path, program: str, errors_max: int, seed: int) -> None:
+    text = f"from tests.sim.redis.{program} import main; main({seed})"
+    is_compiled, errors, digest = run(text).split()
     assert is_compiled == "True"
-    assert 300 < int(errors) < 3000, "texts are neither all fine nor all broken"
-    assert run(program, ORDERLAB_COMPILED="0").split() == ["False", errors, digest]
+    assert 300 < int(errors) < errors_max, "the draw is neither all fine nor all broken"
+    assert run(text, ORDERLAB_COMPILED="0").split() == ["False", errors, digest]
 
 
-JSON_IS_NATIVE = """
+IS_NATIVE = """
 from sim.redis.shard import Shard
 from sim.redis.lua_host import host_of
-print(host_of(Shard())._engine.sandbox.function("write_json") is not None)
+sandbox = host_of(Shard())._engine.sandbox
+print(sandbox.function("write_json") is not None, sandbox.function("direct_call") is not None)
 """
 
 
-def test_json_in_machine_code_that_cannot_be_loaded_is_left_alone(place: Path, tmp_path: Path) -> None:
-    assert run(JSON_IS_NATIVE) == "True"
+def test_a_library_that_cannot_be_loaded_is_left_alone(place: Path, tmp_path: Path) -> None:
+    assert run(IS_NATIVE) == "True True"
+    assert run(IS_NATIVE, ORDERLAB_COMPILED="0") == "False False"
     copy = tmp_path / "orderlab" / "compiled" / place.name
     shutil.copytree(place, copy)
-    compiled.library_in(copy, ROOT / "sim/redis/lua_libraries/json.c").write_bytes(b"not machine code")
+    broken, missing = (compiled.library_in(copy, ROOT / f"sim/redis/lua_libraries/{name}.c") for name in ("call", "json"))
+    broken.write_bytes(b"not machine code")
     assert run(WHERE, XDG_CACHE_HOME=str(tmp_path)).startswith(str(copy))
-    assert run(JSON_IS_NATIVE, XDG_CACHE_HOME=str(tmp_path)) == "False"
+    assert run(IS_NATIVE, XDG_CACHE_HOME=str(tmp_path)) == "True False"
+    missing.unlink()
+    assert run(IS_NATIVE, XDG_CACHE_HOME=str(tmp_path)) == "False False"
 
 
 def test_an_environment_keeps_what_the_cache_folder_cannot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -172,16 +172,18 @@ static int call(lua_State *L) {
     return results;
 }
 
-/* open(function, slot): the function above, for calls from the thread that opens it; nothing where it cannot be had. The addresses
-   are those of a Python function and of a list with one item. Both must outlive the Lua state. */
+/* open(function, its address, slot, its address): the function above, for calls from the thread that opens it; nothing where it
+   cannot be had. Python's function and its list with one item live as long as what lupa has made of them: upvalues too. */
 int orderlab_call(lua_State *L) {
     if (!find_interface(__builtin_return_address(0)))
         return 0;
-    void *function = (void *)(size_t)lua.tonumber(L, 1), *slot = (void *)(size_t)lua.tonumber(L, 2);
-    lua.settop(L, 0);
+    void *function = (void *)(size_t)lua.tonumber(L, 2), *slot = (void *)(size_t)lua.tonumber(L, 4);
+    lua.settop(L, 4);
     lua.pushlightuserdata(L, L);
     lua.pushlightuserdata(L, function);
     lua.pushlightuserdata(L, slot);
-    lua.pushcclosure(L, call, 3);
+    lua.pushvalue(L, 1);
+    lua.pushvalue(L, 3);
+    lua.pushcclosure(L, call, 5);
     return 1;
 }
