@@ -1,5 +1,8 @@
 """Connections keep order; a partition holds bytes up and loses none; the end of a connection loses them."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 import simpy
@@ -24,6 +27,30 @@ def test_order_is_kept_whatever_the_delays():
     env.run()
     assert [number for number, _ in arrived] == list(range(len(sends)))
     assert all(at >= sent + 50 for (_, at), (sent, _) in zip(arrived, sends, strict=True))
+
+
+def test_what_has_arrived_goes_without_the_cyclic_collector():
+    env = simpy.Environment()
+    connection = Connection(env, lambda: 10)
+
+    class Carried:
+        pass
+
+    alive = weakref.WeakSet()
+    gc.disable()
+    try:
+        for is_cut in (False, True):
+            connection.is_cut = is_cut
+            carried = Carried()
+            alive.add(carried)
+            connection.send(100, lambda carried=carried: None)
+            del carried
+            env.run()
+            connection.heal()
+            env.run()
+        assert not alive
+    finally:
+        gc.enable()
 
 
 def test_bandwidth_delays_what_follows():
