@@ -67,12 +67,14 @@ class JdbcDriver:
         self._idle = [Link.plain(env, one_way_us) for _ in range(settings.maximum_pool_size)]
         self._waiting: deque[_Transaction] = deque()
         self._open: dict[_Transaction, None] = {}
+        self._failed = 0
+        """Transactions whose callers have not heard yet that they failed."""
         server.on_disconnect.append(lambda: self.lose(0))
 
     @property
     def is_busy(self) -> bool:
-        """Whether a transaction waits or is open."""
-        return bool(self._waiting or self._open)
+        """Whether a transaction waits, is open, or has failed and nobody knows yet."""
+        return bool(self._waiting or self._open or self._failed)
 
     def join(self, network: Network, name: str) -> None:
         """Connect through ``network``, as the node ``name``. Before the first call."""
@@ -154,8 +156,10 @@ class JdbcDriver:
         link = transaction.link
         assert link is not None
         link.reset()
+        self._failed += 1
 
         def again() -> None:
+            self._failed -= 1
             if self.is_closed:
                 return
             self._idle.append(link)

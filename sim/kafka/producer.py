@@ -76,6 +76,8 @@ class Producer:
         self.producer_id = cluster.new_producer_id()
         self.is_dead = False
         """The process of the producer is gone: nothing leaves any more, nobody hears of an answer."""
+        self.unanswered = 0
+        """Records that were handed over and are neither acknowledged nor given up."""
         self.lose_requests: deque[Literal["request", "response"]] = deque()
         """Fault injection: what is lost of the next requests, in order."""
         self._partitions: dict[Partition, _Accumulator] = {}
@@ -89,6 +91,7 @@ class Producer:
             accumulator = self._partitions[partition] = _Accumulator()
         settings, size = self.settings, self.settings.batch_records
         start, count = 0, len(records)
+        self.unanswered += count
         while start < count:
             held = accumulator.open
             if not held and settings.linger_us:
@@ -189,6 +192,7 @@ class Producer:
             call_at(self.env, self.env.now + self.settings.retry_backoff_us, again)
         else:
             start = 0
+            self.unanswered -= len(request.records)
             for end, on_answered in request.parts:
                 on_answered(request.records[start:end], error)
                 start = end

@@ -109,6 +109,13 @@ class MqttBroker:
         """One thread works; a core is needed for it."""
         return self.env.timeout(-int(-self.cpu.serve(self.env.now, work_us) // 1) - int(self.env.now))
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is with its clients of Kafka and of the store, on the way to them, or to be tried again."""
+        return bool(
+            self.producer.unanswered or self.downlinks.leaving or self.driver.is_busy or self.repeated_calls.waiting
+        )
+
     # -- packs ---------------------------------------------------------------------------------------------
 
     def complete(self, pack: Pack) -> Generator[simpy.Event, Any, None]:

@@ -149,6 +149,8 @@ class Delivery:
         here = sessions.connected[subscribers] & (self.fabric.subscribers.broker[subscribers] == self.broker.number)
         if not here.all():
             deliveries = deliveries[here]
+        if sessions.beginning:
+            deliveries = deliveries[~np.isin(deliveries[:, 1], list(sessions.beginning))]
         if sessions.may_end and self.fabric.store.needs_open and not is_backlog:
             deliveries = deliveries[sessions.sessions_of(deliveries) == sessions.number[deliveries[:, 1]]]
         if is_pushed and not is_backlog:
@@ -163,11 +165,16 @@ class Delivery:
         sole = self.fabric.qos.sole
         if not sole:  # QoS 0, or some of it
             unstored = deliveries[:, 2] < 0
-            self._write(deliveries[unstored], np.zeros(int(unstored.sum()), np.int64))
+            self._write_unstored(deliveries[unstored])
             deliveries = deliveries[~unstored]
         if self.fabric.windows.is_limited:
             deliveries = self.fabric.windows.admit(deliveries, is_backlog)
         self._transmit(deliveries, is_backlog)
+
+    def _write_unstored(self, deliveries: Deliveries) -> None:
+        if self.fabric.expiry_us is not None:
+            deliveries = deliveries[~self._expired(deliveries)]
+        self._write(deliveries, np.zeros(len(deliveries), np.int64))
 
     def _find_out(self, late: Deliveries) -> None:
         """These were pushed behind newer ones. Those that are not in flight are completed, or were never sent: the store knows."""
@@ -208,22 +215,28 @@ class Delivery:
         return deliveries[~waits]
 
     def _without_expired(self, deliveries: Deliveries, repeated: Bools) -> tuple[Deliveries, Bools]:
-        """What has not expired by this broker's clock, as the clock of the broker that took it in stamped it. What was sent
-        before goes again all the same (MQTT-3.3.2-5)."""
+        """What has not expired. What was sent before goes again all the same (MQTT-3.3.2-5)."""
+        expired = np.zeros(len(deliveries), np.bool_)
+        expired[~repeated] = self._expired(deliveries[~repeated])
+        if expired.any():
+            for _, subscriber, packet_id, _ in deliveries[expired].tolist():
+                self.sessions.in_flight.pop(subscriber << 16 | packet_id, None)
+            self._make_room(deliveries[expired, 1])
+        return deliveries[~expired], repeated[~expired]
+
+    def _expired(self, deliveries: Deliveries) -> Bools:
+        """What has expired by this broker's clock, as the clock of the broker that took it in stamped it. The history hears of it."""
         fabric = self.fabric
         assert fabric.expiry_us is not None
         message, _ = self._published(deliveries[:, 0])
         publisher = message % fabric.schedule.count
         ahead = np.array([broker.clock_skew_us for broker in fabric.brokers])
         stamped = fabric.schedule.published_us(message) + ahead[fabric.publishers.broker[publisher]]
-        expired = (int(self.broker.env.now) + self.broker.clock_skew_us >= stamped + fabric.expiry_us) & ~repeated
+        expired: Bools = int(self.broker.env.now) + self.broker.clock_skew_us >= stamped + fabric.expiry_us
         if expired.any():
             fabric.count("expired", int(expired.sum()))
             self.record(EventKind.EXPIRE, deliveries[expired], np.full(int(expired.sum()), int(self.broker.env.now)), -1)
-            for _, subscriber, packet_id, _ in deliveries[expired].tolist():
-                self.sessions.in_flight.pop(subscriber << 16 | packet_id, None)
-            self._make_room(deliveries[expired, 1])
-        return deliveries[~expired], repeated[~expired]
+        return expired
 
     def _write(self, sent: Deliveries, dup: Ints) -> None:
         if not len(sent):

@@ -50,6 +50,8 @@ class Downlink:
     def __init__(self, broker: MqttBroker) -> None:
         self.broker = broker
         self.fabric = broker.fabric
+        self.leaving = 0
+        """Calls of ``send`` that wait for the processor."""
 
     def hand_on(self, deliveries: Deliveries, pack: Pack | None = None) -> None:
         """Each delivery goes to the broker that holds the subscriber's connection. ``pack``: who waits for Kafka to have those
@@ -70,8 +72,10 @@ class Downlink:
         broker = self.broker
         done = broker.burst(len(deliveries), broker.costs.downlink_us)
         records = self.fabric.in_transit.add(deliveries)
+        self.leaving += 1
 
         def send() -> None:
+            self.leaving -= 1
             if not broker.is_dead and other.downlink is not None:
                 broker.producer.send(other.downlink, records, on_answered or self._answered)
 

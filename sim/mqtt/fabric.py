@@ -179,15 +179,19 @@ class Fabric:
         code = np.array([subscriber + self.schedule.count])
         self.recorder.add(EventKind.DISCONNECT, np.array([now]), subscriber=code)
 
+    def awaits_answers(self) -> bool:
+        """Whether a publisher has no PUBACK or PUBREC for something, and may publish it again."""
+        return any(broker.ingest.unacknowledged for broker in self.brokers if not broker.is_dead)
+
     def has_work_left(self) -> bool:
-        """Whether something is still on its way: records that nobody has committed, commands and packets without an answer, calls
-        that are to be made again."""
+        """Whether something is still on its way: records that nobody has committed or Kafka has not got yet, commands and packets
+        without an answer, calls that are to be made again."""
         alive = [group for group in self.groups if any(not member.is_dead for member in group.members)]
         if any(group.committed[part] < part.log.end_offset for group in alive for part in group.partitions):
             return True
         if self.sessions.has_packets_on_the_way():
             return True
-        return any(broker.driver.is_busy or broker.repeated_calls.waiting for broker in self.brokers if not broker.is_dead)
+        return any(broker.is_busy for broker in self.brokers if not broker.is_dead)
 
     def ensure_open(self, subscriber: int) -> None:
         """The session was opened long before the run; the store hears of it when it first matters."""

@@ -38,6 +38,7 @@ class Lifetimes:
             fabric.count("clean_starts")
         sessions.number[subscriber] += 1
         session, connection = int(sessions.number[subscriber]), sessions.connections[subscriber]
+        sessions.beginning.add(subscriber)
         broker.delivery.record_connect(subscriber)
         name = fabric.subscribers.name(subscriber)
         if fabric.store.needs_open:
@@ -47,6 +48,7 @@ class Lifetimes:
             call = fabric.store.clear(name)
 
         def begun() -> None:
+            sessions.beginning.discard(subscriber)
             broker.subscribing.subscribe(subscriber, is_new=True)
 
         self._end_in_store(subscriber, call, begun, lambda: bool(sessions.connections[subscriber] == connection))

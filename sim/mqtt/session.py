@@ -33,6 +33,8 @@ class SessionTable:
     """When the last packet that was sent over each subscriber's connection arrives."""
     fetching: set[int] = field(default_factory=set)
     """Subscribers that have connected and whose backlog is on its way from the store."""
+    beginning: set[int] = field(default_factory=set)
+    """Subscribers that have connected and whose new session is not in the store yet: whatever is sent belongs to the old one."""
     to_wake: set[int] = field(default_factory=set)
     """Of those, whose session is to be read anew when the backlog is there."""
     held_back: dict[int, list[Deliveries]] = field(default_factory=dict)
@@ -77,6 +79,7 @@ class SessionTable:
         self.losses += 1
         self.arrived_us[subscriber] = 0
         self.fetching.discard(subscriber)
+        self.beginning.discard(subscriber)
         self.to_wake.discard(subscriber)
         self.held_back.pop(subscriber, None)
 

@@ -187,9 +187,7 @@ class ApplicationSystem(DeviceSystem[ApplicationSettings]):
     def is_quiet(self) -> bool:
         """Whether all that was published is in the queues, delivered, acknowledged and committed."""
         fabric = self.fabric
-        if any(broker.ingest.unacknowledged for broker in fabric.brokers if not broker.is_dead):
-            return False
-        if not self.applications.is_idle():
+        if fabric.awaits_answers() or not self.applications.is_idle():
             return False
         dead = [broker.downlink_consumer for broker in fabric.brokers if broker.is_dead]  # nobody reads what is left there
         left = {consumer.group for consumer in dead if consumer is not None}

@@ -282,9 +282,11 @@ class DeviceSystem(Generic[S]):
         return not any(consumer.is_busy for broker in alive for consumer in (*broker.all_consumers, *broker.persisted_consumers))
 
     def is_quiet(self) -> bool:
-        """Whether all that was published has been delivered and acknowledged."""
-        counts = self.fabric.counts
-        return counts.get("published", 0) == counts.get("delivered", 0) and not self.fabric.sessions.in_flight
+        """Whether all that was published has been acknowledged, delivered and acknowledged again: by numbers, so that repetitions
+        may stand for what is missing."""
+        fabric, counts = self.fabric, self.fabric.counts
+        has_all = counts.get("published", 0) == counts.get("delivered", 0)
+        return has_all and not fabric.sessions.in_flight and not fabric.awaits_answers()
 
     def names(self) -> Names:
         """The names behind the codes of the history. A large population keeps its numbers."""

@@ -82,3 +82,19 @@ def test_a_broker_without_followers_waits_for_nobody(brokers, answered_us):
     env.run(10_000)
     assert answered == [answered_us]
     assert partition.log.next_visible_us(0) == answered_us - 100
+
+
+@pytest.mark.parametrize("lost", [[], ["request", "response"], ["request"] * 4])
+def test_records_are_unanswered_until_they_are_acknowledged_or_given_up(lost):
+    env = simpy.Environment()
+    cluster = KafkaCluster(env, 1, BrokerCosts())
+    (partition,) = cluster.create_topic("t", 1)
+    producer = Producer(env, cluster, ProducerSettings(batch_records=2, retries=1, request_timeout_us=1000))
+    producer.lose_requests.extend(lost)
+    heard = []
+    producer.send(partition, [1, 2, 3], lambda records, error: heard.extend(records))
+    assert producer.unanswered == 3
+    while len(heard) < 3:
+        assert producer.unanswered == 3 - len(heard)
+        env.step()
+    assert producer.unanswered == 0

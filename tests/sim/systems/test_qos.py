@@ -59,6 +59,15 @@ def test_qos_0_is_neither_acknowledged_nor_stored_and_an_absent_subscriber_misse
     assert absent.counts["delivered"] < absent.counts["published"]
 
 
+def test_qos_0_expires_on_its_way_too():
+    held_up = {"qos": 0, "brokers": 2, "expiry_s": 1}
+    late = Ran(faults="network-partition@0.4:1:1.2", **held_up)
+    assert "expiry" not in late.violated
+    assert 0 < late.counts["expired"] == late.rows(EventKind.EXPIRE)
+    assert late.counts["delivered"] > 0
+    assert "expired" not in Ran(faults="network-partition@0.4:1:0.2", **held_up).counts
+
+
 def test_qos_0_reaches_subscribers_of_another_broker():
     ran = Ran(qos=0, brokers=2)
     assert ran.counts["delivered"] == ran.counts["published"]

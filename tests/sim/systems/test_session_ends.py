@@ -125,3 +125,22 @@ def test_two_copies_that_come_together_go_out_once():
     delivery._write = lambda sent, dup: written.extend(sent.tolist())
     delivery.deliver(np.array([(0, 0, 1, 0), (0, 0, 1, 0), (1, 1, 1, 0)], np.int64))
     assert written == [[0, 0, 1, 0], [1, 1, 1, 0]]
+
+
+def test_nothing_is_sent_while_a_new_session_is_not_in_the_store_yet():
+    system = P2PSystem(P2PSettings(publishers=2, offline_share=1.0, clean_start_share=1.0), 0, [])
+    sessions, broker, written = system.fabric.sessions, system.fabric.brokers[0], []
+    broker.delivery._write = lambda sent, dup: written.extend(sent.tolist())
+    pushed = [(0, 0, 1, 0), (1, 1, 1, 0)]
+    system.fabric.disconnect(0)
+    broker.connect(0, clean_start=True)
+    broker.delivery.deliver(np.array(pushed, np.int64))
+    assert written == [[1, 1, 1, 0]]
+    system.env.run(100_000)
+    assert not sessions.beginning
+    assert sessions.exists[0]
+    broker.delivery.deliver(np.array([(20, 0, 9, 0)], np.int64))
+    assert written[-1] == [20, 0, 9, 0]
+    broker.connect(0, clean_start=True)
+    system.fabric.disconnect(0)
+    assert not sessions.beginning

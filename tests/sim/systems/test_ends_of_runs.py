@@ -1,0 +1,37 @@
+"""A run ends when nothing is under way any more, wherever it is: with numbers alone a repetition would stand for a lost message."""
+
+import pytest
+
+from model.checkers.judge import Question, in_memory, judge
+from sim.mqtt.broker import MqttBroker
+from sim.systems.tbmq_jedis import JedisSettings, JedisSystem
+
+OVERLOADED = {
+    "publishers": 25, "rate": 60.0, "brokers": 2, "kafka_brokers": 1, "warm_up_s": 0.05, "duration_s": 0.3, "drain_s": 3.0, "partitions": 1,
+    "pack_pause_s": 0.05, "receive_maximum": 5, "max_poll_records": 5, "linger_ms": 20.0, "offline_share": 0.4, "offline_s": 0.1,
+    "online_s": 0.1, "redis_nodes": 3, "threads": 1, "appendfsync": "everysec", "retries": 5,
+}  # fmt: skip
+"""One thread that saves: a reconnect reads and repeats what is still being pushed."""
+
+
+def run(seed):
+    batches = []
+    system = JedisSystem(JedisSettings(**OVERLOADED), seed, [batches.append])
+    counts = system.run()["counts"]
+    verdicts, _ = judge(in_memory("run", batches, system.names()), Question())
+    return counts, {verdict.law for verdict in verdicts if verdict.outcome == "violated"}
+
+
+def test_what_waits_in_a_producer_is_under_way(monkeypatch):
+    counts, violated = run(162)
+    assert not violated
+    assert counts["delivered"] > counts["published"]
+    monkeypatch.setattr(MqttBroker, "is_busy", property(lambda broker: broker.driver.is_busy))
+    counts, violated = run(162)
+    assert violated == {"at-least-once"}
+    assert counts["delivered"] == counts["published"]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_everything_is_there_at_the_end_of_other_runs(seed):
+    assert not run(seed)[1]
