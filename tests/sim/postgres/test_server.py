@@ -143,7 +143,7 @@ def test_who_waits_too_long_for_a_connection_gets_an_error_and_just_in_time_does
 
 
 def test_a_transaction_that_failed_is_under_way_until_its_caller_knows():
-    env, server, driver, store = system()
+    env, _, driver, store = system()
     got = save(driver, store, b"s1")
     driver.lose(0)
     run_until(env, lambda: got or not driver.is_busy)
