@@ -127,7 +127,8 @@ class Sandbox:
             chunk = dump(self._runtime.compile((LIBRARIES / f"{name}.lua").read_bytes(), name=b"=host"))
             self._runtime.compile(lua_bytecode.prepare(chunk, None).changed or chunk)(host)
         limits = self.limits
-        host[b"set_limits"](limits.instructions_max, limits.seconds_max, limits.memory_bytes_max + RESERVE_BYTES)
+        memory_max = limits.memory_bytes_max + RESERVE_BYTES
+        host[b"set_limits"](limits.instructions_max, limits.seconds_max, memory_max, limits.argument_bytes_max)
         self._host = host
         self.host_names = frozenset(host[b"finish"]().split())
         self._runtime.execute(b"local G, next = _G, next for name in next, G do G[name] = nil end")

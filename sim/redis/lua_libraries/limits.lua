@@ -22,7 +22,7 @@ local BYTES_FREE, BYTES_PER_INSTRUCTION = 65536, 64
 local READ_FREE, INSTRUCTIONS_PER_READ = 1000, 10
 local aborting = false
 local running = false
-local instructions_left, instructions_max, seconds_max, memory_max = 0, 0, 0, 0
+local instructions_left, instructions_max, seconds_max, memory_max, arguments_max = 0, 0, 0, 0, 0
 local started, last -- processor time at the second and at the last count of a run
 local is_short = true -- the run has not been counted yet: most end so
 local period = 0 -- of the hook of the main thread; 0: it is to be set anew
@@ -138,6 +138,14 @@ function host.check_memory(bytes)
   end
 end
 
+-- Ends a run that would be ended anyway once all these bytes were copied into Python: one string may be many arguments.
+function host.check_arguments(bytes)
+  if bytes > arguments_max then
+    python.limit("bytes handed to redis.call")
+    host.abort()
+  end
+end
+
 -- Bytes that Python reads one by one, or items that are sorted.
 function host.spend_reading(bytes)
   if bytes > READ_FREE then
@@ -166,8 +174,8 @@ function host.abort_place()
   return abort_place
 end
 
-function host.set_limits(instructions, seconds, memory_bytes)
-  instructions_max, seconds_max, memory_max = instructions, seconds, memory_bytes
+function host.set_limits(instructions, seconds, memory_bytes, argument_bytes)
+  instructions_max, seconds_max, memory_max, arguments_max = instructions, seconds, memory_bytes, argument_bytes
 end
 
 -- The time of the shard in microseconds, while nothing but the keyspace concerns the calls of a run; else nil.

@@ -3,10 +3,10 @@
 local host = ...
 local python = host.python
 
-local error, select, tonumber, type, unpack = error, select, tonumber, type, unpack
+local collectgarbage, error, select, tonumber, type, unpack = collectgarbage, error, select, tonumber, type, unpack
 local getinfo, format = debug.getinfo, string.format
 local byte, find, match, sub = string.byte, string.find, string.match, string.sub
-local abort, as_int, time = host.abort, host.as_int, host.time
+local abort, as_int, check_arguments, time = host.abort, host.as_int, host.check_arguments, host.time
 
 -- Replies ------------------------------------------------------------------------------------------------------------
 -- Python returns: a string or number for itself; false for nil; true and the items for an array of those; else nil and
@@ -84,11 +84,13 @@ end
 
 local recording = false -- whether each call reports its line
 local ARGUMENTS_AT_ONCE = 60
+local LARGE_KILOBYTES = 8192 -- with more in memory, strings may be so long that their bytes are counted before they are copied
 local NOT_TEXT = "ERR Lua redis lib command arguments must be strings or integers"
 
--- All arguments as strings, or nil. Numbers as luaArgsToRedisArgv writes them; -0 and NaN keep their sign only here.
+-- All arguments as strings, their number and bytes, or nil. Numbers as luaArgsToRedisArgv writes them; -0 and NaN keep their
+-- sign only here.
 local function texts(...)
-  local count = select("#", ...)
+  local count, bytes = select("#", ...), 0
   local arguments = { ... }
   for i = 1, count do
     local argument = arguments[i]
@@ -98,8 +100,9 @@ local function texts(...)
     elseif kind ~= "string" then
       return nil
     end
+    bytes = bytes + #arguments[i]
   end
-  return arguments, count
+  return arguments, count, bytes
 end
 
 -- Lupa copies the argument tuple once for each argument: long lists go in portions.
@@ -112,10 +115,11 @@ local function send_portions(arguments, count)
 end
 
 local function send_slowly(...)
-  local arguments, count = texts(...)
+  local arguments, count, bytes = texts(...)
   if not arguments then
     return nil, "error", NOT_TEXT
   end
+  check_arguments(bytes)
   if count > ARGUMENTS_AT_ONCE then
     return send_portions(arguments, count)
   end
@@ -143,9 +147,9 @@ local function caller(receive)
         return time_reply(now)
       end
     end
-    if many ~= nil and select("#", ...) > ARGUMENTS_AT_ONCE or b == 0 and 1 / b < 0 or c == 0 and 1 / c < 0
-        or d == 0 and 1 / d < 0 or e == 0 and 1 / e < 0 or f == 0 and 1 / f < 0 or g == 0 and 1 / g < 0
-        or h == 0 and 1 / h < 0 or i == 0 and 1 / i < 0 then
+    if many ~= nil and select("#", ...) > ARGUMENTS_AT_ONCE or collectgarbage("count") > LARGE_KILOBYTES
+        or b == 0 and 1 / b < 0 or c == 0 and 1 / c < 0 or d == 0 and 1 / d < 0 or e == 0 and 1 / e < 0
+        or f == 0 and 1 / f < 0 or g == 0 and 1 / g < 0 or h == 0 and 1 / h < 0 or i == 0 and 1 / i < 0 then
       return (receive(send_slowly(...)))
     end
     local reply = receive(python_call(...))
@@ -156,7 +160,7 @@ local function caller(receive)
   end
 end
 
--- The same by way of call.c, which returns arrays as tables and writes numbers itself.
+-- The same by way of call.c, which returns arrays as tables, writes numbers itself and takes no long arguments.
 local function direct_caller(receive)
   local direct_call, python_line, python_take = host.direct_call, python.line, python.take
   return function(...)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 
 import pytest
 
@@ -112,6 +113,19 @@ def test_many_small_writes_are_bounded() -> None:
     with pytest.raises(ScriptTimeout, match="bytes handed to redis"):
         evaluate(shard, "for i = 1, 1e9 do redis.call('SET', i, 'v') end")
     assert 1 << 13 <= shard.execute((b"DBSIZE",)) < 1 << 14
+
+
+@pytest.mark.parametrize("count", [50, 5000])
+def test_one_string_as_many_arguments_is_counted_before_it_is_copied(count: int) -> None:
+    shard = new_shard()
+    script = "local s, t = string.rep('x', 15e6), {} for i = 1, COUNT do t[i] = s end return redis.pcall('MSET', unpack(t))"
+    tracemalloc.start()
+    try:
+        with pytest.raises(ScriptTimeout, match="bytes handed to redis"):
+            evaluate(shard, script.replace("COUNT", str(count)))
+        assert tracemalloc.get_traced_memory()[1] < 100 << 20
+    finally:
+        tracemalloc.stop()
 
 
 EDITS = ("redis.call('APPEND', 'k', 'y')", "redis.call('SETRANGE', 'k', 0, 'y')", "redis.call('SETBIT', 'k', 7, i % 2)")
