@@ -107,6 +107,13 @@ class Queue:
             del self._holders[publisher]
         self.completed.add(place)
 
+    def forget(self) -> None:
+        """All that is in it is done with, and was nobody's."""
+        self.exchanges.clear()
+        self.completed.clear()
+        self._holders.clear()
+        self.group.committed.update((partition, partition.log.end_offset) for partition in self.group.partitions)
+
     def committed(self, partition: Partition, offset: int, end: int) -> None:
         """What lies between is never read again."""
         if self.completed:
@@ -154,6 +161,14 @@ class Application:
         if self.queue.is_shared:
             return [(place, each.copy) for place, each in exchanges.items() if each.number == self.number and not each.is_received]
         return [(place, copy) for place, (_, copy) in self.sent.items() if place not in exchanges or not exchanges[place].is_received]
+
+    def forget(self) -> None:
+        """The session is over: nothing of it is in flight, and its queue is done with up to the end. Of a group's member there is
+        more to say, and nobody asks."""
+        assert not self.queue.is_shared
+        self.sent.clear()
+        self.last_packet_id = 0
+        self.queue.forget()
 
     def forget_what_others_took(self) -> None:
         """Of what was sent with QoS 1: another member has sent it since."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import simpy
 
 from model.history import EventKind
-from sim.kafka.consumer_group import Consumer, ConsumerGroup
+from sim.kafka.consumer_group import Consumer, ConsumerGroup, Polled
 from sim.mqtt.application import Application, Applications, Exchange, Place, Queue, places_of
+from sim.mqtt.copies import read_copies
 from sim.mqtt.delivery import RECORDED_WITHIN_US, Delivery
 from sim.mqtt.downlink import by_value
 from sim.mqtt.population import Ints
@@ -35,10 +37,14 @@ class ApplicationDelivery(Delivery):
         self.consumer_for = consumer_for
 
     def connect(self, subscriber: int, clean_start: bool = False) -> None:
-        """An application connects here with Clean Start 0, as its settings see to, and goes on where its queue is committed."""
+        """An application connects here. With Clean Start 1, or without a session, it begins one. Otherwise it goes on where its
+        queue is committed."""
         session = self.applications.sessions[subscriber]
         self.fabric.subscribers.broker[subscriber] = self.broker.number
         self.sessions.connected[subscriber] = True
+        if clean_start or not self.sessions.exists[subscriber]:
+            self.broker.lifetimes.begin(subscriber)
+            return
         if not session.queue.is_shared:
             self.record_connect(subscriber)
         self.begin(subscriber).rebalance()
@@ -66,9 +72,7 @@ class ApplicationDelivery(Delivery):
             if consumer.is_dead or broker.is_dead:
                 return
             session.polled, session.acknowledged = polled, set()
-            found = [(place, record // len(self.fabric.subscribers)) for place, record in places_of(polled)]
-            self._note_stage([copy for _, copy in found])
-            due = self._due(session, found)
+            due = self._due(session, self._found(session, polled))
             for start in range(0, len(due), window):
                 yield self._send(session, due[start : start + window])
                 if consumer.is_dead or broker.is_dead:
@@ -79,6 +83,23 @@ class ApplicationDelivery(Delivery):
                 for partition, offset, records in polled:
                     session.queue.committed(partition, offset, offset + len(records))
             broker.drop_old(consumer, polled)
+
+    def _found(self, session: Application, polled: Polled) -> list[tuple[Place, int]]:
+        """(place, copy) of what was polled, but for what was routed for a session that is over: that is done with."""
+        sessions = self.sessions
+        read = list(places_of(polled))
+        places = [place for place, _ in read]
+        copied, recipients, routed_for = read_copies([record for _, record in read], len(self.fabric.subscribers))
+        found = list(zip(places, copied.tolist(), strict=True))
+        self._note_stage(copied)
+        if not sessions.may_end:
+            return found
+        sessions.note_queued(copied.tolist(), recipients.tolist(), routed_for.tolist())
+        is_over = routed_for != sessions.number[session.number]
+        if is_over.any():
+            self.fabric.count("records_for_sessions_that_ended", int(is_over.sum()))
+            session.acknowledged.update(compress(places, is_over))
+        return list(compress(found, ~is_over))
 
     def _go_on(self, session: Application) -> Generator[simpy.Event, Any, None]:
         """With what the last connection left unfinished: PUBRELs, then PUBLISH packets (MQTT-4.4.0-1)."""
@@ -127,9 +148,8 @@ class ApplicationDelivery(Delivery):
             for (place, copy), publisher, is_exact in zip(found, publishers.tolist(), exact.tolist(), strict=True)
         ]
 
-    def _note_stage(self, copies: Sequence[int]) -> None:
-        live = np.array(copies, np.int64)
-        self.fabric.note_stage("msg.app", live if self.fabric.retaining is None else live[~are_retained(live)])
+    def _note_stage(self, copied: Ints) -> None:
+        self.fabric.note_stage("msg.app", copied if self.fabric.retaining is None else copied[~are_retained(copied)])
 
     def _send(self, session: Application, found: Sequence[tuple[Place, int]]) -> simpy.Event:
         """Write PUBLISH packets; the event comes when all are acknowledged. Never, if the connection is lost before."""
@@ -143,6 +163,12 @@ class ApplicationDelivery(Delivery):
         finished = session.wait_for([place for place, _ in found], self.env.event())
         self._write(np.array(rows, np.int64), dup)
         return finished
+
+    def deliver(self, deliveries: Deliveries, is_backlog: bool = False, is_pushed: bool = True) -> None:
+        """QoS 0, which is in no queue. What was routed for a session that is over goes nowhere."""
+        if self.sessions.may_end:
+            deliveries = deliveries[self.sessions.sessions_of(deliveries) == self.sessions.number[deliveries[:, 1]]]
+        super().deliver(deliveries, is_backlog, is_pushed)
 
     # -- over a connection -------------------------------------------------------------------------------------
 
@@ -184,6 +210,7 @@ class ApplicationDelivery(Delivery):
         self.record(EventKind.ACKNOWLEDGE, acknowledged, answered, -1)
         broker.burst(len(acknowledged), broker.costs.acknowledge_us)
         number = int(acknowledged[0, 1])
+        self.sessions.complete(acknowledged)
         if connections[0] == self.sessions.connections[number]:  # else it was settled when the connection was lost
             for place in acknowledged[:, 3].tolist():
                 self.applications.sessions[number].complete(place)

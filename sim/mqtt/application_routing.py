@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sim.kafka.producer import OnAnswered
 from sim.mqtt.application import Applications, Queue
+from sim.mqtt.copies import copies, read_copies
 from sim.mqtt.ingest import Ingest
 from sim.mqtt.pack import Pack
 from sim.mqtt.population import Ints
@@ -27,21 +29,23 @@ class ApplicationRouting(Routing):
         self.applications = applications
 
     def _send(self, records: Sequence[int], partitions: Sequence[int], pack: Pack) -> None:
-        copies, numbers = np.divmod(np.array(records, np.int64), len(self.fabric.subscribers))
+        messages, numbers, sessions = read_copies(records, len(self.fabric.subscribers))
         for number in np.unique(numbers).tolist():
-            self.enqueue(self.applications.sessions[number].queue, copies[numbers == number], pack.answered)
+            mine = numbers == number
+            self.enqueue(self.applications.sessions[number].queue, messages[mine], sessions[mine], pack.answered)
 
     def _resend(self, records: Sequence[int], pack: Pack) -> None:
         self._send(records, (), pack)
 
-    def enqueue(self, queue: Queue, copies: Ints, on_answered: OnAnswered) -> None:
-        """To the partitions of the messages' topics."""
+    def enqueue(self, queue: Queue, copied: Ints, sessions: Ints, on_answered: OnAnswered) -> None:
+        """To the partitions of the messages' topics, each message for a session of the queue's application."""
         fabric = self.fabric
-        messages = copies if fabric.retaining is None else copies % RETAINED_FROM
+        messages = copied if fabric.retaining is None else copied % RETAINED_FROM
+        records = copies(copied, np.full(len(copied), queue.first), sessions, len(fabric.subscribers))
         of_copy = queue.partition_of[fabric.topic_of[messages % fabric.schedule.count]]
         for partition in np.unique(of_copy).tolist():
-            records = copies[of_copy == partition] * len(fabric.subscribers) + queue.first
-            self.broker.producer.send(queue.group.partitions[partition], records.tolist(), on_answered)
+            mine = list(compress(records, of_copy == partition))
+            self.broker.producer.send(queue.group.partitions[partition], mine, on_answered)
 
     def _pass_on(self, messages: Ints, subscribers: Ints, pack: Pack) -> None:
         """With QoS 0, of a group to the member that reads the topic's partition: so a topic's messages stay in order. While a

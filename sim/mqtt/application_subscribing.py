@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from sim.kafka.log import AppendError
 from sim.mqtt.application import Applications
 from sim.mqtt.application_routing import ApplicationRouting
@@ -37,10 +39,11 @@ class ApplicationSubscribing(Subscribing):
 
     def _save(self, subscriber: int, copies: Ints, qos: tuple[int, ...]) -> None:
         broker, queue = self.broker, self.applications.sessions[subscriber].queue
+        sessions = np.full(len(copies), self.sessions.number[subscriber])
 
         def answered(records: Sequence[int], error: AppendError | None) -> None:
             if error is not None:
                 self.fabric.count("retained_given_up", len(records))  # nobody is owed them
 
         done = broker.burst(len(copies), broker.costs.downlink_us)
-        call_at(broker.env, done, lambda: self.routing.enqueue(queue, copies, answered))
+        call_at(broker.env, done, lambda: self.routing.enqueue(queue, copies, sessions, answered))

@@ -33,13 +33,8 @@ class Lifetimes:
         """A subscriber that has just connected here gets a new session; when the store has nothing of an old one any more,
         it subscribes anew."""
         fabric, sessions, broker = self.fabric, self.sessions, self.broker
-        if sessions.exists[subscriber]:
-            self._end(subscriber)
-            fabric.count("clean_starts")
-        sessions.number[subscriber] += 1
-        session, connection = int(sessions.number[subscriber]), sessions.connections[subscriber]
+        session, connection = self._renew(subscriber), sessions.connections[subscriber]
         sessions.beginning.add(subscriber)
-        broker.delivery.record_connect(subscriber)
         name = fabric.subscribers.name(subscriber)
         if fabric.store.needs_open:
             fabric.opened.add(subscriber)
@@ -52,6 +47,15 @@ class Lifetimes:
             broker.subscribing.subscribe(subscriber, is_new=True)
 
         self._end_in_store(subscriber, call, begun, lambda: bool(sessions.connections[subscriber] == connection))
+
+    def _renew(self, subscriber: int) -> int:
+        """The number of the session that begins with the CONNECT of now."""
+        if self.sessions.exists[subscriber]:
+            self._end(subscriber)
+            self.fabric.count("clean_starts")
+        self.sessions.number[subscriber] += 1
+        self.broker.delivery.record_connect(subscriber)
+        return int(self.sessions.number[subscriber])
 
     def expire(self, subscriber: int) -> None:
         """Nobody has connected for the Session Expiry Interval."""

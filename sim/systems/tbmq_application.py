@@ -14,6 +14,7 @@ from sim.kafka.consumer_group import Consumer, ConsumerGroup, ConsumerSettings
 from sim.kafka.partitioner import partitions_for_rows
 from sim.mqtt.application import Applications, Queue
 from sim.mqtt.application_delivery import ApplicationDelivery, ApplicationReleasing
+from sim.mqtt.application_lifetimes import ApplicationLifetimes
 from sim.mqtt.application_routing import ApplicationIngest, ApplicationRouting
 from sim.mqtt.application_subscribing import ApplicationSubscribing
 from sim.mqtt.broker import MqttBroker
@@ -52,9 +53,12 @@ class ApplicationSettings(DeviceSettings):
     """What an application takes for one message, one after the other."""
 
     @model_validator(mode="after")
-    def _sessions_stay(self) -> ApplicationSettings:
-        if self.sessions_end:
-            raise ValueError("applications keep their sessions; leave out clean_start_share and session_expiry_s")
+    def _sessions_of_members_stay(self) -> ApplicationSettings:
+        """The history knows a group as one subscriber, whose session does not end with a member's."""
+        if self.sessions_end and self.shared_groups:
+            raise ValueError(
+                "members of groups keep their sessions; set shared_groups=0, or leave out clean_start_share and session_expiry_s"
+            )
         return self
 
     @model_validator(mode="after")
@@ -176,8 +180,9 @@ class ApplicationSystem(DeviceSystem[ApplicationSettings]):
 
         broker.ingest = ApplicationIngest(broker)
         broker.routing = routing = ApplicationRouting(broker, self.applications)
-        broker.delivery = ApplicationDelivery(broker, self.applications, consumer_for)
+        broker.delivery = delivery = ApplicationDelivery(broker, self.applications, consumer_for)
         broker.releasing = ApplicationReleasing(broker, self.applications)
+        broker.lifetimes = ApplicationLifetimes(broker, self.applications, delivery)
         broker.subscribing = ApplicationSubscribing(broker, self.applications, routing)
 
     def _disconnected(self, number: int) -> None:

@@ -129,7 +129,7 @@ def test_a_client_works_on_one_message_after_the_other():
         ({"group_members": 0}, "group_members"),
         ({"redis_nodes": 3}, "redis_nodes"),
         ({"retained_share": 0.5, "offline_share": 0.5}, "nobody subscribes after a publish"),
-        ({"clean_start_share": 0.5, "offline_share": 0.5}, "applications keep their sessions"),
+        ({"clean_start_share": 0.5, "offline_share": 0.5}, "members of groups keep their sessions"),
         ({"publish_qos": "0=0.5 3=0.5"}, "not the share of a QoS"),
         ({"faults": "redis-stall@0.2:0"}, "no node of kind redis"),
     ],

@@ -100,11 +100,6 @@ def test_nobody_who_stays_can_start_clean():
         settings_of("tbmq-p2p", {"clean_start_share": 0.5})
 
 
-def test_applications_keep_their_sessions():
-    with pytest.raises(InputError, match="applications keep their sessions"):
-        settings_of("tbmq-application", {"offline_share": 0.5, "session_expiry_s": 1})
-
-
 def test_runs_without_ends_record_no_sessions():
     *_, batches = run()
     assert (np.concatenate([batch.session for batch in batches]) == -1).all()
