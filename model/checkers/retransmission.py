@@ -1,7 +1,7 @@
 """`retransmission`: what a session sends again after a reconnect, and how.
 
 Followed per subscriber, by packet identifier, from DELIVER (PUBLISH), RECEIVE (PUBREC), RELEASE (PUBREL), ACKNOWLEDGE
-(PUBACK, PUBCOMP), CONNECT, DISCONNECT and CLEAR rows. Broken when, of what was unacknowledged at a reconnect,
+(PUBACK, PUBCOMP), TRIM, EXPIRE, CONNECT, DISCONNECT and CLEAR rows. Broken when, of what was unacknowledged at a reconnect,
 
 1. a PUBLISH comes again without DUP, or under another packet identifier (MQTT-4.4.0-1, MQTT-3.3.1-1);
 2. a PUBLISH comes again out of the original order, or a PUBREL out of the order of the PUBRECs (MQTT-4.6.0-1, -4);
@@ -15,6 +15,9 @@ Assumes that packet identifiers are recorded, and for 4 and 5 that connections a
 recording stops in the middle of a resend without a cut row. It can miss: a copy of the message under a new identifier
 without DUP is a new message on the wire; `exactly-once` sees it. A message with RETAIN under another identifier is another
 one too, since each SUBSCRIBE may be answered with it.
+
+What leaves the queue, trimmed or expired, need not be sent again; nor what does so while its packet is on its way: TRIM or EXPIRE,
+then DELIVER under the same identifier on the same connection.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ _ROWS_PER_CHUNK = 1 << 16
 # Words of an entry: one per (subscriber, packet identifier) that was ever in use.
 _PUBLISHER, _TOPIC, _QOS, _SEQUENCE, _STAGE, _ORDER, _SENT_IN, _EVENT, _NEXT, _PREVIOUS, _OWNER, _ID = range(12)
 _FREE, _PUBLISH, _PUBREC, _PUBREL = 0, 1, 2, 3  # stages
+_GONE = 4  # the stage of what left the queue and may be on its way; it is in no list, as nothing is owed
 _RETAINED = 4  # added to the QoS of a message that carries RETAIN: that is another message than the one without
 # Words of a session: one per client.
 _CONNECTION, _CONNECTED, _LAST_PUBLISH, _LAST_PUBREL, _HEAD = range(5)
@@ -137,9 +141,20 @@ def _entry_of(state: Any, subscriber: Any, packet_id: Any) -> Any:
 
 
 @njit(cache=True)
+def _note_gone(state: Any, subscriber: Any, packet_id: Any, message: Any) -> None:
+    entry = _entry_of(state, subscriber, packet_id)
+    entries = state.entries
+    if entries[entry, _STAGE] == _FREE or entries[entry, _STAGE] == _GONE:
+        for word in range(4):
+            entries[entry, word] = message[word]
+        entries[entry, _STAGE] = _GONE
+        entries[entry, _SENT_IN] = state.sessions[subscriber, _CONNECTION]
+
+
+@njit(cache=True)
 def _start(state: Any, entry: Any, subscriber: Any, packet_id: Any, event_id: Any, message: Any) -> None:
     entries, sessions = state.entries, state.sessions
-    if entries[entry, _STAGE] != _FREE:
+    if entries[entry, _STAGE] != _FREE and entries[entry, _STAGE] != _GONE:
         _unlink(state, entry)
     head = sessions[subscriber, _HEAD]
     for word in range(4):
@@ -203,8 +218,12 @@ def _delivered(state: Any, subscriber: Any, packet_id: Any, event_id: Any, dup: 
     entry = _entry_of(state, subscriber, packet_id)
     publisher, topic, qos, sequence = message
     if state.entries[entry, _STAGE] != _FREE and _same_message(state, entry, publisher, topic, qos, sequence):
-        _sent_again(state, entry, event_id, dup)
-        return
+        if state.entries[entry, _STAGE] != _GONE:
+            _sent_again(state, entry, event_id, dup)
+            return
+        state.entries[entry, _STAGE] = _FREE
+        if state.entries[entry, _SENT_IN] == state.sessions[subscriber, _CONNECTION]:
+            return
     if dup > 0 and qos < _RETAINED:
         other = _find_message(state, subscriber, publisher, topic, qos, sequence)
         if other >= 0:
@@ -243,7 +262,7 @@ def _observe(
             _delivered(state, who, packet_id[row], event_id[row], dup[row], message)
         elif what >= RECEIVE and what <= ACKNOWLEDGE and packet_id[row] >= 0:
             entry = _entry_of(state, who, packet_id[row])
-            if entries[entry, _STAGE] == _FREE:
+            if entries[entry, _STAGE] == _FREE or entries[entry, _STAGE] == _GONE:
                 continue
             if what == ACKNOWLEDGE:
                 _unlink(state, entry)
@@ -259,6 +278,9 @@ def _observe(
             entry = _find_message(state, who, publisher[row], topic[row], level, sequence[row])
             if entry >= 0:
                 _unlink(state, entry)
+            elif what != ACKNOWLEDGE and packet_id[row] >= 0:
+                message = (np.int64(publisher[row]), np.int64(topic[row]), level, sequence[row])
+                _note_gone(state, who, packet_id[row], message)
         elif what == CLEAR:
             while sessions[who, _HEAD] >= 0:
                 _unlink(state, sessions[who, _HEAD])

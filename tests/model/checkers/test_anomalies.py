@@ -70,6 +70,12 @@ ANOMALIES = [
     ("retransmission", "+ D1#1 - +", (None, 1, "s", 1), "+ D1#1 - + X"),
     ("retransmission", "+ D1#1 - +", (None, 1, "s", 1), "+ D1#1 - C +"),
     ("retransmission", "+ D1#1 D1#1!", (2, 1, "s", 1), "+ D1#1 - + D1#1!"),
+    # What leaves the queue is not sent again, be its packet on its way; a copy under another identifier or a later connection's is.
+    ("retransmission", "+ D1#1 - +", (None, 1, "s", 1), "+ D1#1 T1#1 - +"),
+    ("retransmission", "+ D1#1 D2#2 - + D2#2! -", (6, 1, "s", 1), "+ T1#1 D1#1 D2#2 - + D2#2! -"),
+    ("retransmission", "+ T1#1 D1#2 - +", (None, 1, "s", 2), "+ E1#1 D1#1 - +"),
+    ("retransmission", "+ T1#1 - + D1#1 - +", (None, 1, "s", 4), "+ T1#1 D1#1 - + D1#1"),
+    ("retransmission", "+ T1#1 D2#1 - +", (None, 2, "s", 2), "+ T1#1 D2#1 K#1 D1#1 K#1 - +"),
     ("retransmission", "+ D1q2#1 R#1 - + D1q2#1!", (5, 1, "s", 1), "+ D1q2#1 R#1 - + L#1"),
     (
         "retransmission",

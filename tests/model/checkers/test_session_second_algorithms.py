@@ -49,6 +49,14 @@ def session_words(rng):
             else:
                 flying.remove(message)
                 words.append(f"K#{message[2]}")
+        elif dice < 0.62:
+            if flying and rng.random() < 0.5:
+                message = flying.pop(rng.randrange(len(flying)))
+            else:
+                message = [rng.randrange(1, number + 2), rng.choice([1, 2]), rng.randrange(1, 5), "gone"]
+            words.append(f"{rng.choice('TE')}{message[0]}q{message[1]}#{message[2]}")
+            if message[3] == "gone" and rng.random() < 0.8:
+                words.append(f"D{message[0]}q{message[1]}#{message[2]}")
         elif dice < 0.65:
             flying = []
             words.append("C")
@@ -77,6 +85,7 @@ class SlowRetransmission:
     def __init__(self, history):
         self.flying, self.received, self.broken = [], [], []
         self.connection, self.online, self.resent, self.released = 0, True, [], []
+        self.gone = {}
         batch = history.joined()
         for row in range(len(batch)):
             self.event = row
@@ -111,6 +120,8 @@ class SlowRetransmission:
                     self.breaks()
                 self.resent.append(message[5])
                 message[4] = self.connection
+            return
+        if message is None and self.gone.pop(identifier, None) == [number, qos, self.connection]:
             return
         if dup:
             other = next((other for other in reversed(self.flying) if other[:2] == [number, qos]), None)
@@ -149,6 +160,15 @@ class SlowRetransmission:
         message = self.under(identifier)
         if message is not None:
             self.flying.remove(message)
+
+    def on_6(self, number, qos, identifier, dup):
+        message = next((other for other in reversed(self.flying) if other[:2] == [number, qos]), None)
+        if message is not None:
+            self.flying.remove(message)
+        elif self.under(identifier) is None:
+            self.gone[identifier] = [number, qos, self.connection]
+
+    on_7 = on_6
 
     def on_8(self, *_):
         self.flying = []
@@ -295,6 +315,9 @@ class SlowInflight:
                     self.broken["receive-maximum"].append(row)
             elif kind == 5:
                 self.in_use.pop(identifier, None)
+            elif kind in (6, 7) and identifier in self.in_use:
+                if self.in_use[identifier][0][0] == int(batch.sequence[row]):
+                    del self.in_use[identifier]
             elif kind == 8:
                 self.in_use = {}
             elif kind in (11, 12):
