@@ -94,7 +94,8 @@ def build() -> Path:
 def _compile_library(text: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     include = "-I" + sysconfig.get_path("include")
-    command = [_compiler(), "-O2", "-Wall", "-fPIC", "-shared", include, "-o", str(target), str(text), "-lm", "-ldl"]
+    later = ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []  # Python's functions: ELF asks for no word
+    command = [_compiler(), "-O2", "-Wall", "-fPIC", "-shared", *later, include, "-o", str(target), str(text), "-lm", "-ldl"]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     if run.returncode:
         raise CannotCompile(f"{text.name}: {(run.stderr.strip().splitlines() or ['the C compiler failed'])[0]}")
