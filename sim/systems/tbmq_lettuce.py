@@ -16,6 +16,7 @@ class LettuceSettings(PrototypeSettings, RedisSettings):
 
     lettuce_batch: int = Field(default=150, ge=1, le=100_000)
     flush_ms: float = Field(default=3.0, ge=0.001, le=10_000)
+    command_timeout_s: float = Field(default=30.0, ge=0.001, le=3600)
 
 
 class LettuceSystem(PrototypeSystem[LettuceSettings]):
@@ -25,5 +26,7 @@ class LettuceSystem(PrototypeSystem[LettuceSettings]):
         settings = self.settings
         return PipelinedRedis(
             RedisSessions.assemble(self.env, settings, self.costs, lengths),
-            PipelineSettings(settings.lettuce_batch, round(settings.flush_ms * 1000)),
+            PipelineSettings(
+                settings.lettuce_batch, round(settings.flush_ms * 1000), command_timeout_us=round(settings.command_timeout_s * 1e6)
+            ),
         )

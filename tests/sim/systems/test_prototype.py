@@ -101,6 +101,17 @@ def test_blocking_connections_survive_trouble_with_a_node(fault):
     assert system.is_quiet()
 
 
+def test_a_pipeline_gives_up_what_a_node_does_not_answer_in_time():
+    patient, _, violated = run("tbmq-lettuce", faults="redis-stall@0.3:0:0.3")
+    assert not violated
+    assert sum(broker.driver.timeouts for broker in patient.fabric.brokers) == 0
+    system, report, violated = run("tbmq-lettuce", faults="command-timeout@0.3:0", command_timeout_s=0.1, scripts="session")
+    assert sum(broker.driver.timeouts for broker in system.fabric.brokers) > 0
+    assert report["counts"]["saves_failed"] > 0
+    assert "at-least-once" not in violated
+    assert not system.fabric.has_work_left()
+
+
 @pytest.mark.parametrize("fault", ["postgres-restart", "postgres-stall", "postgres-connection-loss"])
 def test_a_database_in_trouble_loses_nothing_that_was_committed(fault):
     first, report, violated = run("tbmq-postgres", faults=f"{fault}@0.3:0", rate=50.0, offline_share=0.4)
