@@ -171,8 +171,10 @@ class Fabric:
         return next(broker for broker in order if not broker.is_dead)
 
     def disconnect(self, subscriber: int) -> None:
-        """A subscriber loses its connection now."""
+        """A subscriber loses its connection now. The history must know that it had one."""
         now = int(self.env.now)
+        if not self.introduced[subscriber]:
+            self.brokers[0].ingest.introduce(np.array([subscriber]), np.array([now]))
         self.sessions.disconnect(subscriber, now)
         for function in self.on_disconnect:
             function(subscriber)

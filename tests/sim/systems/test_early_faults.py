@@ -1,7 +1,9 @@
 """Faults before anything is saved: sessions were opened long before the run, so a fault of its first instant meets them too."""
 
+import numpy as np
 import pytest
 
+from model.history import EventKind
 from sim.mqtt.lifetimes import Lifetimes
 from tests.sim.systems.test_exactly_once import UNAVOIDABLE, Ran
 
@@ -33,6 +35,19 @@ def test_a_session_that_expires_was_open_before_or_it_would_be_opened_after_its_
     Ran(inbound="memory", offline_share=1.0, online_s=0.01, offline_s=0.2, session_expiry_s=0, rate=1.0, duration_s=0.1)
     assert opened
     assert all(opened)
+
+
+@pytest.mark.parametrize("fault", ["broker-crash", "session-takeover"])
+def test_who_loses_its_connection_before_its_publisher_publishes_was_connected_before_and_is_not_introduced_later(fault):
+    ran = Ran(inbound="memory", faults=f"{fault}@{AT_ONCE}:1", session_expiry_s=0, offline_share=0.2, rate=5.0, qos=1)
+    assert not ran.violated
+    columns = {name: np.concatenate([getattr(batch, name) for batch in ran.batches]) for name in ("kind", "subscriber", "node")}
+    first = {}
+    for kind, subscriber, node in zip(*(column.tolist() for column in columns.values()), strict=True):
+        if kind in (EventKind.CONNECT, EventKind.DISCONNECT):
+            first.setdefault(subscriber, []).append((kind, node))
+    assert all(rows[0] == (EventKind.CONNECT, -1) for rows in first.values())
+    assert all(node >= 0 for rows in first.values() for kind, node in rows[1:] if kind == EventKind.CONNECT)
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])

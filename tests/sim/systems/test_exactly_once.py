@@ -20,7 +20,7 @@ class Ran:
     """A run: laws that are violated, and how many publishers' messages the store still holds."""
 
     def __init__(self, name="tbmq-p2p", seed=1, **settings):
-        batches = []
+        self.batches = batches = []
         given = {key: value for key, value in {**EXACT, **settings}.items() if name == "tbmq-p2p" or key != "brokers"}
         self.system = SYSTEMS[name].assemble(settings_of(name, given), seed, [batches.append])
         self.counts = self.system.run()["counts"]
