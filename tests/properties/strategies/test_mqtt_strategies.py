@@ -24,7 +24,7 @@ from properties.strategies.pipelines import (
 )
 from sim.systems.catalogue import settings_of
 
-QUICK = settings(max_examples=500, database=None, deadline=None)
+QUICK = settings(max_examples=500, database=None, deadline=None, derandomize=True)
 
 
 @pytest.mark.parametrize(
