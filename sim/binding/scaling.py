@@ -3,11 +3,13 @@
 Every numeric literal that is the store's own modulus (65535 unless its binding says otherwise) becomes the smaller one,
 the literals beside it the neighbours of that, in code but not in strings or comments; so do template arguments of
 ``store.toml`` that are exactly such a number. What was rewritten is listed, because a literal may have meant something
-else. A witness that is found at small scale must be replayed on the unscaled store.
+else. A template that names ``modulus`` follows by itself, and is listed too. A witness that is found at small scale
+must be replayed on the unscaled store.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +21,8 @@ from sim.binding.schema import Store
 FULL_MODULUS = 65535
 TELLING = 256
 """A modulus below this is a number like any other: it says nothing about the literals that equal it."""
+_FOLLOWS = re.compile(r"[<:]\s*modulus\s*(?:[|>]|$)")
+"""The field ``modulus`` in a template, or as the argument of a filter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,4 +94,6 @@ def _scale_tables(value: Any, modulus: int, full: int, key: str = "operations") 
     if isinstance(value, str) and value.isdigit() and _is_near(int(value), full):
         scaled = str(modulus + int(value) - full)
         return scaled, [RewrittenLine("store.toml", 0, f"{key} = {value}", f"{key} = {scaled}")]
+    if isinstance(value, str) and _FOLLOWS.search(value):
+        return value, [RewrittenLine("store.toml", 0, f"{key} = {value}: {full}", f"{key} = {value}: {modulus}")]
     return value, []

@@ -90,4 +90,18 @@ def test_arguments_of_the_binding_are_scaled_too(tmp_path: Path) -> None:
     assert scaled.call("save").args == (b"3", b"id 65535", b"3")  # type: ignore[union-attr]
     assert scaled.call("fetch").argv == (b"LRANGE", b"q", b"0", b"2")
     assert RewrittenLine("store.toml", 0, "operations.save.args[0] = 65535", "operations.save.args[0] = 3") in lines
-    assert len(lines) == 3
+    follows = "operations.save.args[2] = <modulus>"
+    assert RewrittenLine("store.toml", 0, f"{follows}: 65535", f"{follows}: 3") in lines
+    assert len(lines) == 4
+
+
+@pytest.mark.parametrize(
+    ("template", "follows"),
+    [("<modulus>", True), ("<limit|modulo:modulus >", True), ("<limit|or:modulus|json>", True)]
+    + [("modulus", False), ("<limit> of the modulus", False), ("modulus: <limit>", False)],
+)
+def test_a_template_with_the_modulus_is_listed(template: str, follows: bool, tmp_path: Path) -> None:
+    (tmp_path / "store.toml").write_text(
+        f"[operations.save]\ncommand = ['SET', 'q', '{template}']\n[operations.fetch]\ncommand = ['LRANGE', 'q', '0', '-1']\n"
+    )
+    assert bool(load_binding(tmp_path).scaled(3)[1]) == follows
