@@ -88,7 +88,8 @@ class Account(NamedTuple):
 
     session: Session = Session()
     last_ids: frozenset[int] = frozenset((0,))
-    """Where the identifier counter can be. More than one when a message was dead on arrival: it may have used one."""
+    """Where the identifier counter can be. More than one when a message was dead on arrival or trimmed at once: it may
+    have used one."""
     passed_ids: frozenset[int] = frozenset()
     """Identifiers of messages that expired since the last whole fetch: a store may not know yet that they are free."""
     last_token: int = 0

@@ -20,6 +20,11 @@ class Assigned(NamedTuple):
     stays: bool
     """It is still live after the save: the batch may be larger than the limit."""
 
+    @property
+    def may_need_none(self) -> bool:
+        """Nobody was told an identifier of it and it lives at no moment that anyone sees: it may have used one or not."""
+        return self.packet_id is None and (self.is_dead or not self.stays)
+
 
 def successors(last: int, may_skip: Collection[int], live: Collection[int], modulus: int) -> set[int]:
     """The identifiers that may follow ``last`` when those of ``may_skip`` and ``live`` can be passed over."""
@@ -47,15 +52,24 @@ def judge_identifiers(
     possible = set(last_ids)
     live, hidden = set(taken), set(may_skip)
     found: list[Discrepancy] = []
-    for label, packet_id, dead, stays in assigned:
-        reachable = set().union(*(successors(last, hidden, live, modulus) for last in possible))
-        if packet_id is None:
-            hidden |= reachable
-            possible = (possible | reachable) if dead else reachable - live or reachable
+    reachable: set[int] = set()
+    fresh = set(possible)  # those whose successors are not among the reachable ones yet
+    for one in assigned:
+        further = set().union(*(successors(last, hidden, live, modulus) for last in fresh)) - reachable
+        reachable |= further
+        if one.may_need_none:
+            hidden |= further
+            fresh = further - possible
+            possible |= fresh
             continue
-        found += _judge_one(label, packet_id, possible, reachable, live, modulus)
-        (live if stays else hidden).add(packet_id)
-        possible = {packet_id}
+        if one.packet_id is None:
+            hidden |= reachable
+            possible = reachable - live or reachable
+        else:
+            found += _judge_one(one.label, one.packet_id, possible, reachable, live, modulus)
+            (live if one.stays else hidden).add(one.packet_id)
+            possible = {one.packet_id}
+        reachable, fresh = set(), set(possible)
     return frozenset(possible), found
 
 

@@ -56,6 +56,24 @@ def test_a_message_dead_on_arrival_may_have_used_one() -> None:
     assert judge_identifiers(frozenset((0,)), batch, (), (), 5) == (frozenset((1, 2)), [])
 
 
+def test_a_message_trimmed_at_once_of_which_nobody_was_told_may_have_used_one() -> None:
+    def laws_of(*given: int | None, stays: bool) -> list[str]:
+        batch = [*(Assigned(n, one, False, stays) for n, one in enumerate(given[:-1])), Assigned(9, given[-1], False, True)]
+        return [one.law for one in judge_identifiers(frozenset((0,)), batch, (), (), 5)[1]]
+
+    assert laws_of(None, 1, stays=False) == laws_of(None, 2, stays=False) == []
+    assert laws_of(None, None, 1, stays=False) == laws_of(None, None, 3, stays=False) == []
+    assert laws_of(None, 3, stays=False) == laws_of(None, None, 4, stays=False) == ["counter"]
+    assert laws_of(1, 1, stays=False) == ["counter"]  # the reply said that it used one
+    assert laws_of(None, 1, stays=True) == ["counter"]
+
+
+def test_many_messages_trimmed_at_once_are_soon_judged() -> None:
+    batch = [Assigned(n, None, False, False) for n in range(20_000)]
+    last_ids, found = judge_identifiers(frozenset((7,)), batch, (), (), 65535)
+    assert (last_ids, found) == (frozenset(range(7, 20_008)), [])
+
+
 def test_tokens_only_grow() -> None:
     assert judge_tokens(3, [(1, 4), (2, None), (3, 7), (4, 0)]) == (7, [])
     assert [one.law for one in judge_tokens(3, [(1, 4), (2, 4)])[1]] == ["counter"]
