@@ -114,6 +114,8 @@ class SessionRun:
         self.inspector: Inspector | None = None
         """Looks at the keys as well, where it can."""
         self._between: Between | None = None
+        self.is_overtaken = False
+        """Whether another step came between two calls of the operation at hand: it may decline then."""
         self.told: dict[int, int] = {}
         """Identifiers that the save at hand was told, by label."""
         if "open" in store.operations:
@@ -308,16 +310,23 @@ class SessionRun:
     # -- the other end -------------------------------------------------------------------------------------------------
 
     def _overlap(self, step: Overlap, report: StepReport) -> None:
-        """Another step comes between two calls of an operation that takes several."""
+        """Another step comes between two calls of an operation that takes several.
+
+        Two saves of one producer do not overlap: its batches are numbered, and one follows the other.
+        """
+        producers = [one.producer for one in (step.step, step.during) if isinstance(one, Save | Repeat)]
+        if len(producers) > len(set(producers)):
+            return
 
         def between(calls: int) -> None:
             if calls == step.at:
                 self._between = None
                 report.discrepancies += self.perform(step.during).discrepancies
+                self.is_overtaken = True
 
         self._between = between
         inner = self.perform(step.step)
-        self._between = None
+        self._between, self.is_overtaken = None, False
         report.result = inner.result
         report.discrepancies += inner.discrepancies
 

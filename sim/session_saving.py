@@ -86,6 +86,7 @@ def _judge(run: SessionRun, batch: Batch, step: Save, report: StepReport, is_old
         batch.was_done,
         is_older,
         batch.told,
+        run.is_overtaken,
     )
 
     def judge(account: Account, listing: Sequence[Seen]) -> Judgement:

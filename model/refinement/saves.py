@@ -35,6 +35,8 @@ class Save(NamedTuple):
     """Its producer has saved a later batch since, and goes back."""
     first: tuple[Told, ...] = ()
     """What the reply told that was lost; nothing where that is not known."""
+    is_overtaken: bool = False
+    """Something else was done between two of its calls: a store that notices may decline, as one that compares and sets."""
 
 
 def judge_save(
@@ -90,7 +92,7 @@ def _least_told(save: Save, store: Store) -> int:
 
 
 def _may_leave_as_before(save: Save, reply: Reply, store: Store, faulted: bool) -> bool:
-    if not save.messages or (faulted and reply.status != "done"):
+    if not save.messages or ((faulted or save.is_overtaken) and reply.status != "done"):
         return True
     return (reply.status != "done" and _is_questionable(save, store)) or (reply.status == "refused" and _is_dead(save))
 

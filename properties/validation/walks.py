@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from model.trace import (
@@ -109,7 +110,7 @@ class Walk:
     def _save(self) -> Step:
         save = self._plain_save()
         if self.has_gaps and self.draw.random() < 0.3:
-            return Overlap(save, self._plain_save(), self.draw.randint(1, 3))
+            return Overlap(save, replace(self._plain_save(), producer=1 - save.producer), self.draw.randint(1, 3))
         return save
 
     def _plain_save(self) -> Save:
