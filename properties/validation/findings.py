@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from model.refinement import Discrepancy
 from model.trace import Trace
@@ -20,7 +21,7 @@ class Finding:
     analysis: str
     """Which analysis found it."""
 
-    @property
+    @cached_property
     def size(self) -> tuple[int, int]:
         """Steps, then the length of what they say: the measure of a short witness."""
         return len(self.trace.steps), len(repr(self.trace.steps))
@@ -49,9 +50,11 @@ class Findings:
 
     def add(self, found: Iterable[Discrepancy], trace: Trace, analysis: str) -> None:
         """Keep what is shorter than what is known."""
+        told: Counter[str] = Counter()
         for one in found:
-            if one.law not in self.wanted:
-                continue
+            told[one.law] += 1
+            if one.law not in self.wanted or told[one.law] > self.KEPT:
+                continue  # as long as the others of its step, of which there may be thousands
             known = self.by_law.setdefault(one.law, [])
             if len(known) == self.KEPT and known[-1].size <= (len(trace.steps), 0):
                 continue
