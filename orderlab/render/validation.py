@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from model.verdict import Outcome
-from properties.validation.story import story_lines
+from properties.validation.story import story_lines, without_controls
 from properties.validation.validation import LawResult, Validation
 from properties.validation.watched import Runaway
 from properties.validation.witness import Witness
@@ -31,7 +31,7 @@ def print_validation(console: Console, found: Validation) -> None:
 
 def law_table(found: Validation) -> Table:
     """One row a law: verdict, effort, and what it rests on."""
-    table = Table(title=f"{found.binding.name}  ({found.binding.path})", title_justify="left")
+    table = Table(title=Text(f"{found.binding.name}  ({found.binding.path})"), title_justify="left")
     table.add_column("law", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     table.add_column("put to the test", justify="right")
@@ -40,7 +40,7 @@ def law_table(found: Validation) -> Table:
         outcome = result.outcome
         verdict = Text("not applicable", "dim") if result.not_applicable else Text(str(outcome), STYLE[outcome])
         met = result.verdict.work.get("antecedents")
-        table.add_row(result.verdict.law, verdict, "" if met is None else f"{met:,}", because(result))
+        table.add_row(result.verdict.law, verdict, "" if met is None else f"{met:,}", Text(without_controls(because(result))))
     return table
 
 

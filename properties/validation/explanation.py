@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from model.trace import Trace, step_to_json
-from properties.validation.lua_line import LuaLine, line_to_look_at
+from properties.validation.lua_line import LuaLine, line_to_look_at, shown_bytes
 from properties.validation.recording import RecordingStore
 from properties.validation.subject import Reruns
 from sim.binding.results import Failed
@@ -122,31 +122,26 @@ def _queues(run: SessionRun) -> str:
 def shown_keyspace(keyspace: FrozenKeyspace) -> dict[str, str]:
     """Each key with its type, value and deadline, short enough to read."""
     return {
-        key[:80].decode("latin-1"): f"{kind} {_shown_value(kind, value)}" + (f" until {deadline}" if deadline else "")
+        shown_bytes(key[:80]): f"{kind} {_shown_value(kind, value)}" + (f" until {deadline}" if deadline else "")
         for key, (kind, value, deadline) in sorted(keyspace.items())[:40]
     }
 
 
 def _shown_value(kind: str, value: Any) -> str:
     if isinstance(value, bytes):
-        parts = [_shown(value)]
+        parts = [shown_bytes(value)]
     elif kind in ("zset", "hash"):
         pairs = items_of(kind, value)
         pairs = sorted(pairs, key=lambda pair: (pair[1], pair[0])) if kind == "zset" else sorted(pairs)
         parts = [
-            f"{_shown(name)} = {one:.17g}" if kind == "zset" else f"{_shown(name)} = {_shown(one)}"
+            f"{shown_bytes(name)} = {one:.17g}" if kind == "zset" else f"{shown_bytes(name)} = {shown_bytes(one)}"
             for name, one in pairs[:SHOWN_MAX]
         ]
     else:
         items = items_of(kind, value)
-        parts = [_shown(one) for one in (items if kind == "list" else sorted(items))[:SHOWN_MAX]]
+        parts = [shown_bytes(one) for one in (items if kind == "list" else sorted(items))[:SHOWN_MAX]]
     text = ", ".join(parts)
     return text if len(text) <= SHOWN_MAX else text[:SHOWN_MAX] + "..."
-
-
-def _shown(value: bytes) -> str:
-    """Bytes as text: what cannot be printed as escapes."""
-    return value.decode("latin-1").encode("unicode_escape").decode("ascii")
 
 
 def step_words(trace: Trace) -> list[dict[str, Any]]:

@@ -63,7 +63,12 @@ def line_to_look_at(records: Sequence[Record], binding: Binding, result: Result 
 
 
 def _shown(call: Effect) -> str:
-    return " ".join(part[:40].decode("latin-1") for part in call.argv)
+    return " ".join(shown_bytes(part[:40]) for part in call.argv)
+
+
+def shown_bytes(value: bytes) -> str:
+    """Bytes as text: what cannot be printed as escapes."""
+    return value.decode("latin-1").encode("unicode_escape").decode("ascii")
 
 
 def _guilty(records: Sequence[Record]) -> tuple[Record, Effect | None]:

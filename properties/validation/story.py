@@ -9,9 +9,21 @@ from properties.validation.explanation import shown_keyspace
 from properties.validation.lua_line import LuaLine
 from properties.validation.witness import Witness
 
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
+"""What would move a terminal's cursor or colour it, if a script put it into an error or a comment."""
+
+
+def without_controls(text: str) -> str:
+    """The text with escapes for what is no character to be read."""
+    return text.translate(_CONTROLS)
+
 
 def story_lines(law: str, witness: Witness) -> Iterator[tuple[str, str]]:
     """Lines with the style that a terminal gives them: the steps, the keys around the last one, the Lua line."""
+    return ((without_controls(line), style) for line, style in _story_lines(law, witness))
+
+
+def _story_lines(law: str, witness: Witness) -> Iterator[tuple[str, str]]:
     trace, explanation = witness.finding.trace, witness.explanation
     yield f"{law} is violated: {witness.finding.text}", "bold"
     for number, step in enumerate(trace.steps, 1):
