@@ -97,8 +97,14 @@ def test_arguments_of_the_binding_are_scaled_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("template", "follows"),
-    [("<modulus>", True), ("<limit|modulo:modulus >", True), ("<limit|or:modulus|json>", True)]
-    + [("modulus", False), ("<limit> of the modulus", False), ("modulus: <limit>", False)],
+    [
+        ("<modulus>", True),
+        ("<limit|modulo:modulus >", True),
+        ("<limit|or:modulus|json>", True),
+        ("modulus", False),
+        ("<limit> of the modulus", False),
+        ("modulus: <limit>", False),
+    ],
 )
 def test_a_template_with_the_modulus_is_listed(template: str, follows: bool, tmp_path: Path) -> None:
     (tmp_path / "store.toml").write_text(
