@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from model.laws import STORE_LAWS
-from properties.validation.crowds import run_crowds
+from model.trace import Clear
+from properties.validation.crowds import CLIENT, crowds, run_crowds
 from properties.validation.findings import Findings
 from properties.validation.subject import Subject
+from properties.validation.taking_steps import take_steps
+from sim.binding.loader import load_binding
 from tests.properties.session_variants import LAWFUL, Variant
 
 BROKEN = (
@@ -49,6 +54,19 @@ def test_what_breaks_in_a_crowd_is_caught_late(variant: Variant) -> None:
 @pytest.mark.parametrize("variant", LAWFUL_IN_PORTIONS, ids=name_of)
 def test_portions_of_another_size_are_lawful(variant: Variant) -> None:
     assert {law: found[0].text for law, found in looked_at(variant).by_law.items()} == {}
+
+
+@pytest.mark.parametrize(("last", "broken"), [("498", {"no-residue"}), ("499", set())])
+def test_the_end_of_a_session_with_more_messages_than_go_at_once(last: str, broken: set[str]) -> None:
+    binding = load_binding(Path(__file__).parent / "stores" / "by-reference")
+    source = next(script.source for script in binding.scripts if script.name == "clear.lua")
+    before, call, after = source.partition(b"redis.call('DEL', unpack(members, i, math.min(i + 499")
+    assert call
+    binding = binding.with_sources({"clear.lua": before + call[:-3] + last.encode() + after})
+    findings, subject = Findings(frozenset(["no-residue"])), Subject(binding)
+    name, steps = next(one for one in crowds(subject) if Clear() in one[1])
+    take_steps(subject, subject.run((CLIENT,)), steps, findings, name)
+    assert findings.by_law.keys() == broken
 
 
 def test_a_crowd_that_there_is_no_time_for_is_named() -> None:
