@@ -91,7 +91,7 @@ SCOPES: tuple[Scope, ...] = (
         "values",
         (
             (save(0, message(1), message(2, 0), message(3, 1500), limit=3), save(0, message(4, -1000), message(5))),
-            (save(1, message(6, 4294967295000), message(7, 1e18)), save(1, message(8), limit=0)),
+            (save(1, message(6, 4294967295000), message(7, 1e19)), save(1, message(8), limit=0)),
         ),
         waits=1,
     ),

@@ -46,7 +46,7 @@ def in_trouble(number: int, kind: str) -> list[Step]:
     return [save, Repeat(), Fetch(), Fetch(fault=fault), *answers]
 
 
-HOSTILE_INTERVALS = (-1, 500, 1e18, 4_294_967_295_000)
+HOSTILE_INTERVALS = (-1, 500, 1e18, 1e19, 4_294_967_295_000)
 
 CONTENTS = (
     (b"before\0after", b"t"),

@@ -38,7 +38,7 @@ class Flaw(NamedTuple):
         return binding.with_sources({self.file: source.replace(self.old.encode(), self.new.encode())})
 
 
-P, T, F = "packed", "two-lists", "functions"
+P, T, F, R = "packed", "two-lists", "functions", "by-reference"
 NUL = "told, ARGV[i + 2], (string.gsub(ARGV[i + 3], '%z.*', ''))}"
 LATIN = "told, ARGV[i + 2], (string.gsub(ARGV[i + 3], '[^%z\\1-\\127]', '?'))}"
 FLAWS = (
@@ -70,6 +70,8 @@ FLAWS = (
     Flaw(T, "a release goes to the end", "answer.lua", "redis.call('LSET', KEYS[k], i, cjson.encode(one))", "redis.call('LREM', KEYS[k], 1, text) redis.call('RPUSH', KEYS[k], cjson.encode(one))", "store-order"),
     Flaw(F, "an answer of an earlier session counts", "sessions.lua", "if not begun or tonumber(args[1]) < tonumber(begun) then return 0 end\n  if not", "if not begun then return 0 end\n  if not", "packet-id"),
     Flaw("listed", "a clean start deletes the hash that it goes on to write", "open.lua", "redis.call('HSET', KEYS[2],", "redis.call('DEL', KEYS[2]) redis.call('HSET', KEYS[2],", "no-loss"),
+    Flaw(R, "an interval beyond what Redis takes stops a save halfway", "save.lua", "math.min(now + math.ceil(interval), 2 ^ 52)", "now + interval", "all-or-nothing"),
+    Flaw(R, "an identifier that waits is given again", "save.lua", "until not used[member]", "until true", "packet-id"),
     Flaw(F, "a release has no deadline", "sessions.lua", "one.k = 'PUBREL'", "one.k = 'PUBREL' one.d = FAR", "expiry"),
 )  # fmt: skip
 
