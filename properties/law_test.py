@@ -76,7 +76,6 @@ def run_law(
     for machine, world in _searches(subject, small, law, profile, began):
         if findings.is_settled:
             break
-        world.subject.store.run_again()
         drawn = zlib.crc32(f"{number} {law} {machine.__name__} {world.rounds}".encode())
         violation = search(machine, profile, drawn, database)
         if violation is not None:
@@ -119,6 +118,7 @@ def _searches(
                 if is_over():
                     return
                 name = f"Small{kind.__name__}" if world is small else kind.__name__
+                world.store.run_again()  # whatever did not end before
                 yield on_kernel(kind, world, name, laws=frozenset([law]), is_over=is_over), _World(world, rounds)
         rounds += 1
         if profile.seconds is None:

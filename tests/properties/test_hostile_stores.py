@@ -11,6 +11,9 @@ from model.errors import InputError
 from model.laws import STORE_LAWS
 from model.trace import Acknowledge, Fetch, Publication, Save
 from model.verdict import Outcome
+from properties.law_test import run_law
+from properties.machines.by_law import machines_for
+from properties.profiles import Profile
 from properties.validation import validation
 from properties.validation.explanation import MANY, tell
 from properties.validation.exploration import small_world
@@ -200,3 +203,9 @@ return cjson.encode(rows)
     head, _, tail = script.read_text().rpartition("return reply")
     script.write_text(head.replace("    return reply\n", "    " + rows.replace("\n", "\n    ").rstrip(" ")) + rows + tail)
     assert ("packet-id" in found_in(load_binding(folder)).by_law) == broken
+
+
+def test_a_law_is_put_to_every_machine_although_some_scripts_do_not_end() -> None:
+    endless = with_first("while true do end", "acknowledge.lua")
+    found = run_law(endless, "retransmission", Profile("dev", 1, 2), 0)
+    assert (found.outcome, len(found.tallies)) == ("holds", len(machines_for("retransmission")))
