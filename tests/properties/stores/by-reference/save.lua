@@ -2,8 +2,8 @@
 -- ARGV: epoch, producer, batch, limit, default expiry (ms), modulus, JSON array
 local refs, counter, session, deadlines = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local limit, modulus = tonumber(ARGV[4]), tonumber(ARGV[6])
-if not limit or limit < 1 then
-  return redis.error_reply('ERR limit must be at least 1')
+if not limit or limit < 1 or limit > modulus then
+  return redis.error_reply('ERR limit must be from 1 to the number of identifiers')
 end
 local stored = redis.call('HGET', session, 'epoch')
 if not stored or tonumber(stored) ~= tonumber(ARGV[1]) then

@@ -16,8 +16,8 @@ if head[2] ~= ARGV[1] then
   return redis.status_reply('BUSY')
 end
 local limit = tonumber(ARGV[5])
-if limit <= 0 then
-  return redis.error_reply('LIMIT must be positive')
+if limit <= 0 or limit > 65535 then
+  return redis.error_reply('LIMIT must be from 1 to the number of identifiers')
 end
 local t = redis.call('TIME')
 local now = tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
