@@ -26,7 +26,7 @@ class ConcurrentWriters(StoreMachine):
 
     def save_of(self, writer: int, size: int, limit: int = 100, fault: Fault | None = None) -> Save:
         """The next batch of a writer."""
-        return Save(self.batch([(None, 2), (None, 1), (None, 2)][:size]), 0, writer, self.limit or limit, False, fault)
+        return Save(self.batch([(None, 2), (None, 1), (None, 2)][:size]), 0, writer, limit, False, fault)
 
     @rule(writer=writers, size=sizes, limit=given.ordinary_limits)
     def save(self, writer: int, size: int, limit: int) -> None:
@@ -48,7 +48,7 @@ class ConcurrentWriters(StoreMachine):
     def save_with_broken_message(self, writer: int, broken: float | None, at: int) -> None:
         """A batch of three, one of which nobody should have sent; then the retry."""
         messages = [(broken if place == at else None, 1) for place in range(3)]
-        self.take(Save(self.batch(messages), 0, writer, self.limit or 100))
+        self.take(Save(self.batch(messages), 0, writer, 100))
         self.take(Repeat(writer))
 
     @precondition(lambda self: self.faults)
@@ -100,4 +100,4 @@ class ConcurrentWriters(StoreMachine):
         """The session is cleared; what was routed before arrives after it."""
         self.take(Clear())
         self.take(Open(clean_start=True))
-        self.take(Save(self.batch([(None, 1)]), 0, writer, self.limit or 100, stale=True))
+        self.take(Save(self.batch([(None, 1)]), 0, writer, 100, stale=True))

@@ -51,7 +51,7 @@ class HostileClients(StoreMachine):
     @rule(size=st.integers(1, 3), limit=st.integers(1, 3))
     def save(self, size: int, limit: int) -> None:
         """A batch."""
-        self.take(Save(self.batch([(None, 2)] * size), limit=self.limit or limit))
+        self.take(Save(self.batch([(None, 2)] * size), limit=limit))
 
     @rule()
     def fetch(self) -> None:

@@ -26,12 +26,12 @@ class OperationsInTrouble(StoreMachine):
     def operation(self, kind: str, newest: bool) -> Save | Acknowledge | Release | Fetch | Clear | Open:
         """An operation that has something to do."""
         if not self.live(0):
-            self.take(Save(self.batch([(2000, 2), (None, 2)]), limit=self.limit or 3))
+            self.take(Save(self.batch([(2000, 2), (None, 2)]), limit=3))
             self.take(Fetch())
         live = self.live(0) or [1]
         label = live[-1] if newest else live[0]
         if kind == "save":
-            return Save(self.batch([(None, 2), (1000, 1)]), limit=self.limit or 3)
+            return Save(self.batch([(None, 2), (1000, 1)]), limit=3)
         others: dict[str, Acknowledge | Release | Fetch | Clear | Open] = {
             "acknowledge": Acknowledge(label),
             "release": Release(label),

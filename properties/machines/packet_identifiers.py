@@ -43,8 +43,7 @@ class PacketIdentifiers(StoreMachine):
     @rule(size=st.integers(1, 4), qos=st.sampled_from([1, 2]), keeps=st.integers(1, 5))
     def save(self, size: int, qos: int, keeps: int) -> None:
         """A few messages that live long."""
-        limit = self.limit or min(keeps, self.run.store.terms.modulus if not self.ended else 5)
-        self.take(Save(self.batch([(864_000_000 if self.passes_max else None, qos)] * size), limit=limit))
+        self.take(Save(self.batch([(864_000_000 if self.passes_max else None, qos)] * size), limit=keeps))
 
     @rule(count=st.sampled_from([None, 1, 2]))
     def fetch(self, count: int | None) -> None:
@@ -74,6 +73,6 @@ class PacketIdentifiers(StoreMachine):
             return
         modulus = self.run.store.terms.modulus
         for _ in range(min(modulus + past, SMALL)):
-            self.take(Save(self.batch([(None, 1)]), limit=self.limit or modulus))
+            self.take(Save(self.batch([(None, 1)]), limit=modulus))
             self.take(Fetch())
             self.take(Acknowledge(self.labels))

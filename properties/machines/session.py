@@ -39,7 +39,7 @@ class SessionMachine(StoreMachine):
     @rule(client=st.integers(0, 1), producer=st.integers(0, 1), messages=PLAIN_MESSAGES, limit=given.ordinary_limits)
     def save(self, client: int, producer: int, messages: list[tuple[int | None, int]], limit: int) -> None:
         """An ordinary batch."""
-        self.take(Save(self.batch(messages), client, producer, self.limit or limit))
+        self.take(Save(self.batch(messages), client, producer, limit))
 
     @rule(
         client=st.integers(0, 1),
@@ -62,7 +62,7 @@ class SessionMachine(StoreMachine):
             alike = equal and interval_ms is None
             one = self.publication(body, interval_ms, qos)
             batch.append(replace(one, payload=body) if alike else one)
-        self.take(Save(tuple(batch), client, producer, self.limit or limit, stale))
+        self.take(Save(tuple(batch), client, producer, limit, stale))
 
     @rule(producer=st.integers(0, 1))
     def repeat(self, producer: int) -> None:
@@ -136,7 +136,7 @@ class SessionMachine(StoreMachine):
     @rule(client=st.integers(0, 1), producer=st.integers(0, 1), messages=PLAIN_MESSAGES, fault=given.fault_numbers)
     def save_in_trouble(self, client: int, producer: int, messages: list[tuple[int | None, int]], fault: int) -> None:
         """The node is full, a replica, without replicas, without a disk, or giving its slot away; then a retry."""
-        self.take(Save(self.batch(messages), client, producer, self.limit or 3, False, self.fault(fault)))
+        self.take(Save(self.batch(messages), client, producer, 3, False, self.fault(fault)))
         self.take(Repeat(producer))
 
     @rule(
@@ -150,7 +150,7 @@ class SessionMachine(StoreMachine):
         self, client: int, producer: int, messages: list[tuple[int | None, int]], key: int, found: str
     ) -> None:
         """One of the keys holds something else, or one that the save is about to make."""
-        self.take_on_wrong_type(Save(self.batch(messages), client, producer, self.limit or 3), key, found)
+        self.take_on_wrong_type(Save(self.batch(messages), client, producer, 3), key, found)
 
     @precondition(lambda self: self.faults)
     @rule(
@@ -176,5 +176,5 @@ class SessionMachine(StoreMachine):
     def overlap(self, producer: int, at: int, limit: int) -> None:
         """Two saves for one client at the same time; of consequence where a save takes more than one call."""
         outer, inner = self.publication(), self.publication()
-        during = Save((inner,), 0, 1 - producer, self.limit or limit)
-        self.take(Overlap(Save((outer,), 0, producer, self.limit or limit), during, at))
+        during = Save((inner,), 0, 1 - producer, limit)
+        self.take(Overlap(Save((outer,), 0, producer, limit), during, at))

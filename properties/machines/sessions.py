@@ -20,7 +20,7 @@ class Sessions(StoreMachine):
     @rule(client=clients, size=st.integers(1, 3), stale=st.booleans(), producer=st.integers(0, 1))
     def save(self, client: int, size: int, stale: bool, producer: int) -> None:
         """A batch, or one that was routed to the session before this one."""
-        self.take(Save(self.batch([(None, 1)] * size), client, producer, self.limit or 3, stale))
+        self.take(Save(self.batch([(None, 1)] * size), client, producer, 3, stale))
 
     @rule(client=clients)
     def fetch(self, client: int) -> None:

@@ -118,7 +118,7 @@ class SlotsOnTheMove(StoreMachine):
         if not (self.ended or lags):
             self.catch_up()
         messages = [(None, 1), (1000, 2), (None, 2)][: min(size, self.largest_batch)]
-        self.of_client(Save(self.batch(messages), client, producer, self.limit or limit), client)
+        self.of_client(Save(self.batch(messages), client, producer, limit), client)
 
     @precondition(lambda self: self.migration.slot is None)
     @rule(producer=st.integers(0, 1))
@@ -180,7 +180,7 @@ class SlotsOnTheMove(StoreMachine):
         oldest = next(iter(self.live(client)), 1)
         match what:
             case "save":
-                return Save(self.batch([(None, 2)]), client, limit=self.limit or 3)
+                return Save(self.batch([(None, 2)]), client, limit=3)
             case "acknowledge":
                 return Acknowledge(oldest)
             case "release":

@@ -15,7 +15,21 @@ from typing import Any, ClassVar
 
 from hypothesis.stateful import RuleBasedStateMachine
 
-from model.trace import Acknowledge, Clear, Drain, Fault, Fetch, Open, Publication, Release, Save, Settle, Step, Trace
+from model.trace import (
+    Acknowledge,
+    Clear,
+    Drain,
+    Fault,
+    Fetch,
+    Open,
+    Overlap,
+    Publication,
+    Release,
+    Save,
+    Settle,
+    Step,
+    Trace,
+)
 from properties.machines.law_violated import LawViolated
 from properties.machines.tally import Tally, tally_of
 from properties.validation.recording import RecordingStore
@@ -72,6 +86,7 @@ class StoreMachine(RuleBasedStateMachine):
         """One step, judged. Raises LawViolated."""
         if self.ended:
             return
+        step = self.within_limits(step)
         self.steps.append(step)
         try:
             report = self.perform(step)
@@ -91,6 +106,14 @@ class StoreMachine(RuleBasedStateMachine):
             if self.raises and broken:
                 self.ended = True  # what comes after it would be told in its place: Hypothesis tears down all the same
                 raise LawViolated(broken, self._trace(trace, broken[0].law), type(self).__name__, self.run.store)
+
+    def within_limits(self, step: Step) -> Step:
+        """The step with a limit that callers may give: the one that the store fixes, or none above the number of identifiers."""
+        if isinstance(step, Overlap):
+            return replace(step, step=self.within_limits(step.step), during=self.within_limits(step.during))
+        if not isinstance(step, Save):
+            return step
+        return replace(step, limit=self.limit or min(step.limit, self.run.store.terms.modulus))
 
     def _trace(self, steps: tuple[Step, ...], law: str) -> Trace:
         """The steps with what it takes to go them again."""
@@ -145,7 +168,7 @@ class StoreMachine(RuleBasedStateMachine):
         store.records.clear()
         try:
             with untouched(self.backend):
-                run.perform(step)
+                run.perform(self.within_limits(step))
         finally:
             store.is_recording = was_recording
             run.state, run.met = state, met

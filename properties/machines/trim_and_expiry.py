@@ -24,19 +24,15 @@ class TrimAndExpiry(StoreMachine):
     @rule(client=clients, lifetimes=batches, limit=limits, qos=st.sampled_from([1, 1, 2]))
     def save(self, client: int, lifetimes: list[int | None], limit: int, qos: int) -> None:
         """A batch; a store that fixes its limit keeps it."""
-        self.take(Save(self.batch([(ms, qos) for ms in lifetimes]), client, limit=self.limit_of(limit)))
+        self.take(Save(self.batch([(ms, qos) for ms in lifetimes]), client, limit=limit))
 
     @rule(client=clients, short=st.integers(1, 3), before=st.booleans(), limit=st.integers(2, 5))
     def leave_ghosts(self, client: int, short: int, before: bool, limit: int) -> None:
         """One message that lives long and some that do not, before it or behind it; then their time is over."""
         long, ghosts = (40_000, 1), [(1000, 1)] * short
         for message in [long, *ghosts] if before else [*ghosts, long]:
-            self.take(Save(self.batch([message]), client, limit=self.limit_of(limit)))
+            self.take(Save(self.batch([message]), client, limit=limit))
         self.take(Wait(1000))
-
-    def limit_of(self, limit: int) -> int:
-        """The limit that the store fixes; else no more than there are identifiers."""
-        return self.limit or (limit if self.ended else min(limit, self.run.store.terms.modulus))
 
     @rule(client=clients, count=st.sampled_from([None, 1, 2, 3]), onward=st.booleans())
     def fetch(self, client: int, count: int | None, onward: bool) -> None:

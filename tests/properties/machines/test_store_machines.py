@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from model.trace import Fetch, Open, Save
+from model.trace import Fetch, Open, Overlap, Save
 from properties.law_test import search
 from properties.machines.by_law import ALL, machines_for
 from properties.machines.hostile_clients import HostileClients
@@ -103,6 +103,24 @@ def test_a_connect_that_fails_between_two_effects_is_found(opens_blindly: bool) 
         violation, _ = found
         assert isinstance(violation, LawViolated)
         assert isinstance(violation.steps[-1], Open)
+
+
+@pytest.mark.parametrize("checks", [True, False])
+def test_no_limit_above_the_number_of_identifiers_is_given(checks: bool) -> None:
+    """Every verdict says that none was: a store that does not check it is correct all the same."""
+    binding = load_binding(LUA / "session")
+    sources = {script.name: script.source for script in binding.scripts}
+    if not checks:
+        sources["save.lua"] = sources["save.lua"].replace(b"whole(ARGV[2], 1, LAST_ID)", b"whole(ARGV[2], 1, 1e9)")
+        assert b"1e9" in sources["save.lua"]
+    machine = on_kernel(Sessions, small_world(Subject(binding.with_sources(sources)), Findings(frozenset())), "Unlimited")()
+    for limit, kept in ((100, 3), (65536, 3), (2, 2), (0, 2)):
+        machine.take(Save(machine.batch([(None, 1)] * 4), limit=limit))
+        assert len(machine.live(0)) == kept
+    assert [step.limit for step in machine.steps] == [3, 3, 2, 0]
+    both = Overlap(Save((), limit=4), Save((), limit=2))
+    assert machine.within_limits(both) == Overlap(Save((), limit=3), Save((), limit=2))
+    machine.teardown()
 
 
 def test_packet_identifiers_start_anywhere_at_full_scale() -> None:
