@@ -129,7 +129,7 @@ class SessionMachine(StoreMachine):
             account = self.run.state.accounts[client]
             left = [entry.latest_ms - account.session.now_ms + offset_ms for entry in account.queue]
             ms = left[which % len(left)] if left else 0
-            if 0 < ms < 1 << 45:
+            if ms > 0:
                 self.take(Wait(ms))
 
     @precondition(lambda self: self.faults)

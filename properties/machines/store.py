@@ -29,6 +29,7 @@ from model.trace import (
     Settle,
     Step,
     Trace,
+    Wait,
 )
 from properties.machines.law_violated import LawViolated
 from properties.machines.tally import Tally, tally_of
@@ -39,6 +40,10 @@ from sim.redis.raisable import CONDITIONS
 from sim.session_run import SessionRun, StepReport
 from sim.store_faults import NODE_CONDITIONS
 from sim.untouched import untouched
+
+WAITS_MAX_MS = 3_000_000_000_000
+"""The time that may pass in one example, 95 years: even the longest interval (136 years) then ends before 2286, so that deadlines
+have 13 digits, as stores take for granted."""
 
 
 class StoreMachine(RuleBasedStateMachine):
@@ -71,6 +76,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.ended = type(self).is_over()
         self.steps: list[Step] = list(self.prefix)
         self.labels = 0
+        self.waited_ms = 0
         self.tally = Tally(examples=1)
         if not self.ended:
             try:
@@ -87,6 +93,10 @@ class StoreMachine(RuleBasedStateMachine):
         if self.ended:
             return
         step = self.within_limits(step)
+        if isinstance(step, Wait):
+            if self.waited_ms + step.ms > WAITS_MAX_MS:
+                return
+            self.waited_ms += step.ms
         self.steps.append(step)
         try:
             report = self.perform(step)

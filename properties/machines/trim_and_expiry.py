@@ -8,7 +8,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from model.trace import Acknowledge, Drain, Fetch, Release, Save, Settle, Wait
-from properties.machines.store import StoreMachine
+from properties.machines.store import WAITS_MAX_MS, StoreMachine
 from properties.machines.tally import rule
 from properties.strategies import session as given
 
@@ -46,7 +46,7 @@ class TrimAndExpiry(StoreMachine):
             account = self.run.state.accounts[client]
             left = sorted(entry.latest_ms - account.session.now_ms for entry in account.queue)
             ms = left[which % len(left)] + offset_ms if left else 0
-            if 0 < ms < 1 << 45:
+            if 0 < ms <= WAITS_MAX_MS:
                 self.take(Wait(int(ms)))
 
     @rule(ms=given.waits_ms)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from model.trace import Fetch, Open, Overlap, Save
+from model.session import LONGEST_INTERVAL_S
+from model.trace import Fetch, Open, Overlap, Save, Wait
 from properties.law_test import search
 from properties.machines.by_law import ALL, machines_for
 from properties.machines.hostile_clients import HostileClients
@@ -120,6 +121,18 @@ def test_no_limit_above_the_number_of_identifiers_is_given(checks: bool) -> None
     assert [step.limit for step in machine.steps] == [3, 3, 2, 0]
     both = Overlap(Save((), limit=4), Save((), limit=2))
     assert machine.within_limits(both) == Overlap(Save((), limit=3), Save((), limit=2))
+    machine.teardown()
+
+
+def test_no_example_reaches_a_time_whose_deadlines_have_fourteen_digits() -> None:
+    """Twice 136 years from now is 2297; many a store writes 9999999999999 (2286) for "never"."""
+    machine = on_kernel(Sessions, small("session"), "LongAgo")()
+    longest_ms = LONGEST_INTERVAL_S * 1000
+    for ms in (1 << 31) * 1000, longest_ms, 40_000_000_000:
+        machine.take(Wait(ms))
+    machine.take(Save(machine.batch([(longest_ms, 1)])))
+    machine.take(Fetch())
+    assert [step.ms for step in machine.steps if isinstance(step, Wait)] == [(1 << 31) * 1000, 40_000_000_000]
     machine.teardown()
 
 
