@@ -13,6 +13,7 @@ from model.trace import Acknowledge, Fetch, Publication, Save
 from model.verdict import Outcome
 from properties.law_test import run_law
 from properties.machines.by_law import machines_for
+from properties.machines.tally import TALLIES
 from properties.profiles import Profile
 from properties.validation import validation
 from properties.validation.explanation import MANY, tell
@@ -207,5 +208,6 @@ return cjson.encode(rows)
 
 def test_a_law_is_put_to_every_machine_although_some_scripts_do_not_end() -> None:
     endless = with_first("while true do end", "acknowledge.lua")
+    TALLIES.clear()  # else those of earlier tests count
     found = run_law(endless, "retransmission", Profile("dev", 1, 2), 0)
     assert (found.outcome, len(found.tallies)) == ("holds", len(machines_for("retransmission")))
