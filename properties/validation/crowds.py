@@ -58,7 +58,7 @@ def crowds(subject: Subject) -> Iterator[Crowd]:
     at = _Labels(largest, subject.limit)
     front: list[Step] = [*at.saves(some, 1000, most), *at.saves(20, LONG_MS, most), Wait(1000), *at.saves(1, 5000, 22)]
     front += [Fetch(count=10), Wait(5000), *at.saves(2, LONG_MS, 22), Fetch(), Drain(count=10), Settle()]
-    yield "many expire before some that stay", [*front, *at.saves(some, 1000, most), Clear()]
+    yield "many expire before some that stay, and the session ends with many", [*front, *at.saves(some, 1000, most), Clear()]
     at = _Labels(largest, subject.limit)
     trims: list[Step] = [*at.saves(many, LONG_MS, most), Fetch(count=1500), Acknowledge(many), Release(many // 2 | 1)]
     trims += [*at.saves(1, None, max(many // 2, 1)), Fetch(), *at.saves(many, LONG_MS, most), *at.saves(3, LONG_MS, 2)]
