@@ -18,10 +18,10 @@ from model.checkers.linearizability.objects import MODELS
 from model.errors import InputError
 from model.history_io import HistoryFile
 from model.linearizability_logs import read_edn_operations, read_log_lines
-from model.verdict import Outcome, Verdict, worst
+from model.verdict import Verdict, worst
+from orderlab.exit_codes import EXIT
 from orderlab.render.verdicts import print_verdicts
 
-EXIT = {Outcome.HOLDS: 0, Outcome.VIOLATED: 1, Outcome.UNKNOWN: 3}
 _LOG_LINE = re.compile(r"(?m)^\s*(?:(?:\d.*\s)?\[?[A-Z]{4,5}\b.*\s)?:?[\w-]+\s+:(?:invoke|ok|fail|info)\s+:")
 
 

@@ -19,13 +19,13 @@ from model.explorer.exploration import explore as explore_system
 from model.explorer.search import Engine, Options, Progress
 from model.specifications.catalogue import Entry, make
 from model.specifications.from_file import chosen_in_file, entries_of_file, errors_placed_in, own_file
-from model.verdict import Outcome
+from orderlab.exit_codes import EXIT
 from orderlab.render.exploration import catalogue_lines, exploration_lines, progress_line
 
 CATALOGUES = ("model.specifications.catalogue", "sim.store_exploration.catalogue")
 """Modules with a `CATALOGUE` of entries; a room that offers specifications adds its own."""
 
-EXIT = {Outcome.HOLDS: 0, Outcome.VIOLATED: 1, Outcome.UNKNOWN: 3}
+
 
 
 def entries() -> dict[str, Entry]:

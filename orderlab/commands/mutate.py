@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from model.errors import InputError
+from orderlab.exit_codes import ExitCode
 from orderlab.render.mutation import mutant_lines, render_score, render_specification
 from properties.mutants.campaign import Campaign
 from properties.mutants.judging import DEFAULT_BUDGET_S
@@ -23,7 +24,6 @@ from properties.mutants.score import Score
 from properties.mutants.specification import mutants_of_system, mutate_specification, specification_named
 from sim.binding.loader import load_binding
 
-INTERRUPTED = 3
 SPECIFICATION_OF_STORES = "spec"
 """Short for the specification that stores refine."""
 
@@ -74,7 +74,7 @@ def mutate(
         console = Console()
         console.print(render_score(binding.name, score, campaign.scope, len(mutants)))
         console.print(f"results: {folder or 'not kept'}\nseed: {seed}", highlight=False, soft_wrap=True)
-    raise typer.Exit(INTERRUPTED if campaign.interrupted else 1 if score.survivors else 0)
+    raise typer.Exit(_exit_code(campaign.interrupted, bool(score.survivors)))
 
 
 def _specification(path: str, only: list[str], limit: int | None, seed: int, list_them: bool, as_json: bool) -> None:
@@ -93,7 +93,11 @@ def _specification(path: str, only: list[str], limit: int | None, seed: int, lis
         console = Console()
         console.print(render_specification(found))
         console.print(f"seed: {seed}")
-    raise typer.Exit(INTERRUPTED if found.interrupted else 1 if found.survivors else 0)
+    raise typer.Exit(_exit_code(found.interrupted, bool(found.survivors)))
+
+
+def _exit_code(interrupted: bool, survived: bool) -> ExitCode:
+    return ExitCode.UNKNOWN if interrupted else ExitCode.VIOLATED if survived else ExitCode.HOLDS
 
 
 def _list(mutants: list[Mutant], as_json: bool) -> None:

@@ -11,6 +11,7 @@ import typer
 from model.errors import InputError
 from model.trace import Pass, Trace
 from model.trace_words import told_step
+from orderlab.exit_codes import ExitCode
 from properties.validation.confirmation import run_on
 from properties.validation.explanation import tell
 from sim.binding.loader import load_binding
@@ -53,7 +54,7 @@ def replay(
             for one in report.discrepancies:
                 print(f"   {one.law} is violated: {one.text}")
         print(f"on {place}: {'violated' if broken else 'no law is broken'}; seed: {trace.seed}")
-    raise typer.Exit(1 if broken else 0)
+    raise typer.Exit(ExitCode.VIOLATED if broken else ExitCode.HOLDS)
 
 
 def read_trace(file: Path, law: str | None) -> Trace:

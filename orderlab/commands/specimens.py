@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from orderlab.exit_codes import ExitCode
 from properties.validation.specimens import SpecimenResult, find_specimens, judge_specimens
 
 
@@ -34,7 +35,7 @@ def specimens(
         console = Console()
         console.print(specimen_table(results))
         console.print(f"seed: {seed}")
-    raise typer.Exit(0 if all(result.is_right for result in results) else 1)
+    raise typer.Exit(ExitCode.HOLDS if all(result.is_right for result in results) else ExitCode.VIOLATED)
 
 
 def specimen_table(results: list[SpecimenResult]) -> Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -15,14 +16,13 @@ from rich.console import Console
 
 from model.errors import InputError
 from model.verdict import Outcome
-from orderlab.exit_codes import EXIT
+from orderlab.exit_codes import EXIT, of_signal
 from orderlab.render.sweep import SweepProgress, print_answer, print_preview, print_run, print_summary
 from spark_sweeps.engines.engine import Engine
 from spark_sweeps.job import Options, Summary, load, run_sweep
 from spark_sweeps.questions.answer import Answer, answer
 from spark_sweeps.result_folder import ResultFolder
 
-INTERRUPTED = 130
 ENGINES = ("spark", "pool")
 
 
@@ -72,7 +72,7 @@ def sweep(
         typer.echo(
             f"\nstopped; what is committed is kept, and the same command goes on: {' '.join(_command())}", err=True
         )
-        os._exit(INTERRUPTED)
+        os._exit(of_signal(signal.SIGINT))
     finally:
         if progress is not None:
             progress.clear()
