@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, is_dataclass
 from enum import StrEnum
 from typing import Any
+
+UNFINISHED = "unfinished"
+"""Work of a verdict whose budget ran out: what it did not meet may still come."""
 
 
 class Outcome(StrEnum):
@@ -39,8 +42,9 @@ class Verdict:
 
     @property
     def vacuous(self) -> bool:
-        """True if the law was never put to the test: its antecedent was counted and never met."""
-        return self.work.get("antecedents") == 0
+        """True if the law was never put to the test: its antecedent was counted and never met, to the very end."""
+        ended = self.outcome is not Outcome.VIOLATED and not self.work.get(UNFINISHED)
+        return ended and self.work.get("antecedents") == 0
 
     def to_json(self) -> dict[str, Any]:
         """The verdict as plain dictionaries, lists, numbers and strings."""
@@ -61,6 +65,20 @@ def worst(outcomes: Iterable[Outcome]) -> Outcome:
         if outcome in found:
             return outcome
     return Outcome.HOLDS
+
+
+def overall(verdicts: Iterable[Verdict], named: Collection[str] = (), allow_vacuous: bool = False) -> Outcome:
+    """The outcome of laws that were judged together, in one run or in several: one rule for whoever judges histories.
+
+    Violated if one is; unknown if one is undecided, or nothing was put to the test, or a law of `named` (asked for by
+    name) never was. A law that nobody asked for by name and that the history has nothing of (no QoS 2, no reconnect)
+    stays `unknown`, vacuous, itself and does not stand in the way of the others. `allow_vacuous` forgives all that.
+    """
+    tested = [verdict for verdict in verdicts if not verdict.vacuous]
+    found = worst(verdict.outcome for verdict in tested)
+    if found is not Outcome.HOLDS or allow_vacuous:
+        return found
+    return Outcome.HOLDS if tested and {verdict.law for verdict in tested}.issuperset(named) else Outcome.UNKNOWN
 
 
 def to_plain(value: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from model.verdict import Outcome, Verdict, worst
+from model.verdict import Outcome, Verdict, overall
 from sim.statistics import half_width
 
 
@@ -53,18 +53,21 @@ def _numbers(value: Any, path: str = "") -> Iterator[tuple[str, float]]:
 
 
 def joint_verdicts(runs: Sequence[tuple[int, Sequence[Verdict]]]) -> list[dict[str, Any]]:
-    """Per law the worst outcome over all runs, how often each came, and the first run that did not hold, by its seed."""
+    """Per law the worst outcome over the runs that put it to the test, how often each came ("vacuous" where it was not),
+    and the first run that has that outcome, unless it holds, by its seed. A law that no run tests is unknown, vacuous.
+    """
     by_law: dict[str, list[tuple[int, Verdict]]] = {}
     for seed, verdicts in runs:
         for verdict in verdicts:
             by_law.setdefault(verdict.law, []).append((seed, verdict))
     joint = []
     for law, told in by_law.items():
-        outcome = worst(verdict.outcome for _, verdict in told)
-        first = next((seed for seed, verdict in told if verdict.outcome is outcome), None)
+        outcome = overall(verdict for _, verdict in told)
+        vacuous = all(verdict.vacuous for _, verdict in told)
+        first = next((seed for seed, verdict in told if verdict.outcome is outcome and verdict.vacuous == vacuous), None)
         joint.append({
-            "law": law, "outcome": str(outcome),
-            "runs": {str(each): count for each, count in Counter(verdict.outcome for _, verdict in told).items()},
+            "law": law, "outcome": str(outcome), "vacuous": vacuous,
+            "runs": dict(Counter("vacuous" if verdict.vacuous else str(verdict.outcome) for _, verdict in told)),
             "seed": None if outcome is Outcome.HOLDS else first,
         })  # fmt: skip
     return joint

@@ -18,14 +18,14 @@ import pyarrow as pa
 from model.checkers import causal, delivery
 from model.checkers.delivery import delivery_verdicts
 from model.checkers.expiry import expiry_verdict
-from model.checkers.findings import Finding, Partial, tell
+from model.checkers.findings import VACUOUS, Finding, Partial, tell
 from model.checkers.inflight import inflight_verdicts
 from model.checkers.judge import PIPELINE_LAWS, Question, judge
 from model.checkers.retransmission import retransmission_verdict
 from model.errors import InputError
 from model.history_io import HistoryFile
 from model.history_io.decoding import ArrowDecoder
-from model.verdict import Outcome, Verdict, to_plain, worst
+from model.verdict import UNFINISHED, Outcome, Verdict, overall, to_plain
 from spark_sweeps.history_tasks import (
     BY_BOTH,
     BY_FIFO,
@@ -196,15 +196,21 @@ def check_each(folder: Path, question: Question, session: SparkSession, log: Pat
 
 def _over_all(law: str, found: list[tuple[str, list[Verdict], int]]) -> Verdict:
     mine = [(name, verdict) for name, verdicts, _ in found for verdict in verdicts if verdict.law == law]
-    outcome = worst(verdict.outcome for _, verdict in mine)
+    outcome = overall(verdict for _, verdict in mine)
     violated = [(name, verdict) for name, verdict in mine if verdict.outcome is Outcome.VIOLATED]
     work = {
         "histories": len(mine), "histories_violated": len(violated),
         "antecedents": sum(verdict.work.get("antecedents", 0) for _, verdict in mine),
         "violations": sum(verdict.work.get("violations", 0) for _, verdict in mine),
     }  # fmt: skip
+    if any(verdict.work.get(UNFINISHED) for _, verdict in mine):
+        work[UNFINISHED] = 1
+    notes = dict.fromkeys(n for _, one in mine for n in one.not_covered if n != VACUOUS)
+    if untested := sum(verdict.vacuous for _, verdict in mine):
+        all_of_them = untested == len(mine)
+        notes[VACUOUS if all_of_them else f"{untested} of {len(mine)} histories do not put the law to the test"] = None
     witness = {"history": violated[0][0], **to_plain(violated[0][1].witness)} if violated else None
-    return Verdict(law, outcome, witness, work, tuple(dict.fromkeys(n for _, one in mine for n in one.not_covered)))
+    return Verdict(law, outcome, witness, work, tuple(notes))
 
 
 def _merged(partials: Iterable[Partial | None]) -> Partial | None:

@@ -9,7 +9,7 @@ from typing import Any
 from model.checkers.judge import Question, in_memory, judge
 from model.history import EventBatch, EventKind, Names
 from model.history_io import HistoryWriter
-from model.verdict import Outcome, to_plain
+from model.verdict import Outcome, overall, to_plain
 from sim.systems.catalogue import entry, settings_of
 from sim.systems.sustainable import growth, trial_of
 from spark_sweeps.subject import Observed, simulate_command
@@ -54,6 +54,7 @@ class SimulatedSystem:
             system.digest,
             rows,
             history.name if kept and history is not None else None,
+            str(overall(verdicts)),
         )
 
     def warm_up(self) -> None:

@@ -25,8 +25,9 @@ from typing import Any
 import networkx as nx
 import numpy as np
 
+from model.checkers.findings import VACUOUS
 from model.history import EventBatch, EventKind, Names, describe_event
-from model.verdict import Outcome, Verdict
+from model.verdict import UNFINISHED, Outcome, Verdict
 
 LAW = "causal"
 Message = tuple[int, int, int, int]
@@ -132,8 +133,10 @@ def _verdict(
     notes = () if ran_out is None else (ran_out,)
     if first is not None:
         return Verdict(LAW, Outcome.VIOLATED, _cycle(first, batches, names), work, notes)
-    if work["antecedents"] == 0:
-        notes = ("vacuous: nothing in this history puts the law to the test", *notes)
+    if ran_out is not None:
+        work = {**work, UNFINISHED: 1}
+    elif work["antecedents"] == 0:
+        return Verdict(LAW, Outcome.UNKNOWN, None, work, (VACUOUS,))
     return Verdict(LAW, Outcome.HOLDS if ran_out is None else Outcome.UNKNOWN, None, work, notes)
 
 

@@ -13,6 +13,7 @@ from model.verdict import Outcome, Verdict
 
 Label = str | int | None
 EVENTS_SHOWN = 12
+VACUOUS = "vacuous: nothing in this history puts the law to the test"
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ def verdict_of(partial: Partial, law: str, undecided: int, work: Mapping[str, fl
     if broken:
         return Verdict(law, Outcome.VIOLATED, partial.findings[law], work, notes)
     if met == 0:
-        notes = ("vacuous: nothing in this history puts the law to the test", *notes)
+        return Verdict(law, Outcome.UNKNOWN, None, work, (VACUOUS, *notes))
     return Verdict(law, Outcome.UNKNOWN if undecided else Outcome.HOLDS, None, work, notes)
 
 

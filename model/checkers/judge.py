@@ -11,18 +11,20 @@ from typing import Protocol
 from model.checkers import causal, delivery, expiry, inflight, retransmission
 from model.checkers.delivery import DeliveryChecker, delivery_verdicts
 from model.checkers.expiry import ExpiryChecker, expiry_verdict
-from model.checkers.findings import tell
+from model.checkers.findings import VACUOUS, tell
 from model.checkers.inflight import InflightChecker, inflight_verdicts
 from model.checkers.linearizability.decide import LAW as LINEARIZABILITY
 from model.checkers.linearizability.decide import decide, guess_model
+from model.checkers.linearizability.objects import MODELS
 from model.checkers.linearizability.operations import OperationLog, operations_of_history
 from model.checkers.retransmission import RetransmissionChecker, retransmission_verdict
 from model.errors import InputError
 from model.history import STORE_KINDS, EventBatch, EventKind, Names
-from model.verdict import Outcome, Verdict
+from model.verdict import UNFINISHED, Outcome, Verdict
 
 PIPELINE_LAWS = (*delivery.LAWS, *retransmission.LAWS, *expiry.LAWS, *inflight.LAWS)
 LAWS = (*PIPELINE_LAWS, causal.LAW, LINEARIZABILITY)
+MODEL_NAMES = tuple(MODELS)
 """Every law that a history can be judged by. `causal` is judged when it is asked for, `drain` when its bound is."""
 
 
@@ -56,8 +58,15 @@ class Question:
                 close = get_close_matches(law, LAWS, n=1)
                 cure = f"did you mean {close[0]}?" if close else f"laws of histories: {', '.join(LAWS)}"
                 raise InputError(f"--law {law}: no history is judged by it; {cure}")
+        if self.model is not None and self.model not in MODEL_NAMES:
+            raise InputError(f"--model {self.model}: unknown object; it is one of {', '.join(MODEL_NAMES)}")
         if "drain" in self.laws and self.drain_bound_us is None:
             raise InputError("--law drain: say within how long a backlog must be gone, with --drain-bound-ms")
+
+    @property
+    def named(self) -> frozenset[str]:
+        """The laws that are asked for by name, `drain` also by its bound."""
+        return frozenset(self.laws) | ({"drain"} if self.drain_bound_us is not None and not self.laws else set())
 
     def asks(self, law: str) -> bool:
         """Whether the law is to be judged."""
@@ -111,24 +120,31 @@ def judge(source: Source, question: Question) -> tuple[list[Verdict], int]:
         if question.asks(causal.LAW):
             verdicts.append(causal.check_causal(source, names, question.budget_s))
     if question.asks(LINEARIZABILITY) and (stores or question.laws):
-        verdicts.append(_judge_stores(source.place, stores, names, question, ran_out, rows))
+        verdicts += _judge_stores(source.place, stores, names, replace(question, laws=()), ran_out, rows)
     return verdicts, rows
 
 
 def _judge_stores(
     place: str, stores: Sequence[EventBatch], names: Names, question: Question, ran_out: bool, rows: int
-) -> Verdict:
+) -> list[Verdict]:
     log = operations_of_history(place, stores, names)
     if len(log) == 0:
         raise InputError(f"{place}: no store operations (invoke, ok, fail, info rows) to judge by {LINEARIZABILITY}")
-    verdict = decide_log(place, log, question)
-    return _unfinished(verdict, rows) if ran_out else verdict
+    verdicts = judge_operations(place, log, question)
+    return [_unfinished(verdict, rows) for verdict in verdicts] if ran_out else verdicts
 
 
-def decide_log(place: str, log: OperationLog, question: Question) -> Verdict:
-    """The verdict on store operations. Raises InputError, with the place, for what their object does not have."""
+def judge_operations(place: str, log: OperationLog, question: Question) -> list[Verdict]:
+    """The verdicts on store operations. Raises InputError, with the place, for what their object does not have, and
+    for a law that it is not judged by.
+    """
     try:
-        return decide(question.model or guess_model(log), log, question.budget_s)
+        model = question.model or guess_model(log)
+        laws = (LINEARIZABILITY,)
+        for law in question.laws:
+            if law not in laws:
+                raise InputError(f"--law {law}: store operations on a {model} are judged by {', '.join(laws)}")
+        return [decide(model, log, question.budget_s)]
     except InputError as error:
         raise InputError(f"{place}: {error}") from error
 
@@ -136,7 +152,8 @@ def decide_log(place: str, log: OperationLog, question: Question) -> Verdict:
 def _unfinished(verdict: Verdict, rows: int) -> Verdict:
     note = f"the budget ran out after {rows} rows"
     outcome = Outcome.UNKNOWN if verdict.outcome is Outcome.HOLDS else verdict.outcome
-    return replace(verdict, outcome=outcome, not_covered=(*verdict.not_covered, note))
+    notes = (*(told for told in verdict.not_covered if told != VACUOUS), note)
+    return replace(verdict, outcome=outcome, work={**verdict.work, UNFINISHED: 1}, not_covered=notes)
 
 
 def in_memory(place: str, batches: Iterable[EventBatch], names: Names) -> Source:

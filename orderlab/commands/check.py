@@ -1,10 +1,11 @@
-"""`orderlab check`: judge a recorded history, or a linearizability test log, by every law that it can be judged by."""
+"""`orderlab check`: judge recorded histories, or linearizability test logs, by every law that they can be judged by."""
 
 from __future__ import annotations
 
 import json
 import re
 import stat
+import sys
 import tempfile
 from pathlib import Path
 from typing import Annotated
@@ -12,68 +13,103 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from model.checkers.judge import LAWS, Question, decide_log, judge
-from model.checkers.linearizability.decide import LAW as LINEARIZABILITY
-from model.checkers.linearizability.objects import MODELS
+from model.checkers.judge import LAWS, MODEL_NAMES, Question, judge, judge_operations
 from model.errors import InputError
 from model.history_io import HistoryFile
 from model.linearizability_logs import read_edn_operations, read_log_lines
-from model.verdict import Verdict, worst
-from orderlab.exit_codes import EXIT
-from orderlab.render.verdicts import print_verdicts
+from model.verdict import Verdict, overall
+from orderlab.exit_codes import EXIT, ExitCode
+from orderlab.render.verdicts import print_verdicts, why_vacuous
 
 _LOG_LINE = re.compile(r"(?m)^\s*(?:(?:\d.*\s)?\[?[A-Z]{4,5}\b.*\s)?:?[\w-]+\s+:(?:invoke|ok|fail|info)\s+:")
+_WORST_FIRST = (ExitCode.VIOLATED, ExitCode.UNUSABLE, ExitCode.UNKNOWN, ExitCode.HOLDS)
 
 
 def check(
-    file: Annotated[
-        Path,
-        typer.Argument(help="History (.parquet, .jsonl, .csv), folder of its parts, or linearizability log (.edn, .log)."),
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...",
+            help="Histories (.parquet, .jsonl, .csv), folders of parts of one, or logs of operations (.edn, .log).",
+        ),
     ],
-    model: Annotated[str | None, typer.Option(help=f"The object of store operations: {', '.join(MODELS)}.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help=f"The object of store operations: {', '.join(MODEL_NAMES)}.")
+    ] = None,
     law: Annotated[list[str] | None, typer.Option(help=f"Judge this law only: {', '.join(LAWS)}.")] = None,
     drain_bound_ms: Annotated[float | None, typer.Option(min=0, help="A backlog must be gone within this.")] = None,
     expiry_tolerance_ms: Annotated[float, typer.Option(min=0, help="By how much recorded times may be off.")] = 0.0,
     receive_maximum: Annotated[
         int, typer.Option(min=1, max=65_535, help="Of connections whose rows do not say; for the law of that name.")
     ] = 65_535,
-    budget: Annotated[float | None, typer.Option(min=0, help="Seconds to spend.")] = None,
+    budget: Annotated[float | None, typer.Option(min=0, help="Seconds to spend on each file.")] = None,
     master: Annotated[str | None, typer.Option(help="Judge a folder on this Spark, such as local[*].")] = None,
+    allow_vacuous: Annotated[
+        bool, typer.Option("--allow-vacuous", help="Exit 0, not 3, where no law was put to the test.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="Printed; checking draws nothing at random.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a file, each on a line.")] = False,
 ) -> None:
-    """Judge a history: order, loss, duplicates, phantoms, retransmission, expiry, packets in flight, agreement,
-    linearizability.
+    """Judge histories: order, loss, duplicates, phantoms, retransmission, expiry, packets in flight, agreement,
+    linearizability, and the anomalies of queues and of logs with offsets and transactions.
 
-    Exit code 0: every law holds; 1: one is violated; 2: the input is unusable; 3: the budget did not suffice.
+    Exit code 0: every law that was put to the test holds; 1: one is violated; 2: the input is unusable; 3: the budget did
+    not suffice, or vacuous: no law was put to the test, or not one that --law names. Of several files the worst: 1, 2, 3, 0.
     """
     question = Question(
         laws=tuple(law or ()),
         model=model,
-        drain_bound_us=None if drain_bound_ms is None else round(drain_bound_ms * 1000),
-        expiry_tolerance_us=round(expiry_tolerance_ms * 1000),
+        drain_bound_us=None if drain_bound_ms is None else _microseconds("--drain-bound-ms", drain_bound_ms),
+        expiry_tolerance_us=_microseconds("--expiry-tolerance-ms", expiry_tolerance_ms),
         receive_maximum=receive_maximum,
         budget_s=budget,
     )
-    if model is not None and model not in MODELS:
-        raise InputError(f"--model {model}: unknown object; it is one of {', '.join(MODELS)}")
+    codes = []
+    for number, file in enumerate(files):
+        if number and not as_json:
+            typer.echo("")
+        try:
+            codes.append(_check(file, question, master, allow_vacuous, seed, as_json))
+        except InputError as error:
+            if len(files) == 1:
+                raise
+            codes.append(ExitCode.UNUSABLE)
+            if as_json:
+                typer.echo(json.dumps({"file": str(file), "outcome": "unusable", "error": str(error), "seed": seed}))
+            sys.stdout.flush()  # so that both streams tell the files in their order
+            typer.echo(f"orderlab: {error}", err=True)
+    raise typer.Exit(min(codes, key=_WORST_FIRST.index))
+
+
+def _microseconds(option: str, milliseconds: float) -> int:
+    if not milliseconds <= 1e15:
+        raise InputError(f"{option} {milliseconds:g}: beyond any history; give a number of milliseconds")
+    return round(milliseconds * 1000)
+
+
+def _check(file: Path, question: Question, master: str | None, allow_vacuous: bool, seed: int, as_json: bool) -> ExitCode:
+    """Judge one file and print what was found."""
     form = "parts" if master is not None or file.is_dir() else form_of(file)
     if form == "parts":
         verdicts, rows = _judge_parts(file, question, master or "local[*]")
     elif form == "history":
         verdicts, rows = judge(HistoryFile(file), question)
     else:
-        verdicts, rows = _judge_log(file, form, question)
+        log = read_edn_operations(file) if form == "edn" else read_log_lines(file)
+        verdicts, rows = judge_operations(str(file), log, question), len(log)
     if not verdicts:
         raise InputError(f"{file}: no law applies to these events; name one with --law")
-    outcome = worst(verdict.outcome for verdict in verdicts)
+    outcome = overall(verdicts, question.named, allow_vacuous)
+    reason = why_vacuous(verdicts, outcome, question.named)
     if as_json:
-        found = {"file": str(file), "rows": rows, "outcome": str(outcome), "seed": seed}
+        found = {"file": str(file), "rows": rows, "outcome": str(outcome), "vacuous": reason is not None, "seed": seed}
         typer.echo(json.dumps({**found, "verdicts": [verdict.to_json() for verdict in verdicts]}))
     else:
         print_verdicts(Console(), f"{file}: {rows:,} rows", verdicts)
+        if reason is not None:
+            typer.echo(reason)
         typer.echo(f"seed: {seed}")
-    raise typer.Exit(EXIT[outcome])
+    return EXIT[outcome]
 
 
 def _judge_parts(folder: Path, question: Question, master: str) -> tuple[list[Verdict], int]:
@@ -92,14 +128,6 @@ def _judge_parts(folder: Path, question: Question, master: str) -> tuple[list[Ve
             return (check_each if is_of_sweep else check_folder)(folder, question, session, log)
         finally:
             session.stop()
-
-
-def _judge_log(file: Path, form: str, question: Question) -> tuple[list[Verdict], int]:
-    other = [law for law in question.laws if law != LINEARIZABILITY]
-    if other:
-        raise InputError(f"--law {other[0]}: {file} holds store operations, which are judged by {LINEARIZABILITY}")
-    log = read_edn_operations(file) if form == "edn" else read_log_lines(file)
-    return [decide_log(str(file), log, question)], len(log)
 
 
 def form_of(file: Path) -> str:

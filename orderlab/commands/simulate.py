@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,10 +20,11 @@ from model.errors import InputError
 from model.explorer.whole_file import write_whole
 from model.history import EventBatch
 from model.history_io import HistoryFile, HistoryWriter
-from model.verdict import Verdict, worst
+from model.verdict import Verdict, overall
 from orderlab.exit_codes import EXIT
 from orderlab.render.simulation import print_replications, print_simulation, progress_line
 from orderlab.render.sustainable import print_ceiling, step_line
+from orderlab.render.verdicts import why_vacuous
 from sim.replications import joint_verdicts, means, replication_seed
 from sim.systems.catalogue import SYSTEMS, entry, settings_of
 from sim.systems.progress import Progress
@@ -51,12 +52,16 @@ def simulate(
     drain_bound_ms: Annotated[
         float | None, typer.Option(help="Judge `drain`: how long after the last heal a backlog may last.")
     ] = None,
+    allow_vacuous: Annotated[
+        bool, typer.Option("--allow-vacuous", help="Exit 0, not 3, where no law was put to the test.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="Of every random draw; printed.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Simulate a broker system: throughput, latency, utilisation, and the verdict of every pipeline law.
 
-    Exit code 0: every law held; 1: one was violated; 2: the input is unusable; 3: unknown.
+    Exit code 0: every law that was put to the test held; 1: one was violated; 2: the input is unusable; 3: unknown, or
+    vacuous: no law was put to the test, or not the one that was asked for (`drain`, by its bound).
     """
     if list_them:
         _print_catalogue(as_json)
@@ -93,11 +98,15 @@ def simulate(
     for number in range(replications):
         place = history if replications == 1 or history is None else history.with_stem(f"{history.stem}-{number}")
         runs.append(_run(system, chosen, replication_seed(seed, number), place, trace, window, question))
-    outcome = worst(verdict.outcome for run in runs for verdict in run.verdicts)
+    told = [verdict for run in runs for verdict in run.verdicts]
+    outcome = overall(told, question.named, allow_vacuous)
     if replications == 1:
-        _print(runs[0], as_json)
+        _print(replace(runs[0], result={**runs[0].result, "outcome": str(outcome)}), as_json)
     else:
         _print_replications(system, chosen, seed, str(outcome), runs, as_json)
+    reason = why_vacuous(told, outcome, question.named)
+    if reason is not None:
+        typer.echo(reason, err=as_json)
     raise typer.Exit(EXIT[outcome])
 
 
@@ -152,7 +161,7 @@ def _run(
         "judging_s": round(time.perf_counter() - started - assembled_s - ran_s, 3),
     }
     result: dict[str, Any] = {
-        "system": system, "seed": seed, "outcome": str(worst(verdict.outcome for verdict in verdicts)),
+        "system": system, "seed": seed, "outcome": str(overall(verdicts, question.named)),
         "history_digest": assembled.digest, "history_rows": rows, "settings": chosen.model_dump(), **report,
     }  # fmt: skip
     return _Run(seed, result, report, verdicts, wall)

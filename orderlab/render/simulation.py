@@ -81,7 +81,7 @@ def print_replications(console: Console, result: Mapping[str, Any]) -> None:
     laws = Table("law", "verdict of all", "runs", "first seed")
     for verdict in result["verdicts"]:
         counted = ", ".join(f"{count} {outcome}" for outcome, count in verdict["runs"].items())
-        laws.add_row(verdict["law"], verdict["outcome"], counted, "" if verdict["seed"] is None else str(verdict["seed"]))
+        laws.add_row(verdict["law"], f"{verdict['outcome']}{' (vacuous)' if verdict['vacuous'] else ''}", counted, "" if verdict["seed"] is None else str(verdict["seed"]))
     console.print(laws)
     console.print(f"seed: {result['seed']}; of the replications: {', '.join(str(run['seed']) for run in runs)}", highlight=False)
 

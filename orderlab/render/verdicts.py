@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from model.verdict import Outcome, Verdict, to_plain
+from model.verdict import UNFINISHED, Outcome, Verdict, overall, to_plain
 
-_IN_TABLE = ("antecedents", "violations", "violated_objects", "seconds", "rows")
+_IN_TABLE = ("antecedents", "violations", "violated_objects", "seconds", "rows", UNFINISHED)
 _COLOUR = {Outcome.HOLDS: "green", Outcome.VIOLATED: "red", Outcome.UNKNOWN: "yellow"}
 
 
@@ -42,6 +42,25 @@ def print_verdicts(console: Console, title: str, verdicts: Sequence[Verdict]) ->
     for verdict in verdicts:
         if verdict.outcome is Outcome.VIOLATED:
             _print_witness(console, verdict)
+    untested = vacuous_line(verdicts)
+    if untested is not None:
+        console.print(untested, highlight=False, soft_wrap=True)
+
+
+def vacuous_line(verdicts: Sequence[Verdict]) -> str | None:
+    """The laws that were not put to the test; None if all were."""
+    untested = ", ".join(verdict.law for verdict in verdicts if verdict.vacuous)
+    return f"vacuous, put to the test by nothing in this history: {untested}" if untested else None
+
+
+def why_vacuous(verdicts: Sequence[Verdict], outcome: Outcome, named: Collection[str]) -> str | None:
+    """Why laws that hold, as far as they were tested, make no `holds`; None where that is not the reason."""
+    if outcome is not Outcome.UNKNOWN or overall(verdicts, allow_vacuous=True) is not Outcome.HOLDS:
+        return None
+    tested = {verdict.law for verdict in verdicts if not verdict.vacuous}
+    missed = ", ".join(law for law in dict.fromkeys(verdict.law for verdict in verdicts) if law in set(named) - tested)
+    told = f"{missed}, asked for by name, was not put to the test" if missed else "no law was put to the test"
+    return f"vacuous: {told}, so the outcome is unknown (exit code 3); --allow-vacuous makes it 0"
 
 
 def _number(value: float | int) -> str:

@@ -18,7 +18,7 @@ from model.checkers.judge import Question, in_memory, judge
 from model.errors import InputError
 from model.explorer.whole_file import write_whole
 from model.history import EventBatch
-from model.verdict import Outcome, Verdict
+from model.verdict import Outcome, Verdict, overall
 from sim.faults import FAULTS
 from sim.systems.tbmq_p2p import P2PSettings, P2PSystem
 
@@ -105,9 +105,9 @@ def cell(told: Sequence[tuple[int, Verdict]]) -> str:
     if broken:
         most = max(int(verdict.work.get("violations", 0)) for _, verdict in broken)
         return f"**broken** {len(broken)}/{len(told)}, seed {broken[0][0]}, up to {most}"
-    if all(verdict.work.get("antecedents") == 0 for _, verdict in told):
+    if all(verdict.vacuous for _, verdict in told):
         return "–"
-    return "kept" if all(verdict.outcome is Outcome.HOLDS for _, verdict in told) else "unknown"
+    return "kept" if overall(verdict for _, verdict in told) is Outcome.HOLDS else "unknown"
 
 
 def drain_cell(told: Sequence[Told]) -> str:

@@ -60,6 +60,44 @@ def test_an_unfinished_check_exits_3(tmp_path):
     assert check(history(tmp_path, "S P1 A1 H"), "--law", "drain", "--drain-bound-ms", 50).exit_code == 3
 
 
+@pytest.mark.parametrize("line", ["P1 A1", "S P1", "D1#1", "P1%3", "+", "X", "0(write:1 0)", "0(enqueue:1 0)", "0(read 0?"])
+def test_where_no_law_is_put_to_the_test_the_exit_code_is_3(tmp_path, line):
+    file = history(tmp_path, line)
+    result = check(file)
+    assert result.exit_code == 3
+    assert "vacuous: no law was put to the test" in result.stdout
+    found = check(file, "--json")
+    assert (found.exit_code, json.loads(found.stdout)["vacuous"]) == (3, True)
+    assert check(file, "--allow-vacuous").exit_code == 0
+
+
+def test_a_law_asked_for_by_name_has_to_be_put_to_the_test(tmp_path):
+    file = history(tmp_path, GOOD)
+    result = check(file)
+    assert result.exit_code == 0
+    assert "vacuous, put to the test by nothing in this history: exactly-once" in result.stdout
+    named = check(file, "--law", "fifo", "--law", "exactly-once")
+    assert named.exit_code == 3
+    assert "vacuous: exactly-once, asked for by name, was not put to the test" in named.stdout
+    assert check(file, "--law", "fifo", "--law", "exactly-once", "--allow-vacuous").exit_code == 0
+    assert check(file, "--drain-bound-ms", 5).exit_code == 3  # nothing has healed
+    assert check(file, "--law", "exactly-once", "--budget", 0, "--allow-vacuous").exit_code == 3  # unfinished, not vacuous
+
+
+def test_several_files_are_judged_each_and_the_worst_is_the_exit_code(tmp_path):
+    good, bad, idle = (history(tmp_path, line, f"{name}.jsonl") for name, line in (("g", GOOD), ("b", BAD), ("i", "P1")))
+    assert check(good, good).exit_code == 0
+    assert check(good, idle).exit_code == 3
+    result = check(idle, bad, tmp_path / "none.csv", good)
+    assert result.exit_code == 1
+    assert [line for line in result.stdout.splitlines() if "rows" in line and str(tmp_path) in line.replace("\n", "")]
+    assert result.stderr == f"orderlab: {tmp_path / 'none.csv'}: No such file or directory\n"
+    assert check(idle, tmp_path / "none.csv").exit_code == 2
+    told = [json.loads(line) for line in check(idle, bad, tmp_path / "none.csv", good, "--json").stdout.splitlines()]
+    assert [found["outcome"] for found in told] == ["unknown", "violated", "unusable", "holds"]
+    assert [found["file"] for found in told] == [str(idle), str(bad), str(tmp_path / "none.csv"), str(good)]
+
+
 def test_store_operations_in_a_history_and_in_logs(tmp_path):
     stores = history(tmp_path, "0(write:1 0) 1(read 1):null", "ops.jsonl")
     assert check(stores).exit_code == 1

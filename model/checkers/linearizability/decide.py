@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from model.checkers.findings import VACUOUS
 from model.checkers.linearizability.calls import Call, calls_by_key
 from model.checkers.linearizability.objects import MODELS, ObjectModel
 from model.checkers.linearizability.operations import FAIL, INFO, OK, OperationLog
@@ -27,7 +28,7 @@ from model.checkers.linearizability.register_search import search_register
 from model.checkers.linearizability.search import Decision, search
 from model.checkers.linearizability.set_levels import decide_set
 from model.errors import InputError
-from model.verdict import Outcome, Verdict
+from model.verdict import UNFINISHED, Outcome, Verdict
 
 LAW = "linearizability"
 
@@ -66,7 +67,7 @@ def decide(model_name: str, log: OperationLog, budget_s: float | None = None) ->
         if decision.outcome is Outcome.VIOLATED:
             broken.append((key, decision))
     work = {
-        "antecedents": int((log.outcome == OK).sum()),
+        "antecedents": _told(model, log),
         "operations": len(log),
         "indeterminate": int((log.outcome == INFO).sum()),
         "objects": sum(tried.values()),
@@ -75,6 +76,10 @@ def decide(model_name: str, log: OperationLog, budget_s: float | None = None) ->
         "seconds": round(time.perf_counter() - started, 6),
     }
     notes = tuple(_notes(model, log, undecided))
+    if undecided:
+        work[UNFINISHED] = 1
+    elif work["antecedents"] == 0 and not broken:
+        return Verdict(LAW, Outcome.UNKNOWN, None, work, (VACUOUS, *notes))
     if broken:
         key, decision = min(broken, key=lambda pair: (max(pair[1].rows), str(pair[0])))
         witness = NotLinearizable(decision.why, tuple(log.describe(row) for row in decision.rows), key)
@@ -119,6 +124,18 @@ def _queues(model: ObjectModel, log: OperationLog, deadline: float | None) -> It
             yield key, "search", found
 
 
+_SAYS_NOTHING = ("write", "enqueue", "add", "remove", "put")
+"""What returns no result that another order of the operations could contradict."""
+
+
+def _told(model: ObjectModel, log: OperationLog) -> int:
+    """How many operations returned something that the others must bear out. Of writes alone every order is right."""
+    tells = np.array([model.functions.get(name) not in _SAYS_NOTHING for name in log.functions], np.bool_)
+    is_cas = np.array([model.functions.get(name) == "cas" for name in log.functions], np.bool_)
+    mismatch = (log.outcome == FAIL) & is_cas[log.function] & (log.result == log.argument)
+    return int((tells[log.function] & ((log.outcome == OK) | mismatch)).sum())
+
+
 def _notes(model: ObjectModel, log: OperationLog, undecided: int) -> Iterator[str]:
     if undecided:
         yield f"{undecided} objects are undecided: the budget ran out"
@@ -127,5 +144,3 @@ def _notes(model: ObjectModel, log: OperationLog, undecided: int) -> Iterator[st
         yield "a failed compare-and-set that returned its arguments is taken to have found another value"
     elif failed.any():
         yield f"{int(failed.sum())} failed operations are taken not to have happened"
-    if len(log) == 0:
-        yield "vacuous: nothing in this history puts the law to the test"

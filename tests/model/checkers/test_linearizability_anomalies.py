@@ -145,4 +145,4 @@ def test_what_an_object_cannot_take_or_give_is_said(model, line, message):
 
 def test_an_append_to_what_is_no_string_cannot_have_happened():
     assert decide("kv", log_of('0(put.a:5 0) 0(append.a:"x" 0)')).outcome is Outcome.VIOLATED
-    assert decide("kv", log_of('0(put.a:5 0) 0(append.a:"x" 0!')).outcome is Outcome.HOLDS
+    assert decide("kv", log_of('0(put.a:5 0) 0(append.a:"x" 0!')).vacuous

@@ -199,7 +199,7 @@ def test_retransmission_agrees_with_the_rules():
         assert found.work["violations"] == len(slow.broken), (seed, line, slow.broken)
         if slow.broken:
             assert found.witness.event_id == slow.broken[0], (seed, line)
-        outcomes[found.outcome] += 1
+        outcomes[Outcome.HOLDS if found.vacuous else found.outcome] += 1
     assert min(outcomes.values()) > 400
 
 
@@ -232,7 +232,7 @@ def test_expiry_agrees_with_the_rule():
         assert found.work["violations"] == len(broken), (seed, words)
         if broken:
             assert found.witness.event_id == broken[0]
-        outcomes[found.outcome] += 1
+        outcomes[Outcome.HOLDS if found.vacuous else found.outcome] += 1
     assert min(outcomes.values()) > 300
 
 
@@ -257,7 +257,7 @@ def test_causal_order_agrees_with_the_closure_of_happens_before():
             cycle = [event["event_id"] for event in found.witness.events]
             graph = happens_before(words)
             assert all(nx.has_path(graph, a, b) for a, b in pairwise(cycle[:-1]))
-        outcomes[found.outcome] += 1
+        outcomes[Outcome.HOLDS if found.vacuous else found.outcome] += 1
     assert min(outcomes.values()) > 150
 
 

@@ -65,8 +65,8 @@ def test_a_failed_cas_reports_a_mismatch_unless_it_failed_for_another_reason(tmp
     reason = read_log_lines(written(tmp_path, start + "INFO 1 :fail :cas [3 4] :timed-out\n"))
     dropped = read_log_lines(written(tmp_path, start + "INFO 1 :fail :cas :timed-out\n"))
     assert decide("cas-register", mismatch).outcome is Outcome.VIOLATED
-    assert decide("cas-register", reason).outcome is Outcome.HOLDS
-    assert decide("cas-register", dropped).outcome is Outcome.HOLDS
+    assert decide("cas-register", reason).vacuous
+    assert decide("cas-register", dropped).vacuous
 
 
 def test_keys_name_objects(tmp_path):

@@ -1,0 +1,38 @@
+"""The outcome of several laws together: what was not put to the test neither holds nor stands in the way of what was."""
+
+import pytest
+
+from model.verdict import UNFINISHED, Outcome, Verdict, overall
+
+HELD = Verdict("fifo", Outcome.HOLDS, None, {"antecedents": 3})
+UNTESTED = Verdict("expiry", Outcome.UNKNOWN, None, {"antecedents": 0})
+BROKEN = Verdict("drain", Outcome.VIOLATED, "it", {"antecedents": 0})
+UNDECIDED = Verdict("agreement", Outcome.UNKNOWN, None, {"antecedents": 5})
+CUT_SHORT = Verdict("causal", Outcome.UNKNOWN, None, {"antecedents": 0, UNFINISHED: 1})
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "named", "outcome"),
+    [
+        ([HELD], (), Outcome.HOLDS),
+        ([HELD, UNTESTED], (), Outcome.HOLDS),
+        ([HELD, UNTESTED], ("expiry",), Outcome.UNKNOWN),
+        ([HELD, UNTESTED], ("fifo",), Outcome.HOLDS),
+        ([UNTESTED], (), Outcome.UNKNOWN),
+        ([], (), Outcome.UNKNOWN),
+        ([HELD, UNDECIDED], (), Outcome.UNKNOWN),
+        ([HELD, CUT_SHORT], (), Outcome.UNKNOWN),
+        ([HELD, BROKEN, UNTESTED], ("expiry",), Outcome.VIOLATED),
+        ([UNTESTED, Verdict("expiry", Outcome.HOLDS, None, {"antecedents": 1})], ("expiry",), Outcome.HOLDS),
+    ],
+)
+def test_the_outcome_of_laws_that_were_judged_together(verdicts, named, outcome):
+    assert overall(verdicts, named) is outcome
+
+
+def test_vacuity_is_forgiven_and_nothing_else_is():
+    assert overall([UNTESTED], allow_vacuous=True) is Outcome.HOLDS
+    assert overall([HELD, UNTESTED], ("expiry",), allow_vacuous=True) is Outcome.HOLDS
+    assert overall([CUT_SHORT], allow_vacuous=True) is Outcome.UNKNOWN
+    assert overall([BROKEN], allow_vacuous=True) is Outcome.VIOLATED
+    assert (UNTESTED.vacuous, BROKEN.vacuous, CUT_SHORT.vacuous) == (True, False, False)
