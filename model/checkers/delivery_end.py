@@ -11,7 +11,7 @@ from numba import njit
 
 from model.checkers.delivery_pass import DeliveryPass
 from model.checkers.delivery_state import CLEAR_EPOCH, CONNECTED, STABLE_EPOCH, STABLE_SINCE, high_at
-from model.checkers.sequence_set import Intervals
+from model.checkers.sequence_set import Intervals, segments
 from model.checkers.subscriptions import Subscriptions
 from model.history import Names
 
@@ -238,7 +238,35 @@ def _expired(done: DeliveryPass) -> Intervals:
     return Intervals.of(runs[:, 0], runs[:, 1], runs[:, 2], fifos)
 
 
-def seen_by_anyone(lanes: Lanes, delivered: Intervals, fifos: int) -> Intervals:
-    """Per logical FIFO what at least one subscriber received."""
+_PUBLISHED = 1 << 40  # the weight of being published, above any number of receipts
+
+
+def seen_by_subscribers(
+    done: DeliveryPass, lanes: Lanes, delivered: Intervals, subscriptions: Subscriptions, names: Names, published: bool
+) -> tuple[Intervals, int]:
+    """Per logical FIFO what at least one subscriber received, and how many of these receipts another subscriber shares.
+
+    Who never had a matching subscription is no subscriber of it, and what nobody published (where publish rows tell,
+    `published`) is no message: either is a matter of other laws, and makes nobody else owed anything.
+    """
     owner = np.repeat(np.arange(len(delivered.offsets) - 1), np.diff(delivered.offsets))
-    return Intervals.of(lanes.lane_fifo[owner], delivered.start, delivered.end, fifos)
+    fifo, start, end = lanes.lane_fifo[owner], delivered.start, delivered.end
+    if subscriptions.seen:
+        ever = subscriptions.ever_matched(set(lanes.topic.tolist()), names)
+        pairs = zip(lanes.lane_subscriber.tolist(), lanes.topic[lanes.lane_fifo].tolist(), strict=True)
+        kept = np.array([pair in ever for pair in pairs], np.bool_)[owner]
+        fifo, start, end = fifo[kept], start[kept], end[kept]
+    weight = np.ones(len(fifo), np.int64)
+    if published:
+        known = done.published.intervals()
+        whose = np.repeat(np.arange(len(known.offsets) - 1), np.diff(known.offsets))
+        fifo, start, end = (np.concatenate(pair) for pair in ((fifo, whose), (start, known.start), (end, known.end)))
+        weight = np.concatenate([weight, np.full(len(whose), _PUBLISHED, np.int64)])
+    fifo, start, end, total = segments(fifo, start, end, weight)
+    receipts = total % _PUBLISHED
+    counted = (receipts > 0) & ((total >= _PUBLISHED) | (not published))
+    shared = counted & (receipts > 1)
+    return (
+        Intervals.of(fifo[counted], start[counted], end[counted], done.count("fifos")),
+        int((receipts * (end - start + 1))[shared].sum()),
+    )

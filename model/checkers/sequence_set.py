@@ -201,3 +201,14 @@ def _merge_touching(owner: Any, start: Any, end: Any) -> Any:
             owners[kept], starts[kept], ends[kept] = owner[row], start[row], end[row]
             kept += 1
     return owners[:kept], starts[:kept], ends[:kept]
+
+
+def segments(
+    owner: npt.NDArray[np.int64], start: npt.NDArray[np.int64], end: npt.NDArray[np.int64], weight: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], ...]:
+    """(owner, start, end, total weight) of the pieces into which overlapping intervals cut each other; O(n log n)."""
+    at, whose = np.concatenate([start, end + 1]), np.concatenate([owner, owner])
+    order = np.lexsort((at, whose))
+    at, whose, total = at[order], whose[order], np.cumsum(np.concatenate([weight, -weight])[order])
+    pieces = np.flatnonzero((total[:-1] > 0) & (at[1:] > at[:-1]))
+    return whose[pieces], at[pieces], at[pieces + 1] - 1, total[pieces]

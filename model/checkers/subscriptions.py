@@ -43,6 +43,8 @@ class Subscriptions:
 
     in_force: dict[int, dict[int, Subscription]] = field(default_factory=dict)
     seen: int = 0
+    ever: dict[int, set[int]] = field(default_factory=dict)
+    """Subscriber → filters, those that have been given up included."""
     _epoch: int = 0
 
     def observe(self, batch: EventBatch) -> None:
@@ -58,6 +60,7 @@ class Subscriptions:
                 qos = int(batch.qos[row])
                 now = Subscription(self._epoch + order, 2 if qos < 0 else qos)
                 mine = self.in_force.setdefault(subscriber, {})
+                self.ever.setdefault(subscriber, set()).add(int(batch.topic[row]))
                 before = mine.get(int(batch.topic[row]))
                 if before is not None and before.qos > 0:  # else what was published at QoS 0 would be owed
                     now = Subscription(before.epoch, now.qos)
@@ -92,6 +95,17 @@ class Subscriptions:
         filters = (names.topics.label(code) for mine in self.in_force.values() for code in mine)
         return sum(str(text).startswith("$share/") for text in filters)
 
+    def ever_matched(self, topics: set[int], names: Names) -> set[tuple[int, int]]:
+        """(subscriber, topic) where the subscriber has had a matching subscription, a shared one included."""
+        matched: dict[int, list[int]] = {}
+        found = set()
+        for subscriber, filters in self.ever.items():
+            for topic_filter in filters:
+                if topic_filter not in matched:
+                    matched[topic_filter] = _matched(topic_filter, topics, names, unshared=True)
+                found |= {(subscriber, topic) for topic in matched[topic_filter]}
+        return found
+
     def _each_match(self, topics: set[int], names: Names) -> Iterator[tuple[int, int, Subscription]]:
         by_filter: dict[int, list[int]] = {}
         for subscriber, mine in self.in_force.items():
@@ -102,8 +116,11 @@ class Subscriptions:
                     yield subscriber, topic, subscription
 
 
-def _matched(topic_filter: int, topics: set[int], names: Names) -> list[int]:
+def _matched(topic_filter: int, topics: set[int], names: Names, unshared: bool = False) -> list[int]:
     pattern = names.topics.label(topic_filter)
+    if unshared and isinstance(pattern, str) and pattern.startswith("$share/"):
+        pattern = pattern.split("/", 2)[-1]
+        return [topic for topic in sorted(topics) if matches(pattern, str(names.topics.label(topic)))]
     if isinstance(pattern, int) or not ("+" in pattern or "#" in pattern):
         return [topic_filter] if topic_filter in topics else []
     return [topic for topic in sorted(topics) if matches(pattern, str(names.topics.label(topic)))]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from model.checkers.key_table import new_table, slot_of, with_room
+from model.checkers.kinds import PUBLISH
 from model.errors import InputError
 from model.history import ALWAYS_REQUIRED, COLUMNS, KIND_LABELS, REQUIRED_BY_KIND, EventBatch, EventKind
 
@@ -13,6 +15,30 @@ _NEEDS = np.array(
     [sum(1 << CHECKED.index(column) for column in REQUIRED_BY_KIND[kind]) for kind in EventKind], dtype=np.int64
 )
 _NONE, _EVENT_ID, _TIME, _MISSING = -1, -2, -3, 0
+_ROWS_PER_CHUNK = 1 << 16
+
+
+@njit(cache=True)
+def _first_fall(  # type: ignore[no-untyped-def]
+    table, used, kind, publisher, topic, qos, sequence, dup
+):
+    """(row, highest number before it) of the first publish, not sent again, below what its logical FIFO had published."""
+    for row in range(len(kind)):
+        if kind[row] != PUBLISH:
+            continue
+        first = (np.int64(publisher[row]) << 2) | np.int64(qos[row])
+        slot = slot_of(table, first, np.int64(topic[row]))
+        if table[slot, 2] == -1:
+            table[slot, 0] = first
+            table[slot, 1] = topic[row]
+            table[slot, 2] = 0
+            table[slot, 3] = sequence[row]
+            used[0] += 1
+        elif sequence[row] > table[slot, 3]:
+            table[slot, 3] = sequence[row]
+        elif sequence[row] < table[slot, 3] and dup[row] <= 0:
+            return row, table[slot, 3]
+    return -1, -1
 
 
 @njit(cache=True)
@@ -56,6 +82,7 @@ class RowInspector:
         self._last_id = -1
         self._last_time_us = -1
         self._columns_given: frozenset[str] | None = None
+        self._highest, self._fifos = new_table(), np.zeros(1, np.int64)
 
     def inspect(self, batch: EventBatch, columns_given: frozenset[str]) -> None:
         """Raise InputError with the number of the first row that breaks a rule of the format."""
@@ -71,10 +98,27 @@ class RowInspector:
         )
         if row >= 0:
             raise InputError(f"{self.place}: {self._describe(batch, row, defect, columns_given)}")
+        self._check_publish_order(batch)
         self.rows += len(batch)
         if len(batch):
             self._last_id = int(batch.event_id[-1])
             self._last_time_us = int(batch.time_us[-1])
+
+    def _check_publish_order(self, batch: EventBatch) -> None:
+        """A sequence is a message's place in publish order, so it counts up. Only what is sent again (DUP) goes back."""
+        for start in range(0, len(batch), _ROWS_PER_CHUNK):
+            rows = slice(start, min(start + _ROWS_PER_CHUNK, len(batch)))
+            self._highest = with_room(self._highest, int(self._fifos[0]), rows.stop - start)
+            columns = ("kind", "publisher", "topic", "qos", "sequence", "dup")
+            row, highest = _first_fall(
+                self._highest, self._fifos, *(np.ascontiguousarray(getattr(batch, column)[rows]) for column in columns)
+            )
+            if row >= 0:
+                raise InputError(
+                    f"{self.place}: row {self.rows + start + row + 1}: a publish event has sequence"
+                    f" {int(batch.sequence[start + row])} after {highest} of the same publisher, topic and qos;"
+                    " number messages upwards in publish order, or set dup where one is sent again"
+                )
 
     def _describe(self, batch: EventBatch, row: int, defect: int, columns_given: frozenset[str]) -> str:
         number = self.rows + row + 1

@@ -105,6 +105,54 @@ def test_a_failed_write_leaves_what_was_there(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
 
 
+@pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
+@pytest.mark.parametrize(
+    ("line", "row", "low", "high"),
+    [
+        ("P1 P3 P2", 3, 2, 3),
+        ("P5 A5 P5:u P1.b P4", 5, 4, 5),
+        ("P5q2 P5 P0q2", 3, 0, 5),
+        ("P2 P1! P2! P3 D3 D1 P1", 7, 1, 3),
+    ],
+)
+def test_a_publish_whose_sequence_goes_down_is_refused(tmp_path, line, row, low, high, suffix):
+    path = tmp_path / f"h.{suffix}"
+    write_history(parse_history(line), path)
+    with pytest.raises(InputError) as caught:
+        read_history(path)
+    assert str(caught.value) == (
+        f"{path}: row {row}: a publish event has sequence {low} after {high} of the same publisher, topic and qos;"
+        " number messages upwards in publish order, or set dup where one is sent again"
+    )
+
+
+def test_what_is_sent_again_and_what_is_another_fifo_may_have_any_sequence(tmp_path):
+    write_history(parse_history("P3 P1! P3 P3! P9:u P1.b P1q2 P1q0 P7 D9 D1 A7 A3 T2"), tmp_path / "h.jsonl")
+    assert len(read_history(tmp_path / "h.jsonl")) == 14
+
+
+def test_generated_publishes_are_refused_exactly_where_one_goes_down(tmp_path):
+    refused = 0
+    for seed in range(300):
+        rng, highest, first = random.Random(seed), {}, None
+        words = []
+        for row in range(1, rng.randrange(2, 30)):
+            fifo, number, dup = (rng.choice("pq"), rng.choice("tu"), rng.randrange(3)), rng.randrange(row), rng.random() < 0.5
+            words.append(f"P{number}.{fifo[0]}q{fifo[2]}{'!' if dup else ''}:{fifo[1]}")
+            if first is None and not dup and number < highest.get(fifo, -1):
+                first = row
+            highest[fifo] = max(highest.get(fifo, -1), number)
+        path = tmp_path / "h.jsonl"
+        write_history(parse_history(" ".join(words)), path)
+        if first is None:
+            assert len(read_history(path)) == len(words)
+            continue
+        refused += 1
+        with pytest.raises(InputError, match=f": row {first}: a publish event has sequence"):
+            read_history(path)
+    assert 100 < refused < 280
+
+
 GOOD = {"event_id": 1, "time_us": 5, "kind": "deliver", "publisher": "p", "topic": "t", "qos": 1, "sequence": 1}
 GOOD |= {"subscriber": "s"}
 MALFORMED = [

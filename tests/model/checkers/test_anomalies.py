@@ -2,6 +2,7 @@
 
 import pytest
 
+from model.checkers.findings import VACUOUS
 from model.checkers.judge import Question, in_memory, judge
 from model.notation import parse_history
 from model.verdict import Outcome
@@ -105,6 +106,11 @@ ANOMALIES = [
     ("agreement", "P1 D1>a P2 D2>a D2>b", (None, 1, "b", None), "P1 D1>a P2 D2>a D1>b D2>b"),
     ("agreement", "S>a S>b P1 D1>a", (None, 1, "b", None), "S>a S>b P1 D1>a ->b"),
     ("agreement", "S>a S>b P1 D1>a", (None, 1, "b", None), "S>a S>b P1 D1>a T1>b"),
+    # Who never subscribed is no subscriber, what nobody published is no message: what such a one got is owed to nobody.
+    ("agreement", "S>a S>b P1 D1>a", (None, 1, "b", None), "S>b S>a:u P1 D1>a"),
+    ("agreement", "S>a S>b P1 D1>a U>a", (None, 1, "b", None), "S>a S>b P1 D2>a"),
+    ("agreement", "S>b S>a:$share/g/+ P1 D1>a", (None, 1, "b", None), "S>b S>a:$share/g/u P1 D1>a"),
+    ("agreement", "P1 D1>a D2>b", (None, 1, "b", None), "P1 P3 D1>a D1>b D2>a D3>b D3>a"),
     # The backlog at the heal, or at the connect if that is later, is gone 10 ms after.
     ("drain", "S P1 A1 H @20 D1", (4, 1, "s", None), "S P1 A1 H @13 D1"),
     ("drain", "S P1 A1 H @20 D1", (4, 1, "s", None), "S P1 A1 H @12 + @20 D1"),
@@ -181,9 +187,10 @@ def test_a_history_that_does_not_put_a_law_to_the_test_says_so(law, line):
 
 def test_what_is_not_judged_is_said():
     assert verdict("at-least-once", "S P1 A1 -").not_covered == (
+        VACUOUS,
         "1 undelivered messages are pending: their subscriber is offline at the end, or the recording was cut",
     )
-    assert "taken as expired" in verdict("at-least-once", "S P1%3 A1 @9 - +").not_covered[0]
+    assert "taken as expired" in verdict("at-least-once", "S P1%3 A1 @9 - +").not_covered[1]
     ends_too_early = verdict("drain", "S P1 A1 H")
     assert ends_too_early.outcome is Outcome.UNKNOWN
     assert "ends before the bound" in ends_too_early.not_covered[0]

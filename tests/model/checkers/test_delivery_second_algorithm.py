@@ -217,8 +217,33 @@ class Slow:
     def acknowledged(self, fifo):
         return {r["sequence"] for r in self.of(EventKind.PUBLISH_ACKNOWLEDGED) if fifo_of(r) == fifo}
 
+    def receivers(self, fifo):
+        """sequence → who received it while it had, or had had, a subscription; of what was published at all."""
+        subscribed = {(r["subscriber"], r["topic"]) for r in self.of(EventKind.SUBSCRIBE)}
+        found = {}
+        for r in self.deliveries:
+            known = self.published(fifo, r["sequence"]) or not self.of(EventKind.PUBLISH)
+            if fifo_of(r) == fifo and known and (not subscribed or (r["subscriber"], fifo[1]) in subscribed):
+                found.setdefault(r["sequence"], set()).add(r["subscriber"])
+        return found
+
     def seen(self, fifo):
-        return {r["sequence"] for r in self.deliveries if fifo_of(r) == fifo}
+        return set(self.receivers(fifo))
+
+    def tested(self):
+        """How often `at-least-once` and `agreement` are put to the test."""
+        owed, kinds = 0, (EventKind.DELIVER, EventKind.TRIM, EventKind.EXPIRE)
+        for fifo, subscriber, since in self.pairs():
+            old = self.published_up_to(fifo, since) if since >= 0 else -1
+            for sequence in (number for number in self.acknowledged(fifo) if number > old):
+                mine = ((fifo_of(r), r["subscriber"], r["sequence"]) for r in self.of(*kinds))
+                owed += (fifo, subscriber, sequence) in mine
+        fifos = {fifo_of(r) for r in self.deliveries}
+        shared = (len(who) for fifo in fifos for who in self.receivers(fifo).values() if len(who) > 1)
+        return {
+            "at-least-once": owed + len(self.missing(self.acknowledged)),
+            "agreement": sum(shared) + len(self.missing(self.seen)),
+        }
 
     def stable(self, subscriber, at):
         """(since when in us, since which event) everything had healed and the subscriber was connected; None if not."""
@@ -292,9 +317,11 @@ def test_verdicts_and_witnesses_agree_with_first_principles(subscribe_rows):
     for seed in range(1000):
         rng = random.Random(f"{subscribe_rows}{seed}")
         rows = generated(rng, subscribe_rows)
-        expected = Slow(rows).verdicts()
+        slow = Slow(rows)
+        expected, tested = slow.verdicts(), slow.tested()
         verdicts = delivery_verdicts(fast(history_of(rows)), LAWS, {})
         for verdict in verdicts:
+            assert verdict.work["antecedents"] == tested.get(verdict.law, verdict.work["antecedents"]), (seed, verdict.law)
             broken = expected[verdict.law]
             assert (verdict.outcome is Outcome.VIOLATED) == bool(broken), (seed, verdict.law, broken)
             assert verdict.work["violations"] == len(broken), (seed, verdict.law, broken)
