@@ -14,7 +14,7 @@ import numpy as np
 from model.errors import InputError
 from spark_sweeps.chunks import chunks_of
 from spark_sweeps.costs import CostModel, estimated, measured_rows, model_of_earlier
-from spark_sweeps.digests import code_digest, scripts_digest
+from spark_sweeps.digests import code_digest, scripts_digest, subject_digest
 from spark_sweeps.engines.engine import Engine
 from spark_sweeps.plan import Plan
 from spark_sweeps.precision import wanted_runs
@@ -129,7 +129,8 @@ def run_loaded(
     """The same for a sweep that is in memory; ``path`` is what messages and commands call it."""
     earlier = None if options.costs is None else model_of_earlier(options.costs)
     folder = ResultFolder(sweep.output)
-    folder.open({"sweep": sweep.identity, "code": code_digest(), "scripts": scripts_digest()}, sweep.description)
+    made_of = {"code": code_digest(), "scripts": scripts_digest(), "subject": subject_digest(sweep)}
+    folder.open({"sweep": sweep.identity, **made_of}, sweep.description)
     try:
         return _Sweeping(path, sweep, plan, folder, options, earlier, on_progress).run(make_engine)
     finally:
@@ -184,6 +185,7 @@ class _Sweeping:
         order = Order(
             self.sweep.model_dump_json(by_alias=True, exclude_none=True), str(self.path),
             str(self.folder.path.absolute()), self.attempt, code_digest(), scripts_digest(),
+            subject_digest(self.sweep), self.folder.identity,
         )  # fmt: skip
         left, measured = self.left, measured_rows(self.folder)
         knows_costs = self.plan.has_cost or self.earlier is not None or len(measured) >= 3

@@ -14,7 +14,7 @@ import json
 import os
 import re
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,8 @@ from model.explorer.whole_file import write_whole
 from spark_sweeps.specification import MANIFEST, digest_of
 
 _FOREIGN = "not rows of this sweep; remove it: its runs are then done again"
+SWEEP_DIGEST = "sweep_digest"
+"""The column in which each row says to which sweep it belongs (`identity_of`)."""
 _NAME = re.compile(r"(\d+)-([0-9a-f]{32})\.(\d+)-(\d+)-(\d+)\.parquet")
 
 
@@ -41,14 +43,28 @@ class Counts:
     violated: int = 0
 
 
+def identity_of(manifest: Mapping[str, Any]) -> str:
+    """The digest of all that decides what the rows of a sweep are: file, code, scripts, and what the user brings."""
+    told = {name: value for name, value in manifest.items() if name != "description"}
+    return digest_of(json.dumps(told, sort_keys=True).encode())
+
+
 class ResultFolder:
-    """Where the results of one sweep are."""
+    """Where the results of one sweep are. Rows that say that they belong to another one are refused."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         self.rows_path = self.path / "rows"
         self.histories = self.path / "histories"
         self._lock: Any = None
+        self._identity: str | None = None
+
+    @property
+    def identity(self) -> str:
+        """What each of its rows has to say. Raises InputError where there is no manifest."""
+        if self._identity is None:
+            self._identity = identity_of(self.manifest())
+        return self._identity
 
     # -- the driver's side ---------------------------------------------------------------------------------
 
@@ -66,6 +82,7 @@ class ResultFolder:
             raise InputError(f"{self.path}/{MANIFEST}: unreadable ({error}); name another folder") from None
         if found is not None:
             found.pop("description", None)
+        self._identity = identity_of(manifest)
         if found is not None and found != manifest:
             raise InputError(
                 f"{self.path}: made by a different sweep ({_difference(found, manifest)}); name another folder"
@@ -169,7 +186,7 @@ class ResultFolder:
         attempt = np.zeros(runs, np.int32)
         failed, violated = np.zeros(runs, np.bool_), np.zeros(runs, np.bool_)
         for path in self.files():
-            table = read_rows(path, ["run", "attempt", "status", "outcome"])
+            table = self._own_rows(path, ["run", "attempt", "status", "outcome"])
             if table.num_rows and not 0 <= pc.min(table["run"]).as_py() <= pc.max(table["run"]).as_py() < runs:
                 raise InputError(f"{path}: {_FOREIGN}")
             number, tried = table.column("run").to_numpy(), table.column("attempt").to_numpy()
@@ -186,12 +203,22 @@ class ResultFolder:
         seen = np.zeros(runs, np.bool_)
         wanted = None if columns is None else [*dict.fromkeys(["run", "attempt", *columns])]
         for path in self.files():
-            table = read_rows(path, wanted)
+            table = self._own_rows(path, wanted)
             number, tried = table.column("run").to_numpy(), table.column("attempt").to_numpy()
             keep = (tried == attempt[number]) & ~seen[number]
             seen[number[keep]] = True
             if keep.any():
                 yield table.filter(pa.array(keep))
+
+
+    def _own_rows(self, path: Path, columns: Sequence[str] | None) -> pa.Table:
+        """One committed file, if every row of it belongs here. Raises InputError."""
+        wanted = None if columns is None else [*columns, SWEEP_DIGEST]
+        table = read_rows(path, wanted)
+        told = table.column(SWEEP_DIGEST) if SWEEP_DIGEST in table.column_names else None
+        if told is None or not pc.all(pc.equal(told, self.identity)).as_py():
+            raise InputError(f"{path}: rows of another sweep; remove it: its runs are then done again")
+        return table if columns is None else table.drop_columns([SWEEP_DIGEST])
 
 
 @dataclass(frozen=True)
@@ -234,7 +261,11 @@ def _difference(found: dict[str, Any], wanted: dict[str, Any]) -> str:
         if one != other:
             if isinstance(one, dict) and isinstance(other, dict):
                 return f"{key}.{_difference(one, other)}"
-            return {"code": "the code has changed since", "scripts": "the Lua scripts have changed since"}.get(
+            changed = {
+                "code": "the code has changed since", "scripts": "the Lua scripts have changed since",
+                "subject": "the module of its system, what that imports from beside it, or a cost model has changed since",
+            }  # fmt: skip
+            return changed.get(
                 key, f"{key}: there {json.dumps(one)}, here {json.dumps(other)}"
             )
     return "no key"

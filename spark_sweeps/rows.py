@@ -41,6 +41,8 @@ SCHEMA_TAIL = [
     pa.field("history_file", pa.string()),
     pa.field("code_digest", pa.string(), nullable=False),
     pa.field("scripts_digest", pa.string(), nullable=False),
+    pa.field("subject_digest", pa.string(), nullable=False),  # of the user's module or cost model
+    pa.field("sweep_digest", pa.string(), nullable=False),  # of the manifest: to which sweep the row belongs
     pa.field("replay", pa.string(), nullable=False),
     pa.field("row_digest", pa.string(), nullable=False),  # of all columns above but the attempt
     pa.field("wall_s", pa.float64()),
@@ -84,7 +86,7 @@ def _common_type(values: Iterable[Any]) -> pa.DataType:
 
 
 def row_of(
-    plan: Plan, run: Run, ended: Ended[Observed], attempt: int, digests: tuple[str, str], replay: str
+    plan: Plan, run: Run, ended: Ended[Observed], attempt: int, digests: Mapping[str, str], replay: str
 ) -> dict[str, Any]:
     """The row of a run, by column."""
     observed = ended.result or Observed({})
@@ -100,8 +102,7 @@ def row_of(
         "verdicts": sorted((storable(law), verdict) for law, verdict in observed.verdicts.items()), "metrics": list(metrics.items()),
         "witnesses": json.dumps(observed.witnesses, sort_keys=True) if observed.witnesses else None,
         "history_digest": observed.history_digest, "history_rows": observed.history_rows,
-        "history_file": observed.history_file, "code_digest": digests[0], "scripts_digest": digests[1],
-        "replay": storable(replay), **{name: getattr(ended.usage, name) for name in MEASURED},
+        "history_file": observed.history_file, **digests, "replay": storable(replay), **{name: getattr(ended.usage, name) for name in MEASURED},
     }  # fmt: skip
     for name in plan.parameter_names:
         row[PREFIX + name] = run.parameters.get(name)

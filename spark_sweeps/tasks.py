@@ -40,10 +40,10 @@ def do_chunk(order: tuple[str, ...], chunk: bytes) -> int:
 
     from spark_sweeps.work import Order, work_through
 
-    sweep, file, folder, attempt, code, scripts = order
+    sweep, file, folder, attempt, *digests = order
     with marked_errors():
         return work_through(
-            Order(sweep, file, folder, int(attempt), code, scripts), np.frombuffer(chunk, "<i8").tolist()
+            Order(sweep, file, folder, int(attempt), *digests), np.frombuffer(chunk, "<i8").tolist()
         )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from model.errors import InputError
-from spark_sweeps.digests import code_digest
+from spark_sweeps.digests import code_digest, subject_digest
 from spark_sweeps.isolation import isolated
 from spark_sweeps.plan import Plan
 from spark_sweeps.result_folder import ResultFolder
@@ -38,6 +38,8 @@ class Order:
     attempt: int
     code_digest: str
     scripts_digest: str
+    subject_digest: str
+    sweep_digest: str
 
 
 @lru_cache(maxsize=2)
@@ -49,6 +51,11 @@ def _prepared(order: Order) -> tuple[Plan, Subject, pa.Schema]:
         )
     plan = Plan(sweep_of(json.loads(order.sweep), order.file), order.file)
     subject = subject_of(plan.sweep.system)
+    if subject_digest(plan.sweep) != order.subject_digest:
+        raise InputError(
+            f"{order.file}: workers have another {plan.sweep.system.partition(':')[0]} (or what it imports, or a cost model) "
+            "than the driver; ship it, or start again if files were edited"
+        )
     subject.warm_up()
     return plan, subject, schema_of(plan)
 
@@ -64,7 +71,10 @@ def work_through(order: Order, numbers: Sequence[int]) -> int:
     """Do the runs of a chunk and commit their rows; how many. Raises InputError where rows cannot be kept."""
     plan, subject, schema = _prepared(order)
     folder, limits = ResultFolder(order.folder), plan.sweep.limits
-    digests = (order.code_digest, order.scripts_digest)
+    digests = {
+        "code_digest": order.code_digest, "scripts_digest": order.scripts_digest,
+        "subject_digest": order.subject_digest, "sweep_digest": order.sweep_digest,
+    }  # fmt: skip
     waiting: list[dict[str, Any]] = []
     committed = time.perf_counter()
     for ended in isolated(
@@ -82,7 +92,7 @@ def work_through(order: Order, numbers: Sequence[int]) -> int:
     return len(numbers)
 
 
-def row(plan: Plan, subject: Subject, file: str, ended: Any, attempt: int, digests: tuple[str, str]) -> dict[str, Any]:
+def row(plan: Plan, subject: Subject, file: str, ended: Any, attempt: int, digests: dict[str, str]) -> dict[str, Any]:
     """The row of a run with the command that does it again on its own."""
     try:
         run = plan.run(ended.item)

@@ -98,7 +98,7 @@ def _bad(folder: ResultFolder, runs: int) -> tuple[list[dict[str, Any]], int]:
 
 
 def _digests(manifest: dict[str, Any], sweep: Any) -> list[dict[str, Any]]:
-    told = {"system": sweep.system, "code": manifest["code"], "scripts": manifest["scripts"]}
+    told = {"system": sweep.system, "code": manifest["code"], "scripts": manifest["scripts"], "subject": manifest.get("subject", "")}
     return [{"": name, "digest": value} for name, value in told.items()]
 
 

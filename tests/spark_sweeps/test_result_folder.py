@@ -10,16 +10,19 @@ import pytest
 
 from model.errors import InputError
 from spark_sweeps import result_folder
-from spark_sweeps.result_folder import Counts, ResultFolder
+from spark_sweeps.result_folder import Counts, ResultFolder, identity_of
+
+MANIFEST = {"sweep": {"axes": {"a": [1]}}, "code": "c"}
 
 
-def rows(runs, attempt=1, status="ok", outcome="holds"):
+def rows(runs, attempt=1, status="ok", outcome="holds", manifest=MANIFEST):
     return pa.table(
         {
             "run": pa.array(runs, pa.int64()),
             "attempt": pa.array([attempt] * len(runs), pa.int32()),
             "status": [status] * len(runs),
             "outcome": pa.array([outcome] * len(runs), pa.string()),
+            "sweep_digest": [identity_of(manifest)] * len(runs),
         }
     )
 
@@ -27,7 +30,7 @@ def rows(runs, attempt=1, status="ok", outcome="holds"):
 @pytest.fixture
 def folder(tmp_path):
     folder = ResultFolder(tmp_path / "out")
-    folder.open({"sweep": {"axes": {"a": [1]}}, "code": "c"})
+    folder.open(MANIFEST)
     yield folder
     folder.close()
 

@@ -1,0 +1,101 @@
+"""Rows belong to one sweep and one program: what was changed, or copied from elsewhere, is refused in one line."""
+
+import shutil
+import sys
+
+import pytest
+
+from model.errors import InputError
+from spark_sweeps.digests import module_digest, subject_digest
+from spark_sweeps.engines.pool import PoolEngine
+from spark_sweeps.job import Options, load, run_sweep
+from spark_sweeps.report.page import write_report
+from spark_sweeps.result_folder import ResultFolder
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """Write files of a user's beside each other, as a start of its own would import them."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    written = set()
+
+    def write(**texts):
+        for name, text in texts.items():
+            path = tmp_path / f"{name}.py"
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+            written.add(name.partition("/")[0])
+        for name in [name for name in sys.modules if name.partition(".")[0] in written]:
+            del sys.modules[name]
+        module_digest.cache_clear()
+
+    yield write
+    write()
+    module_digest.cache_clear()
+
+
+@pytest.fixture
+def one_process():
+    """An engine maker: a process that has imported nothing of the user's before."""
+    return lambda folder: PoolEngine(1)
+
+
+TEXT = 'system = "user_module:run"\n[axes]\na = [1, 2, 3, 4, 5, 6]\n'
+
+
+def test_a_changed_function_does_not_go_on_in_the_folder_of_the_old_one(module, sweep_file, one_process):
+    module(user_module="def run(parameters, seed):\n    return {'x': 1}\n")
+    path = sweep_file(TEXT)
+    folder = run_sweep(path, one_process).folder
+    ResultFolder(folder).files()[0].unlink()
+    module(user_module="def run(parameters, seed):\n    return {'x': 2.5}\n")
+    with pytest.raises(InputError, match=r"different sweep \(the module of its system, what that imports from beside it") as caught:
+        run_sweep(path, one_process)
+    assert "\n" not in str(caught.value)
+    module(user_module="def run(parameters, seed):\n    return {'x': 1}\n")
+    assert run_sweep(path, one_process).counts.rows == 6
+
+
+@pytest.mark.parametrize(("importing", "imported"), [
+    ("import user_part", "user_part"), ("def f():\n    from user_part import g", "user_part"),
+    ("from user_package import part", "user_package/part"), ("import user_package.part as p", "user_package/part"),
+    ("from user_package.inner import *", "user_package/part"),
+    ("import importlib\nimportlib.import_module('user_part')", "user_part"),
+])  # fmt: skip
+def test_what_a_module_imports_from_beside_it_is_part_of_it(importing, imported, module, tmp_path):
+    others = {"user_package/__init__": "", "user_package/part": "", "user_part": "", "user_package/inner": "from . import part\n"}
+    module(user_module=f"{importing}\nimport numpy, json\n", **others)
+    before = module_digest("user_module")
+    module(user_elsewhere="y = 1")
+    assert module_digest("user_module") == before
+    module(**{imported: "x = 1\n"})
+    assert module_digest("user_module") != before
+
+
+def test_a_row_file_of_another_sweep_is_refused(module, sweep_file, one_process, tmp_path):
+    module(user_module="def run(parameters, seed):\n    return {'x': seed % 10}\n")
+    path = sweep_file(TEXT)
+    mine = run_sweep(path, one_process).folder
+    other = run_sweep(path, one_process, Options(output=str(tmp_path / "other"), seed=1)).folder
+    for file in ResultFolder(mine).files():
+        file.unlink()
+    (copied, *_) = ResultFolder(other).files()
+    shutil.copy(copied, mine / "rows" / copied.name)
+    for use in (lambda: run_sweep(path, one_process), lambda: write_report(mine)):
+        with pytest.raises(InputError, match="rows of another sweep; remove it: its runs are then done again") as caught:
+            use()
+        assert "\n" not in str(caught.value)
+
+
+def test_a_cost_model_of_the_users_own_is_part_of_the_sweep(sweep_file, tmp_path):
+    model = tmp_path / "mine.toml"
+    model.write_text('base = "cluster"\n')
+    sweep, _ = load(sweep_file(f'system = "tbmq-p2p"\n[axes]\ncosts = ["cluster", "{model} redis.speed=0.9"]\n'))
+    before = subject_digest(sweep)
+    model.write_text('base = "cluster"\n# another\n')
+    assert subject_digest(sweep) != before
+
+
+@pytest.mark.parametrize("name", ["math", "json", "os.path", "no_such_module"])
+def test_a_module_that_is_nobodys_has_a_digest_too(name):
+    assert module_digest(name) == module_digest(name)
