@@ -14,3 +14,7 @@ class WorkerDied(Defect):
 
     The message says whose process it was and how it ended. What it worked on is undecided.
     """
+
+
+class EngineError(Defect):
+    """Two engines of the explorer disagree on a state. The message names the state, and what each of them says."""

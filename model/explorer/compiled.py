@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,13 +10,21 @@ from numba.core.errors import NumbaError
 from numpy.typing import NDArray
 
 from model.explorer import hash_table
+from model.explorer.cross_check import (
+    Observation,
+    check_state,
+    drawn,
+    tell_error,
+    tell_error_at_start,
+    tell_error_of_predicate,
+)
 from model.explorer.kernel_cache import load_kernel
 from model.explorer.kernel_text import KernelText, KernelWriter
 from model.explorer.layout import layout_of
+from model.explorer.program_text import NotCompilable
 from model.explorer.space import DEADLOCK, Edges
-from model.explorer.translation import NotCompilable
 from model.specification import Action, Specification
-from model.state import SpecificationError, StateTuple
+from model.state import StateTuple
 from model.transition_system import LeadsTo
 
 FIRST_CAPACITY = 1 << 12
@@ -26,24 +34,33 @@ EDGE_CAPACITY = 1 << 16
 class CompiledSpace:
     """Same numbering, same findings as the interpreted space, at some millions of steps a second.
 
+    Of each run some hundred states, drawn by `seed`, are stepped by the interpreter as well. `load` makes a module of
+    the generated text.
     Raises NotCompilable, before any state is visited, for a text that only the interpreter understands.
     """
 
     engine = "compiled"
 
-    def __init__(self, specification: Specification, symmetry: bool = False):
+    def __init__(
+        self,
+        specification: Specification,
+        symmetry: bool = False,
+        seed: int = 0,
+        load: Callable[[str], Any] = load_kernel,
+    ):
         self.system = specification
         self.count = 0
         self.steps = 0
         self.found: dict[str, int] = {}
-        self._symmetry = symmetry
+        self.symmetry = symmetry
+        self._seed = seed
         self._layout = layout_of(specification.schema_of_state)
         self._text: KernelText = KernelWriter(specification, self._layout, symmetry).write()
-        self._kernel = load_kernel(self._text.text)
+        self._kernel = load(self._text.text)
         self._found = np.full(self._text.deadlock + 1, -1, np.int64)
         self._met = np.zeros(max(1, len(self._text.laws)), np.int64)
         self._fired = np.zeros(max(1, len(specification.declared(Action))), np.int64)
-        self._error = np.zeros(2, np.int64)
+        self._error = np.zeros(3, np.int64)
         self._rows = np.empty((FIRST_CAPACITY, self._layout.words), np.int64)
         self._parents = np.empty(FIRST_CAPACITY, np.int32)
         self._no_edges = np.empty((0, 3), np.int64)
@@ -79,11 +96,15 @@ class CompiledSpace:
         self._new_table(self._table.shape[0])
         for number in range(self.count):
             self._kernel.judge(self._rows, number, self._found, self._met, self._error)
-        self._complain(0)
+            if self._error[0] != 0:
+                tell_error_at_start(self, number)
         self._note_findings()
 
     def _pack(self, state: StateTuple) -> tuple[int, ...]:
-        return self._layout.pack(self.system.canonical(state) if self._symmetry else state)
+        return self._layout.pack(self.representative(state))
+
+    def representative(self, state: StateTuple) -> StateTuple:
+        return self.system.canonical(state) if self.symmetry else state
 
     def _run(self, first: int, last: int, record: bool, edges: NDArray[np.int64]) -> tuple[int, int, int]:
         fired = self._fired if not record else np.zeros_like(self._fired)
@@ -91,7 +112,8 @@ class CompiledSpace:
             self._rows, self._table, self._numbers, self._parents, self.count, first, last,
             fired, self._found, self._met, self._error, record, edges,
         )  # fmt: skip
-        self._complain(at)
+        if self._error[0] != 0:
+            tell_error(self, int(self._error[1]), int(self._error[2]))
         return at, steps, recorded
 
     def expand(self, first: int, last: int) -> int:
@@ -103,23 +125,46 @@ class CompiledSpace:
                 self._grow()
             at = reached
         self._note_findings()
+        for number in drawn(self._seed, first, last):
+            check_state(self, number)
         return last
 
     def _note_findings(self) -> None:
-        for law, number in zip((*self._text.laws, DEADLOCK), self._found, strict=True):
-            if number >= 0:
-                self.found.setdefault(law, int(number))
+        for law, number in self.findings().items():
+            self.found.setdefault(law, number)
 
-    def _complain(self, at: int) -> None:
-        """A value outside its domain or an index outside its array: let the interpreter say which."""
-        if self._error[0] == 0:
-            return
-        at = int(self._error[1]) if self._error[1] else at
-        state = self.state(at)
-        for _, after in self.system.successors(state):
-            for law in self.system.laws():
-                getattr(law, "holds", lambda _: True)(after)
-        raise SpecificationError(f"{self.system.name}: a value or an index out of range in a step from {state}")
+    def findings(self) -> Mapping[str, int]:
+        """For each law the number of the first state at fault, as the kernel has noted them so far."""
+        found = zip((*self._text.laws, DEADLOCK), self._found, strict=True)
+        return {law: int(number) for law, number in found if number >= 0}
+
+    def observed(self, number: int) -> Observation:
+        """What the kernel says of a state that it has expanded."""
+        told = Observation()
+        found, met = np.full_like(self._found, -1), np.zeros_like(self._met)
+        error, fired = np.zeros_like(self._error), np.zeros_like(self._fired)
+        self._kernel.judge(self._rows, number, found, met, error)
+        room = np.empty((max(1, len(self.system.action_instances)), 3), np.int64)
+        for _ in range(2):
+            reached, self.count, _, recorded = self._kernel.expand(
+                self._rows, self._table, self._numbers, self._parents, self.count, number, number + 1,
+                fired, found, met, error, True, room,
+            )  # fmt: skip
+            if reached > number or error[0] != 0:
+                break
+            self._grow()
+        labels = [str(instance.label) for instance in self.system.action_instances]
+        told.steps = [(labels[int(kind)], self.state(int(target))) for _, kind, target in room[:recorded]]
+        told.found = {law for law, at in zip((*self._text.laws, DEADLOCK), found, strict=True) if at >= 0}
+        told.met = {law for law, times in zip(self._text.laws, met, strict=False) if times}
+        truth = np.zeros(1, np.bool_)
+        for name, predicate in self.system.liveness_predicates.items():
+            which = self._text.predicates.index(predicate)
+            self._kernel.evaluate(which, self._rows, number, number + 1, truth, error)
+            if truth[0]:
+                told.predicates.add(name)
+        told.raised = bool(error[0] != 0)
+        return told
 
     def edges(self, first: int, last: int) -> Edges:
         """Expands once more, recording; all successors of expanded states are known, so nothing is entered."""
@@ -153,6 +198,8 @@ class CompiledSpace:
         which = self._text.predicates.index(self.system.liveness_predicates[law.name, side])
         truth = np.empty(last - first, np.bool_)
         self._kernel.evaluate(which, self._rows, first, last, truth, self._error)
+        if self._error[0] != 0:
+            tell_error_of_predicate(self, law, side, first, last)
         return truth
 
     def fired(self) -> Mapping[str, int]:

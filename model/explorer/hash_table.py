@@ -12,15 +12,6 @@ FREE = -1
 
 
 @njit(inline="always")
-def checked(index, size, error):  # type: ignore[no-untyped-def]
-    """The index, or 0 with `error` set to 2 when it lies outside the array."""
-    if index < 0 or index >= size:
-        error[0] = 2
-        return int64(0)
-    return int64(index)
-
-
-@njit(inline="always")
 def hashed(rows, row):  # type: ignore[no-untyped-def]
     """Multiply and fold each word in turn (the finalizer of splitmix64, with signed words)."""
     h = int64(0)

@@ -17,7 +17,7 @@ from types import ModuleType
 
 from model.explorer.kernel_text import KernelWriter
 from model.explorer.layout import layout_of
-from model.explorer.translation import NotCompilable
+from model.explorer.program_text import NotCompilable
 from model.specification import Specification
 
 
@@ -50,8 +50,8 @@ def is_cached(specification: Specification, symmetry: bool) -> bool:
 
 
 def module_name(text: str) -> str:
-    table = Path(__file__).with_name("hash_table.py").read_text()
-    depends_on = [text, table, version("numba"), version("numpy"), sys.version]
+    inlined = [Path(__file__).with_name(name).read_text() for name in ("hash_table.py", "checked.py")]
+    depends_on = [text, *inlined, version("numba"), version("numpy"), sys.version]
     digest = hashlib.sha256("\0".join(depends_on).encode()).hexdigest()
     return f"orderlab_kernel_{digest[:24]}"
 

@@ -6,11 +6,13 @@ compiler sees one flat function. Numbering and order are exactly the interpreter
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 
+from model.explorer.intervals import Interval, hull
 from model.explorer.layout import Layout
 from model.explorer.symmetry import sorts_by_columns, symmetric_sets
-from model.explorer.translation import NotCompilable, Translator
+from model.explorer.translation import NotCompilable, Translator, overridden
 from model.specification import (
     Action,
     Declaration,
@@ -27,8 +29,14 @@ _HEAD = '''"""Generated from a specification; safe to delete."""
 import numpy as np
 from numba import int64, njit
 
-from model.explorer.hash_table import FREE, checked, slot_of
+from model.explorer.checked import checked, entry, power, quotient, raised, remainder, shifted_left, shifted_right
+from model.explorer.hash_table import FREE, slot_of
 '''
+
+_MAY_OVERRIDE = frozenset(
+    ["variables", "initial", "starts_anywhere", "terminal", "initial_states", "describe", "parameters", "source_text", "action_names", "fairness", "expansion"]
+)
+"""Methods that a specification may replace: the kernel does not stand in for them, or translates the replacement."""
 
 _EXPAND = '''
 @njit(cache=True)
@@ -42,6 +50,7 @@ def expand(rows, table, numbers, parents, count, first, last, fired, found, met,
     recorded = int64(0)
     columns = np.empty({columns}, np.int64)
     for state in range(first, last):
+        known = count
         full = count + {instances} > rows.shape[0] or 2 * (count + {instances}) > table.shape[0]
         if full or (record and recorded + {instances} > edges.shape[0]):
             return state, count, steps, recorded
@@ -67,6 +76,7 @@ def expand(rows, table, numbers, parents, count, first, last, fired, found, met,
                 recorded += 1
         if error[0] != 0:
             error[1] = state
+            error[2] = known
             return state, count, steps, recorded
     return last, count, steps, recorded
 '''
@@ -89,8 +99,19 @@ class KernelWriter:
         self.symmetry = symmetry
         self.translator = Translator(specification, layout)
         self.laws: list[str] = []
+        self.tests: list[str] = []
 
     def write(self) -> KernelText:
+        """Raises NotCompilable for a text that cannot be translated so that it does what Python does."""
+        try:
+            return self._write()
+        except RecursionError:
+            raise NotCompilable("an expression is nested too deeply") from None
+
+    def _write(self) -> KernelText:
+        allowed = _MAY_OVERRIDE if self.symmetry else _MAY_OVERRIDE | {"canonical"}
+        if replaced := overridden(self.specification, Specification, allowed):
+            raise NotCompilable(f"{type(self.specification).__name__}.{replaced[0]} replaces a method of Specification")
         actions = self._actions()
         judge = self._judge()
         step_laws = self._step_laws()
@@ -106,30 +127,56 @@ class KernelWriter:
             step_laws=step_laws,
         )
         canonical = self._canonical() if self.symmetry else ""
-        parts = [_HEAD, *self.translator.functions.values(), canonical, judge, evaluate, expand]
+        tables = [f"{name} = np.array({list(t)}, np.int64)" for t, name in self.translator.tables.items()]
+        functions = self.translator.functions.values()
+        parts = [_HEAD, "\n".join(tables), *functions, *self.tests, canonical, judge, evaluate, expand]
         return KernelText("\n\n".join(p for p in parts if p) + "\n", tuple(self.laws), len(self.laws), predicates)
 
-    def _predicate(self, method: str) -> str:
-        return self.translator.function(getattr(type(self.specification), method), 1)
+    def _predicate(self, method: str, given: tuple[Interval, ...] = ()) -> str:
+        found = inspect.getattr_static(type(self.specification), method, None)
+        if not inspect.isfunction(found):
+            raise NotCompilable(f"{type(self.specification).__name__}.{method}: not a plain method")
+        return self.translator.predicate(found, 1, given)
+
+    def _intervals(self, declaration: Declaration | LeadsToDeclaration) -> tuple[Interval, ...]:
+        """The intervals of the parameters."""
+        found = []
+        for name in declaration.ranges.values():
+            interval = hull([*self.specification.range_of(name)] or [0])
+            if not interval.fits:
+                raise NotCompilable(f"{declaration.name}: members of {name} are beyond 64 bits")
+            found.append(interval)
+        return tuple(found)
 
     def _loops(self, declaration: Declaration | LeadsToDeclaration) -> tuple[list[str], str]:
         """Nested loops over the bindings, and the arguments to pass inside."""
         lines = []
         for depth, (parameter, name) in enumerate(declaration.ranges.items()):
             values = self.specification.range_of(name)
-            over = (
-                f"range({values[0]}, {values[-1] + 1})"
-                if values == list(range(values[0], values[-1] + 1))
-                else str(tuple(values))
-            )
-            lines.append("    " * depth + f"for {parameter} in {over}:")
-        return lines, "".join(f", int64({parameter})" for parameter in declaration.ranges)
+            if not values:
+                over = "range(0)"
+            elif list(values) == list(range(values[0], values[-1] + 1)):
+                over = f"range({values[0]}, {values[-1] + 1})"
+            else:
+                over = self.translator.tables.setdefault(tuple(values), f"table_{len(self.translator.tables)}")
+            lines.append("    " * depth + f"for p_{parameter} in {over}:")
+        return lines, "".join(f", int64(p_{parameter})" for parameter in declaration.ranges)
+
+    def _test(self, declaration: Declaration, calls: str, outcome: bool) -> str:
+        """A function that tries the bindings in turn and returns `outcome` at the first for which `calls` is true."""
+        loops, given = self._loops(declaration)
+        inner = "    " * len(loops)
+        name = f"test_{len(self.tests)}"
+        lines = [*loops, f"{inner}if {calls.format(given=given)}:", f"{inner}    return {outcome}", f"return {not outcome}"]
+        self.tests.append(f"@njit\ndef {name}(rows, row, error):\n" + "\n".join("    " + line for line in lines))
+        return f"{name}(rows, row, error)"
 
     def _actions(self) -> str:
         lines = []
         base = 0
         for number, declaration in enumerate(self.specification.declared(Action)):
-            function = self.translator.function(declaration.method, 1, is_action=True)
+            given_intervals = self._intervals(declaration)
+            function = self.translator.function(declaration.method, 1, given_intervals, is_action=True)[0]
             loops, given = self._loops(declaration)
             inner = "    " * len(loops)
             lines += [f"instance = {base}", *loops]
@@ -146,32 +193,24 @@ class KernelWriter:
         return "\n".join("        " + line for line in lines)
 
     def _judge(self) -> str:
+        """Laws of one state, evaluated just as far as the interpreter does: an error beyond is none."""
         lines = []
         for declaration in self.specification.declared(InvariantDeclaration):
-            law = self.translator.function(declaration.method, 1)
-            loops, given = self._loops(declaration)
-            inner = "    " * len(loops)
+            given = self._intervals(declaration)
+            law = f"not {self.translator.predicate(declaration.method, 1, given)}(rows, row, error{{given}})"
             slot = self._slot(declaration.name)
+            inner = ""
             if declaration.when:
-                lines += ["applies = False", *loops]
-                lines += [f"{inner}if {self._predicate(declaration.when)}(rows, row, error{given}):"]
-                inner += "    "
-                lines += [f"{inner}applies = True"]
-            else:
-                lines += loops
-            lines += [
-                f"{inner}if found[{slot}] < 0 and not {law}(rows, row, error{given}):",
-                f"{inner}    found[{slot}] = row",
-            ]
-            if declaration.when:
-                lines += ["if applies:", f"    met[{slot}] += 1"]
+                when = f"{self._predicate(declaration.when, given)}(rows, row, error{{given}})"
+                lines += [f"if {self._test(declaration, when, True)}:", f"    met[{slot}] += 1"]
+                law = f"{when} and {law}"
+                inner = "    "
+            holds = self._test(declaration, law, False)
+            lines += [f"{inner}if found[{slot}] < 0 and not {holds}:", f"{inner}    found[{slot}] = row"]
         for goal in self.specification.declared(SometimesDeclaration):
-            law = self.translator.function(goal.method, 1)
-            loops, given = self._loops(goal)
-            inner = "    " * (len(loops) + 1)
+            reached = f"{self.translator.predicate(goal.method, 1, self._intervals(goal))}(rows, row, error{{given}})"
             slot = self._slot(goal.name)
-            lines += [f"if found[{slot}] < 0:", *("    " + line for line in loops)]
-            lines += [f"{inner}if {law}(rows, row, error{given}):", f"{inner}    found[{slot}] = row"]
+            lines += [f"if found[{slot}] < 0 and {self._test(goal, reached, True)}:", f"    found[{slot}] = row"]
         body = "\n".join("    " + line for line in lines or ["pass"])
         return f'@njit(cache=True)\ndef judge(rows, row, found, met, error):\n    """Judge a new state."""\n{body}'
 
@@ -182,7 +221,7 @@ class KernelWriter:
     def _step_laws(self) -> str:
         lines = []
         for declaration in self.specification.declared(StepInvariantDeclaration):
-            law = self.translator.function(declaration.method, 2)
+            law = self.translator.predicate(declaration.method, 2, self._intervals(declaration))
             loops, given = self._loops(declaration)
             inner = "    " * len(loops)
             slot = self._slot(declaration.name)
@@ -194,17 +233,19 @@ class KernelWriter:
         """A function that decides one predicate for a stretch of states: the two sides of leads-to, and invariants."""
         wanted: dict[str, str] = {}
         for declaration in self.specification.declared(LeadsToDeclaration):
+            intervals = self._intervals(declaration)
             for binding in self.specification.bindings(declaration):
-                given = "".join(f", {value}" for value in binding)
+                given = "".join(f", int64({value})" for value in binding)
                 for predicate in filter(None, (declaration.when, declaration.then)):
-                    wanted[f"{predicate}{binding}"] = f"{self._predicate(predicate)}(rows, row, error{given})"
+                    called = self._predicate(predicate, intervals)
+                    wanted[f"{predicate}{binding}"] = f"{called}(rows, row, error{given})"
         lines = [
             "@njit(cache=True)",
             "def evaluate(which, rows, first, last, truth, error):",
             "    for row in range(first, last):",
         ]
         for number, call in enumerate(wanted.values()):
-            lines += [f"        if which == {number}:", f"            truth[row - first] = {call}"]
+            lines += [f"        if which == {number}:", f"            truth[row - first] = {call} != 0"]
         return tuple(wanted), "\n".join([*lines, "        pass"])
 
     def _canonical(self) -> str:

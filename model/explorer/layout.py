@@ -7,13 +7,16 @@ middle of an element; an array of at most 63 bits lies within one word.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
+from model.explorer.program_text import NotCompilable
 from model.state import Array, Domain, Schema, StateTuple, Value
 
 WORD_BITS = 63
+WORDS_AT_MOST = 4096
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class Field:
 
     @property
     def elements(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64))
+        return prod(self.shape)
 
     def place(self, at: int) -> tuple[int, int]:
         return self.word + at // self.per_word, self.shift + (at % self.per_word) * self.bits
@@ -66,13 +69,20 @@ class Layout:
 
 
 def layout_of(schema: Schema) -> Layout:
-    """First fit, in order of declaration. A variable with one value still takes a bit."""
+    """First fit, in order of declaration. A variable with one value still takes a bit.
+
+    Raises NotCompilable for a variable that no word can hold, and for more of them than are worth a row.
+    """
     room = [WORD_BITS]
     fields = []
     for name, kind in zip(schema.names, schema.kinds, strict=True):
         shape, domain = shape_of(kind)
         bits = max(1, (domain.high - domain.low).bit_length())
-        elements = int(np.prod(shape, dtype=np.int64))
+        elements = prod(shape)
+        if bits > WORD_BITS or not -(1 << 62) <= domain.low <= domain.high <= 1 << 62:
+            raise NotCompilable(f"variable {name}: {domain.low}..{domain.high} does not fit into {WORD_BITS} bits")
+        if elements * bits > WORD_BITS * WORDS_AT_MOST:
+            raise NotCompilable(f"variable {name}: {elements:,} elements are too many for a packed state")
         if elements * bits <= WORD_BITS:
             word = next((w for w, free in enumerate(room) if free >= elements * bits), len(room))
             if word == len(room):

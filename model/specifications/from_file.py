@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from model.errors import InputError
+from model.errors import Defect, InputError
 from model.specification import Specification
 from model.specifications.catalogue import Entry, NoParameters, declarative
 from model.transition_system import TransitionSystem
@@ -71,7 +71,7 @@ def errors_placed_in(path: Path | None) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if path is None or isinstance(error, InputError):
+        if path is None or isinstance(error, InputError | Defect):
             raise
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if _is(frame.filename, path)]
         if isinstance(error, SyntaxError) and _is(error.filename or "", path):

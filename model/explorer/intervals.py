@@ -1,0 +1,116 @@
+"""Intervals: the values that an expression can take, so that its 64-bit translation is proved free of overflow.
+
+Bounds are Python integers of any size. Every operation returns an interval that contains all results of Python's own
+operator on members of its operands; whoever translates then asks `fits`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+LARGEST = (1 << 63) - 1
+"""Intervals are kept symmetric, so that no quotient or absolute value can leave 64 bits."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    low: int
+    high: int
+
+    @property
+    def fits(self) -> bool:
+        return self.low >= -LARGEST and self.high <= LARGEST
+
+    def within(self, low: int, high: int) -> bool:
+        return low <= self.low and self.high <= high
+
+    def __or__(self, other: Interval) -> Interval:
+        return Interval(min(self.low, other.low), max(self.high, other.high))
+
+    def rounded(self) -> Interval:
+        """A coarser interval, so that few distinct ones occur as parameters of a function."""
+        reach = max(self.high, -self.low - 1, 0).bit_length()
+        bits = next((b for b in (8, 16, 31, 62) if reach <= b), reach)
+        return Interval(-(1 << bits) if self.low < 0 else 0, min(LARGEST, (1 << bits) - 1))
+
+
+TRUTH = Interval(0, 1)
+
+
+def hull(values: Iterable[int]) -> Interval:
+    known = list(values)
+    return Interval(min(known), max(known))
+
+
+def _product(a: Interval, b: Interval) -> Interval:
+    return hull(x * y for x in (a.low, a.high) for y in (b.low, b.high))
+
+
+def _divisors(b: Interval) -> list[int]:
+    """The extreme divisors of either sign; zero divides nothing."""
+    return [d for d in (b.low, -1, 1, b.high) if d != 0 and b.low <= d <= b.high]
+
+
+def _quotient(a: Interval, b: Interval) -> Interval:
+    return hull([0] if not _divisors(b) else (x // d for x in (a.low, a.high) for d in _divisors(b)))
+
+
+def _remainder(a: Interval, b: Interval) -> Interval:
+    if a.low >= 0 and a.high < b.low:
+        return a
+    return Interval(min(0, b.low + 1), max(0, b.high - 1))
+
+
+def _shifted_left(a: Interval, b: Interval) -> Interval:
+    if a == Interval(0, 0):
+        return a
+    if b.high > 128:
+        return Interval(-(1 << 128), 1 << 128)
+    counts = (max(0, b.low), max(0, b.high))
+    return hull(x << n for x in (a.low, a.high) for n in counts)
+
+
+def _shifted_right(a: Interval, b: Interval) -> Interval:
+    counts = (max(0, b.low), min(128, max(0, b.high)))
+    return hull(x >> n for x in (a.low, a.high) for n in counts)
+
+
+def _reach(a: Interval, b: Interval) -> int:
+    return max(max(i.high, -i.low - 1, 0).bit_length() for i in (a, b))
+
+
+def _and(a: Interval, b: Interval) -> Interval:
+    if a.low >= 0 or b.low >= 0:
+        return Interval(0, min(i.high for i in (a, b) if i.low >= 0))
+    return Interval(-(1 << _reach(a, b)), max(a.high, b.high, 0))
+
+
+def _or_xor(a: Interval, b: Interval) -> Interval:
+    top = 1 << _reach(a, b)
+    return Interval(0 if a.low >= 0 and b.low >= 0 else -top, top - 1)
+
+
+RESULT: dict[type[ast.operator], Callable[[Interval, Interval], Interval]] = {
+    ast.Add: lambda a, b: Interval(a.low + b.low, a.high + b.high),
+    ast.Sub: lambda a, b: Interval(a.low - b.high, a.high - b.low),
+    ast.Mult: _product,
+    ast.FloorDiv: _quotient,
+    ast.Mod: _remainder,
+    ast.LShift: _shifted_left,
+    ast.RShift: _shifted_right,
+    ast.BitAnd: _and,
+    ast.BitOr: _or_xor,
+    ast.BitXor: _or_xor,
+}
+"""What each binary operator can yield; a division by zero or a shift by a negative count yields nothing."""
+
+
+def power(a: Interval, n: int) -> Interval:
+    ends = [a.low**n, a.high**n]
+    return hull([*ends, 0] if a.low < 0 < a.high else ends)
+
+
+def absolute(a: Interval) -> Interval:
+    return Interval(0 if a.low <= 0 <= a.high else min(abs(a.low), abs(a.high)), max(abs(a.low), abs(a.high)))
