@@ -1,80 +1,85 @@
-"""The command line: one typer application, one module per command in `orderlab.commands`."""
+"""The command line: one typer application, one module per command in `orderlab.commands`.
+
+A command is imported when it is asked for, and a command's module imports what it works with when it is called: nobody
+waits for a Lua host, a compiler or Arrow who wants help, a completion, or another command.
+"""
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
+import traceback
 from collections.abc import Sequence
-from importlib import import_module
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-import typer
-from typer.exceptions import TyperException
+from model.errors import Defect
+from orderlab.exit_codes import ExitCode
+from orderlab.program import ended_by, run, tell
 
-from model.errors import InputError
+if TYPE_CHECKING:
+    import typer
+    from typer.exceptions import TyperException
 
-COMMANDS = ("validate", "specimens", "mutate", "replay", "explore", "simulate", "calibrate", "check", "sweep", "bench")
-"""Each is the function of that name in the module of that name in `orderlab.commands`."""
+PROGRAM = "orderlab"
+SUMMARIES = {
+    "validate": "Judge stores by their laws: footprint, every interleaving of small scopes, random runs.",
+    "specimens": "Is every flawed store caught by the laws that it breaks, and does its neighbour pass them?",
+    "mutate": "Make mutants of a store's scripts and validate each: what does a green validation miss?",
+    "replay": "Take the steps of a trace again and judge each.",
+    "explore": "Visit every state of a specification: laws, goals, liveness, deadlock, coverage.",
+    "simulate": "Simulate a broker system: throughput, latency, utilisation, and the verdict of every law.",
+    "calibrate": "Measure what commands cost on a Redis server, and write a cost model of it.",
+    "check": "Judge a recorded history, or a linearizability log, by every law that it can be judged by.",
+    "sweep": "Run a sweep file on Spark: thousands of simulations, resumed where they were stopped.",
+    "bench": "Measure this project beside its peers, in one run on this machine.",
+}
+"""What the list of commands says. Each command is the function of that name in its module in `orderlab.commands`."""
+COMMANDS = tuple(SUMMARIES)
 
 
-def application(arguments: Sequence[str]) -> typer.Typer:
-    """The application with the command that is asked for; with all of them when none is, for the help text.
+def application(arguments: Sequence[str] = ()) -> typer.Typer:
+    """The application with every command."""
+    from orderlab.application import make
 
-    Commands draw in much (a Lua host, a compiler, Arrow), and nobody should wait for what is not used.
-    """
-    app = typer.Typer(name="orderlab", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
-    app.callback()(about)
-    asked_for = [name for name in COMMANDS if arguments[:1] == [name]]
-    for name in asked_for or COMMANDS:
-        app.command(name)(getattr(import_module(f"orderlab.commands.{name}"), name))
-    return app
-
-
-def about() -> None:
-    """Judge, explore and simulate ordered queues kept in Redis behind Lua scripts."""
+    return make()
 
 
 def main() -> None:
-    """Run the command line. An unusable input is one line on standard error and exit code 2.
+    """Run the command line and end this process with a code of ``ExitCode``.
 
     Who ends the run, by Ctrl-C or by closing standard output, gets the exit code of that signal, which is no verdict.
     """
+    run(_commanded, PROGRAM)
+
+
+def _commanded() -> int:
+    from typer.exceptions import TyperException
+
     arguments = sys.argv[1:]
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by the caller, who wants the exit code only
-            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
     try:
-        code = application(arguments)(standalone_mode=False)
-        sys.stdout.flush()
-        sys.exit(code)
-    except KeyboardInterrupt:
-        sys.exit(128 + signal.SIGINT)
-    except (BrokenPipeError, SystemExit) as ended:
-        if not isinstance(ended.__context__ or ended, BrokenPipeError):  # typer makes exit code 1 of it
-            raise
-        _drop_output()
-        sys.exit(128 + signal.SIGPIPE)
-    except InputError as error:
-        print(f"orderlab: {error}", file=sys.stderr)
-    except OSError as error:  # standard output mostly: a full disk
-        _drop_output()
-        place = error.filename or "standard output"
-        print(f"orderlab: {place}: {error.strerror or error}; make room or name another place", file=sys.stderr)
+        return int(application()(standalone_mode=False, prog_name=PROGRAM) or 0)
     except TyperException as error:
-        if not arguments:
-            print(error.format_message())
-        else:
-            command = f"orderlab {arguments[0]}" if arguments[0] in COMMANDS else "orderlab"
-            said = " ".join(error.format_message().split()).rstrip(".")
-            print(f"{command}: {said}; {command} --help tells what it takes", file=sys.stderr)
-    sys.exit(2)
+        return _wrong_usage(error, arguments)
+    except SystemExit as ended:
+        if isinstance(ended.__context__, BrokenPipeError):  # typer makes exit code 1 of it
+            return ended_by(ended.__context__, PROGRAM)
+        if _is_of_typer(ended):  # after a completion
+            raise
+        raise Defect(f"something ended the process with sys.exit({ended.code!r})") from ended
 
 
-def _drop_output() -> None:
-    """Have what is still buffered go nowhere: the interpreter would try to write it once more."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    sys.stdout = sys.__stdout__ or sys.stdout
+def _wrong_usage(error: TyperException, arguments: Sequence[str]) -> int:
+    if not arguments:
+        print(error.format_message())
+    else:
+        asked_for = f"{PROGRAM} {arguments[0]}" if arguments[0] in COMMANDS else PROGRAM
+        said = " ".join(error.format_message().split()).rstrip(".")
+        tell(asked_for, f"{said}; {asked_for} --help tells what it takes")
+    return ExitCode.UNUSABLE
+
+
+def _is_of_typer(ended: SystemExit) -> bool:
+    frames = [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(ended.__traceback__)]
+    return frames[-1].partition(".")[0] == "typer"
 
 
 if __name__ == "__main__":

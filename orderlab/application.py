@@ -1,0 +1,61 @@
+"""What typer makes of the commands: help and completions list them, arguments are read by the one that is asked for."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from orderlab import __version__
+from orderlab.cli import COMMANDS, PROGRAM, SUMMARIES
+from orderlab.exit_codes import ExitCode
+
+
+class CommandsOnCall(TyperGroup):
+    """The commands of SUMMARIES, each imported when its arguments are read, not when they are listed."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """All, in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> TyperCommand | None:
+        """What a list of commands shows of one."""
+        return TyperCommand(cmd_name, help=SUMMARIES[cmd_name]) if cmd_name in SUMMARIES else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command itself, which is about to read its arguments."""
+        self.commands = {name: TyperCommand(name) for name in COMMANDS}  # where it looks for what was meant
+        name, found, rest = super().resolve_command(ctx, args)
+        return name, name and found and command(name), rest
+
+
+def command(name: str) -> TyperCommand:
+    """One command, imported."""
+    alone = typer.Typer(add_completion=False)
+    alone.command(name)(getattr(import_module(f"orderlab.commands.{name}"), name))
+    found = typer.main.get_command(alone)
+    assert isinstance(found, TyperCommand)
+    return found
+
+
+def make() -> typer.Typer:
+    """The application."""
+    app = typer.Typer(name=PROGRAM, cls=CommandsOnCall, no_args_is_help=True, pretty_exceptions_enable=False)
+    app.callback()(about)
+    return app
+
+
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"{PROGRAM} {__version__}")
+        raise typer.Exit(ExitCode.HOLDS)
+
+
+def about(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Judge, explore and simulate ordered queues kept in Redis behind Lua scripts."""

@@ -1,0 +1,114 @@
+"""How a program of this suite ends: the command line, and each module that is run by its name (``python -m``).
+
+Whatever is raised becomes one line on standard error and a code of ``ExitCode``; what nobody foresaw never ends with the
+code of a verdict, as Python's own 1 for an uncaught exception would.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import select
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+from model.errors import InputError
+from orderlab.exit_codes import ExitCode, of_signal
+
+TRACEBACK = "ORDERLAB_TRACEBACK"
+"""Set to 1 in the environment, a defect shows its whole traceback."""
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_ON_STANDARD_OUTPUT = (*_FULL, errno.EIO, errno.EBADF)
+"""By what writing to standard output fails; such an error names no file."""
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""Controls of a terminal, and what turns the direction of writing."""
+
+
+def run(program: Callable[[], int | None], name: str) -> NoReturn:
+    """End this process with what ``program`` returns (0 for None), or with the code of what it raises."""
+    for stream in ("stdout", "stderr"):
+        if getattr(sys, stream) is None:  # closed by the caller, who wants the exit code only
+            setattr(sys, stream, Path(os.devnull).open("w"))  # noqa: SIM115
+    try:
+        code = int(program() or 0)
+        sys.stdout.flush()
+    except SystemExit as ended:  # argparse does so
+        code = ended.code if isinstance(ended.code, int) else ExitCode.UNUSABLE if ended.code else ExitCode.HOLDS
+        if isinstance(ended.code, str):
+            tell(name, ended.code)
+    except BaseException as error:
+        code = ended_by(error, name)
+    sys.exit(code)
+
+
+def ended_by(error: BaseException, name: str) -> int:
+    """The exit code for what a program raised, after saying in one line what it was."""
+    if isinstance(error, KeyboardInterrupt):
+        return of_signal(signal.SIGINT)
+    if isinstance(error, BrokenPipeError) and _reader_has_gone():
+        _drop_output()
+        return of_signal(signal.SIGPIPE)
+    if isinstance(error, InputError):
+        tell(name, str(error))
+        return ExitCode.UNUSABLE
+    if isinstance(error, OSError) and (place := _place_of_user(error)):
+        cure = "make room or name another place" if error.errno in _ON_STANDARD_OUTPUT else "name another place"
+        tell(name, f"{place}: {error.strerror or error}; {cure}")
+        return ExitCode.UNUSABLE
+    if os.environ.get(TRACEBACK) == "1":
+        with contextlib.suppress(OSError):
+            traceback.print_exception(error)
+    tell(name, _defect(error))
+    return ExitCode.INTERNAL
+
+
+def tell(name: str, what: str) -> None:
+    """One line on standard error, whatever is in it; nowhere, where that cannot be written."""
+    line = _UNPRINTABLE.sub(lambda found: repr(found[0])[1:-1], " ".join(what.splitlines()))
+    with contextlib.suppress(OSError):
+        print(f"{name}: {line}", file=sys.stderr, flush=True)
+
+
+def _defect(error: BaseException) -> str:
+    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f", at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    return (
+        f"this is a defect of orderlab or of its machine, and no verdict: {what[:500]}{place}; "
+        f"{TRACEBACK}=1 shows where it comes from; please report it with the command"
+    )
+
+
+def _place_of_user(error: OSError) -> str:
+    """The file or stream, if it is one that the user can choose, and not a file of this suite itself."""
+    if error.filename is None:
+        if error.errno not in _ON_STANDARD_OUTPUT:
+            return ""
+        _drop_output()
+        return "standard output"
+    place = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else str(error.filename)
+    is_own = error.errno not in _FULL and Path(__file__).parents[1] in Path(place).absolute().parents
+    return "" if is_own else place
+
+
+def _reader_has_gone() -> bool:
+    """Whether nobody reads standard output any more; other pipes break as well."""
+    try:
+        poll = select.poll()
+        poll.register(1, select.POLLOUT)
+        return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
+    except (AttributeError, OSError):
+        return True
+
+
+def _drop_output() -> None:
+    """Have what is still buffered go nowhere: the interpreter would try to write it once more."""
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.stdout = sys.__stdout__ or sys.stdout
