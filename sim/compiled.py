@@ -62,8 +62,9 @@ def folders(root: Path = ROOT) -> list[Path]:
     for path in paths:
         text = path.read_bytes()
         digest.update(f"{path.relative_to(root)}:{len(text)}:".encode() + text)
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
-    return [base / "orderlab" / "compiled" / digest.hexdigest()[:24] for base in (cache, Path(sys.prefix))]
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    bases = [*([cache] if os.path.isabs(cache) else []), sys.prefix]  # a user without a home keeps his "~"
+    return [Path(base) / "orderlab" / "compiled" / digest.hexdigest()[:24] for base in bases]
 
 
 def install() -> None:

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from model.checkers.delivery_pass import DeliveryPass
 from model.checkers.delivery_state import CLEAR_EPOCH, CONNECTED, STABLE_EPOCH, STABLE_SINCE, high_at
 from model.checkers.sequence_set import Intervals, segments
 from model.checkers.subscriptions import Subscriptions
 from model.history import Names
+from model.machine_code import njit
 
 IntArray = npt.NDArray[np.int64]
 

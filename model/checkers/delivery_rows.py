@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from model.checkers.delivery_state import (
     CLEAR_EPOCH,
@@ -57,6 +56,7 @@ from model.checkers.kinds import (
     TRIM,
 )
 from model.checkers.sequence_set import LATE, REPEATED, add, contains, push_node
+from model.machine_code import njit
 
 
 @njit(cache=True)

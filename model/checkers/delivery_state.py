@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from model.checkers.lanes import N_FIFOS, N_LANES
 from model.checkers.sequence_set import Arrays
+from model.machine_code import njit
 
 # What is counted, and for the violations also the first one, as (event_id, lane, sequence, other event, other number).
 COUNTERS = (

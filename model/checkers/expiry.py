@@ -18,7 +18,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from model.checkers.findings import Finding, Partial, Tally, verdict_of
 from model.checkers.key_table import new_table, slot_of, with_room
@@ -26,6 +25,7 @@ from model.checkers.kinds import DELIVER, EXPIRE, PUBLISH
 from model.checkers.lanes import ROWS_PER_CHUNK, locate_rows
 from model.checkers.sequence_set import SequenceSets, add
 from model.history import EventBatch, Names
+from model.machine_code import njit
 from model.verdict import Verdict
 
 LAWS = ("expiry",)

@@ -24,12 +24,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from model.checkers.findings import Finding, Partial, Tally, verdict_of
 from model.checkers.key_table import new_table, rows_with_room, slot_of, with_room
 from model.checkers.kinds import ACKNOWLEDGE, CLEAR, CONNECT, DELIVER, DISCONNECT, EXPIRE, TRIM
 from model.history import EventBatch, Names
+from model.machine_code import njit
 from model.verdict import Verdict
 
 LAWS = ("packet-id", "receive-maximum")

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from model.machine_code import njit
 
 Table = npt.NDArray[np.int64]
 EMPTY = -1

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from model.checkers.key_table import slot_of
 from model.checkers.kinds import DELIVER, EXPIRE, PUBLISH_ACKNOWLEDGED, TRIM
+from model.machine_code import njit
 
 ROWS_PER_CHUNK = 1 << 16  # room is made for a chunk at a time, so that compiled code never needs to grow anything
 N_FIFOS, N_LANES = 0, 1  # words of `counts`

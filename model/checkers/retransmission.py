@@ -25,12 +25,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from model.checkers.findings import Finding, Partial, Tally, verdict_of
 from model.checkers.key_table import new_table, rows_with_room, slot_of, with_room
 from model.checkers.kinds import ACKNOWLEDGE, CLEAR, CONNECT, CUT, DELIVER, DISCONNECT, EXPIRE, RECEIVE, RELEASE
 from model.history import EventBatch, Names
+from model.machine_code import njit
 from model.verdict import Verdict
 
 LAWS = ("retransmission",)

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from model.checkers.key_table import new_table, rows_with_room, slot_of, with_room
+from model.machine_code import njit
 
 ASCENDING, REPEATED, LATE = 0, 1, 2
 _START, _END, _NODE, _TAG = 0, 1, 2, 3  # words of a row of `last`

@@ -10,15 +10,18 @@ import importlib.util
 import os
 import sys
 import tempfile
-from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 
+from model.cache_folder import cache_folder
 from model.explorer.kernel_text import KernelWriter
 from model.explorer.layout import layout_of
 from model.explorer.program_text import NotCompilable
 from model.specification import Specification
+
+FOLDER = "kernels"
+"""In the cache folder."""
 
 
 def load_kernel(text: str) -> ModuleType:
@@ -26,7 +29,7 @@ def load_kernel(text: str) -> ModuleType:
     name = module_name(text)
     if name in sys.modules:
         return sys.modules[name]
-    path = cache_folder() / f"{name}.py"
+    path = cache_folder(FOLDER) / f"{name}.py"
     if not path.exists() or path.read_text() != text:
         with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".tmp", delete=False) as file:
             file.write(text)
@@ -46,7 +49,7 @@ def is_cached(specification: Specification, symmetry: bool) -> bool:
         text = KernelWriter(specification, layout_of(specification.schema_of_state), symmetry).write().text
     except NotCompilable:
         return False
-    return any((cache_folder() / "__pycache__").glob(f"{module_name(text)}.expand-*.nbi"))
+    return any((cache_folder(FOLDER) / "__pycache__").glob(f"{module_name(text)}.expand-*.nbi"))
 
 
 def module_name(text: str) -> str:
@@ -54,17 +57,3 @@ def module_name(text: str) -> str:
     depends_on = [text, *inlined, version("numba"), version("numpy"), sys.version]
     digest = hashlib.sha256("\0".join(depends_on).encode()).hexdigest()
     return f"orderlab_kernel_{digest[:24]}"
-
-
-@cache
-def cache_folder() -> Path:
-    """`$XDG_CACHE_HOME/orderlab/kernels` or its default; a private temporary folder where that cannot be written."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = base / "orderlab" / "kernels"
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if os.access(folder, os.W_OK):
-            return folder
-    except OSError:
-        pass
-    return Path(tempfile.mkdtemp(prefix="orderlab-kernels-"))

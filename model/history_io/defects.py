@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from model.checkers.key_table import new_table, slot_of, with_room
 from model.checkers.kinds import PUBLISH
 from model.errors import InputError
 from model.history import ALWAYS_REQUIRED, COLUMNS, KIND_LABELS, REQUIRED_BY_KIND, EventBatch, EventKind
+from model.machine_code import njit
 
 CHECKED = ("publisher", "topic", "qos", "sequence", "subscriber", "packet_id", "process", "operation")
 _NEEDS = np.array(

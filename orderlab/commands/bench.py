@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.table import Table
 
 from model.errors import InputError
-from sim.binding.fields import did_you_mean
 
 BENCHMARKS = {
     "kernel": "benchmarks.kernel",
@@ -41,6 +40,8 @@ def bench(
 
     A figure that is not reached is shown as such; that is a result, not an error.
     """
+    from sim.binding.fields import did_you_mean
+
     if name not in (ALL, *BENCHMARKS):
         raise InputError(f"bench {name}: no such benchmark; {did_you_mean(name, (*BENCHMARKS, ALL))}")
     if part and name not in PARTED:

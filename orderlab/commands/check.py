@@ -8,18 +8,18 @@ import stat
 import sys
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from model.checkers.judge import LAWS, MODEL_NAMES, Question, judge, judge_operations
 from model.errors import InputError
-from model.history_io import HistoryFile
-from model.linearizability_logs import read_edn_operations, read_log_lines
 from model.verdict import Verdict, overall
+from orderlab import names
 from orderlab.exit_codes import EXIT, ExitCode
-from orderlab.render.verdicts import print_verdicts, why_vacuous
+
+if TYPE_CHECKING:
+    from model.checkers.judge import Question
 
 _LOG_LINE = re.compile(r"(?m)^\s*(?:(?:\d.*\s)?\[?[A-Z]{4,5}\b.*\s)?:?[\w-]+\s+:(?:invoke|ok|fail|info)\s+:")
 _WORST_FIRST = (ExitCode.VIOLATED, ExitCode.UNUSABLE, ExitCode.UNKNOWN, ExitCode.HOLDS)
@@ -34,9 +34,9 @@ def check(
         ),
     ],
     model: Annotated[
-        str | None, typer.Option(help=f"The object of store operations: {', '.join(MODEL_NAMES)}.")
+        str | None, typer.Option(help=f"The object of store operations: {', '.join(names.OBJECTS)}.")
     ] = None,
-    law: Annotated[list[str] | None, typer.Option(help=f"Judge this law only: {', '.join(LAWS)}.")] = None,
+    law: Annotated[list[str] | None, typer.Option(help=f"Judge this law only: {', '.join(names.HISTORY_LAWS)}.")] = None,
     drain_bound_ms: Annotated[float | None, typer.Option(min=0, help="A backlog must be gone within this.")] = None,
     expiry_tolerance_ms: Annotated[float, typer.Option(min=0, help="By how much recorded times may be off.")] = 0.0,
     receive_maximum: Annotated[
@@ -56,6 +56,8 @@ def check(
     Exit code 0: every law that was put to the test holds; 1: one is violated; 2: the input is unusable; 3: the budget did
     not suffice, or vacuous: no law was put to the test, or not one that --law names. Of several files the worst: 1, 2, 3, 0.
     """
+    from model.checkers.judge import Question
+
     question = Question(
         laws=tuple(law or ()),
         model=model,
@@ -89,6 +91,11 @@ def _microseconds(option: str, milliseconds: float) -> int:
 
 def _check(file: Path, question: Question, master: str | None, allow_vacuous: bool, seed: int, as_json: bool) -> ExitCode:
     """Judge one file and print what was found."""
+    from model.checkers.judge import judge, judge_operations
+    from model.history_io import HistoryFile
+    from model.linearizability_logs import read_edn_operations, read_log_lines
+    from orderlab.render.verdicts import print_verdicts, why_vacuous
+
     form = "parts" if master is not None or file.is_dir() else form_of(file)
     if form == "parts":
         verdicts, rows = _judge_parts(file, question, master or "local[*]")

@@ -9,23 +9,19 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from model.errors import InputError
-from model.explorer.budget import Budget
-from model.explorer.exploration import explore as explore_system
-from model.explorer.search import Engine, Options, Progress
-from model.specifications.catalogue import Entry, make
-from model.specifications.from_file import chosen_in_file, entries_of_file, errors_placed_in, own_file
 from orderlab.exit_codes import EXIT
-from orderlab.render.exploration import catalogue_lines, exploration_lines, progress_line
+
+if TYPE_CHECKING:
+    from model.explorer.search import Engine, Progress
+    from model.specifications.catalogue import Entry
 
 CATALOGUES = ("model.specifications.catalogue", "sim.store_exploration.catalogue")
 """Modules with a `CATALOGUE` of entries; a room that offers specifications adds its own."""
-
-
 
 
 def entries() -> dict[str, Entry]:
@@ -54,6 +50,13 @@ def explore(
 
     Exit code 0: every law holds; 1: one is violated; 2: the input is unusable; 3: the budget did not suffice.
     """
+    from model.explorer.budget import Budget
+    from model.explorer.exploration import explore as explore_system
+    from model.explorer.search import Options
+    from model.specifications.catalogue import make
+    from model.specifications.from_file import chosen_in_file, entries_of_file, errors_placed_in, own_file
+    from orderlab.render.exploration import exploration_lines
+
     if list_them:
         own = own_file(specification or "")
         print_catalogue(entries_of_file(own) if own else entries(), as_json)
@@ -102,6 +105,8 @@ def parsed(settings: list[str]) -> dict[str, str]:
 
 
 def print_catalogue(known: Mapping[str, Entry], as_json: bool) -> None:
+    from orderlab.render.exploration import catalogue_lines
+
     if as_json:
         typer.echo(json.dumps({n: {"summary": e.summary, "parameters": _schema(e)} for n, e in known.items()}))
     else:
@@ -139,6 +144,8 @@ def _interruptible() -> Iterator[list[int]]:
 
 
 def _show_progress(progress: Progress) -> None:
+    from orderlab.render.exploration import progress_line
+
     typer.echo(f"\r\x1b[K{progress_line(progress)}", err=True, nl=False)
 
 

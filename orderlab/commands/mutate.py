@@ -7,23 +7,19 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from model.errors import InputError
 from orderlab.exit_codes import ExitCode
-from orderlab.render.mutation import mutant_lines, render_score, render_specification
-from properties.mutants.campaign import Campaign
-from properties.mutants.judging import DEFAULT_BUDGET_S
-from properties.mutants.mutant import Mutant
-from properties.mutants.operators import mutants_of
-from properties.mutants.sampling import sample
-from properties.mutants.score import Score
-from properties.mutants.specification import mutants_of_system, mutate_specification, specification_named
-from sim.binding.loader import load_binding
 
+if TYPE_CHECKING:
+    from properties.mutants.mutant import Mutant
+
+BUDGET_S = 12.0
+"""Of ``properties.mutants.judging``, which takes long to import."""
 SPECIFICATION_OF_STORES = "spec"
 """Short for the specification that stores refine."""
 
@@ -40,7 +36,7 @@ def mutate(
     jobs: Annotated[int, typer.Option(min=1, help="Processes at once.")] = os.cpu_count() or 1,
     budget: Annotated[
         float, typer.Option(min=0.1, help="Processor seconds for a mutant that nothing kills.")
-    ] = DEFAULT_BUDGET_S,
+    ] = BUDGET_S,
     seed: Annotated[int, typer.Option(help="Of the random draws; printed.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder of results, resumed from; by default in the cache.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Judge again what is known, and keep nothing.")] = False,
@@ -52,6 +48,13 @@ def mutate(
     Ctrl-C leaves whole results; the same command goes on from them. Exit code 0: every mutant that is not equivalent
     was noticed; 1: one survived; 2: the input is unusable; 3: interrupted before the end.
     """
+    from orderlab.render.mutation import render_score
+    from properties.mutants.campaign import Campaign
+    from properties.mutants.operators import mutants_of
+    from properties.mutants.sampling import sample
+    from properties.mutants.score import Score
+    from sim.binding.loader import load_binding
+
     if specification or path == SPECIFICATION_OF_STORES:
         _specification(path, only or [], limit, seed, list_them, as_json)
         return
@@ -79,6 +82,11 @@ def mutate(
 
 def _specification(path: str, only: list[str], limit: int | None, seed: int, list_them: bool, as_json: bool) -> None:
     """``path`` is the name of a specification, or a store, whose specification is meant."""
+    from orderlab.render.mutation import render_specification
+    from properties.mutants.sampling import sample
+    from properties.mutants.specification import mutants_of_system, mutate_specification, specification_named
+    from sim.binding.loader import load_binding
+
     is_store = (Path(path) / "store.toml").is_file() or path.endswith(".toml")
     name = load_binding(Path(path)).specification if is_store else path
     name = "session" if name == SPECIFICATION_OF_STORES else name
@@ -101,6 +109,8 @@ def _exit_code(interrupted: bool, survived: bool) -> ExitCode:
 
 
 def _list(mutants: list[Mutant], as_json: bool) -> None:
+    from orderlab.render.mutation import mutant_lines
+
     if as_json:
         print(json.dumps([mutant.to_json() for mutant in mutants]))
     else:
@@ -108,9 +118,10 @@ def _list(mutants: list[Mutant], as_json: bool) -> None:
 
 
 def _cache(store: Path) -> Path:
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    from model.cache_folder import cache_folder
+
     place = hashlib.sha256(str(store.resolve()).encode()).hexdigest()[:12]
-    return base / "orderlab" / "mutants" / f"{store.resolve().name}-{place}"
+    return cache_folder("mutants") / f"{store.resolve().name}-{place}"
 
 
 def _progress(done: int, of: int, text: str) -> None:

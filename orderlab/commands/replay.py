@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from model.errors import InputError
-from model.trace import Pass, Trace
-from model.trace_words import told_step
 from orderlab.exit_codes import ExitCode
-from properties.validation.confirmation import run_on
-from properties.validation.explanation import tell
-from sim.binding.loader import load_binding
-from sim.redis.backends import open_backend
+
+if TYPE_CHECKING:
+    from model.trace import Trace
 
 
 def replay(
@@ -30,6 +27,13 @@ def replay(
 
     Exit code 0: no law is broken; 1: one is; 2: unusable input.
     """
+    from model.trace import Pass
+    from model.trace_words import told_step
+    from properties.validation.confirmation import run_on
+    from properties.validation.explanation import tell
+    from sim.binding.loader import load_binding
+    from sim.redis.backends import open_backend
+
     trace = read_trace(file, law)
     binding = load_binding(store or Path(trace.store), trust_adapter=trust_adapter)
     with open_backend(backend) as opened:
@@ -59,6 +63,8 @@ def replay(
 
 def read_trace(file: Path, law: str | None) -> Trace:
     """The trace in ``file``. Raises InputError when there is none."""
+    from model.trace import Trace
+
     try:
         data: Any = json.loads(file.read_bytes())
     except OSError as error:

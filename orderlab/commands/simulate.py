@@ -10,31 +10,26 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from model.checkers.judge import Question, judge
 from model.errors import InputError
-from model.explorer.whole_file import write_whole
-from model.history import EventBatch
-from model.history_io import HistoryFile, HistoryWriter
 from model.verdict import Verdict, overall
+from orderlab import names
 from orderlab.exit_codes import EXIT
-from orderlab.render.simulation import print_replications, print_simulation, progress_line
-from orderlab.render.sustainable import print_ceiling, step_line
-from orderlab.render.verdicts import why_vacuous
-from sim.replications import joint_verdicts, means, replication_seed
-from sim.systems.catalogue import SYSTEMS, entry, settings_of
-from sim.systems.progress import Progress
-from sim.systems.settings import Settings, read_config
-from sim.systems.sustainable import Step, ceiling_json, sustainable_rate
-from sim.tracing import Tracer, parse_window
+
+if TYPE_CHECKING:
+    from model.checkers.judge import Question
+    from model.history import EventBatch
+    from sim.systems.progress import Progress
+    from sim.systems.settings import Settings
+    from sim.systems.sustainable import Step
 
 
 def simulate(
-    system: Annotated[str | None, typer.Argument(help=f"{', '.join(SYSTEMS)}; --list shows their settings.")] = None,
+    system: Annotated[str | None, typer.Argument(help=f"{', '.join(names.SYSTEMS)}; --list shows their settings.")] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting.")] = None,
     config: Annotated[Path | None, typer.Option(help="Settings from a TOML file; --set overrides them.")] = None,
     list_them: Annotated[bool, typer.Option("--list", help="List the systems and their settings.")] = False,
@@ -63,6 +58,12 @@ def simulate(
     Exit code 0: every law that was put to the test held; 1: one was violated; 2: the input is unusable; 3: unknown, or
     vacuous: no law was put to the test, or not the one that was asked for (`drain`, by its bound).
     """
+    from model.checkers.judge import Question
+    from orderlab.render.verdicts import why_vacuous
+    from sim.replications import replication_seed
+    from sim.systems.catalogue import SYSTEMS, settings_of
+    from sim.systems.settings import read_config
+
     if list_them:
         _print_catalogue(as_json)
         return
@@ -130,6 +131,12 @@ def _run(
     window: tuple[int, int] | None,
     question: Question,
 ) -> _Run:
+    from model.checkers.judge import judge
+    from model.explorer.whole_file import write_whole
+    from model.history_io import HistoryFile, HistoryWriter
+    from sim.systems.catalogue import entry
+    from sim.tracing import Tracer
+
     started = time.perf_counter()
     with ExitStack() as stack:
         path = history
@@ -169,6 +176,8 @@ def _run(
 
 def _window(text: str | None, chosen: Settings) -> tuple[int, int]:
     """By default the first 20 ms after the warm-up."""
+    from sim.tracing import parse_window
+
     begin_s = float(getattr(chosen, "warm_up_s", 0.0))
     try:
         window = parse_window(text, (begin_s, begin_s + 0.02))
@@ -183,6 +192,9 @@ def _window(text: str | None, chosen: Settings) -> tuple[int, int]:
 def _print_replications(
     system: str, chosen: Settings, seed: int, outcome: str, runs: list[_Run], as_json: bool
 ) -> None:
+    from orderlab.render.simulation import print_replications
+    from sim.replications import joint_verdicts, means
+
     result = {
         "system": system, "seed": seed, "outcome": outcome, "settings": chosen.model_dump(),
         "warm_up": {"rule": "fixed", "cut_s": runs[0].report["warm_up"]["cut_s"],
@@ -203,6 +215,9 @@ def _print_replications(
 
 
 def _search(system: str, chosen: Settings, seed: int, below_ms: float, tolerance: float, as_json: bool) -> None:
+    from orderlab.render.sustainable import print_ceiling, step_line
+    from sim.systems.sustainable import ceiling_json, sustainable_rate
+
     def show(step: Step) -> None:
         typer.echo(step_line(step), err=True)
 
@@ -218,6 +233,8 @@ def _search(system: str, chosen: Settings, seed: int, below_ms: float, tolerance
 
 
 def _print(run: _Run, as_json: bool) -> None:
+    from orderlab.render.simulation import print_simulation
+
     if as_json:
         verdicts = [verdict.to_json() for verdict in run.verdicts]
         typer.echo(json.dumps({**run.result, "verdicts": verdicts, "wall": run.wall}))
@@ -240,6 +257,8 @@ def parsed(settings: list[str]) -> dict[str, str]:
 
 
 def _print_catalogue(as_json: bool) -> None:
+    from sim.systems.catalogue import SYSTEMS
+
     described = {
         name: {
             "summary": found.summary,
@@ -260,4 +279,6 @@ def _print_catalogue(as_json: bool) -> None:
 
 
 def _show_progress(progress: Progress) -> None:
+    from orderlab.render.simulation import progress_line
+
     typer.echo(f"\r\x1b[K{progress_line(progress)}", err=True, nl=False)

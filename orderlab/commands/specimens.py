@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from orderlab.exit_codes import ExitCode
-from properties.validation.specimens import SpecimenResult, find_specimens, judge_specimens
+
+if TYPE_CHECKING:
+    from properties.validation.specimens import SpecimenResult
 
 
 def specimens(
@@ -26,6 +28,8 @@ def specimens(
 
     Exit code 0: yes; 1: one is missed, or a neighbour is accused; 2: unusable input.
     """
+    from properties.validation.specimens import find_specimens, judge_specimens
+
     results = judge_specimens(find_specimens(names or ()), budget, seed, _progress)
     if sys.stderr.isatty():
         print("\r\x1b[K", end="", file=sys.stderr)

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -17,11 +17,12 @@ from rich.console import Console
 from model.errors import InputError
 from model.verdict import Outcome
 from orderlab.exit_codes import EXIT, of_signal
-from orderlab.render.sweep import SweepProgress, print_answer, print_preview, print_run, print_summary
-from spark_sweeps.engines.engine import Engine
-from spark_sweeps.job import Options, Summary, load, run_sweep
-from spark_sweeps.questions.answer import Answer, answer
-from spark_sweeps.result_folder import ResultFolder
+
+if TYPE_CHECKING:
+    from spark_sweeps.engines.engine import Engine
+    from spark_sweeps.job import Summary
+    from spark_sweeps.questions.answer import Answer
+    from spark_sweeps.result_folder import ResultFolder
 
 ENGINES = ("spark", "pool")
 
@@ -50,6 +51,10 @@ def sweep(
     violates one; 2: the input is unusable; 3: runs failed or were not done; 130: interrupted. With a question 1: its
     target is missed; 3: it stayed open.
     """
+    from orderlab.render.sweep import SweepProgress, print_summary
+    from spark_sweeps.job import Options, load, run_sweep
+    from spark_sweeps.questions.answer import answer
+
     if engine not in ENGINES:
         raise InputError(f"--engine {engine}: no such engine; it is one of {', '.join(ENGINES)}")
     if only is not None:
@@ -104,6 +109,8 @@ def outcome_of(summary: Summary) -> Outcome:
 
 
 def _print_answer(found: Answer, as_json: bool) -> None:
+    from orderlab.render.sweep import print_answer
+
     if as_json:
         told = {"kind": found.kind, "seed": found.seed, "folder": str(found.folder), "rows": found.rows}
         typer.echo(json.dumps({**told, "notes": found.notes, "outcome": str(found.outcome)}))
@@ -125,6 +132,7 @@ def _maker(engine: str, master: str | None) -> Callable[[ResultFolder], Engine]:
 
 
 def _do_only(file: Path, number: int, seed: int | None, as_json: bool) -> int:
+    from orderlab.render.sweep import print_run
     from spark_sweeps.single import single_run
 
     begun = time.perf_counter()
@@ -137,6 +145,8 @@ def _do_only(file: Path, number: int, seed: int | None, as_json: bool) -> int:
 
 
 def _dry_run(file: Path, seed: int | None, as_json: bool) -> None:
+    from orderlab.render.sweep import print_preview
+    from spark_sweeps.job import load
     from spark_sweeps.preview import preview
 
     sweep_file, plan = load(file, seed)

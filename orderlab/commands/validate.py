@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -16,12 +16,10 @@ from model.errors import InputError
 from model.laws import STORE_LAWS, law_named
 from model.verdict import worst
 from orderlab.exit_codes import EXIT
-from orderlab.render.validation import WIDTH_IN_PIPE, print_validation
-from properties.validation.confirmation import refuse_company
-from properties.validation.validation import Validation
-from properties.validation.watched import validate_watched
-from sim.binding.loader import load_binding
-from sim.redis.backends import Backend, open_backend
+
+if TYPE_CHECKING:
+    from properties.validation.validation import Validation
+    from sim.redis.backends import Backend
 
 DEFAULT_BUDGET_S = 30.0
 
@@ -44,6 +42,10 @@ def validate(
 
     Exit code 0: every law holds; 1: one is violated; 2: the input is unusable; 3: unknown within the budget.
     """
+    from orderlab.render.validation import WIDTH_IN_PIPE
+    from properties.validation.watched import validate_watched
+    from sim.binding.loader import load_binding
+
     laws = [law_named(name).name for name in law] if law else list(STORE_LAWS)
     for name in laws:
         if name not in STORE_LAWS:
@@ -63,6 +65,9 @@ def validate(
 @contextmanager
 def confirming(spec: str) -> Iterator[Backend | None]:
     """The server for confirmations. ``auto`` is content with none; a server that is named must be there."""
+    from properties.validation.confirmation import refuse_company
+    from sim.redis.backends import open_backend
+
     if spec == "kernel":
         yield None
         return
@@ -79,6 +84,8 @@ def confirming(spec: str) -> Iterator[Backend | None]:
 
 
 def _show(console: Console, found: Validation, as_json: bool) -> None:
+    from orderlab.render.validation import print_validation
+
     if as_json:
         print(json.dumps(found.to_json()), flush=True)
     else:

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from model.errors import InputError
 from model.history import STORE_KINDS, EventBatch, EventKind, Names
+from model.machine_code import njit
 
 OK, FAIL, INFO = 0, 1, 2
 OUTCOMES = ("ok", "fail", "info")

@@ -19,12 +19,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from model.checkers.linearizability.calls import Call
 from model.checkers.linearizability.objects import MISMATCH, UNKNOWN
 from model.checkers.linearizability.operations import NEVER, Typed
 from model.checkers.linearizability.search import Decision, violated_at
+from model.machine_code import njit
 from model.verdict import Outcome
 
 _READ, _WRITE, _CAS, _MISMATCH = 0, 1, 2, 3
