@@ -22,7 +22,7 @@ def orderlab(*arguments: str) -> subprocess.CompletedProcess[str]:
     ("arguments", "said"),
     [
         (("frob",), "frob"),
-        (("check",), "file"),
+        (("check",), "FILE"),
         (("explore", "two-phase-commit", "--nope"), "--nope"),
         (("explore", "two-phase-commit", "--max-states", "many"), "--max-states"),
         (("explore", "two-phase-commit", "--budget", "-1"), "--budget"),
