@@ -184,9 +184,13 @@ Step = Save | Repeat | Fetch | Acknowledge | Release | Answer | Clear | Open | W
 KINDS: dict[str, type[Any]] = {kind.__name__.lower(): kind for kind in get_args(Step)}
 
 
+PRODUCERS = (b"p0", b"p1")
+"""What producers are called, unless a trace says otherwise."""
+
+
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Steps and what they need: the clients' identifiers and the store's default expiry interval."""
+    """Steps and what they need: the clients' identifiers, the producers' names and the store's default expiry interval."""
 
     steps: tuple[Step, ...]
     clients: tuple[bytes, ...] = (b"c1", b"c2")
@@ -197,6 +201,7 @@ class Trace:
     law: str = ""
     """The law that it shows to be violated, if it does."""
     seed: int | None = field(default=None)
+    producers: tuple[bytes, ...] = PRODUCERS
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready; bytes as Latin-1 text."""
@@ -208,6 +213,7 @@ class Trace:
             "modulus": self.modulus,
             "default_expiry_ms": self.default_expiry_ms,
             "clients": [client.decode("latin-1") for client in self.clients],
+            **({} if self.producers == PRODUCERS else {"producers": [one.decode("latin-1") for one in self.producers]}),
             "steps": [step_to_json(step) for step in self.steps],
         }
 
@@ -221,6 +227,7 @@ class Trace:
         steps = tuple(step_from_json(one, f"{place}: steps[{at}]") for at, one in enumerate(data["steps"]))
         try:
             clients = tuple(str(client).encode("latin-1") for client in data["clients"])
+            producers = tuple(str(one).encode("latin-1") for one in data.get("producers", ())) or PRODUCERS
             return cls(
                 steps,
                 clients,
@@ -229,6 +236,7 @@ class Trace:
                 str(data.get("store", "")),
                 str(data.get("law", "")),
                 data.get("seed"),
+                producers,
             )
         except (KeyError, ValueError, TypeError) as error:
             needed = "clients, default_expiry_ms and modulus are needed"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from model.trace import (
+    PRODUCERS,
     Acknowledge,
     Answer,
     Clear,
@@ -51,11 +52,13 @@ def _told(step: Step, trace: Trace) -> str:
         case Save():
             messages = told_messages(step.messages)
             stale = ", a record from before the session was cleared" if step.stale else ""
-            return f"producer {step.producer + 1} saves {messages}{whose}, limit {step.limit}{stale}"
+            endless = trace.default_expiry_ms == 0 and any(one.interval_ms is None for one in step.messages)
+            default = ", default interval 0: never expires" if endless else ""
+            return f"{_named(step.producer, trace)} saves {messages}{whose}, limit {step.limit}{default}{stale}"
         case Repeat(older=True):
-            return f"producer {step.producer + 1} goes back and sends the save before its last again"
+            return f"{_named(step.producer, trace)} goes back and sends the save before its last again"
         case Repeat():
-            return f"the reply was lost: producer {step.producer + 1} sends the same save again"
+            return f"the reply was lost: {_named(step.producer, trace)} sends the same save again"
         case Fetch():
             what = "everything" if step.count is None else f"a page of {step.count}"
             return f"fetch {what}{', the next page' if step.onward else ''}{whose}"
@@ -88,6 +91,13 @@ def _told(step: Step, trace: Trace) -> str:
             return f"{step.count:,} other messages are saved and {fate}{whose}"
         case Overlap():
             return f"{told_step(step.step, trace)}; after {step.at} of its calls: {told_step(step.during, trace)}"
+
+
+def _named(producer: int, trace: Trace) -> str:
+    """``producer 1``, or the name that a trace gives it."""
+    if trace.producers == PRODUCERS:
+        return f"producer {producer + 1}"
+    return f"the producer called '{trace.producers[producer].decode('latin-1')}'"
 
 
 def _told_fault(fault: Fault | None) -> str:

@@ -11,7 +11,8 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from model.refinement import Discrepancy
-from model.refinement.account import PROBE, names_of
+from model.refinement.account import PROBE, name_of, names_of
+from model.session import FOREVER_MS, Entry
 from model.trace import Acknowledge, Clear, Fetch, Open, Publication, Release, Save, Settle, Step
 from sim.deadline import OutOfTime
 from sim.redis.keyspace import TYPES
@@ -121,7 +122,7 @@ def _probe(run: SessionRun, client: int) -> list[Discrepancy]:
         Acknowledge(label),
         Fetch(client),
     ]
-    return [one for step in steps for one in run.perform(step).discrepancies]
+    return [one for step in steps for one in run.take(step).discrepancies]
 
 
 class Inspection:
@@ -138,7 +139,7 @@ class Inspection:
     def check(self, run: SessionRun, step: Step, before: RunState, report: StepReport) -> list[Discrepancy]:
         """After a step that was carried out and after which the store still keeps its promises."""
         keyspace = _keyspace(run)
-        found = self._payloads(run, before, keyspace)
+        found = self._payloads(run, before, keyspace) + self._deadlines(run, step, keyspace)
         reply = run.reply_of(report.result)
         if found and reply.status == "error":
             text = f"a failed operation was carried out in part: {found[0].text}"
@@ -165,7 +166,7 @@ class Inspection:
         found: list[Discrepancy] = []
         if usual.grows:
             found.append(Discrepancy("no-residue", f"with each message that comes and goes grows {usual.grows}", False))
-        first = run.perform(Fetch(step.client)).discrepancies
+        first = run.take(Fetch(step.client)).discrepancies
         more, left = self._left(run, step.client)
         if more and not left and not run.store.fetch_is_read_only and self._shows_payloads(run, step.client):
             text = f"the payloads are gone, and a whole fetch has left {more}"
@@ -184,6 +185,38 @@ class Inspection:
             text = f"nothing is live, and {times} have left {what}"
             found.append(Discrepancy("no-residue", text, False))
         return found
+
+    def _deadlines(self, run: SessionRun, step: Step, keyspace: FrozenKeyspace) -> list[Discrepancy]:
+        """A key that Redis would have taken away keeps another deadline, or none: does a message in it live too long now?
+
+        Most keys hold more than one message, or a deadline that is not theirs, so it is asked of the store: what does
+        it return once the message is due?
+        """
+        then = {key: value for key, value in self._before.items() if value[2] is not None}
+        moved = {key: value for key, value in then.items() if key in keyspace and keyspace[key][2] != value[2]}
+        if not moved or isinstance(step, Clear | Open):
+            return []
+        text = text_of(moved)
+        for client, account in enumerate(run.state.accounts):
+            for entry in account.queue:
+                exact = entry.earliest_ms == entry.latest_ms < FOREVER_MS
+                stays = entry.sent and run.store.terms.keeps_sent
+                if exact and not stays and holds(text, run.publications[entry.label][1].payload):
+                    found = self._outlives(run, client, entry, step)
+                    if found:
+                        return found
+        return []
+
+    def _outlives(self, run: SessionRun, client: int, entry: Entry, step: Step) -> list[Discrepancy]:
+        """Whether a message is still returned a moment after its deadline, as things are."""
+        left_ms = entry.latest_ms - run.store.now_ms + 1
+        listed = run.store.listing_later(run.clients[client], left_ms)
+        labels = [seen.label for seen in run.seen_in(client, listed)]
+        if entry.label not in labels:
+            return []
+        done = type(step).__name__.lower()
+        text = f"{done}: the key of {name_of(entry.label)} has lost its deadline, and keeps it {left_ms - 1:,} ms from now"
+        return [Discrepancy("expiry", f"{text}, when its interval is over", False)]
 
     def _shows_payloads(self, run: SessionRun, client: int) -> bool:
         """Whether every payload that is still there would have been recognised, those that only passed by included."""

@@ -68,7 +68,7 @@ def _fields(run: SessionRun, step: Pass, number: int, size: int, passed_ms: int,
         "epoch": session.epoch,
         "limit": limit,
         "default_expiry_ms": run.store.default_expiry_ms,
-        "producer": b"p%d" % step.producer,
+        "producer": run.producers[step.producer],
         "batch": number,
         "messages": tuple(
             Message(PASSING_MARK + b"g %d" % (number - one), b"t", 1, interval_ms, session.now_ms + passed_ms)

@@ -25,8 +25,10 @@ from model.refinement import (
     judge_release,
     judge_time,
 )
+from model.refinement.callers import ACCUSING, forbidden_in, forbidden_in_clients
 from model.refinement.steps import Answer as Answered
 from model.trace import (
+    PRODUCERS,
     Acknowledge,
     Answer,
     Clear,
@@ -75,11 +77,18 @@ class StepReport:
     result: Result | None = None
     """None: the step had no meaning where it stood, and nothing was done."""
     discrepancies: list[Discrepancy] = field(default_factory=list)
+    beside: list[Discrepancy] = field(default_factory=list)
+    """What is no law broken, for it took values that no caller may give (``model.refinement.callers``)."""
 
     @property
     def diverges(self) -> bool:
         """Whether the store has left the abstract session for good."""
-        return any(one.diverges for one in self.discrepancies)
+        return any(one.diverges for one in (*self.discrepancies, *self.beside))
+
+    def set_aside(self) -> None:
+        """Take back the accusations that forbidden values cannot carry."""
+        self.beside += [one for one in self.discrepancies if one.law not in ACCUSING]
+        self.discrepancies = [one for one in self.discrepancies if one.law in ACCUSING]
 
 
 class Inspector(Protocol):
@@ -95,9 +104,13 @@ class Inspector(Protocol):
 class SessionRun:
     """A store, its clients, and the state of the run so far."""
 
-    def __init__(self, store: SessionStore, clients: Sequence[bytes], producers: int = 2, slack_ms: int = 0) -> None:
+    def __init__(
+        self, store: SessionStore, clients: Sequence[bytes], producers: Sequence[bytes] = PRODUCERS, slack_ms: int = 0
+    ) -> None:
         self.store = store
         self.clients = tuple(clients)
+        self.producers = tuple(producers)
+        """What they are called, for a store may keep their marks beside other things."""
         self.publications: dict[int, tuple[int, Publication]] = {}
         """Every message of the run by label, with the client it is for."""
         self._by_payload: dict[bytes, list[int]] = {}
@@ -107,7 +120,12 @@ class SessionRun:
         account = empty._replace(session=empty.session._replace(now_ms=store.now_ms, epoch=1))
         count = len(self.clients)
         self.state = RunState(
-            (account,) * count, (), (Batch(),) * producers, (Cursor(),) * count, (Connection(),) * count
+            (account,) * count,
+            (),
+            (Batch(),) * len(self.producers),
+            (Cursor(),) * count,
+            (Connection(),) * count,
+            forbidden_in_clients(self.clients),
         )
         self.met: Counter[str] = Counter()
         """How often the situations came about that the laws speak of (``session_coverage``)."""
@@ -125,7 +143,19 @@ class SessionRun:
     # -- the steps -----------------------------------------------------------------------------------------------------
 
     def perform(self, step: Step) -> StepReport:
-        """Carry out one step, then list what every client has and judge it."""
+        """Carry out one step, then list what every client has and judge it.
+
+        Once something has been given that no caller may give, only what any input can break counts.
+        """
+        if not self.state.forbidden:
+            self.state = self.state._replace(forbidden=forbidden_in(step, self.store.terms))
+        report = self.take(step)
+        if self.state.forbidden:
+            report.set_aside()
+        return report
+
+    def take(self, step: Step) -> StepReport:
+        """As ``perform``, by every law whatever has been given: for the parts of a larger step."""
         report = StepReport(step)
         before = self.state
         if self.inspector is not None:
@@ -284,7 +314,7 @@ class SessionRun:
         """Fetch and acknowledge, page by page, until a page is empty and so is the queue."""
         rounds = len(self.state.accounts[step.client].queue) + MOST_ROUNDS
         for _ in range(rounds):
-            page = self.perform(Fetch(step.client, step.count))
+            page = self.take(Fetch(step.client, step.count))
             report.result = page.result
             report.discrepancies += page.discrepancies
             queue = self.state.accounts[step.client].queue
@@ -294,8 +324,8 @@ class SessionRun:
                 if not entry.sent:
                     break
                 if entry.kind == "PUBLISH" and entry.qos == 2 and "release" in self.store.operations:
-                    report.discrepancies += self.perform(Release(entry.label)).discrepancies
-                report.discrepancies += self.perform(Acknowledge(entry.label)).discrepancies
+                    report.discrepancies += self.take(Release(entry.label)).discrepancies
+                report.discrepancies += self.take(Acknowledge(entry.label)).discrepancies
                 if report.diverges:
                     return
         text = f"{len(self.state.accounts[step.client].queue)} messages wait after {rounds} fetches, each acknowledged"
@@ -321,11 +351,11 @@ class SessionRun:
         def between(calls: int) -> None:
             if calls == step.at:
                 self._between = None
-                report.discrepancies += self.perform(step.during).discrepancies
+                report.discrepancies += self.take(step.during).discrepancies
                 self.is_overtaken = True
 
         self._between = between
-        inner = self.perform(step.step)
+        inner = self.take(step.step)
         self._between, self.is_overtaken = None, False
         report.result = inner.result
         report.discrepancies += inner.discrepancies
@@ -370,6 +400,10 @@ class SessionRun:
             self._by_payload,
             self.store.now_ms,
         )
+
+    def seen_in(self, client: int, result: Result) -> list[Seen]:
+        """Which messages of the run a listing shows."""
+        return self._identify(client, result.messages) if isinstance(result, Fetched) else []
 
     def reply_of(self, result: Result | None, messages: Sequence[Publication] = ()) -> Reply:
         """A result as the judge reads it."""

@@ -64,7 +64,7 @@ def _carry_out(run: SessionRun, batch: Batch, step: Save, report: StepReport) ->
         "epoch": batch.epoch,
         "limit": step.limit,
         "default_expiry_ms": store.default_expiry_ms,
-        "producer": b"p%d" % step.producer,
+        "producer": run.producers[step.producer],
         "batch": batch.number,
         "messages": tuple(outgoing(one, now_ms) for one in step.messages),
     }

@@ -51,6 +51,10 @@ class SessionStore(Protocol):
         """A fetch of everything that leaves no trace in the store."""
         ...
 
+    def listing_later(self, client: bytes, ms: int) -> Result:
+        """A listing ``ms`` from now, after which it is now again; where time can go back, which is on the kernel."""
+        ...
+
     def advance(self, ms: int) -> None: ...
 
     @property
@@ -118,3 +122,5 @@ class RunState(NamedTuple):
     batches: tuple[Batch, ...] = ()
     cursors: tuple[Cursor, ...] = ()
     connections: tuple[Connection, ...] = ()
+    forbidden: str = ""
+    """What has been given so far that no caller may give, the first of it (``model.refinement.callers``)."""

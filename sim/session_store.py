@@ -53,7 +53,9 @@ class BoundStore:
         self.sleeps = sleeps
         """Time passes by waiting for it: for a server whose scripts ask it for the time."""
         self.operations = frozenset(binding.operations)
-        self._takes_default = uses(binding, "save", "default_expiry_ms", 1000, 2000)
+        self.takes_default = "default_expiry_ms" not in binding.fixed and uses(
+            binding, "save", "default_expiry_ms", 1000, 2000
+        )
         self.set_default_expiry(default_expiry_ms)
         self.largest_batch = binding.operation("save").batch_max or 10_000
         self.limit = binding.fixed.get("limit", min(100, binding.modulus))
@@ -67,7 +69,7 @@ class BoundStore:
 
     def set_default_expiry(self, ms: int) -> None:
         """How long a message without an interval lives, unless the scripts fix that themselves."""
-        self.default_expiry_ms = self.binding.fixed.get("default_expiry_ms", ms if self._takes_default else 0)
+        self.default_expiry_ms = self.binding.fixed.get("default_expiry_ms", ms if self.takes_default else 0)
 
     @property
     def now_ms(self) -> int:
@@ -165,6 +167,17 @@ class BoundStore:
         with untouched(self.backend):
             return self.perform("fetch", client, {"count": EVERYTHING, "after": 0})
 
+    def listing_later(self, client: bytes, ms: int) -> Result:
+        """A listing ``ms`` from now, after which it is now again; elsewhere nobody can say, and it is empty."""
+        if not isinstance(self.backend, KernelBackend):
+            return Fetched()
+        now_ms = self._now_ms
+        self.set_now(now_ms + ms)
+        try:
+            return self.listing(client)
+        finally:
+            self.set_now(now_ms)
+
     @contextmanager
     def under(self, fault: Fault, operation: str, client: bytes, fields: Fields) -> Iterator[None]:
         """Within it the node, or the client, is as ``fault`` says."""
@@ -203,6 +216,7 @@ def terms_of(binding: Binding) -> Store:
         older_word=binding.operation("save").reader.table.older,
         tells_found=found,
         tells_presence="open" in binding.operations and binding.operation("open").reader.tells("session_present"),
+        checks_limit=binding.store.callers.limit == "any",
         tells_ends=_tells_ends(binding),
         tells_connects=uses(binding, "open", "epoch", 1, 2) and bool(binding.operation("open").reader.table.refused),
     )

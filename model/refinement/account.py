@@ -40,6 +40,8 @@ class Store(NamedTuple):
     """Operations whose reply is promised to be 1 exactly when what they are for was there, live."""
     tells_connects: bool = False
     """Open is given the number of the CONNECT and has a word to refuse one that comes too late."""
+    checks_limit: bool = False
+    """Callers may give any limit: a save with one outside 1..modulus is promised to be declined."""
     tells_ends: bool = False
     """Clear is given the number of the session's CONNECT, and can say that it ended none."""
 

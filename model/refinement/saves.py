@@ -57,6 +57,9 @@ def judge_save(
     if reply.status != "done" and shown != [entry.label for entry in expected.queue]:
         return _between(account, save, reply, listing)
     found += _compare_after_save(account, expected, save, listing)
+    if store.checks_limit and not 1 <= save.limit <= store.modulus and reply.status == "done":
+        text = f"a save with limit {save.limit} is carried out; the binding promises that it is declined"
+        found.insert(0, Discrepancy("legal-trim", text, False))
     is_told = store.tells_each and reply.status == "done" and reply.told is not None
     if is_told and not _least_told(save, store) <= len(reply.told or ()) <= len(save.messages):
         text = f"the reply to a save of {len(save.messages)} messages tells of {len(reply.told or ())}"
@@ -225,24 +228,31 @@ def _arrives(message: Message, reply: Reply, seen: Mapping[int, Seen]) -> bool:
 
 
 def _compare_after_save(before: Account, expected: Account, save: Save, listing: Sequence[Seen]) -> list[Discrepancy]:
-    """Whatever is missing after a save: was it trimmed without need, overwritten, or lost?"""
+    """Whatever is missing after a save: was it trimmed without need, overwritten, or lost?
+
+    A store that counts expired messages trims when live and expired ones together are more than the limit; the
+    identifier of what it trims is free, so that a new message may well have it.
+    """
     shown = set(labels_of(listing))
     old = {entry.label: at for at, entry in enumerate(before.queue)}
     lost = [entry for entry in expected.queue if entry.label not in shown]
-    missing: list[str] = []
-    if lost:
-        staying = [label for label in old if label in shown]
-        lost_old = [entry.label for entry in lost if entry.label in old]
-        due = len(old) + len(save.messages) > save.limit
-        are_oldest = bool(lost_old) and not any(old[label] < old[lost_old[-1]] for label in staying)
-        reused = {seen.packet_id for seen in listing if seen.label not in old}
-        overwritten = any(entry.label in old and entry.packet_id in reused for entry in lost)
-        if overwritten:
-            missing.append("packet-id")
-        if due or (are_oldest and not overwritten):
-            missing.append("legal-trim")
-        missing.append("no-loss")
-    return compare(expected, expected.queue, listing, tuple(missing))
+    if not lost:
+        return compare(expected, expected.queue, listing, ())
+    lost_old = [entry.label for entry in lost if entry.label in old]
+    are_oldest = bool(lost_old) and not any(at < old[lost_old[-1]] for label, at in old.items() if label in shown)
+    count, ghosts = len(old) + len(save.messages), sum(fate == "expired" for _, fate in before.fates)
+    for_ghosts = are_oldest and ghosts > 0 and count <= save.limit < count + ghosts
+    reused = {seen.packet_id for seen in listing if seen.label not in old}
+    overwritten = not for_ghosts and any(entry.label in old and entry.packet_id in reused for entry in lost)
+    missing = ["packet-id"] if overwritten else []
+    if count > save.limit or for_ghosts or (are_oldest and not overwritten and count + ghosts >= save.limit):
+        missing.append("legal-trim")
+    trimmed = f"{names_of(lost_old or [one.label for one in lost])} trimmed with {len(expected.queue)} live, limit {save.limit}"
+    trimmed += ": expired messages push out live ones" if for_ghosts else ""
+    return [
+        one._replace(text=trimmed) if one.law == "legal-trim" and one.text.endswith("not returned") else one
+        for one in compare(expected, expected.queue, listing, (*missing, "no-loss"))
+    ]
 
 
 def _between(account: Account, save: Save, reply: Reply, listing: Sequence[Seen]) -> Judgement:

@@ -28,7 +28,7 @@ from properties.machines.tally import rule
 from properties.strategies import session as given
 
 MESSAGES = st.lists(
-    st.tuples(given.payload_bodies, given.intervals_ms, st.sampled_from([1, 2]), st.booleans()), max_size=4
+    st.tuples(given.payload_bodies, given.intervals_ms, st.sampled_from([1, 2]), st.booleans()), min_size=1, max_size=4
 )
 PLAIN_MESSAGES = st.lists(st.tuples(given.ordinary_intervals_ms, st.sampled_from([1, 2])), min_size=1, max_size=3)
 
@@ -98,10 +98,29 @@ class SessionMachine(StoreMachine):
         """PUBREC for one of the last messages."""
         self.take(Release(max(self.labels - back, 1)))
 
-    @rule(client=st.integers(0, 1), packet_id=st.sampled_from([0, 1, 7, 65535, 65536, -1]), release=st.booleans())
+    @rule(client=st.integers(0, 1), packet_id=st.sampled_from([1, 7, 65535]), release=st.booleans())
     def answer_nothing(self, client: int, packet_id: int, release: bool) -> None:
         """An answer to something that was never sent."""
         self.take(Answer(packet_id, client, release))
+
+    @precondition(lambda self: len(self.steps) > self.forbidden_after)
+    @rule(
+        client=st.integers(0, 1),
+        interval_ms=given.forbidden_intervals_ms,
+        packet_id=st.sampled_from([0, 65536, -1]),
+        kind=st.sampled_from(["interval", "limit", "answer", "nothing"]),
+    )
+    def give_what_is_forbidden(self, client: int, interval_ms: float, packet_id: int, kind: str) -> None:
+        """Late in an example, for it accuses of little from then on."""
+        one, other = self.publication(), self.publication(b"", interval_ms)
+        steps: dict[str, Step] = {
+            "interval": Save((one, other)[: self.largest_batch][-2:], client, limit=3),
+            "limit": Save((one,), client, limit=0),
+            "answer": Answer(packet_id, client, packet_id < 0),
+            "nothing": Save((), client, limit=3),
+        }
+        if kind != "limit" or self.limit is None:
+            self.take_as_it_is(steps[kind])
 
     @rule(client=st.integers(0, 1), clean=st.sampled_from([False, True]))
     def reconnect(self, client: int, clean: bool) -> None:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 from hypothesis.stateful import RuleBasedStateMachine
 
+from model.session import MODULUS
 from model.trace import (
     Acknowledge,
     Clear,
@@ -68,6 +69,8 @@ class StoreMachine(RuleBasedStateMachine):
     has_gaps: ClassVar[bool] = False
     """Whether some operation takes several calls, so that others can come between."""
     largest_batch: ClassVar[int] = 4
+    forbidden_after: ClassVar[int] = 12
+    """Steps of an example after which it may give what no caller may give."""
     is_over: ClassVar[Callable[[], bool]] = lambda: False
     """Whether the time for all examples together has run out."""
 
@@ -90,9 +93,13 @@ class StoreMachine(RuleBasedStateMachine):
 
     def take(self, step: Step) -> None:
         """One step, judged. Raises LawViolated."""
+        if not self.ended:
+            self.take_as_it_is(self.within_limits(step))
+
+    def take_as_it_is(self, step: Step) -> None:
+        """One step, whether or not callers may take it. Raises LawViolated."""
         if self.ended:
             return
-        step = self.within_limits(step)
         if isinstance(step, Wait):
             if self.waited_ms + step.ms > WAITS_MAX_MS:
                 return
@@ -107,23 +114,26 @@ class StoreMachine(RuleBasedStateMachine):
             self.steps.pop()
             return
         self.tally.steps[step_name(step)] += 1
+        self.ended = report.diverges
         if report.discrepancies:
             trace = tuple(self.steps)
             if self.found is not None:
                 self.found(report.discrepancies, trace)
             broken = [one for one in report.discrepancies if self.laws is None or one.law in self.laws]
-            self.ended = report.diverges
             if self.raises and broken:
                 self.ended = True  # what comes after it would be told in its place: Hypothesis tears down all the same
                 raise LawViolated(broken, self._trace(trace, broken[0].law), type(self).__name__, self.run.store)
 
     def within_limits(self, step: Step) -> Step:
-        """The step with a limit that callers may give: the one that the store fixes, or none above the number of identifiers."""
+        """The step with a limit that callers may give: the one that the store fixes, or one that a queue can keep, or any."""
         if isinstance(step, Overlap):
             return replace(step, step=self.within_limits(step.step), during=self.within_limits(step.during))
         if not isinstance(step, Save):
             return step
-        return replace(step, limit=self.limit or min(step.limit, self.run.store.terms.modulus))
+        terms = self.run.store.terms
+        if self.limit is None and terms.checks_limit and not 1 <= step.limit <= MODULUS:
+            return step
+        return replace(step, limit=self.limit or max(min(step.limit, terms.modulus), 1))
 
     def _trace(self, steps: tuple[Step, ...], law: str) -> Trace:
         """The steps with what it takes to go them again."""

@@ -78,7 +78,7 @@ def run_on(trace: Trace, binding: Binding, backend: Backend, usual: list[Usual] 
     waits_ms = sum(step.ms for step in trace.steps if isinstance(step, Wait))
     is_server = isinstance(backend, ServerBackend)
     store = BoundStore(binding, backend, trace.default_expiry_ms, is_server and waits_ms <= LONGEST_WAIT_MS)
-    run = SessionRun(store, trace.clients, slack_ms=SLACK_MS if is_server else 0)
+    run = SessionRun(store, trace.clients, trace.producers, slack_ms=SLACK_MS if is_server else 0)
     if usual is not None and not any(isinstance(step, Pass) for step in trace.steps):
         run.inspector = Inspection(usual)
     reports: list[StepReport] = []

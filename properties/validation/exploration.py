@@ -90,10 +90,17 @@ SCOPES: tuple[Scope, ...] = (
     Scope(
         "values",
         (
-            (save(0, message(1), message(2, 0), message(3, 1500), limit=3), save(0, message(4, -1000), message(5))),
-            (save(1, message(6, 4294967295000), message(7, 1e19)), save(1, message(8), limit=0)),
+            (save(0, message(1), message(2, 0), message(3, 1000), limit=3), save(0, message(4, 0), message(5))),
+            (save(1, message(6, 4294967295000), message(7, 2147483648000)), save(1, message(8), limit=1)),
         ),
         waits=1,
+    ),
+    Scope(
+        "forbidden",
+        (
+            (save(0, message(1), message(2, 1500), limit=3), save(0, message(3, -1000), message(4))),
+            (save(1, message(5), message(6, 1e19)), save(1, message(7), limit=0)),
+        ),
     ),
     Scope(
         "overlaps",

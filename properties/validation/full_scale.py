@@ -153,7 +153,7 @@ def _with_passing(trace: Trace, count: int, points: int, counters: list[int], sm
                 if at in where:
                     steps.append(Pass(count, getattr(step, "client", 0), by_expiry=expire))
                 steps.append(step)
-            default_ms = LONG_MS if expire else trace.default_expiry_ms
+            default_ms = LONG_MS if expire and trace.default_expiry_ms else trace.default_expiry_ms
             yield replace(trace, steps=tuple(steps), default_expiry_ms=default_ms)
 
 

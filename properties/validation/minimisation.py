@@ -172,6 +172,8 @@ def _plainer_messages(message: Publication) -> Iterator[Publication]:
         yield replace(message, interval_ms=None)
         if message.interval_ms not in (0, 1000):
             yield replace(message, interval_ms=1000)
+        if message.interval_ms > 1000:
+            yield replace(message, interval_ms=0)
 
 
 def _unless_same(step: Step, **given: object) -> Iterator[Step]:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from model.refinement.callers import forbidden_in
 from model.trace import (
+    PRODUCERS,
     Acknowledge,
+    Answer,
     Clear,
     Drain,
     Fault,
@@ -18,8 +23,9 @@ from model.trace import (
     Wait,
 )
 from properties.validation.findings import Findings
-from properties.validation.subject import Subject
+from properties.validation.subject import CLIENTS, DEFAULT_EXPIRY_MS, Subject
 from properties.validation.taking_steps import fitted_step, take_steps
+from properties.validation.walks import NUMBERED
 from sim.store_faults import NODE_CONDITIONS
 
 
@@ -46,7 +52,9 @@ def in_trouble(number: int, kind: str) -> list[Step]:
     return [save, Repeat(), Fetch(), Fetch(fault=fault), *answers]
 
 
-HOSTILE_INTERVALS = (-1, 500, 1e18, 1e19, 4_294_967_295_000)
+LONG_INTERVALS = (86_400_000, 2_147_483_647_000, 2_147_483_648_000, 4_294_967_295_000)
+"""The last is the longest of MQTT; what Redis takes as a relative EX ends sooner in some versions."""
+FORBIDDEN_INTERVALS = (-1, 500, 1e18, 1e19)
 
 CONTENTS = (
     (b"before\0after", b"t"),
@@ -162,10 +170,10 @@ SCENARIOS: dict[str, list[Step]] = {
         *(step for at, kind in enumerate(NODE_CONDITIONS, 1) for step in (*saves(at), Open(0, True, Fault(kind)))),
         *(*saves(101), Fetch(), Drain(), Settle()),
     ],
-    "values that MQTT does not know": [
-        *(quick(one(1), one(2, 0), one(3)), quick(), quick(one(23, 0)), Repeat(), Fetch()),
-        *(quick(one(4 + 2 * n), one(5 + 2 * n, value)) for n, value in enumerate(HOSTILE_INTERVALS)),
-        *(*saves(20, limit=0), *saves(21, limit=-1), Fetch(), *saves(22, limit=1), Drain(), Settle()),
+    "values at the edge of what MQTT knows": [
+        *(quick(one(1), one(2, 0), one(3)), quick(one(23, 0)), Repeat(), Fetch()),
+        *(quick(one(4 + 2 * n), one(5 + 2 * n, value)) for n, value in enumerate(LONG_INTERVALS)),
+        *(Fetch(), *saves(22, limit=1), Drain(), Settle()),
     ],
     "numbers get a second digit": [
         *(*(Open(clean_start=True) for _ in range(8)), quick(one(1, qos=2)), Fetch(), Open(clean_start=True)),
@@ -193,10 +201,82 @@ SCENARIOS: dict[str, list[Step]] = {
 """Steps by name. Identifiers go round after three in the small world."""
 
 
+NO_DEFAULT: dict[str, list[Step]] = {
+    "messages that never expire": [
+        *(*saves(1), quick(one(2, 1000), one(3, qos=2)), Fetch(), Wait(1), Fetch(), Release(3), Wait(999), Fetch()),
+        *(Wait(20_000), Fetch(), Wait(10_000_000_000), Fetch(), Acknowledge(1), *saves(4, 5, limit=2), Fetch(count=1)),
+        *(Acknowledge(3), quick(one(6, 0), one(7)), Repeat(), Fetch(), Drain(), Settle()),
+    ],
+}
+"""With a default interval of 0, where callers may give one."""
+NUMBERED_PRODUCERS: dict[str, list[Step]] = {
+    "producers called as identifiers are": [
+        *(Save((one(1),)), Save((one(2),), producer=1), Fetch(), Repeat(0), Repeat(1), Acknowledge(1), Fetch()),
+        *(Save((one(3, qos=2),), producer=1), Repeat(0), Fetch(), Release(3), Acknowledge(2), Save((one(4),)), Fetch()),
+        *(Repeat(), Repeat(1), Drain(), Repeat(), Settle(), Save((one(5),)), Clear(), Open(clean_start=True), *saves(6)),
+    ],
+}
+
+
+FORBIDDEN: dict[str, list[Step]] = {
+    "an empty batch": [quick()],
+    **{f"an interval of {ms / 1000:g} s": [quick(one(4), one(5, ms))] for ms in FORBIDDEN_INTERVALS},
+    "limit 0": saves(4, limit=0),
+    "limit -1": saves(4, limit=-1),
+    "an answer to packet identifier 0": [Answer(0), Answer(0, release=True)],
+    "an answer to packet identifier 65536": [Answer(65536), Answer(65536, release=True)],
+}
+"""Steps that no caller may take, unless the binding promises otherwise. Each comes after a few messages, in a run of its own."""
+
+
 def run_scenarios(small: Subject, findings: Findings) -> None:
     """Run each; what they break goes to ``findings``."""
     for name, steps in SCENARIOS.items():
-        run = small.run()
-        run.met = findings.met
-        fitted = (fitted_step(step, small) for step in steps)
-        take_steps(small, run, fitted, findings, f"the scenario '{name}'")
+        _run(small, findings, name, [fitted_step(step, small) for step in steps])
+    for name, steps in NO_DEFAULT.items() if small.may_have_no_default else ():
+        _run(small, findings, name, [fitted_step(step, small) for step in steps], default_expiry_ms=0)
+    for name, steps in NUMBERED_PRODUCERS.items():
+        _run(small, findings, name, [fitted_step(step, small) for step in steps], producers=NUMBERED)
+    if small.store.terms.checks_limit and small.limit is None:
+        _run(small, findings, "limits that no queue can keep", _wrong_limits(small.binding.modulus))
+    for name, steps in FORBIDDEN.items():
+        fitted = [fitted_step(step, small) for step in steps]
+        if any(forbidden_in(step, small.store.terms) for step in fitted):
+            _try_forbidden(small, findings, name, fitted)
+
+
+def _run(
+    small: Subject,
+    findings: Findings,
+    name: str,
+    steps: Iterable[Step],
+    default_expiry_ms: int = DEFAULT_EXPIRY_MS,
+    producers: tuple[bytes, ...] = PRODUCERS,
+) -> None:
+    run = small.run(CLIENTS, default_expiry_ms, producers)
+    run.met = findings.met
+    take_steps(small, run, steps, findings, f"the scenario '{name}'")
+
+
+def _wrong_limits(modulus: int) -> list[Step]:
+    """For a store that promises to decline them: a full queue, which none of them may touch."""
+    steps = saves(1, 2, 3, limit=min(3, modulus))
+    for label, limit in enumerate((0, -1, modulus + 1), 4):
+        steps += [*saves(label, limit=limit), Fetch()]
+    return [*steps, *saves(9, limit=2), Drain(), Settle()]
+
+
+def _try_forbidden(small: Subject, findings: Findings, name: str, steps: list[Step]) -> None:
+    """What a store does with what no caller may give is worth a word, and accuses of little."""
+    run, taken, is_told = small.run(), [], False
+    for step in (*saves(1, 2), Fetch(), *steps, Repeat(), *saves(8), Fetch()):
+        report = run.perform(fitted_step(step, small))
+        if report.result is None:
+            continue
+        taken.append(step)
+        findings.add(report.discrepancies, small.trace(taken), f"the scenario '{name}'")
+        if report.beside and not is_told:
+            findings.notes.append(f"with {name}, which no caller may give: {report.beside[0].text}")
+            is_told = True
+        if report.diverges:
+            return

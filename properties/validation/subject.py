@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from model.trace import Pass, Save, Step, Trace
+from model.trace import PRODUCERS, Pass, Save, Step, Trace
 from properties.validation.recording import RecordingStore
 from sim.binding.binding import Binding
 from sim.binding.scaling import RewrittenLine, scale
@@ -39,7 +39,9 @@ class Subject:
     deadline: Deadline = field(default_factory=Deadline)
     """When to give up, however slow the scripts are; shared with every twin."""
     _store: BoundStore | None = None
-    _usual: dict[bytes, Usual | None] = field(default_factory=dict)
+    _usual: dict[tuple[bytes, tuple[bytes, ...]], Usual | None] = field(default_factory=dict)
+    _producers: tuple[bytes, ...] = PRODUCERS
+    """Of the last run that was begun."""
 
     @property
     def store(self) -> BoundStore:
@@ -55,38 +57,52 @@ class Subject:
             self._store.terms = self._store.terms._replace(keeps_sent=keeps_sent(self._store))
         return self._store
 
-    def run(self, clients: Sequence[bytes] = CLIENTS, default_expiry_ms: int = DEFAULT_EXPIRY_MS) -> SessionRun:
+    def run(
+        self,
+        clients: Sequence[bytes] = CLIENTS,
+        default_expiry_ms: int = DEFAULT_EXPIRY_MS,
+        producers: tuple[bytes, ...] = PRODUCERS,
+    ) -> SessionRun:
         """A new run on an empty keyspace, its keys inspected."""
-        usual = self.usual_of(clients)
+        usual = self.usual_of(clients, producers)
         self.store.set_default_expiry(default_expiry_ms)
-        run = self._bare_run(clients)
+        self._producers = producers
+        run = self._bare_run(clients, producers)
         run.inspector = Inspection(usual) if usual else None
         return run
 
-    def _bare_run(self, clients: Sequence[bytes]) -> SessionRun:
+    def _bare_run(self, clients: Sequence[bytes], producers: tuple[bytes, ...]) -> SessionRun:
         self.store.restart(FIRST_MS)
-        return SessionRun(self.store, clients)
+        return SessionRun(self.store, clients, producers)
 
-    def usual_of(self, clients: Sequence[bytes]) -> list[Usual] | None:
+    def usual_of(
+        self, clients: Sequence[bytes], producers: tuple[bytes, ...] = PRODUCERS
+    ) -> list[Usual] | None:
         """That of several clients, if it is known of all."""
-        known = [usual for client in clients if (usual := self.usual(client)) is not None]
+        known = [usual for client in clients if (usual := self.usual(client, producers)) is not None]
         return known if len(known) == len(clients) else None
 
-    def usual(self, client: bytes) -> Usual | None:
+    def usual(self, client: bytes, producers: tuple[bytes, ...] = PRODUCERS) -> Usual | None:
         """What the layout holds for a client when all is well; None when a script does not end even then."""
-        if client not in self._usual:
+        asked = client, producers
+        if asked not in self._usual:
             try:
-                self._usual[client] = usual_elements(lambda: self._bare_run((client,)))
+                self._usual[asked] = usual_elements(lambda: self._bare_run((client,), producers))
             except OutOfTime:  # too many scripts that do not end: what the steps to come will show
                 self.deadline.check()
-                self._usual[client] = None
+                self._usual[asked] = None
             self.store.run_again()
-        return self._usual[client]
+        return self._usual[asked]
 
     def scaled(self, modulus: int, remembers: bool = True) -> Subject:
         """The same store with packet identifiers 1..``modulus``."""
         binding, rewritten = scale(self.binding, modulus)
         return Subject(binding, self.seed, rewritten, remembers, self.deadline)
+
+    @property
+    def may_have_no_default(self) -> bool:
+        """Whether callers may give a default interval of 0: messages without one of their own never expire."""
+        return self.store.takes_default and self.binding.store.callers.default_expiry_ms == "any"
 
     @property
     def limit(self) -> int | None:
@@ -102,6 +118,7 @@ class Subject:
             self.binding.modulus,
             str(self.binding.path),
             seed=self.seed,
+            producers=self._producers,
         )
 
 
@@ -113,9 +130,10 @@ class Prepared:
     prefix: tuple[Step, ...]
     clients: tuple[bytes, ...] = CLIENTS
     default_expiry_ms: int = DEFAULT_EXPIRY_MS
+    producers: tuple[bytes, ...] = PRODUCERS
 
     def __post_init__(self) -> None:
-        run = self.subject.run(self.clients, self.default_expiry_ms)
+        run = self.subject.run(self.clients, self.default_expiry_ms, self.producers)
         self.reports = [run.perform(step) for step in self.prefix]
         self.keyspace = self.subject.store.backend.keyspace()
         self.state = run.state
@@ -123,7 +141,7 @@ class Prepared:
 
     def run(self) -> SessionRun:
         """A run in that place."""
-        run = self.subject.run(self.clients, self.default_expiry_ms)
+        run = self.subject.run(self.clients, self.default_expiry_ms, self.producers)
         for step in self.prefix:
             if isinstance(step, Save):
                 run.register(step)
@@ -138,7 +156,7 @@ class Reruns:
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
-        self._places: dict[tuple[tuple[bytes, ...], tuple[Step, ...], int], Prepared] = {}
+        self._places: dict[tuple[tuple[Step, ...], tuple[bytes, ...], int, tuple[bytes, ...]], Prepared] = {}
         self._rehearsal: Reruns | None = None
 
     @property
@@ -155,13 +173,13 @@ class Reruns:
         self.subject.store.run_again()
         passes = [at for at, step in enumerate(trace.steps, 1) if isinstance(step, Pass)]
         for length in passes[:1]:
-            way = trace.clients, trace.steps[:length], trace.default_expiry_ms
+            way = trace.steps[:length], trace.clients, trace.default_expiry_ms, trace.producers
             if way not in self._places:
-                self._places[way] = Prepared(self.subject, way[1], way[0], way[2])
+                self._places[way] = Prepared(self.subject, *way)
             place = self._places[way]
             if not any(report.discrepancies for report in place.reports):
                 return place.run(), length
-        return self.subject.run(trace.clients, trace.default_expiry_ms), 0
+        return self.subject.run(trace.clients, trace.default_expiry_ms, trace.producers), 0
 
     def law_broken(self, trace: Trace, law: str) -> tuple[int, str] | None:
         """How many steps it takes to break ``law`` and what is then said; None when the trace does not break it."""

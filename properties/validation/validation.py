@@ -89,9 +89,12 @@ class Validation:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """The author's, and what every search takes for granted."""
-        if "limit" in self.binding.fixed:
-            return self.binding.assumptions
-        return (*self.binding.assumptions, f"no caller gives a limit above {self.binding.modulus:,}")
+        callers, taken = self.binding.store.callers, list(self.binding.assumptions)
+        if "limit" not in self.binding.fixed and callers.limit != "any":
+            taken.append(f"no caller gives a limit that is not in 1..{self.binding.modulus:,}")
+        if callers.default_expiry_ms == "positive":
+            taken.append("no caller gives a default interval of 0")
+        return tuple(taken)
 
     def to_json(self) -> dict[str, Any]:
         """The schema is in ``notes/semantics.md``."""

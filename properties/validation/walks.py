@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from model.trace import (
+    PRODUCERS,
     Acknowledge,
     Answer,
     Clear,
@@ -30,7 +31,7 @@ from model.trace import (
     Wait,
 )
 from properties.validation.findings import Findings
-from properties.validation.subject import Subject
+from properties.validation.subject import CLIENTS, DEFAULT_EXPIRY_MS, Subject
 from properties.validation.taking_steps import take_steps
 from sim.session_run import SessionRun
 from sim.store_faults import NODE_CONDITIONS
@@ -47,6 +48,10 @@ class Habits(NamedTuple):
     intervals_ms: tuple[float | None, ...]
     weights: tuple[float, ...]
     """Of save, fetch, acknowledge, release, wait, repeat, session, fault, drain."""
+    forbidden: bool = False
+    """Whether it gives what no caller may give."""
+    default_expiry_ms: int = DEFAULT_EXPIRY_MS
+    producers: tuple[bytes, ...] = PRODUCERS
 
 
 LIFETIMES = (
@@ -54,8 +59,12 @@ LIFETIMES = (
     (1000, 2000, 3000),
     (1000, 1000, 2000, 40_000, None),
     (3000, 2000, 1000, 40_000),
-    (None, 0, 1000, 1500, -1, 1e18, 2000),
+    (None, 0, 1000, 2_147_483_648_000, 2000),
 )
+NUMBERED = (b"1", b"2")
+"""Names of producers that are identifiers of messages as well, as partitions of a topic are."""
+FORBIDDEN = 0.06
+"""Walks that also give what no caller may give, which accuses of little and hides the rest."""
 
 
 def draw_habits(draw: random.Random, subject: Subject) -> Habits:
@@ -68,7 +77,13 @@ def draw_habits(draw: random.Random, subject: Subject) -> Habits:
     tail = (draw.choice([0, 0, 2]), draw.choice([0, 0.5]))
     if subject.limit is not None:
         limits = (subject.limit,)
-    return Habits(draw.choice([1, 1, 2]), limits, batch, draw.choice(LIFETIMES), (*weights, *tail))
+    forbidden, lifetimes = draw.random() < FORBIDDEN, draw.choice(LIFETIMES)
+    if forbidden:
+        lifetimes = (None, 1000, 1500, -1, 1e18)
+    default_ms = 0 if subject.may_have_no_default and draw.random() < 0.15 else DEFAULT_EXPIRY_MS
+    producers = NUMBERED if draw.random() < 0.2 else PRODUCERS
+    clients = draw.choice([1, 1, 2])
+    return Habits(clients, limits, batch, lifetimes, (*weights, *tail), forbidden, default_ms, producers)
 
 
 class Walk:
@@ -118,8 +133,9 @@ class Walk:
         size = min(draw.randint(1, habits.batch), self.subject.store.largest_batch)
         messages = tuple(self._message() for _ in range(size))
         limit = draw.choice(habits.limits)
-        if self.subject.limit is None and draw.random() < 0.03:
-            limit = draw.choice([0, -1])
+        may_be_wrong = habits.forbidden or self.subject.store.terms.checks_limit
+        if self.subject.limit is None and may_be_wrong and draw.random() < 0.03:
+            limit = draw.choice([0, -1, self.subject.binding.modulus + 1])
         return Save(messages, self._client(), draw.randrange(2), limit, draw.random() < 0.05)
 
     def _message(self) -> Publication:
@@ -142,7 +158,9 @@ class Walk:
 
     def _acknowledge(self) -> Step:
         if self.draw.random() < 0.03:
-            return Answer(self.draw.choice([0, 1, 3, 4, 65536]), self._client(), self.draw.random() < 0.5)
+            modulus = self.subject.binding.modulus
+            numbers = [0, 1, modulus, modulus + 1, 65536] if self.habits.forbidden else [1, 2, modulus]
+            return Answer(self.draw.choice(numbers), self._client(), self.draw.random() < 0.5)
         return Acknowledge(self._label())
 
     def _release(self) -> Step:
@@ -196,8 +214,9 @@ def walk_about(subject: Subject, findings: Findings, seconds: float, walks_max: 
     while time.monotonic() < until and not findings.is_settled and number != walks_max:
         draw = random.Random(f"{subject.seed} {number}")
         number += 1
-        run = subject.run()
+        habits = draw_habits(draw, subject)
+        run = subject.run(CLIENTS, habits.default_expiry_ms, habits.producers)
         run.met = findings.met
-        walk = Walk(draw, run, draw_habits(draw, subject), subject)
+        walk = Walk(draw, run, habits, subject)
         take_steps(subject, run, walk.steps(), findings, "a random walk")
     findings.work["walks"] += number

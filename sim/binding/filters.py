@@ -88,6 +88,15 @@ def _packet_id(value: Any, modulus: Any) -> int:
     return (int(number(value)) - 1) % int(modulus) + 1
 
 
+def _none(value: Any, meaning: Any) -> Any:
+    """No value where it is the one that stands for none (``PTTL`` says -1)."""
+    try:
+        is_it = number(value) == number(meaning)
+    except ValueError:
+        is_it = to_text(value) == to_text(meaning)
+    return None if is_it else value
+
+
 ENCODERS: dict[str, Filter] = {
     "tag": lambda value, _: tag(to_text(value)),
     "base64": lambda value, _: base64.b64encode(to_text(value)),
@@ -113,6 +122,7 @@ DECODERS: dict[str, Filter] = {
     "hex": lambda value, _: binascii.unhexlify(to_text(value)),
     "json": lambda value, _: load_json(to_text(value)),
     "text": lambda value, _: to_bytes(value) if isinstance(value, str) else to_text(value),
+    "none": _none,
     **{
         name: ENCODERS[name]
         for name in ("seconds", "milliseconds", "floor", "ceil", "add", "subtract", "modulo", "packet_id", "at")
@@ -120,5 +130,5 @@ DECODERS: dict[str, Filter] = {
 }
 """Filters of reply fields."""
 
-TAKES_ARGUMENT = frozenset({"add", "subtract", "modulo", "packet_id", "at", "or"})
+TAKES_ARGUMENT = frozenset({"add", "subtract", "modulo", "packet_id", "at", "or", "none"})
 """Filters that need an argument, ``name:argument``; it is a number, a field's name, or for ``or`` any text."""

@@ -31,7 +31,12 @@ class StepBinding:
     each: str | None
     """Name of the list for whose every element the step is called once."""
     when: str | None
-    """Name of the captured reply that must be neither nil nor empty for the step to be called."""
+    """Name of the captured reply that must be neither nil nor empty for the step to be called, or of a field, which
+    must not be 0 either."""
+    unless: str | None
+    """The opposite."""
+    given: frozenset[str]
+    """Names that are fields of the operation; the others are captured."""
     capture: str | None
 
     def scopes(self, scope: Scope) -> list[Scope]:
@@ -40,7 +45,13 @@ class StepBinding:
 
     def applies(self, scope: Scope) -> bool:
         """Whether the step is called at all."""
-        return self.when is None or scope.get(self.when) not in (None, [], b"")
+        return (self.when is None or self._is_there(self.when, scope)) and (
+            self.unless is None or not self._is_there(self.unless, scope)
+        )
+
+    def _is_there(self, name: str, scope: Scope) -> bool:
+        value = scope.get(name)
+        return value not in (None, [], b"") and not (name in self.given and value in (0, ()))
 
 
 @dataclass(frozen=True)
@@ -143,7 +154,8 @@ class OperationCompiler:
         return OperationBinding(name, tuple(compiled), reader, table.read_only, table.batch_max)
 
     def _step(self, operation: str, step: Step, base: Vocabulary, place: str, read_only: bool) -> StepBinding:
-        for name in (step.each, step.when):
+        fields = frozenset((*COMMON_FIELDS, *OPERATION_FIELDS[operation], *_MESSAGE_ONLY))
+        for name in (step.each, step.when, step.unless):
             if name is not None and name not in base.fields:
                 raise InputError(f'{place}: unknown list "{name}"; {did_you_mean(name, base.fields)}')
         vocabulary = self._inside(base, step.each)
@@ -157,7 +169,13 @@ class OperationCompiler:
             if step.keys or step.args:
                 raise InputError(f"{place}: a command has no keys or args of its own; put them into the command")
             return StepBinding(
-                lambda scope: CommandCall(operation, tuple(render(scope))), None, step.each, step.when, step.capture
+                lambda scope: CommandCall(operation, tuple(render(scope))),
+                None,
+                step.each,
+                step.when,
+                step.unless,
+                fields,
+                step.capture,
             )
         if (step.library is None) != (step.function is None):
             raise InputError(f"{place}: function and library belong together; give both")
@@ -169,7 +187,7 @@ class OperationCompiler:
         def build(scope: Scope) -> Call:
             return ScriptCall(operation, script, tuple(keys(scope)), tuple(args(scope)), read_only, function)
 
-        return StepBinding(build, script, step.each, step.when, step.capture)
+        return StepBinding(build, script, step.each, step.when, step.unless, fields, step.capture)
 
     def _inside(self, vocabulary: Vocabulary, each: str | None) -> Vocabulary:
         """The vocabulary inside ``each``, with the keys and the message as far as their fields are there."""

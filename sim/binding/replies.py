@@ -5,13 +5,21 @@ A reply is first split into rows (one per message), then each attribute of the r
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from model.errors import InputError
-from sim.binding.fields import INTEGER_MEANINGS, RESULT_ATTRIBUTES, did_you_mean
-from sim.binding.filters import DECODERS, number, to_text
+from sim.binding.fields import (
+    COMMON_FIELDS,
+    DEFAULTS,
+    INTEGER_MEANINGS,
+    OPERATION_FIELDS,
+    RESULT_ATTRIBUTES,
+    did_you_mean,
+)
+from sim.binding.filters import DECODERS, Filter, number, to_text
 from sim.binding.json_bytes import load_json, to_bytes
 from sim.binding.messages import Unpack
 from sim.binding.results import (
@@ -31,7 +39,9 @@ from sim.binding.templates import find_filter
 from sim.redis.replies import ErrorReply, Reply
 
 Row = dict[str, Any]
-Getter = Callable[[Row], Any]
+_NUMBER = re.compile(r"[-+]?\d+(\.\d+)?([eE][-+]?\d+)?")
+Getter = Callable[[Row, Fields], Any]
+"""From a row, and the fields of the call that it answers, to an attribute."""
 
 
 class ReplyMismatch(InputError):
@@ -81,12 +91,12 @@ class ReplyReader:
         rows = list(self._rows(reply)) if shape in ROW_SHAPES else []
         whole = int(number(reply)) if shape == "integer" and reply is not None else None
         if operation == "fetch":
-            return Fetched(tuple(map(self._message, rows)))
+            return Fetched(tuple(self._message(row, fields) for row in rows))
         if operation == "save":
             if whole is not None:
                 return self._numbered(whole, fields, modulus)
-            return _saved(tuple(map(self._assigned, rows)))
-        row = {name: self._integer(name, rows[0]) for name in self.getters} if rows else {}
+            return _saved(tuple(self._assigned(row, fields) for row in rows))
+        row = {name: self._integer(name, rows[0], fields) for name in self.getters} if rows else {}
         if whole is not None and self.table.means in ("flag", "found"):
             if whole not in (0, 1):
                 raise ValueError(f"the binding promises 0 or 1, not {whole}")
@@ -131,12 +141,12 @@ class ReplyReader:
             row |= self.unpack(row["message"])
         return row
 
-    def _integer(self, name: str, row: Row) -> int | None:
-        value = self.getters[name](row) if name in self.getters else None
+    def _integer(self, name: str, row: Row, fields: Fields) -> int | None:
+        value = self.getters[name](row, fields) if name in self.getters else None
         return None if value is None else int(number(value))
 
-    def _assigned(self, row: Row) -> Assigned:
-        packet_id, sequence = self._integer("packet_id", row), self._integer("sequence", row)
+    def _assigned(self, row: Row, fields: Fields) -> Assigned:
+        packet_id, sequence = self._integer("packet_id", row, fields), self._integer("sequence", row, fields)
         if packet_id is not None and not 0 <= packet_id <= 65535:
             raise ValueError(f"a packet identifier is a number from 1 to 65535, 0 for a message that was not kept, not {packet_id}")
         if packet_id == 0 or sequence == 0:  # neither numbers a message: this one was not kept
@@ -159,8 +169,8 @@ class ReplyReader:
             return Saved(first=value if means == "first" else None, last=value if means == "last" else None)
         return _saved(tuple(Assigned((before + index) % modulus + 1) for index in range(size)))
 
-    def _message(self, row: Row) -> FetchedMessage:
-        values = {name: getter(row) for name, getter in self.getters.items()}
+    def _message(self, row: Row, fields: Fields) -> FetchedMessage:
+        values = {name: getter(row, fields) for name, getter in self.getters.items()}
         kind = values.get("kind")
         word = "PUBLISH" if kind is None else to_text(kind).decode("utf-8", "replace")
         word = self.table.kinds.get(word, word)
@@ -199,18 +209,18 @@ def compile_reply(operation: str, table: ReplyTable, place: str, unpack: Unpack 
     for name, path in table.fields.items():
         if name not in attributes:
             raise InputError(f'{place}.fields: unknown attribute "{name}"; {did_you_mean(name, attributes)}')
-        getters[name] = _compile_path(path, columns, f"{place}.fields.{name}", modulus)
+        getters[name] = _compile_path(path, columns, f"{place}.fields.{name}", modulus, operation)
     if operation == "fetch" and table.shape not in ROW_SHAPES:
         raise InputError(f'{place}.shape: fetch returns messages; "{table.shape}" has none: use one of {ROW_SHAPES}')
     provided = set(columns)
     if unpack is not None and "message" in columns:
         provided |= set(attributes)
     if table.shape == "strings" and not table.fields:
-        getters["payload" if operation == "fetch" else attributes[0]] = _compile_path("value", columns, place, modulus)
+        getters["payload" if operation == "fetch" else attributes[0]] = _compile_path("value", columns, place, modulus, operation)
     elif table.shape in ROW_SHAPES:
         for name in attributes:
             if name in provided or table.shape in ("messages", "json"):
-                getters.setdefault(name, _compile_path(name, (), place, modulus))
+                getters.setdefault(name, _compile_path(name, (), place, modulus, operation))
     return ReplyReader(operation, table, place, columns, getters, unpack)
 
 
@@ -223,30 +233,63 @@ def _check_meaning(operation: str, table: ReplyTable, place: str) -> None:
         raise InputError(f'{place}.is: unknown meaning "{table.means}"; {did_you_mean(table.means, meanings)}')
 
 
-def _compile_path(text: str, columns: tuple[str, ...], place: str, modulus: int) -> Getter:
-    """``column.member|decoder``: a column of the row, members of the JSON inside it, then decoders."""
+def _compile_path(text: str, columns: tuple[str, ...], place: str, modulus: int, operation: str) -> Getter:
+    """``column.member|decoder``: a column of the row, members of the JSON inside it, then decoders.
+
+    The argument of a decoder is a number, a field of the call, or another such path.
+    """
     path, *filters = (part.strip() for part in text.split("|"))
+    find = _compile_members(path, columns, place)
+    decoders: list[tuple[Filter, Getter]] = []
+    for item in filters:
+        name, colon, argument = item.partition(":")
+        decode = find_filter(name, bool(colon), DECODERS, place)
+        if name == "none":  # any text, as for ``or``
+            decoders.append((decode, lambda row, fields, text=argument.encode(): text))  # type: ignore[misc]
+        else:
+            decoders.append((decode, _compile_operand(argument, columns, place, modulus, operation)))
+
+    def get(row: Row, fields: Fields) -> Any:
+        value = find(row)
+        for decode, operand in decoders:
+            if value is not None:
+                argument = operand(row, fields)
+                value = None if argument is None else decode(value, argument)
+        return value
+
+    return get
+
+
+def _compile_members(path: str, columns: tuple[str, ...], place: str) -> Callable[[Row], Any]:
     first, *members = path.split(".")
     if columns and first not in columns:
         raise InputError(f'{place}: unknown column "{first}"; {did_you_mean(first, columns)}')
-    decoders = []
-    for item in filters:
-        name, colon, argument = item.partition(":")
-        operand = b"%d" % modulus if argument == "modulus" else argument.encode()
-        decoders.append((find_filter(name, bool(colon), DECODERS, place), operand))
 
-    def get(row: Row) -> Any:
+    def find(row: Row) -> Any:
         value = row.get(first)
         for member in members:
             if isinstance(value, bytes):
                 value = load_json(value)
             value = value.get(member) if isinstance(value, dict) else None
-        for decode, argument in decoders:
-            if value is not None:
-                value = decode(value, argument)
         return value
 
-    return get
+    return find
+
+
+def _compile_operand(argument: str, columns: tuple[str, ...], place: str, modulus: int, operation: str) -> Getter:
+    """What a decoder is given beside the value."""
+    fields = tuple(name for name in (*COMMON_FIELDS, *OPERATION_FIELDS[operation]) if name != "messages")
+    if argument == "modulus":
+        return lambda row, given: b"%d" % modulus
+    if not argument or _NUMBER.fullmatch(argument):
+        return lambda row, given: argument.encode()
+    if argument in fields:
+        return lambda row, given: given.get(argument, DEFAULTS[argument])
+    if columns and argument.split(".")[0] not in columns:
+        known = (*columns, *fields)
+        raise InputError(f'{place}: "{argument}" is no number, column or field; {did_you_mean(argument, known)}')
+    find = _compile_members(argument, columns, place)
+    return lambda row, given: find(row)
 
 
 def _refused(operation: str, word: str) -> Result:

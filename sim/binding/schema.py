@@ -82,6 +82,7 @@ class Step(Table):
     args: list[Argument] = []
     each: str | None = None
     when: str | None = None
+    unless: str | None = None
     capture: str | None = None
 
 
@@ -126,6 +127,15 @@ class Fixed(Table):
     default_expiry_ms: int | None = None
 
 
+class Callers(Table):
+    """What callers may give, where it is not what they may give any store."""
+
+    limit: Literal["permitted", "any"] = "permitted"
+    """permitted: 1 to the number of identifiers; any: the store promises to decline another."""
+    default_expiry_ms: Literal["any", "positive"] = "any"
+    """any: 0 as well, for messages that never expire; positive: none does without an interval of its own."""
+
+
 class Edit(Table):
     """A piece of a script that stands in it once, and what takes its place: a variant in a few lines."""
 
@@ -156,6 +166,7 @@ class Store(Table):
     keys: dict[str, str] = {}
     message: MessageFormat | None = None
     fixed: Fixed = Fixed()
+    callers: Callers = Callers()
     operations: Operations
     specimen: SpecimenTable | None = None
 
@@ -164,6 +175,7 @@ _TABLES: dict[str, type[Table]] = {
     "edits": Edit,
     "message": MessageFormat,
     "fixed": Fixed,
+    "callers": Callers,
     "specimen": SpecimenTable,
     "operations": Operations,
     "reply": Reply,

@@ -56,8 +56,9 @@ class SessionEffects:
         self._effects: dict[Hashable, Effect | None] = {}
         self._deadlines_ms: dict[int, tuple[int, ...]] = {}
         names = max(scope.writers, 2)
-        usual = usual_elements(lambda: SessionRun(self._restarted(), (CLIENT,), names), names)
-        self.run = SessionRun(self._restarted(), (CLIENT,), names)
+        producers = tuple(b"p%d" % at for at in range(names))
+        usual = usual_elements(lambda: SessionRun(self._restarted(), (CLIENT,), producers), names)
+        self.run = SessionRun(self._restarted(), (CLIENT,), producers)
         self.run.inspector = Inspection([usual])
         for label in range(1, scope.messages + 1):
             self.run.register(Save((scope.publication(label, 0),)))

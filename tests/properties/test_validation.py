@@ -25,6 +25,7 @@ from properties.validation.walks import walk_about
 from sim.binding.binding import Binding
 from sim.binding.loader import load_binding
 from sim.binding.scaling import scale
+from sim.binding.schema import Store
 from sim.session_coverage import BY_LAW
 
 LUA = Path(__file__).parents[2] / "lua"
@@ -178,15 +179,14 @@ def test_a_fixed_limit_that_no_store_can_keep_is_an_input_error() -> None:
         validate(binding.with_store(binding.store.model_copy(update={"fixed": fixed})), 1)
 
 
-@pytest.mark.parametrize("limit", [None, 3])
-def test_a_verdict_says_that_no_limit_above_the_number_of_identifiers_was_tried(limit: int | None) -> None:
+@pytest.mark.parametrize(("limit", "promise"), [(None, "permitted"), (None, "any"), (3, "permitted")])
+def test_a_verdict_says_that_no_limit_was_tried_that_a_queue_cannot_keep(limit: int | None, promise: str) -> None:
     binding = load_binding(LUA / "session")
-    binding = binding.with_store(
-        binding.store.model_copy(update={"fixed": binding.store.fixed.model_copy(update={"limit": limit})})
-    )
+    changed = {"fixed": binding.store.fixed.model_copy(update={"limit": limit}), "callers": {"limit": promise}}
+    binding = binding.with_store(Store.model_validate(binding.store.model_dump(by_alias=True, exclude_none=True) | changed))
     found = Validation(binding, (), Footprint(), (), (), (), {}, 0)
     told = [one for one in found.to_json()["assumptions"] if one not in binding.assumptions]
-    assert told == (["no caller gives a limit above 65,535"] if limit is None else [])
+    assert told == (["no caller gives a limit that is not in 1..65,535"] if (limit, promise) == (None, "permitted") else [])
 
 
 def test_other_messages_wait_in_the_queue_where_that_takes_the_law_to_full_scale() -> None:

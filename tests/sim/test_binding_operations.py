@@ -266,3 +266,37 @@ def test_a_binding_is_pickled_and_works_again() -> None:
         binding = load_binding(folder)
         again = pickle.loads(pickle.dumps(binding))
         assert again.call("save", messages=TWO) == binding.call("save", messages=TWO)
+
+
+@pytest.mark.parametrize(("clean_start", "calls"), [(1, [b"DEL", b"SET"]), (0, [b"SETNX", b"SET"])])
+def test_a_call_may_hang_on_a_field(tmp_path: Path, clean_start: int, calls: list[bytes]) -> None:
+    binding = bind(
+        tmp_path,
+        """
+        [keys]
+        queue = "{q:<client>}"
+
+        [[operations.open.steps]]
+        command = ["DEL", "<key.queue>"]
+        when = "clean_start"
+
+        [[operations.open.steps]]
+        command = ["SETNX", "<key.queue>", "1"]
+        unless = "clean_start"
+
+        [[operations.open.steps]]
+        command = ["SET", "<key.queue>", "<epoch>"]
+
+        [operations.save]
+        script = "save.lua"
+
+        [operations.fetch]
+        script = "fetch.lua"
+        """,
+    )
+    made: list[bytes] = []
+    answer = binding.step("open", {"clean_start": clean_start}, [])
+    while isinstance(answer, CommandCall):
+        made.append(answer.argv[0])
+        answer = binding.step("open", {"clean_start": clean_start}, [1] * len(made))
+    assert made == calls

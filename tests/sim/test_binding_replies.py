@@ -193,3 +193,35 @@ def test_a_packet_identifier_that_mqtt_does_not_have_is_refused() -> None:
     for wrong in (-1, 65536):
         with pytest.raises(ReplyMismatch, match=f"1 to 65535, .* not {wrong}"):
             save.read([wrong, 0], {}, 9)
+
+
+@pytest.mark.parametrize(
+    ("path", "row", "left"),
+    [
+        ("ttl|milliseconds|add:began|subtract:now_ms", [b"5", b"1000"], 4000),
+        ("ttl|milliseconds|add:began|subtract:now_ms", [None, b"1000"], None),
+        ("ttl|milliseconds|subtract:began", [b"5", b"1500"], 3500),
+        ("ttl|milliseconds|subtract:began", [b"5", None], None),
+        ("ttl|none:-1", [-1, b""], None),
+        ("ttl|none:-1", [700, b""], 700),
+        ("ttl|none:never", [b"never", b""], None),
+    ],
+)
+def test_the_interval_left_follows_from_what_the_script_returns(path: str, row: list[Any], left: int | None) -> None:
+    table: dict[str, Any] = {"shape": "records", "columns": ["ttl", "began"], "fields": {"remaining_ms": path}}
+    found = reader("fetch", **table).read([*row], {"now_ms": 2000}, 65535)
+    assert isinstance(found, Fetched)
+    assert found.messages[0].remaining_ms == left
+
+
+def test_the_argument_of_a_decoder_may_be_a_member_of_a_json_text() -> None:
+    found = reader("fetch", shape="messages", fields={"remaining_ms": "ttl|add:head.began|subtract:now_ms"}).read(
+        [b'{"ttl": 900, "head": {"began": 500}}'], {"now_ms": 600}, 65535
+    )
+    assert isinstance(found, Fetched)
+    assert found.messages[0].remaining_ms == 800
+
+
+def test_an_argument_that_nothing_is_called_is_refused() -> None:
+    with pytest.raises(InputError, match='"begin" is no number, column or field; did you mean "began"'):
+        reader("fetch", shape="records", columns=["ttl", "began"], fields={"remaining_ms": "ttl|subtract:begin"})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -47,7 +47,7 @@ class PlainStore:
 
     def __init__(self, flaw: str = "", modulus: int = 4) -> None:
         self.flaw = flaw
-        self.terms = Store(modulus, has_tokens=flaw != "late-acknowledgement", keeps_sent=False)
+        self.terms = Store(modulus, has_tokens=flaw != "late-acknowledgement", keeps_sent=False, checks_limit=True)
         self.now = 1_000_000
         self.queues: dict[bytes, Queue] = {}
 
@@ -105,7 +105,7 @@ class PlainStore:
 
     def save(self, queue: Queue, fields: dict[str, Any]) -> Result:
         limit, messages = fields["limit"], fields["messages"]
-        if limit < 1 and self.flaw != "limit-zero":
+        if not 1 <= limit <= self.terms.modulus and self.flaw != "limit-zero":
             return Failed(b"ERR limit")
         if fields["epoch"] < queue.epoch and self.flaw != "stale-record":
             return Saved(refused="stale")
@@ -193,19 +193,23 @@ class PlainStore:
         return Cleared()
 
 
-def random_step(draw: random.Random, label: int) -> Step:
+PERMITTED = (None, None, 1000, 2000, 3000, 0)
+FORBIDDEN = (*PERMITTED, -1, 1500, 1e18)
+
+
+def random_step(draw: random.Random, label: int, intervals_ms: Sequence[float | None]) -> Step:
     client, producer, seen = draw.randrange(2), draw.randrange(2), draw.randint(1, max(label, 1))
     faults = [None, None, None, Fault("out-of-memory")]
 
     def message(offset: int) -> Publication:
-        interval_ms = draw.choice([None, None, 1000, 2000, 3000, 0, -1, 1500, 1e18])
+        interval_ms = draw.choice(intervals_ms)
         # Of two equal messages nobody can tell which one a store refused or expired: equal ones last equally long.
         payload = (
             draw.choice([b"same", b"", b"m%d" % (label + offset)]) if interval_ms is None else b"m%d" % (label + offset)
         )
         return Publication(label + offset, payload, b"t", draw.choice([1, 2]), interval_ms)
 
-    size = draw.choice([0, 1, 1, 2, 3])
+    size = draw.choice([intervals_ms is PERMITTED, 1, 1, 2, 3])
     messages = tuple(message(offset) for offset in range(1, size + 1))
     return draw.choice(
         [
@@ -230,15 +234,45 @@ def laws_broken(flaw: str, wanted: str = "", runs: int = 150, steps: int = 40) -
         draw = random.Random(seed)
         run = SessionRun(PlainStore(flaw), (b"c1", b"c2"))
         for at in range(steps):
-            step = random_step(draw, len(run.publications)) if at < steps - 2 else Drain(at % 2, 1)
+            step = random_step(draw, len(run.publications), FORBIDDEN if seed % 5 == 4 else PERMITTED) if at < steps - 2 else Drain(at % 2, 1)
             report = run.perform(step)
-            for one in report.discrepancies:
+            for one in report.discrepancies if flaw else (*report.discrepancies, *report.beside):
                 found.setdefault(one.law, f"seed {seed}: {step}: {one.text}")
             if report.diverges:
                 break
         if wanted in found:
             break
     return found
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        Save((Publication(3, b"m3", interval_ms=-1000),), limit=4),
+        Save((Publication(3, b"m3", interval_ms=1500),), limit=4),
+        Save((Publication(3, b"m3", interval_ms=4_294_967_296_000),), limit=4),
+        Save((Publication(3, b"m3", b""),), limit=4),
+        Save((Publication(3, b"m3", b"a/#"),), limit=4),
+        Save((Publication(3, b"m3", qos=3),), limit=4),
+        Save((), limit=4),
+    ],
+)
+def test_what_no_caller_may_give_accuses_of_nothing_but_being_no_whole(step: Step) -> None:
+    """A store that forgets everything at such a value, and one that does at any."""
+    for flaw, given in (("", step), ("forgets", step), ("forgets", Save((Publication(3, b"m3"),), limit=4))):
+        run = SessionRun(PlainStore(), (b"c1",))
+        run.perform(Save((Publication(1, b"m1"), Publication(2, b"m2")), limit=4))
+        if flaw:
+            run.store.queue(b"c1").kept.clear()  # type: ignore[attr-defined]
+        report = run.perform(given)
+        assert report.diverges == bool(flaw)
+        assert {one.law for one in report.discrepancies} == ({"no-loss"} if flaw and given is not step else set())
+        assert {one.law for one in report.beside} == ({"no-loss"} if flaw and given is step else set())
+
+
+def test_a_client_that_mqtt_cannot_name_accuses_of_nothing() -> None:
+    for client, forbidden in ((b"", True), (b"a\0b", True), (b"\xff", True), (b"}", False), ("ü".encode(), False)):
+        assert bool(SessionRun(PlainStore(), (client,)).state.forbidden) == forbidden
 
 
 def test_a_correct_store_is_never_accused() -> None:

@@ -35,10 +35,10 @@ end
 local last = tonumber(head[3])
 local new, reply = {}, {}
 for i, one in ipairs(cjson.decode(ARGV[7])) do
-  local ms = one.ttl and one.ttl * 1000 or tonumber(ARGV[6])
+  local ms = one.ttl and one.ttl * 1000 or tonumber(ARGV[6]) > 0 and tonumber(ARGV[6]) or 1e15
   reply[i] = {id = 0, seq = 0}
   if ms > 0 then
-    new[#new + 1] = {i, one, math.min(now + math.ceil(ms - 1e-6), 2 ^ 50)}
+    new[#new + 1] = {i, one, math.min(now + math.ceil(ms - 1e-6), 1e15)}
   end
 end
 local surplus = #live + #new - limit
