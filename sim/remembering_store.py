@@ -156,6 +156,15 @@ class RememberingStore(BoundStore):
         return listed
 
     @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Whatever is done within leaves no trace."""
+        before = self._at
+        try:
+            yield
+        finally:
+            self._go(before)
+
+    @contextmanager
     def under(self, fault: Fault, operation: str, client: bytes, fields: Fields) -> Iterator[None]:
         """Within it the node, or the client, is as ``fault`` says."""
         self._fault = None if fault.kind == "client-dies" else fault

@@ -25,7 +25,9 @@ from model.refinement import (
     judge_release,
     judge_time,
 )
+from model.refinement.account import names_of
 from model.refinement.callers import ACCUSING, forbidden_in, forbidden_in_clients
+from model.refinement.listing import is_missing
 from model.refinement.steps import Answer as Answered
 from model.trace import (
     PRODUCERS,
@@ -49,6 +51,7 @@ from model.trace import (
 from sim.binding.results import Cleared, Failed, Fetched, FetchedMessage, Opened, Removed, Result, Saved
 from sim.session_connecting import come_late, end_late, judge_answer, judge_ending
 from sim.session_coverage import note
+from sim.session_hidden import come_later
 from sim.session_listing import assigned_to, identify, replaced
 from sim.session_passing import pass_by
 from sim.session_saving import save_again, save_next
@@ -442,9 +445,36 @@ class SessionRun:
             report.discrepancies.append(Discrepancy("drain", f"a fetch failed: {self.reply_of(listed).text}"))
             return
         listing = self._identify(client, listed.messages)
-        judgement = judge(self._with_lag(self.state.accounts[client], listing), listing)
+        account = self._with_lag(self.state.accounts[client], listing)
+        judgement = judge(account, listing)
+        if any(is_missing(one) for one in judgement.discrepancies):
+            judgement = self._with_hidden(client, judge, account, listing, listed) or judgement
         self.state = self.state._replace(accounts=replaced(self.state.accounts, client, judgement.account))
         report.discrepancies += judgement.discrepancies
+
+    def _with_hidden(
+        self,
+        client: int,
+        judge: Callable[[Account, Sequence[Seen]], Judgement],
+        account: Account,
+        listing: list[Seen],
+        listed: Fetched,
+    ) -> Judgement | None:
+        """The judgement with those messages listed that are not gone, for they come later; None when none does.
+
+        A store without a page size may hand out as many at a time as it likes. Of any other, and when it takes
+        acknowledgements or another save for a message to come, the queue does not drain.
+        """
+        hidden, needs_save = come_later(self, client, listed, {seen.label for seen in listing})
+        if not hidden:
+            return None
+        judgement = judge(account, [*listing, *hidden])
+        if self.store.terms.has_counts or needs_save:
+            labels = [seen.label for seen in hidden if seen.label is not None]
+            what = "until another one is saved" if needs_save else "until others are acknowledged"
+            text = f"{names_of(labels)} not returned {what}: a page cut short"
+            judgement.discrepancies.append(Discrepancy("drain", text))
+        return judgement
 
     def _with_lag(self, account: Account, listing: Sequence[Seen]) -> Account:
         """The account on a clock that runs by itself: what was due meanwhile may be gone."""

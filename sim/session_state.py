@@ -33,6 +33,8 @@ class SessionStore(Protocol):
     largest_batch: int
     limit: int
     """A limit that the store takes, where it does not matter which."""
+    limit_max: int
+    """The highest that callers may give."""
     fetch_is_read_only: bool
     """Fetch is declared to write nothing: leftovers have to wait for the next save."""
 
@@ -49,6 +51,10 @@ class SessionStore(Protocol):
 
     def listing(self, client: bytes) -> Result:
         """A fetch of everything that leaves no trace in the store."""
+        ...
+
+    def aside(self) -> AbstractContextManager[None]:
+        """Whatever is done within leaves no trace."""
         ...
 
     def listing_later(self, client: bytes, ms: int) -> Result:

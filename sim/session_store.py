@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from model.errors import InputError
 from model.refinement import Store
@@ -60,6 +60,7 @@ class BoundStore:
         self.largest_batch = binding.operation("save").batch_max or 10_000
         self.limit = binding.fixed.get("limit", min(100, binding.modulus))
         """A limit that the store takes: its own, or one that does not matter."""
+        self.limit_max = binding.fixed.get("limit", binding.modulus)
         self.endless_max = ENDLESS_MAX
         self._endless_count = 0
         self.fetch_is_read_only = binding.operation("fetch").read_only
@@ -166,6 +167,10 @@ class BoundStore:
         """A fetch of everything, after which the store is as it was."""
         with untouched(self.backend):
             return self.perform("fetch", client, {"count": EVERYTHING, "after": 0})
+
+    def aside(self) -> AbstractContextManager[None]:
+        """Whatever is done within leaves no trace in the keys."""
+        return untouched(self.backend)
 
     def listing_later(self, client: bytes, ms: int) -> Result:
         """A listing ``ms`` from now, after which it is now again; elsewhere nobody can say, and it is empty."""

@@ -10,6 +10,14 @@ from model.session import FOREVER_MS, Entry
 LOST = ("no-loss",)
 """What a message that is not listed breaks, when nothing else is said."""
 
+_MISSING = "gone: live, and not returned"
+
+
+def is_missing(one: Discrepancy) -> bool:
+    """Whether it says that a live message is not listed."""
+    return one.text.endswith(_MISSING)
+
+
 _RETURNED: dict[Fate, tuple[tuple[str, ...], str]] = {
     "acknowledged": (("packet-id",), "is still returned after its acknowledgement"),
     "expired": (("expiry",), "is returned at or after its deadline"),
@@ -27,7 +35,7 @@ def compare(
     shown = {seen.label for seen in listing}
     lost = [entry.label for entry in expected if entry.label not in shown]
     if lost:
-        found += [Discrepancy(law, f"{names_of(lost)} gone: live, and not returned") for law in missing]
+        found += [Discrepancy(law, f"{names_of(lost)} {_MISSING}") for law in missing]
     wanted = {entry.label: entry for entry in expected}
     order = [seen.label for seen in listing if seen.label in wanted]
     saved = [entry.label for entry in expected if entry.label in shown]

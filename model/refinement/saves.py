@@ -18,7 +18,7 @@ from model.refinement.account import (
     names_of,
 )
 from model.refinement.identifiers import Assigned, judge_identifiers, judge_tokens
-from model.refinement.listing import LOST, compare
+from model.refinement.listing import LOST, compare, is_missing
 from model.session import Entry, Message, entry_of, kept
 
 
@@ -250,7 +250,7 @@ def _compare_after_save(before: Account, expected: Account, save: Save, listing:
     trimmed = f"{names_of(lost_old or [one.label for one in lost])} trimmed with {len(expected.queue)} live, limit {save.limit}"
     trimmed += ": expired messages push out live ones" if for_ghosts else ""
     return [
-        one._replace(text=trimmed) if one.law == "legal-trim" and one.text.endswith("not returned") else one
+        one._replace(text=trimmed) if one.law == "legal-trim" and is_missing(one) else one
         for one in compare(expected, expected.queue, listing, (*missing, "no-loss"))
     ]
 

@@ -239,6 +239,8 @@ def run_scenarios(small: Subject, findings: Findings) -> None:
         _run(small, findings, name, [fitted_step(step, small) for step in steps], producers=NUMBERED)
     if small.store.terms.checks_limit and small.limit is None:
         _run(small, findings, "limits that no queue can keep", _wrong_limits(small.binding.modulus))
+    if _beside(small, [quick(one(4), one(5))], findings):
+        return  # it goes wrong with what callers do give
     for name, steps in FORBIDDEN.items():
         fitted = [fitted_step(step, small) for step in steps]
         if any(forbidden_in(step, small.store.terms) for step in fitted):
@@ -268,15 +270,23 @@ def _wrong_limits(modulus: int) -> list[Step]:
 
 def _try_forbidden(small: Subject, findings: Findings, name: str, steps: list[Step]) -> None:
     """What a store does with what no caller may give is worth a word, and accuses of little."""
-    run, taken, is_told = small.run(), [], False
+    told = _beside(small, steps, findings, f"the scenario '{name}'")
+    if told:
+        findings.notes.append(f"with {name}, which no caller may give: {told}")
+
+
+def _beside(small: Subject, steps: list[Step], findings: Findings, analysis: str = "") -> str:
+    """What goes wrong when ``steps`` are taken among others; what any input may be blamed for goes to ``findings``."""
+    run, taken = small.run(), []
     for step in (*saves(1, 2), Fetch(), *steps, Repeat(), *saves(8), Fetch()):
-        report = run.perform(fitted_step(step, small))
+        fitted = fitted_step(step, small)
+        report = run.perform(fitted)
         if report.result is None:
             continue
-        taken.append(step)
-        findings.add(report.discrepancies, small.trace(taken), f"the scenario '{name}'")
-        if report.beside and not is_told:
-            findings.notes.append(f"with {name}, which no caller may give: {report.beside[0].text}")
-            is_told = True
-        if report.diverges:
-            return
+        taken.append(fitted)
+        if analysis:
+            findings.add(report.discrepancies, small.trace(taken), analysis)
+        found = report.beside or (report.discrepancies if not analysis else [])
+        if found or report.diverges:
+            return found[0].text if found else ""
+    return ""

@@ -245,7 +245,7 @@ def _compile_path(text: str, columns: tuple[str, ...], place: str, modulus: int,
         name, colon, argument = item.partition(":")
         decode = find_filter(name, bool(colon), DECODERS, place)
         if name == "none":  # any text, as for ``or``
-            decoders.append((decode, lambda row, fields, text=argument.encode(): text))  # type: ignore[misc]
+            decoders.append((decode, _constantly(argument.encode())))
         else:
             decoders.append((decode, _compile_operand(argument, columns, place, modulus, operation)))
 
@@ -276,13 +276,17 @@ def _compile_members(path: str, columns: tuple[str, ...], place: str) -> Callabl
     return find
 
 
+def _constantly(value: bytes) -> Getter:
+    return lambda row, given: value
+
+
 def _compile_operand(argument: str, columns: tuple[str, ...], place: str, modulus: int, operation: str) -> Getter:
     """What a decoder is given beside the value."""
     fields = tuple(name for name in (*COMMON_FIELDS, *OPERATION_FIELDS[operation]) if name != "messages")
     if argument == "modulus":
-        return lambda row, given: b"%d" % modulus
+        return _constantly(b"%d" % modulus)
     if not argument or _NUMBER.fullmatch(argument):
-        return lambda row, given: argument.encode()
+        return _constantly(argument.encode())
     if argument in fields:
         return lambda row, given: given.get(argument, DEFAULTS[argument])
     if columns and argument.split(".")[0] not in columns:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,6 +44,7 @@ class PlainStore:
     default_expiry_ms = 60_000
     largest_batch = 100
     limit = 3
+    limit_max = 4
     fetch_is_read_only = False
 
     def __init__(self, flaw: str = "", modulus: int = 4) -> None:
@@ -79,6 +81,15 @@ class PlainStore:
     def acknowledge_all(self, client: bytes, fields: Iterable[Fields]) -> None:
         for one in fields:
             self.perform("acknowledge", client, one)
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        before = deepcopy(self.queues)
+        yield
+        self.queues = before
+
+    def listing_later(self, client: bytes, ms: int) -> Result:
+        return Fetched()
 
     def listing(self, client: bytes) -> Result:
         return self.page(self.queue(client), 0, 1 << 20)
