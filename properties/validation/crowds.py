@@ -37,6 +37,13 @@ class _Labels:
         self.largest = largest
         self.fixed = limit
 
+    def save(self, count: int, interval_ms: int | None, limit: int) -> Step:
+        """``count`` messages in one step, which is judged once however many calls it takes."""
+        largest, self.largest = self.largest, count
+        (step,) = self.saves(count, interval_ms, limit)
+        self.largest = largest
+        return step
+
     def saves(self, count: int, interval_ms: int | None, limit: int) -> Iterator[Step]:
         """``count`` messages in as few saves as the store allows."""
         while count > 0:
@@ -81,6 +88,19 @@ def rounds(subject: Subject) -> Iterator[Crowd]:
         yield f"identifiers come round to many that {fate}", [*steps, Fetch(), *at.saves(20, LONG_MS, most), Fetch()]
 
 
+def full_queues(subject: Subject) -> Iterator[Crowd]:
+    """Runs in which every identifier is taken: the next message has to wait for a trim, or for what has expired."""
+    most = subject.binding.modulus
+    if subject.limit is not None:
+        return
+    few = min(40, most // 4)
+    for name, front in (("wait", LONG_MS), ("have expired in front", 1000)):
+        at = _Labels(most, None)
+        steps: list[Step] = [at.save(few, front, most), at.save(most - few, LONG_MS, most), Fetch(count=1), Wait(1000)]
+        steps += [at.save(1, LONG_MS, most), at.save(2, LONG_MS, most), Fetch(count=few)]
+        yield f"a full queue whose messages {name}", [*steps, at.save(1, LONG_MS, few), Fetch(), Clear()]
+
+
 def run_crowds(subject: Subject, findings: Findings, seconds: float) -> None:
     """Run each while the time (of this process) lasts; what they break goes to ``findings``.
 
@@ -89,7 +109,8 @@ def run_crowds(subject: Subject, findings: Findings, seconds: float) -> None:
     until = time.process_time() + seconds
     twin = subject.scaled(min(ROUND, subject.binding.modulus), remembers=False)
     if twin.rewritten:
-        for small, large in zip(rounds(twin), rounds(subject), strict=True):
+        small_ones, large_ones = [*full_queues(twin), *rounds(twin)], [*full_queues(subject), *rounds(subject)]
+        for small, large in zip(small_ones, large_ones, strict=True):
             rehearsed = Findings(findings.wanted)
             _run_one(twin, small, rehearsed)
             findings.met.update(rehearsed.met)

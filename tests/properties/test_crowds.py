@@ -8,13 +8,16 @@ import pytest
 
 from model.laws import STORE_LAWS
 from model.trace import Clear
-from properties.validation.crowds import CLIENT, crowds, run_crowds
+from properties.validation.crowds import CLIENT, crowds, full_queues, run_crowds
 from properties.validation.findings import Findings
 from properties.validation.subject import Subject
 from properties.validation.taking_steps import take_steps
+from sim.binding.binding import Binding
 from sim.binding.loader import load_binding
 from tests.properties.session_variants import LAWFUL, Variant
 
+LUA = Path(__file__).parents[2] / "lua"
+DESIGNS = Path(__file__).parent / "stores"
 BROKEN = (
     Variant("a portion of a clean start is one short", "open.lua", "i + CHUNK - 1, #old", "i + CHUNK - 2, #old", ("no-residue",)),
     Variant("a portion of the content is one short", "save.lua", "i + CHUNK - 1, #values", "i + CHUNK - 3, #values", ("no-loss",)),
@@ -73,3 +76,26 @@ def test_a_crowd_that_there_is_no_time_for_is_named() -> None:
     findings = Findings(frozenset(STORE_LAWS))
     run_crowds(Subject(LAWFUL[0].binding()), findings, -1)
     assert any("was not run, the time ran out" in gap for gap in findings.gaps)
+
+
+def full(binding: Binding, runs: int = 2) -> Findings:
+    """The full queues alone, with 500 identifiers."""
+    findings = Findings(frozenset(STORE_LAWS))
+    twin = Subject(binding).scaled(500, remembers=False)
+    for name, steps in [*full_queues(twin)][:runs]:
+        take_steps(twin, twin.run((CLIENT,)), steps, findings, name)
+    return findings
+
+
+@pytest.mark.parametrize("name", ["session", "pending"])
+def test_a_store_that_makes_room_before_it_looks_for_an_identifier_is_bounded(name: str) -> None:
+    assert full(load_binding(LUA / name)).by_law == {}
+
+
+def test_a_search_for_an_identifier_that_does_not_end_in_a_full_queue_is_found() -> None:
+    """Room is made for one more than the limit, so every identifier is taken when the limit is as many as there are."""
+    old, new = ">= limit do", "> limit do"
+    binding = load_binding(DESIGNS / "strings")
+    source = next(script.source for script in binding.scripts if script.name == "save.lua").decode()
+    assert source.count(old) == 1
+    assert full(binding.with_sources({"save.lua": source.replace(old, new).encode()}), 1).by_law.keys() == {"bounded"}
