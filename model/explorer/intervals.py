@@ -1,7 +1,7 @@
 """Intervals: the values that an expression can take, so that its 64-bit translation is proved free of overflow.
 
 Bounds are Python integers of any size. Every operation returns an interval that contains all results of Python's own
-operator on members of its operands; whoever translates then asks `fits`.
+operator on members of its operands, or one that does not fit; whoever translates then asks `fits`.
 """
 
 from __future__ import annotations
