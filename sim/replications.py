@@ -1,4 +1,4 @@
-"""Independent replications of a run: their seeds, and means with Student-t intervals over their reports.
+"""Independent replications of a run: their seeds, and means with intervals over their reports.
 
 A number of a report is one observation of each replication; replications share no random stream, so the observations are
 independent and the interval holds whatever the autocorrelation within a run (Law, Simulation Modeling and Analysis, 9.4).
@@ -6,6 +6,7 @@ independent and the interval holds whatever the autocorrelation within a run (La
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from model.verdict import Outcome, Verdict, overall
-from sim.statistics import half_width
+from sim.intervals import interval_of
 
 
 def replication_seed(seed: int, number: int) -> int:
@@ -26,16 +27,19 @@ def replication_seed(seed: int, number: int) -> int:
 
 
 def means(reports: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """For every number that all reports have, by its path: mean, half-width of its 95 % interval (None for one report),
-    least, greatest."""
+    """For every number that all reports have, by its path: mean, both ends of its 95 % interval (`sim.intervals`) and its
+    longer half (None for one report), least, greatest."""
     observed = [dict(_numbers(report)) for report in reports]
     shared = [path for path in observed[0] if all(path in other for other in observed)]
     found = {}
     for path in shared:
         values = np.array([other[path] for other in observed])
-        half = half_width(values)
+        interval = interval_of(values.tolist()) if len(values) > 1 else None
+        is_told = interval is not None and math.isfinite(interval.half_width)
+        ends = (interval.low, interval.high, interval.half_width) if interval is not None and is_told else (None, None, None)
+        low, high, half = (None if end is None else _round(end) for end in ends)
         found[path] = {
-            "mean": _round(values.mean()), "half_width": None if half is None else _round(half),
+            "mean": _round(values.mean()), "half_width": half, "low": low, "high": high,
             "min": float(values.min()), "max": float(values.max()),
         }  # fmt: skip
     return found

@@ -110,7 +110,7 @@ def _root_of(module: str) -> Path | None:
         spec = importlib.util.find_spec(module.partition(".")[0])
     except (ImportError, ValueError):
         spec = None
-    if spec is None:
+    if spec is None or module.partition(".")[0] in sys.stdlib_module_names:
         return None
     if spec.submodule_search_locations:
         return Path(next(iter(spec.submodule_search_locations))).parent

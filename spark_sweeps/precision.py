@@ -3,8 +3,8 @@
 A point begins with ``first`` replications. When all of them are done, the half-width of the mean's interval is compared
 with the target, and if it is too wide the point gets half as many again, up to ``replications.count``. The decision
 depends on nothing but the rows of the point itself, so that engine, chunks, order and interruptions do not change which runs
-there are. Looking several times makes the intervals slightly optimistic: with ``first`` = 5 and normal values, those of
-95 % hold the mean in 93 of 100 cases.
+there are. Looking several times chooses among as many intervals as there can be looks, so the error is divided among them
+(`confidence_of`): however a point came to its end, its interval holds the mean as often as it says.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 
 from model.errors import InputError
 from sim.binding.fields import did_you_mean
+from sim.intervals import interval_of
 from spark_sweeps.plan import Plan
-from spark_sweeps.questions.intervals import mean_interval
 from spark_sweeps.result_folder import ResultFolder
-from spark_sweeps.specification import Until
+from spark_sweeps.specification import SweepFile, Until
 
 
 def wanted_runs(plan: Plan, folder: ResultFolder) -> np.ndarray:
@@ -29,10 +29,10 @@ def wanted_runs(plan: Plan, folder: ResultFolder) -> np.ndarray:
         return np.ones(len(plan), np.bool_)
     done, values = _values(plan, folder, until.metric)
     wanted = np.zeros((plan.points, count), np.bool_)
-    sizes = _sizes(until.first, count)
+    sizes, confidence = _sizes(until.first, count), confidence_of(plan.sweep, until.confidence)
     for point in range(plan.points):
         for size in sizes:
-            if not done[point, :size].all() or size == count or _is_precise(values[point, :size], until):
+            if not done[point, :size].all() or size == count or _is_precise(values[point, :size], until, confidence):
                 wanted[point, :size] = True
                 break
     return wanted.reshape(-1)
@@ -45,12 +45,19 @@ def _sizes(first: int, count: int) -> list[int]:
     return sizes
 
 
-def _is_precise(values: np.ndarray, until: Until) -> bool:
+def confidence_of(sweep: SweepFile, confidence: float = 0.95) -> float:
+    """Of each interval of a sweep so that they hold with ``confidence`` at whatever look its points came to their end."""
+    until = sweep.replications.until
+    looks = 1 if until is None else len(_sizes(until.first, sweep.replications.count))
+    return 1 - (1 - confidence) / looks
+
+
+def _is_precise(values: np.ndarray, until: Until, confidence: float) -> bool:
     """Failed runs have no value; where fewer than two have one, nothing is known."""
     known = values[~np.isnan(values)]
     if len(known) < 2:
         return False
-    found = mean_interval(known, until.confidence)
+    found = interval_of(known, confidence)
     return (found.high - found.low) / 2 <= until.half_width * abs(found.estimate)
 
 

@@ -19,6 +19,7 @@ from sim.binding.fields import did_you_mean
 from spark_sweeps.engines.engine import Engine
 from spark_sweeps.job import Options, Progress, run_loaded
 from spark_sweeps.plan import Plan
+from spark_sweeps.precision import confidence_of
 from spark_sweeps.questions import tables
 from spark_sweeps.questions.asking import Answered, answers, asking
 from spark_sweeps.questions.capacity import Capacity, capacity
@@ -100,9 +101,11 @@ def _told(
     match asked:
         case Capacity():
             record = sweep.record.model_copy(update={"metrics": (*sweep.record.metrics, "steady.*")})
-            ask = asking(sweep.model_copy(update={"record": record}), make_engine, on_progress)
+            ask = asking(sweep.model_copy(update={"record": record}), make_engine, on_progress, independent=True)
             return tables.of_capacity(asked, capacity(asked, points, ask))
         case Sensitivity():
+            # points of Morris's paths are compared with their neighbours, on the same seeds
+            ask = asking(sweep, make_engine, on_progress, independent=asked.method == "sobol")
             found = sensitivity(asked, sweep.axes, ask, sweep.replications.count, sweep.seed)
             return tables.of_sensitivity(asked, found)
         case RareEvent():
@@ -111,10 +114,12 @@ def _told(
             return tables.of_risk(asked, risk(asked, _only(points, path, asked.kind), ask, sweep.seed))
         case Cheapest():
             runs = _all_runs(path, sweep, plan, make_engine, on_progress)
-            return tables.of_cheapest(asked, cheapest(asked, runs), plan.parameter_names)
+            surer = asked.model_copy(update={"confidence": confidence_of(sweep, asked.confidence)})
+            return tables.of_cheapest(asked, cheapest(surer, runs), plan.parameter_names)
         case Comparison():
             runs = _all_runs(path, sweep, plan, make_engine, on_progress)
-            return tables.of_comparison(asked, comparison(asked, runs), plan.parameter_names)
+            sure_of_pairs = asked.model_copy(update={"confidence": confidence_of(sweep, asked.confidence)})
+            return tables.of_comparison(asked, comparison(sure_of_pairs, runs), plan.parameter_names)
     raise AssertionError(f"no answer to {asked}")
 
 

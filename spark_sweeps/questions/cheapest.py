@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from sim.intervals import Interval, interval_of
 from spark_sweeps.expressions import Expression
 from spark_sweeps.questions.asking import Answered, metric_of
-from spark_sweeps.questions.intervals import Interval, mean_interval
 
 
 class Cheapest(BaseModel):
@@ -48,7 +48,7 @@ def cheapest(asked: Cheapest, runs: Sequence[Answered]) -> list[Offer]:
     for point, mine in by_point.items():
         sound = all(run.is_sound for run in mine)
         found = {
-            metric: mean_interval([metric_of(run, metric) for run in mine], asked.confidence)
+            metric: interval_of([metric_of(run, metric) for run in mine], asked.confidence)
             for metric in (asked.targets if sound else ())
         }
         meets = sound and all(_upper(found[metric]) < bound for metric, bound in asked.targets.items())

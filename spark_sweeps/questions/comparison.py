@@ -9,9 +9,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from model.errors import InputError
+from sim.intervals import Interval, difference_interval
 from spark_sweeps.axes import Value
 from spark_sweeps.questions.asking import Answered, metric_of
-from spark_sweeps.questions.intervals import Interval, mean_interval
 
 
 class Comparison(BaseModel):
@@ -75,8 +75,11 @@ def _difference(
 ) -> Difference:
     whole = [(one, other) for one, other in pairs if one.status == other.status == "ok"]
     values = [(metric_of(one, metric), metric_of(other, metric)) for one, other in whole]
-    found = mean_interval([b - a for a, b in values], asked.confidence)
-    mean_a, mean_b = (sum(side) / len(values) for side in zip(*values, strict=True))
+    if not values:
+        raise InputError(f"question: no pair of runs came to its end at {others or 'any point'}; see why: {pairs[0][0].replay}")
+    side_a, side_b = zip(*values, strict=True)
+    found = difference_interval(side_a, side_b, asked.confidence)
+    mean_a, mean_b = sum(side_a) / len(values), sum(side_b) / len(values)
     return Difference(
         metric, others, mean_a, mean_b, found, mean_b / mean_a if mean_a else None, len(pairs) - len(whole)
     )

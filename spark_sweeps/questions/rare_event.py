@@ -16,8 +16,8 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
+from sim.intervals import Interval, clopper_pearson
 from spark_sweeps.questions.asking import Answered, Ask, insist_on_an_end, metric_of
-from spark_sweeps.questions.intervals import Interval, clopper_pearson
 from spark_sweeps.questions.random_faults import RandomFaults
 from spark_sweeps.questions.risk import drawn_faults
 from spark_sweeps.questions.splitting import Rarity, splitting

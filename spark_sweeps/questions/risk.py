@@ -2,20 +2,26 @@
 
 Faults are drawn for each run from a stream of their own. Wald's
 sequential test stops as soon as the probability is known to be acceptable or not, with the error that is asked for. The
-Clopper-Pearson interval that is reported beside it counts all runs; after an early end it is slightly optimistic.
+Clopper-Pearson interval that is reported beside it counts all runs. An early end chooses among as many intervals as there
+were looks, so the error is divided among them (the k-th has a share of 1/k - 1/(k + 1)): together they keep their promise.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from model.errors import InputError
+from sim.intervals import Interval, clopper_pearson
 from sim.random_streams import RandomStreams
 from spark_sweeps.questions.asking import Ask, insist_on_an_end
-from spark_sweeps.questions.intervals import Interval, clopper_pearson, wald_test
 from spark_sweeps.questions.random_faults import RandomFaults
+
+CONFIDENCE = 0.95
 
 
 class Risk(RandomFaults):
@@ -75,4 +81,30 @@ def risk(asked: Risk, configuration: dict[str, Any], ask: Ask, seed: int) -> Lik
         decision, after = wald_test(outcomes, asked.acceptable, asked.unacceptable, asked.error)
         if decision != "undecided" or len(outcomes) >= asked.runs_max:
             hits = sum(outcomes)
-            return Likelihood(decision, after, hits, failed, clopper_pearson(hits, len(outcomes)), first)
+            interval = clopper_pearson(hits, len(outcomes), confidence_at(number))
+            return Likelihood(decision, after, hits, failed, interval, first)
+
+
+def confidence_at(look: int) -> float:
+    """Of the interval at look 1, 2, ...: those of all looks hold together with CONFIDENCE."""
+    return 1 - (1 - CONFIDENCE) / (look * (look + 1))
+
+
+def wald_test(outcomes: Sequence[bool], acceptable: float, unacceptable: float, error: float) -> tuple[str, int]:
+    """Is the probability at most ``acceptable`` or at least ``unacceptable``? ("acceptable", "unacceptable" or
+    "undecided", after how many outcomes). Each wrong answer has at most about probability ``error`` (Wald 1945).
+    """
+    if not 0 < acceptable < unacceptable < 1:
+        raise InputError(
+            f"acceptable {acceptable:g} must lie below unacceptable {unacceptable:g}, both between 0 and 1"
+        )
+    accept, reject = math.log(error / (1 - error)), math.log((1 - error) / error)
+    hit, miss = math.log(unacceptable / acceptable), math.log((1 - unacceptable) / (1 - acceptable))
+    evidence = 0.0
+    for number, outcome in enumerate(outcomes, 1):
+        evidence += hit if outcome else miss
+        if evidence <= accept:
+            return "acceptable", number
+        if evidence >= reject:
+            return "unacceptable", number
+    return "undecided", len(outcomes)

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from model.errors import InputError
+from sim.intervals import clopper_pearson
 from sim.random_streams import RandomStreams
-from spark_sweeps.questions.intervals import clopper_pearson
 
 LEVELS_MAX = 60
 STEP = 1.0

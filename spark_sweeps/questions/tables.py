@@ -38,12 +38,16 @@ def of_capacity(asked: Capacity, found: Sequence[Bracket]) -> Told:
         for bracket in found
     ]  # fmt: skip
     notes = [
-        f"kept: every run comes to its end, breaks no law, and the mean of {asked.metric} is below {asked.below:g}; a "
-        "simulated system has also delivered everything, and its latency does not grow by 1 % or more. "
-        f"The capacity lies between {asked.parameter}_kept and {asked.parameter}_broken.",
-        f"Not sure: at some rate the {asked.confidence:.0%} interval still held the limit after {asked.replications_max} "
-        "replications, and the mean decided.",
+        f"kept: every run came to its end and broke no law, and the interval of the mean of {asked.metric} lies below "
+        f"{asked.below:g}; of a simulated system also: everything is delivered, and latency does not grow by 1 % or more. "
+        f"The capacity lies between {asked.parameter}_kept and {asked.parameter}_broken ({asked.confidence:.0%}); that no law "
+        "breaks at a rate is known for its runs alone.",
     ]
+    if any(not bracket.is_sure for bracket in found):
+        notes.append(
+            f"Not sure: between them are rates whose intervals hold the limit even after {asked.replications_max} "
+            "replications: raise question.replications_max, or make runs longer, for a narrower answer."
+        )
     if any(bracket.kept == 0 for bracket in found):
         notes.append(f"{asked.parameter}_kept 0: not even {asked.low:g} is kept; lower question.from.")
     if any(bracket.broken == float("inf") for bracket in found):
@@ -65,8 +69,12 @@ def of_sensitivity(asked: Sensitivity, found: Sequence[Influence]) -> Told:
         ])  # fmt: skip
     notes = [
         f"Shares of the variance of {asked.metric} (Sobol'): first is the parameter's own, total what it has a part in. "
-        "half_width: of 95 % intervals, by bootstrap.",
+        "half_width: of 95 % intervals, by bootstrap. What differs from seed to seed alone is taken out: each point is run at "
+        "least twice.",
     ]
+    if any(one.is_noise for one in found):
+        names = ", ".join(one.parameter for one in found if one.is_noise)
+        notes.append(f"Not told from no influence at all: {names}.")
     if any(one.total_half_width > 0.2 for one in found):
         notes.append("Intervals are wide: double question.samples before you read the order.")
     return Told([asdict(one) for one in found], notes)
@@ -81,8 +89,7 @@ def of_risk(asked: Risk, found: Likelihood) -> Told:
     outcome = {"acceptable": Outcome.HOLDS, "unacceptable": Outcome.VIOLATED}.get(found.decision, Outcome.UNKNOWN)
     notes = [
         f"Wald's test between {asked.acceptable:g} (acceptable) and {asked.unacceptable:g} (unacceptable), each wrong "
-        f"answer with a probability of about {asked.error:g}. low to high: 95 % by Clopper and Pearson; after an early "
-        "end slightly optimistic.",
+        f"answer with a probability of about {asked.error:g}. low to high: 95 % by Clopper and Pearson, the early end included.",
     ]
     if found.failed:
         notes.append(f"{found.failed} failed runs are counted as violations: nobody knows what they would have shown.")
@@ -162,7 +169,8 @@ def of_comparison(asked: Comparison, found: Sequence[Difference], names: Sequenc
     ]  # fmt: skip
     notes = [
         f"a: {asked.parameter} = {asked.a}, b: {asked.parameter} = {asked.b}; difference is b - a over runs with the same seed, "
-        f"low to high its {asked.confidence:.0%} interval (Student), ratio b / a. differs: the interval leaves out 0.",
+        f"low to high its {asked.confidence:.0%} interval (of flags and rare counts from the pairs that differ, else Student's), ratio "
+        "b / a. differs: the interval leaves out 0.",
     ]
     if len(found) > 1:
         notes.append(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_sweeps.questions.intervals import Interval, mean_interval
+from sim.intervals import Interval, interval_of
 from spark_sweeps.result_folder import ResultFolder
 from spark_sweeps.rows import PREFIX
 
@@ -28,14 +28,15 @@ class PointRows:
     runs: int = 0
     failed: int = 0
     violated: int = 0
+    confidence: float = 0.95
 
     def interval(self, metric: str) -> Interval | None:
         """The mean of a metric over the runs that came to their end."""
         values = self.metrics.get(metric)
-        return mean_interval(values) if values else None
+        return interval_of(values, self.confidence) if values else None
 
 
-def by_point(folder: ResultFolder, runs: int, metrics: Sequence[str]) -> list[PointRows]:
+def by_point(folder: ResultFolder, runs: int, metrics: Sequence[str], confidence: float = 0.95) -> list[PointRows]:
     """All points in order; memory grows with points, not with what a row holds."""
     found: dict[int, PointRows] = {}
     for table in folder.tables(runs):
@@ -44,7 +45,7 @@ def by_point(folder: ResultFolder, runs: int, metrics: Sequence[str]) -> list[Po
             mine = found.get(row["point"])
             if mine is None:
                 given = {name.removeprefix(PREFIX): row[name] for name in names}
-                mine = found[row["point"]] = PointRows(row["point"], given)
+                mine = found[row["point"]] = PointRows(row["point"], given, confidence=confidence)
             mine.runs += 1
             mine.failed += row["status"] != "ok"
             mine.violated += row["outcome"] == "violated"

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from model.errors import InputError
 from model.explorer.whole_file import write_whole
 from spark_sweeps.plan import Plan
-from spark_sweeps.precision import wanted_runs
+from spark_sweeps.precision import confidence_of, wanted_runs
 from spark_sweeps.questions.tables import cell
 from spark_sweeps.report.aggregates import PointRows, by_point, chosen_metrics, cliff, points_table, varies
 from spark_sweeps.report.drawings import curves, heat_map
@@ -38,7 +38,7 @@ def write_report(path: Path) -> Path:
         raise InputError(f"{path}: no runs are done; there is nothing to report")
     wanted = wanted_runs(plan, folder)
     metrics = chosen_metrics(folder, len(plan))
-    points = by_point(folder, len(plan), metrics)
+    points = by_point(folder, len(plan), metrics, confidence_of(sweep))
     numeric = [name for name in plan.parameter_names if _is_numeric_axis(points, name)]
     latency = next((name for name in metrics if name.endswith("mean_ms")), None)
     along = next((name for name in ("rate", "publishers", *numeric) if name in numeric), None)

@@ -8,9 +8,9 @@ import pytest
 from scipy import stats
 
 from model.errors import InputError
+from sim.intervals import clopper_pearson
 from spark_sweeps.job import load
 from spark_sweeps.questions.answer import answer
-from spark_sweeps.questions.intervals import clopper_pearson
 from spark_sweeps.questions.splitting import next_level, plain_monte_carlo, splitting
 from spark_sweeps.single import single_run
 
