@@ -1,16 +1,17 @@
-"""Statistics of a run: latencies in bounded memory, means with confidence intervals by batch means.
+"""Statistics of a run: latencies in bounded memory, their mean, percentiles, and means of equal parts of the run.
 
-Warm-up is cut by a stated rule: nothing that was published before the end of the warm-up counts.
+Warm-up is cut by a stated rule: nothing that was published before the end of the warm-up counts. A run has no confidence
+interval: its seed draws once where clients are and when they publish, and however long it is, its batches know of no other
+draw (of 30 seeds 2 held the mean of all in an interval by batch means, and 1 in a run five times as long,
+``notes/statistics.md``). Replications have one (`sim.replications`).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 BUCKETS_PER_E = 100
 """Buckets grow by e^(1/100), 1 %: no percentile is further off than that."""
@@ -18,18 +19,10 @@ SLICE_US = 1000
 SLICES_MAX = 5000
 """The series of mean latencies from which the end of the warm-up is told."""
 BATCHES = 20
-"""Of the batch means method; with 20 batches Student's t has 19 degrees of freedom."""
+"""Equal parts of the measured interval, from whose means growth is told (`sim.systems.sustainable`)."""
 
 HELD_MAX = 1 << 14
 """Latencies that wait to be counted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A mean and the half-width of its 95 % confidence interval; ``half_width`` is None when it cannot be told."""
-
-    mean: float
-    half_width: float | None
 
 
 class LatencyHistogram:
@@ -118,18 +111,9 @@ class LatencyHistogram:
         full = self._counts > 0
         return self._sums[full] / self._counts[full]
 
-    def mean_us(self) -> Interval:
-        """The mean over all, with an interval from the means of the batches."""
-        if not self.count:
-            return Interval(0.0, None)
-        return Interval(float(self._sums.sum() / self.count), half_width(self.batch_means_us()))
-
-
-def half_width(means: npt.NDArray[np.float64]) -> float | None:
-    """Half the width of the 95 % interval of the mean of ``means``, taken as independent; None for fewer than two."""
-    if len(means) < 2:
-        return None
-    return float(stats.t.ppf(0.975, len(means) - 1) * means.std(ddof=1) / math.sqrt(len(means)))
+    def mean_us(self) -> float:
+        """The mean over all; 0 for an empty histogram."""
+        return float(self._sums.sum() / self.count) if self.count else 0.0
 
 
 def mser_5(series: npt.NDArray[np.float64]) -> int | None:

@@ -23,7 +23,7 @@ def step_line(step: Step) -> str:
 
 def print_ceiling(console: Console, result: Mapping[str, Any]) -> None:
     """Everything that `--json` holds and a reader wants."""
-    table = Table("published/s", "delivered/s", "mean latency, ms", "growth, ms/s", "±95 %", "measured, s", "")
+    table = Table("published/s", "delivered/s", "mean latency, ms", "growth, ms/s", "±, of this run", "measured, s", "")
     for run in result["runs"]:
         table.add_row(
             f"{run['rate_per_s']:,.0f}", f"{run['out_per_s']:,}", f"{run['mean_ms']:.4g}", f"{run['growth_ms_per_s']:.3g}",
@@ -41,7 +41,11 @@ def print_ceiling(console: Console, result: Mapping[str, Any]) -> None:
     commands = report["redis_commands_per_s"]
     if commands["per_node"]:
         console.print(f"Redis: {max(commands['per_node']):,} commands/s on the busiest node, {commands['all']:,} in all")
-    console.print(f"seed: {result['seed']}", highlight=False)
+    console.print(
+        f"seed: {result['seed']}; the search draws its clients once, and another seed has another ceiling: try some, or ask a "
+        "capacity question (orderlab sweep) for an interval",
+        highlight=False, soft_wrap=True,
+    )  # fmt: skip
 
 
 def _limit(busy: Mapping[str, float]) -> str:

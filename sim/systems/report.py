@@ -79,12 +79,10 @@ def measure(fabric: Fabric) -> Measured:
 
 
 def latency(histogram: LatencyHistogram) -> dict[str, Any]:
-    """A latency in milliseconds: mean with its 95 % interval, percentiles, maximum; None where there was nothing to measure. The interval is of this run's clients: where
-    they are and when they publish is drawn once, and only replications vary it (``notes/calibration.md``)."""
-    mean = histogram.mean_us()
+    """A latency in milliseconds: mean, percentiles, maximum; None where there was nothing to measure. One run tells no
+    interval (`sim.statistics`)."""
     told_us: dict[str, float | None] = {
-        "mean": mean.mean,
-        "mean_half_width": mean.half_width,
+        "mean": histogram.mean_us(),
         **{f"p{percent:g}": histogram.percentile_us(percent) for percent in PERCENTILES},
         "max": histogram.max_us,
     }
