@@ -106,4 +106,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    from orderlab import program
+
+    program.run(main, "postgres_costs")

@@ -104,4 +104,6 @@ def main(folders: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:] or ["lua/session", "lua/pending", "lua/specimens/published"])
+    from orderlab import program
+
+    program.run(lambda: main(sys.argv[1:] or ["lua/session", "lua/pending", "lua/specimens/published"]), "stores")

@@ -161,7 +161,9 @@ def _main() -> None:
 
 
 if __name__ == "__main__":
+    from orderlab import program
+
     if sys.argv[1:2] == ["memory"]:
         print(_peak_of_a_driver(int(sys.argv[2])))
     else:
-        _main()
+        program.run(_main, "sweep")

@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from model.errors import InputError
 from properties.law_test import search
 from properties.machines.by_law import ALL, Machines, machines_for
 from properties.machines.hostile_clients import HostileClients
@@ -114,11 +113,7 @@ def main() -> int:
     parser.add_argument("--profile", choices=sorted(PROFILES), default="ci")
     parser.add_argument("stores", nargs="*", help="names of bundled ones, or folders of others; by default all bundled")
     given = parser.parse_args()
-    try:
-        bindings = stores(given.stores)
-    except InputError as error:
-        print(error, file=sys.stderr)
-        return 2
+    bindings = stores(given.stores)
     profile = PROFILES[given.profile]
     seeds = range(given.first, given.first + given.seeds)
     print(f"profile {profile.name}: {profile.examples} examples of {profile.steps} steps a machine; seeds {seeds}", flush=True)
@@ -132,4 +127,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from orderlab import program
+
+    program.run(main, "steadiness")

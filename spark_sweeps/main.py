@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 
 if __name__ == "__main__":
+    sys.excepthook = lambda *error: (traceback.print_exception(*error), os._exit(70))  # no verdict: orderlab.exit_codes
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]  # spark-submit puts it there
     if os.path.isdir(os.path.join(os.path.dirname(here), "orderlab")):

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 
-from model.errors import InputError
 from properties.conformance.coverage import NOT_GENERATED, gaps
 from properties.conformance.run import Report, run_in_processes
 from properties.conformance.shrink import render
@@ -56,13 +54,7 @@ def main() -> int:
     parser.add_argument("--table", action="store_true", help="print the disagreements as a Markdown table")
     options = parser.parse_args()
     print(f"seed {options.seed}, {options.processes} processes", flush=True)
-    try:
-        report = run_in_processes(
-            options.subject, options.commands, options.seed, options.processes, options.length
-        )
-    except InputError as error:
-        print(error, file=sys.stderr)
-        return 2
+    report = run_in_processes(options.subject, options.commands, options.seed, options.processes, options.length)
     (print_table if options.table else print_report)(report)
     if options.subject != "kernel":
         return 0
@@ -73,4 +65,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from orderlab import program
+
+    program.run(main, "conformance")

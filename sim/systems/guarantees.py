@@ -169,7 +169,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except InputError as error:
-        sys.exit(f"guarantees: {error}")
+    from orderlab import program
+
+    program.run(main, "guarantees")

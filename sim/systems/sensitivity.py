@@ -7,7 +7,6 @@ time, and prints what the system says then. Short runs, one seed: differences be
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
@@ -85,12 +84,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("costs", nargs="*", help="names of costs, with * and ?; all by default")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="another setting of the system")
     given = parser.parse_args(arguments)
+    for word in given.set:
+        if "=" not in word:
+            raise InputError(f"--set {word}: not a setting; write --set KEY=VALUE")
     for line in table(given.system, given.costs, dict(word.split("=", 1) for word in given.set)):
         print(line, flush=True)
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except InputError as error:
-        sys.exit(f"sensitivity: {error}")
+    from orderlab import program
+
+    program.run(main, "sensitivity")
