@@ -7,6 +7,7 @@ compiled functions and their constants come from; where nothing at all can be wr
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -21,8 +22,8 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache, UserProvid
 from model.cache_folder import cache_folder, is_writable
 
 ROOM = Path(__file__).parent
-SOURCES = ("*.py", "checkers/**/*.py", "history_io/**/*.py")
-"""What compiled functions are made of."""
+CONSTANTS = ("history.py", "checkers/kinds.py", "checkers/linearizability/objects.py")
+"""Modules whose constants compiled functions hold, beside the modules with such functions."""
 STATES_KEPT = 4
 
 
@@ -38,15 +39,21 @@ def njit(*, cache: bool = False, **options: Any) -> Callable[[Callable[..., Any]
     return compiled
 
 
+def sources() -> dict[Path, bytes]:
+    """The modules that compiled functions are made of, with their text."""
+    texts = {path: path.read_bytes() for path in sorted(ROOM.rglob("*.py"))}
+    constants = {ROOM / name for name in CONSTANTS}
+    return {path: text for path, text in texts.items() if path in constants or b"model.machine_code import njit" in text}
+
+
 @cache
 def kept_in() -> Path | None:
     """The folder of the machine code; None where the sources cannot be read, as in an archive."""
-    texts = sorted(path for pattern in SOURCES for path in ROOM.glob(pattern))
-    if not texts:
+    found = sources()
+    if not found:
         return None
     digest = hashlib.sha256(numba.__version__.encode())
-    for path in texts:
-        text = path.read_bytes()
+    for path, text in found.items():
         digest.update(f"{path.relative_to(ROOM)}:{len(text)}:".encode() + text)
     name = f"machine-code-{digest.hexdigest()[:16]}"
     chosen = getattr(numba.config, "CACHE_DIR", "")
@@ -97,10 +104,12 @@ class _Kept(FunctionCache):
         try:
             return super().load_overload(signature, target)  # type: ignore[no-untyped-call]
         except Exception:  # damaged, or cut short by a full disk
+            with contextlib.suppress(Exception):
+                self.flush()  # type: ignore[no-untyped-call]
             return None
 
     def save_overload(self, signature: Any, data: Any) -> None:
         try:
             super().save_overload(signature, data)  # type: ignore[no-untyped-call]
-        except OSError:
+        except Exception:
             self.disable()  # type: ignore[no-untyped-call]
