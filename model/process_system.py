@@ -11,9 +11,20 @@ import inspect
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from model.transition_system import Expansion, Footprint, Label, Law, Place, TransitionSystem, WeakFairness
+from model.transition_system import (
+    Constraint,
+    Expansion,
+    Fairness,
+    Footprint,
+    Label,
+    Law,
+    Place,
+    StrongFairness,
+    TransitionSystem,
+    WeakFairness,
+)
 
 
 class Move(NamedTuple):
@@ -50,12 +61,13 @@ class Situation(NamedTuple):
 
 @dataclass(frozen=True)
 class Process:
-    """`program` must depend on nothing but its arguments. A `fair` process does not stop while it can go on."""
+    """`program` must depend on nothing but its arguments. A `fair` process does not stop while it can go on; one that
+    is "strong" also goes on when it can now and then."""
 
     name: str
     start: Hashable
     program: Callable[[Any, Shared], Iterable[Move]]
-    fair: bool = True
+    fair: bool | Literal["weak", "strong"] = True
 
 
 @dataclass(frozen=True)
@@ -70,6 +82,7 @@ class ProcessSystem(TransitionSystem[Situation]):
     may_end: Callable[[Situation], bool] = lambda _: False
     scope: Mapping[str, Any] = field(default_factory=dict)
     actions: Sequence[str] = ()
+    bounds: Sequence[Constraint[Situation]] = ()
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -117,8 +130,15 @@ class ProcessSystem(TransitionSystem[Situation]):
     def action_names(self) -> Sequence[str]:
         return self.actions
 
-    def fairness(self) -> Sequence[WeakFairness]:
-        return [WeakFairness(process.name, _steps_of(process.name)) for process in self.processes if process.fair]
+    def constraints(self) -> Sequence[Constraint[Situation]]:
+        return self.bounds
+
+    def fairness(self) -> Sequence[Fairness]:
+        return [
+            (StrongFairness if process.fair == "strong" else WeakFairness)(process.name, _steps_of(process.name))
+            for process in self.processes
+            if process.fair
+        ]
 
     def is_terminal(self, state: Situation) -> bool:
         return self.may_end(state)

@@ -21,16 +21,24 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
 from enum import EnumMeta
 from functools import cached_property
 from itertools import product
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from math import prod
+from numbers import Integral
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from model.state import Array, Domain, Draft, Schema, SpecificationError, State, StateTuple, every_value
+from model.errors import InputError
+from model.state import Array, Domain, Draft, Schema, SpecificationError, State, StateTuple, every_value, values_of
 from model.transition_system import (
+    Constraint,
     Expansion,
+    Fairness,
     Footprint,
     Invariant,
     Label,
@@ -39,9 +47,13 @@ from model.transition_system import (
     Place,
     Sometimes,
     StepInvariant,
+    StrongFairness,
     TransitionSystem,
     WeakFairness,
 )
+
+Fair = bool | Literal["weak", "strong"]
+INITIAL_STATES_AT_MOST = 10_000_000
 
 
 class GuardNotMet(Exception):
@@ -66,7 +78,7 @@ class Declaration:
 
 class Action(Declaration):
     actor: str = ""
-    fair: bool = False
+    fair: Fair = False
 
 
 class InvariantDeclaration(Declaration):
@@ -81,6 +93,21 @@ class SometimesDeclaration(Declaration):
     pass
 
 
+class ConstraintDeclaration(Declaration):
+    pass
+
+
+class FairnessDeclaration:
+    """Actions that are fair together: some step of one of them, for each binding of the shared parameters."""
+
+    def __init__(self, strong: bool, actions: Sequence[str], ranges: Mapping[str, str]):
+        self.strong, self.actions, self.ranges = strong, tuple(actions), dict(ranges)
+        self.name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+
 class LeadsToDeclaration:
     def __init__(self, when: str | None, then: str, ranges: Mapping[str, str], statement: str):
         self.when, self.then, self.ranges, self.statement = when, then, dict(ranges), statement
@@ -90,12 +117,14 @@ class LeadsToDeclaration:
         self.name = name
 
 
-def action(*, actor: str, fair: bool = False, **ranges: str) -> Callable[[Callable[..., None]], Action]:
+def action(*, actor: str, fair: Fair = False, **ranges: str) -> Callable[[Callable[..., None]], Action]:
     """Declare a named action. `ranges` maps each parameter to the attribute that holds its set.
 
     `actor` names the process that takes the step and may mention parameters: "manager {rm}". With `fair`, the action
-    is weakly fair for each binding of its parameters.
+    is fair for each binding of its parameters: weakly (True or "weak"), or strongly ("strong").
     """
+    if fair not in (True, False, "weak", "strong"):
+        raise SpecificationError(f'action(fair={fair!r}): it is True, False, "weak" or "strong"')
 
     def declare(method: Callable[..., None]) -> Action:
         made = Action(method, ranges)
@@ -127,6 +156,23 @@ def sometimes(**ranges: str) -> Callable[[Callable[..., Any]], SometimesDeclarat
     return lambda method: SometimesDeclaration(method, ranges)
 
 
+def constraint() -> Callable[[Callable[..., Any]], ConstraintDeclaration]:
+    """Declare what a state must meet to be gone on from (CONSTRAINT of TLC). Laws judge the first states beyond, too."""
+    return lambda method: ConstraintDeclaration(method, {})
+
+
+def weak_fairness(*actions: str, **ranges: str) -> FairnessDeclaration:
+    """Declare that the actions together are not enabled for ever without a step of one of them (WF of their
+    disjunction), for each binding of the parameters, which each of the actions must have."""
+    return FairnessDeclaration(False, actions, ranges)
+
+
+def strong_fairness(*actions: str, **ranges: str) -> FairnessDeclaration:
+    """Declare that the actions together are not enabled again and again without a step of one of them (SF of their
+    disjunction)."""
+    return FairnessDeclaration(True, actions, ranges)
+
+
 def leads_to(when: str, then: str, statement: str = "", **ranges: str) -> LeadsToDeclaration:
     """Declare `when` leads to `then` (both predicates by name), for each binding of the parameters."""
     return LeadsToDeclaration(when, then, ranges, statement)
@@ -147,7 +193,7 @@ class ActionInstance(NamedTuple):
 
 D = TypeVar("D")
 
-_DECLARATIONS = (Declaration, LeadsToDeclaration)
+_DECLARATIONS = (Declaration, LeadsToDeclaration, FairnessDeclaration)
 
 
 class Specification(BaseModel, TransitionSystem[StateTuple]):
@@ -159,8 +205,11 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
-        """Raises SpecificationError for an action or a law that would hide a method of this class."""
+        """Raises SpecificationError for an action or a law that would hide a method of this class, or that names its
+        parameters otherwise than its declaration does."""
         for name, value in vars(cls).items():
+            if isinstance(value, Declaration):
+                _check_parameters(cls.__name__, value)
             if isinstance(value, _DECLARATIONS) and hasattr(Specification, name):
                 raise SpecificationError(
                     f"{cls.__name__}.{name}: Specification has a method of this name; choose another"
@@ -196,7 +245,9 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
         return [value for value in found.values() if isinstance(value, kind)]
 
     def range_of(self, name: str) -> Sequence[int]:
-        values = getattr(self, name)
+        values = getattr(self, name, None)
+        if values is None:
+            raise SpecificationError(f'{type(self).__name__}: a parameter ranges over "{name}", which is no attribute')
         return [int(v) for v in values] if isinstance(values, (EnumMeta, Iterable)) else list(range(int(values)))
 
     def bindings(self, declaration: Declaration | LeadsToDeclaration) -> Iterator[tuple[int, ...]]:
@@ -214,10 +265,21 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
         return found
 
     def initial_states(self) -> Iterable[StateTuple]:
-        draft = Draft(self.schema_of_state, tuple(self.schema_of_state.lowest()))
-        self.initial(draft)
-        start = dict(zip(self.schema_of_state.names, draft._values, strict=True))
-        free = {name: every_value(self.schema_of_state.variables[name]) for name in self.starts_anywhere()}
+        schema = self.schema_of_state
+        draft = Draft(schema, tuple(schema.lowest()))
+        with _told("in initial"):
+            self.initial(draft)
+        start = dict(zip(schema.names, draft._values, strict=True))
+        for name in self.starts_anywhere():
+            if name not in schema.variables:
+                raise schema.unknown(name)
+        many = prod(values_of(schema.variables[name]) for name in self.starts_anywhere())
+        if many > INITIAL_STATES_AT_MOST:
+            raise SpecificationError(
+                f"starts_anywhere: {many:,} initial states; at most {INITIAL_STATES_AT_MOST:,} can be entered,"
+                " so narrow the domains"
+            )
+        free = {name: every_value(schema.variables[name]) for name in self.starts_anywhere()}
         return [tuple({**start, **dict(zip(free, chosen, strict=True))}.values()) for chosen in product(*free.values())]
 
     def successors(self, state: StateTuple) -> Iterable[tuple[Label, StateTuple]]:
@@ -227,6 +289,8 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
                 instance.declaration.method(self, draft, *instance.arguments)
             except GuardNotMet:
                 continue
+            except Exception as error:
+                raise self._at_state(error, f"in action {instance.label}", state) from None
             yield instance.label, tuple(draft._values)
 
     def expansion(self, state: StateTuple) -> Expansion:
@@ -239,6 +303,8 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
                 instance.declaration.method(self, draft, *instance.arguments)
             except GuardNotMet:
                 enabled = False
+            except Exception as error:
+                raise self._at_state(error, f"in action {instance.label}", state) from None
             reads, writes = draft._reads, draft._writes
             assert reads is not None
             assert writes is not None
@@ -248,12 +314,80 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
                 steps.append((instance.label._replace(footprint=touched), tuple(draft._values)))
         return Expansion(steps, {actor: frozenset(places) for actor, places in waiting.items()})
 
+    def view(self, state: StateTuple, recording: bool = False) -> Draft:
+        """The state for a law or a predicate to look at."""
+        return Draft(self.schema_of_state, state, recording, writable=False)
+
+    def _at_state(self, error: Exception, what: str, *states: StateTuple) -> Exception:
+        """The error with a note of where in the specification, and in which state, it came up."""
+        shown = " and then ".join(
+            ", ".join(f"{name} = {value}" for name, value in self.describe(state).items()) for state in states
+        )
+        error.add_note(f"{what}, with {shown}" if shown else what)
+        return error
+
+    def _judged(self, method: Callable[..., Any], states: Sequence[Draft], binding: Sequence[int], bound: bool) -> bool:
+        """What a law or a predicate says. Raises SpecificationError if that is no truth value."""
+        name = method.__name__
+        try:
+            answer = method(*states, *binding) if bound else method(self, *states, *binding)
+        except Exception as error:
+            given = f"({', '.join(map(str, binding))})" if binding else ""
+            raise self._at_state(error, f"in {name}{given}", *(tuple(d._values) for d in states)) from None
+        if answer is True or answer is False:
+            return answer
+        if not isinstance(answer, Integral | np.bool_):
+            raise placed(method, f"{name}: returned {answer!r}, which is neither true nor false; return a comparison")
+        return bool(answer)
+
+    def predicate(self, name: str) -> Callable[..., Any]:
+        """A method of the specification by name. Raises SpecificationError, with the nearest name, if there is none."""
+        found = getattr(self, name, None)
+        if isinstance(found, _DECLARATIONS):
+            raise SpecificationError(
+                f"{type(self).__name__}: {name} is declared as something else; a predicate is a plain method"
+            )
+        if not callable(found):
+            known = [n for owner in type(self).__mro__[:-1] for n, v in vars(owner).items() if inspect.isfunction(v)]
+            near = get_close_matches(name, known, 1)
+            cure = f'did you mean "{near[0]}"?' if near else "define it: def NAME(self, s), true or false of a state"
+            raise SpecificationError(f'{type(self).__name__}: no predicate "{name}"; {cure}')
+        return found
+
     def ask(self, predicate: str, state: StateTuple, *arguments: int) -> bool:
         """The truth of a predicate method in a state."""
-        return bool(getattr(self, predicate)(Draft(self.schema_of_state, state), *arguments))
+        return self._judged(self.predicate(predicate), [self.view(state)], arguments, bound=True)
 
     def is_terminal(self, state: StateTuple) -> bool:
-        return bool(self.terminal(Draft(self.schema_of_state, state)))
+        return self._judged(self.terminal, [self.view(state)], (), bound=True)
+
+    def constraints(self) -> Sequence[Constraint[StateTuple]]:
+        return [self._constraint(d.name, d.method.__get__(self)) for d in self.declared(ConstraintDeclaration)]
+
+    def constraint_named(self, name: str) -> Constraint[StateTuple]:
+        try:
+            method = self.predicate(name)
+        except SpecificationError as error:
+            raise InputError(f"--constraint {name}: {error}") from None
+        return self._constraint(name, method)
+
+    def _constraint(self, name: str, method: Callable[..., Any]) -> Constraint[StateTuple]:
+        return Constraint(name, lambda state: self._judged(method, [self.view(state)], (), bound=True))
+
+    def unbound(self) -> Sequence[str]:
+        kinds: tuple[type[Declaration | LeadsToDeclaration], ...]
+        kinds = (InvariantDeclaration, StepInvariantDeclaration, SometimesDeclaration, LeadsToDeclaration)
+        found = [declaration for kind in kinds for declaration in self.declared(kind)]
+        return [law_name(d.name) for d in found if next(self.bindings(d), None) is None]
+
+    def renamings(self, state: StateTuple) -> Iterable[StateTuple]:
+        from model.explorer.symmetry import renamed, symmetric_sets
+
+        for index in symmetric_sets(self.schema_of_state):
+            for member in range(index.size - 1):
+                exchanged = list(range(index.size))
+                exchanged[member], exchanged[member + 1] = member + 1, member
+                yield renamed(self.schema_of_state, state, {index: tuple(exchanged)})
 
     def describe(self, state: StateTuple) -> Mapping[str, Any]:
         return self.schema_of_state.describe(state)
@@ -290,43 +424,69 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
 
     def laws(self) -> Sequence[Law]:
         found: list[Law] = [self._invariant(d) for d in self.declared(InvariantDeclaration)]
+        for declared in self.declared(LeadsToDeclaration):
+            for predicate in filter(None, (declared.when, declared.then)):
+                self.predicate(predicate)
         found += [self._step_invariant(d) for d in self.declared(StepInvariantDeclaration)]
         found += [self._goal(d) for d in self.declared(SometimesDeclaration)]
         for declaration in self.declared(LeadsToDeclaration):
             found += [self._leads_to(declaration, binding) for binding in self.bindings(declaration)]
         return found
 
-    def fairness(self) -> Sequence[WeakFairness]:
-        found = []
+    def fairness(self) -> Sequence[Fairness]:
+        found: list[Fairness] = []
         for instance in self.action_instances:
-            if instance.declaration.fair:
-                found.append(WeakFairness(str(instance.label), _same_step(instance.label)))
+            if fair := instance.declaration.fair:
+                kind = StrongFairness if fair == "strong" else WeakFairness
+                found.append(kind(str(instance.label), _same_step(instance.label)))
+        for declaration in self.declared(FairnessDeclaration):
+            found += self._group_fairness(declaration)
         return found
+
+    def _group_fairness(self, declaration: FairnessDeclaration) -> Iterator[Fairness]:
+        actions = {action.name: action for action in self.declared(Action)}
+        place = f"{type(self).__name__}.{declaration.name}"
+        if not declaration.actions:
+            raise SpecificationError(f"{place}: names no action; name at least one")
+        for name in declaration.actions:
+            if name not in actions:
+                near = get_close_matches(name, list(actions), 1)
+                cure = f'did you mean "{near[0]}"?' if near else f"the actions are {', '.join(actions)}"
+                raise SpecificationError(f'{place}: no action "{name}"; {cure}')
+            for parameter in declaration.ranges:
+                if parameter not in actions[name].ranges:
+                    raise SpecificationError(f"{place}: action {name} has no parameter {parameter}; leave it out")
+        kind = StrongFairness if declaration.strong else WeakFairness
+        for binding in product(*(self.range_of(name) for name in declaration.ranges.values())):
+            given = dict(zip(declaration.ranges, binding, strict=True))
+            shown = ", ".join(f"{name}={value}" for name, value in given.items())
+            yield kind(declaration.name + (f"({shown})" if shown else ""), _step_of(set(declaration.actions), given))
 
     def _invariant(self, declaration: InvariantDeclaration) -> Invariant[StateTuple]:
         bindings = list(self.bindings(declaration))
+        when = None if declaration.when is None else self.predicate(declaration.when)
 
         def judge(draft: Draft) -> bool:
             for binding in bindings:
-                met = declaration.when is None or getattr(self, declaration.when)(draft, *binding)
-                if met and not declaration.method(self, draft, *binding):
+                met = when is None or self._judged(when, [draft], binding, bound=True)
+                if met and not self._judged(declaration.method, [draft], binding, bound=False):
                     return False
             return True
 
         def antecedent(state: StateTuple) -> bool:
-            assert declaration.when is not None
-            return any(self.ask(declaration.when, state, *binding) for binding in bindings)
+            assert when is not None
+            return any(self._judged(when, [self.view(state)], binding, bound=True) for binding in bindings)
 
         return Invariant(
             law_name(declaration.name),
-            lambda state: judge(Draft(self.schema_of_state, state)),
+            lambda state: judge(self.view(state)),
             antecedent if declaration.when else None,
             lambda state: self._reads(judge, state),
             declaration.statement,
         )
 
     def _reads(self, judge: Callable[[Draft], bool], state: StateTuple) -> frozenset[Place]:
-        draft = Draft(self.schema_of_state, state, recording=True)
+        draft = self.view(state, recording=True)
         judge(draft)
         assert draft._reads is not None
         return frozenset(draft._reads)
@@ -335,8 +495,8 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
         bindings = list(self.bindings(declaration))
 
         def holds(before: StateTuple, _: Label, after: StateTuple) -> bool:
-            one, two = Draft(self.schema_of_state, before), Draft(self.schema_of_state, after)
-            return all(declaration.method(self, one, two, *binding) for binding in bindings)
+            pair = [self.view(before), self.view(after)]
+            return all(self._judged(declaration.method, pair, binding, bound=False) for binding in bindings)
 
         return StepInvariant(law_name(declaration.name), holds, declaration.statement)
 
@@ -344,11 +504,11 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
         bindings = list(self.bindings(declaration))
 
         def judge(draft: Draft) -> bool:
-            return any(declaration.method(self, draft, *binding) for binding in bindings)
+            return any(self._judged(declaration.method, [draft], binding, bound=False) for binding in bindings)
 
         return Sometimes(
             law_name(declaration.name),
-            lambda state: judge(Draft(self.schema_of_state, state)),
+            lambda state: judge(self.view(state)),
             lambda state: self._reads(judge, state),
             declaration.statement,
         )
@@ -376,16 +536,52 @@ def _same_step(wanted: Label) -> Callable[[Label], bool]:
     return lambda label: label[:3] == wanted[:3]
 
 
+def _step_of(actions: set[str], given: Mapping[str, int]) -> Callable[[Label], bool]:
+    return lambda label: label.action in actions and given.items() <= dict(label.arguments).items()
+
+
+def placed(method: Callable[..., Any], message: str) -> SpecificationError:
+    """An error that belongs to a method as a whole, with the line where the method begins."""
+    error = SpecificationError(message)
+    code = inspect.unwrap(method).__code__
+    error.place = (code.co_filename, code.co_firstlineno)
+    return error
+
+
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        error.add_note(what)
+        raise
+
+
+def _check_parameters(owner: str, declaration: Declaration) -> None:
+    states = 2 if isinstance(declaration, StepInvariantDeclaration) else 1
+    taken = list(inspect.signature(declaration.method).parameters)[1 + states :]
+    if taken != list(declaration.ranges):
+        wanted = ", ".join(declaration.ranges) or "no parameters"
+        raise placed(
+            declaration.method,
+            f"{owner}.{declaration.name}: declared with {wanted}, but takes {', '.join(taken) or 'none'} after the state;"
+            " give both the same names in the same order",
+        )
+
+
 __all__ = [
     "Action",
     "Specification",
     "SpecificationError",
     "State",
     "action",
+    "constraint",
     "eventually",
     "invariant",
     "leads_to",
     "require",
     "sometimes",
     "step_invariant",
+    "strong_fairness",
+    "weak_fairness",
 ]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import IntEnum
 from itertools import product
+from numbers import Integral
 from typing import Any
 
 from model.transition_system import Place
@@ -23,7 +24,11 @@ StateTuple = tuple[Value, ...]
 class SpecificationError(Exception):
     """The text of a specification is wrong: a value outside its domain, an index outside its array, an unknown
     variable.
+
+    `place` is the file and the line where it belongs to a method as a whole.
     """
+
+    place: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -122,6 +127,11 @@ def lowest(kind: Domain | Array) -> Value:
     return kind.low if isinstance(kind, Domain) else (lowest(kind.of),) * kind.index.size
 
 
+def values_of(kind: Domain | Array) -> int:
+    """How many values a domain has, or arrays over it."""
+    return kind.high - kind.low + 1 if isinstance(kind, Domain) else int(values_of(kind.of) ** kind.index.size)
+
+
 def every_value(kind: Domain | Array) -> list[Value]:
     """All values of a domain, or all arrays over it, in ascending order."""
     if isinstance(kind, Domain):
@@ -148,20 +158,26 @@ class State:
 
 
 class Draft(State):
-    """A state being read and assigned. With recording on it notes every place that is read or written."""
+    """A state being read and assigned. With recording on it notes every place that is read or written.
 
-    __slots__ = ("_reads", "_schema", "_values", "_writes")
+    What only judges (a law, a predicate, a constraint) gets a draft that is not `writable`: to assign there is an error,
+    for the text would say one thing when it is read and another when it is run.
+    """
+
+    __slots__ = ("_reads", "_schema", "_values", "_writable", "_writes")
     _schema: Schema
     _values: list[Value]
     _reads: set[Place] | None
     _writes: set[Place] | None
+    _writable: bool
 
-    def __init__(self, schema: Schema, values: StateTuple, recording: bool = False):
+    def __init__(self, schema: Schema, values: StateTuple, recording: bool = False, writable: bool = True):
         put = object.__setattr__
         put(self, "_schema", schema)
         put(self, "_values", list(values))
         put(self, "_reads", set() if recording else None)
         put(self, "_writes", set() if recording else None)
+        put(self, "_writable", writable)
 
     def __getattr__(self, name: str) -> Any:
         at = self._schema.position.get(name)
@@ -179,6 +195,8 @@ class Draft(State):
         if at is None:
             raise self._schema.unknown(name)
         kind = self._schema.kinds[at]
+        if not self._writable:
+            raise only_reads(name)
         if isinstance(kind, Array):
             raise SpecificationError(f"{name} is an array: assign its elements")
         self._values[at] = fitting(name, (), kind, value)
@@ -199,6 +217,17 @@ class ArrayView:
     def __len__(self) -> int:
         return len(self._entries())
 
+    def __iter__(self) -> Iterator[Any]:
+        return (self[index] for index in range(len(self)))
+
+    def __eq__(self, other: object) -> bool:
+        """Compares element by element, with any sequence."""
+        if not isinstance(other, ArrayView | tuple | list):
+            return NotImplemented
+        return len(self) == len(other) and all(one == two for one, two in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]  # it changes with its draft
+
     def _entries(self) -> tuple[Any, ...]:
         entries: Any = self._draft._values[self._at]
         for index in self._path:
@@ -206,7 +235,7 @@ class ArrayView:
         return entries  # type: ignore[no-any-return]
 
     def _checked(self, index: int, entries: tuple[Any, ...]) -> tuple[int, ...]:
-        if not 0 <= index < len(entries):
+        if not isinstance(index, Integral) or not 0 <= index < len(entries):
             name = self._draft._schema.names[self._at]
             raise SpecificationError(f"{name}: index {index} is outside 0..{len(entries) - 1}")
         return (*self._path, int(index))
@@ -225,6 +254,8 @@ class ArrayView:
         path = self._checked(index, self._entries())
         draft = self._draft
         name, kind = draft._schema.names[self._at], draft._schema.kinds[self._at]
+        if not draft._writable:
+            raise only_reads(name)
         for _ in path:
             if isinstance(kind, Domain):
                 raise SpecificationError(f"{name}: too many indices")
@@ -244,8 +275,26 @@ def replaced(entries: Any, path: tuple[int, ...], value: int) -> Any:
 
 
 def fitting(name: str, path: tuple[int, ...], kind: Domain, value: Any) -> int:
-    number = int(value)
+    """The value as an integer of the domain. Raises SpecificationError for anything else, half a number included."""
+    if type(value) is int and kind.low <= value <= kind.high:
+        return value
+    try:
+        number = int(value)
+        whole = number == value
+    except (TypeError, ValueError, OverflowError):
+        whole = False
+    if not whole:
+        place = name + "".join(f"[{i}]" for i in path)
+        raise SpecificationError(f"{place}: {value!r} is no integer; its domain is {kind.low}..{kind.high}")
     if not kind.low <= number <= kind.high:
         place = name + "".join(f"[{i}]" for i in path)
-        raise SpecificationError(f"{place}: {number} is outside its domain {kind.low}..{kind.high}")
+        raise SpecificationError(
+            f"{place}: {number} is outside its domain {kind.low}..{kind.high}; widen the domain, or guard the action"
+        )
     return number
+
+
+def only_reads(name: str) -> SpecificationError:
+    return SpecificationError(
+        f"{name}: assigned in a law or a predicate, which may only read the state; compare with == or use a local name"
+    )

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
+from model.errors import InputError
+
 S = TypeVar("S", bound=Hashable)
 
 Place = Hashable
@@ -115,6 +117,25 @@ class WeakFairness:
     matches: Callable[[Label], bool]
 
 
+@dataclass(frozen=True)
+class StrongFairness:
+    """A set of steps that may not be enabled again and again and never taken (SF of TLA+)."""
+
+    name: str
+    matches: Callable[[Label], bool]
+
+
+Fairness = WeakFairness | StrongFairness
+
+
+@dataclass(frozen=True)
+class Constraint(Generic[S]):
+    """What keeps a search finite (CONSTRAINT of TLC): a state that does not meet it is judged, and not gone on from."""
+
+    name: str
+    holds: Callable[[S], bool]
+
+
 class TransitionSystem(Generic[S]):
     """Base of all systems. Override `initial_states` and `successors`; the rest has safe defaults.
 
@@ -150,7 +171,24 @@ class TransitionSystem(Generic[S]):
     def laws(self) -> Sequence[Law]:
         return ()
 
-    def fairness(self) -> Sequence[WeakFairness]:
+    def fairness(self) -> Sequence[Fairness]:
+        return ()
+
+    def constraints(self) -> Sequence[Constraint[S]]:
+        """What a state must meet to be gone on from."""
+        return ()
+
+    def constraint_named(self, name: str) -> Constraint[S]:
+        """A predicate of the system as a constraint. Raises InputError if there is none of this name."""
+        raise InputError(f"--constraint {name}: {self.name} has no predicates that can be named; only specifications do")
+
+    def unbound(self) -> Sequence[str]:
+        """Declared laws whose parameters range over an empty set: they say nothing."""
+        return ()
+
+    def renamings(self, state: S) -> Iterable[S]:
+        """States that differ from this one by a renaming, enough of them to generate all: what symmetry is checked by.
+        """
         return ()
 
     def is_terminal(self, state: S) -> bool:

@@ -1,16 +1,18 @@
-"""Liveness on the state graph: leads-to under weak fairness, decided by strongly connected components.
+"""Liveness on the state graph: leads-to under weak and strong fairness, decided by strongly connected components.
 
 A law `when` leads to `then` fails exactly if, from a reachable state that meets `when` and not `then`, one can stay for
-ever among states without `then` on a fair behaviour. Such a behaviour ends in a component of that region in which each
-fair step is either taken or, somewhere, not enabled; with weak fairness the whole component is as good as any part of
-it. Stuttering for ever counts as a behaviour, as in TLA+: so a state in which no fair step is enabled is a fair end. A
-step that changes nothing is neither enabled nor taken.
+ever among states without `then` on a fair behaviour. Such a behaviour ends in a strongly connected set of that region in
+which each weakly fair step is taken or, somewhere, not enabled, and each strongly fair step is taken or nowhere enabled.
+The largest such sets are found by refinement (emptiness of Streett automata): a component that neglects a strongly fair
+step loses the states that enable it, and what is left is split into components again; one that neglects a weakly fair step
+has no part that does better. Stuttering for ever counts as a behaviour, as in TLA+: a single state is a set that can be
+stayed in. A step that changes nothing is neither enabled nor taken.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +21,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from model.explorer.behaviour import Behaviour, behaviour
 from model.explorer.space import Edges, Space
-from model.transition_system import LeadsTo, WeakFairness
+from model.transition_system import Fairness, Label, LeadsTo, StrongFairness
 
 Bools = NDArray[np.bool_]
 
@@ -44,13 +45,6 @@ class StateGraph:
         source = edges.source[moves]
         begin = np.searchsorted(source, np.arange(space.count + 1))
         return StateGraph(space.count, source, edges.label[moves], edges.target[moves], begin, edges)
-
-    def taking(self, fairness: WeakFairness) -> Bools:
-        """Which steps belong to a fairness condition."""
-        matching = np.fromiter(
-            (fairness.matches(label) for label in self.edges.labels), np.bool_, len(self.edges.labels)
-        )
-        return matching[self.label] if len(matching) else np.zeros(len(self.label), np.bool_)
 
     def path(self, start: int, arrived: Callable[[int], bool], allowed: Bools) -> list[int]:
         """Steps (edge numbers) of a shortest path from `start` through allowed states; empty if it has arrived
@@ -80,22 +74,69 @@ class StateGraph:
         return steps
 
 
+class Condition:
+    """A fairness condition on one graph: which steps belong to it, and which states have such a step."""
+
+    def __init__(self, graph: StateGraph, fairness: Fairness):
+        self.strong = isinstance(fairness, StrongFairness)
+        labels = graph.edges.labels
+        self._matching = np.fromiter((fairness.matches(label) for label in labels), np.bool_, len(labels))
+        self._label = graph.label
+        self.enabled = np.zeros(graph.states, np.bool_)
+        self.enabled[graph.source[self.taking()]] = True
+
+    def taking(self) -> Bools:
+        """For each step, whether it belongs to the condition."""
+        return self._matching[self._label] if len(self._matching) else np.zeros(len(self._label), np.bool_)
+
+    def takes(self, edge: int) -> bool:
+        return bool(self._matching[self._label[edge]])
+
+    def is_respected(self, states: Sequence[int], edges: Sequence[int]) -> bool:
+        """Whether going round through these states by these steps for ever is fair."""
+        if any(self.takes(edge) for edge in edges):
+            return True
+        return not any(self.enabled[s] for s in states) if self.strong else not all(self.enabled[s] for s in states)
+
+
 def find_lasso(
-    space: Space, graph: StateGraph, law: LeadsTo[Any], fairness: Sequence[WeakFairness]
-) -> tuple[Behaviour | None, int]:
-    """A fair behaviour that breaks the law, or None; and the number of states in which the obligation began."""
-    without = ~space.truth(law, "then", 0, graph.states)
+    space: Space, graph: StateGraph, law: LeadsTo[Any], conditions: Sequence[Condition], within: Bools
+) -> tuple[Lasso | None, int]:
+    """A fair behaviour that breaks the law, or None; and the number of states in which the obligation began.
+
+    `within` holds for the states that were gone on from; a behaviour that leaves them is not followed.
+    """
+    without = ~space.truth(law, "then", 0, graph.states) & within
     initial = np.fromiter((space.parent(s) < 0 for s in range(graph.states)), np.bool_, graph.states)
     begins = initial if law.when is None else space.truth(law, "when", 0, graph.states)
     obliged = int(begins.sum())
     region = _reachable(graph, begins & without, without)
-    component = _components(graph, region)
-    fair = region.copy()
-    for condition in fairness:
-        fair &= _respecting(graph, region, component, graph.taking(condition))
+    fair, component = _fair_part(graph, region, conditions)
     if not fair.any():
         return None, obliged
-    return _lasso(space, graph, begins & without, without, fair, component, fairness), obliged
+    return _lasso(space, graph, begins & without, without, fair, component, conditions), obliged
+
+
+def _fair_part(
+    graph: StateGraph, region: Bools, conditions: Sequence[Condition]
+) -> tuple[Bools, NDArray[np.int64]]:
+    """The states of the region's fair components, and the component of each state."""
+    fair = region.copy()
+    while True:
+        component = _components(graph, fair)
+        kept = fair.copy()
+        inside = fair[graph.source] & fair[graph.target] & (component[graph.source] == component[graph.target])
+        for condition in conditions:
+            taken = np.zeros(int(component.max()) + 1, np.bool_)
+            taken[component[graph.source[inside & condition.taking()]]] = True
+            if condition.strong:
+                kept &= taken[component] | ~condition.enabled
+            else:
+                taken[component[fair & ~condition.enabled]] = True
+                kept &= taken[component]
+        if (kept == fair).all():
+            return fair, component
+        fair = kept
 
 
 def _reachable(graph: StateGraph, start: Bools, allowed: Bools) -> Bools:
@@ -120,19 +161,15 @@ def _components(graph: StateGraph, region: Bools) -> NDArray[np.int64]:
     return np.asarray(connected_components(matrix, directed=True, connection="strong")[1], np.int64)
 
 
-def _respecting(graph: StateGraph, region: Bools, component: NDArray[np.int64], taking: Bools) -> Bools:
-    """The states whose component can go on for ever without neglecting one fairness condition."""
-    enabled = np.zeros(graph.states, np.bool_)
-    enabled[graph.source[taking]] = True
-    good = np.zeros(int(component.max()) + 1, np.bool_)
-    good[component[region & ~enabled]] = True
-    good[component[graph.source[_internal(graph, region, component, taking)]]] = True
-    return good[component]
+@dataclass(frozen=True)
+class Lasso:
+    """A run from an initial state whose steps from `loop_start` on repeat for ever; the obligation begins after
+    `obliged_at` steps."""
 
-
-def _internal(graph: StateGraph, region: Bools, component: NDArray[np.int64], taking: Bools) -> NDArray[np.int64]:
-    same = component[graph.source] == component[graph.target]
-    return np.flatnonzero(taking & same & region[graph.source] & region[graph.target])
+    first: Any
+    run: list[tuple[Label, Any]]
+    loop_start: int
+    obliged_at: int
 
 
 def _lasso(
@@ -142,18 +179,18 @@ def _lasso(
     without: Bools,
     fair: Bools,
     component: NDArray[np.int64],
-    fairness: Sequence[WeakFairness],
-) -> Behaviour:
+    conditions: Sequence[Condition],
+) -> Lasso:
     """Stem to the earliest obligation that can be neglected, on to a fair component, and once around in it."""
     start = np.flatnonzero(begins & _leading_to(graph, fair, without))[0]
     inward = graph.path(int(start), lambda s: bool(fair[s]), without)
     entry = int(graph.target[inward[-1]]) if inward else int(start)
-    around = _cycle(graph, entry, (component == component[entry]) & fair, fairness)
+    around = _cycle(graph, entry, (component == component[entry]) & fair, conditions)
     first, stem = _stem(space, int(start))
     run = [(_label_between(graph, before, after), space.state(after)) for before, after in stem]
     for edge in [*inward, *around]:
         run.append((graph.edges.labels[int(graph.label[edge])], space.state(int(graph.target[edge]))))
-    return behaviour(space.system, space.state(first), run, loop_start=len(run) - len(around))
+    return Lasso(space.state(first), run, len(run) - len(around), len(stem))
 
 
 def _leading_to(graph: StateGraph, goal: Bools, allowed: Bools) -> Bools:
@@ -166,27 +203,27 @@ def _leading_to(graph: StateGraph, goal: Bools, allowed: Bools) -> Bools:
         found[earlier] = True
 
 
-def _cycle(graph: StateGraph, entry: int, inside: Bools, fairness: Iterable[WeakFairness]) -> list[int]:
-    """A closed walk in a fair component that neglects no fairness condition; empty if stuttering neglects none."""
+def _cycle(graph: StateGraph, entry: int, inside: Bools, conditions: Sequence[Condition]) -> list[int]:
+    """A closed walk in a fair component that neglects no condition; empty if stuttering neglects none.
+
+    Each round adds what one neglected condition asks for, which no later round undoes.
+    """
     walk: list[int] = []
-    at = entry
-    for condition in fairness:
-        taking = graph.taking(condition)
-        enabled = np.zeros(graph.states, np.bool_)
-        enabled[graph.source[taking]] = True
-        visited = [entry, *(int(graph.target[edge]) for edge in walk)]
-        if any(taking[edge] for edge in walk) or not all(enabled[state] for state in visited):
-            continue
-        usable = np.zeros(graph.states, np.bool_)
-        usable[graph.source[taking & inside[graph.source] & inside[graph.target]]] = True
-        more = graph.path(at, lambda s, e=enabled, u=usable: bool(not e[s] or u[s]), inside)  # type: ignore[misc]
-        walk += more
+    while True:
         at = int(graph.target[walk[-1]]) if walk else entry
-        if enabled[at]:
-            out = range(int(graph.begin[at]), int(graph.begin[at + 1]))
-            walk.append(next(e for e in out if taking[e] and inside[graph.target[e]]))
-            at = int(graph.target[walk[-1]])
-    return walk + graph.path(at, lambda s: s == entry, inside)
+        closed = walk + graph.path(at, lambda s: s == entry, inside)
+        states = [entry, *(int(graph.target[edge]) for edge in closed)]
+        neglected = next((c for c in conditions if not c.is_respected(states, closed)), None)
+        if neglected is None:
+            return closed
+        taking = neglected.taking() & inside[graph.source] & inside[graph.target]
+        usable = np.zeros(graph.states, np.bool_)
+        usable[graph.source[taking]] = True
+        rests = np.zeros(graph.states, np.bool_) if neglected.strong else ~neglected.enabled
+        walk += graph.path(at, lambda s, r=rests, u=usable: bool(r[s] or u[s]), inside)  # type: ignore[misc]
+        at = int(graph.target[walk[-1]]) if walk else entry
+        if not rests[at]:
+            walk.append(next(e for e in range(int(graph.begin[at]), int(graph.begin[at + 1])) if taking[e]))
 
 
 def _stem(space: Space, state: int) -> tuple[int, list[tuple[int, int]]]:

@@ -25,7 +25,7 @@ from model.specification import (
     sometimes,
 )
 from model.state import Array, Domain, IndexSet, boolean, choice, element
-from model.transition_system import WeakFairness
+from model.transition_system import Fairness
 
 
 class Colour(IntEnum):
@@ -115,5 +115,5 @@ class TerminationDetection(Specification):
     def terminal(self, s: State) -> bool:
         return self.detected(s)
 
-    def fairness(self) -> Sequence[WeakFairness]:
+    def fairness(self) -> Sequence[Fairness]:
         return () if self.flaw == "token-may-stop" else super().fairness()
