@@ -54,6 +54,8 @@ from model.transition_system import (
 
 Fair = bool | Literal["weak", "strong"]
 INITIAL_STATES_AT_MOST = 10_000_000
+SHOWN_AT_MOST = 8
+"""Places told of a state that breaks a law."""
 
 
 class GuardNotMet(Exception):
@@ -340,7 +342,7 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
             raise placed(method, f"{name}: returned {answer!r}, which is neither true nor false; return a comparison")
         return bool(answer)
 
-    def predicate(self, name: str) -> Callable[..., Any]:
+    def predicate(self, name: str) -> Any:
         """A method of the specification by name. Raises SpecificationError, with the nearest name, if there is none."""
         found = getattr(self, name, None)
         if isinstance(found, _DECLARATIONS):
@@ -375,19 +377,23 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
         return Constraint(name, lambda state: self._judged(method, [self.view(state)], (), bound=True))
 
     def unbound(self) -> Sequence[str]:
-        kinds: tuple[type[Declaration | LeadsToDeclaration], ...]
-        kinds = (InvariantDeclaration, StepInvariantDeclaration, SometimesDeclaration, LeadsToDeclaration)
-        found = [declaration for kind in kinds for declaration in self.declared(kind)]
-        return [law_name(d.name) for d in found if next(self.bindings(d), None) is None]
+        laws: list[Declaration | LeadsToDeclaration] = [
+            *self.declared(InvariantDeclaration),
+            *self.declared(StepInvariantDeclaration),
+            *self.declared(SometimesDeclaration),
+            *self.declared(LeadsToDeclaration),
+        ]
+        return [law_name(law.name) for law in laws if next(self.bindings(law), None) is None]
 
-    def renamings(self, state: StateTuple) -> Iterable[StateTuple]:
+    def renamings(self, state: StateTuple) -> Iterable[tuple[str, StateTuple]]:
         from model.explorer.symmetry import renamed, symmetric_sets
 
         for index in symmetric_sets(self.schema_of_state):
             for member in range(index.size - 1):
                 exchanged = list(range(index.size))
                 exchanged[member], exchanged[member + 1] = member + 1, member
-                yield renamed(self.schema_of_state, state, {index: tuple(exchanged)})
+                names = f"{index.name} {member} and {index.name} {member + 1}"
+                yield names, renamed(self.schema_of_state, state, {index: tuple(exchanged)})
 
     def describe(self, state: StateTuple) -> Mapping[str, Any]:
         return self.schema_of_state.describe(state)
@@ -477,12 +483,22 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
             assert when is not None
             return any(self._judged(when, [self.view(state)], binding, bound=True) for binding in bindings)
 
+        def why(state: StateTuple) -> str:
+            for binding in bindings:
+                draft = self.view(state, recording=True)
+                if when is not None and not self._judged(when, [draft], binding, bound=True):
+                    continue
+                if not self._judged(declaration.method, [draft], binding, bound=False):
+                    return self._seen(declaration, binding, [("", draft)])
+            return ""
+
         return Invariant(
             law_name(declaration.name),
             lambda state: judge(self.view(state)),
             antecedent if declaration.when else None,
             lambda state: self._reads(judge, state),
             declaration.statement,
+            why=why,
         )
 
     def _reads(self, judge: Callable[[Draft], bool], state: StateTuple) -> frozenset[Place]:
@@ -498,7 +514,26 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
             pair = [self.view(before), self.view(after)]
             return all(self._judged(declaration.method, pair, binding, bound=False) for binding in bindings)
 
-        return StepInvariant(law_name(declaration.name), holds, declaration.statement)
+        def why(before: StateTuple, _: Label, after: StateTuple) -> str:
+            for binding in bindings:
+                pair = [self.view(before, recording=True), self.view(after, recording=True)]
+                if not self._judged(declaration.method, pair, binding, bound=False):
+                    return self._seen(declaration, binding, [("before: ", pair[0]), ("after: ", pair[1])])
+            return ""
+
+        return StepInvariant(law_name(declaration.name), holds, declaration.statement, why)
+
+    def _seen(self, declaration: Declaration, binding: Sequence[int], drafts: Sequence[tuple[str, Draft]]) -> str:
+        """What a law looked at in a state that breaks it."""
+        told = []
+        for when, draft in drafts:
+            read: set[Any] = draft._reads or set()
+            places = sorted(read, key=lambda place: (self.schema_of_state.position[place[0]], place))
+            shown = [self.schema_of_state.show_place(tuple(draft._values), place) for place in places[:SHOWN_AT_MOST]]
+            more = len(places) - len(shown)
+            told.append(when + ", ".join(shown) + (f" and {more} more" if more else ""))
+        given = ", ".join(f"{n}={v}" for n, v in zip(declaration.ranges, binding, strict=True))
+        return (f"for {given}: " if given else "") + "; ".join(told)
 
     def _goal(self, declaration: SometimesDeclaration) -> Sometimes[StateTuple]:
         bindings = list(self.bindings(declaration))
@@ -520,11 +555,18 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
             lambda state: self.ask(declaration.then, state, *binding),
             None if when is None else lambda state: self.ask(when, state, *binding),
             declaration.statement,
+            "" if when is None else _applied(when, declaration, binding),
+            _applied(declaration.then, declaration, binding),
         )
 
 
 def law_name(method: str) -> str:
     return method.replace("_", "-")
+
+
+def _applied(predicate: str, declaration: LeadsToDeclaration, binding: tuple[int, ...]) -> str:
+    given = ", ".join(f"{n}={v}" for n, v in zip(declaration.ranges, binding, strict=True))
+    return f"{predicate}({given})" if given else predicate
 
 
 def bound_name(declaration: LeadsToDeclaration, binding: tuple[int, ...]) -> str:

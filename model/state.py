@@ -118,6 +118,19 @@ class Schema:
     def describe(self, state: StateTuple) -> dict[str, Any]:
         return {name: show(kind, value) for name, kind, value in zip(self.names, self.kinds, state, strict=True)}
 
+    def show_place(self, state: StateTuple, place: tuple[Any, ...]) -> str:
+        """One variable or element of an array, with its value: "at[1] = done"."""
+        name, *path = place
+        kind, value = self.kinds[self.position[name]], state[self.position[name]]
+        for index in path:
+            assert isinstance(kind, Array)
+            assert isinstance(value, tuple)
+            kind, value = kind.of, value[index]
+        told = show(kind, value)
+        said = str(told).lower() if isinstance(told, bool) else "none" if told is None else str(told)
+        where = "".join(f"[{index}]" for index in path)
+        return f"{name}{where} = {said}"
+
     def unknown(self, name: str) -> SpecificationError:
         near = get_close_matches(name, self.names, 1)
         return SpecificationError(f'unknown variable "{name}"' + (f'; did you mean "{near[0]}"?' if near else ""))

@@ -68,6 +68,8 @@ class Invariant(Generic[S]):
     statement: str = ""
     stops: bool = True
     """Whether the search ends with the level in which the law breaks; False: it goes on to the other laws."""
+    why: Callable[[S], str] | None = None
+    """What in a state that breaks the law does so, in words."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,7 @@ class StepInvariant(Generic[S]):
     name: str
     holds: Callable[[S, Label, S], bool]
     statement: str = ""
+    why: Callable[[S, Label, S], str] | None = None
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,8 @@ class LeadsTo(Generic[S]):
     then: Callable[[S], bool]
     when: Callable[[S], bool] | None = None
     statement: str = ""
+    when_said: str = ""
+    then_said: str = ""
 
 
 Law = Invariant[Any] | StepInvariant[Any] | Sometimes[Any] | LeadsTo[Any]
@@ -186,8 +191,9 @@ class TransitionSystem(Generic[S]):
         """Declared laws whose parameters range over an empty set: they say nothing."""
         return ()
 
-    def renamings(self, state: S) -> Iterable[S]:
-        """States that differ from this one by a renaming, enough of them to generate all: what symmetry is checked by.
+    def renamings(self, state: S) -> Iterable[tuple[str, S]]:
+        """Which members exchange their names, and the state afterwards; enough exchanges to generate every renaming, the
+        same for each state. What a claim of symmetry is checked by.
         """
         return ()
 

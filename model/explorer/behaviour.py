@@ -6,9 +6,9 @@ The explorer's witness. It is plain data: JSON both ways, and a numbered story f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from model.transition_system import Label, TransitionSystem
 
@@ -32,13 +32,16 @@ class Step:
 
 @dataclass(frozen=True)
 class Behaviour:
-    """`loop_start` is None for a finite run. Else the steps from that index on repeat for ever; when it is the number
-    of
+    """`loop_start` is None for a finite run. Else the steps from that index on repeat for ever; when it is the number of
     steps, the system stays in its last state for ever."""
 
     initial: Mapping[str, Any]
     steps: tuple[Step, ...]
     loop_start: int | None = None
+    statement: str = ""
+    """What the law that it breaks says."""
+    why: str = ""
+    """One sentence: what of the behaviour breaks the law."""
 
     @property
     def switches(self) -> int:
@@ -58,6 +61,8 @@ class Behaviour:
                 for step in self.steps
             ],
             "loop_start": self.loop_start,
+            "statement": self.statement,
+            "why": self.why,
         }
 
     @staticmethod
@@ -71,20 +76,33 @@ class Behaviour:
             )
             for step in data["steps"]
         ]
-        return Behaviour(dict(data["initial"]), tuple(steps), data["loop_start"])
+        said = (data.get("statement", ""), data.get("why", ""))
+        return Behaviour(dict(data["initial"]), tuple(steps), data["loop_start"], *said)
 
 
-def behaviour(
-    system: TransitionSystem[Any], first: Any, run: Sequence[tuple[Label, Any]], loop_start: int | None = None
-) -> Behaviour:
-    """Make a behaviour of an initial state and the labelled states after it."""
-    initial = before = dict(system.describe(first))
+class Run(NamedTuple):
+    """An initial state and the labelled states after it, as the system has them. With `loop_start` the steps from that
+    index on repeat for ever; a liveness obligation begins after `obliged_at` steps."""
+
+    first: Any
+    steps: list[tuple[Label, Any]]
+    loop_start: int | None = None
+    obliged_at: int = 0
+
+    @property
+    def states(self) -> list[Any]:
+        return [self.first, *(state for _, state in self.steps)]
+
+
+def behaviour(system: TransitionSystem[Any], run: Run, statement: str = "", why: str = "") -> Behaviour:
+    """Describe a run."""
+    initial = before = dict(system.describe(run.first))
     steps = []
-    for label, state in run:
+    for label, state in run.steps:
         after = dict(system.describe(state))
         steps.append(Step(label.actor, label.action, dict(label.arguments), tuple(changes("", before, after))))
         before = after
-    return Behaviour(initial, tuple(steps), loop_start)
+    return Behaviour(initial, tuple(steps), run.loop_start, statement, why)
 
 
 def changes(place: str, before: Any, after: Any) -> Iterator[Change]:

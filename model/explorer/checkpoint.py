@@ -12,6 +12,7 @@ import hashlib
 import io
 import json
 import pickle
+from collections.abc import Sequence
 from dataclasses import dataclass, is_dataclass
 from enum import Enum
 from pathlib import Path
@@ -35,10 +36,10 @@ class Checkpoint:
     space: dict[str, Any]
 
 
-def identity(system: TransitionSystem[Any], symmetry: bool, reduction: bool) -> str:
+def identity(system: TransitionSystem[Any], symmetry: bool, reduction: bool, chosen: Sequence[str] = ()) -> str:
     """Digest of everything that decides which states there are and in which order."""
     parts = [system.name, json.dumps(system.parameters(), sort_keys=True, default=str), system.source_text()]
-    parts += [type(system).__qualname__, str(symmetry), str(reduction)]
+    parts += [type(system).__qualname__, str(symmetry), str(reduction), *chosen]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 

@@ -40,6 +40,7 @@ class CompiledSpace:
     """
 
     engine = "compiled"
+    compiles = True
 
     def __init__(
         self,
@@ -54,6 +55,7 @@ class CompiledSpace:
         self.found: dict[str, int] = {}
         self.symmetry = symmetry
         self._seed = seed
+        self.cut: set[int] = set()
         self._layout = layout_of(specification.schema_of_state)
         self._text: KernelText = KernelWriter(specification, self._layout, symmetry).write()
         self._kernel = load(self._text.text)

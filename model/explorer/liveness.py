@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
+from model.explorer.behaviour import Run
 from model.explorer.space import Edges, Space
-from model.transition_system import Fairness, Label, LeadsTo, StrongFairness
+from model.transition_system import Fairness, LeadsTo, StrongFairness
 
 Bools = NDArray[np.bool_]
 
@@ -100,13 +101,14 @@ class Condition:
 
 
 def find_lasso(
-    space: Space, graph: StateGraph, law: LeadsTo[Any], conditions: Sequence[Condition], within: Bools
-) -> tuple[Lasso | None, int]:
+    space: Space, graph: StateGraph, law: LeadsTo[Any], conditions: Sequence[Condition]
+) -> tuple[Run | None, int]:
     """A fair behaviour that breaks the law, or None; and the number of states in which the obligation began.
 
-    `within` holds for the states that were gone on from; a behaviour that leaves them is not followed.
+    A behaviour that comes to a state beyond a constraint is not followed, for what can happen there is not known.
     """
-    without = ~space.truth(law, "then", 0, graph.states) & within
+    without = ~space.truth(law, "then", 0, graph.states)
+    without[list(space.cut)] = False
     initial = np.fromiter((space.parent(s) < 0 for s in range(graph.states)), np.bool_, graph.states)
     begins = initial if law.when is None else space.truth(law, "when", 0, graph.states)
     obliged = int(begins.sum())
@@ -117,9 +119,7 @@ def find_lasso(
     return _lasso(space, graph, begins & without, without, fair, component, conditions), obliged
 
 
-def _fair_part(
-    graph: StateGraph, region: Bools, conditions: Sequence[Condition]
-) -> tuple[Bools, NDArray[np.int64]]:
+def _fair_part(graph: StateGraph, region: Bools, conditions: Sequence[Condition]) -> tuple[Bools, NDArray[np.int64]]:
     """The states of the region's fair components, and the component of each state."""
     fair = region.copy()
     while True:
@@ -161,17 +161,6 @@ def _components(graph: StateGraph, region: Bools) -> NDArray[np.int64]:
     return np.asarray(connected_components(matrix, directed=True, connection="strong")[1], np.int64)
 
 
-@dataclass(frozen=True)
-class Lasso:
-    """A run from an initial state whose steps from `loop_start` on repeat for ever; the obligation begins after
-    `obliged_at` steps."""
-
-    first: Any
-    run: list[tuple[Label, Any]]
-    loop_start: int
-    obliged_at: int
-
-
 def _lasso(
     space: Space,
     graph: StateGraph,
@@ -180,7 +169,7 @@ def _lasso(
     fair: Bools,
     component: NDArray[np.int64],
     conditions: Sequence[Condition],
-) -> Lasso:
+) -> Run:
     """Stem to the earliest obligation that can be neglected, on to a fair component, and once around in it."""
     start = np.flatnonzero(begins & _leading_to(graph, fair, without))[0]
     inward = graph.path(int(start), lambda s: bool(fair[s]), without)
@@ -190,7 +179,7 @@ def _lasso(
     run = [(_label_between(graph, before, after), space.state(after)) for before, after in stem]
     for edge in [*inward, *around]:
         run.append((graph.edges.labels[int(graph.label[edge])], space.state(int(graph.target[edge]))))
-    return Lasso(space.state(first), run, len(run) - len(around), len(stem))
+    return Run(space.state(first), run, len(run) - len(around), len(stem))
 
 
 def _leading_to(graph: StateGraph, goal: Bools, allowed: Bools) -> Bools:

@@ -12,15 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from model.transition_system import Invariant, Label, LeadsTo, Place, Sometimes, StepInvariant, TransitionSystem
+from model.transition_system import Invariant, Label, Law, LeadsTo, Place, Sometimes, StepInvariant, TransitionSystem
 
 
 class Reduction:
     """`grew` tells that a footprint went beyond those that choices were based on: the run does not count."""
 
-    def __init__(self, system: TransitionSystem[Any]):
+    def __init__(self, system: TransitionSystem[Any], laws: Sequence[Law] | None = None):
         self._system = system
-        laws = system.laws()
+        laws = system.laws() if laws is None else laws
         self._lookers = [law.reads for law in laws if isinstance(law, Invariant | Sometimes) and law.reads is not None]
         blind = [law for law in laws if isinstance(law, Invariant | Sometimes) and law.reads is None]
         whole = [law for law in laws if isinstance(law, StepInvariant | LeadsTo)]
@@ -78,12 +78,19 @@ class Reduction:
                 return False
         return True
 
+    @property
+    def must_repeat(self) -> bool:
+        """Whether choices were based on footprints that turned out too small. Where nothing was left out, none were."""
+        return self.grew and self.reduced_states > 0
+
     def snapshot(self) -> dict[str, Any]:
-        return {"reads": self._reads, "writes": self._writes, "watched": self._watched, "grew": self.grew}
+        names = ("reads", "writes", "watched", "grew", "reduced_states")
+        return dict(zip(names, (self._reads, self._writes, self._watched, self.grew, self.reduced_states), strict=True))
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         self._reads, self._writes = dict(saved["reads"]), dict(saved["writes"])
         self._watched, self.grew = set(saved["watched"]), saved["grew"]
+        self.reduced_states = saved["reduced_states"]
 
     def next_round(self) -> None:
         """Keep what was collected and begin a run that counts if nothing is added."""

@@ -7,18 +7,20 @@ still finished, so that among all shortest witnesses the one with the fewest swi
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
 from model.errors import InputError
 from model.explorer.budget import Budget, Meter
 from model.explorer.checkpoint import Checkpoint, identity, read_checkpoint, write_checkpoint
+from model.explorer.coverage import COVERAGE
 from model.explorer.reduction import Reduction
 from model.explorer.space import DEADLOCK, InterpretedSpace, Space
 from model.specification import Specification
-from model.transition_system import Invariant, StepInvariant, TransitionSystem
+from model.transition_system import Constraint, Invariant, Law, StepInvariant, TransitionSystem
 
 Engine = Literal["auto", "interpreted", "compiled"]
 
@@ -32,7 +34,12 @@ PROGRESS_EVERY_S = 0.2
 
 @dataclass(frozen=True)
 class Options:
-    """`max_depth` stops after so many steps from the initial states."""
+    """`max_depth` stops after so many steps from the initial states.
+
+    `keep_going` searches on after a violation; `laws` are the only ones to be judged (empty: all), `constraints` names
+    predicates of the system that a state must meet to be gone on from; `allow_vacuous` lets a law hold that was not put to
+    the test. `seed` draws the states on which what the system claims is checked.
+    """
 
     budget: Budget = field(default_factory=Budget)
     symmetry: bool = False
@@ -40,6 +47,11 @@ class Options:
     engine: Engine = "auto"
     checkpoint: Path | None = None
     max_depth: int | None = None
+    keep_going: bool = False
+    laws: tuple[str, ...] = ()
+    constraints: tuple[str, ...] = ()
+    allow_vacuous: bool = False
+    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -67,15 +79,12 @@ class Search:
     reduction: Reduction | None = None
     resumed: bool = False
     may_compile: bool = True
-    safety: tuple[str, ...] = field(init=False)
+    chosen: Chosen = field(kw_only=True)
 
-    def __post_init__(self) -> None:
-        laws = [
-            law.name
-            for law in self.system.laws()
-            if isinstance(law, StepInvariant) or (isinstance(law, Invariant) and law.stops)
-        ]
-        self.safety = (*laws, DEADLOCK) if self.system.deadlock_is_violation else tuple(laws)
+    @property
+    def safety(self) -> tuple[str, ...]:
+        """The laws whose violation ends the search."""
+        return self.chosen.safety
 
     @property
     def complete(self) -> bool:
@@ -96,6 +105,58 @@ class Search:
         """
         return [name for name in self.safety if name in self.space.found]
 
+    @property
+    def distinct_states(self) -> int:
+        """Known states that were or will be gone on from, as TLC counts them."""
+        return self.space.count - len(self.space.cut)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What a search judges: laws, and whether deadlock and coverage."""
+
+    laws: tuple[Law, ...]
+    deadlock: bool
+    coverage: bool
+    unbound: tuple[str, ...]
+
+    @property
+    def safety(self) -> tuple[str, ...]:
+        laws = [
+            one.name
+            for one in self.laws
+            if isinstance(one, StepInvariant) or (isinstance(one, Invariant) and one.stops)
+        ]
+        return (*laws, DEADLOCK) if self.deadlock else tuple(laws)
+
+
+def chosen_laws(system: TransitionSystem[Any], wanted: Sequence[str]) -> Chosen:
+    """The laws of these names, all if none is named. A name without its binding means every binding.
+
+    Raises InputError, with the nearest name, for one that the system does not have.
+    """
+    laws, unbound = tuple(system.laws()), tuple(system.unbound())
+    if not wanted:
+        return Chosen(laws, system.deadlock_is_violation, True, unbound)
+    known = dict.fromkeys(name for law in laws for name in (law.name, _family(law.name)))
+    known |= dict.fromkeys([*unbound, COVERAGE, *([DEADLOCK] if system.deadlock_is_violation else [])])
+    for name in wanted:
+        if name not in known:
+            near = get_close_matches(name, list(known), 1)
+            cure = f'did you mean "{near[0]}"?' if near else f"it has {', '.join(known)}"
+            raise InputError(f'--law {name}: {system.name} has no law "{name}"; {cure}')
+    found = tuple(law for law in laws if law.name in wanted or _family(law.name) in wanted)
+    return Chosen(found, DEADLOCK in wanted, COVERAGE in wanted, tuple(name for name in unbound if name in wanted))
+
+
+def constraints_of(system: TransitionSystem[Any], options: Options) -> list[Constraint[Any]]:
+    """What a state must meet to be gone on from: the system's own, and those that were named."""
+    return [*system.constraints(), *(system.constraint_named(name) for name in options.constraints)]
+
+
+def _family(law: str) -> str:
+    return law.partition("(")[0]
+
 
 def search(
     system: TransitionSystem[Any],
@@ -110,14 +171,14 @@ def search(
     run = _begin(system, options)
     while True:
         _visit(run, progress, should_stop)
-        if run.reduction is None or not run.reduction.grew or run.violated() or not run.complete:
+        if run.reduction is None or not run.reduction.must_repeat or run.violated() or not run.complete:
             break
         # A footprint turned out larger than the one that earlier choices relied on: choose again.
         run.reduction.next_round()
-        run.space = InterpretedSpace(system, reduction=run.reduction)
+        run.space = InterpretedSpace(system, reduction=run.reduction, laws=run.chosen.laws)
         run.space.start()
         run.levels, run.expanded = [0, run.space.count], 0
-    if run.reduction is not None and run.reduction.grew and not run.violated():
+    if run.reduction is not None and run.reduction.must_repeat and not run.violated():
         run.stopped_by = run.stopped_by or "footprints that grew in the last round"
     if options.checkpoint is not None and run.stopped_by is not None:
         _save(run)
@@ -141,11 +202,17 @@ def _begin(system: TransitionSystem[Any], options: Options) -> Search:
     if options.checkpoint is not None and options.checkpoint.exists():
         saved = read_checkpoint(options.checkpoint, _identity(system, options), system)
     engine = saved.engine if saved else options.engine
-    reduction = Reduction(system) if options.reduction else None
-    space = _make_space(system, options, engine, reduction, notes)
-    run = Search(system, options, space, meter, [0], 0, notes, reduction=reduction)
-    if reduction is not None and reduction.refused_by:
-        notes.append(f"reduction: nothing can be left out, because of {', '.join(reduction.refused_by)}")
+    chosen = chosen_laws(system, options.laws)
+    constraints = constraints_of(system, options)
+    reduction = Reduction(system, chosen.laws) if options.reduction else None
+    if reduction is not None and (refused_by := [*reduction.refused_by, *(one.name for one in constraints)]):
+        notes.append(
+            f"reduction: switched off, for nothing can be left out because of {', '.join(refused_by)}"
+            " (--law names the laws to judge)"
+        )
+        reduction = None
+    space = _make_space(system, options, engine, reduction, notes, chosen.laws, constraints)
+    run = Search(system, options, space, meter, [0], 0, notes, reduction=reduction, chosen=chosen)
     if saved is None:
         _start(run)
     else:
@@ -156,21 +223,28 @@ def _begin(system: TransitionSystem[Any], options: Options) -> Search:
 
 
 def _make_space(
-    system: TransitionSystem[Any], options: Options, engine: str, reduction: Reduction | None, notes: list[str]
+    system: TransitionSystem[Any],
+    options: Options,
+    engine: str,
+    reduction: Reduction | None,
+    notes: list[str],
+    laws: Sequence[Law],
+    constraints: Sequence[Constraint[Any]],
 ) -> Space:
-    if options.reduction or engine == "interpreted" or not isinstance(system, Specification):
+    if reduction is not None or constraints or engine == "interpreted" or not isinstance(system, Specification):
         if engine == "compiled":
             raise InputError(
-                f"{system.name}: only declarative specifications without --reduction compile; use --engine auto"
+                f"{system.name}: only declarative specifications without --reduction and constraints compile;"
+                " use --engine auto"
             )
-        return InterpretedSpace(system, options.symmetry, reduction)
+        return InterpretedSpace(system, options.symmetry, reduction, laws, constraints)
     if engine == "compiled":
         return _compiled(system, options.symmetry)
     from model.explorer.kernel_cache import is_cached
 
     if is_cached(system, options.symmetry):
         return _compiled(system, options.symmetry)
-    return InterpretedSpace(system, options.symmetry)
+    return InterpretedSpace(system, options.symmetry, laws=laws)
 
 
 def _compiled(system: Specification, symmetry: bool) -> Space:
@@ -195,7 +269,7 @@ def _start(run: Search) -> None:
 def _visit(run: Search, progress: Callable[[Progress], None] | None, should_stop: Callable[[], bool]) -> None:
     told_s = saved_s = time.monotonic()
     try:
-        while not run.violated() or run.expanded < run.levels[-1]:
+        while run.options.keep_going or not run.violated() or run.expanded < run.levels[-1]:
             if run.expanded == run.levels[-1] and not _next_level(run):
                 return
             run.stopped_by = run.meter.exhausted(run.space.count, run.space.bytes_held())
@@ -236,7 +310,13 @@ def _switch_engine(run: Search) -> None:
     """Go over to the compiled engine when the system proves large. Numbering is the same, so what is known stays
     known.
     """
-    if run.options.engine != "auto" or run.space.engine == "compiled" or run.space.count < INTERPRET_UP_TO:
+    if run.space.engine == "compiled" or run.space.count < INTERPRET_UP_TO:
+        return
+    if run.reduction is not None and not run.reduction.reduced_states and isinstance(run.space, InterpretedSpace):
+        run.notes.append(f"reduction: switched off, for nothing could be left out in {run.space.count:,} states")
+        run.space.stop_reducing()
+        run.reduction = None
+    if run.options.engine != "auto" or not run.space.compiles:
         return
     if run.reduction is not None or not isinstance(run.system, Specification) or not run.may_compile:
         return
@@ -252,7 +332,7 @@ def _switch_engine(run: Search) -> None:
 
 
 def _identity(system: TransitionSystem[Any], options: Options) -> str:
-    return identity(system, options.symmetry, options.reduction)
+    return identity(system, options.symmetry, options.reduction, [*options.constraints, "", *options.laws])
 
 
 def _save(run: Search) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.explorer.reduction import Reduction
-from model.transition_system import Invariant, Label, LeadsTo, Sometimes, StepInvariant, TransitionSystem
+from model.transition_system import (
+    Constraint,
+    Invariant,
+    Label,
+    Law,
+    LeadsTo,
+    Sometimes,
+    StepInvariant,
+    TransitionSystem,
+)
 
 DEADLOCK = "no-deadlock"
 
@@ -34,15 +43,21 @@ class Edges:
 
 
 class Space(Protocol):
-    """`found` holds for each law the number of the first state at fault (or, for a goal, that meets it)."""
+    """`found` holds for each law the number of the first state at fault (or, for a goal, that meets it); `cut` the
+    states that a constraint keeps from being gone on from."""
 
     engine: str
     count: int
     steps: int
     found: dict[str, int]
+    cut: set[int]
 
     @property
     def system(self) -> TransitionSystem[Any]: ...
+
+    @property
+    def compiles(self) -> bool:
+        """Whether the compiled space can go on from here."""
 
     def start(self) -> None:
         """Enter the initial states."""
@@ -85,7 +100,14 @@ class InterpretedSpace:
 
     engine = "interpreted"
 
-    def __init__(self, system: TransitionSystem[Any], symmetry: bool = False, reduction: Reduction | None = None):
+    def __init__(
+        self,
+        system: TransitionSystem[Any],
+        symmetry: bool = False,
+        reduction: Reduction | None = None,
+        laws: Sequence[Law] | None = None,
+        constraints: Sequence[Constraint[Any]] = (),
+    ):
         self.system = system
         self.count = 0
         self.steps = 0
@@ -96,12 +118,22 @@ class InterpretedSpace:
         self._states: list[Any] = []
         self._parents = array("q")
         self._fired: dict[str, int] = dict.fromkeys(system.action_names(), 0)
-        laws = system.laws()
+        self.cut: set[int] = set()
+        self._constraints = constraints
+        laws = system.laws() if laws is None else laws
         self._invariants = [law for law in laws if isinstance(law, Invariant)]
         self._step_laws = [law for law in laws if isinstance(law, StepInvariant)]
         self._goals = [law for law in laws if isinstance(law, Sometimes)]
         self._met = {law.name: 0 for law in self._invariants if law.antecedent is not None}
         self._baseline = resident_bytes()
+
+    @property
+    def compiles(self) -> bool:
+        return self._reduction is None and not self._constraints
+
+    def stop_reducing(self) -> None:
+        """Follow all steps from now on."""
+        self._reduction = None
 
     def start(self) -> None:
         for state in self.system.initial_states():
@@ -125,14 +157,18 @@ class InterpretedSpace:
         for goal in self._goals:
             if goal.name not in self.found and goal.reached(state):
                 self.found[goal.name] = number
+        if self._constraints and not all(one.holds(state) for one in self._constraints):
+            self.cut.add(number)
         if self._reduction is not None:
             self._reduction.saw_state(state)
 
     def expand(self, first: int, last: int) -> int:
         """The hot loop. Attribute look-ups are hoisted; everything rare is behind a test that is usually false."""
         successors, canonical, numbers, fired = self.system.successors, self._canonical, self._numbers, self._fired
-        reduction, step_laws, states = self._reduction, self._step_laws, self._states
+        reduction, step_laws, states, cut = self._reduction, self._step_laws, self._states, self.cut
         for source in range(first, last):
+            if source in cut:
+                continue
             state = states[source]
             chosen = successors(state) if reduction is None else reduction.choose(state, partial(self._is_open, source))
             steps = 0
@@ -167,6 +203,8 @@ class InterpretedSpace:
         table: dict[tuple[Any, ...], int] = {}
         labels: list[Label] = []
         for number in range(first, last):
+            if number in self.cut:
+                continue
             for label, after in self.system.successors(self._states[number]):
                 reached = self.number_of(after)
                 if reached is None:
@@ -210,6 +248,7 @@ class InterpretedSpace:
             "found": self.found,
             "fired": self._fired,
             "met": self._met,
+            "cut": self.cut,
             "reduction": self._reduction.snapshot() if self._reduction else None,
         }
 
@@ -219,6 +258,7 @@ class InterpretedSpace:
         self._parents = array("q", saved["parents"])
         self.count, self.steps = len(self._states), saved["steps"]
         self.found, self._fired, self._met = dict(saved["found"]), dict(saved["fired"]), dict(saved["met"])
+        self.cut = set(saved["cut"])
         if self._reduction is not None:
             self._reduction.restore(saved["reduction"])
 

@@ -12,11 +12,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from model.explorer.behaviour import Behaviour, behaviour
+from model.explorer.behaviour import Run
 from model.explorer.space import Space
 from model.transition_system import Label
 
 CHUNK = 1 << 14
+
+
+class Unconvicted(Exception):
+    """A violation was found that no run of the system shows. The message says what is missing."""
 
 
 class _Path(NamedTuple):
@@ -30,34 +34,43 @@ class _Path(NamedTuple):
 
 def shortest_witness(
     space: Space, levels: Sequence[int], expanded: int, depth: int, is_target: Callable[[Any], bool]
-) -> Behaviour:
-    """A shortest behaviour to a target among the states of level `depth`, with the fewest switches.
+) -> Run:
+    """A shortest run to a target among the states of level `depth`, with the fewest switches.
 
     Level d holds the states levels[d] .. levels[d + 1] - 1, of which those from `expanded` on have not been expanded.
+    Raises Unconvicted if no run of the system leads to a target there: what found it was wrong.
     """
     first, last = levels[depth], levels[depth + 1]
     targets = {number for number in range(first, last) if is_target(space.state(number))}
-    assert targets, "no target in this level"
+    if not targets:
+        raise Unconvicted("no state of the level in which it was found breaks it when asked again")
     best = _fewest_switches(space, _layers(space, levels, expanded, depth, targets))
-    return _told(space, min(best.values(), key=lambda path: path.switches))
+    return _told(_plainest(list(best.values())))
 
 
 def shortest_step_witness(
     space: Space, levels: Sequence[int], expanded: int, depth: int, is_violated: Callable[[Any, Label, Any], bool]
-) -> Behaviour:
-    """A shortest behaviour that ends in a violating step out of a state of level `depth`."""
+) -> Run:
+    """A shortest run that ends in a violating step out of a state of level `depth`."""
     system = space.system
 
     def bad_steps(state: Any) -> list[tuple[Label, Any]]:
         return [(label, after) for label, after in system.successors(state) if is_violated(state, label, after)]
 
     sources = {n for n in range(levels[depth], levels[depth + 1]) if bad_steps(space.state(n))}
-    assert sources, "no violating step out of this level"
+    if not sources:
+        raise Unconvicted("no step out of the level in which it was found breaks it when asked again")
     best = _fewest_switches(space, _layers(space, levels, expanded, depth, sources))
     ends: list[_Path] = []
     for path in best.values():
         ends += [_extended(path, label, after) for label, after in bad_steps(path.state)]
-    return _told(space, min(ends, key=lambda path: path.switches))
+    return _told(_plainest(ends))
+
+
+def _plainest(paths: Sequence[_Path]) -> _Path:
+    if not paths:
+        raise Unconvicted("no run leads there step by step")
+    return min(paths, key=lambda path: path.switches)
 
 
 def _layers(space: Space, levels: Sequence[int], expanded: int, depth: int, targets: set[int]) -> list[set[int]]:
@@ -107,10 +120,10 @@ def _extended(path: _Path, label: Label, after: Any) -> _Path:
     return _Path(path.switches + switched, after, label, path)
 
 
-def _told(space: Space, path: _Path) -> Behaviour:
+def _told(path: _Path) -> Run:
     run: list[tuple[Label, Any]] = []
     while path.label is not None:
         run.insert(0, (path.label, path.state))
         assert path.before is not None
         path = path.before
-    return behaviour(space.system, path.state, run)
+    return Run(path.state, run)

@@ -19,6 +19,7 @@ from typing import Any
 
 from model.errors import InputError
 from model.explorer.budget import Budget
+from model.explorer.coverage import COVERAGE
 from model.explorer.exploration import explore
 from model.explorer.search import Options
 from model.specification import Specification
@@ -236,7 +237,10 @@ def _difference(system: TransitionSystem[Any], steps: Steps) -> str:
 
 def _broken(system: TransitionSystem[Any]) -> tuple[str, ...]:
     found = explore(system, Options(Budget(STATES_MAX, None), engine="interpreted"))
-    return tuple(one.law for one in found.verdicts if one.outcome is Outcome.VIOLATED)
+    lost = (one.law == COVERAGE and one.vacuous for one in found.verdicts)
+    return tuple(
+        one.law for one, vacuous in zip(found.verdicts, lost, strict=True) if one.outcome is Outcome.VIOLATED or vacuous
+    )
 
 
 def _ask_idle_laws(system: TransitionSystem[Any], score: SpecificationScore, steps: Steps) -> None:

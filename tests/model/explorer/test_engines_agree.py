@@ -224,7 +224,7 @@ class Overflowing(Specification):
 def test_values_outside_their_domain_are_named(engine: Any, by_index: bool, message: str) -> None:
     with pytest.raises(SpecificationError) as error:
         explore(Overflowing(by_index=by_index), Options(engine=engine))
-    assert str(error.value) == message
+    assert str(error.value).partition(";")[0] == message
 
 
 class Dictionaries(Overflowing):
