@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from difflib import get_close_matches
 from enum import EnumMeta
 from functools import cached_property
@@ -198,6 +197,11 @@ D = TypeVar("D")
 _DECLARATIONS = (Declaration, LeadsToDeclaration, FairnessDeclaration)
 
 
+_MEANT_TO_BE_WRITTEN = frozenset(
+    ["variables", "initial", "starts_anywhere", "terminal", "fairness", "action_names", "laws", "describe", "parameters", "source_text", "constraints", "successors", "expansion", "canonical", "is_terminal", "initial_states", "model_post_init", "__init__", "__str__", "__repr__", "__eq__", "__hash__"]
+)
+
+
 class Specification(BaseModel, TransitionSystem[StateTuple]):
     """Base of declarative specifications. Fields are parameters (typed, validated); methods are the text."""
 
@@ -212,7 +216,8 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
         for name, value in vars(cls).items():
             if isinstance(value, Declaration):
                 _check_parameters(cls.__name__, value)
-            if isinstance(value, _DECLARATIONS) and hasattr(Specification, name):
+            hides = hasattr(Specification, name) and name not in _MEANT_TO_BE_WRITTEN
+            if hides and (isinstance(value, _DECLARATIONS) or inspect.isfunction(value)):
                 raise SpecificationError(
                     f"{cls.__name__}.{name}: Specification has a method of this name; choose another"
                 )
@@ -235,7 +240,14 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
 
     @cached_property
     def schema_of_state(self) -> Schema:
-        return Schema(self.variables())
+        variables = self.variables()
+        if not isinstance(variables, Mapping) or not variables:
+            raise placed(self.variables, "variables: returns no variables; return a dictionary from names to domains")
+        for name, kind in variables.items():
+            if not isinstance(kind, Domain | Array):
+                wrong = f"variables: {name} is {kind!r}, no domain"
+                raise placed(self.variables, f"{wrong}; use integer, boolean, choice, element or Array")
+        return Schema(variables)
 
     def declared(self, kind: type[D]) -> list[D]:
         """The declarations of one kind in order of definition; an override keeps the place of what it overrides."""
@@ -262,15 +274,25 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
         for declaration in self.declared(Action):
             for binding in self.bindings(declaration):
                 given = tuple(zip(declaration.ranges, binding, strict=True))
-                label = Label(declaration.actor.format(**dict(given)), declaration.name, given)
+                try:
+                    actor = declaration.actor.format(**dict(given))
+                except (LookupError, ValueError, AttributeError):
+                    wrong = f'actor="{declaration.actor}" names something that is no parameter of {declaration.name}'
+                    raise placed(declaration.method, f"{wrong}; name only {', '.join(dict(given)) or 'none'}") from None
+                label = Label(actor, declaration.name, given)
                 found.append(ActionInstance(declaration, binding, label))
         return found
 
     def initial_states(self) -> Iterable[StateTuple]:
         schema = self.schema_of_state
         draft = Draft(schema, tuple(schema.lowest()))
-        with _told("in initial"):
+        try:
             self.initial(draft)
+        except GuardNotMet:
+            raise placed(self.initial, "initial: require in initial; it only assigns") from None
+        except Exception as error:
+            error.add_note("in initial")
+            raise
         start = dict(zip(schema.names, draft._values, strict=True))
         for name in self.starts_anywhere():
             if name not in schema.variables:
@@ -316,7 +338,7 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
                 steps.append((instance.label._replace(footprint=touched), tuple(draft._values)))
         return Expansion(steps, {actor: frozenset(places) for actor, places in waiting.items()})
 
-    def view(self, state: StateTuple, recording: bool = False) -> Draft:
+    def _view(self, state: StateTuple, recording: bool = False) -> Draft:
         """The state for a law or a predicate to look at."""
         return Draft(self.schema_of_state, state, recording, writable=False)
 
@@ -333,6 +355,8 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
         name = method.__name__
         try:
             answer = method(*states, *binding) if bound else method(self, *states, *binding)
+        except GuardNotMet:
+            raise placed(method, f"{name}: require in a law or a predicate; return the condition instead") from None
         except Exception as error:
             given = f"({', '.join(map(str, binding))})" if binding else ""
             raise self._at_state(error, f"in {name}{given}", *(tuple(d._values) for d in states)) from None
@@ -342,7 +366,7 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
             raise placed(method, f"{name}: returned {answer!r}, which is neither true nor false; return a comparison")
         return bool(answer)
 
-    def predicate(self, name: str) -> Any:
+    def _predicate(self, name: str, asked_by: Callable[..., Any] | None = None) -> Any:
         """A method of the specification by name. Raises SpecificationError, with the nearest name, if there is none."""
         found = getattr(self, name, None)
         if isinstance(found, _DECLARATIONS):
@@ -353,30 +377,31 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
             known = [n for owner in type(self).__mro__[:-1] for n, v in vars(owner).items() if inspect.isfunction(v)]
             near = get_close_matches(name, known, 1)
             cure = f'did you mean "{near[0]}"?' if near else "define it: def NAME(self, s), true or false of a state"
-            raise SpecificationError(f'{type(self).__name__}: no predicate "{name}"; {cure}')
+            wrong = f'{type(self).__name__}: no predicate "{name}"; {cure}'
+            raise SpecificationError(wrong) if asked_by is None else placed(asked_by, wrong)
         return found
 
-    def ask(self, predicate: str, state: StateTuple, *arguments: int) -> bool:
+    def truth_of(self, predicate: str, state: StateTuple, *arguments: int) -> bool:
         """The truth of a predicate method in a state."""
-        return self._judged(self.predicate(predicate), [self.view(state)], arguments, bound=True)
+        return self._judged(self._predicate(predicate), [self._view(state)], arguments, bound=True)
 
     def is_terminal(self, state: StateTuple) -> bool:
-        return self._judged(self.terminal, [self.view(state)], (), bound=True)
+        return self._judged(self.terminal, [self._view(state)], (), bound=True)
 
     def constraints(self) -> Sequence[Constraint[StateTuple]]:
         return [self._constraint(d.name, d.method.__get__(self)) for d in self.declared(ConstraintDeclaration)]
 
     def constraint_named(self, name: str) -> Constraint[StateTuple]:
         try:
-            method = self.predicate(name)
+            method = self._predicate(name)
         except SpecificationError as error:
             raise InputError(f"--constraint {name}: {error}") from None
         return self._constraint(name, method)
 
     def _constraint(self, name: str, method: Callable[..., Any]) -> Constraint[StateTuple]:
-        return Constraint(name, lambda state: self._judged(method, [self.view(state)], (), bound=True))
+        return Constraint(name, lambda state: self._judged(method, [self._view(state)], (), bound=True))
 
-    def unbound(self) -> Sequence[str]:
+    def unbound_laws(self) -> Sequence[str]:
         laws: list[Declaration | LeadsToDeclaration] = [
             *self.declared(InvariantDeclaration),
             *self.declared(StepInvariantDeclaration),
@@ -385,7 +410,7 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
         ]
         return [law_name(law.name) for law in laws if next(self.bindings(law), None) is None]
 
-    def renamings(self, state: StateTuple) -> Iterable[tuple[str, StateTuple]]:
+    def exchanges(self, state: StateTuple) -> Iterable[tuple[str, StateTuple]]:
         from model.explorer.symmetry import renamed, symmetric_sets
 
         for index in symmetric_sets(self.schema_of_state):
@@ -432,7 +457,7 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
         found: list[Law] = [self._invariant(d) for d in self.declared(InvariantDeclaration)]
         for declared in self.declared(LeadsToDeclaration):
             for predicate in filter(None, (declared.when, declared.then)):
-                self.predicate(predicate)
+                self._predicate(predicate)
         found += [self._step_invariant(d) for d in self.declared(StepInvariantDeclaration)]
         found += [self._goal(d) for d in self.declared(SometimesDeclaration)]
         for declaration in self.declared(LeadsToDeclaration):
@@ -470,7 +495,7 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
 
     def _invariant(self, declaration: InvariantDeclaration) -> Invariant[StateTuple]:
         bindings = list(self.bindings(declaration))
-        when = None if declaration.when is None else self.predicate(declaration.when)
+        when = None if declaration.when is None else self._predicate(declaration.when, declaration.method)
 
         def judge(draft: Draft) -> bool:
             for binding in bindings:
@@ -481,11 +506,11 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
 
         def antecedent(state: StateTuple) -> bool:
             assert when is not None
-            return any(self._judged(when, [self.view(state)], binding, bound=True) for binding in bindings)
+            return any(self._judged(when, [self._view(state)], binding, bound=True) for binding in bindings)
 
         def why(state: StateTuple) -> str:
             for binding in bindings:
-                draft = self.view(state, recording=True)
+                draft = self._view(state, recording=True)
                 if when is not None and not self._judged(when, [draft], binding, bound=True):
                     continue
                 if not self._judged(declaration.method, [draft], binding, bound=False):
@@ -494,7 +519,7 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
 
         return Invariant(
             law_name(declaration.name),
-            lambda state: judge(self.view(state)),
+            lambda state: judge(self._view(state)),
             antecedent if declaration.when else None,
             lambda state: self._reads(judge, state),
             declaration.statement,
@@ -502,7 +527,7 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
         )
 
     def _reads(self, judge: Callable[[Draft], bool], state: StateTuple) -> frozenset[Place]:
-        draft = self.view(state, recording=True)
+        draft = self._view(state, recording=True)
         judge(draft)
         assert draft._reads is not None
         return frozenset(draft._reads)
@@ -511,12 +536,12 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
         bindings = list(self.bindings(declaration))
 
         def holds(before: StateTuple, _: Label, after: StateTuple) -> bool:
-            pair = [self.view(before), self.view(after)]
+            pair = [self._view(before), self._view(after)]
             return all(self._judged(declaration.method, pair, binding, bound=False) for binding in bindings)
 
         def why(before: StateTuple, _: Label, after: StateTuple) -> str:
             for binding in bindings:
-                pair = [self.view(before, recording=True), self.view(after, recording=True)]
+                pair = [self._view(before, recording=True), self._view(after, recording=True)]
                 if not self._judged(declaration.method, pair, binding, bound=False):
                     return self._seen(declaration, binding, [("before: ", pair[0]), ("after: ", pair[1])])
             return ""
@@ -543,7 +568,7 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
 
         return Sometimes(
             law_name(declaration.name),
-            lambda state: judge(self.view(state)),
+            lambda state: judge(self._view(state)),
             lambda state: self._reads(judge, state),
             declaration.statement,
         )
@@ -552,8 +577,8 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
         when = declaration.when
         return LeadsTo(
             bound_name(declaration, binding),
-            lambda state: self.ask(declaration.then, state, *binding),
-            None if when is None else lambda state: self.ask(when, state, *binding),
+            lambda state: self.truth_of(declaration.then, state, *binding),
+            None if when is None else lambda state: self.truth_of(when, state, *binding),
             declaration.statement,
             "" if when is None else _applied(when, declaration, binding),
             _applied(declaration.then, declaration, binding),
@@ -588,15 +613,6 @@ def placed(method: Callable[..., Any], message: str) -> SpecificationError:
     code = inspect.unwrap(method).__code__
     error.place = (code.co_filename, code.co_firstlineno)
     return error
-
-
-@contextmanager
-def _told(what: str) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        error.add_note(what)
-        raise
 
 
 def _check_parameters(owner: str, declaration: Declaration) -> None:

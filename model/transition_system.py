@@ -187,11 +187,11 @@ class TransitionSystem(Generic[S]):
         """A predicate of the system as a constraint. Raises InputError if there is none of this name."""
         raise InputError(f"--constraint {name}: {self.name} has no predicates that can be named; only specifications do")
 
-    def unbound(self) -> Sequence[str]:
+    def unbound_laws(self) -> Sequence[str]:
         """Declared laws whose parameters range over an empty set: they say nothing."""
         return ()
 
-    def renamings(self, state: S) -> Iterable[tuple[str, S]]:
+    def exchanges(self, state: S) -> Iterable[tuple[str, S]]:
         """Which members exchange their names, and the state afterwards; enough exchanges to generate every renaming, the
         same for each state. What a claim of symmetry is checked by.
         """

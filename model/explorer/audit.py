@@ -29,7 +29,9 @@ from model.transition_system import (
 
 FIRST = 64
 DRAWN = 192
-"""States asked twice in every search."""
+"""States asked twice in every search; more often where they are few."""
+ASKED = 1024
+TIMES_AT_MOST = 32
 CLAIMED_FIRST = 250
 CLAIMED_DRAWN = 500
 """States on which symmetry and footprints are checked."""
@@ -54,15 +56,17 @@ class Audit:
         self, count: int, state: Callable[[int], Any], cut: set[int], symmetry: bool = False, reduction: bool = False
     ) -> None:
         """Raises InputError for a claim that a sample of the states 0..count-1 refutes."""
-        for one in self._sample(count, state, cut, FIRST, DRAWN):
-            self._check_same_twice(one)
+        sampled = list(self._sample(count, state, cut, FIRST, DRAWN))
+        for _ in range(min(TIMES_AT_MOST, max(1, ASKED // max(1, len(sampled))))):
+            for one in sampled:
+                self._check_same_twice(one)
         if not (symmetry or reduction):
             return
-        sample = dict.fromkeys(self._sample(count, state, cut, CLAIMED_FIRST, CLAIMED_DRAWN))
-        sample |= dict.fromkeys(self._walked())
+        claimed = dict.fromkeys(self._sample(count, state, cut, CLAIMED_FIRST, CLAIMED_DRAWN))
+        claimed |= dict.fromkeys(self._walked())
         if symmetry:
             self._check_initial_states()
-        for one in sample:
+        for one in claimed:
             if symmetry:
                 self._check_symmetry(one)
             if reduction:
@@ -130,15 +134,15 @@ class Audit:
     def _check_initial_states(self) -> None:
         starts = set(self.system.initial_states())
         for state in list(starts)[: CLAIMED_FIRST + CLAIMED_DRAWN]:
-            for exchanged, image in self.system.renamings(state):
+            for exchanged, image in self.system.exchanges(state):
                 if image not in starts:
                     raise self._no_symmetry(exchanged, "the initial states", state)
 
     def _check_symmetry(self, state: Any) -> None:
         truths, steps = self._truths(state), list(self.system.successors(state))
-        after = [dict(self.system.renamings(target)) for _, target in steps]
+        after = [dict(self.system.exchanges(target)) for _, target in steps]
         broken = self._broken_steps(state, steps)
-        for exchanged, image in self.system.renamings(state):
+        for exchanged, image in self.system.exchanges(state):
             for name, truth in self._truths(image).items():
                 if truths[name] != truth:
                     raise self._no_symmetry(exchanged, name, state)

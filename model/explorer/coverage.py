@@ -19,7 +19,6 @@ def coverage_verdict(
     declared: tuple[str, ...],
     untested: Sequence[str],
     unfinished: str | None,
-    allow_vacuous: bool = False,
 ) -> Verdict:
     """Judge declared actions and laws. While states are missing, what was not seen is only not seen yet."""
     silent = [name for name in declared if not fired.get(name)]
@@ -32,5 +31,4 @@ def coverage_verdict(
         return Verdict(COVERAGE, Outcome.UNKNOWN, work=work, not_covered=(unfinished, *missing))
     gaps = tuple(f"vacuous: action {name} never fired" for name in silent)
     gaps += tuple(f"vacuous: {law} was never put to the test" for law in untested)
-    outcome = Outcome.HOLDS if allow_vacuous else Outcome.UNKNOWN
-    return Verdict(COVERAGE, outcome, work={**work, "antecedents": 0}, not_covered=gaps)
+    return Verdict(COVERAGE, Outcome.UNKNOWN, work={**work, "antecedents": 0}, not_covered=gaps)

@@ -15,7 +15,7 @@ from model.explorer.search import Options, Progress, Search, constraints_of, sea
 from model.explorer.space import DEADLOCK
 from model.explorer.witness import Unconvicted, shortest_step_witness, shortest_witness
 from model.transition_system import Constraint, Invariant, Law, LeadsTo, Sometimes, StepInvariant, TransitionSystem
-from model.verdict import Outcome, Verdict, worst
+from model.verdict import UNFINISHED, Outcome, Verdict, worst
 
 NO_DEADLOCK_SAID = "In each state some action is enabled, or stopping there is right."
 
@@ -38,11 +38,14 @@ class Exploration:
     reductions: Mapping[str, Any]
     notes: tuple[str, ...]
     run: Mapping[str, Any]
-    search: Search
+    search: Search | None
+    """None for random walks, which visit no whole space."""
+    allow_vacuous: bool = False
 
     @property
     def outcome(self) -> Outcome:
-        return worst(verdict.outcome for verdict in self.verdicts)
+        """The worst of the verdicts; with `allow_vacuous`, of those that were put to the test."""
+        return worst(one.outcome for one in self.verdicts if not (self.allow_vacuous and one.vacuous))
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -113,6 +116,7 @@ def explore(
             "resumed": run.resumed,
         },
         search=run,
+        allow_vacuous=options.allow_vacuous,
     )
 
 
@@ -139,6 +143,8 @@ class _Judge:
         self.laws = run.chosen.laws
         self.work = {"states": run.distinct_states, "transitions": run.space.steps}
         self.unfinished = self._why_unfinished()
+        if self.unfinished is not None:
+            self.work[UNFINISHED] = 1
         self.beyond: tuple[str, ...] = () if not run.space.cut else ("what lies beyond the constraint was not explored",)
         names = {law.name for law in self.laws}
         self.met = {name: times for name, times in run.space.met().items() if name in names}
@@ -168,13 +174,13 @@ class _Judge:
         declared = tuple(self.run.system.action_names())
         if self.run.chosen.coverage and (declared or self.met or self.run.chosen.unbound):
             untested = dict.fromkeys([*(n for n, times in self.met.items() if not times), *self.run.chosen.unbound])
-            allowed = self.run.options.allow_vacuous
-            found.append(coverage_verdict(self.run.space.fired(), declared, [*untested], self.unfinished, allowed))
+            found.append(coverage_verdict(self.run.space.fired(), declared, [*untested], self.unfinished))
         return found
 
     def _untested(self, law: str, reason: str) -> Verdict:
-        outcome = Outcome.HOLDS if self.run.options.allow_vacuous else Outcome.UNKNOWN
-        return Verdict(law, outcome, work={**self.work, "antecedents": 0}, not_covered=(f"vacuous: {reason}",))
+        return Verdict(
+            law, Outcome.UNKNOWN, work={**self.work, "antecedents": 0}, not_covered=(f"vacuous: {reason}",)
+        )
 
     def _why_untested(self, name: str, law: Law | None) -> str | None:
         """Why a law that nothing broke was not put to the test either."""

@@ -29,6 +29,7 @@ INTERPRET_UP_TO = 10_000
 CHUNK = {"interpreted": 64, "compiled": 4096}
 """States expanded between two looks at the budget. Fixed, so that a budget in states always stops at the same state."""
 CHECKPOINT_EVERY_S = 60.0
+ERRORS_OF_TEXT = (LookupError, ArithmeticError, TypeError, ValueError, AttributeError, RecursionError)
 PROGRESS_EVERY_S = 0.2
 
 
@@ -38,7 +39,7 @@ class Options:
 
     `keep_going` searches on after a violation; `laws` are the only ones to be judged (empty: all), `constraints` names
     predicates of the system that a state must meet to be gone on from; `allow_vacuous` lets a law hold that was not put to
-    the test. `seed` draws the states on which what the system claims is checked.
+    the test. `seed` draws the states on which what the system claims is checked. `workers` processes share the search.
     """
 
     budget: Budget = field(default_factory=Budget)
@@ -52,6 +53,7 @@ class Options:
     constraints: tuple[str, ...] = ()
     allow_vacuous: bool = False
     seed: int = 0
+    workers: int = 1
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,7 @@ def chosen_laws(system: TransitionSystem[Any], wanted: Sequence[str]) -> Chosen:
 
     Raises InputError, with the nearest name, for one that the system does not have.
     """
-    laws, unbound = tuple(system.laws()), tuple(system.unbound())
+    laws, unbound = tuple(system.laws()), tuple(system.unbound_laws())
     if not wanted:
         return Chosen(laws, system.deadlock_is_violation, True, unbound)
     known = dict.fromkeys(name for law in laws for name in (law.name, _family(law.name)))
@@ -203,6 +205,7 @@ def _begin(system: TransitionSystem[Any], options: Options) -> Search:
         saved = read_checkpoint(options.checkpoint, _identity(system, options), system)
     engine = saved.engine if saved else options.engine
     chosen = chosen_laws(system, options.laws)
+    system.fairness()  # an error in it is told before the search, not after
     constraints = constraints_of(system, options)
     reduction = Reduction(system, chosen.laws) if options.reduction else None
     if reduction is not None and (refused_by := [*reduction.refused_by, *(one.name for one in constraints)]):
@@ -239,23 +242,30 @@ def _make_space(
             )
         return InterpretedSpace(system, options.symmetry, reduction, laws, constraints)
     if engine == "compiled":
-        return _compiled(system, options.symmetry)
+        return _compiled(system, options)
     from model.explorer.kernel_cache import is_cached
 
-    if is_cached(system, options.symmetry):
-        return _compiled(system, options.symmetry)
+    try:
+        if is_cached(system, options.symmetry):
+            return _compiled(system, options)
+    except ERRORS_OF_TEXT:
+        pass
     return InterpretedSpace(system, options.symmetry, laws=laws)
 
 
-def _compiled(system: Specification, symmetry: bool) -> Space:
+def _compiled(system: Specification, options: Options) -> Space:
     """The compiled space. Raises InputError with the reason if the text cannot be compiled."""
     from model.explorer.compiled import CompiledSpace
     from model.explorer.translation import NotCompilable
 
     try:
-        return CompiledSpace(system, symmetry)
+        return CompiledSpace(system, options.symmetry, options.seed)
     except NotCompilable as reason:
         raise InputError(f"{system.name}: cannot be compiled ({reason}); use --engine interpreted") from None
+    except ERRORS_OF_TEXT as error:
+        # The translator evaluates what is constant. Where that fails, the interpreter tells, if it ever comes there.
+        said = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise InputError(f"{system.name}: cannot be compiled ({said}); use --engine interpreted") from None
 
 
 def _start(run: Search) -> None:
@@ -321,7 +331,7 @@ def _switch_engine(run: Search) -> None:
     if run.reduction is not None or not isinstance(run.system, Specification) or not run.may_compile:
         return
     try:
-        space = _compiled(run.system, run.options.symmetry)
+        space = _compiled(run.system, run.options)
     except InputError as reason:
         run.may_compile = False
         run.notes.append(f"engine: interpreted; {reason}")

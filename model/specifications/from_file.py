@@ -21,6 +21,7 @@ from typing import Any
 from model.errors import Defect, InputError
 from model.specification import Specification
 from model.specifications.catalogue import Entry, NoParameters, declarative
+from model.state import SpecificationError
 from model.transition_system import TransitionSystem
 
 
@@ -65,20 +66,50 @@ def chosen_in_file(path: Path, name: str) -> tuple[dict[str, Entry], str]:
     return entries, wanted or next(iter(entries))
 
 
+CURES: tuple[tuple[type[BaseException], str], ...] = (
+    (NameError, "define it, or import it"),
+    (AttributeError, "define it as a field, a property or a method"),
+    (ImportError, "install the module, or put it beside the file"),
+    (LookupError, "look up only what is there, or require it first"),
+    (ZeroDivisionError, "require a divisor that is not 0 first"),
+    (RecursionError, "let it end"),
+    (AssertionError, "mend what it asserts"),
+    (SyntaxError, "mend the line"),
+)
+"""What to do about an error of the text that does not say so itself."""
+
+
 @contextmanager
 def errors_placed_in(path: Path | None) -> Iterator[None]:
-    """Turns an error that the user's text raises into an InputError that names its line; None: leaves errors alone."""
+    """Turns an error that the user's text raises into an InputError that names its line; None: leaves errors alone.
+
+    An error that comes from elsewhere is a defect of the suite and passes.
+    """
     try:
         yield
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if path is None or isinstance(error, InputError | Defect):
             raise
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if _is(frame.filename, path)]
         if isinstance(error, SyntaxError) and _is(error.filename or "", path):
             lines = [error.lineno]
-        place = f"{path}: line {lines[-1]}" if lines else str(path)
-        said = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
-        raise InputError(f"{place}: {type(error).__name__}: {said}") from error
+        if isinstance(error, SpecificationError) and error.place is not None and _is(error.place[0], path):
+            lines = [error.place[1]]
+        if not lines and not isinstance(error, SpecificationError):
+            raise
+        place = f"{path}:{lines[-1]}" if lines else str(path)
+        raise InputError(f"{place}: {_said(error)}") from error
+
+
+def _said(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        return "SystemExit: the text ends the program; leave the call out"
+    said = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
+    notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ())[:1])
+    cure = next((f"; {cure}" for kind, cure in CURES if isinstance(error, kind)), "")
+    if not cure and not isinstance(error, SpecificationError):
+        cure = "; mend the line"
+    return f"{type(error).__name__}: {said}{notes}{cure}"
 
 
 def _is(filename: str, path: Path) -> bool:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -43,13 +44,30 @@ def explore(
     checkpoint: Annotated[Path | None, typer.Option(help="Resume from this file; write it when unfinished.")] = None,
     graph: Annotated[Path | None, typer.Option(help="Write the state graph: .dot, .graphml or .json.")] = None,
     engine: Annotated[str, typer.Option(help="auto, interpreted or compiled.")] = "auto",
-    seed: Annotated[int, typer.Option(help="Printed; exploring draws nothing at random.")] = 0,
+    seed: Annotated[int, typer.Option(help="Draws the walks, and the states on which claims are checked.")] = 0,
+    law: Annotated[list[str] | None, typer.Option("--law", help="Judge this law only (may be repeated).")] = None,
+    keep_going: Annotated[bool, typer.Option("--continue", help="Go on after a violation, to every law.")] = False,
+    constraint: Annotated[
+        list[str] | None,
+        typer.Option("--constraint", help="A predicate that a state must meet to be gone on from (may be repeated)."),
+    ] = None,
+    walks: Annotated[int | None, typer.Option(min=1, help="Instead of every state: so many random walks.")] = None,
+    depth: Annotated[int, typer.Option(min=1, help="Steps of a random walk at most.")] = 100,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="Processes that share the search.")] = 1,
+    allow_vacuous: Annotated[
+        bool, typer.Option("--allow-vacuous", help="Exit 0, not 3, where a law was not put to the test.")
+    ] = False,
+    template: Annotated[bool, typer.Option("--template", help="Print a specification to begin with.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Visit every state of a specification: laws, goals, liveness, deadlock, coverage.
 
-    Exit code 0: every law holds; 1: one is violated; 2: the input is unusable; 3: the budget did not suffice.
+    Exit code 0: every law holds; 1: one is violated; 2: the input is unusable; 3: the budget did not suffice, or a law
+    is vacuous: it was not put to the test. How to write a specification: notes/specifications.md.
     """
+    if template:
+        typer.echo(template_text(), nl=False)
+        return
     from model.explorer.budget import Budget
     from model.explorer.exploration import explore as explore_system
     from model.explorer.search import Options
@@ -73,13 +91,27 @@ def explore(
         reduction=reduction,
         engine=_engine(engine),
         checkpoint=checkpoint,
+        keep_going=keep_going,
+        laws=tuple(law or ()),
+        constraints=tuple(constraint or ()),
+        allow_vacuous=allow_vacuous,
+        seed=seed,
+        workers=workers,
     )
+    if graph is not None and walks is not None:
+        raise InputError("explore: --graph with --walks: walks visit no whole graph; leave one of them out")
     if graph is not None:
         from model.explorer.graph import check_form
 
         check_form(graph)
     with errors_placed_in(own), _interruptible() as asked:
-        found = explore_system(system, options, _show_progress if sys.stderr.isatty() else None, lambda: bool(asked))
+        told = _show_progress if sys.stderr.isatty() else None
+        if walks is None:
+            found = explore_system(system, options, told, lambda: bool(asked))
+        else:
+            from model.explorer.walks import explore_by_walks
+
+            found = explore_by_walks(system, options, walks, depth, told, lambda: bool(asked))
     if sys.stderr.isatty():
         typer.echo("\r\x1b[K", err=True, nl=False)
     if graph is not None:
@@ -89,6 +121,11 @@ def explore(
     else:
         typer.echo("\n".join([*exploration_lines(found), f"seed: {seed}"]))
     raise typer.Exit(EXIT[found.outcome])
+
+
+def template_text() -> str:
+    """A whole specification with every part that one can have, to be changed by its reader."""
+    return files("model.specifications").joinpath("template.py").read_text()
 
 
 def parsed(settings: list[str]) -> dict[str, str]:

@@ -28,6 +28,11 @@ def exploration_lines(found: Exploration) -> list[str]:
         f"{found.distinct_states:,} distinct states, {found.transitions:,} transitions, depth {found.depth}, {whole}"
     )
     lines += [f"note: {note}" for note in found.notes]
+    if found.outcome is Outcome.UNKNOWN and (untested := [one.law for one in found.verdicts if one.vacuous]):
+        lines.append(
+            f"vacuous, not put to the test: {', '.join(untested)}; so the outcome is unknown (exit code 3),"
+            " and --allow-vacuous leaves it out of account"
+        )
     run = found.run
     lines.append(
         f"{run['seconds']} s, {run['states_per_s']:,} states/s, {run['transitions_per_s']:,} transitions/s, {run['engine']} engine"
@@ -42,6 +47,9 @@ def verdict_lines(verdict: Verdict) -> list[str]:
         return lines
     if isinstance(verdict.witness, Behaviour):
         switches = verdict.witness.switches
+        if verdict.witness.statement:
+            lines.append(f"    law: {' '.join(verdict.witness.statement.split())}")
+        lines.append(f"    why: {verdict.witness.why}")
         lines.append(f"    witness: {len(verdict.witness.steps)} steps, {switches} switches between processes")
         return lines + ["    " + line for line in story(verdict.witness)]
     return lines + [

@@ -164,17 +164,17 @@ def test_its_fields_are_parameters_and_its_flaw_is_found(peterson):
     [
         (PETERSON, "", "which of Peterson, as_processes? name one"),
         (PETERSON, ":Petersen", 'did you mean "Peterson"?'),
-        ("x =", "", "line 1: SyntaxError"),
-        ("\nx = 1 / 0", "", "line 2: ZeroDivisionError: division by zero"),
+        ("x =", "", "own.py:1: SyntaxError"),
+        ("\nx = 1 / 0", "", "own.py:2: ZeroDivisionError: division by zero"),
         ("", "", "defines nothing to explore"),
-        (ACTION.replace("BODY", "s.x += 1"), "", "line 11: SpecificationError: x: 3 is outside its domain 0..2"),
-        (ACTION.replace("BODY", "s.y += 1"), "", 'line 11: SpecificationError: unknown variable "y"'),
+        (ACTION.replace("BODY", "s.x += 1"), "", "own.py:11: SpecificationError: x: 3 is outside its domain 0..2"),
+        (ACTION.replace("BODY", "s.y += 1"), "", 'own.py:11: SpecificationError: unknown variable "y"'),
         (
-            ACTION.replace("go", "ask"),
+            ACTION.replace("go", "bindings"),
             "",
-            "line 5: SpecificationError: Counter.ask: Specification has a method of this name",
+            "own.py:5: SpecificationError: Counter.bindings: Specification has a method of this name",
         ),
-        (ACTION.replace("BODY", "s.x = undefined"), "", "line 11: NameError"),
+        (ACTION.replace("BODY", "s.x = undefined"), "", "own.py:11: NameError"),
     ],
 )
 def test_what_is_wrong_is_one_line_with_its_place(tmp_path, text, name, message):

@@ -99,7 +99,9 @@ def test_what_was_not_put_to_the_test_is_not_held(engine: Engine) -> None:
         "vacuous: stays-late was never put to the test",
     )
     allowed = explore(Idle(), Options(engine=engine, allow_vacuous=True))
-    assert [v.law for v in allowed.verdicts if v.outcome is not Outcome.HOLDS] == ["reaches-two"]
+    assert [v.law for v in allowed.verdicts if v.outcome is Outcome.VIOLATED] == ["reaches-two"]
+    calm = explore(Idle(), Options(engine=engine, laws=("late-is-not-early", "coverage"), allow_vacuous=True))
+    assert calm.outcome is Outcome.HOLDS
     assert explore(Idle(high=2), Options(engine=engine)).outcome is Outcome.HOLDS
 
 
