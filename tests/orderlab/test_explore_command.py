@@ -33,9 +33,11 @@ def test_a_broken_variant_tells_its_story_and_exits_1() -> None:
     done = explore("increment", "--set", "lock=false")
     assert done.returncode == 1
     lines = done.stdout.splitlines()
-    assert lines[:12] == [
+    assert lines[:14] == [
         "increment(threads=2, lock=False): violated",
         "  violated no-lost-update",
+        "    law: The counter is the number of threads that have written.",
+        "    why: after step 4 it is false: counter = 1, at[0] = written, at[1] = written",
         "    witness: 4 steps, 2 switches between processes",
         "    0. initially: counter = 0, locked = false, at = [start, start], seen = [0, 0]",
         "    1. thread 1: read(t=1)",
@@ -119,3 +121,52 @@ def test_bad_input_is_one_line_and_exits_2(arguments: list[str], message: str) -
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1
     assert message in done.stderr
+
+
+def test_the_template_runs_and_its_flaw_is_found(tmp_path: Path) -> None:
+    file = tmp_path / "lock.py"
+    file.write_text(explore("--template").stdout)
+    sound, broken = explore(str(file)), explore(str(file), "--set", "broken=true", "--continue")
+    assert (sound.returncode, broken.returncode) == (0, 1)
+    assert broken.stdout.count("  violated ") == 2
+    assert "no-starvation(c=1)" in broken.stdout
+    walked = explore(str(file), "--walks", "20", "--depth", "30", "--seed", "4")
+    assert walked.returncode == 3
+    assert "20 random walks of at most 30 steps, seed 4" in walked.stdout
+
+
+VACUOUS = """
+from model.specification import Specification, action, invariant, require
+from model.state import integer
+
+
+class Counter(Specification):
+    def variables(self):
+        return {"x": integer(0, 2)}
+
+    @action(actor="p")
+    def go(self, s):
+        require(s.x < 2)
+        s.x += 1
+
+    def never(self, s):
+        return s.x > LIMIT
+
+    @invariant(when="never")
+    def small(self, s):
+        return s.x < 3
+
+    def terminal(self, s):
+        return True
+"""
+
+
+def test_a_law_that_was_not_put_to_the_test_exits_3_and_says_vacuous(tmp_path: Path) -> None:
+    file = tmp_path / "counter.py"
+    file.write_text(VACUOUS.replace("LIMIT", "2"))
+    untested, allowed = explore(str(file)), explore(str(file), "--allow-vacuous")
+    assert (untested.returncode, allowed.returncode) == (3, 0)
+    assert "vacuous: its antecedent was never met" in untested.stdout
+    assert "vacuous, not put to the test: small, coverage" in untested.stdout
+    file.write_text(VACUOUS.replace("LIMIT", "1"))
+    assert explore(str(file)).returncode == 0
