@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Protocol
 
-from model.checkers import causal, delivery, expiry, inflight, retransmission
+from model.checkers import causal, delivery, expiry, inflight, kafka_log, retransmission, total_queue
 from model.checkers.delivery import DeliveryChecker, delivery_verdicts
 from model.checkers.expiry import ExpiryChecker, expiry_verdict
 from model.checkers.findings import VACUOUS, tell
@@ -23,8 +23,11 @@ from model.history import STORE_KINDS, EventBatch, EventKind, Names
 from model.verdict import UNFINISHED, Outcome, Verdict
 
 PIPELINE_LAWS = (*delivery.LAWS, *retransmission.LAWS, *expiry.LAWS, *inflight.LAWS)
-LAWS = (*PIPELINE_LAWS, causal.LAW, LINEARIZABILITY)
-MODEL_NAMES = tuple(MODELS)
+OBJECT_LAWS = {kafka_log.MODEL: kafka_log.LAWS, total_queue.MODEL: total_queue.LAWS}
+"""The laws of objects that are not judged by linearizability."""
+OPERATION_LAWS = tuple(dict.fromkeys((LINEARIZABILITY, *kafka_log.LAWS, *total_queue.LAWS)))
+LAWS = tuple(dict.fromkeys((*PIPELINE_LAWS, causal.LAW, *OPERATION_LAWS)))
+MODEL_NAMES = (*MODELS, *OBJECT_LAWS)
 """Every law that a history can be judged by. `causal` is judged when it is asked for, `drain` when its bound is."""
 
 
@@ -103,11 +106,16 @@ def judge(source: Source, question: Question) -> tuple[list[Verdict], int]:
                 checker.observe(EventBatch.of(event_id=[2**62], time_us=[batch.time_us[-1]], kind=[EventKind.CUT]))
             break
     verdicts: list[Verdict] = []
+    log = operations_of_history(source.place, stores, names) if stores else None
+    asked = [law for law in OPERATION_LAWS if law in question.laws]
+    if log is None or not kafka_log.has_functions(log.used()):
+        asked = [law for law in asked if law not in PIPELINE_LAWS]
+    if pipeline_rows == 0:
+        laws = [law for law in laws if law not in asked]
     if pipeline_rows or (question.laws and laws):
         work = {"rows": rows, "seconds": round(time.perf_counter() - started, 6)}
         if deliveries is not None:
-            asked = [law for law in delivery.LAWS if law in laws]
-            verdicts += delivery_verdicts(deliveries.partial(), asked, work)
+            verdicts += delivery_verdicts(deliveries.partial(), [law for law in delivery.LAWS if law in laws], work)
         if resent is not None:
             verdicts.append(retransmission_verdict(resent.partial(), work))
         if expired is not None:
@@ -119,19 +127,12 @@ def judge(source: Source, question: Question) -> tuple[list[Verdict], int]:
         verdicts = tell(verdicts, source, names)
         if question.asks(causal.LAW):
             verdicts.append(causal.check_causal(source, names, question.budget_s))
-    if question.asks(LINEARIZABILITY) and (stores or question.laws):
-        verdicts += _judge_stores(source.place, stores, names, replace(question, laws=()), ran_out, rows)
+    if log is not None and (asked or not question.laws):
+        told = judge_operations(source.place, log, replace(question, laws=tuple(asked)))
+        verdicts += [_unfinished(verdict, rows) for verdict in told] if ran_out else told
+    elif asked:
+        raise InputError(f"{source.place}: no store operations (invoke, ok, fail, info rows) to judge by {asked[0]}")
     return verdicts, rows
-
-
-def _judge_stores(
-    place: str, stores: Sequence[EventBatch], names: Names, question: Question, ran_out: bool, rows: int
-) -> list[Verdict]:
-    log = operations_of_history(place, stores, names)
-    if len(log) == 0:
-        raise InputError(f"{place}: no store operations (invoke, ok, fail, info rows) to judge by {LINEARIZABILITY}")
-    verdicts = judge_operations(place, log, question)
-    return [_unfinished(verdict, rows) for verdict in verdicts] if ran_out else verdicts
 
 
 def judge_operations(place: str, log: OperationLog, question: Question) -> list[Verdict]:
@@ -139,11 +140,18 @@ def judge_operations(place: str, log: OperationLog, question: Question) -> list[
     for a law that it is not judged by.
     """
     try:
-        model = question.model or guess_model(log)
-        laws = (LINEARIZABILITY,)
+        guessed = kafka_log.MODEL if kafka_log.has_functions(log.used()) else None
+        if guessed is None and set(question.laws) & set(total_queue.LAWS):
+            guessed = total_queue.MODEL
+        model = question.model or guessed or guess_model(log)
+        laws = OBJECT_LAWS.get(model, (LINEARIZABILITY,))
         for law in question.laws:
             if law not in laws:
-                raise InputError(f"--law {law}: store operations on a {model} are judged by {', '.join(laws)}")
+                raise InputError(f"--law {law}: operations on a {model} are judged by {', '.join(laws)}")
+        if model == kafka_log.MODEL:
+            return kafka_log.judge_kafka_log(log, question.laws)
+        if model == total_queue.MODEL:
+            return total_queue.judge_total_queue(log, question.laws)
         return [decide(model, log, question.budget_s)]
     except InputError as error:
         raise InputError(f"{place}: {error}") from error
@@ -151,6 +159,9 @@ def judge_operations(place: str, log: OperationLog, question: Question) -> list[
 
 def _unfinished(verdict: Verdict, rows: int) -> Verdict:
     note = f"the budget ran out after {rows} rows"
+    later = verdict.law in OPERATION_LAWS and verdict.law != LINEARIZABILITY and verdict.law not in PIPELINE_LAWS
+    if later:  # what nobody has polled or dequeued may yet be
+        verdict = replace(verdict, outcome=Outcome.UNKNOWN, witness=None)
     outcome = Outcome.UNKNOWN if verdict.outcome is Outcome.HOLDS else verdict.outcome
     notes = (*(told for told in verdict.not_covered if told != VACUOUS), note)
     return replace(verdict, outcome=outcome, work={**verdict.work, UNFINISHED: 1}, not_covered=notes)

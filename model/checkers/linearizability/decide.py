@@ -44,7 +44,7 @@ class NotLinearizable:
 
 def guess_model(log: OperationLog) -> str:
     """The object that has the log's functions. Raises InputError if none has."""
-    used = {log.functions[code] for code in np.unique(log.function).tolist()}
+    used = log.used()
     for name in ("register", "cas-register", "queue", "kv", "set"):
         if used <= MODELS[name].functions.keys():
             return name

@@ -64,6 +64,10 @@ class OperationLog:
     def __len__(self) -> int:
         return len(self.process)
 
+    def used(self) -> set[str]:
+        """The functions that some operation has."""
+        return {self.functions[code] for code in np.unique(self.function).tolist()}
+
     def select(self, rows: Any) -> OperationLog:
         """The operations of a mask or an index array."""
         return OperationLog(
