@@ -452,7 +452,7 @@ def _cycles(log: _Log, law: str) -> Iterator[tuple[str, int, _Break | None]]:
             continue  # of writes alone: that is G0
         cycles = [[before, *nx.shortest_path(inside, after, before)] for before, after in starts[:_STARTS]]
         cycle = min(cycles, key=lambda nodes: (len(nodes), nodes))
-        links = []
+        links: list[tuple[int, int, str, str]] = []
         for before, after in pairwise(cycle):
             edge = inside.edges[before, after]
             reads = "wr" in kinds and "wr" in edge and (not links or "ww" not in edge or "ww" not in kinds)
