@@ -95,10 +95,17 @@ class Axis(BaseModel):
             found = [self._between(number / (count - 1)) for number in range(count)]
         return tuple(dict.fromkeys(found))
 
-    def at(self, share: float) -> Value:
-        """The value at ``share`` of the way, 0 <= share < 1: each listed value has an equal part, a range is continuous."""
-        if self.values is not None or self.step is not None:
-            listed = self.listed()
+    @property
+    def is_discrete(self) -> bool:
+        """Whether a share of the way falls on one of the listed values."""
+        return self.values is not None or self.step is not None
+
+    def at(self, share: float, listed: tuple[Value, ...] | None = None) -> Value:
+        """The value at ``share`` of the way, 0 <= share < 1: each listed value has an equal part, a range is continuous.
+        ``listed`` spares who asks often the listing.
+        """
+        if self.is_discrete:
+            listed = listed or self.listed()
             return listed[min(int(share * len(listed)), len(listed) - 1)]
         if self.is_whole and self.scale == "linear":
             low, high = int(self.low or 0), int(self.high or 0)

@@ -7,19 +7,20 @@ its values a text has). It only decides which runs are begun first; no result de
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from model.errors import InputError
-from spark_sweeps.plan import Plan
+from spark_sweeps.plan import Plan, Run
 from spark_sweeps.result_folder import ResultFolder, read_rows
 from spark_sweeps.rows import PREFIX
 
 RIDGE = 0.3
 ROWS_MAX = 5000
 SECONDS_MIN = 1e-4
+BLOCK_RUNS = 1 << 18
 
 
 class CostModel:
@@ -40,7 +41,7 @@ class CostModel:
                 if all(value > 0 for value in values):
                     self._columns.append((name, "log"))
             else:
-                self._columns += [(name, str(value)) for value in sorted({str(value) for value in values})[:20]]
+                self._columns += [(name, f"={value}") for value in sorted({str(value) for value in values})[:20]]
         features = np.array([self._features(parameters) for parameters, _ in rows]).reshape(len(rows), -1)
         self._centre, self._scale = features.mean(axis=0), np.maximum(features.std(axis=0), 1e-12)
         varied = (features - self._centre) / self._scale
@@ -54,6 +55,18 @@ class CostModel:
         varied = (np.array(self._features(parameters)) - self._centre) / self._scale
         return math.exp(min(self._mean + float(varied @ self._weights), self._highest))
 
+    def seconds_of(self, columns: Mapping[str, np.ndarray], length: int) -> np.ndarray:
+        """The same for many runs, by columns of parameters; SECONDS_MIN where one has no value: such a run is an error."""
+        if len(self._weights) == 0:
+            return np.full(length, math.exp(self._mean))
+        total = np.full(length, self._mean)
+        for place, (name, kind) in enumerate(self._columns):
+            feature = _feature(columns.get(name), kind, length)
+            feature = np.where(np.isfinite(feature), feature, np.nan)
+            total += (feature - self._centre[place]) / self._scale[place] * self._weights[place]
+        seconds = np.exp(np.minimum(total, self._highest))
+        return np.where(np.isfinite(seconds), seconds, SECONDS_MIN)
+
     def _features(self, parameters: Mapping[str, Any]) -> list[float]:
         found = []
         for name, kind in self._columns:
@@ -63,7 +76,7 @@ class CostModel:
             elif kind == "log":
                 found.append(math.log(value) if _is_number(value) and value > 0 else 0.0)
             else:
-                found.append(float(str(value) == kind))
+                found.append(float(f"={value}" == kind))
         return found
 
 
@@ -73,27 +86,45 @@ def estimated(
     """Seconds of each of ``runs``: by the file's own ``cost`` scaled to what was measured, else by the model of
     ``measured`` (run, seconds), else by that of an earlier sweep.
     """
-    rows = [(plan.run(number).parameters, second) for number, second in measured]
+    known_runs = [(run, second) for number, second in measured if (run := _whole(plan, number)) is not None]
     if plan.has_cost:
-        stated = np.array([plan.stated_cost(plan.run(int(number))) for number in runs])
-        known = [plan.stated_cost(plan.run(number)) for number, _ in measured]
-        return stated * (sum(second for _, second in measured) / sum(known) if known else 1 / max(stated.mean(), 1e-12))
+        stated = _by_point(plan, runs, plan.stated_costs)
+        known = [plan.stated_cost(run) for run, _ in known_runs]
+        return stated * (sum(second for _, second in known_runs) / sum(known) if known else 1 / max(stated.mean(), 1e-12))
+    rows = [(run.parameters, second) for run, second in known_runs]
     model = earlier if earlier is not None and len(rows) < 3 else CostModel(rows)
+    return _by_point(plan, runs, lambda points: model.seconds_of(plan.columns(points), len(points)))
+
+
+def _whole(plan: Plan, number: int) -> Run | None:
+    """A run, None where a derived parameter has no value: it becomes a row with its error."""
+    try:
+        return plan.run(number)
+    except InputError:
+        return None
+
+
+def _by_point(plan: Plan, runs: np.ndarray, costs_of: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """Of each run what its point costs, in blocks of runs that memory holds with ease."""
     costs = np.empty(len(runs))
-    last = (-1, 0.0)
-    for place, number in enumerate(runs.tolist()):
-        point = number // plan.sweep.replications.count
-        if point != last[0]:
-            last = (point, _seconds(plan, model, number))
-        costs[place] = last[1]
+    for begin in range(0, len(runs), BLOCK_RUNS):
+        points, places = np.unique(runs[begin : begin + BLOCK_RUNS] // plan.sweep.replications.count, return_inverse=True)
+        costs[begin : begin + BLOCK_RUNS] = costs_of(points)[places]
     return costs
 
 
-def _seconds(plan: Plan, model: CostModel, number: int) -> float:
+def _feature(column: np.ndarray | None, kind: str, length: int) -> np.ndarray:
+    if column is None:
+        return np.zeros(length)
+    if kind not in ("number", "log"):
+        return np.array([f"={value}" == kind for value in column.tolist()], float)
     try:
-        return model.seconds(plan.run(number).parameters)
-    except InputError:
-        return SECONDS_MIN  # it becomes a row with its error
+        number = column.astype(float)
+    except (TypeError, ValueError):
+        number = np.array([float(value) if _is_number(value) else 0.0 for value in column])
+    if kind == "number":
+        return number
+    return np.where(number > 0, np.log(np.where(number > 0, number, 1.0)), np.where(np.isnan(number), number, 0.0))
 
 
 def measured_rows(folder: ResultFolder) -> list[tuple[int, float]]:

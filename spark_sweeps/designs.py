@@ -25,12 +25,31 @@ class Design(Protocol):
     def point(self, number: int) -> Point:
         """The values of the axes at this point."""
 
+    def columns(self, numbers: np.ndarray) -> dict[str, np.ndarray]:
+        """The same for many points: an array for each axis, of floating point if all its values are numbers."""
+
+
+def column_of(values: Sequence[Any]) -> np.ndarray:
+    """Values as an array: floating point for numbers, else objects. A number that is too large for that is infinite."""
+    if all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values):
+        return np.array([float(value) if abs(value) < 1e300 else math.inf for value in values])
+    found = np.empty(len(values), object)
+    found[:] = values
+    return found
+
+
+def _columns_by_point(design: Design, numbers: np.ndarray) -> dict[str, np.ndarray]:
+    points = [design.point(int(number)) for number in numbers]
+    names = dict.fromkeys(name for point in points for name in point)
+    return {name: column_of([point.get(name) for point in points]) for name in names}
+
 
 class Grid:
     """Every combination; the last axis changes fastest."""
 
     def __init__(self, axes: Mapping[str, Axis]) -> None:
         self._values = {name: axis.listed() for name, axis in axes.items()}
+        self._columns = {name: column_of(values) for name, values in self._values.items()}
         self._length = math.prod(len(values) for values in self._values.values())
 
     def __len__(self) -> int:
@@ -42,6 +61,13 @@ class Grid:
             number, place = divmod(number, len(self._values[name]))
             found[name] = self._values[name][place]
         return {name: found[name] for name in self._values}
+
+    def columns(self, numbers: np.ndarray) -> dict[str, np.ndarray]:
+        found: dict[str, np.ndarray] = {}
+        for name in reversed(self._columns):
+            numbers, places = np.divmod(numbers, len(self._columns[name]))
+            found[name] = self._columns[name][places]
+        return found
 
 
 class OneAtATime:
@@ -59,6 +85,9 @@ class OneAtATime:
     def point(self, number: int) -> Point:
         return dict(self._centre) if number == 0 else {**self._centre, **dict([self._moves[number - 1]])}
 
+    def columns(self, numbers: np.ndarray) -> dict[str, np.ndarray]:
+        return _columns_by_point(self, numbers)
+
 
 class Table:
     """The rows that the file lists."""
@@ -72,19 +101,29 @@ class Table:
     def point(self, number: int) -> Point:
         return dict(self._rows[number])
 
+    def columns(self, numbers: np.ndarray) -> dict[str, np.ndarray]:
+        return _columns_by_point(self, numbers)
+
 
 class SpaceFilling:
     """Points of the unit cube, mapped through the axes."""
 
     def __init__(self, axes: Mapping[str, Axis], samples: np.ndarray) -> None:
         self._axes = axes
+        self._listed = {name: axis.listed() for name, axis in axes.items() if axis.is_discrete}
         self._samples = samples
 
     def __len__(self) -> int:
         return len(self._samples)
 
     def point(self, number: int) -> Point:
-        return {name: axis.at(float(self._samples[number, k])) for k, (name, axis) in enumerate(self._axes.items())}
+        shares = self._samples[number].tolist()
+        return {
+            name: axis.at(share, self._listed.get(name)) for (name, axis), share in zip(self._axes.items(), shares, strict=True)
+        }
+
+    def columns(self, numbers: np.ndarray) -> dict[str, np.ndarray]:
+        return _columns_by_point(self, numbers)
 
 
 def latin_hypercube(axes: Mapping[str, Axis], samples: int, seed: int) -> SpaceFilling:

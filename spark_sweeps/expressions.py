@@ -7,10 +7,13 @@ of text are bounded, so that no expression takes long.
 from __future__ import annotations
 
 import ast
+import functools
 import math
 import operator
 from collections.abc import Callable, Mapping
 from typing import Any
+
+import numpy as np
 
 from model.errors import InputError
 from sim.binding.fields import did_you_mean
@@ -67,6 +70,14 @@ class Expression:
         if isinstance(found, float) and not math.isfinite(found):
             raise InputError(f'{self.place}: "{self.text}" is {found} here; parameters are finite')
         return found
+
+    def column(self, columns: Mapping[str, np.ndarray], length: int) -> np.ndarray:
+        """About the values under columns of values, in floating point; nan where there is none. For estimates alone: it
+        raises TypeError or ValueError for what only `evaluate` can say.
+        """
+        with np.errstate(all="ignore"):
+            found = np.asarray(_column(self._tree, columns))
+        return np.broadcast_to(found, (length,))
 
 
 def _names(node: ast.AST, place: str, depth: int = 0) -> set[str]:
@@ -130,6 +141,57 @@ def _evaluate(node: ast.AST, values: Mapping[str, Any]) -> Any:
                 left = right
             return True
     raise AssertionError(f"unchecked node {node!r}")
+
+
+_COLUMN_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "abs": np.abs, "round": np.rint, "int": np.trunc, "float": np.asarray, "ceil": np.ceil, "floor": np.floor,
+    "sqrt": np.sqrt, "log": np.log, "log2": np.log2, "exp": np.exp,
+    "min": lambda *parts: functools.reduce(np.minimum, parts), "max": lambda *parts: functools.reduce(np.maximum, parts),
+}  # fmt: skip
+
+
+def _column(node: ast.AST, columns: Mapping[str, np.ndarray]) -> Any:
+    """`_evaluate` over whole columns; numbers are floating point, so that no product overflows."""
+
+    def part(inner: ast.AST) -> Any:
+        return _column(inner, columns)
+
+    def number(inner: ast.AST) -> Any:
+        return np.asarray(part(inner)).astype(float)
+
+    match node:
+        case ast.Constant():
+            return node.value
+        case ast.Name():
+            return columns[node.id]
+        case ast.Call(func=ast.Name(id=name)):
+            if name not in _COLUMN_FUNCTIONS or (len(node.args) != 1 and name not in ("min", "max")):
+                raise TypeError(name)
+            return _COLUMN_FUNCTIONS[name](*(number(argument) for argument in node.args))
+        case ast.BinOp():
+            return _BINARY[type(node.op)](number(node.left), number(node.right))
+        case ast.UnaryOp(op=ast.Not()):
+            return np.logical_not(_true(part(node.operand)))
+        case ast.UnaryOp():
+            return _UNARY[type(node.op)](number(node.operand))
+        case ast.BoolOp():
+            found = part(node.values[-1])
+            for one in reversed(node.values[:-1]):
+                value = part(one)
+                true = _true(value)
+                found = np.where(true, value, found) if isinstance(node.op, ast.Or) else np.where(true, found, value)
+            return found
+        case ast.IfExp():
+            return np.where(_true(part(node.test)), part(node.body), part(node.orelse))
+        case ast.Compare():
+            sides = [part(side) for side in (node.left, *node.comparators)]
+            pairs = zip(node.ops, sides, sides[1:], strict=False)
+            return functools.reduce(np.logical_and, (_COMPARE[type(op)](one, other) for op, one, other in pairs))
+    raise TypeError(type(node).__name__)
+
+
+def _true(values: Any) -> Any:
+    return np.asarray(values).astype(bool)
 
 
 def _binary(op: ast.operator, left: Any, right: Any) -> Any:

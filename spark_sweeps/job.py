@@ -206,9 +206,9 @@ class _Sweeping:
 
     def _obey_stop_rules(self) -> Counts:
         """Counts by file names: rows that were committed twice, or tried again, are seen once here and there twice."""
-        counts = self.folder.counts()
+        counts = self.folder.counts_lately()
         if self.retried:
-            new = self.folder.counts(self.attempt)
+            new = self.folder.counts_lately(self.attempt)
             counts = Counts(self.before - self.retried + new.rows, self.kept_failures + new.failed, counts.violated)
         stop, wall = self.sweep.stop, time.perf_counter() - self.begun
         given = [most for most in (stop.max_failures, self.options.max_failures) if most is not None]

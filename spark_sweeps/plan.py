@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from model.errors import InputError
 from sim.random_streams import RandomStreams
-from spark_sweeps.designs import Design, Grid, OneAtATime, Table, latin_hypercube, sobol
+from spark_sweeps.designs import Design, Grid, OneAtATime, Table, column_of, latin_hypercube, sobol
 from spark_sweeps.expressions import Expression
 from spark_sweeps.specification import RUNS_MAX, SweepFile
+
+LEAST_COST = 1e-12
 
 
 @dataclass(frozen=True)
@@ -66,11 +71,48 @@ class Plan:
             raise InputError(f"{self.place}: cost: {cost!r} for run {run.number}; a cost is a positive number")
         return float(cost)
 
+    def columns(self, points: np.ndarray) -> dict[str, np.ndarray]:
+        """About the parameters at many points, for estimates: an array for each, nan where a derived one has no value."""
+        found = {name: np.full(len(points), value, None if _is_number(value) else object) for name, value in self.sweep.base.items()}
+        found |= self.design.columns(points)
+        for name, expression in self._derived:
+            try:
+                found[name] = expression.column(found, len(points))
+            except (TypeError, ValueError, KeyError):
+                found[name] = column_of([self._derived_at(int(point), name) for point in points])
+        return found
+
+    def _derived_at(self, point: int, name: str) -> Any:
+        try:
+            return self.run(point * self.sweep.replications.count).parameters[name]
+        except InputError:
+            return math.nan
+
+    def stated_costs(self, points: np.ndarray) -> np.ndarray:
+        """What the file's ``cost`` says of the runs of each point. Raises InputError as `stated_cost` does."""
+        assert self._cost is not None
+        try:
+            costs = np.array(self._cost.column(self.columns(points), len(points)), float)
+        except (TypeError, ValueError, KeyError):
+            costs = np.full(len(points), np.nan)
+        for place in np.flatnonzero(~(np.isfinite(costs) & (costs > 0))):
+            try:
+                run = self.run(int(points[place]) * self.sweep.replications.count)
+            except InputError:
+                costs[place] = LEAST_COST  # it becomes a row with its error
+            else:
+                costs[place] = self.stated_cost(run)
+        return costs
+
     @cached_property
     def parameter_names(self) -> tuple[str, ...]:
         """The parameters that differ from run to run, and those that follow from them."""
         rows = self.sweep.design.rows or ()
         return tuple(dict.fromkeys([*self.sweep.axes, *(name for row in rows for name in row), *self.sweep.derived]))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def seed_of(seed: int, name: str) -> int:

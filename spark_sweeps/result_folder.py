@@ -11,8 +11,10 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
+import math
 import os
 import re
+import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +31,8 @@ from model.explorer.whole_file import write_whole
 from spark_sweeps.specification import MANIFEST, digest_of
 
 _FOREIGN = "not rows of this sweep; remove it: its runs are then done again"
+LISTING_SHARE = 0.02
+"""Of the driver's time that goes into looking at names while a sweep runs."""
 SWEEP_DIGEST = "sweep_digest"
 """The column in which each row says to which sweep it belongs (`identity_of`)."""
 _NAME = re.compile(r"(\d+)-([0-9a-f]{32})\.(\d+)-(\d+)-(\d+)\.parquet")
@@ -58,6 +62,7 @@ class ResultFolder:
         self.histories = self.path / "histories"
         self._lock: Any = None
         self._identity: str | None = None
+        self._listing = _Listing(self.rows_path)
 
     @property
     def identity(self) -> str:
@@ -174,12 +179,15 @@ class ResultFolder:
 
     def counts(self, attempt: int | None = None) -> Counts:
         """By the names of the files alone."""
-        total = np.zeros(3, np.int64)
-        for path in self.files(attempt):
-            match = _NAME.fullmatch(path.name)
-            assert match is not None
-            total += [int(match[3]), int(match[4]), int(match[5])]
-        return Counts(*(int(one) for one in total))
+        if not self.rows_path.is_dir():
+            raise InputError(f"{self.path}: no results of a sweep here; run orderlab sweep first")
+        self._listing.look()
+        return self._listing.counts(attempt)
+
+    def counts_lately(self, attempt: int | None = None) -> Counts:
+        """The same for who asks all the time: as of a moment ago, so that listing takes no more than a small share of it."""
+        self._listing.look_if_cheap()
+        return self._listing.counts(attempt)
 
     def standing(self, runs: int) -> Standing:
         """Which runs have a row, and how that row ended."""
@@ -219,6 +227,43 @@ class ResultFolder:
         if told is None or not pc.all(pc.equal(told, self.identity)).as_py():
             raise InputError(f"{path}: rows of another sweep; remove it: its runs are then done again")
         return table if columns is None else table.drop_columns([SWEEP_DIGEST])
+
+
+class _Listing:
+    """What the names in a folder of rows add up to; a name that was seen is not parsed again."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: set[str] = set()
+        self._by_attempt: dict[int, np.ndarray] = {}
+        self._took_s = 0.0
+        self._at = -math.inf
+
+    def look(self) -> None:
+        """List the folder."""
+        begun = time.perf_counter()
+        with os.scandir(self._path) as entries:
+            names = {entry.name for entry in entries}
+        if not self._seen <= names:  # files were removed: count afresh
+            self._seen, self._by_attempt = set(), {}
+        for name in names - self._seen:
+            match = _NAME.fullmatch(name)
+            if match is not None:
+                self._seen.add(name)
+                total = self._by_attempt.setdefault(int(match[1]), np.zeros(3, np.int64))
+                total += [int(match[3]), int(match[4]), int(match[5])]
+        self._at = time.perf_counter()
+        self._took_s = self._at - begun
+
+    def look_if_cheap(self) -> None:
+        """List the folder, unless that would take more than LISTING_SHARE of the time."""
+        if time.perf_counter() - self._at >= self._took_s / LISTING_SHARE:
+            self.look()
+
+    def counts(self, attempt: int | None) -> Counts:
+        """Of one attempt, or of all."""
+        told = [total for number, total in self._by_attempt.items() if attempt in (None, number)]
+        return Counts(*(int(one) for one in sum(told, np.zeros(3, np.int64))))
 
 
 @dataclass(frozen=True)

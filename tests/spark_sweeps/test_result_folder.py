@@ -2,6 +2,7 @@
 
 import errno
 import os
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -131,3 +132,29 @@ def test_rows_of_another_sweep_are_named(table, folder):
     pq.write_table(table, folder.rows_path / f"1-{'0' * 32}.1-0-0.parquet")
     with pytest.raises(InputError, match="not rows of this sweep; remove it"):
         folder.standing(9)
+
+
+def test_progress_is_counted_on_and_counted_afresh_where_files_are_gone(folder, monkeypatch):
+    parsed = []
+    pattern = result_folder._NAME
+    monkeypatch.setattr(result_folder, "_NAME", SimpleNamespace(fullmatch=lambda name: parsed.append(name) or pattern.fullmatch(name)))
+    for number in range(5):
+        folder.commit(rows([number], outcome="violated" if number == 3 else "holds"))
+        assert folder.counts() == Counts(number + 1, 0, int(number >= 3))
+    assert len([name for name in parsed if name.endswith(".parquet")]) == 5  # each name once
+    folder.files()[0].unlink()
+    assert folder.counts().rows == 4
+
+
+def test_who_asks_all_the_time_is_told_what_was_seen_a_moment_ago(folder, monkeypatch):
+    now = [0.0]
+    listing = folder._listing
+    monkeypatch.setattr(result_folder.time, "perf_counter", lambda: now[0])
+    folder.commit(rows([0]))
+    assert folder.counts_lately().rows == 1
+    listing._took_s = 0.1  # a folder of very many files
+    folder.commit(rows([1]))
+    now[0] = 4.9
+    assert folder.counts_lately().rows == 1
+    now[0] = 5.1
+    assert folder.counts_lately().rows == 2
