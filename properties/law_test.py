@@ -21,6 +21,7 @@ from properties.machines.on_store import on_kernel
 from properties.machines.store import StoreMachine
 from properties.machines.tally import TALLIES, Tally
 from properties.profiles import Profile
+from properties.validation.effort import QUICK
 from properties.validation.exploration import small_world
 from properties.validation.findings import Findings
 from properties.validation.footprint import measure_footprint
@@ -31,8 +32,6 @@ from properties.validation.validation import Judge, LawResult
 from properties.validation.witness import Witness
 from sim.binding.binding import Binding
 from sim.deadline import OutOfTime
-
-FOOTPRINT_S = 5.0
 
 
 @dataclass
@@ -72,7 +71,7 @@ def run_law(
     except OutOfTime:
         findings.gaps.append("scenarios: not finished, scripts did not end")
     if law in FOOTPRINT_LAWS and not findings.is_settled:
-        measure_footprint(subject, findings, FOOTPRINT_S)
+        measure_footprint(subject, findings)
     for machine, world in _searches(subject, small, law, profile, began):
         if findings.is_settled:
             break
@@ -88,7 +87,9 @@ def run_law(
         findings.met.update(tally.met)
         if tally.cut_off:
             findings.gaps.append(f"{name}: {tally.cut_off:,} of {tally.examples:,} examples were cut off, scripts did not end")
-    _report(found, Judge(subject, small, findings, None, lambda text: None).result(law))
+    judge = Judge(subject, small, findings, None, lambda text: None)
+    judge.consider(QUICK)
+    _report(found, judge.result(law))
     found.seconds = time.monotonic() - began
     return found
 
@@ -146,6 +147,6 @@ def _report(found: LawRun, result: LawResult) -> None:
     found.because = result.not_applicable or (verdict.not_covered[-1] if verdict.not_covered else "")
     if verdict.outcome is Outcome.VIOLATED and isinstance(verdict.witness, Witness):
         witness = verdict.witness
-        found.because = witness.finding.text
+        found.because = witness.headline
         found.story = [line for line, _ in story_lines(found.law, witness)]
         found.witness = witness.finding.trace.to_json()

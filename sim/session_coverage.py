@@ -46,7 +46,7 @@ BY_LAW: dict[str, tuple[Situation, ...]] = {
     ),
     "drain": (Situation("a queue is drained", ("acknowledge",)),),
     "one-slot": (Situation("an operation for a hostile client identifier"),),
-    "bounded": (Situation("an operation at the configured limit"),),
+    "bounded": (Situation("an operation at the configured limit"), Situation("queue lengths are compared")),
 }
 
 

@@ -126,14 +126,26 @@ class BoundStore:
                 if replies and between is not None:
                     between(len(replies))
                 replies.append(self.run(answer))
+                self._charge()
         except NodeCrashed:
             return CRASHED
         except ClientDied:
             return CLIENT_DIED
         except (ScriptTimeout, GrowthLimit) as stopped:
+            self._charge()
+            if self.deadline.is_past:
+                raise OutOfTime from None
             return self._stopped(operation, str(stopped))
         except ReplyMismatch as mismatch:
             return Failed(f"the binding cannot read the reply: {mismatch}".encode())
+
+    def _charge(self) -> None:
+        """Have the work of scripts that take long count."""
+        if isinstance(self.backend, KernelBackend):
+            charged = self.backend.shard.charged
+            if charged:
+                self.backend.shard.charged = 0
+                self.deadline.charge(charged)
 
     def run_again(self) -> None:
         """Go on although some scripts had to be stopped: for whoever repeats few steps, and looks at the time."""

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 
 def specimens(
     names: Annotated[list[str] | None, typer.Argument(help="Folders or ids (S5); all by default.")] = None,
-    budget: Annotated[
-        float, typer.Option(min=0.1, help="Seconds for each specimen; a neighbour gets twice that.")
-    ] = 10.0,
+    effort: Annotated[str, typer.Option(help="quick, standard, thorough, or a number; of work, not of time.")] = "standard",
     seed: Annotated[int, typer.Option(help="Of the random draws; printed.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -28,9 +26,10 @@ def specimens(
 
     Exit code 0: yes; 1: one is missed, or a neighbour is accused; 2: unusable input.
     """
+    from properties.validation.effort import effort_named
     from properties.validation.specimens import find_specimens, judge_specimens
 
-    results = judge_specimens(find_specimens(names or ()), budget, seed, _progress)
+    results = judge_specimens(find_specimens(names or ()), effort_named(effort), seed, _progress)
     if sys.stderr.isatty():
         print("\r\x1b[K", end="", file=sys.stderr)
     if as_json:

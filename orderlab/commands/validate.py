@@ -21,14 +21,15 @@ if TYPE_CHECKING:
     from properties.validation.validation import Validation
     from sim.redis.backends import Backend
 
-DEFAULT_BUDGET_S = 30.0
-
 
 def validate(
     paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Folders of stores, or their store.toml.")],
+    effort: Annotated[
+        str, typer.Option(help="quick, standard, thorough, or a number (quick is 1): of work, the same on every machine.")
+    ] = "standard",
     budget: Annotated[
-        float, typer.Option(min=0.1, max=1e6, help="Seconds for each store, witnesses not counted.")
-    ] = DEFAULT_BUDGET_S,
+        float | None, typer.Option(min=0.1, max=1e6, help="Cap in seconds for each store; what it cuts off is told.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of the random draws; printed.")] = 0,
     backend: Annotated[
         str,
@@ -40,12 +41,14 @@ def validate(
 ) -> None:
     """Judge stores by the laws of a session store: footprint, every interleaving of small scopes, random runs.
 
-    Exit code 0: every law holds; 1: one is violated; 2: the input is unusable; 3: unknown within the budget.
+    Exit code 0: every law holds; 1: one is violated; 2: the input is unusable; 3: unknown, or not put to the test.
     """
     from orderlab.render.validation import WIDTH_IN_PIPE
+    from properties.validation.effort import effort_named
     from properties.validation.watched import validate_watched
     from sim.binding.loader import load_binding
 
+    work = effort_named(effort)
     laws = [law_named(name).name for name in law] if law else list(STORE_LAWS)
     for name in laws:
         if name not in STORE_LAWS:
@@ -55,7 +58,7 @@ def validate(
     outcomes = []
     with confirming(backend) as server:
         for binding in bindings:
-            found = validate_watched(binding, budget, seed, laws, server, _progress(binding.name))
+            found = validate_watched(binding, work, seed, laws, server, _progress(binding.name), budget)
             _clear_progress()
             _show(console, found, as_json)
             outcomes.append(found.outcome)

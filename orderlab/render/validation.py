@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from model.verdict import Outcome
+from properties.validation.effort import name_of_effort
 from properties.validation.story import story_lines, without_controls
 from properties.validation.validation import LawResult, Validation
 from properties.validation.watched import Runaway
@@ -24,8 +25,9 @@ def print_validation(console: Console, found: Validation) -> None:
     soft = not console.is_terminal
     console.print(law_table(found))
     for result in found.results:
-        if isinstance(result.verdict.witness, Witness):
-            console.print(Text(""), *story(result.verdict.law, result.verdict.witness), sep="\n", soft_wrap=soft)
+        for witness in (result.verdict.witness, *result.others, result.small_scope):
+            if isinstance(witness, Witness):
+                console.print(Text(""), *story(result, witness, found), sep="\n", soft_wrap=soft)
     console.print(Text(""), *(Text(line) for line in remarks(found)), sep="\n", soft_wrap=soft)
 
 
@@ -40,28 +42,48 @@ def law_table(found: Validation) -> Table:
         outcome = result.outcome
         verdict = Text("not applicable", "dim") if result.not_applicable else Text(str(outcome), STYLE[outcome])
         met = result.verdict.work.get("antecedents")
-        table.add_row(result.verdict.law, verdict, "" if met is None else f"{met:,}", Text(without_controls(because(result))))
+        told = "\n".join(without_controls(line) for line in because(result))
+        table.add_row(result.verdict.law, verdict, "" if met is None else f"{met:,}", Text(told))
     return table
 
 
-def because(result: LawResult) -> str:
-    """One sentence for a row of the table."""
+def because(result: LawResult) -> list[str]:
+    """A line for each cause in a row of the table."""
     if result.not_applicable:
-        return result.not_applicable
+        return [result.not_applicable]
     witness = result.verdict.witness
     if isinstance(witness, Witness):
-        steps = len(witness.finding.trace.steps)
-        return f"{witness.finding.text} [{steps} step{'s' if steps > 1 else ''}; {witness.confirmation}]"
+        return [_in_a_line(one) for one in (witness, *result.others)]
     if isinstance(witness, Runaway):
-        return witness.text
+        return [witness.text]
     if result.outcome is Outcome.UNKNOWN:
-        return result.verdict.not_covered[-1]
-    return ""
+        told = [result.verdict.not_covered[-1]]
+        return [*told, result.small_scope.headline] if result.small_scope else told
+    return [""]
 
 
-def story(law: str, witness: Witness) -> Iterator[RenderableType]:
+def _in_a_line(witness: Witness) -> str:
+    steps = len(witness.finding.trace.steps)
+    return f"{witness.headline} [{steps} step{'s' if steps > 1 else ''}; {witness.confirmation}]"
+
+
+def story(result: LawResult, witness: Witness, found: Validation) -> Iterator[RenderableType]:
     """The steps of one violation, numbered, with what each answered; then the keys and the line."""
-    yield from (Text(line, style) for line, style in story_lines(law, witness))
+    lines = story_lines(result.verdict.law, witness)
+    if witness is not result.small_scope:
+        yield from (Text(line, style) for line, style in lines)
+        return
+    next(lines)
+    yield Text(without_controls(f"{result.verdict.law} is broken in the small scope only: {witness.headline}"), "bold")
+    yield from (Text(without_controls(f"  there, {line}")) for line in scaled_lines(found))
+    yield from (Text(line, style) for line, style in lines)
+
+
+def scaled_lines(found: Validation) -> Iterator[str]:
+    """The lines that were rewritten for the small scope."""
+    for line in found.rewritten:
+        where = f"{line.file}:{line.line}" if line.line else line.file
+        yield f"{where} reads: {line.after.strip()}"
 
 
 def remarks(found: Validation) -> Iterator[str]:
@@ -75,12 +97,10 @@ def remarks(found: Validation) -> Iterator[str]:
     for situation, by_length in found.footprint.costs.items():
         told = ", ".join(f"{c:,} for {n:,} ({ms:.2f} ms)" for n, (c, ms) in sorted(by_length.items()))
         yield f"commands of {situation}: {told}"
-    for line in found.rewritten:
-        where = f"{line.file}:{line.line}" if line.line else line.file
-        yield f"scaled for the small scope: {where}: {line.after.strip()}"
+    yield from (f"for the small scope, {line}" for line in scaled_lines(found))
     yield from (f"assumed: {one}" for one in found.assumptions)
     yield from (f"note: {one}" for one in found.notes)
     yield from (f"not covered: {one}" for one in found.gaps)
     work = ", ".join(f"{number:,} {name}" for name, number in found.work.items())
-    yield f"effort: {work}"
+    yield f"effort: {name_of_effort(found.effort)}{': ' if work else ''}{work}"
     yield f"seed: {found.seed}"

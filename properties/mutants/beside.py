@@ -111,7 +111,7 @@ def difference_to_clients(
         small._store = BesideStore(small.binding, other)
         small._store.terms = ours.store.terms
         run_scenarios(small, findings)
-        walk_about(small, findings, 1e9, walks)
+        walk_about(small, findings, walks)
         for scope in SCOPES:
             if applies(scope, small):
                 explore_scope(small, fitted(scope, small), findings, states=states_max)

@@ -147,7 +147,7 @@ def tabulate(
     findings = Findings(frozenset(STORE_LAWS))
     said: list[str] = []
     run_scenarios(small, findings)
-    walk_about(small, findings, 1e9, walks)
+    walk_about(small, findings, walks)
     said.append(f"{walks} random walks and every scenario of validate")
     for scope in SCOPES:
         if applies(scope, small):

@@ -128,8 +128,7 @@ def by_walks(binding: Binding, seed: int, seconds: float) -> Found:
     findings = _findings(binding)
     small = small_world(Subject(binding, seed), findings)
     while not findings.by_law and time.process_time() - began < seconds:
-        small.seed = seed * 100_003 + int(findings.work["walks"])
-        walk_about(small, findings, seconds, 1)
+        walk_about(small, findings, 1, findings.work["walks"])
     return Found(_law(findings), findings.work["walks"], time.process_time() - began)
 
 

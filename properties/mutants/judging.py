@@ -16,6 +16,7 @@ from model.trace import Pass, Trace
 from properties.mutants.equivalence import Table, compare, difference_in_replies
 from properties.mutants.result import Result
 from properties.validation.crowds import run_crowds
+from properties.validation.effort import INSTRUCTIONS
 from properties.validation.exploration import SCOPES, applies, explore_scope, fitted, small_world
 from properties.validation.findings import Finding, Findings
 from properties.validation.footprint import measure_footprint
@@ -29,11 +30,13 @@ from sim.binding.binding import Binding
 from sim.deadline import OutOfTime
 
 DEFAULT_BUDGET_S = 12.0
-"""For a mutant that nothing kills; processor time of one core."""
+"""A cap for a mutant that nothing kills, in processor time of one core: what is done is counted in steps."""
 FEW_STATES, MORE_STATES = 250, 3000
 """Of each scope, in the quick and in the thorough round."""
-SHORTENING_S = 0.3
-"""For making a witness shorter: it has to be read by few."""
+FEW_WALKS, MORE_WALKS = 20, 150
+MACHINE_ROUNDS = 2
+SHORTENING = 400
+"""Steps for making a witness shorter: it has to be read by few."""
 ENDLESS = "did not end within its limit"
 """How the sandbox says that it stopped a script."""
 
@@ -50,43 +53,35 @@ class Case:
     subject: Subject
     small: Subject
     findings: Findings
-    budget_s: float
 
     @classmethod
-    def of(cls, binding: Binding, seed: int, budget_s: float) -> Case:
+    def of(cls, binding: Binding, seed: int) -> Case:
         """Raises InputError when the store cannot even be loaded."""
         subject, findings = Subject(binding, seed), Findings(frozenset(STORE_LAWS))
-        return cls(subject, small_world(subject, findings), findings, budget_s)
+        return cls(subject, small_world(subject, findings), findings)
 
     def quick(self) -> Iterator[Analysis]:
         """What finds most of it in a fraction of a second."""
         yield lambda: run_scenarios(self.small, self.findings)
-        yield lambda: walk_about(self.small, self.findings, self.budget_s, 20)
-        yield from self._scopes(FEW_STATES, self.budget_s / 8)
+        yield lambda: walk_about(self.small, self.findings, FEW_WALKS)
+        yield from self._scopes(FEW_STATES)
 
     def thorough(self) -> Iterator[Analysis]:
         """The small world once more, at length."""
-        yield lambda: walk_about(self.small, self.findings, self.budget_s / 4, 150)
-        yield from self._scopes(MORE_STATES, self.budget_s / 12)
+        yield lambda: walk_about(self.small, self.findings, MORE_WALKS)
+        yield from self._scopes(MORE_STATES)
 
     def large(self) -> Iterator[Analysis]:
         """At full scale, where the small world does not reach."""
-        yield self._crowds
-        yield lambda: measure_footprint(self.subject, self.findings, self.budget_s / 8)
-        yield lambda: run_machine(self.subject, self.findings, self.budget_s / 8)
+        yield lambda: run_crowds(self.subject, self.findings)
+        yield lambda: measure_footprint(self.subject, self.findings)
+        yield lambda: run_machine(self.subject, self.findings, MACHINE_ROUNDS)
 
-    def _crowds(self) -> None:
-        self.subject.deadline.set(self.budget_s)
-        try:
-            run_crowds(self.subject, self.findings, self.budget_s)
-        finally:
-            self.subject.deadline.lift()
-
-    def _scopes(self, states: int, seconds: float) -> Iterator[Analysis]:
+    def _scopes(self, states: int) -> Iterator[Analysis]:
         for scope in SCOPES:
             if applies(scope, self.small):
                 yield lambda scope=scope: explore_scope(  # type: ignore[misc]
-                    self.small, fitted(scope, self.small), self.findings, seconds, states
+                    self.small, fitted(scope, self.small), self.findings, states
                 )
 
 
@@ -128,17 +123,23 @@ def _judge(binding: Binding, seed: int, budget_s: float, analyses: Callable[[Cas
         return Result(outcome, law, text, trace, found_by, round(time.process_time() - began_cpu_s, 3))
 
     try:
-        case = Case.of(binding, seed, budget_s)
+        case = Case.of(binding, seed)
     except InputError as error:
         return result("killed", "bounded", f"the store cannot be run: {error}", None, "loading")
     large, small = Reruns(case.subject), Reruns(case.small)
     for analysis in analyses(case):
+        case.subject.deadline.allow(INSTRUCTIONS)
+        case.subject.deadline.set(max(began_cpu_s + budget_s - time.process_time(), 0.0))
         with suppress(OutOfTime):  # scripts that do not end; what they did until then is known
             analysis()
+        case.subject.deadline.allow(INSTRUCTIONS)
+        case.subject.deadline.set(max(began_cpu_s + budget_s - time.process_time(), 0.25 * budget_s))
         for finding in _candidates(case.findings):
             if finding.law == "bounded" and ENDLESS in finding.text:
                 return result("timed out", finding.law, finding.text, finding.trace, finding.analysis)
-            shown = _reproduced(finding, small, large)
+            shown = None
+            with suppress(OutOfTime):  # a witness that takes longer than its mutant may is none
+                shown = _reproduced(finding, small, large)
             if shown is not None:
                 beside = tuple(sorted(case.findings.by_law.keys() - {shown.law}))
                 return replace(result("killed", shown.law, shown.text, shown.trace, shown.analysis), beside=beside)
@@ -162,6 +163,6 @@ def _reproduced(finding: Finding, small: Reruns, large: Reruns) -> Finding | Non
     if found is None:
         return None
     if not any(isinstance(step, Pass) for step in found.steps):
-        found = minimise(found, law, large, SHORTENING_S)
+        found = minimise(found, law, large, SHORTENING)
     broken = large.law_broken(found, law)
     return replace(finding, text=broken[1] if broken else finding.text, trace=found)

@@ -36,6 +36,8 @@ class Explanation:
     """Where the call stands that did it."""
     exhausts: bool
     """A script was stopped at its limit of instructions or memory."""
+    error: str = ""
+    """What the last step failed with, if it did."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; bytes as Latin-1 text."""
@@ -73,7 +75,9 @@ def explain(reruns: Reruns, trace: Trace) -> Explanation:
         store.perform("fetch", trace.clients[0], {"count": 65535, "after": 0, "epoch": 1})
     store.is_recording = False
     lua = line_to_look_at(store.records, subject.binding, report and report.result)
-    return Explanation(tuple(told), tuple(queues), before, store.backend.keyspace(), lua, exhausts)
+    failed = report is not None and isinstance(report.result, Failed)
+    error = tell(report.result) if report is not None and failed else ""
+    return Explanation(tuple(told), tuple(queues), before, store.backend.keyspace(), lua, exhausts, error)
 
 
 def tell(result: Any) -> str:

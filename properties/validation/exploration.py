@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 from model.explorer.budget import Budget
 from model.explorer.search import Options, Search, search
 from model.trace import Acknowledge, Publication, Save, Step
-from properties.validation.findings import Findings
+from model.transition_system import Label
+from properties.validation.effort import STATES, count
+from properties.validation.findings import Findings, kind_of
 from properties.validation.subject import Subject
 from sim.binding.results import Fetched
+from sim.deadline import OutOfTime
 from sim.session_run import StepReport
 from sim.session_system import Scope, StoreState, StoreSystem, path_to
 
 MODULUS = 3
 """Packet identifiers in the small world: few, so that a handful of saves goes round."""
 CLIENT = b"client-one"
-PER_LAW = 2
-"""Candidates told for each law and scope."""
+PER_KIND = 2
+"""Candidates told for each kind of finding and scope."""
 
 
 def message(label: int, interval_ms: float | None = None, qos: int = 1, payload: bytes | None = None) -> Publication:
@@ -138,21 +141,18 @@ def goes_round(small: Subject) -> bool:
     return given != list(range(1, len(given) + 1))
 
 
-def explore_scopes(small: Subject, findings: Findings, seconds: float) -> None:
-    """Explore each scope with its share of the time. Candidates go to ``findings``, with the effort."""
-    scopes = [fitted(scope, small) for scope in SCOPES if applies(scope, small)]
-    began = time.monotonic()
-    for at, scope in enumerate(scopes):
-        if findings.is_settled:
-            return
-        left = seconds - (time.monotonic() - began)
-        run = explore_scope(small, scope, findings, max(left, 0.2) / (len(scopes) - at))
-        findings.work["states"] += run.space.count
-        findings.work["transitions"] += run.space.steps
+def explore_scopes(small: Subject, findings: Findings, effort: float) -> None:
+    """Explore each scope, as many states of each as ``effort`` says. Candidates go to ``findings``, with the effort.
+
+    A scope of which all has been seen in an earlier round is not visited again.
+    """
+    for scope in SCOPES:
+        if not applies(scope, small) or findings.cut.get(scope.name) == "":
+            continue
+        run = explore_scope(small, fitted(scope, small), findings, states=count(STATES, effort))
+        findings.cut[scope.name] = ""
         if not run.complete:
-            findings.gaps.append(
-                f"scope {scope.name}: {run.stopped_by} ran out after {run.space.count:,} states, depth {run.depth}"
-            )
+            findings.cut[scope.name] = f"scope {scope.name}: ended after {run.space.count:,} states, depth {run.depth}"
 
 
 def fitted(scope: Scope, subject: Subject) -> Scope:
@@ -177,25 +177,43 @@ def applies(scope: Scope, subject: Subject) -> bool:
     return scope.name != "sessions" or bool({"clear", "open"} & set(subject.binding.operations))
 
 
-def explore_scope(
-    subject: Subject, scope: Scope, findings: Findings, seconds: float | None = None, states: int | None = None
-) -> Search:
-    """One scope, breadth first, within a budget of seconds or states."""
+class _UntilOutOfTime(StoreSystem):
+    """Leads nowhere any more once the work has run out, so that the search ends with what it has."""
+
+    is_over = False
+
+    def successors(self, state: StoreState) -> Iterator[tuple[Label, StoreState]]:
+        if not self.is_over:
+            try:
+                yield from super().successors(state)
+            except OutOfTime:
+                self.is_over = True
+
+
+def explore_scope(subject: Subject, scope: Scope, findings: Findings, states: int | None = None) -> Search:
+    """One scope, breadth first, so many states of it. Raises OutOfTime once what was found is noted."""
     run = subject.run((CLIENT,))
     told: list[tuple[StoreState, Step, StepReport]] = []
-    known: Counter[str] = Counter()
+    known: Counter[object] = Counter()
 
     def found(state: StoreState, step: Step, report: StepReport) -> None:
-        laws = {one.law for one in report.discrepancies} & findings.wanted
-        if any(known[law] < PER_LAW for law in laws):
-            known.update(laws)
+        kinds = {
+            (one.law, kind_of(one.law, one.text, step)) for one in report.discrepancies if one.law in findings.wanted
+        }
+        if any(known[kind] < PER_KIND for kind in kinds):
+            known.update(kinds)
             told.append((state, step, report))
 
-    system = StoreSystem(run, scope, found)
-    done = search(system, Options(Budget(states, seconds), engine="interpreted"))
+    system = _UntilOutOfTime(run, scope, found)
+    done = search(system, Options(Budget(states), engine="interpreted"))
     candidates, told = told, []
     for state, step, report in candidates:
-        trace = subject.trace((*path_to(system, done.space, state), step), (CLIENT,))
-        findings.add(report.discrepancies, trace, f"exploration of the scope {scope.name}")
+        with suppress(OutOfTime):  # its steps are remembered, and need no more work
+            trace = subject.trace((*path_to(system, done.space, state), step), (CLIENT,))
+            findings.add(report.discrepancies, trace, f"exploration of the scope {scope.name}")
     findings.met.update(run.met)
+    findings.work["states"] += done.space.count
+    findings.work["transitions"] += done.space.steps
+    if system.is_over:
+        raise OutOfTime
     return done

@@ -7,7 +7,7 @@ where a try costs milliseconds, and only what breaks the law there is carried ou
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from model.trace import Overlap, Pass, Publication, Save, Settle, Step, Trace
@@ -22,13 +22,24 @@ PERFORMANCES = 3
 
 def at_full_scale(trace: Trace, law: str, modulus: int, small: Reruns, large: Reruns) -> Trace | None:
     """The trace with the messages that must pass so that it breaks ``law`` on the unscaled store; None: it does not."""
-    for candidate in _as_it_stands(trace, modulus):
-        broken = large.law_broken(candidate, law)
-        if broken is not None:
-            return replace(candidate, steps=candidate.steps[: broken[0]])
+    found = as_it_stands(trace, law, modulus, large)
+    return found or with_passing(trace, law, modulus, small, large)
+
+
+def as_it_stands(trace: Trace, law: str, modulus: int, large: Reruns) -> Trace | None:
+    """The trace on the unscaled store, cut where it breaks ``law``; None when it takes more than its own steps."""
+    return _first_broken(_unscaled(trace, modulus), law, large)
+
+
+def with_passing(trace: Trace, law: str, modulus: int, small: Reruns, large: Reruns) -> Trace | None:
+    """The trace with what must pass in it, or wait, for ``law`` to be broken on the unscaled store."""
     if trace.modulus == modulus:
         return None
-    for candidate in _rehearsed(trace, law, modulus, small, large):
+    return _first_broken(_rehearsed(trace, law, modulus, small, large), law, large)
+
+
+def _first_broken(candidates: Iterable[Trace], law: str, large: Reruns) -> Trace | None:
+    for candidate in candidates:
         broken = large.law_broken(candidate, law)
         if broken is not None:
             return replace(candidate, steps=candidate.steps[: broken[0]])
@@ -86,7 +97,7 @@ def _scaled_down(step: Step, modulus: int, smaller: int) -> Step:
     return step
 
 
-def _as_it_stands(trace: Trace, modulus: int) -> Iterator[Trace]:
+def _unscaled(trace: Trace, modulus: int) -> Iterator[Trace]:
     yield replace(trace, modulus=modulus)
     raised = _raised(trace, modulus)
     if raised.steps != trace.steps:

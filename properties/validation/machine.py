@@ -5,17 +5,19 @@ Half of the examples begin with an empty store; the other half just before the w
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.internal.conjecture import providers
 from hypothesis.stateful import run_state_machine_as_test
 
 from model.refinement import Discrepancy
 from model.trace import Acknowledge, Fetch, Pass, Publication, Release, Save, Settle, Step
 from properties.machines.session import SessionMachine
 from properties.machines.tally import tally_of
+from properties.validation.effort import EXAMPLES
 from properties.validation.findings import Findings
 from properties.validation.subject import CLIENTS, Prepared, Subject
 from properties.validation.taking_steps import fitted_step, take_steps
@@ -24,8 +26,8 @@ from sim.deadline import OutOfTime
 from sim.session_run import SessionRun
 
 STEPS_PER_EXAMPLE = 30
-EXAMPLES_AT_ONCE = 10
-"""Examples between two looks at the clock."""
+EXAMPLES_AT_ONCE = EXAMPLES
+"""Of one run of Hypothesis; each run has a seed of its own."""
 SMALLEST_PASSING = 50
 """Messages in a save below which it takes too long to have all identifiers pass."""
 WAITING = tuple(Publication(label, b"<%d>waiting" % label, b"t", 1 + label % 2, 864_000_000) for label in (1, 2, 3))
@@ -63,35 +65,34 @@ def _take_once(place: Prepared, steps: tuple[Step, ...], findings: Findings, nam
     take_steps(subject, run, (fitted_step(step, subject) for step in possible), findings, name, place.prefix)
 
 
-def run_machine(subject: Subject, findings: Findings, seconds: float) -> None:
-    """Run examples until the time is up. What is found goes to ``findings``."""
-    _take_once(Prepared(subject, ()), COME_AND_GO, findings, "a message that comes and goes")
-    rounds = _examples_from(Prepared(subject, ()), findings, seconds / 2, 0)
+def run_machine(subject: Subject, findings: Findings, rounds: int, first: int = 0) -> None:
+    """So many rounds of examples from each of the two places, from round ``first`` on; what is found goes to ``findings``."""
+    start = Prepared(subject, ())
+    if first == 0:
+        _take_once(start, COME_AND_GO, findings, "a message that comes and goes")
+    _examples_from(start, findings, rounds, 2 * first)
     if subject.store.largest_batch < SMALLEST_PASSING:
-        findings.gaps.append("the state machine did not go near the wrap: the store saves too few messages at a time")
-        findings.work["examples"] += rounds * EXAMPLES_AT_ONCE
+        if first == 0:
+            findings.gaps.append("the state machine did not go near the wrap: the store saves too few messages at a time")
         return
     place = Prepared(subject, near_the_wrap(subject))
     for taken, report in enumerate(place.reports, 1):
         findings.add(report.discrepancies, subject.trace(place.prefix[:taken]), "the way to the wrap")
     if not any(report.diverges or isinstance(report.result, Failed) for report in place.reports):
-        cross_the_wrap(place, findings)
-        rounds += _examples_from(place, findings, seconds / 2, rounds)
-    findings.work["examples"] += rounds * EXAMPLES_AT_ONCE
+        if first == 0:
+            cross_the_wrap(place, findings)
+        _examples_from(place, findings, rounds, 2 * first + 1)
 
 
-def _examples_from(place: Prepared, findings: Findings, seconds: float, number: int) -> int:
-    """Examples from one place until the time is up; how many rounds there were. Raises OutOfTime."""
-    began = time.monotonic()
-    rounds = 0
-    machine = machine_for(place, findings, lambda: time.monotonic() - began >= seconds)
+def _examples_from(place: Prepared, findings: Findings, rounds: int, number: int) -> None:
+    """Rounds of examples from one place. Raises OutOfTime."""
+    machine = machine_for(place, findings, lambda: False)
     cut_off = tally_of(machine.__name__).cut_off
-    while not findings.is_settled and (rounds == 0 or time.monotonic() - began < seconds):
-        run_examples(machine, place.subject.seed + number + rounds)
-        rounds += 1
+    for one in range(rounds):
+        run_examples(machine, 1_000_003 * place.subject.seed + number + 2 * one)
+        findings.work["examples"] += EXAMPLES_AT_ONCE
         if tally_of(machine.__name__).cut_off > cut_off:
             raise OutOfTime
-    return rounds
 
 
 def machine_for(place: Prepared, findings: Findings, is_over: Callable[[], bool]) -> type[SessionMachine]:
@@ -140,4 +141,20 @@ def run_examples(machine: type[SessionMachine], number: int) -> None:
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    run_state_machine_as_test(seed(number)(machine), settings=quiet)
+    with _without_constants():
+        run_state_machine_as_test(seed(number)(machine), settings=quiet)
+
+
+@contextmanager
+def _without_constants() -> Iterator[None]:
+    """Have Hypothesis draw no number or text because it stands in some module that happens to be imported."""
+    provider: Any = getattr(providers, "HypothesisProvider", None)
+    drawing = getattr(provider, "_maybe_draw_constant", None)
+    if drawing is None:  # other versions of Hypothesis have no such pool
+        yield
+        return
+    provider._maybe_draw_constant = lambda self, *given, **options: None
+    try:
+        yield
+    finally:
+        provider._maybe_draw_constant = drawing

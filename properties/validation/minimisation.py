@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from model.trace import (
     Acknowledge,
@@ -24,41 +24,54 @@ from model.trace import (
     Trace,
     Wait,
 )
+from properties.validation.effort import SHORTENING_STEPS
 from properties.validation.subject import Reruns, Subject
+
+
+class Law(NamedTuple):
+    """What a shorter trace must break, and in which words if that matters."""
+
+    name: str
+    wording: str = ""
+
 
 MANY = 64
 """Messages in a batch from which on it is not made plain message by message."""
 
 
-def minimise(trace: Trace, law: str, reruns: Reruns, seconds: float) -> Trace:
-    """A trace that breaks the same law and from which no single step can be left out (if the time allows)."""
-    until = time.monotonic() + seconds
-    best = _cut(trace, law, reruns) or trace
+def minimise(trace: Trace, law: str, reruns: Reruns, steps: int = SHORTENING_STEPS, wording: str = "") -> Trace:
+    """A trace that breaks the same law and from which no single step can be left out, if so many ``steps`` of reruns suffice.
+
+    With a ``wording`` only what breaks the law in these words counts, so that one defect does not turn into another.
+    """
+    until = reruns.spent + steps
+    broken_law = Law(law, wording)
+    best = _cut(trace, broken_law, reruns) or trace
     if any(isinstance(step, Pass) for step in best.steps):
         without = tuple(step for step in best.steps if not isinstance(step, Pass))
-        best = _cut(replace(best, steps=without), law, reruns) or best
+        best = _cut(replace(best, steps=without), broken_law, reruns) or best
     improved = True
-    while improved and time.monotonic() < until:
+    while improved and reruns.spent < until:
         before = best
-        best = _without_steps(best, law, reruns, until)
-        best = _with_plainer_steps(best, law, reruns, until)
+        best = _without_steps(best, broken_law, reruns, until)
+        best = _with_plainer_steps(best, broken_law, reruns, until)
         improved = best != before
-    return _renumbered(best, law, reruns)
+    return _renumbered(best, broken_law, reruns)
 
 
-def _cut(trace: Trace, law: str, reruns: Reruns) -> Trace | None:
+def _cut(trace: Trace, law: Law, reruns: Reruns) -> Trace | None:
     """The trace up to the step that breaks the law, or None."""
-    broken = reruns.law_broken(trace, law)
+    broken = reruns.law_broken(trace, law.name, law.wording)
     return None if broken is None else replace(trace, steps=trace.steps[: broken[0]])
 
 
-def _without_steps(trace: Trace, law: str, reruns: Reruns, until: float) -> Trace:
+def _without_steps(trace: Trace, law: Law, reruns: Reruns, until: int) -> Trace:
     """Leave out runs of steps, half of them at first and single ones in the end (delta debugging)."""
     best = trace
     size = max(len(best.steps) // 2, 1)
     while size >= 1:
         start = 0
-        while start < len(best.steps) and time.monotonic() < until:
+        while start < len(best.steps) and reruns.spent < until:
             shorter = _cut(replace(best, steps=best.steps[:start] + best.steps[start + size :]), law, reruns)
             if shorter is None:
                 start += size
@@ -68,7 +81,7 @@ def _without_steps(trace: Trace, law: str, reruns: Reruns, until: float) -> Trac
     return best
 
 
-def _with_plainer_steps(trace: Trace, law: str, reruns: Reruns, until: float) -> Trace:
+def _with_plainer_steps(trace: Trace, law: Law, reruns: Reruns, until: int) -> Trace:
     """One client instead of two, then each step plainer, as far as it goes."""
     best = trace
     if len(best.clients) > 1:
@@ -80,7 +93,7 @@ def _with_plainer_steps(trace: Trace, law: str, reruns: Reruns, until: float) ->
                 best = found
                 break
     at = 0
-    while at < len(best.steps) and time.monotonic() < until:
+    while at < len(best.steps) and reruns.spent < until:
         for plainer in _plainer(best.steps[at], plain_limits(reruns.subject)):
             found = _cut(replace(best, steps=(*best.steps[:at], plainer, *best.steps[at + 1 :])), law, reruns)
             if found is not None:
@@ -200,7 +213,7 @@ def renumbered(trace: Trace) -> Trace:
     return replace(trace, steps=tuple(map(renamed, trace.steps)))
 
 
-def _renumbered(trace: Trace, law: str, reruns: Reruns) -> Trace:
+def _renumbered(trace: Trace, law: Law, reruns: Reruns) -> Trace:
     """Renumbered, and payloads after the labels, if the law is broken all the same."""
     candidate = _cut(renumbered(trace), law, reruns)
     if candidate is None:

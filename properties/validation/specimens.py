@@ -73,25 +73,25 @@ def find_specimens(names: Iterable[str] = (), folder: Path = FOLDER) -> list[Bin
 
 
 def judge_specimens(
-    bindings: list[Binding], budget_s: float, seed: int = 0, progress: Callable[[str], None] = lambda text: None
+    bindings: list[Binding], effort: float, seed: int = 0, progress: Callable[[str], None] = lambda text: None
 ) -> list[SpecimenResult]:
-    """Validate each specimen by the laws that it breaks, and each neighbour once by all of those."""
+    """Validate each specimen by the laws that it breaks, until each has a witness, and each neighbour once by all of those."""
     neighbours: dict[Path, Validation] = {}
     results = []
     for binding in bindings:
         specimen = binding.specimen
         assert specimen is not None
         progress(binding.name)
-        found = validate(binding, budget_s, seed, specimen.breaks)
+        found = validate(binding, effort, seed, specimen.breaks, only_first=True)
         caught = {
-            result.verdict.law: result.verdict.witness.finding.text
+            result.verdict.law: result.verdict.witness.headline
             for result in found.results
             if isinstance(result.verdict.witness, Witness)
         }
         home = specimen.neighbour.resolve()
         if home not in neighbours:
             progress(f"neighbour {home.name}")
-            neighbours[home] = validate(load_binding(home), 2 * budget_s, seed, STORE_LAWS)
+            neighbours[home] = validate(load_binding(home), effort, seed, STORE_LAWS)
         outcomes = {result.verdict.law: result.outcome for result in neighbours[home].results}
         results.append(SpecimenResult(binding.name, specimen, caught, {law: outcomes[law] for law in specimen.breaks}))
     return results

@@ -8,7 +8,9 @@ from model.trace_words import told_step
 from properties.validation.explanation import shown_keyspace
 from properties.validation.lua_line import LuaLine
 from properties.validation.witness import Witness
+from sim.redis.shard import FrozenKeyspace
 
+KEYS_SHOWN = 8
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
 """What would move a terminal's cursor or colour it, if a script put it into an error or a comment."""
 
@@ -25,20 +27,30 @@ def story_lines(law: str, witness: Witness) -> Iterator[tuple[str, str]]:
 
 def _story_lines(law: str, witness: Witness) -> Iterator[tuple[str, str]]:
     trace, explanation = witness.finding.trace, witness.explanation
-    yield f"{law} is violated: {witness.finding.text}", "bold"
+    yield f"{law} is violated: {witness.headline}", "bold"
     for number, step in enumerate(trace.steps, 1):
         yield f"  {number}. {told_step(step, trace)}", ""
         if explanation.told[number - 1]:
-            yield f"     {explanation.told[number - 1]}; live: {explanation.queues[number - 1]}", "dim"
+            yield f"     {explanation.told[number - 1]}", "dim"
+            yield f"     the specification has live: {explanation.queues[number - 1]}", "dim"
+    changed = {key for key in {*explanation.before, *explanation.after} if explanation.before.get(key) != explanation.after.get(key)}
     for name, keyspace in (("before", explanation.before), ("after", explanation.after)):
-        yield f"  keys {name} the last step:", ""
-        shown = shown_keyspace(keyspace)
-        for key, value in shown.items():
-            yield f"     {key} = {value}", "dim"
-        if not shown:
-            yield "     none", "dim"
+        yield f"  the store's keys {name} the last step:", ""
+        yield from _keys(keyspace, changed)
     yield from lua_lines(explanation.lua)
     yield f"  found by {witness.finding.analysis}; {witness.confirmation}", ""
+
+
+def _keys(keyspace: FrozenKeyspace, changed: set[bytes]) -> Iterator[tuple[str, str]]:
+    """The keys that the last step changed, then others, as many as can be read."""
+    first = sorted(key for key in keyspace if key in changed)[:KEYS_SHOWN]
+    first += sorted(key for key in keyspace if key not in changed)[: max(KEYS_SHOWN - len(first), 0)]
+    for key, value in shown_keyspace({key: keyspace[key] for key in first}).items():
+        yield f"     {key} = {value}", "dim"
+    if len(keyspace) > len(first):
+        yield f"     and {len(keyspace) - len(first):,} more keys", "dim"
+    if not keyspace:
+        yield "     none", "dim"
 
 
 def lua_lines(lua: LuaLine) -> Iterator[tuple[str, str]]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from model.trace import PRODUCERS, Pass, Save, Step, Trace
+from properties.validation.findings import wording
 from properties.validation.recording import RecordingStore
 from sim.binding.binding import Binding
 from sim.binding.scaling import RewrittenLine, scale
@@ -99,6 +100,10 @@ class Subject:
         binding, rewritten = scale(self.binding, modulus)
         return Subject(binding, self.seed, rewritten, remembers, self.deadline)
 
+    def recording(self) -> Subject:
+        """The same store on a kernel that can write down what is called."""
+        return replace(self, remembers=False, _store=None, _usual={})
+
     @property
     def may_have_no_default(self) -> bool:
         """Whether callers may give a default interval of 0: messages without one of their own never expire."""
@@ -156,6 +161,8 @@ class Reruns:
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
+        self.spent = 0
+        """Work so far: one for each step, and more for those of many messages. The same on every machine."""
         self._places: dict[tuple[tuple[Step, ...], tuple[bytes, ...], int, tuple[bytes, ...]], Prepared] = {}
         self._rehearsal: Reruns | None = None
 
@@ -175,20 +182,52 @@ class Reruns:
         for length in passes[:1]:
             way = trace.steps[:length], trace.clients, trace.default_expiry_ms, trace.producers
             if way not in self._places:
+                self.spent += sum(map(weight, way[0]))
                 self._places[way] = Prepared(self.subject, *way)
             place = self._places[way]
             if not any(report.discrepancies for report in place.reports):
                 return place.run(), length
         return self.subject.run(trace.clients, trace.default_expiry_ms, trace.producers), 0
 
-    def law_broken(self, trace: Trace, law: str) -> tuple[int, str] | None:
-        """How many steps it takes to break ``law`` and what is then said; None when the trace does not break it."""
+    def law_broken(self, trace: Trace, law: str, words: str = "") -> tuple[int, str] | None:
+        """How many steps it takes to break ``law`` and what is then said; None when the trace does not break it.
+
+        With ``words`` it must be broken in this wording (``findings.wording``).
+        """
         run, taken = self.start(trace)
+        held = 0
         for at, step in enumerate(trace.steps[taken:], taken + 1):
             report = run.perform(step)
+            held += weight(step) if isinstance(step, Save) else 0
+            self.spent += weight(step) + held // 4
             for one in report.discrepancies:
-                if one.law == law:
+                if one.law == law and (not words or wording(one.text) == words):
                     return at, one.text
             if report.diverges:
                 return None
         return None
+
+
+MESSAGES_A_STEP = 20
+"""Messages of a batch that take about as long as a step of few."""
+
+
+def weight(step: Step) -> int:
+    """What a step costs beside others, by what it says."""
+    match step:
+        case Pass(count=messages, by_expiry=True):
+            return 1 + messages // MESSAGES_A_STEP
+        case Pass(count=messages):
+            return 1 + 3 * messages // MESSAGES_A_STEP
+        case Save(messages=batch):
+            return 1 + len(batch) // MESSAGES_A_STEP
+    return 1
+
+
+def heaviness(trace: Trace) -> int:
+    """What all the steps of a trace cost: where many messages wait, each step has to do with all of them."""
+    total = held = 0
+    for step in trace.steps:
+        held += weight(step) if isinstance(step, Save) else 0
+        total += weight(step) + held // 4
+    return total

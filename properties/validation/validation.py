@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 from model.errors import InputError
@@ -12,16 +14,28 @@ from model.laws import LAWS, STORE_LAWS
 from model.trace import Pass, Step, Trace
 from model.verdict import Outcome, Verdict, worst
 from properties.validation.confirmation import NOT_BY_RUNNING, Confirmation, confirm, place_of
-from properties.validation.crowds import run_crowds
+from properties.validation.crowds import SMALL_CROWDS, run_crowds
+from properties.validation.effort import (
+    INSTRUCTIONS,
+    INSTRUCTIONS_MORE,
+    QUICK,
+    STANDARD,
+    WALKS,
+    count,
+    name_of_effort,
+    rounds_of,
+    witness_steps,
+)
 from properties.validation.explanation import explain
 from properties.validation.exploration import explore_scopes, small_world
-from properties.validation.findings import Finding, Findings
+from properties.validation.findings import Finding, Findings, Kind, wording
 from properties.validation.footprint import Footprint, measure_footprint
-from properties.validation.full_scale import at_full_scale, with_fewer_steps
+from properties.validation.full_scale import as_it_stands, with_fewer_steps, with_passing
+from properties.validation.headline import Cause
 from properties.validation.machine import run_machine
 from properties.validation.minimisation import minimise
 from properties.validation.scenarios import run_scenarios
-from properties.validation.subject import Reruns, Subject
+from properties.validation.subject import Reruns, Subject, heaviness
 from properties.validation.walks import walk_about
 from properties.validation.witness import Witness
 from sim.binding.binding import Binding
@@ -30,28 +44,17 @@ from sim.deadline import OutOfTime
 from sim.redis.backends import Backend
 from sim.session_coverage import BY_LAW
 
-SHARES = {
-    "scenarios": 0.0,
-    "footprint": 0.15,
-    "crowds": 0.1,
-    "exploration": 0.35,
-    "random walks": 0.15,
-    "state machine": 0.25,
-}
-"""Of the budget; witnesses come on top, and are few."""
-LONGEST_S = {
-    "scenarios": 8.0,
-    "footprint": 25.0,
-    "crowds": 15.0,
-    "exploration": 2.0,
-    "random walks": 2.0,
-    "state machine": 10.0,
-}
-"""Processor time that an analysis may take beyond twice its share: what it must do once, on scripts of ordinary speed."""
-WITNESSES_S = 30.0
-"""Processor time for all witnesses together, beside the budget once more."""
-WITNESS_SECONDS = 4.0
-"""For making one witness short, and again for replaying it."""
+SEARCHING = 0.7
+"""Of a cap in seconds, what the analyses may take; the rest is for witnesses."""
+CONFIRMING = 0.1
+"""And beyond it, for confirmations on a server."""
+CAUSES_MAX = 5
+"""Witnesses with different causes that are told of one law."""
+HEAVY = 1_000
+"""Work (``heaviness``) of a trace from which on it is tried last: thousands of messages."""
+LARGE_CROWDS_FROM = 4.0
+"""The effort from which on the larger crowds are run."""
+BROKEN_SMALL = "broken in the small scope, and not reproduced on the scripts as they are"
 
 Progress = Callable[[str], None]
 
@@ -62,6 +65,10 @@ class LawResult:
 
     verdict: Verdict
     not_applicable: str = ""
+    others: tuple[Witness, ...] = ()
+    """Of a violated law: witnesses with other causes, the plainest first."""
+    small_scope: Witness | None = None
+    """Of an unknown one: what breaks it on the scripts with few packet identifiers, and was not reproduced on them as they are."""
 
     @property
     def outcome(self) -> Outcome:
@@ -80,11 +87,13 @@ class Validation:
     gaps: tuple[str, ...]
     work: dict[str, float]
     seed: int
+    effort: float = STANDARD
 
     @property
     def outcome(self) -> Outcome:
-        """The worst verdict; laws that say nothing about this store do not count."""
-        return worst(result.outcome for result in self.results if not result.not_applicable)
+        """The worst verdict; laws that say nothing about this store do not count, and if none says anything, nothing is known."""
+        outcomes = [result.outcome for result in self.results if not result.not_applicable]
+        return worst(outcomes) if outcomes else Outcome.UNKNOWN
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -103,8 +112,15 @@ class Validation:
             "name": self.binding.name,
             "outcome": str(self.outcome),
             "seed": self.seed,
+            "effort": name_of_effort(self.effort),
             "laws": [
-                {**result.verdict.to_json(), "not_applicable": result.not_applicable or None} for result in self.results
+                {
+                    **result.verdict.to_json(),
+                    "other_witnesses": [one.to_json() for one in result.others],
+                    "small_scope_witness": result.small_scope and result.small_scope.to_json(),
+                    "not_applicable": result.not_applicable or None,
+                }
+                for result in self.results
             ],
             "footprint": self.footprint.to_json(),
             "scaled_lines": [[line.file, line.line, line.before, line.after] for line in self.rewritten],
@@ -117,16 +133,18 @@ class Validation:
 
 def validate(
     binding: Binding,
-    budget_s: float = 30.0,
+    effort: float = STANDARD,
     seed: int = 0,
     laws: Iterable[str] = STORE_LAWS,
     backend: Backend | None = None,
     progress: Progress = lambda text: None,
+    budget_s: float | None = None,
+    only_first: bool = False,
 ) -> Validation:
-    """Judge the store of ``binding`` by ``laws`` for about ``budget_s`` seconds.
+    """Judge the store of ``binding`` by ``laws`` with so much ``effort``; ``budget_s`` is a cap in seconds on all of it.
 
-    ``backend`` is a real server that witnesses are replayed on, if there is one. Raises InputError when the store
-    cannot be run at all.
+    ``backend`` is a real server that witnesses are replayed on, if there is one. With ``only_first`` it ends after the round
+    that has a witness for each of ``laws``. Raises InputError when the store cannot be run at all.
     """
     began = time.monotonic()
     limit = binding.fixed.get("limit")
@@ -136,34 +154,94 @@ def validate(
     findings = Findings(frozenset(laws))
     small = small_world(subject, findings)
     footprint = Footprint()
-    analyses: dict[str, Callable[[float], Any]] = {
-        "scenarios": lambda seconds: run_scenarios(small, findings),
-        "footprint": lambda seconds: measure_footprint(subject, findings, seconds, footprint),
-        "crowds": lambda seconds: run_crowds(subject, findings, seconds),
-        "exploration": lambda seconds: explore_scopes(small, findings, seconds),
-        "random walks": lambda seconds: walk_about(small, findings, seconds),
-        "state machine": lambda seconds: run_machine(subject, findings, seconds),
-    }
-    try:
-        for name, analysis in analyses.items():
-            progress(name)
-            subject.deadline.set(LONGEST_S[name] + 2 * budget_s * SHARES[name])
-            try:
-                analysis(budget_s * SHARES[name])
-            except OutOfTime:
-                findings.gaps.append(f"{name}: not finished, the scripts are too slow")
-    except KeyboardInterrupt:
-        findings.interrupted = True
-    subject.deadline.set(WITNESSES_S + budget_s)
+    searches = Searches(subject, small, findings, footprint, progress)
     judge = Judge(subject, small, findings, backend, progress)
+
+    def cap(share: float) -> None:
+        if budget_s is not None:
+            subject.deadline.set(max(share * budget_s + began - time.monotonic(), 0.0), time.monotonic)
+
+    for now in rounds_of(effort):
+        try:
+            cap(SEARCHING)
+            cut_in = searches.round(now)
+        except KeyboardInterrupt:
+            findings.interrupted = True
+            break
+        subject.deadline.allow(inf)
+        cap(1.0)
+        is_whole = judge.consider(now)
+        if cut_in or not is_whole:
+            place = cut_in or "the witnesses"
+            told = f"the cap of {budget_s:g} s cut off the round {name_of_effort(now)} in: {place}; what comes after was not done"
+            findings.gaps.append(told)
+            break
+        if only_first and judge.has_all:
+            break
+    if findings.interrupted:
+        judge.consider(QUICK)
+    subject.deadline.lift()
+    cap(1.0 + CONFIRMING)
     results = tuple(judge.result(law) for law in STORE_LAWS if law in findings.wanted)
-    work = {**findings.work, "seconds": round(time.monotonic() - began, 1)}
-    rewritten = tuple(small.rewritten)
-    return Validation(binding, results, footprint, rewritten, tuple(findings.notes), tuple(findings.gaps), work, seed)
+    gaps = tuple(judge.gaps)
+    return Validation(
+        binding, results, footprint, tuple(small.rewritten), tuple(findings.notes), gaps, dict(findings.work), seed, effort
+    )
+
+
+class Searches:
+    """All analyses of one store, round by round: each goes on where it ended in the round before."""
+
+    def __init__(
+        self, subject: Subject, small: Subject, findings: Findings, footprint: Footprint, progress: Progress
+    ) -> None:
+        self.subject = subject
+        self.small = small
+        self.findings = findings
+        self.footprint = footprint
+        self.progress = progress
+        self.done = 0.0
+        """The effort of the rounds so far."""
+
+    def round(self, effort: float) -> str:
+        """Everything up to ``effort``. Where the time ran out, if it did: the name of that analysis."""
+        for name, analysis in self._analyses(effort):
+            self.progress(f"{name}, {name_of_effort(effort)}")
+            self.subject.deadline.allow(INSTRUCTIONS + INSTRUCTIONS_MORE * effort)
+            try:
+                analysis()
+            except OutOfTime:
+                if self.subject.deadline.is_past:
+                    return name
+                self.findings.gaps.append(f"{name}: not finished, the scripts are too slow")
+        self.done = effort
+        return ""
+
+    def _analyses(self, effort: float) -> Iterator[tuple[str, Callable[[], object]]]:
+        subject, small, findings, done = self.subject, self.small, self.findings, self.done
+
+        def more(unit: int) -> tuple[int, int]:
+            """How many more of what ``unit`` counts, and how many there were."""
+            before = count(unit, done) if done else 0
+            return count(unit, effort) - before, before
+
+        if not done:
+            yield "scenarios", lambda: run_scenarios(small, findings)
+            yield "footprint", lambda: measure_footprint(subject, findings, self.footprint)
+            yield "crowds", lambda: run_crowds(subject, findings, 0, SMALL_CROWDS)
+        yield "exploration", lambda: explore_scopes(small, findings, effort)
+        yield "random walks", lambda: walk_about(small, findings, *more(WALKS))
+        yield "state machine", lambda: run_machine(subject, findings, *more(1))
+        if done < LARGE_CROWDS_FROM <= effort:
+            yield "large crowds", lambda: run_crowds(subject, findings, SMALL_CROWDS)
 
 
 class Judge:
-    """From candidates to verdicts: ``subject`` is the store, ``small`` its twin with few identifiers."""
+    """From candidates to verdicts: ``subject`` is the store, ``small`` its twin with few identifiers.
+
+    Every law has its own share of the work. First comes what needs no scaling, one witness for each law; then what must be
+    brought to full scale, for laws that have none; then further causes.
+    """
 
     def __init__(
         self, subject: Subject, small: Subject, findings: Findings, backend: Backend | None, progress: Progress
@@ -174,87 +252,229 @@ class Judge:
         self.progress = progress
         self.small = Reruns(small)
         self.large = Reruns(subject)
-        self.witnesses: list[Witness] = []
+        self.modulus = subject.binding.modulus
+        self.witnesses: dict[str, dict[Cause, Witness]] = {}
+        self.rounds = 0
         self.lost = ""
         """What became of the server, if it went away."""
         self.confirmed: dict[tuple[tuple[bytes, ...], tuple[Step, ...]], Confirmation] = {}
+        self._kinds: dict[str, set[Kind]] = defaultdict(set)
+        """Of a law, those of its witnesses."""
+        self._tried: dict[int, Finding] = {}
+        """By identity: what was tried as it stands."""
+        self._in_vain: dict[int, Finding] = {}
+        """The same of what was tried with others passing."""
+        self._pending: dict[str, list[Finding]] = defaultdict(list)
+        """Of a law, what breaks it in the small scope and not, as it stands, on the scripts as they are; made short."""
+        self._used: Counter[str] = Counter()
+        """Of each law's share of this round."""
+        self._share = 0
+
+    # -- witnesses ---------------------------------------------------------------------------------------------------
+
+    def consider(self, effort: float) -> bool:
+        """Make witnesses of what was found so far. False when the time ran out."""
+        self.rounds += 1
+        self._used.clear()
+        self._share = witness_steps(effort)
+        laws = [law for law in STORE_LAWS if law in self.findings.by_law]
+        further = [self._further] if effort < STANDARD else [self._further, self._further_scaled]
+        for search in (self._plain, self._scaled, *further):
+            for law in laws:
+                self.progress(f"witness of {law}")
+                if not self._within_share(law, search):
+                    self._as_found(laws)
+                    return False
+        return True
+
+    @property
+    def has_all(self) -> bool:
+        """Whether each law that was asked for has a witness."""
+        return all(self.witnesses.get(law) for law in self.findings.wanted)
+
+    def _within_share(self, law: str, search: Callable[[str], Iterator[None]]) -> bool:
+        """Search step by step while the law's share lasts; False when the time ran out."""
+        steps = search(law)
+        while self._used[law] < self._share:
+            before = self._spent()
+            try:
+                next(steps)
+            except StopIteration:
+                return True
+            except OutOfTime:  # or scripts that do not end
+                return not self.subject.deadline.is_past
+            finally:
+                self._used[law] += self._spent() - before
+        return True
+
+    def _spent(self) -> int:
+        rehearsal = self.large.rehearsal
+        return self.small.spent + self.large.spent + (rehearsal.spent if rehearsal else 0)
+
+    def _candidates(self, law: str) -> list[Finding]:
+        """What was not tried yet and is of no known kind, what takes the least work first."""
+        known = self._kinds[law]
+        left = [one for one in self.findings.by_law[law] if id(one) not in self._tried and one.kind not in known]
+        return sorted(left, key=lambda one: (heaviness(one.trace) > HEAVY, one.trace.modulus != self.modulus, one.size))
+
+    def _plain(self, law: str) -> Iterator[None]:
+        """The first witness, of candidates that are soon run."""
+        for finding in self._candidates(law):
+            if self.witnesses.get(law) or heaviness(finding.trace) > HEAVY:
+                return
+            self._try(finding)
+            yield
+
+    def _scaled(self, law: str) -> Iterator[None]:
+        """The first witness, of what takes long: messages that must pass, crowds."""
+        if self.witnesses.get(law):
+            return
+        for known in self._with_passing():  # what took long to reach for one law often breaks another as well
+            broken = self.large.law_broken(known.finding.trace, law)
+            if broken is not None:
+                self._tell(Finding(law, broken[1], known.finding.trace, known.finding.analysis))
+                return
+            yield
+        yield from self._bring_to_scale(law)
+        for finding in self._candidates(law):
+            if self.witnesses.get(law):
+                return
+            self._try(finding)
+            yield
+
+    def _further(self, law: str) -> Iterator[None]:
+        """Other causes, of candidates that are soon run."""
+        for finding in self._candidates(law):
+            if heaviness(finding.trace) > HEAVY or len(self.witnesses.get(law, ())) >= CAUSES_MAX:
+                return
+            if finding.kind not in self._kinds[law]:
+                self._try(finding)
+                yield
+
+    def _further_scaled(self, law: str) -> Iterator[None]:
+        """Other causes, with messages that must pass."""
+        if len(self.witnesses.get(law, ())) < CAUSES_MAX:
+            yield from self._bring_to_scale(law, further=True)
+
+    def _with_passing(self) -> list[Witness]:
+        known = [one for causes in self.witnesses.values() for one in causes.values()]
+        return [one for one in known if any(isinstance(step, Pass) for step in one.finding.trace.steps)]
+
+    def _bring_to_scale(self, law: str, further: bool = False) -> Iterator[None]:
+        for finding in list(self._pending[law]):
+            if self.witnesses.get(law) and not further:
+                return
+            if id(finding) in self._in_vain or finding.kind in self._kinds[law]:
+                continue
+            found = with_passing(finding.trace, law, self.modulus, self.small, self.large)
+            self._in_vain[id(finding)] = finding
+            if found is not None:
+                broken = self.large.law_broken(found, law)
+                self._kinds[law].add(finding.kind)
+                self._tell(replace(finding, trace=self._short(found, law), text=broken[1] if broken else finding.text))
+            yield
+
+    def _try(self, finding: Finding) -> None:
+        """The finding as it stands on the scripts as they are; if they show it, made short and told."""
+        self._tried[id(finding)] = finding
+        law, trace = finding.law, finding.trace
+        if is_counted(finding):
+            self._tell(finding)
+            return
+        if trace.modulus != self.modulus:
+            trace = minimise(trace, law, self.small, wording=finding.kind.wording)
+        found = as_it_stands(trace, law, self.modulus, self.large)
+        if found is None:
+            if trace.modulus != self.modulus:
+                self._pending[law].append(replace(finding, trace=trace))
+            return
+        self._kinds[law].add(finding.kind)
+        self._tell(replace(finding, trace=self._short(found, law)))
+
+    def _short(self, found: Trace, law: str) -> Trace:
+        """A trace on the scripts as they are, made short."""
+        if any(isinstance(step, Pass) for step in found.steps):
+            return with_fewer_steps(found, law, self.large)
+        broken = self.large.law_broken(found, law)
+        return minimise(found, law, self.large, wording=wording(broken[1]) if broken else "")
+
+    def _tell(self, finding: Finding) -> None:
+        """Explain it; of several witnesses with one cause the shortest stays."""
+        law = finding.law
+        trace = replace(finding.trace, law=law, store=str(self.subject.binding.path), seed=self.subject.seed)
+        if not is_counted(finding):
+            broken = self.large.law_broken(trace, law)
+            finding = replace(finding, text=broken[1] if broken else finding.text)
+        witness = Witness(replace(finding, trace=trace), explain(self.large, trace), "", self.rounds)
+        self._kinds[law].add(witness.finding.kind)
+        known = self.witnesses.setdefault(law, {})
+        other = known.get(witness.cause)
+        if other is None or (witness.finding.size < other.finding.size and other.round == self.rounds):
+            known[witness.cause] = witness
+
+    def _as_found(self, laws: list[str]) -> None:
+        """The time has run out: of each law without a witness, what was found on the scripts as they are, as it was found."""
+        self.subject.deadline.lift()
+        for law in laws:
+            if self.witnesses.get(law):
+                continue
+            full = [one for one in self.findings.by_law[law] if one.trace.modulus == self.modulus]
+            light = [one for one in full if heaviness(one.trace) <= HEAVY]
+            for finding in light[:1] or full[:1]:
+                self._tell(finding)
+        self.subject.deadline.set(0.0, time.monotonic)
+
+    # -- verdicts ----------------------------------------------------------------------------------------------------
+
+    @property
+    def gaps(self) -> list[str]:
+        """What was not covered, each told once."""
+        return list(dict.fromkeys([*self.findings.gaps, *filter(None, self.findings.cut.values())]))
 
     def result(self, law: str) -> LawResult:
-        """The verdict on one law."""
+        """The verdict on one law, from the witnesses that were made."""
+        findings = self.findings
         operations = self.subject.binding.operations
         situations = [one for one in BY_LAW[law] if all(need in operations for need in one.needs)]
-        work = dict(self.findings.work)
-        if not situations and law not in self.findings.by_law:
+        work: dict[str, float] = dict(findings.work)
+        if not situations and law not in findings.by_law:
             missing = sorted({need for one in BY_LAW[law] for need in one.needs if need not in operations})
-            return LawResult(Verdict(law, Outcome.HOLDS, work=work), f"the store has no {' and no '.join(missing)}")
-        work["antecedents"] = min((self.findings.met[one.name] for one in situations), default=0)
-        gaps = list(self.findings.gaps)
-        if law in self.findings.by_law:
-            self.progress(f"witness of {law}")
-            reason = "broken in the small scope, and not reproduced on the scripts as they are"
-            try:
-                witness = self._witness(law)
-            except OutOfTime:
-                witness, reason = self._unshortened(law), "broken in the small scope; no time was left to reproduce it"
-            if witness is not None:
-                return LawResult(Verdict(law, Outcome.VIOLATED, witness, work, tuple(gaps)))
-            gaps.append(reason)
-            return LawResult(Verdict(law, Outcome.UNKNOWN, None, work, tuple(gaps)))
-        if self.findings.interrupted:
+            reason = f"the store has no {' and no '.join(missing)}"
+            return LawResult(Verdict(law, Outcome.UNKNOWN, work=work, not_covered=(reason,)), reason)
+        work["antecedents"] = min((findings.met[one.name] for one in situations), default=0)
+        gaps = self.gaps
+        if law in findings.by_law:
+            work["antecedents"] = max(work["antecedents"], findings.broken[law])
+            told = sorted(self.witnesses.get(law, {}).values(), key=lambda one: (one.round, one.finding.size))
+            first, *others = [self._with_confirmation(one) for one in told[:CAUSES_MAX]] or [None]
+            if first is not None:
+                verdict = Verdict(law, Outcome.VIOLATED, first, work, tuple(gaps))
+                return LawResult(verdict, others=tuple(one for one in others if one is not None))
+            gaps.append(BROKEN_SMALL)
+            return LawResult(Verdict(law, Outcome.UNKNOWN, None, work, tuple(gaps)), small_scope=self._in_small_scope(law))
+        if findings.interrupted:
             return LawResult(Verdict(law, Outcome.UNKNOWN, None, work, (*gaps, "interrupted before the end")))
-        unmet = [one.name for one in situations if not self.findings.met[one.name]]
+        unmet = [one.name for one in situations if not findings.met[one.name]]
         if unmet:
-            gaps.append(f"never came about: {'; '.join(unmet)}")
+            gaps.append(f"vacuous, not put to the test: never came about: {'; '.join(unmet)}")
             return LawResult(Verdict(law, Outcome.UNKNOWN, None, work, tuple(gaps)))
         one_sided = LAWS[law].one_sided
         return LawResult(Verdict(law, Outcome.HOLDS, None, work, (*gaps, one_sided) if one_sided else tuple(gaps)))
 
-    def _witness(self, law: str) -> Witness | None:
-        """The first candidate that can be reproduced on the store itself, made short, told, and confirmed."""
-        for known in self.witnesses:  # what took long to reach for one law often breaks another as well
-            if any(isinstance(step, Pass) for step in known.finding.trace.steps):
-                broken = self.large.law_broken(known.finding.trace, law)
-                if broken is not None:
-                    return self._told(Finding(law, broken[1], known.finding.trace, known.finding.analysis))
-        for finding in self.findings.by_law[law]:
-            found = self._reproduced(finding)
-            if found is not None:
-                return self._told(found)
-        return None
-
-    def _unshortened(self, law: str) -> Witness | None:
-        """What was found on the scripts as they are, as it was found."""
+    def _in_small_scope(self, law: str) -> Witness | None:
+        """What breaks the law on the scripts with few identifiers, told on these."""
+        small = self.small.subject
+        known = [*self._pending[law], *(one for one in self.findings.by_law[law] if one.trace.modulus != self.modulus)]
+        if not known or not small.rewritten:
+            return None
         self.subject.deadline.lift()
-        modulus = self.subject.binding.modulus
-        found = next((one for one in self.findings.by_law[law] if one.trace.modulus == modulus), None)
-        witness = None if found is None else self._told(found)
-        self.subject.deadline.set(0)
-        return witness
+        trace = replace(known[0].trace, law=law, store=str(small.binding.path), seed=small.seed)
+        explanation = explain(Reruns(small.recording()), trace)
+        return Witness(replace(known[0], trace=trace), explanation, f"with {trace.modulus} packet identifiers only", self.rounds)
 
-    def _reproduced(self, finding: Finding) -> Finding | None:
-        """The finding on the scripts as they are, made short; None when they do not show it."""
-        law, trace = finding.law, finding.trace
-        modulus = self.subject.binding.modulus
-        if trace.modulus != modulus:
-            trace = minimise(trace, law, self.small, WITNESS_SECONDS)
-        found = at_full_scale(trace, law, modulus, self.small, self.large)
-        if found is None:
-            # What is seen by counting calls does not show in the steps.
-            return finding if law in ("one-slot", "bounded") and finding.trace.modulus == modulus else None
-        if any(isinstance(step, Pass) for step in found.steps):
-            found = with_fewer_steps(found, law, self.large)
-        else:
-            found = minimise(found, law, self.large, WITNESS_SECONDS)
-        broken = self.large.law_broken(found, law)
-        return Finding(law, broken[1] if broken is not None else finding.text, found, finding.analysis)
-
-    def _told(self, finding: Finding) -> Witness:
-        trace = replace(finding.trace, law=finding.law, store=str(self.subject.binding.path), seed=self.subject.seed)
-        explanation = explain(self.large, trace)
-        confirmation = self._confirmation(trace, explanation.exhausts)
-        witness = Witness(replace(finding, trace=trace), explanation, confirmation)
-        self.witnesses.append(witness)
-        return witness
+    def _with_confirmation(self, witness: Witness) -> Witness:
+        self.progress(f"confirmation of {witness.finding.law}")
+        return replace(witness, confirmation=self._confirmation(witness.finding.trace, witness.explanation.exhausts))
 
     def _confirmation(self, trace: Trace, exhausts: bool) -> str:
         """In words; a server that goes away takes no verdict with it."""
@@ -266,6 +486,8 @@ class Judge:
         if trace.law in NOT_BY_RUNNING:
             return Confirmation(place_of(self.backend)).words(trace.law)
         if steps not in self.confirmed:
+            if self.subject.deadline.is_past:
+                return "not confirmed: the cap on the time was reached"
             try:
                 self.confirmed[steps] = self._confirm(trace, exhausts)
             except InputError as error:
@@ -279,3 +501,9 @@ class Judge:
             reason = "a script that was stopped at its limits here is not let loose on a server"
             return Confirmation(place_of(self.backend), cannot=reason)
         return confirm(trace, self.subject.binding, self.backend, self.subject.usual_of(trace.clients))
+
+
+def is_counted(finding: Finding) -> bool:
+    """Whether it was seen by counting calls and keys, which the steps alone do not show."""
+    by_footprint = finding.analysis == "footprint" or finding.analysis.startswith("a queue of")
+    return finding.law == "one-slot" or (finding.law == "bounded" and by_footprint and "did not end" not in finding.text)

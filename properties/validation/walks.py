@@ -7,7 +7,6 @@ some walks do little else than one thing: combinations that need many steps of o
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
@@ -207,16 +206,13 @@ class Walk:
         return draw.choices(steps, (4, 1, 2, 2, 1, 1))[0]
 
 
-def walk_about(subject: Subject, findings: Findings, seconds: float, walks_max: int | None = None) -> None:
-    """Walk until the time is up, or so many times. What is found goes to ``findings``."""
-    until = time.monotonic() + seconds
-    number = 0
-    while time.monotonic() < until and not findings.is_settled and number != walks_max:
+def walk_about(subject: Subject, findings: Findings, walks: int, first: int = 0) -> None:
+    """So many walks, from number ``first`` on; each has draws of its own. What is found goes to ``findings``."""
+    for number in range(first, first + walks):
         draw = random.Random(f"{subject.seed} {number}")
-        number += 1
         habits = draw_habits(draw, subject)
         run = subject.run(CLIENTS, habits.default_expiry_ms, habits.producers)
         run.met = findings.met
         walk = Walk(draw, run, habits, subject)
         take_steps(subject, run, walk.steps(), findings, "a random walk")
-    findings.work["walks"] += number
+        findings.work["walks"] += 1

@@ -16,7 +16,7 @@ from sim.binding.binding import Binding
 from sim.binding.scaling import scale
 from sim.redis.backends import Backend
 from sim.redis.lacking import UnsupportedCommand
-from sim.redis.watchdog import Unfinished, watch
+from sim.redis.watchdog import Finished, Unfinished, WorkerDied, watch
 
 SCRIPT_SECONDS_MAX = 8.0
 """Processor time of one script. The sandbox stops scripts sooner; this is for what it cannot stop."""
@@ -38,35 +38,50 @@ class Runaway:
 
 def validate_watched(
     binding: Binding,
-    budget_s: float,
+    effort: float,
     seed: int,
     laws: list[str],
     backend: Backend | None,
     progress: Progress,
+    budget_s: float | None = None,
 ) -> Validation:
-    """As ``validate``. A script that ends the process, or cannot be ended otherwise, breaks the law ``bounded``."""
+    """As ``validate``. A script that cannot be ended otherwise breaks the law ``bounded``.
+
+    Raises WorkerDied when the process ended by itself: that is no verdict on anything.
+    """
     try:
         answer = watch(
-            lambda: validate(binding, budget_s, seed, laws, backend, progress), script_seconds_max=SCRIPT_SECONDS_MAX
+            lambda: validate(binding, effort, seed, laws, backend, progress, budget_s),
+            script_seconds_max=SCRIPT_SECONDS_MAX,
         )
     except UnsupportedCommand as error:
         raise InputError(unsupported(binding, error)) from None
-    if isinstance(answer, Unfinished):
-        return _unfinished(binding, seed, laws, answer)
-    return answer.value
+    if isinstance(answer, Finished):
+        return answer.value
+    if answer.died:
+        raise WorkerDied(f"{binding.place}: validation ended unfinished: {death_of(binding, answer)}")
+    return _unfinished(binding, seed, laws, answer, effort)
 
 
-def _unfinished(binding: Binding, seed: int, laws: list[str], answer: Unfinished) -> Validation:
+def death_of(binding: Binding, answer: Unfinished) -> str:
+    """How the worker ended, and what it was doing."""
+    if answer.script is None:
+        return answer.reason
+    runaway = runaway_of(binding, answer)
+    return f"{answer.reason} while {runaway.script or 'a script'} ran"
+
+
+def _unfinished(binding: Binding, seed: int, laws: list[str], answer: Unfinished, effort: float) -> Validation:
     runaway = runaway_of(binding, answer)
     gap = f"nothing else could be judged: {runaway.text}"
 
     def result(law: str) -> LawResult:
         if law == "bounded":
-            return LawResult(Verdict(law, Outcome.VIOLATED, runaway))
+            return LawResult(Verdict(law, Outcome.VIOLATED, runaway, {"antecedents": 1}))
         return LawResult(Verdict(law, Outcome.UNKNOWN, None, {}, (gap,)))
 
     judged = tuple(result(law) for law in STORE_LAWS if law in {*laws, "bounded"})
-    return Validation(binding, judged, Footprint(), (), (), (gap,), {"seconds": round(answer.seconds, 1)}, seed)
+    return Validation(binding, judged, Footprint(), (), (), (gap,), {}, seed, effort)
 
 
 def unsupported(binding: Binding, error: UnsupportedCommand) -> str:

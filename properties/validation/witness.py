@@ -7,6 +7,7 @@ from typing import Any
 
 from properties.validation.explanation import Explanation
 from properties.validation.findings import Finding
+from properties.validation.headline import Cause, cause_of, headline
 
 
 @dataclass(frozen=True)
@@ -16,10 +17,23 @@ class Witness:
     finding: Finding
     explanation: Explanation
     confirmation: str
+    round: int = 0
+    """In which round of the validation it was found."""
+
+    @property
+    def headline(self) -> str:
+        """The cause, then what is seen of it."""
+        return headline(self.finding, self.explanation)
+
+    @property
+    def cause(self) -> Cause:
+        """What tells it from other witnesses of its law."""
+        return cause_of(self.finding, self.explanation)
 
     def to_json(self) -> dict[str, Any]:
         """The trace, what it did, and who confirmed it."""
         return {
+            "headline": self.headline,
             "text": self.finding.text,
             "found_by": self.finding.analysis,
             "trace": self.finding.trace.to_json(),

@@ -261,7 +261,7 @@ class LuaEngine:
     def _callables(self) -> dict[str, Callable[..., Any]]:
         return {
             "line": self._line, "portion": self._portion, "call_portions": self._call_portions,
-            "limit": self._limit, "prepare": self._prepare, "set_resp": self._set_resp, "note_setting": self._note_setting,
+            "limit": self._limit, "charge": self._charge, "prepare": self._prepare, "set_resp": self._set_resp, "note_setting": self._note_setting,
             "random": lambda: self.shard.lua_random.draw(), "seed_random": lambda seed: self.shard.lua_random.seed(seed),
             "command_exists": lambda *argv: find(argv) is not None,
         }  # fmt: skip
@@ -366,6 +366,9 @@ class LuaEngine:
     def _limit(self, limit: bytes) -> tuple[None, bytes]:
         self._stopped = ScriptTimeout(limit.decode())
         return None, b"abort"
+
+    def _charge(self) -> None:
+        self.shard.charged += 1
 
     def _prepare(self, chunk: bytes) -> tuple[bytes | None, bool, bytes | None]:
         try:

@@ -85,6 +85,8 @@ class Shard(Keyspace):
         self.lua_random = LuaRandom(self)
         self.script_line: int | None = None
         """The line of the running script that calls a command, while ``effects`` is a list."""
+        self.charged = 0
+        """Millions of Lua instructions that scripts have taken; of each run whole millions count."""
 
         self.is_replica = False
         """The node follows a master: it hides what has expired, and by default refuses the writes of clients."""

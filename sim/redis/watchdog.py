@@ -55,6 +55,8 @@ class Unfinished:
     """What ran at that moment, or None if that was no script."""
     seconds: float
     """Processor time that the script had taken, as far as the parent saw; 0 if the child died by itself."""
+    died: bool = False
+    """The child ended by itself: a broken process, no memory left, somebody's signal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,10 @@ class Finished(Generic[T]):
     """The child did its work."""
 
     value: T
+
+
+class WorkerDied(RuntimeError):
+    """A worker ended before it was done, by no one's will: a defect of this program, or of the machine (exit code 70)."""
 
 
 class Heartbeat:
@@ -222,7 +228,7 @@ class _Watcher:
     def _died(self) -> Unfinished:
         status = self._reap()
         reason = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
-        return Unfinished(f"the process of the script died: {reason}", self._heartbeat.script(), 0.0)
+        return Unfinished(f"the process of the script died: {reason}", self._heartbeat.script(), 0.0, died=True)
 
     def _used_seconds(self) -> float:
         """Processor time of the child, or where that cannot be read, wall time."""

@@ -20,9 +20,11 @@ local SLOW_SECONDS, SLOW_PERIOD = 0.02, 10 -- when one period takes so long, eve
 local CALM_KILOBYTES = 4096 -- with more in memory the period shortens in proportion
 local BYTES_FREE, BYTES_PER_INSTRUCTION = 65536, 64
 local READ_FREE, INSTRUCTIONS_PER_READ = 1000, 10
+local CHARGED = 1000000 -- instructions after which a run says that it has taken so many
 local aborting = false
 local running = false
 local instructions_left, instructions_max, seconds_max, memory_max, arguments_max = 0, 0, 0, 0, 0
+local charge_at = 0 -- what is left when the next million has been taken
 local started, last -- processor time at the second and at the last count of a run
 local is_short = true -- the run has not been counted yet: most end so
 local period = 0 -- of the hook of the main thread; 0: it is to be set anew
@@ -40,6 +42,10 @@ local function spend(instructions)
     return 0
   end
   instructions_left = instructions_left - instructions
+  while instructions_left <= charge_at and charge_at >= 0 do
+    charge_at = charge_at - CHARGED
+    python.charge()
+  end
   if instructions_left < 0 then
     python.limit("instructions")
     abort()
@@ -188,6 +194,7 @@ end
 function host.begin(now)
   time = now
   instructions_left, started, is_short = instructions_max, nil, true
+  charge_at = instructions_max - CHARGED
   aborting, abort_place = false, nil
   running = true
   calm_period = PERIOD
