@@ -25,6 +25,8 @@ class Deadline:
     at_s: float = inf
     clock: Callable[[], float] = time.process_time
     instructions_left: float = inf
+    charged: int = 0
+    """How often ``CHARGED`` instructions were taken, in all."""
 
     def set(self, seconds: float, clock: Callable[[], float] = time.process_time) -> None:
         """Let the work go on for so many seconds from now: of this process, unless ``clock`` is another."""
@@ -41,6 +43,7 @@ class Deadline:
 
     def charge(self, times: int) -> None:
         """Scripts have taken ``CHARGED`` instructions so many times."""
+        self.charged += times
         self.instructions_left -= CHARGED * times
 
     @property

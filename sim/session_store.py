@@ -32,6 +32,8 @@ NO_MEMORY = b"not enough memory"
 """What Lua says at the sandbox's limit; a server has none, and would go on taking memory."""
 ENDLESS_MAX = 3
 """Operations that had to be stopped, after which OutOfTime is raised: each takes its whole limit."""
+STOPPED = 20
+"""Millions of instructions that a script which had to be stopped counts for: one that fills the memory takes few."""
 IN_PIPELINE = 50
 """Acknowledgements sent at once."""
 SAMPLE = Message(b"sample", b"t", 1, 1000, 0)
@@ -153,6 +155,7 @@ class BoundStore:
 
     def _stopped(self, operation: str, why: str) -> Endless:
         self._endless_count += 1
+        self.deadline.charge(STOPPED)
         return Endless(f"{operation}: {why}".encode())
 
     def acknowledge_all(self, client: bytes, fields: Sequence[Fields]) -> None:

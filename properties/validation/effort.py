@@ -24,9 +24,9 @@ WITNESS_STEPS = 8_000
 WITNESS_STEPS_MAX = 40_000
 SHORTENING_STEPS = 6_000
 """Of which so many to make one of them short."""
-INSTRUCTIONS = 2_000_000_000
+INSTRUCTIONS = 500_000_000
 """Of Lua, for one analysis in the first round, counted in whole millions of each script: for scripts that are slow, but end."""
-INSTRUCTIONS_MORE = 200_000_000
+INSTRUCTIONS_MORE = 100_000_000
 """And for each further unit of effort."""
 
 

@@ -14,7 +14,7 @@ from model.trace import Overlap, Step, Trace
 
 _PARTICULARS = re.compile(
     r"(?P<kept>user_script:\d+|user_function:\d+|\bline \d+)|(?P<sha>\b[0-9a-f]{40}\b)"
-    r"|(?P<names>\bm\d+(?:, m\d+)*(?:, and [\d,]+ more)?)|(?P<number>\d[\d,.]*)"
+    r"|(?P<names>\bm\d+(?:, m\d+)*(?:, and [\d,]+ more)?)|(?P<number>\d[\d,.]*(?:e[+-]?\d+)?)"
 )
 """What differs between two texts that say the same. Lines of scripts stay."""
 

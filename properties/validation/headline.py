@@ -42,15 +42,15 @@ def headline(finding: Finding, explanation: Explanation) -> str:
     around = ", ".join(circumstances(finding.trace))
     if not lua.place or finding.law in ("one-slot", "bounded"):
         return finding.text
-    command = lua.call.split(" ", 1)[0].upper() or "the script"
+    command = lua.call.split(" ", 1)[0].upper()
     place = lua.place.rpartition("/")[2]
     if explanation.error:
-        cause = f"{command} fails at {place} ({_short(explanation.error)})"
+        cause = f"{command or 'the script'} fails at {place} ({_short(explanation.error)})"
         if lua.written:
             written = lua.written.split(": ")
             cause += f" after {written[1].split(' ', 1)[0].upper()} at {written[0].rpartition('/')[2]} has written"
     else:
-        cause = f"{command} at {place}"
+        cause = f"{command} at {place}" if command else place
     symptom = finding.text if explanation.error not in finding.text or not explanation.error else _without_error(finding, explanation)
     return f"{cause}{f' ({around})' if around else ''}: {symptom}"
 
@@ -101,4 +101,5 @@ def _short(error: str) -> str:
 
 def _without_error(finding: Finding, explanation: Explanation) -> str:
     """The symptom without the error that the cause has told."""
-    return finding.text.replace(explanation.error, "").rstrip(": ,")
+    text = finding.text.replace(f" ({explanation.error})", "")
+    return text.replace(explanation.error, "").rstrip(": ,")

@@ -195,11 +195,12 @@ class Reruns:
         With ``words`` it must be broken in this wording (``findings.wording``).
         """
         run, taken = self.start(trace)
-        held = 0
+        held, charged = 0, self.subject.deadline.charged
         for at, step in enumerate(trace.steps[taken:], taken + 1):
             report = run.perform(step)
             held += weight(step) if isinstance(step, Save) else 0
-            self.spent += weight(step) + held // 4
+            self.spent += weight(step) + held // 4 + CHARGED_STEPS * (self.subject.deadline.charged - charged)
+            charged = self.subject.deadline.charged
             for one in report.discrepancies:
                 if one.law == law and (not words or wording(one.text) == words):
                     return at, one.text
@@ -208,6 +209,8 @@ class Reruns:
         return None
 
 
+CHARGED_STEPS = 20
+"""Steps that take as long as a million instructions of Lua."""
 MESSAGES_A_STEP = 20
 """Messages of a batch that take about as long as a step of few."""
 

@@ -54,6 +54,8 @@ HEAVY = 1_000
 """Work (``heaviness``) of a trace from which on it is tried last: thousands of messages."""
 LARGE_CROWDS_FROM = 4.0
 """The effort from which on the larger crowds are run."""
+ENDLESS_STEPS = 3_000
+"""Steps for making a witness short on the scripts as they are where one of them does not end."""
 BROKEN_SMALL = "broken in the small scope, and not reproduced on the scripts as they are"
 
 Progress = Callable[[str], None]
@@ -315,7 +317,13 @@ class Judge:
         """What was not tried yet and is of no known kind, what takes the least work first."""
         known = self._kinds[law]
         left = [one for one in self.findings.by_law[law] if id(one) not in self._tried and one.kind not in known]
-        return sorted(left, key=lambda one: (heaviness(one.trace) > HEAVY, one.trace.modulus != self.modulus, one.size))
+
+        def cost(one: Finding) -> tuple[bool, bool, tuple[int, int]]:
+            is_scaled = one.trace.modulus != self.modulus
+            # A script that does not end is stopped much sooner in the small world, so that its trace is made short there.
+            return heaviness(one.trace) > HEAVY, is_scaled is not is_endless(one), one.size
+
+        return sorted(left, key=cost)
 
     def _plain(self, law: str) -> Iterator[None]:
         """The first witness, of candidates that are soon run."""
@@ -396,6 +404,8 @@ class Judge:
         if any(isinstance(step, Pass) for step in found.steps):
             return with_fewer_steps(found, law, self.large)
         broken = self.large.law_broken(found, law)
+        if broken and is_endless(Finding(law, broken[1], found, "")):
+            return minimise(found, law, self.large, ENDLESS_STEPS)
         return minimise(found, law, self.large, wording=wording(broken[1]) if broken else "")
 
     def _tell(self, finding: Finding) -> None:
@@ -503,7 +513,12 @@ class Judge:
         return confirm(trace, self.subject.binding, self.backend, self.subject.usual_of(trace.clients))
 
 
+def is_endless(finding: Finding) -> bool:
+    """Whether a script was stopped at its limits, which takes long each time."""
+    return finding.law == "bounded" and ("did not end" in finding.text or "out of memory" in finding.text)
+
+
 def is_counted(finding: Finding) -> bool:
     """Whether it was seen by counting calls and keys, which the steps alone do not show."""
     by_footprint = finding.analysis == "footprint" or finding.analysis.startswith("a queue of")
-    return finding.law == "one-slot" or (finding.law == "bounded" and by_footprint and "did not end" not in finding.text)
+    return finding.law == "one-slot" or (finding.law == "bounded" and by_footprint and not is_endless(finding))

@@ -82,7 +82,7 @@ def found_in(binding: Binding) -> Findings:
     small = small_world(Subject(binding), findings)
     run_scenarios(small, findings)
     if not findings.by_law:
-        walk_about(small, findings, 60, walks_max=40)
+        walk_about(small, findings, 40)
     return findings
 
 
@@ -97,7 +97,7 @@ def test_what_grows_with_every_message_is_found_at_full_scale_where_identifiers_
     new = "if ARGV[4] == 'del' then redis.call('HSET', KEYS[3], 'a' .. one.id, 1) return"
     flaw = Flaw(T, "", "answer.lua", old, new, "")
     findings = Findings(frozenset(["no-residue"]))
-    run_machine(Subject(flaw.binding()), findings, 0.0)
+    run_machine(Subject(flaw.binding()), findings, 1)
     assert "with each message that comes and goes" in findings.by_law["no-residue"][0].text
 
 

@@ -32,7 +32,7 @@ def witness() -> Witness:
 
 def test_no_control_character_of_a_script_reaches_the_terminal() -> None:
     lines = [line for line, _ in story_lines("no-loss", witness())]
-    assert lines[0] == f"no-loss is violated: {ESCAPED}"
+    assert lines[0] == f"no-loss is violated: save.lua:1: {ESCAPED}"
     assert r"  save.lua:1: -- \x1b[2J" in lines
     assert all(line.isprintable() for line in lines)
 

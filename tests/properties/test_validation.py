@@ -11,6 +11,7 @@ from model.errors import InputError
 from model.laws import STORE_LAWS
 from model.trace import Acknowledge, Fetch, Pass, Publication, Save, Settle, Step, Wait
 from model.verdict import Outcome
+from properties.validation.effort import QUICK
 from properties.validation.exploration import SCOPES, applies, explore_scope, fitted, small_world
 from properties.validation.findings import Findings
 from properties.validation.footprint import Footprint, measure_footprint
@@ -54,7 +55,7 @@ def test_a_correct_store_of_any_design_is_never_accused(name: str) -> None:
     for scope in SCOPES:
         if applies(scope, small):
             explore_scope(small, fitted(scope, small), findings, states=80)
-    walk_about(small, findings, 60, walks_max=25)
+    walk_about(small, findings, 25)
     place = Prepared(Subject(binding), ())
     run_examples(machine_for(place, findings, lambda: False), 1)
     assert told(findings) == {}
@@ -77,7 +78,7 @@ def test_scenarios_put_every_law_to_the_test(name: str) -> None:
 @pytest.mark.parametrize("binding", find_specimens(), ids=lambda binding: binding.name)
 def test_every_specimen_is_caught_by_the_laws_that_it_breaks(binding: Binding) -> None:
     assert binding.specimen is not None
-    found = validate(binding, 4, laws=binding.specimen.breaks)
+    found = validate(binding, QUICK, laws=binding.specimen.breaks)
     assert {result.verdict.law: result.outcome for result in found.results} == dict.fromkeys(
         binding.specimen.breaks, Outcome.VIOLATED
     )
@@ -85,7 +86,7 @@ def test_every_specimen_is_caught_by_the_laws_that_it_breaks(binding: Binding) -
 
 def test_the_footprint_of_the_bundled_store_is_declared_and_constant() -> None:
     findings = everything()
-    footprint = measure_footprint(Subject(load_binding(LUA / "session")), findings, 0)
+    footprint = measure_footprint(Subject(load_binding(LUA / "session")), findings)
     assert told(findings) == {}
     assert not any(footprint.undeclared.values())
     assert not footprint.writes["fetch"]
@@ -121,7 +122,7 @@ def test_a_script_that_works_too_much_is_not_bounded(old: bytes, new: bytes, sai
     source = next(script.source for script in binding.scripts if script.name == "acknowledge.lua")
     assert old in source
     findings = Findings(frozenset(("bounded",)))
-    measure_footprint(Subject(binding.with_sources({"acknowledge.lua": source.replace(old, new)})), findings, 30)
+    measure_footprint(Subject(binding.with_sources({"acknowledge.lua": source.replace(old, new)})), findings)
     assert any(re.search(said, finding.text) for finding in findings.by_law["bounded"])
 
 
@@ -141,7 +142,7 @@ REUSED: tuple[Step, ...] = (
 def test_a_witness_is_made_short_and_brought_to_full_scale() -> None:
     subject = Subject(load_binding(LUA / "specimens" / "published"))
     small = subject.scaled(3)
-    short = minimise(small.trace(REUSED, (b"client-one",)), "packet-id", Reruns(small), 20)
+    short = minimise(small.trace(REUSED, (b"client-one",)), "packet-id", Reruns(small))
     assert len(short.steps) < len(REUSED)
     assert all(len(step.messages) == 1 for step in short.steps if isinstance(step, Save))
     large = at_full_scale(short, "packet-id", 65535, Reruns(small), Reruns(subject))

@@ -23,7 +23,7 @@ def looked_at(variant: Variant, walks: int, states: int = 0) -> Findings:
     findings = Findings(frozenset(STORE_LAWS))
     small = small_world(Subject(variant.binding()), findings)
     run_scenarios(small, findings)
-    walk_about(small, findings, 60, walks_max=walks)
+    walk_about(small, findings, walks)
     for scope in SCOPES if states else ():
         if applies(scope, small):
             explore_scope(small, fitted(scope, small), findings, states=states)
