@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from model.trace import Trace, step_to_json
+from properties.validation.findings import was_stopped
 from properties.validation.lua_line import LuaLine, line_to_look_at, shown_bytes
 from properties.validation.recording import RecordingStore
 from properties.validation.subject import Reruns
@@ -69,6 +70,7 @@ def explain(reruns: Reruns, trace: Trace) -> Explanation:
         store.records.clear()
         report = run.perform(step)
         exhausts = exhausts or isinstance(report.result, Endless)
+        exhausts = exhausts or any(was_stopped(one.law, one.text) for one in report.discrepancies)  # within a drain
         told.append(tell(report.result))
         queues.append(_queues(run))
     if not store.records:  # time passed: what fetch then returns is what is wrong

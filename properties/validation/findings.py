@@ -25,6 +25,11 @@ def wording(text: str) -> str:
     return _PARTICULARS.sub(lambda found: found[0] if found["kept"] else {"sha": "sha", "names": "m"}.get(str(found.lastgroup), "#"), text)
 
 
+def was_stopped(law: str, text: str) -> bool:
+    """Whether it is said that a script was stopped at its limits of instructions or memory."""
+    return law == "bounded" and ("did not end" in text or "out of memory" in text)
+
+
 class Kind(NamedTuple):
     """A way to break a law: what is said of it, after which step, under which fault."""
 

@@ -28,7 +28,7 @@ from properties.validation.effort import (
 )
 from properties.validation.explanation import explain
 from properties.validation.exploration import explore_scopes, small_world
-from properties.validation.findings import Finding, Findings, Kind, wording
+from properties.validation.findings import Finding, Findings, Kind, was_stopped, wording
 from properties.validation.footprint import Footprint, measure_footprint
 from properties.validation.full_scale import as_it_stands, with_fewer_steps, with_passing
 from properties.validation.headline import Cause
@@ -515,7 +515,7 @@ class Judge:
 
 def is_endless(finding: Finding) -> bool:
     """Whether a script was stopped at its limits, which takes long each time."""
-    return finding.law == "bounded" and ("did not end" in finding.text or "out of memory" in finding.text)
+    return was_stopped(finding.law, finding.text)
 
 
 def is_counted(finding: Finding) -> bool:
