@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from model.errors import Defect
 from orderlab import __version__
 from orderlab.cli import COMMANDS, PROGRAM, SUMMARIES
 from orderlab.exit_codes import ExitCode
@@ -31,10 +32,23 @@ class CommandsOnCall(TyperGroup):
         return name, name and found and command(name), rest
 
 
+class Command(TyperCommand):
+    """A command whose errors reach the caller as they are: typer has its own use for these two."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Raises Defect where something in the command, a user's own file perhaps, ends the process by itself."""
+        try:
+            return super().invoke(ctx)
+        except SystemExit as ended:
+            raise Defect(f"something called sys.exit({ended.code!r})") from ended
+        except EOFError as error:
+            raise Defect(f"EOFError: {error}") from error
+
+
 def command(name: str) -> TyperCommand:
     """One command, imported."""
     alone = typer.Typer(add_completion=False)
-    alone.command(name)(getattr(import_module(f"orderlab.commands.{name}"), name))
+    alone.command(name, cls=Command)(getattr(import_module(f"orderlab.commands.{name}"), name))
     found = typer.main.get_command(alone)
     assert isinstance(found, TyperCommand)
     return found

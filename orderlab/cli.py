@@ -7,11 +7,9 @@ waits for a Lua host, a compiler or Arrow who wants help, a completion, or anoth
 from __future__ import annotations
 
 import sys
-import traceback
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from model.errors import Defect
 from orderlab.exit_codes import ExitCode
 from orderlab.program import ended_by, run, tell
 
@@ -62,9 +60,7 @@ def _commanded() -> int:
     except SystemExit as ended:
         if isinstance(ended.__context__, BrokenPipeError):  # typer makes exit code 1 of it
             return ended_by(ended.__context__, PROGRAM)
-        if _is_of_typer(ended):  # after a completion
-            raise
-        raise Defect(f"something ended the process with sys.exit({ended.code!r})") from ended
+        raise
 
 
 def _wrong_usage(error: TyperException, arguments: Sequence[str]) -> int:
@@ -75,11 +71,6 @@ def _wrong_usage(error: TyperException, arguments: Sequence[str]) -> int:
         said = " ".join(error.format_message().split()).rstrip(".")
         tell(asked_for, f"{said}; {asked_for} --help tells what it takes")
     return ExitCode.UNUSABLE
-
-
-def _is_of_typer(ended: SystemExit) -> bool:
-    frames = [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(ended.__traceback__)]
-    return frames[-1].partition(".")[0] == "typer"
 
 
 if __name__ == "__main__":

@@ -1,0 +1,251 @@
+"""Exit codes: the table, and how every command and every program comes to each of them."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from model.errors import InputError, WorkerDied
+from model.history_io import write_history
+from model.notation import parse_history
+from model.verdict import Outcome
+from orderlab import cli, program
+from orderlab.exit_codes import EXIT, ExitCode, of_signal
+
+ROOT = Path(__file__).parents[2]
+TABLE = {"HOLDS": 0, "VIOLATED": 1, "UNUSABLE": 2, "UNKNOWN": 3, "INTERNAL": 70}
+OF_OUTCOMES = [(Outcome.HOLDS, 0), (Outcome.VIOLATED, 1), (Outcome.UNKNOWN, 3)]
+GOOD = "S + P1 A1 P2 A2 D1#1 D2#2 K#1 K#2"
+BAD = "S + P1 A1 P2 A2 D2#1 D1#2 K#1 K#2"
+
+Code = Callable[..., int]
+
+
+@pytest.fixture
+def code(monkeypatch: pytest.MonkeyPatch) -> Code:
+    """The exit code of the command line with these arguments, in this process."""
+
+    def run(*arguments: object) -> int:
+        monkeypatch.setattr(sys, "argv", ["orderlab", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        assert isinstance(ended.value.code, int)
+        return int(ended.value.code)
+
+    return run
+
+
+def test_the_table() -> None:
+    assert {name.name: name.value for name in ExitCode} == TABLE
+    assert dict(OF_OUTCOMES) == EXIT
+    assert (of_signal(2), of_signal(9)) == (130, 137)
+
+
+@pytest.mark.parametrize(("line", "options", "told"), [(GOOD, (), 0), (BAD, (), 1), (GOOD, ("--budget", 0), 3)])
+def test_check(code: Code, tmp_path: Path, line: str, options: tuple[object, ...], told: int) -> None:
+    write_history(parse_history(line), tmp_path / "h.jsonl")
+    assert code("check", tmp_path / "h.jsonl", "--law", "fifo", *options) == told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("two-phase-commit",), 0),
+        (("increment", "--set", "lock=false", "--engine", "interpreted"), 1),
+        (("two-phase-commit", "--max-states", "5"), 3),
+    ],
+)
+def test_explore(code: Code, arguments: tuple[str, ...], told: int) -> None:
+    assert code("explore", *arguments) == told
+
+
+@pytest.mark.parametrize(("outcome", "told"), OF_OUTCOMES)
+def test_validate(code: Code, monkeypatch: pytest.MonkeyPatch, outcome: Outcome, told: int) -> None:
+    """Of several stores the worst counts, wherever it stands."""
+    found = iter([outcome, Outcome.HOLDS])
+    monkeypatch.setattr(
+        "properties.validation.watched.validate_watched",
+        lambda *_, **__: SimpleNamespace(outcome=next(found), to_json=lambda: {}),
+    )
+    assert code("validate", "--json", "--backend", "kernel", ROOT / "lua/pending", ROOT / "lua/session") == told
+
+
+@pytest.mark.parametrize(("is_right", "told"), [(True, 0), (False, 1)])
+def test_specimens(code: Code, monkeypatch: pytest.MonkeyPatch, is_right: bool, told: int) -> None:
+    results = [SimpleNamespace(is_right=True, to_json=lambda: {}), SimpleNamespace(is_right=is_right, to_json=lambda: {})]
+    monkeypatch.setattr("properties.validation.specimens.judge_specimens", lambda *_, **__: results)
+    assert code("specimens", "--json") == told
+
+
+@pytest.mark.parametrize(("survivors", "interrupted", "told"), [(0, False, 0), (1, False, 1), (0, True, 3), (1, True, 3)])
+def test_mutate(
+    code: Code, monkeypatch: pytest.MonkeyPatch, survivors: int, interrupted: bool, told: int
+) -> None:
+    found = SimpleNamespace(survivors=[None] * survivors, interrupted=interrupted, to_json=lambda: {})
+    monkeypatch.setattr("properties.mutants.specification.mutate_specification", lambda *_, **__: found)
+    assert code("mutate", "session", "--specification", "--json") == told
+
+
+@pytest.mark.parametrize(("broken", "told"), [([], 0), ([SimpleNamespace(law="fifo", text="")], 1)])
+def test_replay(code: Code, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, broken: list[Any], told: int) -> None:
+    from model.trace import Pass
+
+    report = SimpleNamespace(step=Pass(1), result=None, discrepancies=broken)
+    monkeypatch.setattr("properties.validation.confirmation.run_on", lambda *_: [report])
+    trace = {"store": str(ROOT / "lua/pending"), "seed": 0, "start_ms": 0, "steps": []}
+    monkeypatch.setattr("orderlab.commands.replay.read_trace", lambda *_: SimpleNamespace(**trace))
+    monkeypatch.setattr("model.trace_words.told_step", lambda *_: "")
+    assert code("replay", tmp_path / "trace.json") == told
+
+
+@pytest.mark.parametrize(
+    ("violated", "failed", "rows", "told"), [(0, 0, 5, 0), (1, 0, 5, 1), (1, 1, 5, 1), (0, 1, 5, 3), (0, 0, 4, 3)]
+)
+def test_sweep(code: Code, monkeypatch: pytest.MonkeyPatch, violated: int, failed: int, rows: int, told: int) -> None:
+    counts = SimpleNamespace(violated=violated, failed=failed, rows=rows)
+    summary = SimpleNamespace(counts=counts, runs=5, folder=None, to_json=lambda: {})
+    monkeypatch.setattr("spark_sweeps.job.run_sweep", lambda *_, **__: summary)
+    file = next(file for file in sorted((ROOT / "spark_sweeps/examples").glob("*.toml")) if "[question]" not in file.read_text())
+    assert code("sweep", file, "--json") == told
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("validate", "/nowhere"), ("specimens", "S999"), ("mutate", "/nowhere"), ("replay", "/nowhere"),
+        ("explore", "nothing"), ("simulate", "nothing"), ("calibrate", "nowhere://"), ("check", "/nowhere"),
+        ("sweep", "/nowhere"), ("bench", "nothing"),
+    ],
+    ids=lambda arguments: arguments[0],
+)  # fmt: skip
+@pytest.mark.parametrize("as_json", [False, True], ids=["", "json"])
+def test_an_unusable_input_is_2_and_one_line(
+    code: Code, arguments: tuple[str, ...], as_json: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert code(*arguments, *(["--json"] if as_json else [])) == 2
+    told = capfd.readouterr()
+    assert told.out == ""
+    assert len(told.err.splitlines()) == 1, told.err
+    assert told.err.startswith("orderlab: ")
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+@pytest.mark.parametrize(
+    "error", [RecursionError("deep"), MemoryError(), AssertionError("never"), EOFError(), SystemExit(0), WorkerDied("it died")],
+    ids=lambda error: type(error).__name__,
+)  # fmt: skip
+def test_whatever_a_command_raises_is_70(
+    code: Code, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], name: str, error: BaseException
+) -> None:
+    """Even the sys.exit(0) of somebody's own file, which would say that every law holds."""
+
+    def fail() -> None:
+        raise error
+
+    from importlib import import_module
+
+    monkeypatch.setattr(import_module(f"orderlab.commands.{name}"), name, fail)
+    assert code(name) == 70
+    told = capfd.readouterr().err
+    assert len(told.splitlines()) == 1
+    assert "defect" in told
+    assert program.TRACEBACK in told
+
+
+def ended_by(error: BaseException) -> int:
+    return int(program.ended_by(error, "trial"))
+
+
+def test_a_traceback_is_shown_to_who_asks(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv(program.TRACEBACK, "1")
+    with pytest.raises(ZeroDivisionError) as raised:
+        _ = 1 / 0
+    assert ended_by(raised.value) == 70
+    assert "Traceback" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (InputError("a: b; c"), 2),
+        (FileNotFoundError(errno.ENOENT, "No such file", "/their/file"), 2),
+        (FileNotFoundError(errno.ENOENT, "No such file", str(Path(program.__file__).parent / "own.txt")), 70),
+        (OSError(errno.EAGAIN, "Resource temporarily unavailable"), 70),
+        (ConnectionResetError(errno.ECONNRESET, "reset"), 70),
+        (KeyboardInterrupt(), 130),
+    ],
+)
+def test_what_the_user_can_mend_is_2_and_the_rest_is_not(error: BaseException, told: int) -> None:
+    assert ended_by(error) == told
+
+
+def test_a_line_shows_no_controls_of_a_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+    ended_by(InputError("a\x1b[2Jb\x9bc\r\nd\u202ee"))
+    assert capfd.readouterr().err == "trial: a\\x1b[2Jb\\x9bc d\\u202ee\n"
+
+
+def process(text: str, **how: Any) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", f"import os, sys\nfrom orderlab import program\n{text}"]
+    how = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE, **how}
+    return subprocess.run(command, cwd=ROOT, text=True, check=False, **how)
+
+
+BREAK_A_PIPE = """
+def main():
+    reading, writing = os.pipe()
+    os.close(reading)
+    os.write(writing, b"to a worker that has died")
+program.run(main, "trial")
+"""
+
+
+def test_a_pipe_to_a_worker_is_not_the_users_pipe() -> None:
+    assert process(BREAK_A_PIPE).returncode == 70
+
+
+def test_a_standard_error_that_is_full_changes_no_code() -> None:
+    with Path("/dev/full").open("w") as full:
+        assert process("program.run(lambda: 1 / 0, 'trial')", stderr=full).returncode == 70
+
+
+PROGRAMS = [
+    path.relative_to(ROOT) for room in ("model", "sim", "properties", "spark_sweeps", "benchmarks")
+    for path in sorted((ROOT / room).rglob("*.py")) if '__name__ == "__main__"' in path.read_text()
+]  # fmt: skip
+MEASURED_BY_A_PARENT = ("benchmarks/checkers.py", "benchmarks/checkers_growth.py", "spark_sweeps/packaging.py", "spark_sweeps/main.py")
+
+
+def test_every_program_ends_as_the_command_line_does() -> None:
+    found = {str(path) for path in PROGRAMS}
+    assert found >= {"sim/compiling.py", "properties/steadiness.py", "properties/conformance/__main__.py"}
+    for path in sorted(found - set(MEASURED_BY_A_PARENT)):
+        assert "program.run(" in (ROOT / path).read_text(), path
+
+
+def test_a_program_that_fails_ends_with_70_and_one_that_refuses_with_2() -> None:
+    done = process("program.run(lambda: 1 / 0, 'trial')")
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (70, "", 1)
+    assert process("program.run(lambda: sys.exit('trial: no'), 'trial')").returncode == 2
+    assert process("program.run(lambda: None, 'trial')").returncode == 0
+
+
+def test_errors_in_json_are_one_line_and_no_json(code: Code, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write_history(parse_history(GOOD), tmp_path / "h.jsonl")
+    assert code("check", tmp_path / "h.jsonl", "--law", "fifo", "--json") == 0
+    assert json.loads(capfd.readouterr().out)
+    assert code("check", tmp_path / "none.jsonl", "--json") == 2
+    assert capfd.readouterr().out == ""
+
+
+def test_the_environment_names_what_is_documented() -> None:
+    assert program.TRACEBACK in (ROOT / "README.md").read_text()
+    assert os.environ.get(program.TRACEBACK) != "1", "the tests count lines of messages"

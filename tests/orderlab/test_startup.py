@@ -1,0 +1,109 @@
+"""The command line starts quickly and anywhere: what help imports, and machines on which nothing can be written."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from orderlab import __version__, names
+from orderlab.cli import COMMANDS
+
+ROOT = Path(__file__).parents[2]
+HEAVY = {"numpy", "numba", "pyarrow", "pydantic", "lupa", "scipy", "networkx", "simpy", "redis", "fakeredis", "hypothesis", "pyspark"}
+
+
+def imported_by(program: str) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", f"{program}\nimport sys; print(*sys.modules)"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return set(done.stdout.split())
+
+
+def test_help_of_any_command_imports_nothing_of_weight() -> None:
+    program = f"from orderlab.application import command\nfor name in {COMMANDS}: command(name)"
+    assert not HEAVY & imported_by(program)
+
+
+def test_the_list_of_commands_imports_no_command() -> None:
+    program = "from orderlab.cli import application\ntry: application()(['--help'])\nexcept SystemExit: pass"
+    assert not {name for name in imported_by(program) if name.startswith("orderlab.commands")}
+
+
+def test_names_that_help_lists_are_those_that_are_defined() -> None:
+    from model.checkers.judge import LAWS, MODEL_NAMES
+    from sim.systems.catalogue import SYSTEMS
+
+    assert (tuple(LAWS), tuple(MODEL_NAMES), tuple(SYSTEMS)) == (names.HISTORY_LAWS, names.OBJECTS, names.SYSTEMS)
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "orderlab.cli", *arguments]
+    return subprocess.run(command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert run("--version").stdout == f"orderlab {__version__}\n"
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == __version__
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_lists_commands_and_their_options(shell: str) -> None:
+    def completed(words: str) -> str:
+        said = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1), "_TYPER_COMPLETE_ARGS": words}
+        how = {"_TYPER_COMPLETE_FISH_ACTION": "get-args", "_ORDERLAB_COMPLETE": f"complete_{shell}"}
+        done = run(**said, **how)
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+
+    assert "validate" in completed("orderlab va")
+    assert "simulate" not in completed("orderlab va")
+    assert "--max-states" in completed("orderlab explore --max")
+    assert shell == "fish" or "_ORDERLAB_COMPLETE" in run("--show-completion", _ORDERLAB_COMPLETE="").stdout + run(
+        _ORDERLAB_COMPLETE=f"source_{shell}"
+    ).stdout
+
+
+COMMANDS_ANYWHERE = (
+    ("--help",),
+    ("check", "history.jsonl", "--law", "fifo"),
+    ("simulate", "--list"),
+    ("explore", "increment"),
+    ("validate", "store", "--law", "one-slot", "--budget", "0.1", "--backend", "kernel"),
+)
+
+
+def test_nothing_has_to_be_writable(tmp_path: Path) -> None:
+    """A package, a home and a cache that cannot be written, as in the image of a container.
+
+    A file stands where a folder would have to be made, which stops root as well.
+    """
+    from model.history_io import write_history
+    from model.notation import parse_history
+
+    nowhere = tmp_path / "file"
+    nowhere.write_text("")
+    for room in ("model", "sim", "properties", "orderlab", "spark_sweeps"):
+        shutil.copytree(ROOT / room, tmp_path / room, ignore=shutil.ignore_patterns("__pycache__"))
+    for folder in [path for path in tmp_path.rglob("*") if path.is_dir()]:
+        (folder / "__pycache__").write_text("")
+    write_history(parse_history("S + P1 A1 P2 A2 D1#1 D2#2 K#1 K#2"), tmp_path / "history.jsonl")
+    shutil.copytree(ROOT / "lua/pending", tmp_path / "store")
+    (tmp_path / "temporary").mkdir()
+    environment = {
+        **os.environ, "HOME": str(nowhere), "XDG_CACHE_HOME": str(nowhere), "TMPDIR": str(tmp_path / "temporary"),
+        "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONSAFEPATH": "1", "MPLCONFIGDIR": str(nowhere),
+    }  # fmt: skip
+    for arguments in COMMANDS_ANYWHERE:
+        program = "import sys, orderlab.cli; assert orderlab.cli.__file__.startswith(sys.argv.pop(1)); orderlab.cli.main()"
+        done = subprocess.run(
+            [sys.executable, "-c", program, str(tmp_path), *arguments],
+            cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, ""), arguments
