@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-HISTORY_LAWS = (
-    "fifo", "at-least-once", "exactly-once", "no-phantom", "agreement", "drain", "retransmission", "expiry", "packet-id",
-    "receive-maximum", "causal", "linearizability",
-)  # fmt: skip
-"""``model.checkers.judge.LAWS``."""
-OBJECTS = ("register", "cas-register", "queue", "set", "kv")
+OBJECTS = ("register", "cas-register", "queue", "set", "kv", "kafka", "total-queue")
 """``model.checkers.judge.MODEL_NAMES``: the objects of store operations."""
 SYSTEMS = ("tbmq-p2p", "tbmq-postgres", "tbmq-jedis", "tbmq-lettuce", "tbmq-application")
 """``sim.systems.catalogue.SYSTEMS``."""

@@ -36,7 +36,7 @@ def check(
     model: Annotated[
         str | None, typer.Option(help=f"The object of store operations: {', '.join(names.OBJECTS)}.")
     ] = None,
-    law: Annotated[list[str] | None, typer.Option(help=f"Judge this law only: {', '.join(names.HISTORY_LAWS)}.")] = None,
+    law: Annotated[list[str] | None, typer.Option(help="Judge this law only; --law '?' names them all.")] = None,
     drain_bound_ms: Annotated[float | None, typer.Option(min=0, help="A backlog must be gone within this.")] = None,
     expiry_tolerance_ms: Annotated[float, typer.Option(min=0, help="By how much recorded times may be off.")] = 0.0,
     receive_maximum: Annotated[

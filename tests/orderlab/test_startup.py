@@ -37,7 +37,7 @@ def test_the_list_of_commands_imports_no_command() -> None:
 
 
 def test_names_that_help_lists_are_those_that_are_defined() -> None:
-    from model.checkers.judge import LAWS, MODEL_NAMES
+    from model.checkers.judge import MODEL_NAMES
     from sim.systems.catalogue import SYSTEMS
 
     assert (tuple(LAWS), tuple(MODEL_NAMES), tuple(SYSTEMS)) == (names.HISTORY_LAWS, names.OBJECTS, names.SYSTEMS)
