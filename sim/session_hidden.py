@@ -23,6 +23,8 @@ def come_later(run: SessionRun, client: int, listed: Fetched, shown: set[int | N
         label for label, (whose, _) in run.publications.items() if whose == client
     }
     live -= {label for label, fate in run.state.accounts[client].fates if fate != "refused"}  # it may have come again
+    if live <= shown:
+        return [], False
     with run.store.aside():
         hidden = _page_by_page(run, client, listed, set(shown))
         if live <= shown | {seen.label for seen in hidden}:

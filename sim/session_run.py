@@ -27,7 +27,6 @@ from model.refinement import (
 )
 from model.refinement.account import names_of
 from model.refinement.callers import ACCUSING, forbidden_in, forbidden_in_clients
-from model.refinement.listing import is_missing
 from model.refinement.steps import Answer as Answered
 from model.trace import (
     PRODUCERS,
@@ -418,7 +417,8 @@ class SessionRun:
             return Reply("refused", result.refused)
         if isinstance(result, Saved):
             assigned = assigned_to(result, messages)
-            return Reply(assigned=tuple(assigned), told=tuple((one.packet_id, one.sequence) for one in result.assigned))
+            told = tuple((one.packet_id, one.sequence) for one in result.assigned)
+            return Reply(assigned=tuple(assigned), told=told, told_count=result.count)
         return Reply(removed=result.count) if isinstance(result, Removed | Cleared) else Reply()
 
     # -- judging -------------------------------------------------------------------------------------------------------
@@ -447,7 +447,7 @@ class SessionRun:
         listing = self._identify(client, listed.messages)
         account = self._with_lag(self.state.accounts[client], listing)
         judgement = judge(account, listing)
-        if any(is_missing(one) for one in judgement.discrepancies):
+        if judgement.diverges:
             judgement = self._with_hidden(client, judge, account, listing, listed) or judgement
         self.state = self.state._replace(accounts=replaced(self.state.accounts, client, judgement.account))
         report.discrepancies += judgement.discrepancies

@@ -103,6 +103,7 @@ def _in_parts(run: SessionRun, step: Save, fields: dict[str, object]) -> Result:
     if len(messages) <= largest:
         return run.call(step.fault, "save", step.client, fields)
     assigned: list[Assigned] = []
+    counts: list[int | None] = []
     last = fields["batch"]
     assert isinstance(last, int)
     for start in range(0, len(messages), largest):
@@ -112,7 +113,9 @@ def _in_parts(run: SessionRun, step: Save, fields: dict[str, object]) -> Result:
         if not isinstance(result, Saved) or result.refused is not None:
             return result
         assigned += result.assigned
-    return Saved(tuple(assigned))
+        counts.append(result.count)
+    known = [count for count in counts if count is not None]
+    return Saved(tuple(assigned), count=sum(known) if len(known) == len(counts) else None)
 
 
 def _note_assigned(run: SessionRun, result: Result, step: Save) -> None:

@@ -72,6 +72,8 @@ class Reply(NamedTuple):
     """(label, packet identifier, token), as far as the reply to a save tells."""
     removed: int | None = None
     """Messages removed, if the reply to an acknowledgement tells; released, if that to a release does; sessions ended."""
+    told_count: int | None = None
+    """How many messages the reply to a save says that were saved, or that are now held; None: it does not say."""
     told: tuple[Told, ...] | None = None
     """What the reply to a save tells of its messages, one after the other; None: it tells nothing."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from model.refinement.account import (
@@ -64,6 +64,9 @@ def judge_save(
     if is_told and not _least_told(save, store) <= len(reply.told or ()) <= len(save.messages):
         text = f"the reply to a save of {len(save.messages)} messages tells of {len(reply.told or ())}"
         found.append(Discrepancy("packet-id", text, False))
+    if reply.told_count is not None and not _may_be_told(reply.told_count, account, expected, save):
+        text = f"the reply to a save of {len(save.messages)} messages says {reply.told_count}; {len(expected.queue)} are live"
+        found.append(Discrepancy("packet-id", text, False))
     if reply.status != "done" and not faulted and not _is_questionable(save, store):
         done = "holds nothing that is to be kept, and fails" if _is_dead(save) else "is reported as failed, and was not"
         text = f"a save {done}: {reply.text}"
@@ -84,6 +87,13 @@ def _is_questionable(save: Save, store: Store) -> bool:
 def _is_dead(save: Save) -> bool:
     """Whether every message had expired on arrival."""
     return all(message.lifetime.longest_ms <= 0 for message in save.messages)
+
+
+def _may_be_told(count: int, before: Account, after: Account, save: Save) -> bool:
+    """Whether a count is that of the batch, or of the queue, before or after the trim, expired ones with it or not."""
+    certain = sum(message.lifetime.shortest_ms > 0 for message in save.messages)
+    longest = len(before.queue) + _ghosts(before) + len(save.messages)
+    return min(certain, save.limit) <= count <= len(save.messages) or len(after.queue) <= count <= longest
 
 
 def _least_told(save: Save, store: Store) -> int:
@@ -196,10 +206,11 @@ def _after_save(
     new = [entry_of(one, packet_ids[one.label] or 0, now_ms, tokens.get(one.label)) for one in arriving]
     queue = kept((*account.queue, *new), limit)
     survivors = {entry.label for entry in queue}
+    staying = survivors - _pushed_out(account, queue, save, listing)
     last_ids, found = judge_identifiers(
         account.last_ids,
         [Assigned(one, given, one not in labels, one in survivors) for one, given in packet_ids.items()],
-        [entry.packet_id for entry in account.queue if entry.label in survivors],
+        [entry.packet_id for entry in account.queue if entry.label in staying],
         {entry.packet_id for entry in account.queue} | account.passed_ids,
         store.modulus,
     )
@@ -228,20 +239,16 @@ def _arrives(message: Message, reply: Reply, seen: Mapping[int, Seen]) -> bool:
 
 
 def _compare_after_save(before: Account, expected: Account, save: Save, listing: Sequence[Seen]) -> list[Discrepancy]:
-    """Whatever is missing after a save: was it trimmed without need, overwritten, or lost?
-
-    A store that counts expired messages trims when live and expired ones together are more than the limit; the
-    identifier of what it trims is free, so that a new message may well have it.
-    """
+    """Whatever is missing after a save: was it trimmed without need, overwritten, or lost?"""
     shown = set(labels_of(listing))
     old = {entry.label: at for at, entry in enumerate(before.queue)}
     lost = [entry for entry in expected.queue if entry.label not in shown]
     if not lost:
         return compare(expected, expected.queue, listing, ())
     lost_old = [entry.label for entry in lost if entry.label in old]
-    are_oldest = bool(lost_old) and not any(at < old[lost_old[-1]] for label, at in old.items() if label in shown)
-    count, ghosts = len(old) + len(save.messages), sum(fate == "expired" for _, fate in before.fates)
-    for_ghosts = are_oldest and ghosts > 0 and count <= save.limit < count + ghosts
+    are_oldest = _are_oldest(before, lost_old, shown)
+    count, ghosts = len(old) + len(save.messages), _ghosts(before)
+    for_ghosts = bool(_pushed_out(before, expected.queue, save, listing))
     reused = {seen.packet_id for seen in listing if seen.label not in old}
     overwritten = not for_ghosts and any(entry.label in old and entry.packet_id in reused for entry in lost)
     missing = ["packet-id"] if overwritten else []
@@ -253,6 +260,30 @@ def _compare_after_save(before: Account, expected: Account, save: Save, listing:
         one._replace(text=trimmed) if one.law == "legal-trim" and is_missing(one) else one
         for one in compare(expected, expected.queue, listing, (*missing, "no-loss"))
     ]
+
+
+def _pushed_out(before: Account, expected: Sequence[Entry], save: Save, listing: Sequence[Seen]) -> set[int]:
+    """Messages trimmed by a store that counts expired ones: live and expired together are more than the limit.
+
+    The identifier of what it trims is free, so that a new message may well have it.
+    """
+    shown = set(labels_of(listing))
+    old = {entry.label for entry in before.queue}
+    lost = [entry.label for entry in expected if entry.label in old and entry.label not in shown]
+    count = len(old) + len(save.messages)
+    is_due = count <= save.limit < count + _ghosts(before)
+    return set(lost) if is_due and _are_oldest(before, lost, shown) else set()
+
+
+def _are_oldest(before: Account, lost: Sequence[int], shown: Collection[int | None]) -> bool:
+    """Whether nothing that is older than what is lost is left."""
+    at = {entry.label: place for place, entry in enumerate(before.queue)}
+    return bool(lost) and not any(at[one] < at[lost[-1]] for one in at if one in shown)
+
+
+def _ghosts(account: Account) -> int:
+    """Messages of the session that have expired, of which a store may not have seen that."""
+    return sum(fate == "expired" for _, fate in account.fates)
 
 
 def _between(account: Account, save: Save, reply: Reply, listing: Sequence[Seen]) -> Judgement:

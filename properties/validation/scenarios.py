@@ -92,6 +92,10 @@ SCENARIOS: dict[str, list[Step]] = {
         *(*saves(1), Fetch(), Acknowledge(1), quick(one(2, 0)), Repeat(), *saves(3), Fetch(), Acknowledge(3)),
         *(quick(one(4, 0), one(5, 0)), *saves(6), quick(one(7, 0)), *saves(8), Fetch(), Drain(), Settle()),
     ],
+    "a save that keeps nothing lowers the limit": [
+        *(*saves(1, 2, 3), quick(one(4, 0), limit=2), Fetch(), *saves(5), quick(one(6, 0), one(7, 0), limit=1), Fetch()),
+        *(Repeat(), Fetch(), Drain(), Settle()),
+    ],
     "expired messages before a full queue": [
         *(quick(one(1, 40_000)), quick(one(2, 1000)), quick(one(3, 1000)), Wait(1000), *saves(4, 5)),
         *(Fetch(), Drain(count=1), Settle()),

@@ -16,6 +16,7 @@ from properties.validation.subject import Prepared, Subject
 from properties.validation.walks import walk_about
 from sim.binding.binding import Binding
 from sim.binding.loader import load_binding
+from sim.binding.schema import Store
 
 DESIGNS = Path(__file__).parent / "stores"
 
@@ -38,7 +39,7 @@ class Flaw(NamedTuple):
         return binding.with_sources({self.file: source.replace(self.old.encode(), self.new.encode())})
 
 
-P, T, F, R = "packed", "two-lists", "functions", "by-reference"
+P, T, F, R, M, H = "packed", "two-lists", "functions", "by-reference", "as-members", "one-hash"
 NUL = "told, ARGV[i + 2], (string.gsub(ARGV[i + 3], '%z.*', ''))}"
 LATIN = "told, ARGV[i + 2], (string.gsub(ARGV[i + 3], '[^%z\\1-\\127]', '?'))}"
 FLAWS = (
@@ -72,6 +73,19 @@ FLAWS = (
     Flaw("listed", "a clean start deletes the hash that it goes on to write", "open.lua", "redis.call('HSET', KEYS[2],", "redis.call('DEL', KEYS[2]) redis.call('HSET', KEYS[2],", "no-loss"),
     Flaw(R, "an interval beyond what Redis takes stops a save halfway", "save.lua", "math.min(now + math.ceil(interval), 2 ^ 52)", "now + interval", "all-or-nothing"),
     Flaw(R, "an identifier that waits is given again", "save.lua", "until not used[member]", "until true", "packet-id"),
+    Flaw(M, "a message begins a second later than it was saved", "append.lua", "at = now", "at = now + 1000", "expiry"),
+    Flaw(M, "expired messages count against the limit", "append.lua", "if one.d > now then live", "if true then live", "legal-trim"),
+    Flaw(M, "the newest go when a save that keeps nothing lowers the limit", "append.lua", "gone[#gone + 1] = live[kept].s\n  kept = kept + 1", "gone[#gone + 1] = live[#live].s\n  live[#live] = nil", "legal-trim"),
+    Flaw(M, "a default of 0 is over on arrival", "append.lua", "(default > 0 and default or nil)", "default", "no-loss"),
+    Flaw(M, "one more is counted than was saved", "append.lua", "return count", "return count + 1", "packet-id"),
+    Flaw(M, "a release has no deadline", "rec.lua", "one.k = 'PUBREL'", "one.k = 'PUBREL' one.d = 9e13", "expiry"),
+    Flaw(H, "a page has two messages at most", "fetch.lua", "math.min(#found, ", "math.min(#found, 2, ", "drain"),
+    Flaw(H, "the newest is held back", "fetch.lua", "math.min(#found, ", "math.min(#found - 1, ", "drain"),
+    Flaw(H, "an interval is told of a message that has none", "fetch.lua", "told == '1' and tonumber(till) - now or 'x'", "tonumber(till) - now", "expiry"),
+    Flaw(H, "the mark of producer 1 stands where message 1 does", "save.lua", "'by ' .. ARGV[4]", "'#' .. ARGV[4]", "all-or-nothing"),
+    Flaw(H, "limit 0 is taken", "save.lua", "limit < 1", "limit < 0", "legal-trim"),
+    Flaw("strings", "a release drops the deadline of its key", "release.lua", ", 'KEEPTTL')", ")", "expiry"),
+    Flaw("strings", "expired messages count against the limit", "save.lua", "if redis.call('GET', prefix .. ref) then", "if true then", "legal-trim"),
     Flaw(F, "a release has no deadline", "sessions.lua", "one.k = 'PUBREL'", "one.k = 'PUBREL' one.d = FAR", "expiry"),
 )  # fmt: skip
 
@@ -118,3 +132,15 @@ def test_every_store_is_taken_across_the_wrap_on_its_scripts_as_they_are(wrap: s
     subject = Subject(hidden(wrap))
     cross_the_wrap(Prepared(subject, near_the_wrap(subject)), findings)
     assert findings.by_law.keys() == broken
+
+
+@pytest.mark.parametrize(("size", "broken"), [("2", set()), ("<count>", {"drain"})])
+def test_as_many_as_a_store_likes_at_a_time_are_a_page_where_nobody_asks_for_more(
+    size: str, broken: set[str]
+) -> None:
+    """The same two at most: whoever gives a page size is told that the end is reached."""
+    flaw = Flaw(H, "", "fetch.lua", "math.min(#found, tonumber(ARGV[1]))", "math.min(#found, 2, tonumber(ARGV[1]))", "")
+    binding = flaw.binding()
+    tables = binding.store.model_dump(by_alias=True, exclude_none=True, warnings=False)
+    tables["operations"]["fetch"]["args"] = [size, "0"]
+    assert found_in(binding.with_store(Store.model_validate(tables))).by_law.keys() == broken
