@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from model.trace import Acknowledge, Clear, Drain, Fetch, Pass, Publication, Save, Settle, Step, Wait
+from model.trace import Acknowledge, Clear, Drain, Fetch, Pass, Publication, Release, Save, Settle, Step, Wait
 from sim.binding.loader import load_binding
 from sim.redis.backends import KernelBackend
 from sim.session_inspection import Inspection, changes, usual_elements
@@ -167,3 +168,33 @@ def test_a_failed_operation_may_clean_up_but_not_add() -> None:
     assert changes(before, kernel.keyspace()) == [b"h"]
     kernel.execute(b"SET", b"new", b"1")
     assert changes(before, kernel.keyspace()) == [b"h", b"new"]
+
+
+@pytest.mark.parametrize(("option", "broken"), [("", {"expiry"}), (", 'KEEPTTL'", set())])
+def test_a_key_that_loses_its_deadline_keeps_its_message_too_long(option: str, broken: set[str]) -> None:
+    """Seen at once: nobody has to wait until then, and no reply has to tell what is left."""
+    binding = load_binding(Path(__file__).parents[1] / "properties" / "stores" / "strings")
+    source = next(script.source for script in binding.scripts if script.name == "release.lua")
+    assert source.count(b", 'KEEPTTL'") == 1
+    binding = binding.with_sources({"release.lua": source.replace(b", 'KEEPTTL'", option.encode())})
+    run = SessionRun(BoundStore(binding, KernelBackend()), (b"c1",))
+    run.inspector = Inspection([usual_elements(lambda: SessionRun(BoundStore(binding, KernelBackend()), (b"c1",)))])
+    long = Publication(2, b"a payload that lasts longer", interval_ms=90_000)
+    for step in (Save((replace(ONE, qos=2, interval_ms=5000), long)), Fetch()):
+        assert run.perform(step).discrepancies == []
+    found = run.perform(Release(1)).discrepancies
+    assert {one.law for one in found if "lost its deadline" in one.text} == broken
+
+
+def test_a_key_of_many_messages_may_have_its_deadline_moved() -> None:
+    """A session in one key that lasts as long as its longest message: each message still ends when it should."""
+    binding = load_binding(Path(__file__).parents[1] / "properties" / "stores" / "packed")
+    sources = {script.name: script.source for script in binding.scripts}
+    set_once = b"redis.call('SET', KEYS[1], cmsgpack.pack(s))"
+    assert set_once in sources["save.lua"]
+    longer = set_once + b"\nredis.call('PEXPIRE', KEYS[1], 1000000)"
+    binding = binding.with_sources({"save.lua": sources["save.lua"].replace(set_once, longer)})
+    run = SessionRun(BoundStore(binding, KernelBackend()), (b"c1",))
+    run.inspector = Inspection([usual_elements(lambda: SessionRun(BoundStore(binding, KernelBackend()), (b"c1",)))])
+    for step in (Save((replace(ONE, interval_ms=5000),)), Wait(1000), Save((Publication(2, b"another one"),)), Fetch()):
+        assert run.perform(step).discrepancies == []
