@@ -40,7 +40,7 @@ def test_names_that_help_lists_are_those_that_are_defined() -> None:
     from model.checkers.judge import MODEL_NAMES
     from sim.systems.catalogue import SYSTEMS
 
-    assert (tuple(LAWS), tuple(MODEL_NAMES), tuple(SYSTEMS)) == (names.HISTORY_LAWS, names.OBJECTS, names.SYSTEMS)
+    assert (tuple(MODEL_NAMES), tuple(SYSTEMS)) == (names.OBJECTS, names.SYSTEMS)
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
