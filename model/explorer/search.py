@@ -6,6 +6,7 @@ still finished, so that among all shortest witnesses the one with the fewest swi
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,8 @@ from model.transition_system import Constraint, Invariant, Law, StepInvariant, T
 
 Engine = Literal["auto", "interpreted", "compiled"]
 
+SHARE_FROM = 500
+"""States after which several processes work."""
 INTERPRET_UP_TO = 10_000
 """States after which `auto` compiles: below, compiling takes longer than interpreting."""
 CHUNK = {"interpreted": 64, "compiled": 4096}
@@ -81,6 +84,8 @@ class Search:
     reduction: Reduction | None = None
     resumed: bool = False
     may_compile: bool = True
+    shared: bool = False
+    """Whether several workers were set to work, or found to be of no use."""
     chosen: Chosen = field(kw_only=True)
 
     @property
@@ -171,20 +176,28 @@ def search(
     Raises InputError for options that the system cannot honour and for an unusable checkpoint.
     """
     run = _begin(system, options)
+    try:
+        _search(run, progress, should_stop)
+    finally:
+        if isinstance(run.space, InterpretedSpace):
+            run.space.close()
+    if options.checkpoint is not None and run.stopped_by is not None:
+        _save(run)
+    return run
+
+
+def _search(run: Search, progress: Callable[[Progress], None] | None, should_stop: Callable[[], bool]) -> None:
     while True:
         _visit(run, progress, should_stop)
         if run.reduction is None or not run.reduction.must_repeat or run.violated() or not run.complete:
             break
         # A footprint turned out larger than the one that earlier choices relied on: choose again.
         run.reduction.next_round()
-        run.space = InterpretedSpace(system, reduction=run.reduction, laws=run.chosen.laws)
+        run.space = InterpretedSpace(run.system, reduction=run.reduction, laws=run.chosen.laws)
         run.space.start()
         run.levels, run.expanded = [0, run.space.count], 0
     if run.reduction is not None and run.reduction.must_repeat and not run.violated():
         run.stopped_by = run.stopped_by or "footprints that grew in the last round"
-    if options.checkpoint is not None and run.stopped_by is not None:
-        _save(run)
-    return run
 
 
 def _begin(system: TransitionSystem[Any], options: Options) -> Search:
@@ -317,9 +330,11 @@ def _next_level(run: Search) -> bool:
 
 
 def _switch_engine(run: Search) -> None:
-    """Go over to the compiled engine when the system proves large. Numbering is the same, so what is known stays
-    known.
+    """Go over to the compiled engine, or to several processes, when the system proves large. Numbering is the same, so what
+    is known stays known.
     """
+    if run.options.workers > 1 and not run.shared and run.space.count >= SHARE_FROM:
+        _share(run)
     if run.space.engine == "compiled" or run.space.count < INTERPRET_UP_TO:
         return
     if run.reduction is not None and not run.reduction.reduced_states and isinstance(run.space, InterpretedSpace):
@@ -339,6 +354,27 @@ def _switch_engine(run: Search) -> None:
     space.start()
     space.expand(0, run.expanded)
     run.space = space
+
+
+def _share(run: Search) -> None:
+    """Let other processes help, where that is possible; else say why not."""
+    options, space = run.options, run.space
+    reason = None
+    if not isinstance(space, InterpretedSpace):
+        reason = "the compiled engine works in one process"
+    elif run.reduction is not None:
+        reason = "a reduction chooses in order"
+    elif not run.system.resumable:
+        reason = "its states mean something in one process only"
+    elif sys.platform == "win32":
+        reason = "this system cannot fork"
+    elif options.engine == "auto" and space.compiles and isinstance(run.system, Specification) and run.may_compile:
+        return  # to be compiled soon, or found to be impossible
+    run.shared = True
+    if reason is not None:
+        run.notes.append(f"workers: one, for {reason}")
+    elif isinstance(space, InterpretedSpace):
+        space.share(options.workers)
 
 
 def _identity(system: TransitionSystem[Any], options: Options) -> str:

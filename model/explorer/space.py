@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from model.explorer.crew import Crew, Judges, Tables
 from model.explorer.reduction import Reduction
 from model.transition_system import (
     Constraint,
@@ -30,6 +31,8 @@ from model.transition_system import (
 )
 
 DEADLOCK = "no-deadlock"
+LOOK_AHEAD = 1 << 14
+"""Known states that are offered to helpers at once."""
 
 
 @dataclass(frozen=True)
@@ -125,11 +128,28 @@ class InterpretedSpace:
         self._step_laws = [law for law in laws if isinstance(law, StepInvariant)]
         self._goals = [law for law in laws if isinstance(law, Sometimes)]
         self._met = {law.name: 0 for law in self._invariants if law.antecedent is not None}
+        self._crew: Crew | None = None
         self._baseline = resident_bytes()
 
     @property
     def compiles(self) -> bool:
         return self._reduction is None and not self._constraints
+
+    def share(self, workers: int) -> None:
+        """Have other processes step states ahead from now on, until `close`."""
+        self._crew = Crew(
+            Judges(self.system, self._canonical, self._invariants, self._step_laws, self._goals, self._constraints), workers
+        )
+
+    @property
+    def is_shared(self) -> bool:
+        return self._crew is not None
+
+    def close(self) -> None:
+        """End the processes that help."""
+        if self._crew is not None:
+            self._crew.close()
+            self._crew = None
 
     def stop_reducing(self) -> None:
         """Follow all steps from now on."""
@@ -162,7 +182,58 @@ class InterpretedSpace:
         if self._reduction is not None:
             self._reduction.saw_state(state)
 
+    def _expand_shared(self, crew: Crew, first: int, last: int) -> int:
+        for source in range(first, last):
+            if source in self.cut:
+                continue
+            found = crew.expanded(source, self._still_to_step)
+            if found is None:  # whatever failed there fails here, and is told
+                self._expand_alone(source, source + 1)
+                continue
+            tables, labels, targets = found.tables, found.labels, found.targets
+            for name in found.broken:
+                self.found.setdefault(name, source)
+            for kind in labels:
+                action = tables.labels[kind][1]
+                self._fired[action] = self._fired.get(action, 0) + 1
+            numbers = tables.numbers
+            for place in targets:
+                if numbers[place] < 0:
+                    numbers[place] = self._enter_judged(tables, place, source)
+            self.steps += len(targets)
+            if found.is_stuck and DEADLOCK not in self.found:
+                self.found[DEADLOCK] = source
+        return last
+
+    def _still_to_step(self, first: int) -> tuple[list[int], list[Any]]:
+        numbers = [number for number in range(first, min(self.count, first + LOOK_AHEAD)) if number not in self.cut]
+        return numbers, [self._states[number] for number in numbers]
+
+    def _enter_judged(self, tables: Tables, place: int, parent: int) -> int:
+        """Enter a state that a helper has judged, if it is new; its number."""
+        state = tables.states[place]
+        known = self._numbers.get(state)
+        if known is not None:
+            return known
+        number = self._numbers[state] = self.count
+        self._states.append(state)
+        self._parents.append(parent)
+        self.count = number + 1
+        judged = tables.judgements[tables.judged[place]]
+        for name in (*judged.broken, *judged.reached):
+            self.found.setdefault(name, number)
+        for name in judged.met:
+            self._met[name] += 1
+        if judged.cut:
+            self.cut.add(number)
+        return number
+
     def expand(self, first: int, last: int) -> int:
+        if self._crew is not None:
+            return self._expand_shared(self._crew, first, last)
+        return self._expand_alone(first, last)
+
+    def _expand_alone(self, first: int, last: int) -> int:
         """The hot loop. Attribute look-ups are hoisted; everything rare is behind a test that is usually false."""
         successors, canonical, numbers, fired = self.system.successors, self._canonical, self._numbers, self._fired
         reduction, step_laws, states, cut = self._reduction, self._step_laws, self._states, self.cut
