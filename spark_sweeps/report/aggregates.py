@@ -87,7 +87,7 @@ def _rank(name: str) -> int:
 
 def cliff(points: Sequence[PointRows], axis: str, metric: str) -> list[dict[str, Any]]:
     """Along a numeric axis, for each setting of the others: the last value below TWO_DIGITS ms and the first beyond (a
-    failed point is beyond).
+    failed point is beyond). Nothing, where no point lies beyond, or none below: then there is no such place.
     """
     groups: dict[tuple[Any, ...], list[PointRows]] = {}
     for one in points:
@@ -110,7 +110,8 @@ def cliff(points: Sequence[PointRows], axis: str, metric: str) -> list[dict[str,
             "ms_there": below[-1][1].estimate if below else None,
             "first_beyond": beyond[0].parameters[axis] if beyond else None,
         })  # fmt: skip
-    return rows
+    crossed = any(row["last_below"] is not None for row in rows) and any(row["first_beyond"] is not None for row in rows)
+    return rows if crossed else []
 
 
 def points_table(points: Sequence[PointRows], metrics: Sequence[str]) -> pa.Table:
@@ -122,6 +123,7 @@ def points_table(points: Sequence[PointRows], metrics: Sequence[str]) -> pa.Tabl
         for metric in metrics:
             found = one.interval(metric)
             row[metric] = None if found is None else found.estimate
+            row[f"{metric}.runs"] = 0 if found is None else found.count
             row[f"{metric}.low"] = None if found is None or math.isinf(found.low) else found.low
             row[f"{metric}.high"] = None if found is None or math.isinf(found.high) else found.high
         rows.append(row)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,17 +19,51 @@ from matplotlib.figure import Figure
 STYLES = ("-", "--", "-.", ":")
 MARKS = "osD^vPX*"
 LINES_MAX = 8
+"""In one drawing: more cannot be told apart without colour."""
+PANELS_MAX = 4
+LABEL_WIDTH = 60
+"""Characters of a line of the legend."""
+TICK_WIDTH = 8
+"""Characters that a column of a heat map has room for."""
 
 
-def curves(points: Sequence[PointRows], axis: str, metric: str) -> str:
-    """The metric along a numeric axis: a line for each setting of the other parameters, told apart without colour."""
-    figure = Figure(figsize=(7, 3.6), layout="constrained")
-    drawn = figure.subplots()
+def curves(points: Sequence[PointRows], axis: str, metric: str) -> list[tuple[str, str]]:
+    """(what is said of it, drawing) for each LINES_MAX settings of the other parameters: the metric along a numeric axis. All
+    drawings have the same scale. The last one says how many settings are not drawn.
+    """
     groups: dict[str, list[PointRows]] = {}
     for one in points:
         others = ", ".join(f"{name} {value}" for name, value in one.parameters.items() if name != axis)
         groups.setdefault(others, []).append(one)
-    for number, (others, mine) in enumerate(list(groups.items())[:LINES_MAX]):
+    groups = {others: mine for others, mine in groups.items() if any(one.interval(metric) for one in mine)}
+    names = list(groups)[: LINES_MAX * PANELS_MAX]
+    panels = [names[begin : begin + LINES_MAX] for begin in range(0, len(names), LINES_MAX)]
+    found = []
+    for number, panel in enumerate(panels):
+        told = [f"{metric} along {axis}", _runs_behind([one for name in panel for one in groups[name]], metric)]
+        if len(panels) > 1:
+            told.append(f"curves {number * LINES_MAX + 1} to {number * LINES_MAX + len(panel)} of {len(groups)}")
+        if number == len(panels) - 1 and len(names) < len(groups):
+            told.append(f"{len(groups) - len(names)} more curves are not drawn: points.csv has them")
+        found.append(("; ".join(told), _panel({name: groups[name] for name in panel}, points, axis, metric)))
+    return found
+
+
+def _runs_behind(points: Sequence[PointRows], metric: str) -> str:
+    """How many runs the points rest on."""
+    many = sorted({len(one.metrics[metric]) for one in points if one.metrics.get(metric)})
+    if not many:
+        return "no runs"
+    if len(many) > 1:
+        return f"each point is the mean of {many[0]} to {many[-1]} runs (points.csv says of how many)"
+    return "each point is one run" if many == [1] else f"each point is the mean of {many[0]} runs"
+
+
+def _panel(groups: dict[str, list[PointRows]], points: Sequence[PointRows], axis: str, metric: str) -> str:
+    lines = sum(len(textwrap.wrap(name, LABEL_WIDTH)) or 1 for name in groups) if len(groups) > 1 else 0
+    figure = Figure(figsize=(5.2, 3.2 + 0.19 * lines), layout="constrained")
+    drawn = figure.subplots()
+    for number, (others, mine) in enumerate(groups.items()):
         told = [(one.parameters[axis], i) for one in mine if (i := one.interval(metric)) is not None]
         told.sort(key=lambda pair: pair[0])
         if not told:
@@ -37,7 +72,7 @@ def curves(points: Sequence[PointRows], axis: str, metric: str) -> str:
         y = np.array([interval.estimate for _, interval in told])
         reach = np.array([[i.estimate - i.low, i.high - i.estimate] for _, i in told]).T
         reach = np.where(np.isfinite(reach), np.maximum(reach, 0), 0)
-        drawn.errorbar(x, y, reach, label=others or None, capsize=3, lw=1.3, ms=4,
+        drawn.errorbar(x, y, reach, label=textwrap.fill(others, LABEL_WIDTH) or None, capsize=3, lw=1.3, ms=4,
                        ls=STYLES[number % len(STYLES)], marker=MARKS[number % len(MARKS)])  # fmt: skip
     values = np.array([v for one in points for v in one.metrics.get(metric, ())])
     if metric.endswith("_ms") and len(values) and values.max() >= TWO_DIGITS:
@@ -53,8 +88,8 @@ def curves(points: Sequence[PointRows], axis: str, metric: str) -> str:
     drawn.set_xlabel(axis)
     drawn.set_ylabel(metric)
     drawn.grid(True, lw=0.3)
-    if len(groups) > 1:
-        drawn.legend(fontsize=7, loc="best")
+    if len(groups) > 1:  # below the axes: upon them it hides what it names
+        figure.legend(fontsize=9, loc="outside lower left", ncols=1, frameon=False, borderpad=0, handlelength=4)
     return svg(figure)
 
 
@@ -77,8 +112,10 @@ def heat_map(points: Sequence[PointRows], axis_x: str, axis_y: str, metric: str)
     )
     drawn = figure.subplots()
     image = drawn.imshow(means, aspect="auto", cmap="Greys", origin="lower")
-    drawn.set_xticks(range(len(x_values)), [str(value) for value in x_values])
-    drawn.set_yticks(range(len(y_values)), [str(value) for value in y_values])
+    x_labels, y_labels = ([textwrap.shorten(str(value), 24, placeholder="...") for value in each] for each in (x_values, y_values))
+    upright = max(len(label) for label in x_labels) <= TICK_WIDTH
+    drawn.set_xticks(range(len(x_values)), x_labels, **({} if upright else {"rotation": 45, "ha": "right"}))
+    drawn.set_yticks(range(len(y_values)), y_labels)
     drawn.set_xlabel(axis_x)
     drawn.set_ylabel(axis_y)
     middle = np.nanmin(means) + (np.nanmax(means) - np.nanmin(means)) / 2 if np.isfinite(means).any() else 0

@@ -43,12 +43,15 @@ def write_report(path: Path) -> Path:
     latency = next((name for name in metrics if name.endswith("mean_ms")), None)
     along = next((name for name in ("rate", "publishers", *numeric) if name in numeric), None)
     cliffs = cliff(points, along, latency) if along is not None and latency is not None else []
+    drawings, undrawn = _drawings(
+        points, numeric, [name for name in plan.parameter_names if name not in sweep.derived], metrics
+    )
     shown, hidden = _bad(folder, len(plan))
     table = points_table(points, metrics)
     page = template("page.html.j2").render(
         title=f"Sweep of {sweep.system}", description=manifest.get("description", ""), counts=counts, runs=int(wanted.sum()), spared=int((~wanted).sum()), until=sweep.replications.until,
         cliffs=cliffs[:POINTS_SHOWN], cliff_axis=along, cliff_metric=latency,
-        drawings=_drawings(points, numeric, [name for name in plan.parameter_names if name not in sweep.derived], metrics),
+        drawings=drawings, undrawn=undrawn, varied=list(plan.parameter_names), replications=sweep.replications.count,
         shown=shown, hidden=hidden, points=[_shown_point(one, metrics) for one in points[:POINTS_SHOWN]],
         points_hidden=max(0, len(points) - POINTS_SHOWN),
         fixed=held_fixed(sweep, plan.parameter_names), digests=_digests(manifest, sweep),
@@ -71,17 +74,19 @@ def _is_numeric_axis(points: list[PointRows], name: str) -> bool:
 
 def _drawings(
     points: list[PointRows], numeric: list[str], varied: list[str], metrics: list[str]
-) -> list[dict[str, str]]:
-    found = []
+) -> tuple[list[dict[str, Any]], int]:
+    """Drawings, and how many more there would be."""
+    found: list[dict[str, Any]] = []
     for metric in (metric for metric in metrics if varies(points, metric)):
         for axis in [name for name in numeric if name in varied][:3]:
-            found.append({"caption": f"{metric} along {axis}", "svg": curves(points, axis, metric)})
+            found += [{"caption": told, "svg": drawing} for told, drawing in curves(points, axis, metric)]
         pairs = [(x, y) for place, x in enumerate(varied) for y in varied[place + 1 :]]
         for x, y in pairs[:2]:
             cells = len({one.parameters.get(x) for one in points}) * len({one.parameters.get(y) for one in points})
             if 4 <= cells <= CELLS_MAX and cells <= 2 * len(points):
-                found.append({"caption": f"{metric} over {x} and {y}", "svg": heat_map(points, x, y, metric)})
-    return found[:DRAWINGS_MAX]
+                told = f"{metric} over {x} and {y}; each cell is the mean over all its runs, x: a run failed there"
+                found.append({"caption": told, "svg": heat_map(points, x, y, metric), "scrolls": True})
+    return found[:DRAWINGS_MAX], max(0, len(found) - DRAWINGS_MAX)
 
 
 def _bad(folder: ResultFolder, runs: int) -> tuple[list[dict[str, Any]], int]:
@@ -109,10 +114,14 @@ def _shown_point(one: PointRows, metrics: list[str]) -> dict[str, Any]:
         found = one.interval(metric)
         if found is None:
             row[metric] = None
-        elif math.isinf(found.low) or found.low == found.high:
+        elif math.isinf(found.low):
             row[metric] = found.estimate
+        elif abs((found.high - found.estimate) - (found.estimate - found.low)) > 1e-6 * found.half_width:
+            row[metric] = f"{cell(found.estimate)} ({cell(found.low)} to {cell(found.high)})"
         else:
-            row[metric] = f"{cell(found.estimate)} ± {cell((found.high - found.low) / 2)}"
+            row[metric] = f"{cell(found.estimate)} ± {cell(found.half_width)}"
+        if found is not None and found.count != one.runs:
+            row[metric] = f"{cell(row[metric])} of {found.count}"
     return row
 
 

@@ -59,7 +59,22 @@ def test_the_report_shows_what_is_there_and_needs_nothing_else(sweep_file, pool)
     assert "ValueError: too fast" in page
     table = (summary.folder / "report" / "points.csv").read_text().splitlines()
     assert len(table) == 9
-    cliff = page[page.index('id="cliff"') : page.index('id="drawings"')]
+    cliff = page[page.index('id="cliff"') : page.index('id="violations"')]
     assert cliff.count("<tr>") == 3
     for cell in (">2<", ">30<"):
         assert cell in cliff.replace("\n", "").replace(" ", "")
+
+
+def test_every_curve_is_drawn_or_counted_and_says_on_how_many_runs_it_rests(sweep_file, pool):
+    from spark_sweeps.job import run_sweep
+
+    path = sweep_file(
+        'system = "tests.spark_sweeps.subjects:product"\n[axes]\na = [1, 2]\nb = { from = 1, to = 40, step = 1 }\n'
+        "[replications]\ncount = 3\n"
+    )
+    page = write_report(run_sweep(path, pool).folder).read_text()
+    assert "product along a; each point is the mean of 3 runs; curves 1 to 8 of 40" in page
+    assert "curves 25 to 32 of 40; 8 more curves are not drawn: points.csv has them" in page
+    for number in range(1, 33):
+        assert f">b {number}<" in page
+    assert 'id="cliff"' not in page  # there is no latency
