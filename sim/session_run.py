@@ -208,7 +208,7 @@ class SessionRun:
             returned = self._identify(step.client, result.messages)
             self._note_sent(step.client, result.messages, returned)
         page = step.count if self.store.terms.has_counts else None
-        faulted = step.fault is not None
+        faulted = step.fault is not None or self.is_overtaken
 
         def judge(account: Account, listing: Sequence[Seen]) -> Judgement:
             return judge_fetch(account, page, cursor.passed, reply, returned, listing, self.store.terms, faulted)
@@ -242,10 +242,11 @@ class SessionRun:
         report.result = result
         reply = self.reply_of(result)
         judge_one = judge_release if operation == "release" else judge_acknowledge
+        may_fail = fault is not None or self.is_overtaken
         answered = Answered(label, sending.packet_id)
 
         def judge(account: Account, listing: Sequence[Seen]) -> Judgement:
-            return judge_one(account, answered, reply, listing, self.store.terms, fault is not None)
+            return judge_one(account, answered, reply, listing, self.store.terms, may_fail)
 
         self.judge(report, client, judge)
 
@@ -272,6 +273,7 @@ class SessionRun:
         report.result = result
         reply = self.reply_of(result)
         is_done = reply.status == "done"
+        may_fail = fault is not None or self.is_overtaken
         answer = None
         if isinstance(result, Opened) and is_done:
             report.discrepancies += judge_answer(result, account, connection, epoch, clean, self.store.terms)
@@ -293,7 +295,7 @@ class SessionRun:
             )
 
         def judge(account: Account, listing: Sequence[Seen]) -> Judgement:
-            return judge_open(account, epoch, clean, reply, listing, fault is not None)
+            return judge_open(account, epoch, clean, reply, listing, may_fail)
 
         self.judge(report, step.client, judge)
 
@@ -342,7 +344,7 @@ class SessionRun:
     # -- the other end -------------------------------------------------------------------------------------------------
 
     def _overlap(self, step: Overlap, report: StepReport) -> None:
-        """Another step comes between two calls of an operation that takes several.
+        """Another step comes between two calls of an operation that takes several, which may decline then.
 
         Two saves of one producer do not overlap: its batches are numbered, and one follows the other.
         """

@@ -161,6 +161,9 @@ SCENARIOS: dict[str, list[Step]] = {
         *(*saves(5), Clear(), Repeat(older=True), Open(clean_start=True), Repeat(older=True), Repeat(), *saves(6)),
         *(Repeat(older=True), *saves(7), Repeat(older=True), Fetch()),
     ],
+    "a producer goes back behind a save that keeps nothing": [
+        *(*saves(1), quick(one(2, 0)), Repeat(older=True), Fetch(), *saves(3), Repeat(older=True), Fetch(), Drain(), Settle()),
+    ],
     "replies are lost": [
         *(quick(one(1), one(2)), Repeat(), Fetch(), Acknowledge(1), Repeat(), Save((one(3),), producer=1), Repeat()),
         *(Repeat(1), *saves(4), Repeat(), quick(one(5), one(6, 0), one(7)), Repeat(), Acknowledge(5), Repeat()),

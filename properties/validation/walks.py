@@ -94,7 +94,9 @@ class Walk:
         self.habits = habits
         self.subject = subject
         self.labels = 0
-        self.has_gaps = any(not bound.is_atomic for bound in subject.binding.operations.values())
+        operations = subject.binding.operations.items()
+        self.gaps = {name for name, bound in operations if not bound.is_atomic}
+        """Operations that take several calls."""
 
     def steps(self) -> Iterator[Step]:
         """All of it: in the end the queue is emptied, and nothing may stay behind."""
@@ -123,7 +125,7 @@ class Walk:
 
     def _save(self) -> Step:
         save = self._plain_save()
-        if self.has_gaps and self.draw.random() < 0.3:
+        if "save" in self.gaps and self.draw.random() < 0.3:
             return Overlap(save, replace(self._plain_save(), producer=1 - save.producer), self.draw.randint(1, 3))
         return save
 
@@ -160,10 +162,16 @@ class Walk:
             modulus = self.subject.binding.modulus
             numbers = [0, 1, modulus, modulus + 1, 65536] if self.habits.forbidden else [1, 2, modulus]
             return Answer(self.draw.choice(numbers), self._client(), self.draw.random() < 0.5)
-        return Acknowledge(self._label())
+        return self._overtaken(Acknowledge(self._label()), "acknowledge")
 
     def _release(self) -> Step:
-        return Release(self._label())
+        return self._overtaken(Release(self._label()), "release")
+
+    def _overtaken(self, step: Step, operation: str) -> Step:
+        """Now and then with a save between its calls, where it takes several."""
+        if operation not in self.gaps or self.draw.random() < 0.7:
+            return step
+        return Overlap(step, self._plain_save(), self.draw.randint(1, 2))
 
     def _wait(self) -> Step:
         """To the deadline of a live message, a little before or after, or for any time."""

@@ -144,3 +144,23 @@ def test_as_many_as_a_store_likes_at_a_time_are_a_page_where_nobody_asks_for_mor
     tables = binding.store.model_dump(by_alias=True, exclude_none=True, warnings=False)
     tables["operations"]["fetch"]["args"] = [size, "0"]
     assert found_in(binding.with_store(Store.model_validate(tables))).by_law.keys() == broken
+
+
+@pytest.mark.parametrize(("declines", "broken"), [(True, False), (False, True)])
+def test_an_answer_that_notices_that_it_was_overtaken_may_decline(declines: bool, broken: bool) -> None:
+    """It comes again. One that puts the queue back as it read it takes away what was saved in between."""
+    binding = load_binding(DESIGNS / "compares-and-sets")
+    tables = binding.store.model_dump(by_alias=True, exclude_none=True, warnings=False)
+    call = tables["operations"]["acknowledge"]
+    steps = [
+        {"command": ["HGET", "<key.m>", "v"], "capture": "version"},
+        {"script": call["script"], "keys": call["keys"], "args": [*call["args"], "<version|or:0>"]},
+    ]
+    tables["operations"]["acknowledge"] = {"steps": steps, "reply": call["reply"] | {"refused": ["BUSY"]}}
+    source = next(script.source for script in binding.scripts if script.name == "answer.lua")
+    decline = "return redis.status_reply('BUSY')" if declines else "redis.call('LTRIM', KEYS[1], 0, -2)"
+    check = f"if ARGV[5] and redis.call('HGET', KEYS[2], 'v') ~= ARGV[5] then {decline} end\n"
+    binding = binding.with_store(Store.model_validate(tables)).with_sources({"answer.lua": check.encode() + source})
+    findings = Findings(frozenset(STORE_LAWS))
+    walk_about(small_world(Subject(binding), findings), findings, 40)
+    assert bool(findings.by_law) == broken
