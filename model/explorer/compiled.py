@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numba.core.errors import NumbaError
 from numpy.typing import NDArray
 
 from model.explorer import hash_table
@@ -25,7 +24,7 @@ from model.explorer.program_text import NotCompilable
 from model.explorer.space import DEADLOCK, Edges
 from model.specification import Action, Specification
 from model.state import StateTuple
-from model.transition_system import LeadsTo
+from model.transition_system import Law, LeadsTo
 
 FIRST_CAPACITY = 1 << 12
 EDGE_CAPACITY = 1 << 16
@@ -47,6 +46,7 @@ class CompiledSpace:
         specification: Specification,
         symmetry: bool = False,
         seed: int = 0,
+        laws: Sequence[Law] | None = None,
         load: Callable[[str], Any] = load_kernel,
     ):
         self.system = specification
@@ -56,8 +56,10 @@ class CompiledSpace:
         self.symmetry = symmetry
         self._seed = seed
         self.cut: set[int] = set()
+        self.laws: Sequence[Law] = specification.laws() if laws is None else laws
         self._layout = layout_of(specification.schema_of_state)
-        self._text: KernelText = KernelWriter(specification, self._layout, symmetry).write()
+        judged = None if laws is None else [law.name for law in laws]
+        self._text: KernelText = KernelWriter(specification, self._layout, symmetry, judged).write()
         self._kernel = load(self._text.text)
         self._found = np.full(self._text.deadlock + 1, -1, np.int64)
         self._met = np.zeros(max(1, len(self._text.laws)), np.int64)
@@ -69,8 +71,9 @@ class CompiledSpace:
         self._new_table(4 * FIRST_CAPACITY)
         try:
             self._run(0, 0, False, self._no_edges)
-        except NumbaError as error:
-            raise NotCompilable(" ".join(str(error).split())[:200]) from None
+            self._kernel.evaluate(0, self._rows, 0, 0, np.empty(1, np.bool_), self._error)
+        except Exception as error:  # of numba or of LLVM; no state is visited yet
+            raise NotCompilable(f"{type(error).__name__}: {' '.join(str(error).split())[:200]}") from None
 
     def _new_table(self, slots: int) -> None:
         self._table = np.full((slots, self._layout.words), hash_table.FREE, np.int64)
@@ -160,7 +163,10 @@ class CompiledSpace:
         told.found = {law for law, at in zip((*self._text.laws, DEADLOCK), found, strict=True) if at >= 0}
         told.met = {law for law, times in zip(self._text.laws, met, strict=False) if times}
         truth = np.zeros(1, np.bool_)
+        judged = {law.name for law in self.laws}
         for name, predicate in self.system.liveness_predicates.items():
+            if name[0] not in judged:
+                continue
             which = self._text.predicates.index(predicate)
             self._kernel.evaluate(which, self._rows, number, number + 1, truth, error)
             if truth[0]:

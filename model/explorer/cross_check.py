@@ -88,7 +88,7 @@ class _Observed(Observation):
     def __init__(self, space: CompiledSpace, state: StateTuple):
         super().__init__()
         self._attempt(lambda: self._look(space, state))
-        for law in space.system.laws():
+        for law in space.laws:
             self._attempt(lambda law=law: self._judge(law, state))  # type: ignore[misc]
 
     def _attempt(self, look: Callable[[], None]) -> None:
@@ -99,7 +99,7 @@ class _Observed(Observation):
 
     def _look(self, space: CompiledSpace, state: StateTuple) -> None:
         system = space.system
-        step_laws = [law for law in system.laws() if isinstance(law, StepInvariant)]
+        step_laws = [law for law in space.laws if isinstance(law, StepInvariant)]
         steps: list[tuple[Label, StateTuple]] = list(system.successors(state))
         for label, after in steps:
             for law in step_laws:
@@ -153,11 +153,11 @@ def tell_error(space: CompiledSpace, number: int, known: int) -> None:
     """Raise what the interpreter raises when it expands a state while the first `known` states are known; where that
     is nothing, EngineError.
     """
-    twin = InterpretedSpace(space.system, space.symmetry)
+    twin = InterpretedSpace(space.system, space.symmetry, laws=space.laws)
     twin._states = [space.state(number)]
     twin._numbers = _KnownBefore(space, known)  # type: ignore[assignment]
     twin.count = 1
-    by_state = {law.name for law in space.system.laws() if isinstance(law, Invariant | Sometimes)}
+    by_state = {law.name for law in space.laws if isinstance(law, Invariant | Sometimes)}
     earlier = {law for law, at in space.findings().items() if at < (known if law in by_state else number)}
     twin.found = dict.fromkeys(earlier, 0)
     twin.expand(0, 1)
@@ -166,7 +166,7 @@ def tell_error(space: CompiledSpace, number: int, known: int) -> None:
 
 def tell_error_at_start(space: CompiledSpace, number: int) -> None:
     """The same for an initial state that was just entered."""
-    twin = InterpretedSpace(space.system, space.symmetry)
+    twin = InterpretedSpace(space.system, space.symmetry, laws=space.laws)
     twin.found = {law: at for law, at in space.findings().items() if at < number}
     twin._enter(space.state(number), -1)
     raise disagreement(space, space.state(number), "no error", "one")

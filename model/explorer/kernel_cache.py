@@ -10,6 +10,7 @@ import importlib.util
 import os
 import sys
 import tempfile
+from collections.abc import Collection
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
@@ -43,10 +44,10 @@ def load_kernel(text: str) -> ModuleType:
     return module
 
 
-def is_cached(specification: Specification, symmetry: bool) -> bool:
+def is_cached(specification: Specification, symmetry: bool, judged: Collection[str] | None = None) -> bool:
     """Whether machine code for this specification in this scope is at hand."""
     try:
-        text = KernelWriter(specification, layout_of(specification.schema_of_state), symmetry).write().text
+        text = KernelWriter(specification, layout_of(specification.schema_of_state), symmetry, judged).write().text
     except NotCompilable:
         return False
     return any((cache_folder(FOLDER) / "__pycache__").glob(f"{module_name(text)}.expand-*.nbi"))

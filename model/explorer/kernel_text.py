@@ -7,7 +7,9 @@ compiler sees one flat function. Numbering and order are exactly the interpreter
 from __future__ import annotations
 
 import inspect
+from collections.abc import Collection
 from dataclasses import dataclass
+from typing import TypeVar
 
 from model.explorer.intervals import Interval, hull
 from model.explorer.layout import Layout
@@ -37,6 +39,8 @@ _MAY_OVERRIDE = frozenset(
     ["variables", "initial", "starts_anywhere", "terminal", "initial_states", "describe", "parameters", "source_text", "action_names", "fairness", "expansion"]
 )
 """Methods that a specification may replace: the kernel does not stand in for them, or translates the replacement."""
+
+D = TypeVar("D", bound=Declaration)
 
 _EXPAND = '''
 @njit(cache=True)
@@ -93,7 +97,12 @@ class KernelText:
 
 
 class KernelWriter:
-    def __init__(self, specification: Specification, layout: Layout, symmetry: bool):
+    """`judged` names the invariants, step invariants and goals that the kernel looks at; None: all."""
+
+    def __init__(
+        self, specification: Specification, layout: Layout, symmetry: bool, judged: Collection[str] | None = None
+    ):
+        self.judged = judged
         self.specification = specification
         self.layout = layout
         self.symmetry = symmetry
@@ -195,7 +204,7 @@ class KernelWriter:
     def _judge(self) -> str:
         """Laws of one state, evaluated just as far as the interpreter does: an error beyond is none."""
         lines = []
-        for declaration in self.specification.declared(InvariantDeclaration):
+        for declaration in self._judged(InvariantDeclaration):
             given = self._intervals(declaration)
             law = f"not {self.translator.predicate(declaration.method, 1, given)}(rows, row, error{{given}})"
             slot = self._slot(declaration.name)
@@ -207,12 +216,16 @@ class KernelWriter:
                 inner = "    "
             holds = self._test(declaration, law, False)
             lines += [f"{inner}if found[{slot}] < 0 and not {holds}:", f"{inner}    found[{slot}] = row"]
-        for goal in self.specification.declared(SometimesDeclaration):
+        for goal in self._judged(SometimesDeclaration):
             reached = f"{self.translator.predicate(goal.method, 1, self._intervals(goal))}(rows, row, error{{given}})"
             slot = self._slot(goal.name)
             lines += [f"if found[{slot}] < 0 and {self._test(goal, reached, True)}:", f"    found[{slot}] = row"]
         body = "\n".join("    " + line for line in lines or ["pass"])
         return f'@njit(cache=True)\ndef judge(rows, row, found, met, error):\n    """Judge a new state."""\n{body}'
+
+    def _judged(self, kind: type[D]) -> list[D]:
+        declared = self.specification.declared(kind)
+        return [one for one in declared if self.judged is None or law_name(one.name) in self.judged]
 
     def _slot(self, name: str) -> int:
         self.laws.append(law_name(name))
@@ -220,7 +233,7 @@ class KernelWriter:
 
     def _step_laws(self) -> str:
         lines = []
-        for declaration in self.specification.declared(StepInvariantDeclaration):
+        for declaration in self._judged(StepInvariantDeclaration):
             law = self.translator.predicate(declaration.method, 2, self._intervals(declaration))
             loops, given = self._loops(declaration)
             inner = "    " * len(loops)
