@@ -43,7 +43,7 @@ def library_callables(sandbox: Sandbox, writer: ReplyWriter) -> dict[str, Callab
 
     return {
         "more": writer.more, "sha1hex": lambda text: hashlib.sha1(text).hexdigest().encode(),
-        "bit": lua_bit.compute,
+        "find": bytes.find, "bit": lua_bit.compute,
         "quote": quote, "decode": decode,
         "struct_pack": _struct(lambda text, *values: (lua_struct.pack(text, values),)),
         "struct_unpack": _struct(lua_struct.unpack),

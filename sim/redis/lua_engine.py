@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import lupa.lua51 as lupa
 
@@ -18,8 +18,9 @@ from sim.redis.lua_callables import library_callables
 from sim.redis.lua_replies import REPLY_BYTES_MAX, ReplyTooLarge, ReplyWriter, ResultReader, error_line, to_integer
 from sim.redis.registry import SPELLINGS, find
 from sim.redis.replies import OK, ErrorReply, Reply
-from sim.redis.sandbox import CALL_BYTES, Direct, Limits, Sandbox, ScriptTimeout
+from sim.redis.sandbox import CALL_BYTES, Direct, Limits, Sandbox
 from sim.redis.script_run import ScriptRun
+from sim.redis.work import UNCOUNTED, ScriptTimeout
 
 if TYPE_CHECKING:
     from sim.redis.shard import Shard
@@ -38,6 +39,7 @@ ARGUMENT_BYTES_MAX = 8 << 20
 TIME_US_MAX = 1 << 52
 """Before 2112 Lua takes microseconds apart without rounding; after that TIME is a call like any other."""
 NUMERIC_MAX = 256
+REGISTERED_AT_ONCE = 4000
 ZEROS_LOOKED_AT = 9
 """Arguments of redis.call among which redis.lua has made sure that no zero is negative. Numbers of a greater zero, and NaN,
 go back to Lua, which alone sees their sign."""
@@ -45,6 +47,11 @@ COMPILED_MAX = 256
 """Scripts that are kept for the next shard that loads them."""
 NO_ARGUMENTS = b"ERR Please specify at least one argument for this redis lib call"
 NOT_TEXT = b"ERR Lua redis lib command arguments must be strings or integers"
+MANY_ARGUMENTS, UNITS_PER_ARGUMENT = 60, 4
+UNITS_PER_ITEM, LONG_REPLY, BYTES_PER_UNIT = 10, 4096, 128
+"""Work of a call beyond that of its command."""
+CHARGED = 1_000_000
+"""Units of work that count as much as a million instructions (``Shard.charged``)."""
 KILLED = b"ERR Script killed by user with SCRIPT KILL..."
 NO_MESSAGE = b"ERR Error running script %b, the error table has no string in the field 'err' (a real server crashes here)"
 _join = b"".join
@@ -68,6 +75,7 @@ class LuaEngine:
         """Why the running script may not go on; raised when it has unwound. Lua's calls set it while ``run`` waits."""
         self._argument_bytes_max = limits.argument_bytes_max
         self._argument_bytes_left = 0
+        self._work_max = limits.work_max
         self._portions: list[bytes] = []
         self._writer = ReplyWriter()
         self._runners: dict[str, dict[int, Any]] = {"script": {}, "function": {}}
@@ -142,6 +150,7 @@ class LuaEngine:
             heartbeat.begin(name, values[:key_count], values[key_count:])
         resp = shard.resp
         shard.resp = 2
+        shard.work_max = shard.work + self._work_max
         try:
             outcome = runner(function, time_us, *passed)
             if self._stopped is not None:
@@ -159,6 +168,11 @@ class LuaEngine:
         finally:
             shard.resp = resp
             shard.script_line = self._run = None
+            work = shard.work - shard.work_max + self._work_max
+            if work >= CHARGED:
+                shard.charged += work // CHARGED
+            shard.work_max = UNCOUNTED
+            shard.work += (self._argument_bytes_max - self._argument_bytes_left) // CALL_BYTES
             if heartbeat is not None:
                 heartbeat.end()
             if is_large:
@@ -183,9 +197,14 @@ class LuaEngine:
             outcome = False, b"failure", str(error).encode()
         if self._stopped is not None:
             raise self._stopped
-        if outcome is True or outcome[0]:
-            return () if outcome is True else outcome[1:]
-        return ErrorReply(outcome[2] or b"")
+        if not outcome[0]:
+            return ErrorReply(outcome[2] or b"")
+        table, size = outcome
+        take = self.sandbox.function("registered_functions")
+        registered: list[Any] = []
+        for start in range(1, size + 1, REGISTERED_AT_ONCE):
+            registered += take(table, start, min(start + REGISTERED_AT_ONCE - 1, size))
+        return registered
 
     def _find_runner(self, kind: str, key_count: int, values: Sequence[bytes]) -> tuple[Any, Sequence[Any]]:
         """The Lua function that runs a script with so many keys, and what it takes for ``values``."""
@@ -242,7 +261,7 @@ class LuaEngine:
         if message is None:
             raise ErrorReply(NO_MESSAGE % name)
         if source is not None and line is not None:
-            message += b" script: %b, on %b:%b." % (name, source, line)
+            message = message.split(b"\0")[0] + b" script: %b, on %b:%b." % (name, source, line)
         raise ErrorReply(error_line(message))
 
     def _tree(self, outcome: tuple[Any, ...], reader: ResultReader) -> Reply:
@@ -317,6 +336,8 @@ class LuaEngine:
                 return self._limit(b"bytes handed to redis.call")
             run: Any = self._run
             shard = self.shard
+            if len(argv) > MANY_ARGUMENTS:
+                shard.spend(len(argv) * UNITS_PER_ARGUMENT)
             found = self._find_plain(argv[0]) if self._is_plain else None
             if found is None:
                 reply = run.call(argv)
@@ -330,7 +351,14 @@ class LuaEngine:
             if kind is int:
                 return reply
             if kind is bytes:
-                return reply if len(reply) < REPLY_BYTES_MAX else (None, b"full")
+                length = len(reply)
+                if length > LONG_REPLY:
+                    if length >= REPLY_BYTES_MAX:
+                        return None, b"full"
+                    shard.spend(length // BYTES_PER_UNIT)
+                return reply
+            if kind is list:
+                shard.spend(len(cast("list[Reply]", reply)) * UNITS_PER_ITEM)
             return None if reply is OK else self._writer.write(reply, shard.resp)
         except ErrorReply as error:
             return None, b"error", error.message, True

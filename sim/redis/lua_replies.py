@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sim.redis.numbers import INTEGER_MIN, double_text
-from sim.redis.replies import ErrorReply, Reply, Status
+from sim.redis.replies import BigNumber, ErrorReply, Reply, Status, Verbatim
 
 PORTION = 4000
 """Values that cross into Lua at once; the stack of a C function holds 8000."""
@@ -67,6 +67,11 @@ class ReplyWriter:
             return None, b"boolean", reply
         if isinstance(reply, ErrorReply):
             return None, b"error", reply.message, True
+        if kind is BigNumber or kind is Verbatim:
+            mark = self.marks["object"]
+            if kind is BigNumber:
+                return None, b"tree", mark, 1, b"big_number", bytes(reply)
+            return None, b"tree", mark, 1, b"verbatim_string", mark, 2, b"string", bytes(reply), b"format", b"txt"
         if isinstance(reply, bytes | int):
             return reply
         flat: list[Any] = []
@@ -107,10 +112,14 @@ def to_integer(number: float) -> int:
     return int(number) if -(2.0**63) <= number < 2.0**63 else INTEGER_MIN
 
 
+def without_breaks(text: bytes) -> bytes:
+    """Text with blanks for its line breaks."""
+    return text.replace(b"\r", b" ").replace(b"\n", b" ")
+
+
 def one_line(text: bytes) -> bytes:
     """Text for a status or error reply: a C string without line breaks."""
-    text = text.split(b"\0")[0]
-    return text.replace(b"\r", b" ").replace(b"\n", b" ") if b"\n" in text or b"\r" in text else text
+    return without_breaks(text.split(b"\0")[0])
 
 
 def error_line(text: bytes) -> bytes:
@@ -140,10 +149,12 @@ class ResultReader:
         if code == b"!":
             return ErrorReply(error_line(value))
         if code == b",":
-            return float(value) if self._resp == 3 else double_text(float(value))
+            if self._resp == 3:
+                return float(value)
+            return value if type(value) is bytes else double_text(float(value))
         assert code == b"(", code
-        text = one_line(value)
-        return int(text) if self._resp == 3 and text.lstrip(b"-").isdigit() else text
+        text = without_breaks(value)
+        return BigNumber(text) if self._resp == 3 else text
 
     def boolean(self, value: bool) -> Reply:
         """True is 1 and false is nil, unless the script spoke RESP3."""
@@ -166,7 +177,7 @@ class ResultReader:
             if code == b"]":
                 reply = self._container(*open_containers.pop())
             elif code == b"=":
-                reply = parts[at + 1]
+                reply = Verbatim(parts[at + 1]) if self._resp == 3 else parts[at + 1]
                 at += 2
             else:
                 reply = self.scalar(code, value)

@@ -206,7 +206,8 @@ def unpack(text: bytes, data: bytes, offset: int) -> list[Item]:
         elif option != 0x78:
             form.control(option)
         position += size
-    results.append(position + 1)
+    following = position + 1 & (1 << 64) - 1
+    results.append(following - (1 << 64) if following >> 63 else following)
     return results
 
 

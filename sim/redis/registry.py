@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -60,6 +61,7 @@ class Command:
         return argument_count == self.arity if self.arity >= 0 else argument_count >= -self.arity
 
 
+_NUMBER = re.compile(rb"[ \t\n\v\f\r]*[+-]?[0-9]+")
 COMMANDS: dict[bytes, Command] = {}
 """Every command of the kernel, by lower-case name; subcommands hang below their container."""
 SPELLINGS: dict[bytes, Command] = {}
@@ -74,6 +76,15 @@ def find(argv: Sequence[bytes]) -> Command | None:
     return found
 
 
+def c_integer(text: bytes) -> int:
+    """What ``atoi`` of C makes of ``text``: the number that it begins with, cut to 32 bits; 0 if it begins with none."""
+    found = _NUMBER.match(text)
+    if found is None:
+        return 0
+    value = min(max(int(found[0][:40]), -(1 << 63)), (1 << 63) - 1) & (1 << 32) - 1
+    return value - (1 << 32) if value >> 31 else value
+
+
 def key_range(first: int, last: int, step: int) -> KeyFinder:
     """Keys at ``first``, ``first + step``, ... up to ``last`` (negative: from the end), as ``COMMAND INFO`` says."""
     if first == 0:
@@ -84,15 +95,15 @@ def key_range(first: int, last: int, step: int) -> KeyFinder:
 
 
 def numbered_keys(count_at: int, *before: int) -> KeyFinder:
-    """Keys at the positions ``before``, and those that follow their count at ``count_at`` (EVAL, ZUNION, ...)."""
+    """Keys at the positions ``before``, and those that follow their count at ``count_at`` (EVAL, ZUNION, ...). A count that does
+    not fit names no key at all (``genericGetKeys``)."""
 
     def find_keys(argv: Sequence[bytes]) -> Sequence[bytes]:
-        try:
-            count = int(argv[count_at])
-        except (IndexError, ValueError):
-            count = 0
-        fixed = [argv[at] for at in before if at < len(argv)]
-        return [*fixed, *argv[count_at + 1 : count_at + 1 + max(count, 0)]]
+        first = count_at + 1
+        count = c_integer(argv[count_at]) if first <= len(argv) else 0
+        if not 0 < count <= len(argv) - first:
+            return ()
+        return [*[argv[at] for at in before], *argv[first : first + count]]
 
     return find_keys
 

@@ -1,7 +1,7 @@
 """Replies of a Redis command as Python values.
 
 RESP2 bulk string = ``bytes``, nil = ``None``, integer = ``int``, array = ``list``, simple string = ``Status``,
-error = ``ErrorReply``. RESP3 adds ``float`` (double), ``dict`` (map), ``set`` (set) and ``bool``; a command
+error = ``ErrorReply``. RESP3 adds ``float`` (double), ``dict`` (map), ``set`` (set), ``bool`` and ``BigNumber``; a command
 returns those only when the connection, or the script through ``redis.setresp(3)``, speaks RESP3.
 """
 
@@ -21,6 +21,18 @@ Reply = Any
 
 class Status(bytes):
     """A simple string such as ``+OK``. Compares equal to the same bytes; told apart by its type."""
+
+    __slots__ = ()
+
+
+class BigNumber(bytes):
+    """A big number of RESP3: its text as it is sent, which need not be a number at all. Only scripts and DEBUG send one."""
+
+    __slots__ = ()
+
+
+class Verbatim(bytes):
+    """A verbatim string of RESP3, without its format (DEBUG alone sends one, "txt")."""
 
     __slots__ = ()
 

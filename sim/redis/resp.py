@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from sim.redis.replies import ErrorReply, Reply, Status
+from sim.redis.replies import BigNumber, ErrorReply, Reply, Status, Verbatim
 
 
 def encode_command(argv: Sequence[bytes]) -> bytes:
@@ -42,8 +42,8 @@ class ReplyReader:
             return self._value(kind, line[1:])
 
     def _value(self, kind: bytes, rest: bytes) -> Reply:
-        if kind == b"$" or kind == b"=":
-            return self._bulk(int(rest), 4 if kind == b"=" else 0)
+        if kind == b"$":
+            return self._bulk(int(rest), 0)
         if kind == b":":
             return int(rest)
         if kind == b"+":
@@ -62,8 +62,10 @@ class ReplyReader:
             return rest == b"t"
         if kind == b",":
             return math.nan if rest.lower().lstrip(b"-") == b"nan" else float(rest)
+        if kind == b"=":
+            return Verbatim(self._bulk(int(rest), 4) or b"")
         if kind == b"(":
-            return int(rest)
+            return BigNumber(rest)
         if kind == b"%":
             pairs = self._items(2 * int(rest))
             return {_hashable(pairs[i]): pairs[i + 1] for i in range(0, len(pairs), 2)}

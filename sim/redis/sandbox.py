@@ -17,10 +17,13 @@ import lupa.lua51 as lupa
 
 from sim import compiled
 from sim.redis import lua_bytecode
+from sim.redis.work import ScriptTimeout
+
+__all__ = ["Direct", "Limits", "Sandbox", "ScriptTimeout"]
 
 LIBRARIES = Path(__file__).with_name("lua_libraries")
 SCRIPT_FILES = (
-    "protection", "limits", "errors", "coroutines", "loading", "environment", "arguments", "tree", "random", "bit",
+    "protection", "limits", "errors", "coroutines", "loading", "arguments", "tables", "strings", "environment", "tree", "random", "bit",
     "struct", "json_reader", "cjson", "cmsgpack", "redis", "run",
 )  # fmt: skip
 FUNCTION_FILES = (*SCRIPT_FILES, "functions")
@@ -39,22 +42,17 @@ class Limits:
 
     instructions_max: int = 100_000_000
     """Instructions of the Lua machine, counted in steps of 1000; what a call of the library copies counts too."""
-    seconds_max: float = 5.0
-    """Processor time from the second thousand instructions on, looked at after every 1000, and more often the more
-    memory a script holds. One call that never ends is beyond this; see ``watchdog``."""
+    work_max: int = 100_000_000
+    """What its commands may do, in the units of ``work``."""
+    seconds_max: float = 20.0
+    """Processor time from the second thousand instructions on: the last resort, for what no count sees (comparing two strings
+    of 60 MB is one instruction). Counted work ends in 5 s on a machine of 2025. Looked at after every 1000
+    instructions, and more often the more memory a script holds. One call that never ends is beyond this; see ``watchdog``."""
     memory_bytes_max: int = 128 << 20
     """Memory of the Lua runtime."""
     argument_bytes_max: int = 128 << 20
     """Bytes handed to redis.call and redis.pcall in all, each call with ``CALL_BYTES`` more: what a script may leave in
     the keyspace."""
-
-
-class ScriptTimeout(Exception):
-    """A script did not end within its limits: it was stopped in the middle, its writes stay. ``limit`` says which."""
-
-    def __init__(self, limit: str) -> None:
-        super().__init__(f"the script did not end within its limit of {limit}")
-        self.limit = limit
 
 
 @dataclass(frozen=True, slots=True)

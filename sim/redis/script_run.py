@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from sim.redis import conditions
 from sim.redis.abort import Abort, NodeCrashed, ScriptKilled
 from sim.redis.hash_slot import hash_slot
-from sim.redis.lacking import check_lacking, refused_to_scripts
+from sim.redis.lacking import UnsupportedCommand, check_lacking, refused_to_scripts
 from sim.redis.registry import SPELLINGS, Command, find
 from sim.redis.replies import ErrorReply, Reply
 
@@ -34,6 +34,12 @@ STALE_SCRIPT = (
 READ_ONLY_REPLICA = b"READONLY Can not run script with write flag on readonly replica"
 WRITES_IN_RO = b"ERR Can not execute a script with write flag using *_ro command."
 OUT_OF_MEMORY = b"OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'"
+
+NEVER_NESTED = frozenset(
+    (b"eval", b"evalsha", b"eval_ro", b"evalsha_ro", b"fcall", b"fcall_ro", b"function", b"script", b"multi", b"exec", b"discard",
+     b"watch", b"reset", b"quit", b"hello")
+)  # fmt: skip
+"""Where DEBUG SET-DISABLE-DENY-SCRIPTS lets a script call anything, these break a server, or speak for a client that is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +166,7 @@ class ScriptRun:
         """The command behind ``argv``, if a script may call it."""
         command = find(argv)
         if command is None:
-            arity = refused_to_scripts(argv)
+            arity = None if self.shard.scripts_may_call_all else refused_to_scripts(argv)
             if arity is not None:
                 fits = len(argv) == arity or len(argv) >= -arity > 0
                 raise ErrorReply(NOT_FROM_SCRIPT if fits else WRONG_ARGUMENT_COUNT)
@@ -170,7 +176,10 @@ class ScriptRun:
             if not command.admits(len(argv)):
                 raise ErrorReply(WRONG_ARGUMENT_COUNT)
             if "noscript" in command.flags:
-                raise ErrorReply(NOT_FROM_SCRIPT)
+                if not self.shard.scripts_may_call_all:
+                    raise ErrorReply(NOT_FROM_SCRIPT)
+                if command.name.partition(b"|")[0] in NEVER_NESTED:
+                    raise UnsupportedCommand(f"{command.name.decode().upper()} within a script")
             if command.may_replicate and self.read_only:
                 raise ErrorReply(READ_ONLY_SCRIPT)
         return command

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 from model.errors import InputError
@@ -20,6 +21,7 @@ from sim.redis.registry import Command, load_commands
 from sim.redis.replies import ErrorReply, Reply
 from sim.redis.script_run import ScriptFlags, ScriptRun
 from sim.redis.watch import WatchTable
+from sim.redis.work import UNCOUNTED, ScriptTimeout, charge_commands
 
 if TYPE_CHECKING:
     from sim.redis.lua_host import LuaHost
@@ -54,6 +56,12 @@ class Effect:
     """The line of the script that called it."""
 
 
+@cache
+def _prepare_commands() -> None:
+    load_commands()
+    charge_commands()
+
+
 class Shard(Keyspace):
     """A single-threaded Redis node. Not thread-safe; time moves only when ``now_ms`` is assigned.
 
@@ -63,7 +71,7 @@ class Shard(Keyspace):
     def __init__(self, shared_lua: SharedLua | None = None) -> None:
         """``shared_lua``: for scripts, with other shards of the thread."""
         super().__init__()
-        load_commands()
+        _prepare_commands()
         self.config = Config()
         self.encoding_limits = self.config
         self.now_us = 0
@@ -86,7 +94,8 @@ class Shard(Keyspace):
         self.script_line: int | None = None
         """The line of the running script that calls a command, while ``effects`` is a list."""
         self.charged = 0
-        """Millions of Lua instructions that scripts have taken; of each run whole millions count."""
+        """Millions of Lua instructions that scripts have taken, and of units of work that their commands have; of each run whole
+        millions count."""
 
         self.is_replica = False
         """The node follows a master: it hides what has expired, and by default refuses the writes of clients."""
@@ -106,6 +115,13 @@ class Shard(Keyspace):
         self.evicted: list[bytes] | None = None
         """When a list, every key that is evicted: what the server tells its replicas."""
         self.growth_left = GROWTH_MAX_BYTES
+        self.scripts_may_call_all = False
+        """DEBUG SET-DISABLE-DENY-SCRIPTS: commands with the flag ``noscript`` are not refused to scripts."""
+        self.work = 0
+        """What scripts have handed to commands, and what long commands have done, so far, in the units of ``work``: the same on every
+        machine. Instructions of Lua are in ``charged``."""
+        self.work_max = UNCOUNTED
+        """Where ``work`` ends the script that runs."""
         self.is_out_of_memory = False
         """Whether, when the current command of a client began, eviction could not get below ``maxmemory``."""
 
@@ -195,6 +211,12 @@ class Shard(Keyspace):
                     f"a command or script made the keyspace grow by more than {GROWTH_MAX_BYTES >> 20} MiB at once; "
                     "check its offsets, or use --backend redis://HOST:PORT"
                 )
+
+    def spend(self, units: int) -> None:
+        """Count work that is about to be done. Raises ScriptTimeout where a script has done too much."""
+        self.work += units
+        if self.work > self.work_max:
+            raise ScriptTimeout("work of its commands")
 
     # -- who wants to know of changes ----------------------------------------------------------------------
 

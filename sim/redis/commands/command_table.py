@@ -55,4 +55,7 @@ def command_getkeys(shard: Shard, argv: Sequence[bytes]) -> Reply:
         raise ErrorReply(b"ERR The command has no key arguments")
     if not found.admits(len(called)):
         raise ErrorReply(b"ERR Invalid number of arguments specified for command")
-    return list(found.find_keys(called))
+    keys = list(found.find_keys(called))
+    if not keys and "no_mandatory_keys" not in found.flags:
+        raise ErrorReply(b"ERR Invalid arguments specified for command")
+    return keys

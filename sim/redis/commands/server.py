@@ -12,8 +12,8 @@ from sim.redis.conditions import DiskError
 from sim.redis.glob import glob
 from sim.redis.lacking import SERVER_DIRECTIVES, UnsupportedCommand
 from sim.redis.memory import MemoryAccount, usage
-from sim.redis.registry import command
-from sim.redis.replies import OK, SYNTAX_ERROR, ErrorReply, Reply, mapping
+from sim.redis.registry import c_integer, command
+from sim.redis.replies import OK, SYNTAX_ERROR, BigNumber, ErrorReply, Reply, Verbatim, mapping
 
 if TYPE_CHECKING:
     from sim.redis.shard import Shard
@@ -168,20 +168,34 @@ def lastsave(shard: Shard, argv: Sequence[bytes]) -> Reply:
     return shard.started_ms // 1000
 
 
-_DEBUG_ARITY = {b"SET-ACTIVE-EXPIRE": 3, b"SLEEP": 3, b"CHANGE-REPL-ID": 2}
+_DEBUG_ARITY = {b"SET-ACTIVE-EXPIRE": 3, b"SLEEP": 3, b"CHANGE-REPL-ID": 2, b"PROTOCOL": 3, b"SET-DISABLE-DENY-SCRIPTS": 3}
+_DEBUG_LACKING = frozenset(
+    b"""
+    SEGFAULT PANIC RESTART CRASH-AND-RECOVER ASSERT LOG LEAK RELOAD LOADAOF DROP-CLUSTER-PACKET-FILTER OBJECT LISTPACK QUICKLIST
+    POPULATE DIGEST DIGEST-VALUE QUICKLIST-PACKED-THRESHOLD SET-SKIP-CHECKSUM-VALIDATION AOF-FLUSH-SLEEP ERROR STRUCTSIZE HTSTATS
+    HTSTATS-KEY STRINGMATCH-LEN CONFIG-REWRITE-FORCE-ALL CLIENT-EVICTION PAUSE-CRON REPLYBUFFER MALLCTL MALLCTL-STR HELP
+    CLIENT-ENFORCE-REPLY-LIST
+    """.split()
+)
+_BIG_NUMBER = b"1234567999999999999999999999999999999"
+_PROTOCOL_TYPES = b"string|integer|double|bignum|null|array|set|map|attrib|push|verbatim|true|false"
 
 
 @command("debug", -2, "admin noscript loading stale")
 def debug(shard: Shard, argv: Sequence[bytes]) -> Reply:
-    """DEBUG SET-ACTIVE-EXPIRE 0 | 1, and SLEEP, which lets virtual time pass."""
+    """DEBUG SET-ACTIVE-EXPIRE 0 | 1; SLEEP, which lets virtual time pass; PROTOCOL type; SET-DISABLE-DENY-SCRIPTS 0 | 1."""
     word = option(argv[1])
-    if word not in _DEBUG_ARITY:
-        raise UnsupportedCommand(f"DEBUG {word.decode(errors='replace')}")
-    if len(argv) != _DEBUG_ARITY[word]:
+    if word in _DEBUG_LACKING:
+        raise UnsupportedCommand(f"DEBUG {word.decode()}")
+    if len(argv) != _DEBUG_ARITY.get(word):
         shown = argv[1].split(b"\0")[0][:128]
         raise ErrorReply(b"ERR unknown subcommand or wrong number of arguments for '%b'. Try DEBUG HELP." % shown)
     if word == b"SET-ACTIVE-EXPIRE":
-        shard.expire_cycle.is_enabled = _leading_integer(argv[2]) != 0
+        shard.expire_cycle.is_enabled = c_integer(argv[2]) != 0
+    elif word == b"SET-DISABLE-DENY-SCRIPTS":
+        shard.scripts_may_call_all = c_integer(argv[2]) != 0
+    elif word == b"PROTOCOL":
+        return _protocol_example(shard, option(argv[2]))
     elif word == b"SLEEP":
         try:
             shard.now_ms += int(float(argv[2]) * 1000)
@@ -190,10 +204,20 @@ def debug(shard: Shard, argv: Sequence[bytes]) -> Reply:
     return OK
 
 
-def _leading_integer(text: bytes) -> int:
-    """As C's atoi: what does not begin with a number is 0."""
-    digits = text.lstrip()
-    end = 1 if digits[:1] in (b"-", b"+") else 0
-    while digits[end : end + 1].isdigit():
-        end += 1
-    return int(digits[:end]) if digits[:end].strip(b"+-") else 0
+def _protocol_example(shard: Shard, kind: bytes) -> Reply:
+    """A reply of one type of the protocol. The attribute that goes before one of them is not shown."""
+    speaks_3 = shard.resp == 3
+    if kind == b"PUSH":
+        if speaks_3:
+            raise UnsupportedCommand("DEBUG PROTOCOL push")
+        raise ErrorReply(b"ERR RESP2 is not supported by this command")
+    examples: dict[bytes, Reply] = {
+        b"STRING": b"Hello World", b"INTEGER": 12345, b"DOUBLE": 3.141 if speaks_3 else b"3.141", b"NULL": None, b"ARRAY": [0, 1, 2],
+        b"BIGNUM": BigNumber(_BIG_NUMBER) if speaks_3 else _BIG_NUMBER, b"SET": {0, 1, 2} if speaks_3 else [0, 1, 2],
+        b"MAP": {0: False, 1: True, 2: False} if speaks_3 else [0, 0, 1, 1, 2, 0], b"TRUE": True if speaks_3 else 1,
+        b"FALSE": False if speaks_3 else 0, b"ATTRIB": b"Some real reply following the attribute",
+        b"VERBATIM": (Verbatim if speaks_3 else bytes)(b"This is a verbatim\nstring"),
+    }  # fmt: skip
+    if kind not in examples:
+        raise ErrorReply(b"ERR Wrong protocol type name. Please use one of the following: " + _PROTOCOL_TYPES)
+    return examples[kind]

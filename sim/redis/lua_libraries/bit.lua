@@ -1,8 +1,15 @@
 -- The library `bit` (Lua BitOp): 32-bit integers. The arithmetic is Python's, see lua_bit.py.
 
 local host = ...
-local check_number, compute = host.check_number, host.python.bit
+local charge, check_number, python_bit = host.charge, host.check_number, host.python.bit
 local select = select
+
+local CROSSING = 40 -- instructions take as long as a call of Python
+
+local function compute(...)
+  charge(CROSSING)
+  return (python_bit(...))
+end
 
 local bit = {}
 host.libraries.bit = bit

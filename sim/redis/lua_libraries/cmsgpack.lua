@@ -7,6 +7,7 @@ local error, next, rawget, select, type, unpack = error, next, rawget, select, t
 local char, floor, huge, concat = string.char, math.floor, math.huge, table.concat
 
 local NESTING_MAX = 16
+local ARGUMENTS_MAX = 4000 -- as many again must find room on the stack of a C function
 
 local function big_endian(value, bytes)
   if bytes == 1 then
@@ -126,6 +127,8 @@ function cmsgpack.pack(...)
   local count = select("#", ...)
   if count == 0 then
     bad_argument(0, "MessagePack pack needs input.")
+  elseif count > ARGUMENTS_MAX then
+    bad_argument(0, "Too many arguments for MessagePack pack.")
   end
   local values = { ... }
   parts, size = {}, 0

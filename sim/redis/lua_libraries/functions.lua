@@ -96,6 +96,9 @@ local function read_positional(name, callback)
 end
 
 local function register_function(...)
+  if not registered then
+    raise("redis.register_function can only be called on FUNCTION LOAD command")
+  end
   local argument_count = select("#", ...)
   local name, callback, description, flags
   if argument_count == 1 then
@@ -128,8 +131,8 @@ local library_globals = setmetatable({ redis = protect(library_redis) }, { __ind
 host.is_loading_library = true -- all code here runs in the stand-in, whose contents depend on whether a library loads
 host.further_functions = { register_function = register_function }
 
--- Runs the code of a library. Returns true, and name, callback, description (or false) and flags for each of its functions;
--- or as a script that failed.
+-- Runs the code of a library. Returns a table of name, callback, description (or false) and flags for each of its functions, and the
+-- table's size; or as a script that failed.
 function host.load_library(code)
   local metatable = getmetatable(host.environment)
   registered, count = {}, 0
@@ -137,11 +140,18 @@ function host.load_library(code)
   begin()
   local ok, err = xpcall(code, final_error)
   metatable.__index = globals
+  local found = registered
+  registered = nil
   if not ok then
     return host.failed(err)
   end
   ended()
-  return true, unpack(registered, 1, count)
+  return found, count
+end
+
+-- Some of what a library has registered: as many as Lua's stack takes at once.
+function host.registered_functions(found, from, to)
+  return unpack(found, from, to)
 end
 
 -- Running ----------------------------------------------------------------------------------------------------------------

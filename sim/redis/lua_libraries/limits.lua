@@ -19,6 +19,7 @@ local PERIOD, COROUTINE_PERIOD = 1000, 250
 local SLOW_SECONDS, SLOW_PERIOD = 0.02, 10 -- when one period takes so long, every tenth instruction is counted
 local CALM_KILOBYTES = 4096 -- with more in memory the period shortens in proportion
 local BYTES_FREE, BYTES_PER_INSTRUCTION = 65536, 64
+local COLLECTED_FREE, COLLECTED_PER_INSTRUCTION = 4 * CALM_KILOBYTES, 256 -- kilobytes, and bytes
 local READ_FREE, INSTRUCTIONS_PER_READ = 1000, 10
 local CHARGED = 1000000 -- instructions after which a run says that it has taken so many
 local aborting = false
@@ -123,7 +124,9 @@ getmetatable(mould).__gc = function(proxy)
     return
   end
   has_sentinel = false
-  if running then
+  if running then -- each cycle follows as many new bytes as there were before
+    local cycle = max(0, collectgarbage("count") - COLLECTED_FREE) * (1024 / COLLECTED_PER_INSTRUCTION)
+    instructions_left = instructions_left - cycle
     shorten_period()
   end
   newproxy(mould)
@@ -157,6 +160,16 @@ function host.spend_reading(bytes)
   if bytes > READ_FREE then
     spend(bytes * INSTRUCTIONS_PER_READ)
   end
+end
+
+-- The same without a look at the clock: what goes on for long is stopped at the next count.
+function host.charge(steps)
+  instructions_left = instructions_left - steps
+end
+
+-- Steps that a call of the library takes at once, each about as long as an instruction.
+function host.spend_steps(steps)
+  spend(steps)
 end
 
 function host.is_aborting()

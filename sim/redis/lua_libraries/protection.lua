@@ -94,33 +94,6 @@ function globals.setmetatable(...)
   return setmetatable(...)
 end
 
-local table_insert, table_foreach = table.insert, table.foreach
-
-function libraries.table.insert(...)
-  if contents[(...)] then
-    local count = select("#", ...)
-    if count == 2 or count == 3 then
-      error(READ_ONLY, 0)
-    end
-  end
-  return table_insert(...)
-end
-
-function libraries.table.foreach(...)
-  local t, f = ...
-  local inside = contents[t]
-  if inside and type(f) == "function" then
-    for key, value in next, inside do
-      local result = f(key, value)
-      if result ~= nil then
-        return result
-      end
-    end
-    return
-  end
-  return table_foreach(...)
-end
-
 host.contents = contents
 host.protect = protect
 host.refuse_write = refuse_write

@@ -2,7 +2,7 @@
 -- server, which begins anew only with the process.
 
 local host = ...
-local python, bad_argument, check_int = host.python, host.bad_argument, host.check_int
+local python, bad_argument, charge, check_int = host.python, host.bad_argument, host.charge, host.check_int
 local error, floor, select = error, math.floor, select
 
 local function signed_32(value)
@@ -12,6 +12,7 @@ end
 
 function host.libraries.math.random(...)
   local count = select("#", ...)
+  charge(40) -- as long as crossing into Python takes
   local drawn = python.random()
   if count == 0 then
     return drawn

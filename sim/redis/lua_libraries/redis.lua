@@ -231,6 +231,7 @@ function redis.sha1hex(...)
   elseif type(text) ~= "string" then
     text = ""
   end
+  host.charge(100)
   host.spend_bytes(#text)
   return python.sha1hex(text)
 end

@@ -8,7 +8,7 @@ local contents = host.contents
 
 local getmetatable, ipairs, next, rawget, select = getmetatable, ipairs, next, rawget, select
 local setmetatable, type, unpack, xpcall = setmetatable, type, unpack, xpcall
-local concat, loadstring, tostring = table.concat, loadstring, tostring
+local concat, format, loadstring, tostring = table.concat, string.format, loadstring, tostring
 
 -- Replies (luaReplyToRedisReply of script_lua.c) -----------------------------------------------------------------------
 
@@ -62,6 +62,9 @@ local function put_table(t, slots)
   end
   field = rawget(t, "double")
   if type(field) == "number" then
+    if field ~= field then
+      return put(",", format("%.17g", field)) -- "-nan" as a rule
+    end
     return put(",", field == 0 and 1 / field < 0 and "-0" or field) -- a number that crosses into Python loses the sign
   end
   field = rawget(t, "map")
@@ -94,7 +97,7 @@ end
 function put_value(value, slots)
   local kind = type(value)
   if slots > SLOTS_MAX then
-    put("!", "reached lua stack limit")
+    put("!", "ERR reached lua stack limit")
   elseif kind == "string" then
     put("$", value)
   elseif kind == "number" then

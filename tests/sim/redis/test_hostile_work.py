@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import random
+import shutil
 import time
 import tracemalloc
+from pathlib import Path
 
 import pytest
 
+from sim.redis import sandbox
 from sim.redis.lua_host import LuaHost
 from sim.redis.replies import ErrorReply, Reply
 from sim.redis.sandbox import Limits, ScriptTimeout
@@ -24,7 +28,7 @@ def evaluate(shard: Shard, script: str) -> Reply:
 
 
 COPYING = {
-    "rep": "while true do string.rep('x', 2e7) end",
+    "rep": "while true do string.rep('x', 1e7) end",
     "rep of nothing": "while true do string.rep('', 2147483647) end",
     "rep that fails": "while true do pcall(string.rep, 'x', 1e9) end",
     "upper": "local s = string.rep('x', 5e6) while true do s:upper() end",
@@ -143,3 +147,131 @@ def test_edits_of_a_long_string_fill_no_journal(edit: str) -> None:
     shard.rollback(mark)
     assert len(shard.execute((b"GET", b"k"))) <= (1 << 20) + 200
     assert GROWTH_MAX_BYTES <= 128 << 20
+
+
+NUMBERS = "local t = {} for j = 1, 1000 do t[j] = i * 1000 + j end redis.call('RPUSH', 'l', unpack(t))"
+ENDLESS_COMMANDS = {
+    "LCS": "redis.call('SET', 'a', string.rep('ab', 500)) redis.call('SET', 'b', string.rep('ba', 500)) "
+    "while true do redis.call('LCS', 'a', 'b') end",
+    "SORT": f"for i = 1, 10 do {NUMBERS} end while true do redis.call('SORT', 'l') end",
+    "KEYS": "for i = 1, 1e4 do redis.call('SET', 'k' .. i, 1) end while true do redis.call('KEYS', 'x*') end",
+    "LREM": f"for i = 1, 10 do {NUMBERS} end while true do redis.call('LREM', 'l', 0, 'x') end",
+    "a long reply": f"for i = 1, 10 do {NUMBERS} end while true do redis.call('LRANGE', 'l', 0, -1) end",
+    "a long string": "redis.call('SET', 'k', string.rep('x', 1e6)) while true do redis.call('GET', 'k') end",
+    "an edit": "redis.call('SET', 'k', string.rep('x', 1e6)) while true do redis.call('APPEND', 'k', 'y') end",
+    "a draw": "redis.call('SADD', 's', 'x') redis.call('SRANDMEMBER', 's', -1000000000)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("script", ENDLESS_COMMANDS.values(), ids=ENDLESS_COMMANDS.keys())
+def test_work_inside_commands_counts_the_same_on_every_machine(script: str) -> None:
+    """No clock: ``seconds_max`` is far away."""
+    done = []
+    for _ in range(2):
+        shard = new_shard(work_max=3_000_000, seconds_max=3600.0)
+        with pytest.raises(ScriptTimeout, match="limit of work"):
+            evaluate(shard, script)
+        done.append(shard.work)
+    assert done[0] == done[1]
+
+
+def test_a_single_long_command_is_within_the_limit() -> None:
+    shard = Shard()
+    for start in range(0, 200_000, 1000):
+        shard.execute((b"RPUSH", b"l", *[b"%d" % (i * 7919 % 200_003) for i in range(start, start + 1000)]))
+    assert evaluate(shard, "return redis.call('SORT', 'l')[1]") == b"0"
+    shard.execute((b"LRANGE", b"l", b"0", b"-1"))
+    assert shard.work_max > 1 << 60, "clients have no limit"
+
+
+HOSTILE_COUNTS = {
+    "unpack": "return {unpack({}, 0, 2^31 - 1)}",
+    "unpack of all": "return {unpack({}, -2^31, 2^31 - 1)}",
+    "unpack to the end": "return {unpack({1}, -2^31)}",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("script", HOSTILE_COUNTS.values(), ids=HOSTILE_COUNTS.keys())
+def test_too_many_results_are_an_error(script: str) -> None:
+    reply = evaluate(new_shard(), script)
+    assert isinstance(reply, ErrorReply)
+    assert reply.message.startswith(b"ERR user_script:1: too many results to unpack script: ")
+    assert evaluate(new_shard(), "return #{unpack({1, 2, 3}, 2^31 - 3, 2^31 - 1)}") == 0
+
+
+ENDLESS_CALLS = {
+    "insert": "table.insert({}, -2^31, 'y')",
+    "insert in front": "local t = {} for i = 1, 1e5 do t[i] = i end while true do table.insert(t, 1, 1) end",
+    "remove in front": "local t = {} for i = 1, 1e5 do t[i] = i end while true do table.remove(t, 1) table.insert(t, 1) end",
+    "maxn": "local t = {} for i = 1, 1e4 do t[i] = i end while true do table.maxn(t) end",
+    "foreach": "local t = {} for i = 1, 1e5 do t[i] = i end while true do table.foreachi(t, rawequal) end",
+    "bit": "local t = {} for i = 1, 7000 do t[i] = 1 end while true do bit.band(unpack(t)) end",
+    "a pattern that goes back": "return string.find(string.rep('a', 1e5), string.rep('a-', 20) .. 'b')",
+    "a pattern of one repetition": "return string.find(string.rep('a', 1e5), '.-b')",
+    "a pattern of question marks": "return string.match(string.rep('a', 300), string.rep('a?', 300) .. string.rep('a', 300))",
+    "a pattern replaced": "return string.gsub(string.rep('a', 1e5), 'a-b', 'x')",
+    "a pattern that iterates": "for x in string.gmatch(string.rep('a', 1e5), 'a*b') do end",
+    "a pattern with a balance": "return string.find(string.rep('(', 1e5), '%b()')",
+    "a pattern with a capture again": "return string.find(string.rep('ab', 1e5), '(.*)%1c')",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("script", ENDLESS_CALLS.values(), ids=ENDLESS_CALLS.keys())
+def test_one_call_of_the_library_is_counted_from_within(script: str) -> None:
+    shard = new_shard(instructions_max=3_000_000, seconds_max=3600.0)
+    with pytest.raises(ScriptTimeout, match="limit of instructions"):
+        evaluate(shard, script)
+    assert evaluate(shard, "return 1") == 1
+
+
+def test_a_plain_search_takes_time_in_proportion() -> None:
+    script = "local a = string.rep('a', 2e6) return {tostring(a:find(string.rep('a', 1e6) .. 'b', 1, true)), a:find(a, 1, true)}"
+    assert evaluate(new_shard(), script) == [b"nil", 1, 2_000_000]
+
+
+def test_the_counted_matcher_matches_as_the_library_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Patterns drawn at random on both: one Lua state is made with no text short enough for the library's own."""
+    shutil.copytree(sandbox.LIBRARIES, tmp_path / "lua")
+    strings = tmp_path / "lua" / "strings.lua"
+    text = strings.read_text()
+    always = "local longest = longest_text(pattern) == 2 ^ 53 and 2 ^ 53 or -1"
+    assert text.count("local longest = longest_text(pattern)") == 1
+    strings.write_text(text.replace("local longest = longest_text(pattern)", always))
+    usual, counting = new_shard(), new_shard()
+    evaluate(usual, "return 1")
+    monkeypatch.setattr(sandbox, "LIBRARIES", tmp_path / "lua")
+    counting = new_shard()
+    draw = random.Random(5)
+    for _ in range(1500):
+        script = _matching(draw)
+        assert repr(evaluate(usual, script)) == repr(evaluate(counting, script)), script
+
+
+ITEMS = ["a", "b", ".", "%a", "%d", "%w", "%A", "[ab]", "[^a]", "[a-c]", "[%w_]", "[]a]", "[^]]", "%.", "%%", "-", "$", "^", "[%]]", "%z", "(", ")", "%", "[", "%1", "%2", "%b()", "%f[%w]", "%f", "%b", "()", "(a", "b)", "(.-)", "(%a*)"]  # fmt: skip
+REPLACEMENTS = (
+    "'<%0>'", "'%1'", "'%1%2'", "'%'", "{a = 'A', b = false, [1] = 'p'}", "function(...) return (...) end",
+    "function() return {} end", "function() return 7.5 end", "5", "true",
+)  # fmt: skip
+
+
+def _matching(draw: random.Random) -> str:
+    """A script that calls one function of patterns and returns all that it gives."""
+    pattern = draw.choice(("", "", "^")) + "".join(
+        draw.choice(ITEMS) + draw.choice(("", "", "*", "+", "-", "?")) for _ in range(draw.randint(1, 6))
+    )
+    text = "".join(draw.choice("aabbc1 .()%-$^]") for _ in range(draw.randint(0, 14)))
+    shown = [f'"{"".join(f"{chr(92)}{ord(char):03d}" for char in part)}"' for part in (text, pattern)]
+    arguments = ", ".join(shown)
+    call = draw.choice(
+        (
+            f"string.find({arguments}{draw.choice(('', ', -3', ', 3', ', 100'))})",
+            f"string.match({arguments})",
+            f"string.gsub({arguments}, {draw.choice(REPLACEMENTS)}{draw.choice(('', ', 1', ', -1'))})",
+            f"(function() local all = '' for a, b in string.gmatch({arguments}) do all = all .. tostring(a) .. tostring(b) .. ';' "
+            "if #all > 200 then break end end return all end)()",
+        )
+    )
+    return (
+        "local out = {} local function put(...) for i = 1, select('#', ...) do out[i] = tostring((select(i, ...))) end end "
+        f"put(pcall(function() return {call} end)) return out"
+    )

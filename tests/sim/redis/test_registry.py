@@ -103,7 +103,10 @@ def test_a_name_is_found_in_whatever_case() -> None:
         (b"EVAL s 2 a b c", [b"a", b"b"]),
         (b"EVAL s x a b c", []),
         (b"EVAL s -1 a", []),
-        (b"EVAL s 9 a", [b"a"]),
+        (b"EVAL s 9 a", []),
+        (b"EVAL s 1x a", [b"a"]),
+        (b"EVAL s 4294967297 a", [b"a"]),
+        (b"EVAL s 99999999999999999999 a", []),
         (b"EVAL", []),
     ],
 )

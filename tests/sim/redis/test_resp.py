@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sim.redis.replies import ErrorReply, Status
+from sim.redis.replies import BigNumber, ErrorReply, Status, Verbatim
 from sim.redis.resp import ReplyReader, encode_command
 
 
@@ -29,10 +29,10 @@ REPLIES = [
     (b"#t\r\n", True),
     (b",1.5\r\n", 1.5),
     (b",-inf\r\n", float("-inf")),
-    (b"(123456789012345678901\r\n", 123456789012345678901),
+    (b"(123456789012345678901\r\n", BigNumber(b"123456789012345678901")),
     (b"%1\r\n$1\r\na\r\n:1\r\n", {b"a": 1}),
     (b"~2\r\n$1\r\na\r\n$1\r\nb\r\n", {b"a", b"b"}),
-    (b"=7\r\ntxt:abc\r\n", b"abc"),
+    (b"=7\r\ntxt:abc\r\n", Verbatim(b"abc")),
     (b"!5\r\nERR x\r\n", ErrorReply(b"ERR x")),
     (b">1\r\n$4\r\npush\r\n:1\r\n", 1),
 ]
@@ -43,6 +43,7 @@ REPLIES = [
 def test_reads_each_type(wire: bytes, reply: object, size: int) -> None:
     read = ReplyReader(receiver(wire, size)).read()
     assert read == reply
+    assert type(read) is type(reply)
     assert type(read) is type(reply)
 
 
