@@ -102,7 +102,7 @@ def test_a_crash_names_its_script() -> None:
         os.kill(os.getpid(), signal.SIGSEGV)
 
     reason = "the process of the script died: killed by SIGSEGV"
-    assert watch(work) == Unfinished(reason, ScriptCall(b"sha", (b"k",), (b"a",)), 0.0)
+    assert watch(work) == Unfinished(reason, ScriptCall(b"sha", (b"k",), (b"a",)), 0.0, died=True)
 
 
 def test_a_crash_between_scripts_names_none() -> None:
@@ -110,7 +110,7 @@ def test_a_crash_between_scripts_names_none() -> None:
         run(b"return 1")
         os._exit(3)
 
-    assert watch(work) == Unfinished("the process of the script died: exit status 3", None, 0.0)
+    assert watch(work) == Unfinished("the process of the script died: exit status 3", None, 0.0, died=True)
 
 
 def test_arguments_too_long_to_note_are_left_out() -> None:
