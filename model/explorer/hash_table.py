@@ -6,7 +6,9 @@ successor is known. Free slots have -1 in their first word, which no packed stat
 
 from __future__ import annotations
 
-from numba import int64, njit
+from numba import int64
+
+from model.machine_code import njit
 
 FREE = -1
 

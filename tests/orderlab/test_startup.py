@@ -75,6 +75,7 @@ COMMANDS_ANYWHERE = (
     ("check", "history.jsonl", "--law", "fifo"),
     ("simulate", "--list"),
     ("explore", "increment"),
+    ("explore", "increment", "--engine", "compiled"),
     ("validate", "store", "--law", "one-slot", "--budget", "0.1", "--backend", "kernel"),
 )
 
@@ -106,4 +107,4 @@ def test_nothing_has_to_be_writable(tmp_path: Path) -> None:
             [sys.executable, "-c", program, str(tmp_path), *arguments],
             cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
         )  # fmt: skip
-        assert (done.returncode, done.stderr) == (0, ""), arguments
+        assert (done.returncode, done.stderr) in [(0, ""), (3, "")], arguments  # 3: a slow machine in a small budget
