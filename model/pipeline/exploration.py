@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from model.pipeline.laws import LAWS
+from model.pipeline.laws import LAWS, why
 from model.pipeline.protocol import Fault, Protocol, Scope
 from model.pipeline.specimens import PUBLISHED, REPAIRED, SPECIMENS
 from model.pipeline.state import Node, State
@@ -69,7 +69,11 @@ class Pipeline(TransitionSystem[State]):
         law = LAWS[name]
         holds = law.__doc__ or ""
         return Invariant(
-            name, lambda state: law(state, self.protocol, self.scope), ANTECEDENTS.get(name), statement=holds
+            name,
+            lambda state: law(state, self.protocol, self.scope),
+            ANTECEDENTS.get(name),
+            statement=holds,
+            why=lambda state: why(name, state),
         )
 
     def _everything_delivered(self, state: State) -> bool:

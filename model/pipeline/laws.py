@@ -77,3 +77,47 @@ LAWS: dict[str, Holds] = {
     "all-or-nothing": all_or_nothing,
     "drain": drain,
 }
+
+
+def place_of(state: State, message: int) -> str:
+    """Where a message is that was published."""
+    for saved in state.store.queue:
+        if saved.message == message:
+            return f"is in the store under sequence {saved.sequence}"
+    if message in state.producing:
+        return "is in a produce request"
+    if message in state.log:
+        return "is in the Kafka log and nowhere behind it"
+    return "is nowhere"
+
+
+def why(law: str, state: State) -> str:
+    """What of a state breaks a law, in one sentence."""
+    stored = {saved.message for saved in state.store.queue}
+    delivered = list(dict.fromkeys(one.message for one in state.delivered))
+    match law:
+        case "fifo":
+            return f"first deliveries came as {', '.join(f'm{message}' for message in delivered)}"
+        case "exactly-once":
+            sequences: dict[int, set[int]] = {}
+            for one in state.delivered:
+                sequences.setdefault(one.message, set()).add(one.sequence)
+            twice = next(message for message, of in sequences.items() if len(of) > 1)
+            return f"m{twice} was delivered under the sequences {', '.join(map(str, sorted(sequences[twice])))}"
+        case "retransmission":
+            return f"connections delivered in the order {', '.join(str(one.connection) for one in state.delivered)}"
+        case "at-least-once":
+            lost = [m for m in state.acknowledged if place_of(state, m) == "is nowhere" and m not in delivered]
+            return f"m{lost[0]} was acknowledged to its publisher, was not delivered, and is nowhere" if lost else ""
+        case "no-loss":
+            gone = [m for m in state.log[: state.committed] if m not in stored and m not in state.removed]
+            return f"the consumer committed m{gone[0]}, which is not in the store and was not acknowledged"
+        case "counter":
+            return f"the store counts {state.store.last_sequence}, and {state.exposed_sequence} was handed out before"
+        case "drain":
+            left = [m for m in range(1, state.published + 1) if m not in delivered or m in stored]
+            stuck = "; ".join(f"m{m} {place_of(state, m)}" for m in left) or "not everything was published"
+            seen = ", ".join(f"m{m}" for m in left if m not in delivered)
+            never = f" and {seen} was never delivered" if seen else ""
+            return f"{stuck}{never}, and it stays so: the subscriber is connected, and nobody has a step left"
+    return ""

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from itertools import permutations
 from typing import Any, ClassVar
 
+from model.laws import LAWS
 from model.transition_system import Invariant, Label, Law, Sometimes, TransitionSystem
 from sim.binding.binding import Binding
 from sim.binding.scaling import scale
@@ -218,7 +219,13 @@ class StoreExploration(TransitionSystem[State]):
 
     def laws(self) -> Sequence[Law]:
         found: list[Law] = [
-            Invariant(name, self._holds(name), stops=not name.endswith(AFTER_FAILOVER))
+            Invariant(
+                name,
+                self._holds(name),
+                statement=LAWS[name.removesuffix(AFTER_FAILOVER)].statement,
+                stops=not name.endswith(AFTER_FAILOVER),
+                why=self._why(name),
+            )
             for name in explored_laws(self.scope, self.effects.store.operations, self.law)
         ]
         if self.law is None:
@@ -233,6 +240,9 @@ class StoreExploration(TransitionSystem[State]):
             return not broken or all(name != law for name, _ in broken)
 
         return holds
+
+    def _why(self, law: str) -> Callable[[State], str]:
+        return lambda state: dict(self.nodes[state[-1]].broken).get(law, "")
 
     def _reached(self, goal: str) -> Callable[[State], bool]:
         return lambda state: any(goal in self._situations_of(core) for core in state[: self._writers_at : 2])

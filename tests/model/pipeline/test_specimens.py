@@ -48,6 +48,8 @@ def test_every_specimen_is_pinned() -> None:
 def test_a_specimen_breaks_its_law_by_a_shortest_witness(name: str) -> None:
     specimen = SPECIMENS[name]
     verdict = verdict_of(explore(Pipeline(specimen.flawed, specimen.scope, specimen.breaks)), specimen.breaks)
+    assert verdict.witness.why.startswith("after step ")
+    assert verdict.witness.statement
     assert verdict.outcome is Outcome.VIOLATED
     assert len(verdict.witness.steps) == SHORTEST[name]
 
@@ -107,3 +109,12 @@ def test_a_specimen_by_name_is_the_specimen() -> None:
 
 def test_a_system_without_faults_delivers_everything() -> None:
     assert not_holding(explore(Pipeline(REPAIRED, replace(Scope(), messages=3, pack_size=2)))) == []
+
+
+def test_a_witness_of_drain_says_what_is_stuck_where_and_that_it_stays() -> None:
+    specimen = next(one for one in SPECIMENS.values() if one.breaks == "drain")
+    verdict = verdict_of(explore(Pipeline(specimen.flawed, specimen.scope, "drain")), "drain")
+    assert verdict.witness.why.endswith(
+        "m1 is in the Kafka log and nowhere behind it and m1 was never delivered, and it stays so:"
+        " the subscriber is connected, and nobody has a step left"
+    )
