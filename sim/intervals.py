@@ -23,6 +23,8 @@ COUNTED_MAX = 5
 
 FLAGS_FROM = 30
 """Fewer values that are all 0 or 1 may be counts that have not yet come to 2."""
+PAIRS_FROM = 12
+"""Fewer pairs of flags have the interval that holds by construction, which is a third wider."""
 
 
 @dataclass(frozen=True)
@@ -116,9 +118,12 @@ def _rate(sizes: npt.NDArray[np.float64], unit: float, confidence: float) -> Int
 
 def _of_flags(difference: npt.NDArray[np.float64], confidence: float) -> Interval:
     """Of the difference of two proportions in pairs, from the pairs in which only one of the two is 1."""
-    pairs = len(difference)
-    up = clopper_pearson(int((difference > 0).sum()), pairs, confidence)
-    down = clopper_pearson(int((difference < 0).sum()), pairs, confidence)
+    pairs, ups, downs = len(difference), int((difference > 0).sum()), int((difference < 0).sum())
+    if pairs < PAIRS_FROM:  # both at once, so that nothing is left to approximate
+        both = (1 + confidence) / 2
+        up, down = clopper_pearson(ups, pairs, both), clopper_pearson(downs, pairs, both)
+        return Interval((ups - downs) / pairs, up.low - down.high, up.high - down.low, pairs)
+    up, down = clopper_pearson(ups, pairs, confidence), clopper_pearson(downs, pairs, confidence)
     odds = [min(one.estimate / (1 - one.estimate), 1e9) if one.estimate < 1 else 1e9 for one in (up, down)]
     found = _difference(up, down, min(1.0, math.sqrt(odds[0] * odds[1])), 0.0, pairs)
     return Interval(found.estimate, max(-1.0, found.low), min(1.0, found.high), pairs)

@@ -69,6 +69,8 @@ class Summary:
     cpu_s: float
     failures: list[dict[str, Any]]
     violations: list[dict[str, Any]]
+    unknown: int = 0
+    """Runs that came to their end without a verdict on their laws: undecided, or not one was put to the test."""
 
     def to_json(self) -> dict[str, Any]:
         """For `--json`."""
@@ -223,7 +225,7 @@ class _Sweeping:
 
     def _summary(self) -> Summary:
         standing = self.folder.standing(len(self.plan))
-        digest, cpu_s = 0, 0.0
+        digest, cpu_s, unknown = 0, 0.0, 0
         failures, violations = _First(FAILURES_SHOWN), _First(FAILURES_SHOWN)
         for table in self.folder.tables(
             len(self.plan), ["row_digest", "cpu_s", "status", "outcome", "verdicts", "error", "replay"]
@@ -232,6 +234,7 @@ class _Sweeping:
             cpu_s += float(np.nansum(table.column("cpu_s").to_numpy()))
             runs, status = table.column("run").to_pylist(), table.column("status").to_pylist()
             outcome = table.column("outcome").to_pylist()
+            unknown += outcome.count("unknown")
             for place, number in enumerate(runs):
                 if status[place] != "ok" or outcome[place] == "violated":
                     row = table.slice(place, 1).to_pylist()[0]
@@ -239,6 +242,7 @@ class _Sweeping:
         return Summary(
             self.folder.path, self.sweep.seed, int(self.wanted.sum()), int((~self.wanted).sum()), standing.counts, self.before, self.stopped, f"{digest:032x}",
             time.perf_counter() - self.begun, cpu_s, failures.rows(), violations.rows(),
+            unknown,
         )  # fmt: skip
 
 

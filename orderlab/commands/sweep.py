@@ -48,7 +48,7 @@ def sweep(
 
     A file with a [question] is answered: capacity, sensitivity, risk, rare-event, cheapest, comparison (notes/spark.md).
     The same command goes on where it was stopped. Exit code 0: every run came to its end and held every law; 1: a run
-    violates one; 2: the input is unusable; 3: runs failed or were not done; 130: interrupted. With a question 1: its
+    violates one; 2: the input is unusable; 3: runs failed, were not done, or left their laws unknown (none was put to the test); 130: interrupted. With a question 1: its
     target is missed; 3: it stayed open.
     """
     from orderlab.render.sweep import SweepProgress, print_summary
@@ -103,7 +103,7 @@ def outcome_of(summary: Summary) -> Outcome:
     """Of a sweep as a whole."""
     if summary.counts.violated:
         return Outcome.VIOLATED
-    if summary.counts.failed or summary.counts.rows < summary.runs:
+    if summary.counts.failed or summary.unknown or summary.counts.rows < summary.runs:
         return Outcome.UNKNOWN
     return Outcome.HOLDS
 

@@ -56,6 +56,10 @@ def print_summary(console: Console, summary: Summary) -> None:
         f"{counts.violated:,} violating a law; {summary.wall_s:.1f} s, {summary.cpu_s:.1f} s of CPU in runs",
         highlight=False,
     )
+    if summary.unknown:
+        console.print(
+            f"{summary.unknown:,} runs left their laws unknown: undecided, or not one was put to the test (vacuous)", highlight=False
+        )
     if summary.spared:
         console.print(f"{summary.spared:,} more runs were spared by replications.until", highlight=False)
     if summary.stopped is not None:

@@ -34,8 +34,13 @@ class Answered:
 
     @property
     def is_sound(self) -> bool:
-        """It came to its end and broke no law."""
-        return self.status == "ok" and self.outcome != "violated"
+        """It came to its end, and no law broke or stayed unknown; where a run judges nothing, its end is enough."""
+        return self.status == "ok" and self.outcome in (None, "holds")
+
+    @property
+    def tells_nothing(self) -> bool:
+        """It failed, or its laws stayed unknown or were not put to the test: nobody knows what it would have shown."""
+        return self.status != "ok" or self.outcome == "unknown"
 
 
 class Ask(Protocol):
@@ -58,6 +63,14 @@ def insist_on_an_end(found: Sequence[Answered]) -> None:
     """Raise InputError where every one of the first runs failed: that is no property of the system."""
     if found and all(run.status != "ok" for run in found):
         raise InputError(f"question: all of the first {len(found)} runs failed; see why: {found[0].replay}")
+
+
+def insist_on_judgement(found: Sequence[Answered]) -> None:
+    """Raise InputError where no run put a law to the test: how often one breaks cannot be learned there."""
+    if found and not any(run.outcome in ("holds", "violated") for run in found if run.status == "ok"):
+        raise InputError(
+            f"question: none of the first {len(found)} runs put a law to the test; return verdicts, or see: {found[0].replay}"
+        )
 
 
 def asking(

@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from sim.intervals import Interval, clopper_pearson
-from spark_sweeps.questions.asking import Answered, Ask, insist_on_an_end, metric_of
+from spark_sweeps.questions.asking import Answered, Ask, insist_on_an_end, insist_on_judgement, metric_of
 from spark_sweeps.questions.random_faults import RandomFaults
 from spark_sweeps.questions.risk import drawn_faults
 from spark_sweeps.questions.splitting import Rarity, splitting
@@ -88,6 +88,8 @@ def rare_event(asked: RareEvent, configuration: Mapping[str, Any], ask: Ask, see
         found = ask(f"step-{number:04d}", points, 1, seeds)
         if number == 1:
             insist_on_an_end(found)
+            if asked.above is None:
+                insist_on_judgement(found)
         return np.array([seen.score(run) for run in found])
 
     bound = np.finfo(float).max  # the score of a run with the event is infinite
@@ -112,8 +114,8 @@ class _Seen:
 
     def score(self, run: Answered) -> float:
         """Infinite for the event."""
-        self.failed += run.status != "ok"
-        is_event = run.status != "ok"
+        is_event = run.tells_nothing if self._asked.above is None else run.status != "ok"
+        self.failed += is_event
         value = 0.0
         if not is_event:
             value = metric_of(run, self._asked.score)

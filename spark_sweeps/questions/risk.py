@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 from model.errors import InputError
 from sim.intervals import Interval, clopper_pearson
 from sim.random_streams import RandomStreams
-from spark_sweeps.questions.asking import Ask, insist_on_an_end
+from spark_sweeps.questions.asking import Ask, insist_on_an_end, insist_on_judgement
 from spark_sweeps.questions.random_faults import RandomFaults
 
 CONFIDENCE = 0.95
@@ -45,7 +45,8 @@ class Risk(RandomFaults):
 
 @dataclass(frozen=True)
 class Likelihood:
-    """The answer; ``failed`` runs are counted as violations, because nobody knows what they would have shown."""
+    """The answer; ``failed`` runs, those whose laws stayed unknown among them, are counted as violations, because nobody
+    knows what they would have shown."""
 
     decision: str
     decided_after: int
@@ -72,9 +73,10 @@ def risk(asked: Risk, configuration: dict[str, Any], ask: Ask, seed: int) -> Lik
         found = ask(f"batch-{number:04d}", points, 1)
         if number == 0:
             insist_on_an_end(found)
+            insist_on_judgement(found)
         for run in found:
             outcomes.append(not run.is_sound)
-            failed += run.status != "ok"
+            failed += run.tells_nothing
             if first is None and not run.is_sound:
                 first = run.replay
         number += 1

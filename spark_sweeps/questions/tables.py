@@ -92,7 +92,7 @@ def of_risk(asked: Risk, found: Likelihood) -> Told:
         f"answer with a probability of about {asked.error:g}. low to high: 95 % by Clopper and Pearson, the early end included.",
     ]
     if found.failed:
-        notes.append(f"{found.failed} failed runs are counted as violations: nobody knows what they would have shown.")
+        notes.append(f"{found.failed} runs that failed or put no law to the test are counted as violations: nobody knows what they would have shown.")
     if found.violations == 0:
         notes.append("Not one violation: for the probability of something so rare ask a rare-event question.")
     return Told([row], notes, outcome)
@@ -126,7 +126,7 @@ def of_rare_event(asked: RareEvent, found: RareAnswer) -> Told:
             "score that tells better how near a run comes. Their part of the interval reaches from 0 to that level."
         )
     if found.failed:
-        notes.append(f"{found.failed} failed runs are counted as the event: nobody knows what they would have shown.")
+        notes.append(f"{found.failed} runs that failed or put no law to the test are counted as the event: nobody knows what they would have shown.")
     if found.agrees is False:
         notes.append("The interval of the plain runs lies apart: trust those, and take more samples.")
     row["first_event"] = found.first_event

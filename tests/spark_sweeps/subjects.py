@@ -22,6 +22,12 @@ def lawful(parameters, seed):
     }
 
 
+def as_told(parameters, seed):
+    """Holds, but for one run."""
+    verdict = parameters["but"] if parameters["a"] == 2 else "holds"
+    return {"metrics": {"a": parameters["a"]}, "verdicts": {"fifo": verdict}}
+
+
 def slow(parameters, seed):
     """Takes its time on the processor."""
     end = time.process_time() + parameters.get("seconds", 0.05)

@@ -6,6 +6,8 @@ import pyarrow as pa
 import pytest
 
 from model.errors import InputError
+from model.verdict import Outcome
+from orderlab.commands.sweep import outcome_of
 from spark_sweeps.job import Options, run_sweep
 from spark_sweeps.result_folder import ResultFolder
 from spark_sweeps.rows import MEASURED
@@ -135,6 +137,16 @@ def test_a_point_whose_derived_parameter_has_no_value_is_a_row_with_its_error(po
     assert [row["status"] for row in rows] == ["ok", "ok", "error", "ok"]
     assert 'derived.c: "1 / a" has no value here' in rows[2]["error"]
     assert rows[3]["parameter.c"] == 0.25
+
+
+def test_a_sweep_whose_runs_put_no_law_to_the_test_does_not_hold(pool, sweep_file):
+    for told, outcome in (("unknown", Outcome.UNKNOWN), ("holds", Outcome.HOLDS)):
+        path = sweep_file(
+            f'system = "{SUBJECTS}:as_told"\n[base]\nbut = "{told}"\n[axes]\na = [1, 2, 3]\n', f"{told}.toml"
+        )
+        summary = run_sweep(path, pool, Options(output=str(path.parent / told)))
+        assert (summary.counts.violated, summary.unknown) == (0, int(told == "unknown"))
+        assert outcome_of(summary) is outcome
 
 
 def test_a_sweep_of_another_file_does_not_write_into_the_folder(pool, sweep_file):

@@ -182,8 +182,17 @@ def test_a_risk_question_whose_runs_all_fail_has_no_answer():
     given = {"kind": "risk", "faults": ["redis-stall"], "from": 0, "to": 1, "acceptable": 0.1, "unacceptable": 0.5}
     with pytest.raises(InputError, match="all of the first 32 runs failed; see why: replay 0"):
         risk(Risk.model_validate(given), {}, asker(lambda p, r: ({}, None, "error"), []), 4)
-    seldom = risk(Risk.model_validate(given), {}, asker(lambda p, r: ({}, None, "error" if p["faults"] else "ok"), []), 4)
+    seldom = risk(Risk.model_validate(given), {}, asker(lambda p, r: ({}, "holds", "error" if p["faults"] else "ok"), []), 4)
     assert seldom.failed == seldom.violations > 0
+
+
+def test_a_risk_question_is_not_answered_by_runs_that_judge_nothing():
+    given = {"kind": "risk", "faults": ["redis-stall"], "from": 0, "to": 1, "acceptable": 0.1, "unacceptable": 0.5, "batch": 8}
+    for outcome in (None, "unknown"):
+        with pytest.raises(InputError, match="none of the first 8 runs put a law to the test"):
+            risk(Risk.model_validate(given), {}, asker(lambda p, r, outcome=outcome: ({}, outcome, "ok"), []), 4)
+    partly = risk(Risk.model_validate(given), {}, asker(lambda p, r: ({}, r.choice(["holds", "unknown"]), "ok"), []), 4)
+    assert partly.failed == partly.violations > 0  # what stayed unknown did not hold
 
 
 def test_drawn_faults_are_faults_of_the_system_and_the_same_every_time():
@@ -272,7 +281,7 @@ def test_a_question_in_a_sweep_file_is_answered_and_kept(question, columns, rows
 
 def test_no_two_runs_of_a_risk_question_share_their_random_numbers(sweep_file, pool):
     path = sweep_file(
-        'system = "tests.spark_sweeps.subjects:product"\n[base]\na = 1\nb = 2\n[question]\nkind = "risk"\nfaults = ["redis-stall"]\n'
+        'system = "tests.spark_sweeps.subjects:struck"\n[base]\nmost = 99\n[question]\nkind = "risk"\nfaults = ["redis-stall"]\n'
         "from = 0\nto = 1\nacceptable = 0.02\nunacceptable = 0.2\nbatch = 8\n"
     )
     sweep, plan = load(path)
