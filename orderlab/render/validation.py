@@ -88,9 +88,8 @@ def scaled_lines(found: Validation) -> Iterator[str]:
 
 def remarks(found: Validation) -> Iterator[str]:
     """Footprint, scaling, assumptions, effort, gaps, seed."""
-    for operation, keys in sorted(found.footprint.undeclared.items()):
-        if keys:
-            yield f"undeclared keys of {operation}: {', '.join(sorted(keys))}"
+    for operation, keys in found.footprint.undeclared_patterns().items():
+        yield f"undeclared keys of {operation}: {', '.join(keys)}"
     for operation, commands in sorted(found.footprint.writes.items()):
         if operation == "fetch" and commands:
             yield f"fetch writes: {', '.join(sorted(commands))}"

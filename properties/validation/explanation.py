@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from model.trace import Trace, step_to_json
+from model.trace import Answer, Release, Step, Trace, step_to_json
 from properties.validation.findings import was_stopped
 from properties.validation.lua_line import LuaLine, line_to_look_at, shown_bytes
 from properties.validation.recording import RecordingStore
 from properties.validation.subject import Reruns
-from sim.binding.results import Failed
+from sim.binding.results import Failed, Removed
 from sim.redis.shard import FrozenKeyspace
 from sim.session_inspection import items_of
 from sim.session_run import SessionRun, StepReport
@@ -71,7 +71,7 @@ def explain(reruns: Reruns, trace: Trace) -> Explanation:
         report = run.perform(step)
         exhausts = exhausts or isinstance(report.result, Endless)
         exhausts = exhausts or any(was_stopped(one.law, one.text) for one in report.discrepancies)  # within a drain
-        told.append(tell(report.result))
+        told.append(tell(report.result, step))
         queues.append(_queues(run))
     if not store.records:  # time passed: what fetch then returns is what is wrong
         store.perform("fetch", trace.clients[0], {"count": 65535, "after": 0, "epoch": 1})
@@ -82,11 +82,12 @@ def explain(reruns: Reruns, trace: Trace) -> Explanation:
     return Explanation(tuple(told), tuple(queues), before, store.backend.keyspace(), lua, exhausts, error)
 
 
-def tell(result: Any) -> str:
-    """A result in a few words."""
+def tell(result: Any, step: Step | None = None) -> str:
+    """A result in a few words; ``step`` says what was asked for."""
     if result is None:
         return "nothing to do"
-    name = type(result).__name__.lower()
+    is_release = isinstance(step, Release) or (isinstance(step, Answer) and step.release)
+    name = "released" if is_release and isinstance(result, Removed) else type(result).__name__.lower()
     if isinstance(result, Failed):
         return str(result.error.decode("utf-8", "replace"))
     if result.refused is not None:

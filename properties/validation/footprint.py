@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -18,6 +19,7 @@ from properties.validation.subject import DEFAULT_EXPIRY_MS, Subject
 from sim.command_costs import estimate_us
 from sim.deadline import OutOfTime
 from sim.redis.hash_slot import hash_slot
+from sim.session_residue import spellings
 from sim.session_run import SessionRun
 from sim.session_state import Endless
 
@@ -32,6 +34,7 @@ SIZES = (10, 100, 1000)
 SUPERLINEAR = 2.5
 """A queue ten times as long may cost ten times as much, times this for what is rounded."""
 FOREVER_MS = 864_000_000
+_NUMBER = re.compile(r"\d+")
 
 
 @dataclass
@@ -45,11 +48,22 @@ class Footprint:
     costs: dict[str, dict[int, tuple[int, float]]] = field(default_factory=lambda: defaultdict(dict))
     """Situation -> queue length -> (commands, estimated ms)."""
 
+    def undeclared_patterns(self) -> dict[str, list[str]]:
+        """The undeclared keys by operation, those that differ in a number alone told as one: ``<client>:m:<n>``."""
+        everywhere = {key for keys in self.undeclared.values() for key in keys}
+        alike = Counter(_NUMBER.sub("<n>", key) for key in everywhere)
+
+        def pattern(key: str) -> str:
+            told = _NUMBER.sub("<n>", key)
+            return told if alike[told] > 1 else key
+
+        return {name: sorted(set(map(pattern, keys))) for name, keys in sorted(self.undeclared.items()) if keys}
+
     def to_json(self) -> dict[str, Any]:
         """Lists for sets, sorted."""
         return {
             "declared": {name: sorted(keys) for name, keys in sorted(self.declared.items())},
-            "undeclared": {name: sorted(keys) for name, keys in sorted(self.undeclared.items()) if keys},
+            "undeclared": self.undeclared_patterns(),
             "writes": {name: sorted(commands) for name, commands in sorted(self.writes.items())},
             "costs": {
                 name: [{"length": n, "commands": c, "estimated_ms": round(ms, 3)} for n, (c, ms) in sorted(by.items())]
@@ -132,7 +146,9 @@ def _visit_client(subject: Subject, client: bytes, findings: Findings, footprint
 
 def _judge_record(record: Record, subject: Subject, footprint: Footprint, client: bytes) -> Iterator[Discrepancy]:
     def shown(key: bytes) -> str:
-        return key.replace(client, b"<client>").decode("latin-1") if client else key.decode("latin-1")
+        for spelling in sorted(spellings(client), key=len) if client else ():
+            key = key.replace(spelling, b"<client>")
+        return key.decode("latin-1")
 
     name = record.operation
     if client == b"plain-client":

@@ -84,6 +84,13 @@ def test_every_specimen_is_caught_by_the_laws_that_it_breaks(binding: Binding) -
     )
 
 
+def test_undeclared_keys_are_told_as_a_pattern_however_the_client_is_spelt() -> None:
+    footprint = measure_footprint(Subject(load_binding(CORRECT["strings"])), Findings(frozenset(["one-slot"])))
+    told = footprint.undeclared_patterns()
+    assert set(told) == {"save", "fetch", "acknowledge", "release", "clear"}
+    assert all(one == "{x<client>}:m:<n>:<n>" for keys in told.values() for one in keys), told
+
+
 def test_the_footprint_of_the_bundled_store_is_declared_and_constant() -> None:
     findings = everything()
     footprint = measure_footprint(Subject(load_binding(LUA / "session")), findings)
