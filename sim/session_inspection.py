@@ -39,6 +39,8 @@ class Usual(NamedTuple):
     """After a clean start over a session in which a few messages came and went."""
     grows: str = ""
     """What holds more, the more messages have come and gone; empty when nothing does."""
+    remembers: str = ""
+    """Which key still tells, after a clear, of messages that came and went; empty when none does."""
     shows_payloads: bool = True
     """Whether the payload of a message that waits can be recognised in the keys."""
 
@@ -57,10 +59,21 @@ def usual_elements(alone: Callable[[], SessionRun], producers: int = 2) -> Usual
     shows_payloads = holds(text_of(_keyspace(run)), mark)
     run = alone()
     run.perform(Clear())
-    cleared = elements_of(_keyspace(run))  # before the next run: the runs may share one store
+    empty = _keyspace(run)  # before the next run: the runs may share one store
+    cleared = elements_of(empty)
+    remembers = _remembers(alone(), empty)
     begun = _begun(alone(), few)
     grows = surplus(many, few) or _growing_bytes(alone, producers)
-    return Usual(few, cleared, begun, grows, shows_payloads)
+    return Usual(few, cleared, begun, grows, remembers, shows_payloads)
+
+
+def _remembers(run: SessionRun, empty: FrozenKeyspace) -> str:
+    """What the end of a session leaves that is not the mark of its end: that is the same whatever the session held."""
+    _come_and_go_on(run, 0, 3, 1)
+    run.perform(Clear())
+    found = _keyspace(run)
+    other = sorted(key for key, value in found.items() if key in empty and value[:2] != empty[key][:2])
+    return ", ".join(key.decode("latin-1") for key in other)
 
 
 def _growing_bytes(alone: Callable[[], SessionRun], producers: int) -> str:
@@ -153,6 +166,9 @@ class Inspection:
             more = surplus(held, expected) or (surplus(held, usual.begun) if isinstance(step, Open) else "")
             if more:
                 found.append(Discrepancy("no-residue", f"after the clear there is still {more}", False))
+            elif self.usual[step.client].remembers and isinstance(step, Clear) and before.accounts[step.client].fates:
+                text = f"after the clear {self.usual[step.client].remembers} tells of messages that came and went"
+                found.append(Discrepancy("no-residue", text, False))
         if reply.status == "error" and before.accounts == without_fates(run.state, before):
             changed = changes(self._before, keyspace)
             if changed:

@@ -198,3 +198,18 @@ def test_a_key_of_many_messages_may_have_its_deadline_moved() -> None:
     run.inspector = Inspection([usual_elements(lambda: SessionRun(BoundStore(binding, KernelBackend()), (b"c1",)))])
     for step in (Save((replace(ONE, interval_ms=5000),)), Wait(1000), Save((Publication(2, b"another one"),)), Fetch()):
         assert run.perform(step).discrepancies == []
+
+
+@pytest.mark.parametrize(("kept", "broken"), [("'l', last[1], 's', last[2]", {"no-residue"}), ("'l', 0, 's', 0", set())])
+def test_a_counter_that_outlives_the_session_is_no_mark_of_its_end(kept: str, broken: set[str]) -> None:
+    """Both leave two fields behind, as they do behind a session without messages; one tells of those that there were."""
+    binding = load_binding(Path(__file__).parents[1] / "properties" / "stores" / "as-members")
+    source = next(script.source for script in binding.scripts if script.name == "end.lua").decode()
+    delete = "redis.call('DEL', KEYS[1], KEYS[2])"
+    assert source.count(delete) == 1
+    keeps = f"local last = redis.call('HMGET', KEYS[2], 'l', 's') {delete} redis.call('HSET', KEYS[2], {kept})"
+    binding = binding.with_sources({"end.lua": source.replace(delete, keeps).encode()})
+    run = SessionRun(BoundStore(binding, KernelBackend()), (b"c1",))
+    run.inspector = Inspection([usual_elements(lambda: SessionRun(BoundStore(binding, KernelBackend()), (b"c1",)))])
+    steps: list[Step] = [Save((ONE,)), Fetch(), Acknowledge(1), Clear()]
+    assert {one.law for step in steps for one in run.perform(step).discrepancies} == broken
