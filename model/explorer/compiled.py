@@ -47,7 +47,7 @@ class CompiledSpace:
         symmetry: bool = False,
         seed: int = 0,
         laws: Sequence[Law] | None = None,
-        load: Callable[[str], Any] = load_kernel,
+        load: Callable[[str], Any] | None = None,
     ):
         self.system = specification
         self.count = 0
@@ -60,7 +60,7 @@ class CompiledSpace:
         self._layout = layout_of(specification.schema_of_state)
         judged = None if laws is None else [law.name for law in laws]
         self._text: KernelText = KernelWriter(specification, self._layout, symmetry, judged).write()
-        self._kernel = load(self._text.text)
+        self._kernel = (load or load_kernel)(self._text.text)
         self._found = np.full(self._text.deadlock + 1, -1, np.int64)
         self._met = np.zeros(max(1, len(self._text.laws)), np.int64)
         self._fired = np.zeros(max(1, len(specification.declared(Action))), np.int64)

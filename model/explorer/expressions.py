@@ -89,6 +89,7 @@ class Scope:
     states: frozenset[str]
     ranges: dict[str, Interval] | None
     is_action: bool = False
+    is_predicate: bool = False
     known: dict[str, Any] = field(default_factory=dict)
     returned: list[Interval | None] = field(default_factory=list)
     breaks: list[dict[str, Interval]] = field(default_factory=list)

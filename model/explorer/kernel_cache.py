@@ -18,7 +18,6 @@ from types import ModuleType
 from model.cache_folder import cache_folder
 from model.explorer.kernel_text import KernelWriter
 from model.explorer.layout import layout_of
-from model.explorer.program_text import NotCompilable
 from model.specification import Specification
 
 FOLDER = "kernels"
@@ -45,11 +44,8 @@ def load_kernel(text: str) -> ModuleType:
 
 
 def is_cached(specification: Specification, symmetry: bool, judged: Collection[str] | None = None) -> bool:
-    """Whether machine code for this specification in this scope is at hand."""
-    try:
-        text = KernelWriter(specification, layout_of(specification.schema_of_state), symmetry, judged).write().text
-    except NotCompilable:
-        return False
+    """Whether machine code for this specification in this scope is at hand. Raises NotCompilable where none can be."""
+    text = KernelWriter(specification, layout_of(specification.schema_of_state), symmetry, judged).write().text
     return any((cache_folder(FOLDER) / "__pycache__").glob(f"{module_name(text)}.expand-*.nbi"))
 
 

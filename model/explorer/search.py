@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
-from model.errors import InputError
+from model.errors import EngineError, InputError
 from model.explorer.budget import Budget, Meter
 from model.explorer.checkpoint import Checkpoint, identity, read_checkpoint, write_checkpoint
 from model.explorer.coverage import COVERAGE
@@ -27,10 +28,17 @@ Engine = Literal["auto", "interpreted", "compiled"]
 
 SHARE_FROM = 500
 """States after which several processes work."""
-INTERPRET_UP_TO = 10_000
-"""States after which `auto` compiles: below, compiling takes longer than interpreting."""
-CHUNK = {"interpreted": 64, "compiled": 4096}
-"""States expanded between two looks at the budget. Fixed, so that a budget in states always stops at the same state."""
+COMPILE_AFTER_STEPS = 200_000
+"""Steps after which `auto` compiles: to interpret as many takes about as long as compiling. Steps, not seconds: a run
+does the same on every machine."""
+CHANGE_AFTER_STEPS = 5_000
+"""Steps after which it goes over to machine code that is at hand: reading it takes half a second."""
+REDUCE_IN_VAIN_UP_TO = 10_000
+"""States after which a reduction that has left nothing out is switched off."""
+COUNT_STATES_BY = 64
+"""States expanded at most between two looks at a budget in states, so that it ends at the same state on either engine."""
+CHUNK = {"interpreted": COUNT_STATES_BY, "compiled": 4096}
+"""States expanded between two looks at the other budgets."""
 CHECKPOINT_EVERY_S = 60.0
 ERRORS_OF_TEXT = (LookupError, ArithmeticError, TypeError, ValueError, AttributeError, RecursionError)
 PROGRESS_EVERY_S = 0.2
@@ -66,6 +74,12 @@ class Progress:
     queue: int
     depth: int
     seconds: float
+    doing: str = ""
+    """What takes long just now, if it is not the search."""
+
+
+Tell = Callable[[Progress], None] | None
+COMPILING = "compiling the specification (once for each scope, 5 to 30 s)"
 
 
 @dataclass
@@ -86,6 +100,8 @@ class Search:
     may_compile: bool = True
     shared: bool = False
     """Whether several workers were set to work, or found to be of no use."""
+    has_machine_code: bool | None = None
+    """Whether the cache folder has it; None: not looked yet."""
     chosen: Chosen = field(kw_only=True)
 
     @property
@@ -175,7 +191,7 @@ def search(
 
     Raises InputError for options that the system cannot honour and for an unusable checkpoint.
     """
-    run = _begin(system, options)
+    run = _begin(system, options, progress)
     try:
         _search(run, progress, should_stop)
     finally:
@@ -200,7 +216,7 @@ def _search(run: Search, progress: Callable[[Progress], None] | None, should_sto
         run.stopped_by = run.stopped_by or "footprints that grew in the last round"
 
 
-def _begin(system: TransitionSystem[Any], options: Options) -> Search:
+def _begin(system: TransitionSystem[Any], options: Options, progress: Tell = None) -> Search:
     if options.symmetry and options.reduction:
         raise InputError(
             f"{system.name}: --symmetry and --reduction exclude each other (footprints belong to processes, and a"
@@ -227,7 +243,9 @@ def _begin(system: TransitionSystem[Any], options: Options) -> Search:
             " (--law names the laws to judge)"
         )
         reduction = None
-    space = _make_space(system, options, engine, reduction, notes, chosen.laws, constraints)
+    if engine == "compiled" and progress is not None:
+        progress(Progress(0, 0, 0, 0, 0.0, doing=COMPILING))
+    space = _make_space(system, options, engine, reduction, chosen.laws, constraints)
     run = Search(system, options, space, meter, [0], 0, notes, reduction=reduction, chosen=chosen)
     if saved is None:
         _start(run)
@@ -243,7 +261,6 @@ def _make_space(
     options: Options,
     engine: str,
     reduction: Reduction | None,
-    notes: list[str],
     laws: Sequence[Law],
     constraints: Sequence[Constraint[Any]],
 ) -> Space:
@@ -255,24 +272,25 @@ def _make_space(
             )
         return InterpretedSpace(system, options.symmetry, reduction, laws, constraints)
     if engine == "compiled":
-        return _compiled(system, options)
-    from model.explorer.kernel_cache import is_cached
-
-    try:
-        if is_cached(system, options.symmetry):
-            return _compiled(system, options)
-    except ERRORS_OF_TEXT:
-        pass
+        return _compiled(system, options, laws)
     return InterpretedSpace(system, options.symmetry, laws=laws)
 
 
-def _compiled(system: Specification, options: Options) -> Space:
+def _compiled(system: Specification, options: Options, laws: Sequence[Law]) -> Space:
     """The compiled space. Raises InputError with the reason if the text cannot be compiled."""
     from model.explorer.compiled import CompiledSpace
-    from model.explorer.translation import NotCompilable
+
+    with _refusals_told(system):
+        return CompiledSpace(system, options.symmetry, options.seed, laws if options.laws else None)
+
+
+@contextmanager
+def _refusals_told(system: Specification) -> Iterator[None]:
+    """Turns the reason why a text cannot be compiled into an InputError."""
+    from model.explorer.program_text import NotCompilable
 
     try:
-        return CompiledSpace(system, options.symmetry, options.seed)
+        yield
     except NotCompilable as reason:
         raise InputError(f"{system.name}: cannot be compiled ({reason}); use --engine interpreted") from None
     except ERRORS_OF_TEXT as error:
@@ -300,11 +318,11 @@ def _visit(run: Search, progress: Callable[[Progress], None] | None, should_stop
                 run.stopped_by = "an interrupt"
             if run.stopped_by is not None:
                 return
-            _switch_engine(run)
+            _switch_engine(run, progress)
             room = run.options.budget.max_states
             chunk = CHUNK[run.space.engine]
             if room is not None:
-                chunk = max(1, min(chunk, (room - run.space.count) // 16))
+                chunk = max(1, min(COUNT_STATES_BY, (room - run.space.count) // 16))
             run.expanded = run.space.expand(run.expanded, min(run.levels[-1], run.expanded + chunk))
             now_s = time.monotonic()
             if progress is not None and now_s - told_s >= PROGRESS_EVERY_S:
@@ -329,30 +347,40 @@ def _next_level(run: Search) -> bool:
     return True
 
 
-def _switch_engine(run: Search) -> None:
+def _switch_engine(run: Search, progress: Tell) -> None:
     """Go over to the compiled engine, or to several processes, when the system proves large. Numbering is the same, so what
     is known stays known.
     """
     if run.options.workers > 1 and not run.shared and run.space.count >= SHARE_FROM:
         _share(run)
-    if run.space.engine == "compiled" or run.space.count < INTERPRET_UP_TO:
+    if run.space.engine == "compiled":
         return
-    if run.reduction is not None and not run.reduction.reduced_states and isinstance(run.space, InterpretedSpace):
+    in_vain = run.reduction is not None and not run.reduction.reduced_states
+    if in_vain and run.space.count >= REDUCE_IN_VAIN_UP_TO and isinstance(run.space, InterpretedSpace):
         run.notes.append(f"reduction: switched off, for nothing could be left out in {run.space.count:,} states")
         run.space.stop_reducing()
         run.reduction = None
-    if run.options.engine != "auto" or not run.space.compiles:
+    if run.options.engine != "auto" or not run.space.compiles or run.space.steps < CHANGE_AFTER_STEPS:
         return
     if run.reduction is not None or not isinstance(run.system, Specification) or not run.may_compile:
         return
     try:
-        space = _compiled(run.system, run.options)
+        if run.has_machine_code is None:
+            run.has_machine_code = _has_machine_code(run.system, run.options, run.chosen.laws)
+        if not run.has_machine_code and run.space.steps < COMPILE_AFTER_STEPS:
+            return
+        if not run.has_machine_code and progress is not None:
+            queue = run.space.count - run.expanded
+            seconds = run.meter.seconds()
+            progress(Progress(run.space.count, run.space.steps, queue, run.depth, seconds, doing=COMPILING))
+        space = _compiled(run.system, run.options, run.chosen.laws)
     except InputError as reason:
         run.may_compile = False
         run.notes.append(f"engine: interpreted; {reason}")
         return
     space.start()
     space.expand(0, run.expanded)
+    _compare(run.space, space)
     run.space = space
 
 
@@ -375,6 +403,27 @@ def _share(run: Search) -> None:
         run.notes.append(f"workers: one, for {reason}")
     elif isinstance(space, InterpretedSpace):
         space.share(options.workers)
+
+
+def _has_machine_code(system: Specification, options: Options, laws: Sequence[Law]) -> bool:
+    """Raises InputError with the reason if the text cannot be compiled."""
+    from model.explorer.kernel_cache import is_cached
+
+    with _refusals_told(system):
+        return is_cached(system, options.symmetry, [law.name for law in laws] if options.laws else None)
+
+
+def _compare(interpreted: Space, compiled: Space) -> None:
+    """Raises EngineError unless both spaces tell the same of what has been seen so far."""
+    for what in ("count", "steps", "found", "fired", "met"):
+        one, other = (getattr(space, what) for space in (interpreted, compiled))
+        one, other = (one(), other()) if callable(one) else (one, other)
+        if one != other:
+            raise EngineError(
+                f"{interpreted.system.name}: the engines disagree on {what} of the first {interpreted.count:,} states:"
+                f" interpreted, {one}; compiled, {other}; this is a defect of the compiled engine: report it, and use"
+                " --engine interpreted"
+            )
 
 
 def _identity(system: TransitionSystem[Any], options: Options) -> str:

@@ -44,25 +44,32 @@ class Translator(Expressions):
         given: tuple[Interval, ...] = (),
         is_action: bool = False,
         bound: bool = True,
+        is_predicate: bool = False,
     ) -> tuple[str, Interval | None, bool]:
         """Translate a function whose first parameters (after self if `bound`) are `states` states and the rest integers
-        of the given intervals. Return its new name, what it yields (None: nothing), and whether it may yield None.
+        of the given intervals. A predicate raises where it yields None; a helper's None is false. Return its new name, what it yields (None: nothing), and whether it may yield None.
         """
-        key = (method, states, given, is_action, bound)
+        key = (method, states, given, is_action, bound, is_predicate)
         if key in self._in_progress:
             raise NotCompilable(f"{method.__qualname__}: recursion")
         if key not in self._made:
             self._in_progress.add(key)
-            self._made[key] = self._translate(method, states, given, is_action, bound)
+            self._made[key] = self._translate(method, states, given, is_action, bound, is_predicate)
             self._in_progress.discard(key)
         return self._made[key]
 
     def predicate(self, method: Callable[..., Any], states: int, given: tuple[Interval, ...] = ()) -> str:
         """The name of a function of which only the truth matters, as of a law."""
-        return self.function(method, states, given)[0]
+        return self.function(method, states, given, is_predicate=True)[0]
 
     def _translate(
-        self, method: Callable[..., Any], states: int, given: tuple[Interval, ...], is_action: bool, bound: bool
+        self,
+        method: Callable[..., Any],
+        states: int,
+        given: tuple[Interval, ...],
+        is_action: bool,
+        bound: bool,
+        is_predicate: bool,
     ) -> tuple[str, Interval | None, bool]:
         text = program_text(method)
         parameters = list(text.parameters[1:] if bound else text.parameters)
@@ -72,13 +79,14 @@ class Translator(Expressions):
         taken = {*parameters[:states], owner}
         scope = Scope(
             owner, text.names, text.assigned, method.__qualname__, frozenset(parameters[:states]),
-            dict(zip(parameters[states:], given, strict=True)), is_action,
+            dict(zip(parameters[states:], given, strict=True)), is_action, is_predicate,
         )  # fmt: skip
         if any(isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and n.id in taken for n in _nodes(text.body)):
             raise NotCompilable(f"{method.__qualname__}: assigns a parameter that holds the state")
         lines = self.block(text.body, scope)
         falls_off = scope.ranges is not None
-        lines.append("return True" if is_action else "return int64(0)")
+        if falls_off:
+            lines += ["return True"] if is_action else self._none(scope)
         name = self.define(method.__name__, parameters[:states], parameters[states:], lines)
         returned = [*scope.returned, Interval(0, 0)] if falls_off or None in scope.returned else scope.returned
         intervals = [r for r in returned if r is not None]
@@ -161,7 +169,11 @@ class Translator(Expressions):
             first = [f"ignored = {made.number}"] if made is not None and made.may_raise else []
             return [*first, "return True"]
         scope.returned.append(None if made is None else made.interval)
-        return ["return int64(0)" if made is None else f"return int64({made.text})"]
+        return self._none(scope) if made is None else [f"return int64({made.text})"]
+
+    def _none(self, scope: Scope) -> list[str]:
+        """None as the outcome of a function: false, and of a law or a predicate an error."""
+        return [*(["error[0] = 1"] if scope.is_predicate else []), "return int64(0)"]
 
     def _if(self, test: ast.expr, body: list[ast.stmt], orelse: list[ast.stmt], scope: Scope) -> list[str]:
         known = self.constant(test, scope)

@@ -62,6 +62,8 @@ def _listed(value: Any) -> str:
 
 
 def progress_line(progress: Progress) -> str:
+    if progress.doing:
+        return f"{progress.doing}; {progress.states:,} states so far" if progress.states else progress.doing
     rate = progress.states / progress.seconds if progress.seconds > 0 else 0.0
     return f"{progress.states:,} states, {rate:,.0f} states/s, queue {progress.queue:,}, depth {progress.depth}"
 

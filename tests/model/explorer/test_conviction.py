@@ -260,7 +260,7 @@ def test_reads_that_leave_a_place_out_are_an_error_of_their_author() -> None:
 
 
 def test_a_reduction_that_leaves_nothing_out_is_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("model.explorer.search.INTERPRET_UP_TO", 5)
+    monkeypatch.setattr("model.explorer.search.REDUCE_IN_VAIN_UP_TO", 5)
     seen = frozenset({"a", "b", ("a",), ("b",)})
     found = explore(pair(Invariant("calm", lambda s: s.shared[0] < 9, reads=lambda s: seen)), Options(reduction=True))
     assert found.notes == ("reduction: switched off, for nothing could be left out in 6 states",)
