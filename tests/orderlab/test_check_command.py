@@ -148,6 +148,6 @@ def test_a_pipe_and_a_compressed_file_are_refused(tmp_path):
 
 def test_the_process_prints_one_line_and_exits_2(tmp_path):
     command = [sys.executable, "-m", "orderlab.cli", "check", str(tmp_path / "nothing.csv")]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=900)
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr == f"orderlab: {tmp_path / 'nothing.csv'}: No such file or directory\n"

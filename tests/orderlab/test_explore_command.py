@@ -78,7 +78,7 @@ def test_a_terminal_sees_progress_and_an_interrupt_leaves_a_whole_result() -> No
     process, terminal = on_a_terminal(*LARGE)
     told = os.read(terminal, 4096).decode()
     process.send_signal(signal.SIGINT)
-    found = json.loads(process.communicate(timeout=60)[0])
+    found = json.loads(process.communicate(timeout=900)[0])
     os.close(terminal)
     assert re.search(r"[\d,]+ states, [\d,]+ states/s, queue [\d,]+, depth \d+", told)
     assert (process.returncode, found["outcome"], found["stopped_by"]) == (3, "unknown", "an interrupt")

@@ -16,7 +16,7 @@ SMALL = ("--set", "publishers=400", "--set", "rate=20", "--set", "warm_up_s=0.1"
 def run(*arguments, hash_seed="0"):
     return subprocess.run(
         [sys.executable, "-m", "orderlab.cli", "simulate", *arguments],
-        capture_output=True, text=True, env={**os.environ, "PYTHONHASHSEED": hash_seed}, timeout=120,
+        capture_output=True, text=True, env={**os.environ, "PYTHONHASHSEED": hash_seed}, timeout=900,
     )  # fmt: skip
 
 

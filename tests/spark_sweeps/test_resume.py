@@ -35,19 +35,19 @@ def test_a_sweep_goes_on_where_its_driver_was_ended(engine, end, sweep_file, tmp
     path = sweep_file(TEXT)
     driver = sweep(path, engine)
     folder = ResultFolder(tmp_path / "out")
-    deadline = time.monotonic() + 180
+    deadline = time.monotonic() + 900
     while not folder.rows_path.is_dir() or not folder.counts().rows >= 3:
         assert driver.poll() is None, driver.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.02)
     os.kill(driver.pid, end)
-    _, told = driver.communicate(timeout=300)
+    _, told = driver.communicate(timeout=900)
     kept = folder.counts().rows
     assert kept < 60, "it was done before it could be ended"
     if end == signal.SIGINT:
         assert driver.returncode == 130
         assert "the same command goes on" in told
-    out, told = sweep(path, engine).communicate(timeout=300)
+    out, told = sweep(path, engine).communicate(timeout=900)
     summary = json.loads(out)
     assert (summary["counts"], summary["stopped"]) == ({"rows": 60, "failed": 0, "violated": 0}, None)
     assert summary["before"] >= kept >= 3
@@ -57,7 +57,7 @@ def test_a_sweep_goes_on_where_its_driver_was_ended(engine, end, sweep_file, tmp
         return
     whole = sweep_file(TEXT.replace("[base]", f'output = "{tmp_path}/whole"\n[base]'), "whole.toml")
     whole.write_text(whole.read_text().split("\n", 1)[1])
-    sweep(whole, "pool").communicate(timeout=300)
+    sweep(whole, "pool").communicate(timeout=900)
     same = [
         [
             {**row, "replay": None, "row_digest": None}

@@ -24,6 +24,7 @@ save = search._save
 def save_and_tell(run):
     save(run)
     print(run.expanded, flush=True)
+    sys.stdin.read()  # until it is killed
 
 search._save = save_and_tell
 explore(TwoPhaseCommit(resource_managers=5), search.Options(engine="interpreted", checkpoint=Path(sys.argv[1])))
@@ -33,7 +34,7 @@ explore(TwoPhaseCommit(resource_managers=5), search.Options(engine="interpreted"
 def test_a_killed_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     path = tmp_path / "run.checkpoint"
     command = [sys.executable, "-c", PROGRAM, str(path)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         expanded = int(process.stdout.readline())
         process.kill()

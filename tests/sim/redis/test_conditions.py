@@ -150,7 +150,7 @@ def test_a_failed_snapshot_stops_writes(others: tuple[str, ...], tmp_path: Path)
         shutil.rmtree(directory)
         connection.demand(b"CONFIG", b"SET", b"save", b"900 1")
         connection.demand(b"BGSAVE")
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 600
         while b"rdb_last_bgsave_status:err" not in connection.demand(b"INFO", b"persistence"):
             assert time.monotonic() < deadline, "the background save did not fail"
         for name in others:
@@ -168,7 +168,7 @@ def test_a_long_script_makes_a_node_busy(server: ServerProcess) -> None:
     connection, other = Connection(server.host, server.port), Connection(server.host, server.port)
     connection.demand(b"CONFIG", b"SET", b"busy-reply-threshold", b"1")
     other.send([(b"EVAL", b"while true do end", b"0")])
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 600
     while connection.execute(b"PING") == b"PONG":
         assert time.monotonic() < deadline, "the script did not make the server busy"
     shard = Shard()

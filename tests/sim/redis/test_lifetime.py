@@ -28,7 +28,7 @@ def test_a_server_does_not_outlive_who_started_it() -> None:
         port = int(parent.stdout.readline())
         with socket.create_connection(("127.0.0.1", port)) as connection:
             parent.kill()
-            connection.settimeout(60)
+            connection.settimeout(600)
             # A dying server closes the connection (end of stream) or, with something of ours unread, resets it.
             with contextlib.suppress(ConnectionResetError):
                 assert connection.recv(1) == b""
