@@ -117,7 +117,7 @@ as_processes = ProcessSystem(
 )
 '''
 ACTION = """\
-from model.specification import Specification, action
+from model.specification import Specification, action, invariant
 from model.state import integer
 
 
@@ -127,6 +127,11 @@ class Counter(Specification):
 
     @action(actor="p")
     def go(self, s):
+        BODY
+"""
+LAW = """
+    @invariant()
+    def law(self, s):
         BODY
 """
 
@@ -175,6 +180,17 @@ def test_its_fields_are_parameters_and_its_flaw_is_found(peterson):
             "own.py:5: SpecificationError: Counter.bindings: Specification has a method of this name",
         ),
         (ACTION.replace("BODY", "s.x = undefined"), "", "own.py:11: NameError"),
+        (ACTION.replace("BODY", "s.x = {}['y']"), "", "own.py:11: KeyError: 'y' (in action go, with x = 0); look up only"),
+        (ACTION.replace("BODY", "s.x = 1 // s.x"), "", "own.py:11: ZeroDivisionError: "),
+        (ACTION.replace("BODY", "s.x = self.no_such"), "", "own.py:11: AttributeError: "),
+        (ACTION.replace("BODY", "s.x = 0.5"), "", "own.py:11: SpecificationError: x: 0.5 is no integer"),
+        (ACTION.replace("BODY", "exit(0)"), "", "own.py:11: SystemExit: the text ends the program"),
+        (ACTION.replace('"p"', '"p {q}"'), "", 'own.py:9: SpecificationError: actor="p {q}" names something'),
+        (ACTION.replace("integer(0, 2)", "2"), "", "own.py:6: SpecificationError: variables: x is 2, no domain"),
+        (ACTION.replace("(self, s)", "(self, s, p)"), "", "own.py:9: SpecificationError: Counter.go: declared with no"),
+        (ACTION + LAW.replace("BODY", "s.x < 3"), "", "own.py:13: SpecificationError: law: returned None"),
+        (ACTION + LAW.replace("BODY", "s.x = 1"), "", "own.py:15: SpecificationError: x: assigned in a law"),
+        (ACTION + LAW.replace("()", "(when='x')"), "", "own.py:13: SpecificationError: Counter: no predicate \"x\""),
     ],
 )
 def test_what_is_wrong_is_one_line_with_its_place(tmp_path, text, name, message):

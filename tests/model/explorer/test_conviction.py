@@ -483,3 +483,39 @@ def test_a_leads_to_of_a_process_system_says_why() -> None:
     lazy = [Process(one.name, one.start, one.program, fair=False) for one in made.processes]
     found = explore(ProcessSystem("pair", lazy, made.variables, [law], made.may_end))
     assert verdict(found, "both-end").witness.why.endswith("nothing more need happen, for no action is declared fair")
+
+
+class Vector(Specification):
+    """Compares an array as a whole, and walks along it."""
+
+    name: ClassVar[str] = "vector"
+
+    @cached_property
+    def places(self) -> IndexSet:
+        return IndexSet("place", 2)
+
+    def variables(self) -> Mapping[str, Domain | Array]:
+        return {"at": Array(self.places, integer(0, 2))}
+
+    @action(actor="place {p}", p="places")
+    def go_on(self, s: State, p: int) -> None:
+        require(s.at[p] < 2)
+        s.at[p] += 1
+
+    @invariant()
+    def not_both_done(self, s: State) -> bool:
+        return bool(s.at != [2, 2])
+
+    @invariant()
+    def sum_is_small(self, s: State) -> bool:
+        return sum(s.at) < 4
+
+    def terminal(self, s: State) -> bool:
+        return all(value == 2 for value in s.at)
+
+
+@pytest.mark.parametrize("engine", ["interpreted", "auto"])
+def test_an_array_is_compared_and_walked_along_element_by_element(engine: Any) -> None:
+    found = explore(Vector(), Options(engine=engine, keep_going=True))
+    assert [one.outcome for one in found.verdicts[:3]] == [Outcome.VIOLATED, Outcome.VIOLATED, Outcome.HOLDS]
+    assert len(found.verdicts[0].witness.steps) == 4
