@@ -21,6 +21,7 @@ BENCHMARKS = {
     "sweep": "benchmarks.sweep",
     "mutants": "benchmarks.mutants",
     "bugs": "benchmarks.bugs",
+    "startup": "benchmarks.startup",
 }
 """Name -> module with ``run() -> report`` and ``TO_REACH`` (figure -> comparison and bound)."""
 PARTED = ("sweep",)

@@ -108,3 +108,12 @@ def test_nothing_has_to_be_writable(tmp_path: Path) -> None:
             cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert (done.returncode, done.stderr) in [(0, ""), (3, "")], arguments  # 3: a slow machine in a small budget
+
+
+def test_the_benchmark_measures_processes_by_their_processor_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks import startup
+
+    assert startup.cpu_seconds(("--version",)) > 0
+    monkeypatch.setattr(startup, "cpu_seconds", lambda arguments: len(arguments) / 10)
+    assert startup.run()["figures"] == {"help_cpu_s": 0.1, "command_help_cpu_s": 0.2, "validate_quick_cpu_s": 0.6}
+    assert set(startup.TO_REACH) == set(startup.RUNS)
