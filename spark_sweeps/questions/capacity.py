@@ -77,6 +77,7 @@ class Bracket:
     """
 
     configuration: Mapping[str, Any]
+    tolerance: float
     kept: float = 0.0
     broken: float = math.inf
     open: list[float] = field(default_factory=list)
@@ -87,8 +88,8 @@ class Bracket:
 
     @property
     def is_sure(self) -> bool:
-        """Whether nothing stayed open between ``kept`` and ``broken``."""
-        return not self.open
+        """Whether nothing that stayed open makes it wider than was asked for."""
+        return not self.open or self.broken - self.kept <= self.tolerance * self.broken < math.inf
 
     def to_json(self) -> dict[str, Any]:
         """As plain values; infinity is null."""
@@ -99,7 +100,7 @@ def capacity(asked: Capacity, configurations: Sequence[Mapping[str, Any]], ask: 
     """The bracket of each configuration. ``ask`` must give every round seeds of its own. Raises InputError as runs do, and
     for a metric that there is not.
     """
-    brackets = [Bracket(dict(configuration)) for configuration in configurations]
+    brackets = [Bracket(dict(configuration), asked.tolerance) for configuration in configurations]
     number = 0
     while True:
         trials = [(bracket, rate) for bracket in brackets if (rate := _next(bracket, asked)) is not None]
@@ -135,8 +136,9 @@ def _next(bracket: Bracket, asked: Capacity) -> float | None:
     if bracket.broken - bracket.kept <= asked.tolerance * bracket.broken < math.inf:
         return None
     ends = [(bracket.kept, bracket.open[0]), (bracket.open[-1], bracket.broken)] if bracket.open else [(bracket.kept, bracket.broken)]
+    closed = asked.tolerance / len(ends)  # what is open lies between two gaps
     for low, high in ends:
-        if low == 0 or math.isinf(high) or high - low <= asked.tolerance * high:
+        if low == 0 or math.isinf(high) or high - low <= closed * high:
             continue
         rate = math.sqrt(low * high)
         rate = round(rate) if asked.integer else float(f"{rate:.6g}")
