@@ -70,9 +70,13 @@ def ended_by(error: BaseException, name: str) -> int:
 
 def tell(name: str, what: str) -> None:
     """One line on standard error, whatever is in it; nowhere, where that cannot be written."""
-    line = _UNPRINTABLE.sub(lambda found: repr(found[0])[1:-1], " ".join(what.splitlines()))
     with contextlib.suppress(OSError):
-        print(f"{name}: {line}", file=sys.stderr, flush=True)
+        print(f"{name}: {printable(what)}", file=sys.stderr, flush=True)
+
+
+def printable(text: str) -> str:
+    """Text as one line that no terminal takes for an order."""
+    return _UNPRINTABLE.sub(lambda found: repr(found[0])[1:-1], " ".join(text.splitlines()))
 
 
 def _defect(error: BaseException) -> str:

@@ -147,7 +147,7 @@ def judge_operations(place: str, log: OperationLog, question: Question) -> list[
         laws = OBJECT_LAWS.get(model, (LINEARIZABILITY,))
         for law in question.laws:
             if law not in laws:
-                raise InputError(f"--law {law}: operations on a {model} are judged by {', '.join(laws)}")
+                raise InputError(f"--law {law}: the operations of --model {model} are judged by {', '.join(laws)}")
         if model == kafka_log.MODEL:
             return kafka_log.judge_kafka_log(log, question.laws)
         if model == total_queue.MODEL:

@@ -144,7 +144,13 @@ class ArrowDecoder:
         known = self._translations.get(column)
         if known is not None and known[0].equals(dictionary):
             return known[1]
-        labels: Sequence[str] = dictionary.to_pylist()
+        try:
+            labels: Sequence[str] = dictionary.to_pylist()
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f'{self.place}: column "{column}" holds text that is not UTF-8 ({error.reason}) in the rows from'
+                f" {self.rows + 1} on; record it again"
+            ) from error
         table = self.names.table(column)
         if table is None:
             rows = (self.rows + 1 + int(np.argmax(indices == index)) for index in range(len(labels)))

@@ -158,7 +158,10 @@ def _json_rows(place: str, lines: IO[str]) -> Iterator[dict[str, Any]]:
         if not event.keys() <= COLUMNS.keys() or not {"event_id", "time_us", "kind"} <= event.keys():
             check_columns(f"{place}: row {row} (line {number})", event)
         if event.get("value") is not None:
-            event["value"] = json.dumps(event["value"], separators=(",", ":"))
+            try:
+                event["value"] = json.dumps(event["value"], separators=(",", ":"))
+            except RecursionError as error:
+                raise InputError(f"{place}: row {row} (line {number}): value is nested too deeply") from error
         yield event
 
 

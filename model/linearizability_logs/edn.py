@@ -30,8 +30,10 @@ _TOKEN = re.compile(
 _CLOSES = {"[": "]", "(": ")", "{": "}", "#{": "}"}
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "b": "\b", "f": "\f", '"': '"', "\\": "\\"}
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_SYMBOLIC = {name: float(name) for name in ("NaN", "Inf", "-Inf")}  # one object each: a NaN is the value that was written
 _CONSTANTS = {"nil": None, "true": True, "false": False}
 _CHARACTERS = {"newline": "\n", "return": "\r", "space": " ", "tab": "\t"}
+
 
 
 class EdnError(ValueError):
@@ -128,7 +130,7 @@ def _atom(kind: str, token: str, offset: int) -> Any:
     if kind == "ratio":
         return _ratio(token, offset)
     if kind == "symbolic":
-        return float(token[2:])
+        return _SYMBOLIC[token.lstrip("#")]
     if kind == "float":
         return float(token.rstrip("M"))
     if kind == "keyword":

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from model.checkers.linearizability.operations import EventCollector, OperationLog
+from model.checkers.linearizability.operations import DEEPEST, EventCollector, OperationLog, is_deep
 from model.errors import InputError
 from model.history import EventKind
 from model.linearizability_logs.edn import EdnError, Keyword, read_values
@@ -71,6 +71,8 @@ def read_edn_operations(path: Path | str) -> OperationLog:
     except EdnError as error:
         line = bisect_right(line_ends, error.offset - 1) + 1
         raise InputError(f"{path}: line {line}: not EDN: {error}") from error
+    except RecursionError as error:
+        raise InputError(f"{path}: a map or set is nested deeper than {DEEPEST} levels in a key") from error
     if not events:
         raise InputError(f"{path}: no operations; expected maps like {{:process 0, :type :invoke, :f :read}}")
     return _log_of(path, events)
@@ -87,9 +89,11 @@ def _events_of_map(place: str, operation: Any, line: int) -> list[_Event]:
         if isinstance(process, Keyword):
             return []
         raise InputError(f"{place}: :process must be a number or a keyword, not {process!r}")
-    if kind not in _TYPES:
+    if not isinstance(kind, str) or kind not in _TYPES:
         raise InputError(f"{place}: :type must be one of {', '.join(f':{name}' for name in _TYPES)}, not {kind!r}")
     value = operation.get("value")
+    if is_deep((value, operation.get("key"))):
+        raise InputError(f"{place}: the value is nested deeper than {DEEPEST} levels")
     if operation.get("error") is not None and _TYPES[kind] is EventKind.FAIL:
         value = None  # it failed for that reason, not because of what it found
     return [_Event(_process(place, process), _TYPES[kind], str(function), operation.get("key"), value, line)]
@@ -155,6 +159,8 @@ def _value(place: str, kind: EventKind, rest: str | None) -> Any:
         if kind in (EventKind.INVOKE, EventKind.OK):
             raise InputError(f"{place}: cannot read the value {rest!r}: {error}") from error
         return None
+    if is_deep(tuple(values)):
+        raise InputError(f"{place}: the value is nested deeper than {DEEPEST} levels")
     if len(values) > 1:
         if kind in (EventKind.INVOKE, EventKind.OK):
             raise InputError(f"{place}: more than one value: {rest!r}")

@@ -17,6 +17,7 @@ from model.errors import InputError
 from model.verdict import Verdict, overall
 from orderlab import names
 from orderlab.exit_codes import EXIT, ExitCode
+from orderlab.program import tell
 
 if TYPE_CHECKING:
     from model.checkers.judge import Question
@@ -79,7 +80,7 @@ def check(
             if as_json:
                 typer.echo(json.dumps({"file": str(file), "outcome": "unusable", "error": str(error), "seed": seed}))
             sys.stdout.flush()  # so that both streams tell the files in their order
-            typer.echo(f"orderlab: {error}", err=True)
+            tell("orderlab", str(error))
     raise typer.Exit(min(codes, key=_WORST_FIRST.index))
 
 

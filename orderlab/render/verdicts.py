@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from model.verdict import UNFINISHED, Outcome, Verdict, overall, to_plain
+from orderlab.program import printable
 
 _IN_TABLE = ("antecedents", "violations", "violated_objects", "seconds", "rows", UNFINISHED)
 _COLOUR = {Outcome.HOLDS: "green", Outcome.VIOLATED: "red", Outcome.UNKNOWN: "yellow"}
@@ -17,8 +18,8 @@ _COLOUR = {Outcome.HOLDS: "green", Outcome.VIOLATED: "red", Outcome.UNKNOWN: "ye
 
 def print_verdicts(console: Console, title: str, verdicts: Sequence[Verdict]) -> None:
     """Print a line for each law, then what is not covered, then the witnesses."""
-    table = Table(title=escape(title), title_justify="left")
-    for heading in ("law", "verdict", "put to the test", "violations", "seconds"):
+    table = Table(title=escape(printable(title)), title_justify="left")
+    for heading in ("law", "verdict", "put to\nthe test", "times\nviolated", "seconds"):  # fits into 80 columns
         table.add_column(heading, no_wrap=True, justify="left" if heading in ("law", "verdict") else "right")
     for verdict in verdicts:
         work = verdict.work
@@ -31,14 +32,19 @@ def print_verdicts(console: Console, title: str, verdicts: Sequence[Verdict]) ->
             f"{work.get('seconds', 0):.3f}",
         )
     console.print(table)
+    efforts: dict[str, list[str]] = {}
     for verdict in verdicts:
         effort = {name: count for name, count in verdict.work.items() if count and name not in _IN_TABLE}
         if effort:
             listed = ", ".join(f"{name.replace('_', ' ')} {_number(count)}" for name, count in effort.items())
-            console.print(f"{verdict.law}: {listed}", highlight=False, soft_wrap=True)
+            efforts.setdefault(listed, []).append(verdict.law)
+    for listed, laws in efforts.items():
+        whose = "" if len(laws) == len(verdicts) > 1 else f"{', '.join(laws)}: "
+        console.print(f"{whose}{listed}", highlight=False, soft_wrap=True)
+    for verdict in verdicts:
         for note in verdict.not_covered:
             if not note.startswith("vacuous"):
-                console.print(f"{verdict.law}: {escape(note)}", highlight=False, soft_wrap=True)
+                console.print(f"{verdict.law}: {escape(printable(note))}", highlight=False, soft_wrap=True)
     for verdict in verdicts:
         if verdict.outcome is Outcome.VIOLATED:
             _print_witness(console, verdict)
@@ -50,7 +56,7 @@ def print_verdicts(console: Console, title: str, verdicts: Sequence[Verdict]) ->
 def vacuous_line(verdicts: Sequence[Verdict]) -> str | None:
     """The laws that were not put to the test; None if all were."""
     untested = ", ".join(verdict.law for verdict in verdicts if verdict.vacuous)
-    return f"vacuous, put to the test by nothing in this history: {untested}" if untested else None
+    return f"vacuous, not put to the test: {untested}" if untested else None
 
 
 def why_vacuous(verdicts: Sequence[Verdict], outcome: Outcome, named: Collection[str]) -> str | None:
@@ -69,16 +75,16 @@ def _number(value: float | int) -> str:
 
 def _print_witness(console: Console, verdict: Verdict) -> None:
     witness = to_plain(verdict.witness)
-    console.print(f"\n[red]{verdict.law}[/] is violated: {escape(str(witness['why']))}", soft_wrap=True)
+    console.print(f"\n[red]{verdict.law}[/] is violated: {escape(printable(str(witness['why'])))}", soft_wrap=True)
     where = {
         name: witness[name]
         for name in ("publisher", "topic", "qos", "subscriber", "sequence", "key")
         if witness.get(name) is not None
     }
     if where:
-        console.print("  " + escape(_fields(where)), highlight=False, soft_wrap=True)
+        console.print("  " + escape(printable(_fields(where))), highlight=False, soft_wrap=True)
     for number, event in enumerate(witness.get("events") or witness.get("operations") or (), 1):
-        console.print(f"  {number:>2}. {escape(_event(event))}", highlight=False, soft_wrap=True)
+        console.print(f"  {number:>2}. {escape(printable(_event(event)))}", highlight=False, soft_wrap=True)
 
 
 def _event(event: Mapping[str, Any]) -> str:

@@ -268,3 +268,14 @@ def test_missing_files_and_folders_are_one_line(tmp_path):
         write_history(parse_history("P1"), tmp_path / "no" / "folder.csv")
     with pytest.raises(InputError, match="unknown history format"):
         write_history(parse_history("P1"), tmp_path / "h.xlsx")
+
+
+def test_names_that_are_not_utf_8_are_one_line(tmp_path):
+    write_history(parse_history(LINE), tmp_path / "h.parquet")
+    table = pq.read_table(tmp_path / "h.parquet", read_dictionary=[])
+    broken = pa.Array.from_buffers(
+        pa.string(), len(table), pa.array([b"p\xbet"] * len(table), pa.binary()).buffers()
+    )
+    pq.write_table(table.set_column(table.schema.get_field_index("topic"), "topic", broken), tmp_path / "h.parquet")
+    with pytest.raises(InputError, match='column "topic" holds text that is not UTF-8'):
+        read_history(tmp_path / "h.parquet")

@@ -20,6 +20,8 @@ from model.machine_code import njit
 
 OK, FAIL, INFO = 0, 1, 2
 OUTCOMES = ("ok", "fail", "info")
+DEEPEST = 100
+"""Levels of nesting that a value may have: each costs whoever walks through it some levels of Python's stack."""
 NEVER = 2**62
 """The return of an operation that never returned: after everything."""
 
@@ -222,6 +224,21 @@ def _told_apart(value: Any) -> Any:
     return type(value), items
 
 
+def is_deep(value: Any) -> bool:
+    """Whether plain data is nested deeper than DEEPEST, found out without recursion."""
+    level = [value]
+    for _ in range(DEEPEST + 1):
+        level = [
+            item
+            for one in level
+            if isinstance(one, (list, tuple, frozenset, dict))
+            for item in (*one, *(one.values() if isinstance(one, dict) else ()))
+        ]
+        if not level:
+            return False
+    return True
+
+
 def hashable(value: Any) -> Any:
     """Plain data as a hashable value: lists become tuples, sets frozen sets, mappings sorted tuples of pairs."""
     if isinstance(value, (list, tuple)):
@@ -244,9 +261,14 @@ def operations_of_history(place: str, batches: Iterable[EventBatch], names: Name
     values: list[Any] = []
     for text in names.values.names:
         try:
-            values.append(hashable(json.loads(text)))
+            loaded = json.loads(text)
         except ValueError as error:
             raise InputError(f"{place}: value {text[:40]!r} is not JSON; strings carry their quotes") from error
+        except RecursionError as error:
+            raise InputError(f"{place}: value {text[:40]!r} is nested deeper than {DEEPEST} levels") from error
+        if is_deep(loaded):
+            raise InputError(f"{place}: value {text[:40]!r} is nested deeper than {DEEPEST} levels")
+        values.append(hashable(loaded))
     values.append(None)  # an absent value, code -1
     return pair_events(
         f"{place}: event_id ",

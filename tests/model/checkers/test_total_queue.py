@@ -75,7 +75,7 @@ def test_a_queue_is_judged_by_its_order_unless_asked_otherwise(tmp_path):
     assert overall(told) is Outcome.HOLDS
     (named,) = judge_operations("log", log, Question(laws=("no-duplicate-element",)))
     assert named.outcome is Outcome.HOLDS
-    with pytest.raises(InputError, match="--law fifo: operations on a queue are judged by linearizability"):
+    with pytest.raises(InputError, match="--law fifo: the operations of --model queue are judged by linearizability"):
         judge_operations("log", log, Question(laws=("fifo",)))
 
 
