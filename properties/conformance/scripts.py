@@ -41,6 +41,15 @@ nil
 {double = 3.5}
 {map = {a = 1}}
 {big_number = '123'}
+{big_number = '-12\\r\\n3x'}
+{big_number = 'a\\0b'}
+{{big_number = ''}}
+{double = 0/0}
+{double = -(0/0)}
+{{double = -1/0}}
+{double = -0}
+{verbatim_string = {string = 'a\\0b', format = 'txt'}}
+{set = {a = true, [1] = 5}}
 redis.error_reply('no code')
 redis.error_reply('-CODE dash')
 redis.error_reply('ERR full text')
@@ -84,6 +93,41 @@ table.getn({1, 2, 3})
 #{1, 2, nil, 4}
 select('#', unpack({1, 2, 3}))
 select(2, 'a', 'b')
+pcall(unpack, {}, 0, 2^31 - 1)
+pcall(unpack, {}, -2^31, 2^31 - 1)
+pcall(unpack, {}, -2^31)
+select('#', unpack({}, 2^31 - 2, 2^31 - 1))
+select('#', unpack({}, 1, 7000))
+pcall(select, -2^31, 1)
+table.concat({1}, ',', 2^31 - 1, -2^31)
+pcall(table.concat, {1}, ',', -2^31, 1)
+table.maxn({[2^53] = 1, [-1] = 2, x = 3})
+table.foreachi({1, 2, 3}, function(i, v) if i == 2 then return v * 10 end end)
+table.foreach({7}, function(k, v) return k + v end)
+(function() local t = {1, 2} table.insert(t, -5, 'x') return #t end)()
+(function() local t = {3, 1, 2} table.sort(t) return table.concat(t, ',') end)()
+(function() local t = {} for i = 1, 1200 do t[i] = (i * 7919) % 1201 end table.sort(t) return t[600] end)()
+string.rep('ab', -2^31)
+string.rep('ab', 2^32 + 1)
+string.sub('abc', -2^31, 2^31 - 1)
+string.byte('abc', -2^31, 2^31)
+pcall(string.format, '%100d', 1)
+string.gsub('abc', '', '-', 2^32 + 2)
+('abc'):find('', 2^31 - 1)
+(string.rep('a', 3000) .. 'b'):find('a-b')
+(string.rep('ab', 2000)):gsub('a(b)', '%1x', 3)
+(string.rep('key=val;', 600)):match('(%w+)=(%w+);$')
+pcall(string.match, string.rep('x', 40), string.rep('()', 33))
+bit.lshift(1, 2^31)
+bit.tohex(-1, -2^31)
+pcall(struct.pack, 'i2147483647', 1)
+struct.unpack('', 'abc', -2)
+struct.unpack('', 'abc', 2^40)
+pcall(struct.unpack, 'b', 'abc', -2)
+pcall(cmsgpack.unpack_limit, '\\1\\2', 1, 2^31)
+cmsgpack.unpack_limit('\\1\\2', 2^31, 0)
+pcall(cjson.encode, {[2^31 - 1] = 1})
+(function() local t = {} for i = 1, 8100 do t = {t} end return pcall(cjson.encode, t) end)()
 unpack({1, 2, 3})
 type(redis.call)
 type(KEYS)
@@ -140,6 +184,19 @@ pcall(error, 'x')
 pcall(error, {err = 'E x'})
 pcall(redis.call, 'GET')
 pcall(cjson.decode, '{')
+select(2, pcall(error, 'a\\0b'))
+redis.error_reply('a\\0b')
+{err = 'a\\0b'}
+redis.pcall('COMMAND', 'GETKEYS', 'EVAL', 'x', ARGV[1] or 1, 'a', 'b')
+redis.pcall('COMMAND', 'GETKEYS', 'EVAL', 'x', '1x', 'a')
+redis.pcall('COMMAND', 'GETKEYS', 'EVAL', 'x', -1, 'a')
+redis.pcall('COMMAND', 'GETKEYS', 'ZUNIONSTORE', 'd', ARGV[1] or 2, 'a', 'b')
+redis.pcall('COMMAND', 'GETKEYS', 'LMPOP', 2^53, 'a', 'LEFT')
+redis.pcall('COMMAND', 'GETKEYS', 'SINTERCARD', '99999999999999999999', 'a')
+redis.pcall('SELECT', 0)
+redis.pcall('SELECT', 99)
+redis.pcall('DEBUG', 'JMAP')
+redis.pcall('DEBUG', 'PROTOCOL', 'double')
 loadstring('return 1 + 1')()
 setmetatable({}, {__index = function() return 7 end}).x
 getmetatable('').__index == string
@@ -176,6 +233,11 @@ redis.pcall('LPUSH', KEYS[1], 'x').err
 FAILURES = """
 error('custom')
 error({err = 'MYERR table'})
+error('a\\0b')
+error({err = 'a\\0b'})
+unpack({}, 0, 2^31 - 1)
+struct.unpack('b', 'abc', -2)
+string.gsub(string.rep('a', 9000), 'a-%', 'x')
 error({err = 'table', x = 1})
 error()
 error(nil)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import re
+import stat
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +21,10 @@ from sim.binding.syntax import check_syntax
 FILE_NAME = "store.toml"
 SCRIPT_SIZE_MAX = 1 << 20
 BASES_MAX = 4
+PATH_PARTS_MAX = 64
+_PART = r"(?:[A-Za-z0-9_-]++|\"[^\"\n]*+\"|'[^'\n]*+')"
+_LONG_PATH = re.compile(rf"(?<![A-Za-z0-9_-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{PATH_PARTS_MAX},}}+")
+"""tomllib takes time that grows with the square of a key's parts."""
 OWN_KEYS = ("name", "base", "edits", "specimen")
 """Keys that a variant does not take over from its base."""
 
@@ -88,7 +95,12 @@ def _apply(edit: Edit, scripts: dict[str, Script], place: str) -> None:
 def _read_toml(file: Path) -> dict[str, Any]:
     content = _read(file, str(file), f"put a {FILE_NAME} there (notes/bindings.md shows one)")
     try:
-        return tomllib.loads(content.decode("utf-8-sig"))  # editors on Windows put a mark in front
+        text = content.decode("utf-8-sig")  # editors on Windows put a mark in front
+        if _LONG_PATH.search(text):
+            raise InputError(f"{file}: a dotted key of more than {PATH_PARTS_MAX} parts; give a shorter one")
+        return tomllib.loads(text)
+    except RecursionError:
+        raise InputError(f"{file}: tables or arrays nested too deeply; a binding needs few levels") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{file}: not UTF-8 at byte {error.start}; save it as UTF-8") from None
     except tomllib.TOMLDecodeError as error:
@@ -97,14 +109,19 @@ def _read_toml(file: Path) -> dict[str, Any]:
 
 def _read(file: Path, place: str, cure: str) -> bytes:
     try:
-        with file.open("rb") as opened:
-            content = opened.read(SCRIPT_SIZE_MAX + 1)
+        # Opening a pipe that nobody writes to would wait for ever, and a device may never end.
+        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
+        with open(descriptor, "rb") as opened:
+            is_plain = stat.S_ISREG(os.fstat(descriptor).st_mode)
+            content = opened.read(SCRIPT_SIZE_MAX + 1) if is_plain else b""
     except FileNotFoundError:
         raise InputError(f"{place}: no such file; {cure}") from None
     except OSError as error:
         raise InputError(f"{place}: cannot be read ({error.strerror}); {cure}") from None
     except ValueError:
         raise InputError(f"{place}: not a file name; {cure}") from None
+    if not is_plain:
+        raise InputError(f"{place}: not a plain file; {cure}")
     if len(content) > SCRIPT_SIZE_MAX:
         raise InputError(f"{place}: larger than {SCRIPT_SIZE_MAX} bytes; give a smaller file")
     return content

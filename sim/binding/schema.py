@@ -187,11 +187,14 @@ _TABLES: dict[str, type[Table]] = {
 def check_store(content: dict[str, Any], place: str) -> Store:
     """``content``, the parsed TOML, as a Store. Raises InputError that names ``place``, the key and the cure."""
     try:
-        return Store.model_validate(content)
+        store = Store.model_validate(content)
     except ValidationError as error:
         mistakes = error.errors()
         unknown = [one for one in mistakes if one["type"] == "extra_forbidden"]  # often why another key is missing
         raise InputError(f"{place}: {_explain((unknown or mistakes)[0])}") from None
+    if store.name is not None and not store.name.isprintable():
+        raise InputError(f"{place}: name: {store.name!a:.60} would not print as it is; use letters, digits and blanks")
+    return store
 
 
 def _explain(error: Any) -> str:

@@ -21,6 +21,12 @@ Evaluate = Callable[[Scope], Any]
 
 _TOKEN = re.compile(r"<<|<([^<>]*)>|<")
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
+VALUE_BYTES_MAX = 64 << 20
+"""What one template may make: far above any key or argument of use, far below the memory of a machine."""
+FILTERS_MAX = 32
+FEW_PARTS = 64
+"""So many parts are joined unmeasured: a client's name has 65,535 bytes at most."""
+PLACEHOLDERS_MAX = 4096
 
 
 @dataclass(frozen=True)
@@ -79,15 +85,17 @@ def compile_template(text: str, vocabulary: Vocabulary, place: str) -> Template:
             literal += "<"
             continue
         if match[1] is None:
-            raise InputError(f'{place}: "<" without ">" in "{text}"; write << for a plain <')
+            raise InputError(f'{place}: "<" without ">" in "{text:.60}"; write << for a plain <')
         if literal:
             parts.append(_constant(literal))
             literal = ""
         parts.append(_placeholder(match[1], vocabulary, place, names))
+        if len(parts) > 2 * PLACEHOLDERS_MAX:
+            raise InputError(f"{place}: more than {PLACEHOLDERS_MAX} placeholders; give a shorter template")
     literal += text[position:]
     if literal or not parts:
         parts.append(_constant(literal))
-    return Template(text, parts[0] if len(parts) == 1 else _joined(parts), frozenset(names))
+    return Template(text, parts[0] if len(parts) == 1 else _joined(parts, place), frozenset(names))
 
 
 def _constant(literal: str) -> Evaluate:
@@ -95,14 +103,33 @@ def _constant(literal: str) -> Evaluate:
     return lambda scope: encoded
 
 
-def _joined(parts: list[Evaluate]) -> Evaluate:
-    return lambda scope: b"".join([to_text(part(scope)) for part in parts])
+def _joined(parts: list[Evaluate], place: str) -> Evaluate:
+    if len(parts) <= FEW_PARTS:
+        return lambda scope: b"".join([to_text(part(scope)) for part in parts])
+
+    def evaluate(scope: Scope) -> bytes:
+        texts, size = [], 0
+        for part in parts:
+            text = to_text(part(scope))
+            size += len(text)
+            if size > VALUE_BYTES_MAX:
+                raise _too_long(place)
+            texts.append(text)
+        return b"".join(texts)
+
+    return evaluate
+
+
+def _too_long(place: str) -> InputError:
+    return InputError(f"{place}: makes a value of more than {VALUE_BYTES_MAX >> 20} MiB; give a shorter template")
 
 
 def _placeholder(text: str, vocabulary: Vocabulary, place: str, names: set[str]) -> Evaluate:
     name, *filters = (part.strip() for part in text.split("|"))
     evaluate = vocabulary.find(name, place)
     names.add(name)
+    if len(filters) > FILTERS_MAX:
+        raise InputError(f"{place}: more than {FILTERS_MAX} filters in a row; give fewer")
     for filter_text in filters:
         evaluate = _filtered(evaluate, filter_text, vocabulary, place)
     return evaluate
@@ -125,9 +152,12 @@ def _filtered(inner: Evaluate, text: str, vocabulary: Vocabulary, place: str) ->
         if value is None and name != "or":
             return None
         try:
-            return found(value, operand(scope) if operand else argument.encode())
+            made = found(value, operand(scope) if operand else argument.encode())
         except (ValueError, TypeError, OverflowError) as error:
             raise InputError(f'{place}: filter "{name}" does not fit {value!r:.60} ({error})') from None
+        if isinstance(made, bytes) and len(made) > VALUE_BYTES_MAX:
+            raise _too_long(place)
+        return made
 
     return evaluate
 

@@ -6,7 +6,9 @@ A server has two such states, one for scripts and one for function libraries; so
 
 from __future__ import annotations
 
+import locale
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -57,6 +59,11 @@ NO_MESSAGE = b"ERR Error running script %b, the error table has no string in the
 _join = b"".join
 
 
+def _locale() -> str:
+    """The locale of numbers, which Lua's C library follows: Python leaves it alone, the program around it may not."""
+    return locale.setlocale(locale.LC_NUMERIC)
+
+
 class LuaEngine:
     """One Lua state. It runs one script at a time; not reentrant, as the server's is not."""
 
@@ -92,6 +99,8 @@ class LuaEngine:
         self._numeric: set[bytes] = set()  # commands that scripts gave numbers: an exception costs more than to look first
         self._slot: list[Any] = [None]
         """The last result of a direct call."""
+        self._busy = threading.Lock()
+        """Held while Lua runs: the slot, and all that is said of a run here, serve one thread at a time."""
         libraries = library_callables(self.sandbox, self._writer)
         guarded = {name: self._guarded(function) for name, function in (self._callables() | libraries).items()}
         unguarded = {"call": self._call, "take": self._take}
@@ -99,11 +108,29 @@ class LuaEngine:
         self._writer.marks = self.sandbox.marks()
         self._compile = self.sandbox.function("compile")
 
+    def _enter(self) -> str:
+        """Take the state for this thread, and numbers with a point for Lua: the locale that was set, for ``_leave``.
+
+        Raises RuntimeError when the state is in use: by another thread, or by a script that this one runs.
+        """
+        if not self._busy.acquire(blocking=False):
+            raise RuntimeError("a Lua state runs one script at a time; give each thread shards of its own")
+        numbers = _locale()
+        if numbers != "C":
+            locale.setlocale(locale.LC_NUMERIC, "C")
+        return numbers
+
+    def _leave(self, numbers: str) -> None:
+        if numbers != "C":
+            locale.setlocale(locale.LC_NUMERIC, numbers)
+        self._busy.release()
+
     def _begin(self) -> None:
         self._stopped = None  # here, for a type checker would not believe that anyone sets it behind its back
 
     def compile(self, text: bytes, name: bytes) -> Any:
         """A Lua function from text; ``name`` is that of the chunk. Raises ErrorReply with Lua's message alone."""
+        previous = self._enter()
         self.sandbox.allow_more(2 * len(text))
         self._begin()
         try:
@@ -112,6 +139,7 @@ class LuaEngine:
             compiled = None, str(error).encode()
         finally:
             self.sandbox.allow_more(0)
+            self._leave(previous)
         if self._stopped is not None:
             raise self._stopped
         if isinstance(compiled, tuple):
@@ -126,6 +154,15 @@ class LuaEngine:
 
         Raises ErrorReply, ScriptTimeout, UnsupportedCommand, NodeCrashed.
         """
+        previous = self._enter()
+        try:
+            return self._run_alone(run, name, kind, function, key_count, values)
+        finally:
+            self._leave(previous)
+
+    def _run_alone(
+        self, run: ScriptRun, name: bytes, kind: str, function: Any, key_count: int, values: Sequence[bytes]
+    ) -> Reply:
         shard = self.shard = run.shard
         effects = shard.effects
         size = len(_join(values))
@@ -190,11 +227,14 @@ class LuaEngine:
     def register(self, library: Any) -> Sequence[Any] | ErrorReply:
         """Run the compiled code of a function library: name, callback, description or False, and flags of each function
         that it registers; or the error that it ends with. Raises ScriptTimeout."""
+        previous = self._enter()
         self._begin()
         try:
             outcome = self.sandbox.function("load_library")(library)
         except lupa.LuaError as error:
             outcome = False, b"failure", str(error).encode()
+        finally:
+            self._leave(previous)
         if self._stopped is not None:
             raise self._stopped
         if not outcome[0]:

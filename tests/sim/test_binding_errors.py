@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from model.errors import InputError
 from sim.binding import load_binding
+from sim.binding.templates import Vocabulary, compile_template
 
 RIGHT = """
 [keys]
@@ -241,3 +245,66 @@ def test_an_adapter_that_fails(tmp_path: Path) -> None:
     assert "mine.py:Mine failed: ZeroDivisionError" in message_of(folder, trust_adapter=True)
     (folder / "mine.py").write_text("class Other: pass")
     assert "mine.py:Mine failed: AttributeError" in message_of(folder, trust_adapter=True)
+
+
+def _pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def _huge(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(1 << 30)
+
+
+@pytest.mark.parametrize("make", [_pipe, _device, _huge, Path.mkdir], ids=["pipe", "device", "huge", "folder"])
+@pytest.mark.parametrize("name", ["store.toml", "save.lua"])
+def test_what_is_no_plain_file_is_not_waited_for(tmp_path: Path, name: str, make: Callable[[Path], None]) -> None:
+    folder = store(tmp_path / "hostile")
+    (folder / name).unlink()
+    make(folder / name)
+    said = message_of(folder / "store.toml")
+    assert said.startswith(str(folder / "store.toml"))
+    assert "\n" not in said
+
+
+DEEP = {
+    "brackets": "a = " + "[" * 100_000,
+    "tables": "a = " + "{a=" * 100_000,
+    "a dotted key": ".".join(["a"] * 200_000) + " = 1",
+    "a quoted key": ".".join(['"a"'] * 100_000) + " = 1",
+    "a header": "[" + " . ".join(["a"] * 100_000) + "]",
+    "filters": RIGHT.replace("<client>", "<client" + "|hex" * 60 + ">"),
+    "placeholders": RIGHT.replace("<client>", "<client>" * 60_000),
+    "control characters in a name": 'name = "a\\u001b[2J"\n' + RIGHT,
+}
+
+
+@pytest.mark.parametrize("toml", DEEP.values(), ids=DEEP.keys())
+def test_what_is_too_deep_or_too_long_is_said_at_once(tmp_path: Path, toml: str) -> None:
+    began = time.process_time()
+    said = message_of(store(tmp_path / "deep", toml))
+    assert time.process_time() - began < 10, "a million characters are read in a fraction of this"
+    assert said.startswith(str(tmp_path / "deep" / "store.toml"))
+    assert len(said) < 400
+    assert said.isprintable()
+
+
+def test_what_is_deep_and_long_within_reason_passes(tmp_path: Path) -> None:
+    filters = RIGHT.replace("<client>", "<client" + "|hex" * 4 + ">")
+    assert load_binding(store(tmp_path / "filters", filters)).operations
+    assert load_binding(store(tmp_path / "dots", RIGHT + '[[edits]]\nscript = "save.lua"\nfind = "1"\nreplace = "' + "a.b" * 20 + '"'))
+
+
+def test_a_value_too_long_is_an_error_of_the_binding() -> None:
+    vocabulary = Vocabulary(("client",), {})
+    template = compile_template("<client" + "|hex" * 30 + ">", vocabulary, "here")
+    with pytest.raises(InputError, match=r"here: makes a value of more than 64 MiB"):
+        template.render({"client": b"client"})
+    template = compile_template("<client>" * 2000, vocabulary, "here")
+    with pytest.raises(InputError, match=r"here: makes a value of more than 64 MiB"):
+        template.render({"client": b"x" * 65535})
+    assert len(template.render({"client": b"x"})) == 2000

@@ -24,6 +24,12 @@ static void collect(lua_State *L, size_t text_bytes) {
         lua.gc(L, GC_STEP, (int)(text_bytes * BYTES_PER_BYTE >> 10));
 }
 
+/* A number from 0 to `most`; NaN, and what is below, is 0. */
+static int setting(lua_State *L, int place, int most) {
+    double value = lua.tonumber(L, place);
+    return value >= most ? most : value > 0 ? (int)value : 0;
+}
+
 /* Reading --------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -193,7 +199,6 @@ static int push_value(Reader *r, int depth_left) {
 static int read_json(lua_State *L) {
     size_t length;
     const char *text = lua.tolstring(L, 1, &length);
-    double depth_max = lua.tonumber(L, 2);
     Reader r = {L, text, text + length};
     if (length > TEXT_BYTES_MAX) {
         lua.pushboolean(L, 0);
@@ -201,7 +206,7 @@ static int read_json(lua_State *L) {
     }
     collect(L, length);
     skip_space(&r);
-    if (push_value(&r, depth_max < DEPTH_MAX ? (int)depth_max : DEPTH_MAX)) {
+    if (push_value(&r, setting(L, 2, DEPTH_MAX))) {
         skip_space(&r);
         if (r.at == r.end) { /* a NUL before the end has stopped everything above */
             lua.pushboolean(L, 1);
@@ -411,11 +416,6 @@ static int put_value(Writer *w, const Settings *settings, int depth) {
         put(w, "null", 4);
         return 1;
     }
-}
-
-static int setting(lua_State *L, int place, int most) {
-    double value = lua.tonumber(L, place);
-    return value < most ? (int)value : most;
 }
 
 /* write(value, depth_max, sparse_ratio, sparse_safe): the text, or nothing. Numbers have 14 digits. */

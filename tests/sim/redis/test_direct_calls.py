@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import lupa.lua51 as lupa
@@ -192,3 +195,79 @@ def test_threads_with_states_of_their_own_do_not_disturb_each_other() -> None:
 
 def test_the_library_lies_beside_its_text() -> None:
     assert compiled.library(LIBRARIES / "call.c").exists()
+
+
+def test_a_state_serves_one_thread_at_a_time() -> None:
+    shard = Shard()
+    evaluate(shard, "return 1")
+    engine = host_of(shard)._engine
+    begun, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        numbers = engine._enter()
+        begun.set()
+        go_on.wait(60)
+        engine._leave(numbers)
+
+    other = threading.Thread(target=hold)
+    other.start()
+    assert begun.wait(60)
+    with pytest.raises(RuntimeError, match="one script at a time"):
+        evaluate(shard, "return 1")
+    go_on.set()
+    other.join()
+    assert evaluate(shard, "return 1") == 1, "one thread after another is no harm"
+
+
+def test_settings_out_of_range_reach_no_cast_of_c() -> None:
+    shard = Shard()
+    open_json = host_of(shard)._engine.sandbox._host[b"open_json"]
+    assert open_json is not None
+    for setting in ("1", "2147483647"):
+        reply = evaluate(shard, f"cjson.encode_sparse_array(true, {setting}, {setting}) return cjson.encode({{[3] = 1, [9] = 2}})")
+        assert isinstance(reply, bytes)
+    runtime = lupa.LuaRuntime(encoding=None, unpack_returned_tuples=True)
+    library = str(compiled.library(LIBRARIES / "json.c")).encode()
+    read, write = runtime.execute(b"return package.loadlib(..., 'orderlab_json')(nil, {})", library)
+    table = runtime.eval(b"{1, 2}")
+    for wild in (float("nan"), float("-inf"), float("inf"), -1.0, 1e300, -1e300):
+        assert read(b"1", wild) == (True, 1)
+        assert write(table, wild, 0.0, 0.0) in (None, b"[1,2]")
+        assert write(table, 1000.0, wild, wild) in (None, b"[1,2]")
+
+
+NUMBERS = b"""
+local decoded = cjson.decode('[0.25, 1e-3, "a"]')
+redis.call('SET', 'k', 0.5)
+return {tostring(1.5), 2.5 .. '', tonumber('3.5') .. '', cjson.encode({0.75, 1e100}), decoded[1] .. '', decoded[2] .. '',
+  redis.call('GET', 'k'), string.format('%.2f', 4.125), loadstring('return 5.5')() .. '', redis.call('INCRBYFLOAT', 'f', 0.1),
+  cmsgpack.unpack(cmsgpack.pack(6.5)) .. '', struct.unpack('d', struct.pack('d', 7.5)) .. '', math.floor('8.5') .. ''}
+"""
+UNDER_A_LOCALE = """
+import locale, os, sys
+name = locale.setlocale(locale.LC_ALL, sys.argv[1])
+assert locale.localeconv()["decimal_point"] == ",", name
+from sim import compiled
+if sys.argv[2] == "compiled":
+    compiled.install()
+from sim.redis.shard import Shard
+script = sys.stdin.buffer.read()
+print(Shard().execute((b"EVAL", script, b"0")))
+assert locale.localeconv()["decimal_point"] == ","
+"""
+
+
+@pytest.mark.parametrize("kind", ["compiled", "interpreted"])
+def test_numbers_have_a_point_under_every_locale(tmp_path: Path, kind: str) -> None:
+    """The locale is made here: few machines have one with a comma."""
+    made = subprocess.run(
+        ["localedef", "-i", "de_DE", "-f", "UTF-8", str(tmp_path / "de_DE.UTF-8")], capture_output=True, check=False
+    )
+    assert (tmp_path / "de_DE.UTF-8").exists(), f"no locale to test with; apt-get install locales ({made.stderr!r})"
+    run = subprocess.run(
+        [sys.executable, "-c", UNDER_A_LOCALE, "de_DE.UTF-8", kind],
+        input=NUMBERS, capture_output=True, check=False, env={**os.environ, "LOCPATH": str(tmp_path)},
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr.decode()
+    assert run.stdout.decode().strip() == repr(Shard().execute((b"EVAL", NUMBERS, b"0")))
+    assert b"," not in b"".join(Shard().execute((b"EVAL", NUMBERS.replace(b"cjson.encode({0.75, 1e100})", b"1"), b"0"))[:3])

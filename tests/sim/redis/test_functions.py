@@ -189,3 +189,24 @@ def test_functions_and_scripts_share_neither_globals_nor_settings() -> None:
     assert [shard.execute((b"EVAL", setting, b"0")) for _ in range(2)] == [1000, 7]
     shard.execute((b"SCRIPT", b"FLUSH"))
     assert shard.execute((b"EVAL", setting, b"0")) == 1000
+
+
+KEEPS_REDIS = b"""#!lua name=keeps
+local kept, count = redis, 0
+redis.register_function('later', function()
+  count = count + 1
+  return kept.register_function('added' .. count, function() return 1 end)
+end)
+redis.register_function('caught', function() return select(2, pcall(kept.register_function, 'x', function() end)) end)
+"""
+MANY = b"#!lua name=many\nfor i = 1, 3000 do redis.register_function('f' .. i, function() return i end) end"
+
+
+@pytest.mark.server
+def test_what_a_library_keeps_registers_nothing_later(judge: Judge) -> None:
+    commands = [
+        (b"FUNCTION", b"LOAD", KEEPS_REDIS), (b"FCALL", b"later", b"0"), (b"FCALL", b"later", b"0"), (b"FCALL", b"caught", b"0"),
+        (b"FUNCTION", b"STATS"), (b"FUNCTION", b"LOAD", MANY), (b"FCALL", b"f2999", b"0"), (b"FUNCTION", b"STATS"),
+    ]  # fmt: skip
+    found = judge.differences(commands)
+    assert not found, "\n".join(found)

@@ -1,0 +1,67 @@
+"""DEBUG within scripts, as tests of others use it: every type of the protocol, in and out of a script, under RESP2 and RESP3."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sim.redis.lacking import UnsupportedCommand
+from sim.redis.replies import BigNumber, ErrorReply, Verbatim
+from sim.redis.shard import Shard
+
+if TYPE_CHECKING:
+    from conftest import Judge
+
+TYPES = ["string", "integer", "double", "bignum", "null", "array", "set", "map", "attrib", "verbatim", "true", "false", "nosuch", "STRING"]
+SHAPE = b"""
+local function show(value)
+  if type(value) ~= 'table' then return type(value) .. ':' .. tostring(value) end
+  local fields = {}
+  for key, item in pairs(value) do fields[#fields + 1] = tostring(key) .. '=' .. show(item) end
+  table.sort(fields)
+  return '{' .. table.concat(fields, ',') .. '}'
+end
+redis.setresp(tonumber(ARGV[1]))
+return show(redis.pcall('debug', 'protocol', ARGV[2]))
+"""
+RETURNED = b"redis.setresp(tonumber(ARGV[1])) return redis.call('debug', 'protocol', ARGV[2])"
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("resp", [2, 3])
+def test_each_type_crosses_as_on_a_server(judge: Judge, resp: int) -> None:
+    inside = [
+        (b"EVAL", script, b"0", version, kind.encode()) for kind in TYPES for version in (b"2", b"3") for script in (SHAPE, RETURNED)
+    ]
+    refused = (b"EVAL", b"return redis.pcall('debug', ARGV[1])", b"0", b"jmap")
+    commands = [
+        refused,
+        (b"DEBUG", b"SET-DISABLE-DENY-SCRIPTS", b"1"),
+        *[(b"DEBUG", b"PROTOCOL", kind.encode()) for kind in TYPES if kind != "attrib" or resp == 2],
+        *[one for one in inside if one[4] != b"attrib" or one[3] == b"2"],
+        refused,
+        (b"EVAL", b"return redis.call('config', 'get', 'maxmemory')", b"0"),
+        (b"DEBUG", b"JMAP"), (b"DEBUG", b"PROTOCOL"), (b"DEBUG", b"SET-DISABLE-DENY-SCRIPTS"),
+        (b"DEBUG", b"SET-DISABLE-DENY-SCRIPTS", b"0"),
+        refused,
+    ]  # fmt: skip
+    found = judge.differences(commands, resp)
+    assert not found, "\n".join(found)
+
+
+def test_what_breaks_a_server_within_a_script_is_lacking() -> None:
+    shard = Shard()
+    shard.execute((b"DEBUG", b"SET-DISABLE-DENY-SCRIPTS", b"1"))
+    with pytest.raises(UnsupportedCommand, match="EVAL within a script"):
+        shard.execute((b"EVAL", b"return redis.pcall('eval', 'return 1', '0')", b"0"))
+    shard.execute((b"DEBUG", b"SET-DISABLE-DENY-SCRIPTS", b"0"))
+    reply = shard.execute((b"EVAL", b"return redis.pcall('eval', 'return 1', '0')", b"0"))
+    assert reply == ErrorReply(b"ERR This Redis command is not allowed from script")
+
+
+def test_big_numbers_and_verbatim_strings_have_types_of_their_own() -> None:
+    shard = Shard()
+    shard.execute((b"HELLO", b"3"))
+    assert type(shard.execute((b"EVAL", b"return {big_number = '12'}", b"0"))) is BigNumber
+    assert type(shard.execute((b"DEBUG", b"PROTOCOL", b"verbatim"))) is Verbatim
