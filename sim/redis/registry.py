@@ -6,7 +6,7 @@ import importlib
 import pkgutil
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -158,6 +158,9 @@ def _container(name: bytes) -> Command:
             has_keys=False, is_write=False, denies_oom=False, special_in_script=True, may_replicate=False,
             flags_of_call=None,
         )  # fmt: skip
+        COMMANDS[name] = SPELLINGS[name] = SPELLINGS[name.upper()] = found
+    elif not found.special_in_script:  # a command that has subcommands beside (COMMAND)
+        found = replace(found, special_in_script=True)
         COMMANDS[name] = SPELLINGS[name] = SPELLINGS[name.upper()] = found
     return found
 

@@ -186,3 +186,8 @@ error('a\0b', 0)
 local function f() error('\0') end f()
 return redis.pcall('set', 'a\0b')
 return {err='a\0b'}
+return redis.call('command','getkeys','eval','x','1','a')
+return redis.pcall('command','getkeys','eval','x','7','a')
+return redis.pcall('command','getkeys','zunionstore','d','7','a')
+return redis.pcall('command','getkeys','nosuch','d')
+return redis.pcall('command','count','x')
