@@ -2,8 +2,9 @@
 
 The search believes that steps and laws depend on the state alone, that members of a symmetric set are interchangeable, and
 that footprints and `reads` name every place that was looked at. Where one of these is not so, a search can miss a
-violation, so the claim is an error of the author's, told with the state that shows it. The first states, as many drawn by the
-seed, and the states of some random walks are looked at: a claim that is wrong in few states only may pass.
+violation, so the claim is an error of the author's, told with the state that shows it. The first and the last states (rare
+steps are taken late), some drawn by the seed, and the states of some random walks are looked at: a claim that is wrong in few
+states only may pass.
 """
 
 from __future__ import annotations
@@ -74,8 +75,9 @@ class Audit:
 
     def _sample(self, count: int, state: Callable[[int], Any], cut: set[int], first: int, drawn: int) -> Iterator[Any]:
         numbers: Sequence[int] = range(count)
-        if count > first + drawn:
-            numbers = [*range(first), *sorted(self._random.sample(range(first, count), drawn))]
+        if count > 2 * first + drawn:
+            between = self._random.sample(range(first, count - first), drawn)
+            numbers = [*range(first), *sorted(between), *range(count - first, count)]
         return (state(number) for number in numbers if number not in cut)
 
     def _walked(self) -> Iterator[Any]:
