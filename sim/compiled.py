@@ -96,9 +96,9 @@ def is_installed() -> bool:
 
 
 def library(text: Path) -> Path | None:
-    """The library made from the C ``text``, if this process takes compiled modules."""
+    """The library made from the C ``text`` of this package, if this process takes compiled modules."""
     place = _place()
-    return place and library_in(place, text)
+    return library_in(place, text) if place is not None and text.is_relative_to(ROOT) else None
 
 
 def library_in(place: Path, text: Path) -> Path:
