@@ -44,8 +44,8 @@ class Capacity(BaseModel):
     tolerance: float = Field(default=0.05, gt=0, lt=1)
     """The answer lies between two rates that differ by at most this share."""
     confidence: float = Field(default=0.95, gt=0.5, lt=1)
-    replications: int = Field(default=4, ge=2)
-    replications_max: int = Field(default=32, ge=2)
+    replications: int = Field(default=4, ge=1)
+    replications_max: int = Field(default=32, ge=1)
     integer: bool = False
 
     @model_validator(mode="after")

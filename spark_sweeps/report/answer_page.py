@@ -13,6 +13,10 @@ from spark_sweeps.report.answer_drawings import drawn
 from spark_sweeps.report.templates import held_fixed, template
 from spark_sweeps.specification import SweepFile
 
+ADAPTIVE = ("capacity", "risk", "rare-event")
+"""Questions that decide themselves how often, and under which seeds, points are run."""
+DECIDED = ("replications", "common random numbers")
+
 
 def write_answer_page(answer: Answer, sweep: SweepFile) -> Path:
     """Write the report of an answer; its file. Raises InputError where it cannot be written."""
@@ -27,7 +31,7 @@ def write_answer_page(answer: Answer, sweep: SweepFile) -> Path:
                                              (sweep.question or {}).items()],
         axes=[{"axis": name, "values": _plain(axis.model_dump(mode="json", by_alias=True, exclude_defaults=True))}
               for name, axis in sweep.axes.items()],
-        fixed=held_fixed(sweep, list(sweep.axes)),
+        fixed=[row for row in held_fixed(sweep, list(sweep.axes)) if answer.kind not in ADAPTIVE or row["parameter"] not in DECIDED],
         digests=[{"": "code", "digest": code_digest()}, {"": "scripts", "digest": scripts_digest()}],
     )  # fmt: skip
     folder = Path(answer.folder) / "report"
