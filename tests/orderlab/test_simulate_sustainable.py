@@ -6,7 +6,6 @@ import sys
 import pytest
 
 from orderlab.cli import main
-from orderlab.commands import simulate as command
 from sim.systems.sustainable import Ceiling, Step
 
 REPORT = {
@@ -41,7 +40,7 @@ def run(monkeypatch, capsys, *arguments):
 
 def test_the_ceiling_is_printed_with_the_runs_behind_it(monkeypatch, capsys):
     asked = {}
-    monkeypatch.setattr(command, "sustainable_rate", fake(asked))
+    monkeypatch.setattr("sim.systems.sustainable.sustainable_rate", fake(asked))
     code, printed = run(
         monkeypatch, capsys, "tbmq-jedis", "--sustainable", "--below-ms", "50", "--tolerance", "0.1", "--seed", "7",
         "--set", "threads=9", "--json",
@@ -56,7 +55,7 @@ def test_the_ceiling_is_printed_with_the_runs_behind_it(monkeypatch, capsys):
 
 
 def test_in_words_it_names_the_limit(monkeypatch, capsys):
-    monkeypatch.setattr(command, "sustainable_rate", fake({}))
+    monkeypatch.setattr("sim.systems.sustainable.sustainable_rate", fake({}))
     code, printed = run(monkeypatch, capsys, "tbmq-jedis", "--sustainable")
     assert not code
     assert "38,000 msg/s in and out" in printed.out.replace("\n", " ")
