@@ -25,7 +25,7 @@ from properties.mutants.result import Result
 from sim.binding.binding import Binding
 from sim.redis.watchdog import CANCELLED, Unfinished, watch
 
-SCRIPT_SECONDS_MAX = 6.0
+SCRIPT_SECONDS_MAX = 40.0
 """Processor time of one script that the sandbox cannot stop."""
 BUDGETS_MAX = 30
 """Wall time of a judgement, in budgets: machines are shared."""

@@ -24,7 +24,7 @@ from sim.redis.watchdog import Unfinished, watch
 if TYPE_CHECKING:
     from properties.plugin.session import LawSession
 
-SCRIPT_SECONDS_MAX = 8.0
+SCRIPT_SECONDS_MAX = 40.0
 """Processor time of one script; the sandbox stops scripts sooner, this is for what it cannot stop."""
 EXAMPLES = Path(".hypothesis") / "orderlab"
 

@@ -34,6 +34,10 @@ _SKIPLIST_NODE = 48 + 16 / 3
 """A node of one level, and one more of 16 bytes with probability 1/4 each time."""
 _SKIPLIST_HEADER = 640
 _QUICKLIST_NODE_BYTES = 8192
+_LISTPACK_HEADER = 7
+_ENTRY_OVERHEAD = 8
+_LIST_ELEMENTS_LOOKED_AT = 12_000
+"""More than the five nodes of a sample hold, unless the elements are tiny."""
 
 
 def allocated(size: int) -> int:
@@ -83,8 +87,10 @@ def _listpack(elements: Iterable[bytes]) -> int:
 
 
 def _dictionary(count: int) -> int:
-    """A dictionary without its entries: a power of two of buckets."""
-    return _DICT + _POINTER * (max(4, 1 << (count - 1).bit_length()))
+    """A dictionary without its entries: a power of two of buckets, and half of the table before, for as long as it grows the server
+    keeps that too, and moves a bucket a call."""
+    buckets = max(4, 1 << (count - 1).bit_length())
+    return _DICT + _POINTER * (buckets + buckets // 4)
 
 
 def _mean(sizes: Iterable[int]) -> float:
@@ -95,7 +101,8 @@ def _mean(sizes: Iterable[int]) -> float:
 def _hash(value: Hash) -> int:
     if not value.hashtable:
         return _OBJECT + _listpack(part for pair in value.fields.items() for part in pair)
-    pairs = islice(value.fields.items(), SAMPLES)
+    step = max(1, len(value) // SAMPLES)
+    pairs = islice(value.fields.items(), 0, step * SAMPLES, step)
     entry = _DICT_ENTRY + _mean(string_bytes(len(field)) + string_bytes(len(item)) for field, item in pairs)
     return _OBJECT + _dictionary(len(value)) + int(entry * len(value))
 
@@ -116,17 +123,23 @@ def _set(value: Set) -> int:
         widest = max(abs(int(value.in_order()[0])), abs(int(value.in_order()[-1])))
         width = 2 if widest < 1 << 15 else 4 if widest < 1 << 31 else 8
         return _OBJECT + allocated(8 + width * len(value))
-    entry = _DICT_ENTRY + _mean(string_bytes(len(member)) for member in value.in_order()[:SAMPLES])
+    entry = _DICT_ENTRY + _mean(string_bytes(len(member)) for member in value.in_order()[:: max(1, len(value) // SAMPLES)][:SAMPLES])
     return _OBJECT + _dictionary(len(value)) + int(entry * len(value))
 
 
 def _list(value: List) -> int:
     count = len(value)
-    step = max(1, count // SAMPLES)
-    sampled = [value[index] for index in range(0, count, step)][:SAMPLES]
-    payload = count * _mean(map(_listpack_entry, sampled))
-    nodes = 1 + int(payload // _QUICKLIST_NODE_BYTES)
-    return _OBJECT + 40 + nodes * (32 + allocated(7 + int(payload / nodes)))
+    nodes, packed = [_LISTPACK_HEADER], 0
+    for element in value.slice(0, count) if count <= _LIST_ELEMENTS_LOOKED_AT else value.slice(0, _LIST_ELEMENTS_LOOKED_AT):
+        size = nodes[-1]
+        if packed and size > _LISTPACK_HEADER and size + len(element) + _ENTRY_OVERHEAD > _QUICKLIST_NODE_BYTES:
+            if len(nodes) == SAMPLES:
+                break
+            nodes.append(_LISTPACK_HEADER)
+        nodes[-1] += _listpack_entry(element)
+        packed += 1
+    scale = count / packed if packed else 1.0  # nodes are filled from the left, as RPUSH fills them
+    return _OBJECT + 40 + int(scale * sum(32 + allocated(size) for size in nodes))
 
 
 def usage(key: bytes, value: Value, encoding: bytes | None = None) -> int:

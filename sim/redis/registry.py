@@ -103,7 +103,7 @@ def numbered_keys(count_at: int, *before: int) -> KeyFinder:
         count = c_integer(argv[count_at]) if first <= len(argv) else 0
         if not 0 < count <= len(argv) - first:
             return ()
-        return [*[argv[at] for at in before], *argv[first : first + count]]
+        return [*argv[first : first + count], *[argv[at] for at in before]]  # in the server's order
 
     return find_keys
 
