@@ -131,6 +131,7 @@ class SessionRun:
         )
         self.met: Counter[str] = Counter()
         """How often the situations came about that the laws speak of (``session_coverage``)."""
+        self._is_judging = True
         self.inspector: Inspector | None = None
         """Looks at the keys as well, where it can."""
         self._between: Between | None = None
@@ -181,6 +182,8 @@ class SessionRun:
                 self._drain(step, report)
             case Settle():
                 self._settle(step, report)
+            case Pass(by_expiry=False) if "acknowledge" not in self.store.operations:
+                pass  # what is saved stays: nothing goes by
             case Pass():
                 report.result, passed_ms = pass_by(self, step)
                 self._time_passed(passed_ms, report)
@@ -430,6 +433,10 @@ class SessionRun:
         for other in range(len(self.clients)):
             self._judge_one(report, other, judge if other == client else judge_quiet)
 
+    def stop_judging(self) -> None:
+        """From here on steps are carried out and nothing else: for whoever measures a store that has gone wrong."""
+        self._is_judging = False
+
     def compare(self) -> list[Discrepancy]:
         """How the store differs now from what the accounts say."""
         report = StepReport(Wait(0))
@@ -439,6 +446,8 @@ class SessionRun:
     def _judge_one(
         self, report: StepReport, client: int, judge: Callable[[Account, Sequence[Seen]], Judgement]
     ) -> None:
+        if not self._is_judging:
+            return
         listed = self.store.listing(self.clients[client])
         if isinstance(listed, Endless):
             report.result = listed

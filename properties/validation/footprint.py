@@ -201,7 +201,9 @@ def _visit_length(subject: Subject, size: int, findings: Findings, footprint: Fo
         findings.add(found, subject.trace(taken, (b"plain-client",)), f"a queue of {size:,}")
         if isinstance(report.result, Endless):
             return False
-        is_judged = is_judged and not report.diverges
+        if report.diverges and is_judged:
+            is_judged = False
+            run.stop_judging()
     return True
 
 

@@ -156,7 +156,8 @@ def _with_passing(trace: Trace, count: int, points: int, counters: list[int], sm
         for point in range(points, -1, -1)  # 0: before the first save, for a batch that goes round by itself
     ]
     places += [[at] for at in range(len(trace.steps)) if [at] not in places]
-    by_expiry = [False, True] if _lives_long(trace) and small.subject.store.largest_batch > 1 else [False]
+    fates = [False] if "acknowledge" in small.subject.binding.operations else []
+    by_expiry = [*fates, True] if _lives_long(trace) and small.subject.store.largest_batch > 1 else fates
     for where in filter(None, places):
         for expire in by_expiry:
             steps: list[Step] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from model.errors import InputError
+from model.errors import InputError, WorkerDied
 from model.laws import STORE_LAWS
 from model.verdict import Outcome, Verdict
 from properties.validation.exploration import MODULUS
@@ -16,7 +16,7 @@ from sim.binding.binding import Binding
 from sim.binding.scaling import scale
 from sim.redis.backends import Backend
 from sim.redis.lacking import UnsupportedCommand
-from sim.redis.watchdog import Finished, Unfinished, WorkerDied, watch
+from sim.redis.watchdog import Finished, Unfinished, watch
 
 SCRIPT_SECONDS_MAX = 40.0
 """Processor time of one script. The sandbox stops scripts sooner; this is for what it cannot stop."""

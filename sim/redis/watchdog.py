@@ -66,10 +66,6 @@ class Finished(Generic[T]):
     value: T
 
 
-class WorkerDied(RuntimeError):
-    """A worker ended before it was done, by no one's will: a defect of this program, or of the machine (exit code 70)."""
-
-
 class Heartbeat:
     """Shared memory in which the child notes what it runs."""
 

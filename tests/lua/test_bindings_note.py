@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +28,18 @@ def folder(tmp_path: Path) -> Path:
             (tmp_path / name[1]).write_text(text)
     (tmp_path / "store.toml").write_text(next(text for kind, text in BLOCKS if kind == "toml"))
     return tmp_path
+
+
+def test_the_store_of_the_note_is_judged_from_the_command_line(folder: Path) -> None:
+    """Save and fetch are all it has: what needs an acknowledgement is not applicable, and everything else has its verdict."""
+    asked = [arg for law in ("expiry", "all-or-nothing", "legal-trim", "retransmission") for arg in ("--law", law)]
+    command = [sys.executable, "-m", "orderlab.cli", "validate", "--json", "--effort", "0.2", "--backend", "kernel", *asked, str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (1, "")
+    told = {law["law"]: law for law in json.loads(done.stdout)["laws"]}
+    assert {name for name, law in told.items() if law["outcome"] == "violated"} >= {"expiry", "all-or-nothing", "legal-trim"}
+    assert told["retransmission"]["not_applicable"] == "the store has no release"
+    assert told["retransmission"]["outcome"] == "unknown"
 
 
 @pytest.mark.server

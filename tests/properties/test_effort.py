@@ -1,0 +1,54 @@
+"""Effort: the same report on every machine, never less for more, and a cap that says what it cut off."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from model.errors import InputError
+from properties.validation.effort import QUICK, STANDARD, THOROUGH, effort_named, name_of_effort, rounds_of
+from properties.validation.validation import validate
+from sim.binding.loader import load_binding
+
+LUA = Path(__file__).parents[2] / "lua"
+
+
+def test_rounds_begin_with_those_of_each_smaller_effort() -> None:
+    assert rounds_of(QUICK) == [1]
+    assert rounds_of(STANDARD) == [1, 10]
+    assert rounds_of(THOROUGH) == [1, 10, 50]
+    assert rounds_of(0.2) == [0.2]
+    assert rounds_of(300) == [1, 10, 50, 250, 300]
+
+
+@pytest.mark.parametrize("text", ["quick", "standard", "thorough", "7", "0.5"])
+def test_an_effort_has_its_name_back(text: str) -> None:
+    assert name_of_effort(effort_named(text)) == text
+
+
+@pytest.mark.parametrize("text", ["", "fast", "0", "-1", "nan", "inf", "1e9"])
+def test_no_other_effort_is_taken(text: str) -> None:
+    with pytest.raises(InputError, match="--effort"):
+        effort_named(text)
+
+
+def test_a_report_has_the_same_bytes_whatever_the_hash_seed() -> None:
+    told = []
+    for number in ("0", "77"):
+        asked = ["validate", "--json", "--effort", "0.1", "--backend", "kernel", "--law", "all-or-nothing", str(LUA / "specimens" / "published")]
+        environment = {**os.environ, "PYTHONHASHSEED": number}
+        done = subprocess.run([sys.executable, "-m", "orderlab.cli", *asked], capture_output=True, env=environment)
+        assert done.returncode == 1
+        told.append(done.stdout)
+    assert told[0] == told[1]
+    assert json.loads(told[0])["effort"] == "0.1"
+
+
+def test_a_cap_says_what_it_cut_off() -> None:
+    found = validate(load_binding(LUA / "session"), QUICK, laws=["no-loss"], budget_s=0.001)
+    assert any("the cap of 0.001 s cut off the round quick in: scenarios" in gap for gap in found.gaps)
