@@ -304,3 +304,27 @@ def test_memory_usage_knows_its_options() -> None:
     assert shard.execute((b"MEMORY", b"USAGE", b"k", b"SAMPLES", b"0")) == shard.execute((b"MEMORY", b"USAGE", b"k"))
     for tail in ((b"SAMPLES",), (b"SAMPLES", b"-1"), (b"nonsense", b"1")):
         assert shard.execute((b"MEMORY", b"USAGE", b"k", *tail)).message == b"ERR syntax error"
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("count", [20, 513, 3000])
+@pytest.mark.parametrize("length", [1, 64, 200, 1000])
+def test_lists_and_growing_tables_are_within_15_percent(connection: Connection, count: int, length: int) -> None:
+    """Nodes of a list are filled to 8 KiB, whatever fits; a table that grows keeps the one before."""
+    connection.demand(b"FLUSHALL")
+    shard = Shard()
+    for number in range(count):
+        member = b"%d:" % number + b"x" * length
+        for argv in (
+            (b"RPUSH", b"even", member),
+            (b"RPUSH", b"mixed", b"x" * (length * (1 + number % 7))),
+            (b"RPUSH", b"numbers", b"%d" % number),
+            (b"SADD", b"set", member),
+            (b"HSET", b"hash", b"f%d" % number, member),
+            (b"ZADD", b"zset", b"%d" % number, member),
+        ):
+            connection.demand(*argv)
+            shard.execute(argv)
+    for key in (b"even", b"mixed", b"numbers", b"set", b"hash", b"zset"):
+        measured, estimated = connection.demand(b"MEMORY", b"USAGE", key), shard.execute((b"MEMORY", b"USAGE", key))
+        assert abs(estimated / measured - 1) <= 0.15, (key, measured, estimated)
