@@ -103,7 +103,10 @@ def numbered_keys(count_at: int, *before: int) -> KeyFinder:
         count = c_integer(argv[count_at]) if first <= len(argv) else 0
         if not 0 < count <= len(argv) - first:
             return ()
-        return [*argv[first : first + count], *[argv[at] for at in before]]  # in the server's order
+        fixed = [argv[at] for at in before]
+        if argv[count_at] == b"%d" % count:
+            return [*fixed, *argv[first : first + count]]
+        return [*argv[first : first + count], *fixed]  # what only atoi can read is left to genericGetKeys, which has them last
 
     return find_keys
 

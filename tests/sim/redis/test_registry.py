@@ -115,4 +115,5 @@ def test_keys_behind_their_number(argv: bytes, keys: list[bytes]) -> None:
 
 
 def test_keys_at_fixed_positions_come_with_numbered_ones() -> None:
-    assert list(numbered_keys(2, 1)(b"ZUNIONSTORE d 2 a b WEIGHTS 1 2".split())) == [b"a", b"b", b"d"], "the server's order"
+    assert list(numbered_keys(2, 1)(b"ZUNIONSTORE d 2 a b WEIGHTS 1 2".split())) == [b"d", b"a", b"b"]
+    assert list(numbered_keys(2, 1)([b"ZUNIONSTORE", b"d", b" 2", b"a", b"b"])) == [b"a", b"b", b"d"], "as a server does"
