@@ -25,7 +25,7 @@ bench: .venv/installed redis-server spin compiled
 	$(BIN)/orderlab bench all --quick
 
 conformance: .venv/installed redis-server compiled
-	$(BIN)/python -m properties.conformance --commands 5000000
+	$(BIN)/python -m orderlab.properties.conformance --commands 5000000
 
 exhaustive: .venv/installed redis-server compiled
 	$(BIN)/python -m pytest -q -n $(WORKERS) -m exhaustive tests
@@ -39,7 +39,7 @@ exhaustive: .venv/installed redis-server compiled
 
 # Machine code for the kernel's hot modules, once for each state of the text; without a C compiler they run interpreted.
 compiled: .venv/installed
-	@$(BIN)/python -m sim.compiling
+	@$(BIN)/python -m orderlab.sim.compiling
 
 # Programs that are judges or peers in tests. Installed where that is possible; otherwise the tests that need them fail.
 redis-server:

@@ -15,15 +15,15 @@ import time
 from typing import Any
 
 from benchmarks.timing import report
-from model.explorer.budget import Budget
-from model.explorer.exploration import explore
-from model.explorer.search import Options
-from model.pipeline.exploration import Parameters
-from model.pipeline.specimens import SPECIMENS
-from model.verdict import Outcome
-from properties.mutants.finding_speed import Found, methods_for
-from properties.validation.specimens import find_specimens
-from sim.binding.binding import Binding
+from orderlab.model.explorer.budget import Budget
+from orderlab.model.explorer.exploration import explore
+from orderlab.model.explorer.search import Options
+from orderlab.model.pipeline.exploration import Parameters
+from orderlab.model.pipeline.specimens import SPECIMENS
+from orderlab.model.verdict import Outcome
+from orderlab.properties.mutants.finding_speed import Found, methods_for
+from orderlab.properties.validation.specimens import find_specimens
+from orderlab.sim.binding.binding import Binding
 
 SEEDS, QUICK_SEEDS = 10, 3
 SECONDS, QUICK_SECONDS = 20.0, 3.0

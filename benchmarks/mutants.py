@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.timing import report
-from properties.mutants.campaign import Campaign
-from properties.mutants.judging import DEFAULT_BUDGET_S
-from properties.mutants.operators import mutants_of
-from properties.mutants.sampling import sample
-from properties.mutants.score import Score
-from sim.binding.loader import load_binding
+from orderlab.properties.mutants.campaign import Campaign
+from orderlab.properties.mutants.judging import DEFAULT_BUDGET_S
+from orderlab.properties.mutants.operators import mutants_of
+from orderlab.properties.mutants.sampling import sample
+from orderlab.properties.mutants.score import Score
+from orderlab.sim.binding.loader import load_binding
 
 STORE = Path(__file__).parents[1] / "lua" / "session"
 MUTANTS = 160

@@ -20,9 +20,9 @@ from typing import Any
 import simpy
 
 from benchmarks.timing import report
-from model.history_io import HistoryWriter
-from sim.redis.node import RedisNode
-from sim.systems.tbmq_p2p import ROWS, P2PSettings, P2PSystem
+from orderlab.model.history_io import HistoryWriter
+from orderlab.sim.redis.node import RedisNode
+from orderlab.sim.systems.tbmq_p2p import ROWS, P2PSettings, P2PSystem
 
 TO_REACH = {"messages_per_wall_s_200k": (">=", 25_000.0), "messages_per_wall_s_1m": (">=", 25_000.0)}
 VIRTUAL_S = {"200k": (0.1, 0.4), "1m": (0.05, 0.15)}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.timing import ROUNDS_MIN, report
-from model.errors import Defect
+from orderlab.model.errors import Defect
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNS: Mapping[str, Sequence[str]] = {

@@ -11,10 +11,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from model.explorer.search import Options, search
-from sim.binding.loader import load_binding
-from sim.store_exploration.scope import Scope
-from sim.store_exploration.system import StoreExploration
+from orderlab.model.explorer.search import Options, search
+from orderlab.sim.binding.loader import load_binding
+from orderlab.sim.store_exploration.scope import Scope
+from orderlab.sim.store_exploration.system import StoreExploration
 
 STORE = Path(__file__).parents[1] / "lua" / "session"
 SCOPE = Scope(writers=2, readers=1, messages=4, crashes=1, lost_replies=1, script_flush=1)

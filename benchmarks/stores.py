@@ -11,9 +11,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from sim.binding import Binding, Message, Result, load_binding
-from sim.redis.connection import Connection
-from sim.redis.server_process import ServerProcess
+from orderlab.sim.binding import Binding, Message, Result, load_binding
+from orderlab.sim.redis.connection import Connection
+from orderlab.sim.redis.server_process import ServerProcess
 
 SAVES = 50_000
 LIMIT = 10_000

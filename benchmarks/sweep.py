@@ -32,11 +32,11 @@ import numpy as np
 from benchmarks.sweep_histories import spark_check_vs_duckdb
 from benchmarks.sweep_loads import burned
 from benchmarks.timing import report
-from model.errors import InputError
-from sim.binding.fields import did_you_mean
-from spark_sweeps.engines.spark import SparkEngine
-from spark_sweeps.job import Options, run_sweep
-from spark_sweeps.spark_session import start_session
+from orderlab.model.errors import InputError
+from orderlab.sim.binding.fields import did_you_mean
+from orderlab.spark_sweeps.engines.spark import SparkEngine
+from orderlab.spark_sweeps.job import Options, run_sweep
+from orderlab.spark_sweeps.spark_session import start_session
 
 TO_REACH = {
     "efficiency_1s": (">=", 0.95), "efficiency_50ms": (">=", 0.93), "efficiency_lognormal": (">=", 0.93),

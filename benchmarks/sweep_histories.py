@@ -17,11 +17,11 @@ import pyarrow.parquet as pq
 
 from benchmarks.checkers_history import PLANTED, arrow, block
 from benchmarks.checkers_peers import DUCKDB
-from model.checkers.judge import Question
-from model.history import EventBatch, Names
-from spark_sweeps.history_check import check_folder
-from spark_sweeps.keyed_history import KeyedHistoryWriter
-from spark_sweeps.spark_session import start_session
+from orderlab.model.checkers.judge import Question
+from orderlab.model.history import EventBatch, Names
+from orderlab.spark_sweeps.history_check import check_folder
+from orderlab.spark_sweeps.keyed_history import KeyedHistoryWriter
+from orderlab.spark_sweeps.spark_session import start_session
 
 LAWS = ("fifo", "at-least-once", "exactly-once")
 ROWS_PER_PUBLISH = 12.05

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from model.errors import Defect
 from orderlab import __version__
 from orderlab.cli import COMMANDS, PROGRAM, SUMMARIES
 from orderlab.exit_codes import ExitCode
+from orderlab.model.errors import Defect
 
 
 class CommandsOnCall(TyperGroup):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from model.verdict import Outcome
+from orderlab.model.verdict import Outcome
 
 
 class ExitCode(IntEnum):

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 OBJECTS = ("register", "cas-register", "queue", "set", "kv", "kafka", "total-queue")
-"""``model.checkers.judge.MODEL_NAMES``: the objects of store operations."""
+"""``orderlab.model.checkers.judge.MODEL_NAMES``: the objects of store operations."""
 SYSTEMS = ("tbmq-p2p", "tbmq-postgres", "tbmq-jedis", "tbmq-lettuce", "tbmq-application")
-"""``sim.systems.catalogue.SYSTEMS``."""
+"""``orderlab.sim.systems.catalogue.SYSTEMS``."""

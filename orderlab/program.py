@@ -18,8 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from model.errors import InputError
 from orderlab.exit_codes import ExitCode, of_signal
+from orderlab.model.errors import InputError
 
 TRACEBACK = "ORDERLAB_TRACEBACK"
 """Set to 1 in the environment, a defect shows its whole traceback."""

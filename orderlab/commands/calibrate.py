@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from model.errors import InputError
+from orderlab.model.errors import InputError
 
 if TYPE_CHECKING:
-    from sim.redis.backends.server import ServerBackend
+    from orderlab.sim.redis.backends.server import ServerBackend
 
 HEAD = """What commands cost one Redis node, measured by `orderlab calibrate`; the other tables are those of {base}.toml.
 Not measured: the append-only file, the network card, a cluster's bus, long queues, commands that the scripts do not call."""
@@ -32,10 +32,10 @@ def calibrate(
 
     The server has to be idle otherwise. Exit code 0: measured; 2: the server cannot be used.
     """
-    from model.explorer.whole_file import write_whole
+    from orderlab.model.explorer.whole_file import write_whole
     from orderlab.render.calibration import print_calibration
-    from sim.calibration import cost_model, measure, to_toml
-    from sim.costs import FOLDER, known_costs
+    from orderlab.sim.calibration import cost_model, measure, to_toml
+    from orderlab.sim.costs import FOLDER, known_costs
 
     if calls < 1000:
         raise InputError(f"--calls {calls}: at least 1000, or the counters' whole microseconds tell nothing")
@@ -61,7 +61,7 @@ def calibrate(
 
 
 def _connect(server: str) -> ServerBackend:
-    from sim.redis.backends.server import ServerBackend
+    from orderlab.sim.redis.backends.server import ServerBackend
 
     try:
         return ServerBackend.start() if server == "auto" else ServerBackend.from_url(server)

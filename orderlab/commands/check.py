@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from model.errors import InputError
-from model.verdict import Verdict, overall
 from orderlab import names
 from orderlab.exit_codes import EXIT, ExitCode
+from orderlab.model.errors import InputError
+from orderlab.model.verdict import Verdict, overall
 from orderlab.program import tell
 
 if TYPE_CHECKING:
-    from model.checkers.judge import Question
+    from orderlab.model.checkers.judge import Question
 
 _LOG_LINE = re.compile(r"(?m)^\s*(?:(?:\d.*\s)?\[?[A-Z]{4,5}\b.*\s)?:?[\w-]+\s+:(?:invoke|ok|fail|info)\s+:")
 _WORST_FIRST = (ExitCode.VIOLATED, ExitCode.UNUSABLE, ExitCode.UNKNOWN, ExitCode.HOLDS)
@@ -57,7 +57,7 @@ def check(
     Exit code 0: every law that was put to the test holds; 1: one is violated; 2: the input is unusable; 3: the budget did
     not suffice, or vacuous: no law was put to the test, or not one that --law names. Of several files the worst: 1, 2, 3, 0.
     """
-    from model.checkers.judge import Question
+    from orderlab.model.checkers.judge import Question
 
     question = Question(
         laws=tuple(law or ()),
@@ -92,9 +92,9 @@ def _microseconds(option: str, milliseconds: float) -> int:
 
 def _check(file: Path, question: Question, master: str | None, allow_vacuous: bool, seed: int, as_json: bool) -> ExitCode:
     """Judge one file and print what was found."""
-    from model.checkers.judge import judge, judge_operations
-    from model.history_io import HistoryFile
-    from model.linearizability_logs import read_edn_operations, read_log_lines
+    from orderlab.model.checkers.judge import judge, judge_operations
+    from orderlab.model.history_io import HistoryFile
+    from orderlab.model.linearizability_logs import read_edn_operations, read_log_lines
     from orderlab.render.verdicts import print_verdicts, why_vacuous
 
     form = "parts" if master is not None or file.is_dir() else form_of(file)
@@ -121,8 +121,8 @@ def _check(file: Path, question: Question, master: str | None, allow_vacuous: bo
 
 
 def _judge_parts(folder: Path, question: Question, master: str) -> tuple[list[Verdict], int]:
-    from spark_sweeps.history_check import check_each, check_folder
-    from spark_sweeps.spark_session import start_session
+    from orderlab.spark_sweeps.history_check import check_each, check_folder
+    from orderlab.spark_sweeps.spark_session import start_session
 
     if question.budget_s is not None:
         raise InputError("--budget: not kept on Spark; leave it out, or check one file without --master")

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from model.errors import InputError
 from orderlab.exit_codes import EXIT
+from orderlab.model.errors import InputError
 
 if TYPE_CHECKING:
-    from model.explorer.search import Engine, Progress
-    from model.specifications.catalogue import Entry
+    from orderlab.model.explorer.search import Engine, Progress
+    from orderlab.model.specifications.catalogue import Entry
 
-CATALOGUES = ("model.specifications.catalogue", "sim.store_exploration.catalogue")
+CATALOGUES = ("orderlab.model.specifications.catalogue", "orderlab.sim.store_exploration.catalogue")
 """Modules with a `CATALOGUE` of entries; a room that offers specifications adds its own."""
 
 
@@ -68,11 +68,11 @@ def explore(
     if template:
         typer.echo(template_text(), nl=False)
         return
-    from model.explorer.budget import Budget
-    from model.explorer.exploration import explore as explore_system
-    from model.explorer.search import Options
-    from model.specifications.catalogue import make
-    from model.specifications.from_file import chosen_in_file, entries_of_file, errors_placed_in, own_file
+    from orderlab.model.explorer.budget import Budget
+    from orderlab.model.explorer.exploration import explore as explore_system
+    from orderlab.model.explorer.search import Options
+    from orderlab.model.specifications.catalogue import make
+    from orderlab.model.specifications.from_file import chosen_in_file, entries_of_file, errors_placed_in, own_file
     from orderlab.render.exploration import exploration_lines
 
     if list_them:
@@ -101,7 +101,7 @@ def explore(
     if graph is not None and walks is not None:
         raise InputError("explore: --graph with --walks: walks visit no whole graph; leave one of them out")
     if graph is not None:
-        from model.explorer.graph import check_form
+        from orderlab.model.explorer.graph import check_form
 
         check_form(graph)
     with errors_placed_in(own), _interruptible() as asked:
@@ -109,7 +109,7 @@ def explore(
         if walks is None:
             found = explore_system(system, options, told, lambda: bool(asked))
         else:
-            from model.explorer.walks import explore_by_walks
+            from orderlab.model.explorer.walks import explore_by_walks
 
             found = explore_by_walks(system, options, walks, depth, told, lambda: bool(asked))
     if sys.stderr.isatty():
@@ -125,7 +125,7 @@ def explore(
 
 def template_text() -> str:
     """A whole specification with every part that one can have, to be changed by its reader."""
-    return files("model.specifications").joinpath("template.py").read_text()
+    return files("orderlab.model.specifications").joinpath("template.py").read_text()
 
 
 def parsed(settings: list[str]) -> dict[str, str]:
@@ -187,6 +187,6 @@ def _show_progress(progress: Progress) -> None:
 
 
 def _write_graph(found: Any, path: Path) -> None:
-    from model.explorer.graph import state_graph, write_graph
+    from orderlab.model.explorer.graph import state_graph, write_graph
 
     write_graph(state_graph(found.search.space, found.search.expanded), path)

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from model.errors import InputError
 from orderlab.exit_codes import ExitCode
+from orderlab.model.errors import InputError
 
 if TYPE_CHECKING:
-    from properties.mutants.mutant import Mutant
+    from orderlab.properties.mutants.mutant import Mutant
 
 BUDGET_S = 12.0
-"""Of ``properties.mutants.judging``, which takes long to import."""
+"""Of ``orderlab.properties.mutants.judging``, which takes long to import."""
 SPECIFICATION_OF_STORES = "spec"
 """Short for the specification that stores refine."""
 
@@ -48,12 +48,12 @@ def mutate(
     Ctrl-C leaves whole results; the same command goes on from them. Exit code 0: every mutant that is not equivalent
     was noticed; 1: one survived; 2: the input is unusable; 3: interrupted before the end.
     """
+    from orderlab.properties.mutants.campaign import Campaign
+    from orderlab.properties.mutants.operators import mutants_of
+    from orderlab.properties.mutants.sampling import sample
+    from orderlab.properties.mutants.score import Score
     from orderlab.render.mutation import render_score
-    from properties.mutants.campaign import Campaign
-    from properties.mutants.operators import mutants_of
-    from properties.mutants.sampling import sample
-    from properties.mutants.score import Score
-    from sim.binding.loader import load_binding
+    from orderlab.sim.binding.loader import load_binding
 
     if specification or path == SPECIFICATION_OF_STORES:
         _specification(path, only or [], limit, seed, list_them, as_json)
@@ -82,10 +82,10 @@ def mutate(
 
 def _specification(path: str, only: list[str], limit: int | None, seed: int, list_them: bool, as_json: bool) -> None:
     """``path`` is the name of a specification, or a store, whose specification is meant."""
+    from orderlab.properties.mutants.sampling import sample
+    from orderlab.properties.mutants.specification import mutants_of_system, mutate_specification, specification_named
     from orderlab.render.mutation import render_specification
-    from properties.mutants.sampling import sample
-    from properties.mutants.specification import mutants_of_system, mutate_specification, specification_named
-    from sim.binding.loader import load_binding
+    from orderlab.sim.binding.loader import load_binding
 
     is_store = (Path(path) / "store.toml").is_file() or path.endswith(".toml")
     name = load_binding(Path(path)).specification if is_store else path
@@ -118,7 +118,7 @@ def _list(mutants: list[Mutant], as_json: bool) -> None:
 
 
 def _cache(store: Path) -> Path:
-    from model.cache_folder import cache_folder
+    from orderlab.model.cache_folder import cache_folder
 
     place = hashlib.sha256(str(store.resolve()).encode()).hexdigest()[:12]
     return cache_folder("mutants") / f"{store.resolve().name}-{place}"

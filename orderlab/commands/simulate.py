@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from model.errors import InputError
-from model.verdict import Verdict, overall
 from orderlab import names
 from orderlab.exit_codes import EXIT
+from orderlab.model.errors import InputError
+from orderlab.model.verdict import Verdict, overall
 
 if TYPE_CHECKING:
-    from model.checkers.judge import Question
-    from model.history import EventBatch
-    from sim.systems.progress import Progress
-    from sim.systems.settings import Settings
-    from sim.systems.sustainable import Step
+    from orderlab.model.checkers.judge import Question
+    from orderlab.model.history import EventBatch
+    from orderlab.sim.systems.progress import Progress
+    from orderlab.sim.systems.settings import Settings
+    from orderlab.sim.systems.sustainable import Step
 
 
 def simulate(
@@ -58,11 +58,11 @@ def simulate(
     Exit code 0: every law that was put to the test held; 1: one was violated; 2: the input is unusable; 3: unknown, or
     vacuous: no law was put to the test, or not the one that was asked for (`drain`, by its bound).
     """
-    from model.checkers.judge import Question
+    from orderlab.model.checkers.judge import Question
     from orderlab.render.verdicts import why_vacuous
-    from sim.replications import replication_seed
-    from sim.systems.catalogue import SYSTEMS, settings_of
-    from sim.systems.settings import read_config
+    from orderlab.sim.replications import replication_seed
+    from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
+    from orderlab.sim.systems.settings import read_config
 
     if list_them:
         _print_catalogue(as_json)
@@ -131,11 +131,11 @@ def _run(
     window: tuple[int, int] | None,
     question: Question,
 ) -> _Run:
-    from model.checkers.judge import judge
-    from model.explorer.whole_file import write_whole
-    from model.history_io import HistoryFile, HistoryWriter
-    from sim.systems.catalogue import entry
-    from sim.tracing import Tracer
+    from orderlab.model.checkers.judge import judge
+    from orderlab.model.explorer.whole_file import write_whole
+    from orderlab.model.history_io import HistoryFile, HistoryWriter
+    from orderlab.sim.systems.catalogue import entry
+    from orderlab.sim.tracing import Tracer
 
     started = time.perf_counter()
     with ExitStack() as stack:
@@ -176,7 +176,7 @@ def _run(
 
 def _window(text: str | None, chosen: Settings) -> tuple[int, int]:
     """By default the first 20 ms after the warm-up."""
-    from sim.tracing import parse_window
+    from orderlab.sim.tracing import parse_window
 
     begin_s = float(getattr(chosen, "warm_up_s", 0.0))
     try:
@@ -193,7 +193,7 @@ def _print_replications(
     system: str, chosen: Settings, seed: int, outcome: str, runs: list[_Run], as_json: bool
 ) -> None:
     from orderlab.render.simulation import print_replications
-    from sim.replications import joint_verdicts, means
+    from orderlab.sim.replications import joint_verdicts, means
 
     result = {
         "system": system, "seed": seed, "outcome": outcome, "settings": chosen.model_dump(),
@@ -216,7 +216,7 @@ def _print_replications(
 
 def _search(system: str, chosen: Settings, seed: int, below_ms: float, tolerance: float, as_json: bool) -> None:
     from orderlab.render.sustainable import print_ceiling, step_line
-    from sim.systems.sustainable import ceiling_json, sustainable_rate
+    from orderlab.sim.systems.sustainable import ceiling_json, sustainable_rate
 
     def show(step: Step) -> None:
         typer.echo(step_line(step), err=True)
@@ -257,7 +257,7 @@ def parsed(settings: list[str]) -> dict[str, str]:
 
 
 def _print_catalogue(as_json: bool) -> None:
-    from sim.systems.catalogue import SYSTEMS
+    from orderlab.sim.systems.catalogue import SYSTEMS
 
     described = {
         name: {

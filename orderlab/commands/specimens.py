@@ -13,7 +13,7 @@ from rich.table import Table
 from orderlab.exit_codes import ExitCode
 
 if TYPE_CHECKING:
-    from properties.validation.specimens import SpecimenResult
+    from orderlab.properties.validation.specimens import SpecimenResult
 
 
 def specimens(
@@ -26,8 +26,8 @@ def specimens(
 
     Exit code 0: yes; 1: one is missed, or a neighbour is accused; 2: unusable input.
     """
-    from properties.validation.effort import effort_named
-    from properties.validation.specimens import find_specimens, judge_specimens
+    from orderlab.properties.validation.effort import effort_named
+    from orderlab.properties.validation.specimens import find_specimens, judge_specimens
 
     results = judge_specimens(find_specimens(names or ()), effort_named(effort), seed, _progress)
     if sys.stderr.isatty():

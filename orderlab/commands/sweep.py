@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from model.errors import InputError
-from model.verdict import Outcome
 from orderlab.exit_codes import EXIT, of_signal
+from orderlab.model.errors import InputError
+from orderlab.model.verdict import Outcome
 
 if TYPE_CHECKING:
-    from spark_sweeps.engines.engine import Engine
-    from spark_sweeps.job import Summary
-    from spark_sweeps.questions.answer import Answer
-    from spark_sweeps.result_folder import ResultFolder
+    from orderlab.spark_sweeps.engines.engine import Engine
+    from orderlab.spark_sweeps.job import Summary
+    from orderlab.spark_sweeps.questions.answer import Answer
+    from orderlab.spark_sweeps.result_folder import ResultFolder
 
 ENGINES = ("spark", "pool")
 
@@ -52,8 +52,8 @@ def sweep(
     target is missed; 3: it stayed open.
     """
     from orderlab.render.sweep import SweepProgress, print_summary
-    from spark_sweeps.job import Options, load, run_sweep
-    from spark_sweeps.questions.answer import answer
+    from orderlab.spark_sweeps.job import Options, load, run_sweep
+    from orderlab.spark_sweeps.questions.answer import answer
 
     if engine not in ENGINES:
         raise InputError(f"--engine {engine}: no such engine; it is one of {', '.join(ENGINES)}")
@@ -83,13 +83,13 @@ def sweep(
             progress.clear()
     if sweep_file.question is not None:
         if report:
-            from spark_sweeps.report.answer_page import write_answer_page
+            from orderlab.spark_sweeps.report.answer_page import write_answer_page
 
             typer.echo(f"report: {write_answer_page(found, sweep_file)}", err=True)
         _print_answer(found, as_json)
         raise typer.Exit(EXIT[found.outcome])
     if report:
-        from spark_sweeps.report.page import write_report
+        from orderlab.spark_sweeps.report.page import write_report
 
         typer.echo(f"report: {write_report(summary.folder)}", err=True)
     if as_json:
@@ -121,10 +121,10 @@ def _print_answer(found: Answer, as_json: bool) -> None:
 def _maker(engine: str, master: str | None) -> Callable[[ResultFolder], Engine]:
     def make(folder: ResultFolder) -> Engine:
         if engine == "pool":
-            from spark_sweeps.engines.pool import PoolEngine
+            from orderlab.spark_sweeps.engines.pool import PoolEngine
 
             return PoolEngine()
-        from spark_sweeps.engines.spark import SparkEngine
+        from orderlab.spark_sweeps.engines.spark import SparkEngine
 
         return SparkEngine(master, folder.path / "spark.log")
 
@@ -133,7 +133,7 @@ def _maker(engine: str, master: str | None) -> Callable[[ResultFolder], Engine]:
 
 def _do_only(file: Path, number: int, seed: int | None, as_json: bool) -> int:
     from orderlab.render.sweep import print_run
-    from spark_sweeps.single import single_run
+    from orderlab.spark_sweeps.single import single_run
 
     begun = time.perf_counter()
     row = single_run(file, number, seed)
@@ -146,8 +146,8 @@ def _do_only(file: Path, number: int, seed: int | None, as_json: bool) -> int:
 
 def _dry_run(file: Path, seed: int | None, as_json: bool) -> None:
     from orderlab.render.sweep import print_preview
-    from spark_sweeps.job import load
-    from spark_sweeps.preview import preview
+    from orderlab.spark_sweeps.job import load
+    from orderlab.spark_sweeps.preview import preview
 
     sweep_file, plan = load(file, seed)
     found = preview(plan, len(os.sched_getaffinity(0)))

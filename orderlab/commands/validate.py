@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from model.errors import InputError
-from model.laws import STORE_LAWS, law_named
-from model.verdict import worst
 from orderlab.exit_codes import EXIT
+from orderlab.model.errors import InputError
+from orderlab.model.laws import STORE_LAWS, law_named
+from orderlab.model.verdict import worst
 
 if TYPE_CHECKING:
-    from properties.validation.validation import Validation
-    from sim.redis.backends import Backend
+    from orderlab.properties.validation.validation import Validation
+    from orderlab.sim.redis.backends import Backend
 
 
 def validate(
@@ -43,10 +43,10 @@ def validate(
 
     Exit code 0: every law holds; 1: one is violated; 2: the input is unusable; 3: unknown, or not put to the test.
     """
+    from orderlab.properties.validation.effort import effort_named
+    from orderlab.properties.validation.watched import validate_watched
     from orderlab.render.validation import WIDTH_IN_PIPE
-    from properties.validation.effort import effort_named
-    from properties.validation.watched import validate_watched
-    from sim.binding.loader import load_binding
+    from orderlab.sim.binding.loader import load_binding
 
     work = effort_named(effort)
     laws = [law_named(name).name for name in law] if law else list(STORE_LAWS)
@@ -68,8 +68,8 @@ def validate(
 @contextmanager
 def confirming(spec: str) -> Iterator[Backend | None]:
     """The server for confirmations. ``auto`` is content with none; a server that is named must be there."""
-    from properties.validation.confirmation import refuse_company
-    from sim.redis.backends import open_backend
+    from orderlab.properties.validation.confirmation import refuse_company
+    from orderlab.sim.redis.backends import open_backend
 
     if spec == "kernel":
         yield None

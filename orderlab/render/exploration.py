@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from model.explorer.behaviour import Behaviour, story
-from model.explorer.exploration import Exploration
-from model.explorer.search import Progress
-from model.verdict import Outcome, Verdict
+from orderlab.model.explorer.behaviour import Behaviour, story
+from orderlab.model.explorer.exploration import Exploration
+from orderlab.model.explorer.search import Progress
+from orderlab.model.verdict import Outcome, Verdict
 
 
 def exploration_lines(found: Exploration) -> list[str]:

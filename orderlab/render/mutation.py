@@ -8,11 +8,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from properties.mutants.campaign import Judged
-from properties.mutants.mutant import Mutant
-from properties.mutants.result import OUTCOMES
-from properties.mutants.score import Score
-from properties.mutants.specification import SpecificationScore
+from orderlab.properties.mutants.campaign import Judged
+from orderlab.properties.mutants.mutant import Mutant
+from orderlab.properties.mutants.result import OUTCOMES
+from orderlab.properties.mutants.score import Score
+from orderlab.properties.mutants.specification import SpecificationScore
 
 
 def render_score(name: str, score: Score, scope: Sequence[str], asked: int) -> RenderableType:

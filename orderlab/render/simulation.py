@@ -8,9 +8,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from model.verdict import Verdict
+from orderlab.model.verdict import Verdict
 from orderlab.render.verdicts import print_verdicts
-from sim.systems.progress import Progress
+from orderlab.sim.systems.progress import Progress
 
 BAR = 24
 

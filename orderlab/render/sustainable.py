@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from sim.systems.sustainable import Step
+from orderlab.sim.systems.sustainable import Step
 
 BUSY = 0.9
 

@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from spark_sweeps.job import Progress, Summary
-from spark_sweeps.plan import Plan
-from spark_sweeps.preview import Preview
-from spark_sweeps.questions.answer import Answer
-from spark_sweeps.questions.tables import COMMANDS, shown
+from orderlab.spark_sweeps.job import Progress, Summary
+from orderlab.spark_sweeps.plan import Plan
+from orderlab.spark_sweeps.preview import Preview
+from orderlab.spark_sweeps.questions.answer import Answer
+from orderlab.spark_sweeps.questions.tables import COMMANDS, shown
 
 BAR = 24
 SAID_MAX = 400

@@ -8,12 +8,12 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from model.verdict import Outcome
-from properties.validation.effort import name_of_effort
-from properties.validation.story import story_lines, without_controls
-from properties.validation.validation import LawResult, Validation
-from properties.validation.watched import Runaway
-from properties.validation.witness import Witness
+from orderlab.model.verdict import Outcome
+from orderlab.properties.validation.effort import name_of_effort
+from orderlab.properties.validation.story import story_lines, without_controls
+from orderlab.properties.validation.validation import LawResult, Validation
+from orderlab.properties.validation.watched import Runaway
+from orderlab.properties.validation.witness import Witness
 
 STYLE = {Outcome.HOLDS: "green", Outcome.VIOLATED: "bold red", Outcome.UNKNOWN: "yellow"}
 WIDTH_IN_PIPE = 140

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from model.verdict import UNFINISHED, Outcome, Verdict, overall, to_plain
+from orderlab.model.verdict import UNFINISHED, Outcome, Verdict, overall, to_plain
 from orderlab.program import printable
 
 _IN_TABLE = ("antecedents", "violations", "violated_objects", "seconds", "rows", UNFINISHED)

@@ -2,9 +2,9 @@
 
 from benchmarks.checkers import TO_REACH, compared, linearizability, queue_history
 from benchmarks.checkers_history import PLANTED, arrow, block
-from model.checkers.linearizability.decide import decide
-from model.checkers.linearizability.operations import operations_of_history
-from model.verdict import Outcome
+from orderlab.model.checkers.linearizability.decide import decide
+from orderlab.model.checkers.linearizability.operations import operations_of_history
+from orderlab.model.verdict import Outcome
 
 
 def test_all_contenders_find_what_was_planted():

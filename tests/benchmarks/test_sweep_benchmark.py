@@ -7,7 +7,7 @@ import pytest
 from benchmarks import sweep
 from benchmarks.sweep import TO_REACH, WORKLOADS, lengths, run
 from benchmarks.sweep_loads import burned
-from model.errors import InputError
+from orderlab.model.errors import InputError
 
 
 def test_the_lengths_have_the_stated_mean_and_spread():

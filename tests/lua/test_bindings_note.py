@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from model.errors import InputError
-from sim.binding import Assigned, FetchedMessage, Message, Saved, load_binding
+from orderlab.model.errors import InputError
+from orderlab.sim.binding import Assigned, FetchedMessage, Message, Saved, load_binding
 
 NOTE = (Path(__file__).parents[2] / "notes" / "bindings.md").read_text()
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", NOTE, re.DOTALL)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from sim.binding import Binding, Cleared, Message, Opened, Removed, Result, Saved, ScriptCall, load_binding
-from sim.redis.cluster_process import ClusterProcess
-from sim.redis.connection import Connection
-from sim.redis.hash_slot import hash_slot, hash_slots
-from sim.redis.replies import ErrorReply
+from orderlab.sim.binding import Binding, Cleared, Message, Opened, Removed, Result, Saved, ScriptCall, load_binding
+from orderlab.sim.redis.cluster_process import ClusterProcess
+from orderlab.sim.redis.connection import Connection
+from orderlab.sim.redis.hash_slot import hash_slot, hash_slots
+from orderlab.sim.redis.replies import ErrorReply
 
 pytestmark = pytest.mark.server
 

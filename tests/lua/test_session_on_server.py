@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from sim.binding import Assigned, Cleared, Failed, Fetched, Message, Opened, Removed, Saved, ScriptCall
-from sim.redis.connection import Connection
-from sim.redis.replies import ErrorReply
-from sim.redis.server_process import free_port
+from orderlab.sim.binding import Assigned, Cleared, Failed, Fetched, Message, Opened, Removed, Saved, ScriptCall
+from orderlab.sim.redis.connection import Connection
+from orderlab.sim.redis.replies import ErrorReply
+from orderlab.sim.redis.server_process import free_port
 
 pytestmark = pytest.mark.server
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from sim.binding import Failed, Fetched, FetchedMessage, Message, Saved, ScriptCall, load_binding
-from sim.redis.hash_slot import hash_slots
+from orderlab.sim.binding import Failed, Fetched, FetchedMessage, Message, Saved, ScriptCall, load_binding
+from orderlab.sim.redis.hash_slot import hash_slots
 
 pytestmark = pytest.mark.server
 

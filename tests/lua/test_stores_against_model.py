@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from sim.binding import Assigned, Cleared, Fetched, FetchedMessage, Message, Opened, Removed, Result, Saved
+from orderlab.sim.binding import Assigned, Cleared, Fetched, FetchedMessage, Message, Opened, Removed, Result, Saved
 
 pytestmark = pytest.mark.server
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from model.explorer.exploration import explore
-from model.feed import Feed
-from model.verdict import Outcome
+from orderlab.model.explorer.exploration import explore
+from orderlab.model.feed import Feed
+from orderlab.model.verdict import Outcome
 
 
 @pytest.mark.parametrize("size", [{"consumers": 1}, {"messages": 2, "consumers": 2}], ids=str)

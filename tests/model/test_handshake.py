@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from model.explorer.exploration import explore
-from model.handshake import Handshake, Scope
-from model.verdict import Outcome
+from orderlab.model.explorer.exploration import explore
+from orderlab.model.handshake import Handshake, Scope
+from orderlab.model.verdict import Outcome
 
 RIGHT = [
     {"qos": 1},

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from model.errors import InputError
-from model.history import COLUMNS, SCHEMA, EventBatch, History, Names
-from model.history_io import HistoryFile, HistoryWriter, read_history, write_history
-from model.history_io.writing import to_arrow, to_rows
-from model.notation import parse_history
+from orderlab.model.errors import InputError
+from orderlab.model.history import COLUMNS, SCHEMA, EventBatch, History, Names
+from orderlab.model.history_io import HistoryFile, HistoryWriter, read_history, write_history
+from orderlab.model.history_io.writing import to_arrow, to_rows
+from orderlab.model.notation import parse_history
 
 LINE = 'S P1%30 A1 P2q2d1 D1#7! D2q2#8~=3 T1>b C - + H F X 0(write.x:"a" 0):1 1(read.x 1?'
 

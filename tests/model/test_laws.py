@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from model.errors import InputError
-from model.laws import LAWS, STORE_LAWS, law_named
+from orderlab.model.errors import InputError
+from orderlab.model.laws import LAWS, STORE_LAWS, law_named
 
 
 def test_every_law_has_a_statement_and_is_found_by_its_name() -> None:

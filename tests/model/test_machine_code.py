@@ -11,20 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from model import machine_code
-from model.cache_folder import cache_folder, is_writable
+from orderlab.model import machine_code
+from orderlab.model.cache_folder import cache_folder, is_writable
 
 ROOT = Path(__file__).parents[2]
 ADD = """
-from model.machine_code import njit
-from model.other import LATER
+from orderlab.model.machine_code import njit
+from orderlab.model.other import LATER
 
 @njit(cache=True)
 def add(value):
     return value + LATER
 """
 RUN = """
-from model import adding, machine_code
+from orderlab.model import adding, machine_code
 before = set(machine_code.kept_in().rglob("*.nbc"))
 print(adding.add(1), adding.add.stats.cache_hits[adding.add.signatures[0]] if before else 0)
 """

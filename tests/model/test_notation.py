@@ -2,9 +2,9 @@
 
 import pytest
 
-from model.errors import InputError
-from model.history import describe_event
-from model.notation import parse_history
+from orderlab.model.errors import InputError
+from orderlab.model.history import describe_event
+from orderlab.model.notation import parse_history
 
 
 def test_a_word_is_an_event_with_its_defaults_and_its_exceptions():

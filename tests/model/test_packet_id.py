@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from model.packet_id import MODULUS, Ambiguity, ambiguity, decode, distance, encode, following
+from orderlab.model.packet_id import MODULUS, Ambiguity, ambiguity, decode, distance, encode, following
 
 MODULI = range(1, 8)
 

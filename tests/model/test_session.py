@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from model.explorer.exploration import explore
-from model.session import (
+from orderlab.model.explorer.exploration import explore
+from orderlab.model.session import (
     FOREVER_MS,
     Lifetime,
     Message,
@@ -23,7 +23,7 @@ from model.session import (
     release,
     save,
 )
-from model.verdict import Outcome
+from orderlab.model.verdict import Outcome
 
 FOREVER = Lifetime(FOREVER_MS, FOREVER_MS)
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from model.explorer.exploration import explore
-from model.session import SessionSystem, Situation
-from model.session_steps import AGAIN, LATE
-from model.transition_system import Label
-from model.verdict import Outcome
+from orderlab.model.explorer.exploration import explore
+from orderlab.model.session import SessionSystem, Situation
+from orderlab.model.session_steps import AGAIN, LATE
+from orderlab.model.transition_system import Label
+from orderlab.model.verdict import Outcome
 
 Steps = list[tuple[Label, Situation]]
 

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import pytest
 
-from model.process_system import Move, Process, ProcessSystem, Shared, Situation
-from model.specification import Specification, State, action, require
-from model.specifications.termination_detection import TerminationDetection
-from model.state import (
+from orderlab.model.process_system import Move, Process, ProcessSystem, Shared, Situation
+from orderlab.model.specification import Specification, State, action, require
+from orderlab.model.specifications.termination_detection import TerminationDetection
+from orderlab.model.state import (
     NOBODY,
     Array,
     Domain,
@@ -24,7 +24,7 @@ from model.state import (
     element,
     integer,
 )
-from model.transition_system import Footprint, Label
+from orderlab.model.transition_system import Footprint, Label
 
 
 class Colour(IntEnum):

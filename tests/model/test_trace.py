@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.errors import InputError
-from model.trace import SCHEMA, Fault, Overlap, Publication, Save, Step, Trace, Wait
+from orderlab.model.errors import InputError
+from orderlab.model.trace import SCHEMA, Fault, Overlap, Publication, Save, Step, Trace, Wait
 
 STEPS = st.one_of([st.from_type(kind) for kind in get_args(Step) if kind is not Overlap])
 

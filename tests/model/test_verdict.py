@@ -2,7 +2,7 @@
 
 import pytest
 
-from model.verdict import UNFINISHED, Outcome, Verdict, overall
+from orderlab.model.verdict import UNFINISHED, Outcome, Verdict, overall
 
 HELD = Verdict("fifo", Outcome.HOLDS, None, {"antecedents": 3})
 UNTESTED = Verdict("expiry", Outcome.UNKNOWN, None, {"antecedents": 0})

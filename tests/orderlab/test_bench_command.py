@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from model.errors import InputError
 from orderlab.commands.bench import bench, is_reached
+from orderlab.model.errors import InputError
 
 MEASURED = {
     "benchmark": "kernel",

@@ -9,10 +9,10 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from model.errors import InputError
-from model.history_io import write_history
-from model.notation import parse_history
 from orderlab.cli import application
+from orderlab.model.errors import InputError
+from orderlab.model.history_io import write_history
+from orderlab.model.notation import parse_history
 
 GOOD = "S + P1 A1 P2 A2 D1#1 D2#2 K#1 K#2"
 BAD = "S + P1 A1 P2 A2 D2#1 D1#2 K#1 K#2"

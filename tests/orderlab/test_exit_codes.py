@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from model.errors import InputError, WorkerDied
-from model.history_io import write_history
-from model.notation import parse_history
-from model.verdict import Outcome
 from orderlab import cli, program
 from orderlab.exit_codes import EXIT, ExitCode, of_signal
+from orderlab.model.errors import InputError, WorkerDied
+from orderlab.model.history_io import write_history
+from orderlab.model.notation import parse_history
+from orderlab.model.verdict import Outcome
 
 ROOT = Path(__file__).parents[2]
 TABLE = {"HOLDS": 0, "VIOLATED": 1, "UNUSABLE": 2, "UNKNOWN": 3, "INTERNAL": 70}
@@ -73,7 +73,7 @@ def test_validate(code: Code, monkeypatch: pytest.MonkeyPatch, outcome: Outcome,
     """Of several stores the worst counts, wherever it stands."""
     found = iter([outcome, Outcome.HOLDS])
     monkeypatch.setattr(
-        "properties.validation.watched.validate_watched",
+        "orderlab.properties.validation.watched.validate_watched",
         lambda *_, **__: SimpleNamespace(outcome=next(found), to_json=lambda: {}),
     )
     assert code("validate", "--json", "--backend", "kernel", ROOT / "lua/pending", ROOT / "lua/session") == told
@@ -82,7 +82,7 @@ def test_validate(code: Code, monkeypatch: pytest.MonkeyPatch, outcome: Outcome,
 @pytest.mark.parametrize(("is_right", "told"), [(True, 0), (False, 1)])
 def test_specimens(code: Code, monkeypatch: pytest.MonkeyPatch, is_right: bool, told: int) -> None:
     results = [SimpleNamespace(is_right=True, to_json=lambda: {}), SimpleNamespace(is_right=is_right, to_json=lambda: {})]
-    monkeypatch.setattr("properties.validation.specimens.judge_specimens", lambda *_, **__: results)
+    monkeypatch.setattr("orderlab.properties.validation.specimens.judge_specimens", lambda *_, **__: results)
     assert code("specimens", "--json") == told
 
 
@@ -91,19 +91,19 @@ def test_mutate(
     code: Code, monkeypatch: pytest.MonkeyPatch, survivors: int, interrupted: bool, told: int
 ) -> None:
     found = SimpleNamespace(survivors=[None] * survivors, interrupted=interrupted, to_json=lambda: {})
-    monkeypatch.setattr("properties.mutants.specification.mutate_specification", lambda *_, **__: found)
+    monkeypatch.setattr("orderlab.properties.mutants.specification.mutate_specification", lambda *_, **__: found)
     assert code("mutate", "session", "--specification", "--json") == told
 
 
 @pytest.mark.parametrize(("broken", "told"), [([], 0), ([SimpleNamespace(law="fifo", text="")], 1)])
 def test_replay(code: Code, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, broken: list[Any], told: int) -> None:
-    from model.trace import Pass
+    from orderlab.model.trace import Pass
 
     report = SimpleNamespace(step=Pass(1), result=None, discrepancies=broken)
-    monkeypatch.setattr("properties.validation.confirmation.run_on", lambda *_: [report])
+    monkeypatch.setattr("orderlab.properties.validation.confirmation.run_on", lambda *_: [report])
     trace = {"store": str(ROOT / "lua/pending"), "seed": 0, "start_ms": 0, "steps": []}
     monkeypatch.setattr("orderlab.commands.replay.read_trace", lambda *_: SimpleNamespace(**trace))
-    monkeypatch.setattr("model.trace_words.told_step", lambda *_: "")
+    monkeypatch.setattr("orderlab.model.trace_words.told_step", lambda *_: "")
     assert code("replay", tmp_path / "trace.json") == told
 
 
@@ -113,7 +113,7 @@ def test_replay(code: Code, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, bro
 def test_sweep(code: Code, monkeypatch: pytest.MonkeyPatch, violated: int, failed: int, rows: int, told: int) -> None:
     counts = SimpleNamespace(violated=violated, failed=failed, rows=rows)
     summary = SimpleNamespace(counts=counts, runs=5, folder=None, to_json=lambda: {})
-    monkeypatch.setattr("spark_sweeps.job.run_sweep", lambda *_, **__: summary)
+    monkeypatch.setattr("orderlab.spark_sweeps.job.run_sweep", lambda *_, **__: summary)
     file = next(file for file in sorted((ROOT / "spark_sweeps/examples").glob("*.toml")) if "[question]" not in file.read_text())
     assert code("sweep", file, "--json") == told
 

@@ -5,8 +5,8 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from model.errors import InputError
 from orderlab.cli import application
+from orderlab.model.errors import InputError
 
 PETERSON = '''\
 """Peterson's algorithm (Information Processing Letters 12, 1981): mutual exclusion of two processes."""
@@ -15,10 +15,10 @@ from enum import IntEnum
 from functools import cached_property
 from typing import ClassVar
 
-from model.process_system import Move, Process, ProcessSystem
-from model.specification import Specification, action, invariant, leads_to, require
-from model.state import Array, IndexSet, boolean, choice, integer
-from model.transition_system import Invariant
+from orderlab.model.process_system import Move, Process, ProcessSystem
+from orderlab.model.specification import Specification, action, invariant, leads_to, require
+from orderlab.model.state import Array, IndexSet, boolean, choice, integer
+from orderlab.model.transition_system import Invariant
 
 
 class At(IntEnum):
@@ -117,8 +117,8 @@ as_processes = ProcessSystem(
 )
 '''
 ACTION = """\
-from model.specification import Specification, action, invariant
-from model.state import integer
+from orderlab.model.specification import Specification, action, invariant
+from orderlab.model.state import integer
 
 
 class Counter(Specification):

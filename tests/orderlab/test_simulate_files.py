@@ -2,8 +2,8 @@
 
 import pytest
 
-from model.errors import InputError
 from orderlab.commands.simulate import simulate
+from orderlab.model.errors import InputError
 
 
 def test_a_trace_does_not_overwrite_the_history(tmp_path):

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from orderlab.cli import main
-from sim.systems.sustainable import Ceiling, Step
+from orderlab.sim.systems.sustainable import Ceiling, Step
 
 REPORT = {
     "counts": {"published": 1000, "delivered": 1000},
@@ -40,7 +40,7 @@ def run(monkeypatch, capsys, *arguments):
 
 def test_the_ceiling_is_printed_with_the_runs_behind_it(monkeypatch, capsys):
     asked = {}
-    monkeypatch.setattr("sim.systems.sustainable.sustainable_rate", fake(asked))
+    monkeypatch.setattr("orderlab.sim.systems.sustainable.sustainable_rate", fake(asked))
     code, printed = run(
         monkeypatch, capsys, "tbmq-jedis", "--sustainable", "--below-ms", "50", "--tolerance", "0.1", "--seed", "7",
         "--set", "threads=9", "--json",
@@ -55,7 +55,7 @@ def test_the_ceiling_is_printed_with_the_runs_behind_it(monkeypatch, capsys):
 
 
 def test_in_words_it_names_the_limit(monkeypatch, capsys):
-    monkeypatch.setattr("sim.systems.sustainable.sustainable_rate", fake({}))
+    monkeypatch.setattr("orderlab.sim.systems.sustainable.sustainable_rate", fake({}))
     code, printed = run(monkeypatch, capsys, "tbmq-jedis", "--sustainable")
     assert not code
     assert "38,000 msg/s in and out" in printed.out.replace("\n", " ")

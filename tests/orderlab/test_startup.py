@@ -37,8 +37,8 @@ def test_the_list_of_commands_imports_no_command() -> None:
 
 
 def test_names_that_help_lists_are_those_that_are_defined() -> None:
-    from model.checkers.judge import MODEL_NAMES
-    from sim.systems.catalogue import SYSTEMS
+    from orderlab.model.checkers.judge import MODEL_NAMES
+    from orderlab.sim.systems.catalogue import SYSTEMS
 
     assert (tuple(MODEL_NAMES), tuple(SYSTEMS)) == (names.OBJECTS, names.SYSTEMS)
 
@@ -85,8 +85,8 @@ def test_nothing_has_to_be_writable(tmp_path: Path) -> None:
 
     A file stands where a folder would have to be made, which stops root as well.
     """
-    from model.history_io import write_history
-    from model.notation import parse_history
+    from orderlab.model.history_io import write_history
+    from orderlab.model.notation import parse_history
 
     nowhere = tmp_path / "file"
     nowhere.write_text("")

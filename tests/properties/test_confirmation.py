@@ -6,20 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from model.errors import InputError
-from model.trace import Publication, Save
-from model.verdict import Outcome
-from properties.validation.confirmation import refuse_company
-from properties.validation.validation import validate
-from properties.validation.witness import Witness
-from sim.binding.binding import Binding
-from sim.binding.loader import load_binding
-from sim.redis.backends import open_backend
-from sim.redis.backends.kernel import KernelBackend
-from sim.redis.connection import Connection
-from sim.redis.server_process import ServerProcess
-from sim.session_run import SessionRun
-from sim.session_store import BoundStore
+from orderlab.model.errors import InputError
+from orderlab.model.trace import Publication, Save
+from orderlab.model.verdict import Outcome
+from orderlab.properties.validation.confirmation import refuse_company
+from orderlab.properties.validation.validation import validate
+from orderlab.properties.validation.witness import Witness
+from orderlab.sim.binding.binding import Binding
+from orderlab.sim.binding.loader import load_binding
+from orderlab.sim.redis.backends import open_backend
+from orderlab.sim.redis.backends.kernel import KernelBackend
+from orderlab.sim.redis.connection import Connection
+from orderlab.sim.redis.server_process import ServerProcess
+from orderlab.sim.session_run import SessionRun
+from orderlab.sim.session_store import BoundStore
 
 LUA = Path(__file__).parents[2] / "lua"
 

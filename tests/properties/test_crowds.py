@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from model.laws import STORE_LAWS
-from model.trace import Clear
-from properties.validation.crowds import CLIENT, crowds, full_queues, run_crowds
-from properties.validation.findings import Findings
-from properties.validation.subject import Subject
-from properties.validation.taking_steps import take_steps
-from sim.binding.binding import Binding
-from sim.binding.loader import load_binding
+from orderlab.model.laws import STORE_LAWS
+from orderlab.model.trace import Clear
+from orderlab.properties.validation.crowds import CLIENT, crowds, full_queues, run_crowds
+from orderlab.properties.validation.findings import Findings
+from orderlab.properties.validation.subject import Subject
+from orderlab.properties.validation.taking_steps import take_steps
+from orderlab.sim.binding.binding import Binding
+from orderlab.sim.binding.loader import load_binding
 from tests.properties.session_variants import LAWFUL, Variant
 
 LUA = Path(__file__).parents[2] / "lua"

@@ -7,16 +7,16 @@ from typing import NamedTuple
 
 import pytest
 
-from model.laws import STORE_LAWS
-from properties.validation.exploration import small_world
-from properties.validation.findings import Findings
-from properties.validation.machine import cross_the_wrap, near_the_wrap, run_machine
-from properties.validation.scenarios import run_scenarios
-from properties.validation.subject import Prepared, Subject
-from properties.validation.walks import walk_about
-from sim.binding.binding import Binding
-from sim.binding.loader import load_binding
-from sim.binding.schema import Store
+from orderlab.model.laws import STORE_LAWS
+from orderlab.properties.validation.exploration import small_world
+from orderlab.properties.validation.findings import Findings
+from orderlab.properties.validation.machine import cross_the_wrap, near_the_wrap, run_machine
+from orderlab.properties.validation.scenarios import run_scenarios
+from orderlab.properties.validation.subject import Prepared, Subject
+from orderlab.properties.validation.walks import walk_about
+from orderlab.sim.binding.binding import Binding
+from orderlab.sim.binding.loader import load_binding
+from orderlab.sim.binding.schema import Store
 
 DESIGNS = Path(__file__).parent / "stores"
 

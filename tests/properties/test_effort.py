@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from model.errors import InputError
-from properties.validation.effort import QUICK, STANDARD, THOROUGH, effort_named, name_of_effort, rounds_of
-from properties.validation.validation import validate
-from sim.binding.loader import load_binding
+from orderlab.model.errors import InputError
+from orderlab.properties.validation.effort import QUICK, STANDARD, THOROUGH, effort_named, name_of_effort, rounds_of
+from orderlab.properties.validation.validation import validate
+from orderlab.sim.binding.loader import load_binding
 
 LUA = Path(__file__).parents[2] / "lua"
 

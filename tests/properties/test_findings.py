@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from model.refinement import Discrepancy
-from model.trace import Fault, Fetch, Save, Trace
-from properties.validation.findings import Findings, kind_of, wording
+from orderlab.model.refinement import Discrepancy
+from orderlab.model.trace import Fault, Fetch, Save, Trace
+from orderlab.properties.validation.findings import Findings, kind_of, wording
 
 
 @dataclass(frozen=True, repr=False)

@@ -7,27 +7,27 @@ from pathlib import Path
 
 import pytest
 
-from model.errors import InputError
-from model.laws import STORE_LAWS
-from model.trace import Acknowledge, Fetch, Publication, Save
-from model.verdict import Outcome
-from properties.law_test import run_law
-from properties.machines.by_law import machines_for
-from properties.machines.tally import TALLIES
-from properties.profiles import Profile
-from properties.validation import validation
-from properties.validation.explanation import MANY, tell
-from properties.validation.exploration import small_world
-from properties.validation.findings import Findings
-from properties.validation.machine import cross_the_wrap, near_the_wrap
-from properties.validation.minimisation import minimise, plain_limits
-from properties.validation.scenarios import run_scenarios
-from properties.validation.subject import Prepared, Reruns, Subject
-from properties.validation.validation import validate
-from properties.validation.watched import validate_watched
-from sim.binding.binding import Binding
-from sim.binding.loader import load_binding
-from sim.binding.results import Assigned, Fetched, FetchedMessage, Saved
+from orderlab.model.errors import InputError
+from orderlab.model.laws import STORE_LAWS
+from orderlab.model.trace import Acknowledge, Fetch, Publication, Save
+from orderlab.model.verdict import Outcome
+from orderlab.properties.law_test import run_law
+from orderlab.properties.machines.by_law import machines_for
+from orderlab.properties.machines.tally import TALLIES
+from orderlab.properties.profiles import Profile
+from orderlab.properties.validation import validation
+from orderlab.properties.validation.explanation import MANY, tell
+from orderlab.properties.validation.exploration import small_world
+from orderlab.properties.validation.findings import Findings
+from orderlab.properties.validation.machine import cross_the_wrap, near_the_wrap
+from orderlab.properties.validation.minimisation import minimise, plain_limits
+from orderlab.properties.validation.scenarios import run_scenarios
+from orderlab.properties.validation.subject import Prepared, Reruns, Subject
+from orderlab.properties.validation.validation import validate
+from orderlab.properties.validation.watched import validate_watched
+from orderlab.sim.binding.binding import Binding
+from orderlab.sim.binding.loader import load_binding
+from orderlab.sim.binding.results import Assigned, Fetched, FetchedMessage, Saved
 
 LUA = Path(__file__).parents[2] / "lua"
 

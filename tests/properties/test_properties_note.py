@@ -18,7 +18,7 @@ def test_the_example_subclass_of_the_note_runs(monkeypatch: pytest.MonkeyPatch) 
     exec(compile(text, "notes/properties.md", "exec"), names)  # it is our own text
     case = names["TestBurst"]
     assert isinstance(case, type)
-    from properties.profiles import PROFILES
+    from orderlab.properties.profiles import PROFILES
 
     case.settings = PROFILES["dev"].settings(None)  # type: ignore[attr-defined]
     result = unittest.TestResult()

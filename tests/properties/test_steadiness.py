@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from model.errors import InputError
-from properties.profiles import PROFILES
-from properties.steadiness import measure, stores
-from properties.validation.specimens import find_specimens
+from orderlab.model.errors import InputError
+from orderlab.properties.profiles import PROFILES
+from orderlab.properties.steadiness import measure, stores
+from orderlab.properties.validation.specimens import find_specimens
 
 
 @pytest.mark.parametrize("number", [9, 41])

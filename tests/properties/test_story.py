@@ -6,19 +6,19 @@ from pathlib import Path
 
 from rich.console import Console
 
-from model.trace import Publication, Save, Trace
-from model.verdict import Outcome, Verdict
+from orderlab.model.trace import Publication, Save, Trace
+from orderlab.model.verdict import Outcome, Verdict
+from orderlab.properties.validation.explanation import Explanation, shown_keyspace
+from orderlab.properties.validation.findings import Finding
+from orderlab.properties.validation.footprint import Footprint
+from orderlab.properties.validation.lua_line import LuaLine, line_to_look_at
+from orderlab.properties.validation.recording import Record
+from orderlab.properties.validation.story import story_lines
+from orderlab.properties.validation.validation import LawResult, Validation
+from orderlab.properties.validation.witness import Witness
 from orderlab.render.validation import print_validation
-from properties.validation.explanation import Explanation, shown_keyspace
-from properties.validation.findings import Finding
-from properties.validation.footprint import Footprint
-from properties.validation.lua_line import LuaLine, line_to_look_at
-from properties.validation.recording import Record
-from properties.validation.story import story_lines
-from properties.validation.validation import LawResult, Validation
-from properties.validation.witness import Witness
-from sim.binding.loader import load_binding
-from sim.redis.shard import Effect
+from orderlab.sim.binding.loader import load_binding
+from orderlab.sim.redis.shard import Effect
 
 HOSTILE = "ERR [/x] [red]\x1b[31m\x9b\n\x07"
 ESCAPED = r"ERR [/x] [red]\x1b[31m\x9b\x0a\x07"

@@ -7,27 +7,27 @@ from pathlib import Path
 
 import pytest
 
-from model.errors import InputError
-from model.laws import STORE_LAWS
-from model.trace import Acknowledge, Fetch, Pass, Publication, Save, Settle, Step, Wait
-from model.verdict import Outcome
-from properties.validation.effort import QUICK
-from properties.validation.exploration import SCOPES, applies, explore_scope, fitted, small_world
-from properties.validation.findings import Findings
-from properties.validation.footprint import Footprint, measure_footprint
-from properties.validation.full_scale import at_full_scale, with_fewer_steps
-from properties.validation.machine import machine_for, run_examples
-from properties.validation.minimisation import minimise
-from properties.validation.scenarios import run_scenarios
-from properties.validation.specimens import find_specimens
-from properties.validation.subject import Prepared, Reruns, Subject
-from properties.validation.validation import Validation, validate
-from properties.validation.walks import walk_about
-from sim.binding.binding import Binding
-from sim.binding.loader import load_binding
-from sim.binding.scaling import scale
-from sim.binding.schema import Store
-from sim.session_coverage import BY_LAW
+from orderlab.model.errors import InputError
+from orderlab.model.laws import STORE_LAWS
+from orderlab.model.trace import Acknowledge, Fetch, Pass, Publication, Save, Settle, Step, Wait
+from orderlab.model.verdict import Outcome
+from orderlab.properties.validation.effort import QUICK
+from orderlab.properties.validation.exploration import SCOPES, applies, explore_scope, fitted, small_world
+from orderlab.properties.validation.findings import Findings
+from orderlab.properties.validation.footprint import Footprint, measure_footprint
+from orderlab.properties.validation.full_scale import at_full_scale, with_fewer_steps
+from orderlab.properties.validation.machine import machine_for, run_examples
+from orderlab.properties.validation.minimisation import minimise
+from orderlab.properties.validation.scenarios import run_scenarios
+from orderlab.properties.validation.specimens import find_specimens
+from orderlab.properties.validation.subject import Prepared, Reruns, Subject
+from orderlab.properties.validation.validation import Validation, validate
+from orderlab.properties.validation.walks import walk_about
+from orderlab.sim.binding.binding import Binding
+from orderlab.sim.binding.loader import load_binding
+from orderlab.sim.binding.scaling import scale
+from orderlab.sim.binding.schema import Store
+from orderlab.sim.session_coverage import BY_LAW
 
 LUA = Path(__file__).parents[2] / "lua"
 OTHER_DESIGNS = Path(__file__).parent / "stores"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from model.laws import STORE_LAWS
-from model.verdict import Outcome
-from properties.validation.exploration import SCOPES, applies, explore_scope, fitted, small_world
-from properties.validation.findings import Findings
-from properties.validation.scenarios import run_scenarios
-from properties.validation.subject import Subject
-from properties.validation.validation import validate
-from properties.validation.walks import walk_about
+from orderlab.model.laws import STORE_LAWS
+from orderlab.model.verdict import Outcome
+from orderlab.properties.validation.exploration import SCOPES, applies, explore_scope, fitted, small_world
+from orderlab.properties.validation.findings import Findings
+from orderlab.properties.validation.scenarios import run_scenarios
+from orderlab.properties.validation.subject import Subject
+from orderlab.properties.validation.validation import validate
+from orderlab.properties.validation.walks import walk_about
 from tests.properties.session_variants import BROKEN, LAWFUL, Variant
 
 

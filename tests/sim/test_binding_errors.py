@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from model.errors import InputError
-from sim.binding import load_binding
-from sim.binding.templates import Vocabulary, compile_template
+from orderlab.model.errors import InputError
+from orderlab.sim.binding import load_binding
+from orderlab.sim.binding.templates import Vocabulary, compile_template
 
 RIGHT = """
 [keys]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from model.errors import InputError
-from sim.binding import (
+from orderlab.model.errors import InputError
+from orderlab.sim.binding import (
     Assigned,
     Binding,
     CommandCall,
@@ -21,7 +21,7 @@ from sim.binding import (
     ScriptCall,
     load_binding,
 )
-from sim.redis.replies import ErrorReply
+from orderlab.sim.redis.replies import ErrorReply
 
 LUA = Path(__file__).parents[2] / "lua"
 TWO = (Message(b"a", b"t/1", 2, 5000, time_ms=9, properties=(("k", "v"),)), Message(b'"\xff'))
@@ -242,7 +242,7 @@ def test_a_variant_takes_over_what_it_does_not_replace(tmp_path: Path) -> None:
 
 def test_an_adapter_says_what_templates_cannot(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
-        "from sim.binding import CommandCall, Removed\n"
+        "from orderlab.sim.binding import CommandCall, Removed\n"
         "class Mine:\n"
         "    def __init__(self, binding): self.binding = binding\n"
         "    def step(self, operation, fields, replies):\n"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from model.errors import InputError
-from sim.binding import (
+from orderlab.model.errors import InputError
+from orderlab.sim.binding import (
     Assigned,
     Cleared,
     Failed,
@@ -19,11 +19,11 @@ from sim.binding import (
     ReplyMismatch,
     Saved,
 )
-from sim.binding.messages import packed_codec
-from sim.binding.replies import ReplyReader, compile_reply
-from sim.binding.schema import Reply
-from sim.binding.templates import Vocabulary
-from sim.redis.replies import ErrorReply, Status
+from orderlab.sim.binding.messages import packed_codec
+from orderlab.sim.binding.replies import ReplyReader, compile_reply
+from orderlab.sim.binding.schema import Reply
+from orderlab.sim.binding.templates import Vocabulary
+from orderlab.sim.redis.replies import ErrorReply, Status
 
 THREE = {"messages": (Message(b"a"), Message(b"b"), Message(b"c"))}
 

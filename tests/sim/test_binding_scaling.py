@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.binding import load_binding
-from sim.binding.calls import Script
-from sim.binding.lua_tokens import tokens
-from sim.binding.scaling import RewrittenLine, scale_source
-from sim.binding.syntax import check_syntax
+from orderlab.sim.binding import load_binding
+from orderlab.sim.binding.calls import Script
+from orderlab.sim.binding.lua_tokens import tokens
+from orderlab.sim.binding.scaling import RewrittenLine, scale_source
+from orderlab.sim.binding.syntax import check_syntax
 
 LUA = Path(__file__).parents[2] / "lua"
 SOURCES = sorted(LUA.rglob("*.lua"))

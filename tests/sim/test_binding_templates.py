@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.errors import InputError
-from sim.binding.filters import DECODERS, ENCODERS, TAKES_ARGUMENT, tag, to_text
-from sim.binding.json_bytes import dump_json, load_json, to_bytes
-from sim.binding.messages import json_codec, packed_codec
-from sim.binding.templates import Vocabulary, compile_template
-from sim.redis.hash_slot import hash_slots
+from orderlab.model.errors import InputError
+from orderlab.sim.binding.filters import DECODERS, ENCODERS, TAKES_ARGUMENT, tag, to_text
+from orderlab.sim.binding.json_bytes import dump_json, load_json, to_bytes
+from orderlab.sim.binding.messages import json_codec, packed_codec
+from orderlab.sim.binding.templates import Vocabulary, compile_template
+from orderlab.sim.redis.hash_slot import hash_slots
 
 HERE = Vocabulary(("client", "limit", "interval", "payload", "qos", "properties", "list"), {})
 SCOPE: dict[str, Any] = {

@@ -3,9 +3,9 @@
 import datetime
 import tomllib
 
-from sim.calibration import BATCH, Measured, cost_model, measure, to_toml
-from sim.costs import costs_of, load_costs
-from sim.redis.backends.server import ServerBackend
+from orderlab.sim.calibration import BATCH, Measured, cost_model, measure, to_toml
+from orderlab.sim.costs import costs_of, load_costs
+from orderlab.sim.redis.backends.server import ServerBackend
 
 
 def told(save=11.0, larger=60.0, commands=None):

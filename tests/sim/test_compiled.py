@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sim import compiled, compiling
+from orderlab.sim import compiled, compiling
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,12 +31,12 @@ def run(program: str, **environment: str) -> str:
     return done.stdout.strip()
 
 
-WHERE = "import sim.redis.keyspace as keyspace; print(keyspace.__file__)"
+WHERE = "import orderlab.sim.redis.keyspace as keyspace; print(keyspace.__file__)"
 
 
 def test_a_process_takes_the_machine_code_unless_it_is_told_not_to(place: Path) -> None:
-    assert run(WHERE) == str(place / "sim" / "redis" / f"keyspace{compiled.SUFFIX}")
-    assert run(WHERE, ORDERLAB_COMPILED="0") == str(ROOT / "sim" / "redis" / "keyspace.py")
+    assert run(WHERE) == str(place / "orderlab" / "sim" / "redis" / f"keyspace{compiled.SUFFIX}")
+    assert run(WHERE, ORDERLAB_COMPILED="0") == str(ROOT / "orderlab" / "sim" / "redis" / "keyspace.py")
 
 
 def test_every_module_that_is_named_is_compiled(place: Path) -> None:
@@ -49,7 +49,7 @@ def test_machine_code_of_another_text_is_not_taken(place: Path, tmp_path: Path) 
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(path.read_bytes())
     assert place in compiled.folders(tmp_path), "the same text, elsewhere"
-    changed = tmp_path / "sim" / "redis" / "replies.py"
+    changed = tmp_path / "orderlab" / "sim" / "redis" / "replies.py"
     changed.write_text(changed.read_text() + "\n")
     assert place not in compiled.folders(tmp_path)
 
@@ -60,12 +60,12 @@ def test_machine_code_that_cannot_be_loaded_is_left_alone(place: Path, tmp_path:
         copy = broken / path.relative_to(place)
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(b"not machine code")
-    assert run(WHERE, XDG_CACHE_HOME=str(tmp_path)) == str(ROOT / "sim" / "redis" / "keyspace.py")
+    assert run(WHERE, XDG_CACHE_HOME=str(tmp_path)) == str(ROOT / "orderlab" / "sim" / "redis" / "keyspace.py")
 
 
 def test_without_a_compiler_the_reason_is_one_line_with_the_cure(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "sim.compiling"],
+        [sys.executable, "-m", "orderlab.sim.compiling"],
         cwd=ROOT, env={**os.environ, "XDG_CACHE_HOME": str(tmp_path), "PATH": str(tmp_path)}, capture_output=True, text=True,
         check=True,
     )  # fmt: skip
@@ -76,11 +76,11 @@ def test_without_a_compiler_the_reason_is_one_line_with_the_cure(tmp_path: Path)
 
 REPLIES = """
 import hashlib
-from properties.conformance.sequences import Generator, SeededDraw
-from properties.conformance.subjects import KernelSubject
-from sim import compiled
-from sim.redis.lacking import UnsupportedCommand
-from sim.redis.registry import COMMANDS, load_commands
+from orderlab.properties.conformance.sequences import Generator, SeededDraw
+from orderlab.properties.conformance.subjects import KernelSubject
+from orderlab.sim import compiled
+from orderlab.sim.redis.lacking import UnsupportedCommand
+from orderlab.sim.redis.registry import COMMANDS, load_commands
 
 load_commands()
 generator, draw, subject, said = Generator(COMMANDS), SeededDraw(SEED), KernelSubject(), hashlib.sha256()
@@ -120,8 +120,8 @@ def test_what_is_written_in_c_replies_the_same(place: Path, program: str, errors
 
 
 IS_NATIVE = """
-from sim.redis.shard import Shard
-from sim.redis.lua_host import host_of
+from orderlab.sim.redis.shard import Shard
+from orderlab.sim.redis.lua_host import host_of
 sandbox = host_of(Shard())._engine.sandbox
 print(sandbox.function("write_json") is not None, sandbox.function("direct_call") is not None)
 """
@@ -132,7 +132,7 @@ def test_a_library_that_cannot_be_loaded_is_left_alone(place: Path, tmp_path: Pa
     assert run(IS_NATIVE, ORDERLAB_COMPILED="0") == "False False"
     copy = tmp_path / "orderlab" / "compiled" / place.name
     shutil.copytree(place, copy)
-    broken, missing = (compiled.library_in(copy, ROOT / f"sim/redis/lua_libraries/{name}.c") for name in ("call", "json"))
+    broken, missing = (compiled.library_in(copy, ROOT / f"orderlab/sim/redis/lua_libraries/{name}.c") for name in ("call", "json"))
     broken.write_bytes(b"not machine code")
     assert run(WHERE, XDG_CACHE_HOME=str(tmp_path)).startswith(str(copy))
     assert run(IS_NATIVE, XDG_CACHE_HOME=str(tmp_path)) == "True False"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import simpy
 
-from sim.network import RETRANSMIT_US, Connection, Latency, Link, Network
+from orderlab.sim.network import RETRANSMIT_US, Connection, Latency, Link, Network
 
 
 def arrivals(env, connection, sends):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sim.random_streams import RandomStreams
+from orderlab.sim.random_streams import RandomStreams
 
 
 def test_a_stream_depends_on_seed_and_name_only() -> None:

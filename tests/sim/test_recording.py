@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from model.history import EventKind
-from sim import recording
-from sim.recording import HistoryRecorder
+from orderlab.model.history import EventKind
+from orderlab.sim import recording
+from orderlab.sim.recording import HistoryRecorder
 
 
 def test_rows_leave_in_time_order_and_equal_times_keep_theirs(monkeypatch):

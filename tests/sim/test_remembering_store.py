@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from model.trace import Acknowledge, Clear, Fault, Fetch, Open, Publication, Release, Repeat, Save, Step, Wait
-from sim.binding.loader import load_binding
-from sim.binding.scaling import scale
-from sim.redis.backends import KernelBackend
-from sim.remembering_store import RememberingStore
-from sim.session_run import SessionRun
-from sim.session_store import BoundStore
+from orderlab.model.trace import Acknowledge, Clear, Fault, Fetch, Open, Publication, Release, Repeat, Save, Step, Wait
+from orderlab.sim.binding.loader import load_binding
+from orderlab.sim.binding.scaling import scale
+from orderlab.sim.redis.backends import KernelBackend
+from orderlab.sim.remembering_store import RememberingStore
+from orderlab.sim.session_run import SessionRun
+from orderlab.sim.session_store import BoundStore
 
 LUA = Path(__file__).parents[2] / "lua"
 

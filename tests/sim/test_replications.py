@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from model.verdict import Outcome, Verdict
-from sim.replications import joint_verdicts, means, replication_seed
-from sim.statistics import LatencyHistogram, mser_5
+from orderlab.model.verdict import Outcome, Verdict
+from orderlab.sim.replications import joint_verdicts, means, replication_seed
+from orderlab.sim.statistics import LatencyHistogram, mser_5
 
 
 def test_the_first_replication_is_the_run_itself_and_no_two_are_alike():

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from model.trace import Clear, Fetch, Open, Publication, Save, Step
-from sim.binding.loader import load_binding
-from sim.redis.backends import KernelBackend
-from sim.session_run import SessionRun
-from sim.session_store import BoundStore
+from orderlab.model.trace import Clear, Fetch, Open, Publication, Save, Step
+from orderlab.sim.binding.loader import load_binding
+from orderlab.sim.redis.backends import KernelBackend
+from orderlab.sim.session_run import SessionRun
+from orderlab.sim.session_store import BoundStore
 
 LUA = Path(__file__).parents[2] / "lua"
 CLEAN, GO_ON, AGAIN = Open(clean_start=True), Open(), Open(again=True)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from model.trace import Acknowledge, Clear, Drain, Fetch, Pass, Publication, Release, Save, Settle, Step, Wait
-from sim.binding.loader import load_binding
-from sim.redis.backends import KernelBackend
-from sim.session_inspection import Inspection, changes, usual_elements
-from sim.session_residue import bytes_in, elements_of, holds, keys_of, surplus, text_of
-from sim.session_run import SessionRun
-from sim.session_store import BoundStore
+from orderlab.model.trace import Acknowledge, Clear, Drain, Fetch, Pass, Publication, Release, Save, Settle, Step, Wait
+from orderlab.sim.binding.loader import load_binding
+from orderlab.sim.redis.backends import KernelBackend
+from orderlab.sim.session_inspection import Inspection, changes, usual_elements
+from orderlab.sim.session_residue import bytes_in, elements_of, holds, keys_of, surplus, text_of
+from orderlab.sim.session_run import SessionRun
+from orderlab.sim.session_store import BoundStore
 
 LUA = Path(__file__).parents[2] / "lua"
 ONE = Publication(1, b"a payload of its own")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from model.trace import Fetch, Overlap, Publication, Repeat, Save, Step
-from sim.binding.results import Failed, Fields, Result, Saved
-from sim.session_run import SessionRun, StepReport
+from orderlab.model.trace import Fetch, Overlap, Publication, Repeat, Save, Step
+from orderlab.sim.binding.results import Failed, Fields, Result, Saved
+from orderlab.sim.session_run import SessionRun, StepReport
 from tests.sim.test_session_run import PlainStore
 
 

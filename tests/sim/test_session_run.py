@@ -11,10 +11,20 @@ from typing import Any
 
 import pytest
 
-from model.refinement import Store
-from model.trace import Acknowledge, Clear, Drain, Fault, Fetch, Publication, Release, Repeat, Save, Step, Wait
-from sim.binding.results import Assigned, Cleared, Failed, Fetched, FetchedMessage, Fields, Removed, Result, Saved
-from sim.session_run import SessionRun
+from orderlab.model.refinement import Store
+from orderlab.model.trace import Acknowledge, Clear, Drain, Fault, Fetch, Publication, Release, Repeat, Save, Step, Wait
+from orderlab.sim.binding.results import (
+    Assigned,
+    Cleared,
+    Failed,
+    Fetched,
+    FetchedMessage,
+    Fields,
+    Removed,
+    Result,
+    Saved,
+)
+from orderlab.sim.session_run import SessionRun
 
 
 @dataclass

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from model.trace import Publication, Repeat, Save, Step
-from sim.binding.loader import load_binding
-from sim.redis.backends import KernelBackend
-from sim.session_run import SessionRun
-from sim.session_store import BoundStore
+from orderlab.model.trace import Publication, Repeat, Save, Step
+from orderlab.sim.binding.loader import load_binding
+from orderlab.sim.redis.backends import KernelBackend
+from orderlab.sim.session_run import SessionRun
+from orderlab.sim.session_store import BoundStore
 
 PENDING = Path(__file__).parents[2] / "lua" / "pending"
 EARLIER = Repeat(older=True)

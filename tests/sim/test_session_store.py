@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from model.errors import InputError
-from model.trace import Fault
-from sim.binding.binding import Binding
-from sim.binding.loader import load_binding
-from sim.binding.results import Failed, Fetched, Message, Saved
-from sim.deadline import OutOfTime
-from sim.redis.backends import KernelBackend
-from sim.session_state import Endless
-from sim.session_store import ENDLESS_MAX, BoundStore, keeps_sent, terms_of, uses
-from sim.store_faults import NODE_CONDITIONS, condition
+from orderlab.model.errors import InputError
+from orderlab.model.trace import Fault
+from orderlab.sim.binding.binding import Binding
+from orderlab.sim.binding.loader import load_binding
+from orderlab.sim.binding.results import Failed, Fetched, Message, Saved
+from orderlab.sim.deadline import OutOfTime
+from orderlab.sim.redis.backends import KernelBackend
+from orderlab.sim.session_state import Endless
+from orderlab.sim.session_store import ENDLESS_MAX, BoundStore, keeps_sent, terms_of, uses
+from orderlab.sim.store_faults import NODE_CONDITIONS, condition
 
 LUA = Path(__file__).parents[2] / "lua"
 CLIENT = b"c"

@@ -2,7 +2,7 @@
 
 import random
 
-from sim.stations import Station, Tenant
+from orderlab.sim.stations import Station, Tenant
 
 
 def by_search(servers, jobs):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sim.statistics import LatencyHistogram
+from orderlab.sim.statistics import LatencyHistogram
 
 
 def test_percentiles_and_mean_agree_with_numpy():

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from spark_sweeps.chunks import CHUNKS_MAX, FLOOR_S, chunks_of
-from spark_sweeps.costs import CostModel
+from orderlab.spark_sweeps.chunks import CHUNKS_MAX, FLOOR_S, chunks_of
+from orderlab.spark_sweeps.costs import CostModel
 
 
 @pytest.mark.parametrize("cores", [1, 2, 16])

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from model.errors import InputError
-from spark_sweeps.costs import CostModel, estimated
-from spark_sweeps.expressions import Expression
-from spark_sweeps.plan import Plan
-from spark_sweeps.specification import sweep_of
+from orderlab.model.errors import InputError
+from orderlab.spark_sweeps.costs import CostModel, estimated
+from orderlab.spark_sweeps.expressions import Expression
+from orderlab.spark_sweeps.plan import Plan
+from orderlab.spark_sweeps.specification import sweep_of
 
 AXES = {"a": [1, 2, 0, 7], "b": {"from": 0.5, "to": 9, "count": 3, "scale": "log"}, "t": ["x", "y", "log"], "f": [True, False]}
 DESIGNS = [

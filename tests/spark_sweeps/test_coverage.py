@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sim.intervals import difference_interval, interval_of
-from sim.replications import means
-from spark_sweeps.axes import Axis
-from spark_sweeps.precision import _is_precise, _sizes, confidence_of
-from spark_sweeps.questions.asking import Answered
-from spark_sweeps.questions.capacity import Capacity, capacity
-from spark_sweeps.questions.risk import Risk, risk
-from spark_sweeps.questions.sensitivity import Sensitivity, sensitivity
-from spark_sweeps.specification import sweep_of
+from orderlab.sim.intervals import difference_interval, interval_of
+from orderlab.sim.replications import means
+from orderlab.spark_sweeps.axes import Axis
+from orderlab.spark_sweeps.precision import _is_precise, _sizes, confidence_of
+from orderlab.spark_sweeps.questions.asking import Answered
+from orderlab.spark_sweeps.questions.capacity import Capacity, capacity
+from orderlab.spark_sweeps.questions.risk import Risk, risk
+from orderlab.spark_sweeps.questions.sensitivity import Sensitivity, sensitivity
+from orderlab.spark_sweeps.specification import sweep_of
 
 FEW, MANY = 40, 400
 TIMES = pytest.mark.parametrize("times", [FEW, pytest.param(MANY, marks=pytest.mark.exhaustive)])

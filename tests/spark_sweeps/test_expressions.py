@@ -2,8 +2,8 @@
 
 import pytest
 
-from model.errors import InputError
-from spark_sweeps.expressions import Expression
+from orderlab.model.errors import InputError
+from orderlab.spark_sweeps.expressions import Expression
 
 VALUES = {"rate": 2.5, "brokers": 4, "mode": "fast"}
 

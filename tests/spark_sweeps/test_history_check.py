@@ -4,13 +4,13 @@ import random
 
 import pytest
 
-from model.checkers.judge import Question, judge
-from model.errors import InputError
-from model.history import EventBatch, EventKind, History, Names, NameTable
-from model.history_io import HistoryFile, write_history
-from model.verdict import Outcome
-from spark_sweeps.history_check import check_folder
-from spark_sweeps.keyed_history import KeyedHistoryWriter, history_parts
+from orderlab.model.checkers.judge import Question, judge
+from orderlab.model.errors import InputError
+from orderlab.model.history import EventBatch, EventKind, History, Names, NameTable
+from orderlab.model.history_io import HistoryFile, write_history
+from orderlab.model.verdict import Outcome
+from orderlab.spark_sweeps.history_check import check_folder
+from orderlab.spark_sweeps.keyed_history import KeyedHistoryWriter, history_parts
 from tests.model.checkers.test_delivery_second_algorithm import BOUND_US, generated
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -86,7 +86,7 @@ def test_parts_that_are_keyed_are_judged_alike(history, expected, spark, tmp_pat
 
 
 def test_a_simulation_with_a_subscriber_for_each_publisher_needs_no_shuffle(spark, tmp_path):
-    from sim.systems.catalogue import entry, settings_of
+    from orderlab.sim.systems.catalogue import entry, settings_of
 
     given = {"publishers": 40, "rate": 20, "duration_s": 0.1, "warm_up_s": 0.05, "offline_share": 0.5}
     batches = []

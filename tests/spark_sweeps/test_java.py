@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from model.errors import InputError
-from spark_sweeps import java
-from spark_sweeps.java import java_home
+from orderlab.model.errors import InputError
+from orderlab.spark_sweeps import java
+from orderlab.spark_sweeps.java import java_home
 
 
 def fake(folder, version, name="java"):

@@ -5,12 +5,12 @@ import json
 import pyarrow as pa
 import pytest
 
-from model.errors import InputError
-from model.verdict import Outcome
 from orderlab.commands.sweep import outcome_of
-from spark_sweeps.job import Options, run_sweep
-from spark_sweeps.result_folder import ResultFolder
-from spark_sweeps.rows import MEASURED
+from orderlab.model.errors import InputError
+from orderlab.model.verdict import Outcome
+from orderlab.spark_sweeps.job import Options, run_sweep
+from orderlab.spark_sweeps.result_folder import ResultFolder
+from orderlab.spark_sweeps.rows import MEASURED
 
 SUBJECTS = "tests.spark_sweeps.subjects"
 SPARK = pytest.param("on_spark", marks=pytest.mark.xdist_group("spark"))

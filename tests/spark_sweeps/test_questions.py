@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from model.errors import InputError
-from sim.intervals import clopper_pearson, mean_interval
-from spark_sweeps.axes import Axis
-from spark_sweeps.job import load
-from spark_sweeps.questions.answer import answer
-from spark_sweeps.questions.asking import Answered
-from spark_sweeps.questions.capacity import Capacity, capacity
-from spark_sweeps.questions.cheapest import Cheapest, cheapest
-from spark_sweeps.questions.comparison import Comparison, comparison
-from spark_sweeps.questions.risk import Risk, drawn_faults, risk, wald_test
-from spark_sweeps.questions.sensitivity import Sensitivity, sensitivity
-from spark_sweeps.result_folder import ResultFolder
+from orderlab.model.errors import InputError
+from orderlab.sim.intervals import clopper_pearson, mean_interval
+from orderlab.spark_sweeps.axes import Axis
+from orderlab.spark_sweeps.job import load
+from orderlab.spark_sweeps.questions.answer import answer
+from orderlab.spark_sweeps.questions.asking import Answered
+from orderlab.spark_sweeps.questions.capacity import Capacity, capacity
+from orderlab.spark_sweeps.questions.cheapest import Cheapest, cheapest
+from orderlab.spark_sweeps.questions.comparison import Comparison, comparison
+from orderlab.spark_sweeps.questions.risk import Risk, drawn_faults, risk, wald_test
+from orderlab.spark_sweeps.questions.sensitivity import Sensitivity, sensitivity
+from orderlab.spark_sweeps.result_folder import ResultFolder
 
 
 def answered(function, points, replications, common=True, first=0):
@@ -196,7 +196,7 @@ def test_a_risk_question_is_not_answered_by_runs_that_judge_nothing():
 
 
 def test_drawn_faults_are_faults_of_the_system_and_the_same_every_time():
-    from sim.fault_schedule import parse_faults
+    from orderlab.sim.fault_schedule import parse_faults
 
     asked = Risk.model_validate(
         {"kind": "risk", "faults": ["redis-stall:1", "lost-puback"], "mean_faults": 4, "from": 0.1, "to": 0.5,

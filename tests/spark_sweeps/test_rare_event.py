@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from model.errors import InputError
-from sim.intervals import clopper_pearson
-from spark_sweeps.job import load
-from spark_sweeps.questions.answer import answer
-from spark_sweeps.questions.splitting import next_level, plain_monte_carlo, splitting
-from spark_sweeps.single import single_run
+from orderlab.model.errors import InputError
+from orderlab.sim.intervals import clopper_pearson
+from orderlab.spark_sweeps.job import load
+from orderlab.spark_sweeps.questions.answer import answer
+from orderlab.spark_sweeps.questions.splitting import next_level, plain_monte_carlo, splitting
+from orderlab.spark_sweeps.single import single_run
 
 POISSON = (
     'system = "tests.spark_sweeps.subjects:struck"\n[base]\nmost = {most}\n[question]\nkind = "rare-event"\n'

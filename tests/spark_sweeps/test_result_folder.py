@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from model.errors import InputError
-from spark_sweeps import result_folder
-from spark_sweeps.result_folder import Counts, ResultFolder, identity_of
+from orderlab.model.errors import InputError
+from orderlab.spark_sweeps import result_folder
+from orderlab.spark_sweeps.result_folder import Counts, ResultFolder, identity_of
 
 MANIFEST = {"sweep": {"axes": {"a": [1]}}, "code": "c"}
 

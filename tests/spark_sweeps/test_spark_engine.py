@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from spark_sweeps.engines import spark
-from spark_sweeps.engines.spark import PATIENCE_S, SparkEngine
+from orderlab.spark_sweeps.engines import spark
+from orderlab.spark_sweeps.engines.spark import PATIENCE_S, SparkEngine
 
 
 class Blocks:

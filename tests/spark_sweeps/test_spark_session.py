@@ -4,9 +4,9 @@ import socket
 
 import pytest
 
-from model.errors import InputError
-from spark_sweeps.spark_session import START, explained, insist_on_reaching, insist_on_spark_home, patient
-from spark_sweeps.tasks import MARK
+from orderlab.model.errors import InputError
+from orderlab.spark_sweeps.spark_session import START, explained, insist_on_reaching, insist_on_spark_home, patient
+from orderlab.spark_sweeps.tasks import MARK
 
 
 @pytest.mark.parametrize(

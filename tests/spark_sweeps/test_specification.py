@@ -2,10 +2,10 @@
 
 import pytest
 
-from model.errors import InputError
-from spark_sweeps.job import load
-from spark_sweeps.plan import Plan
-from spark_sweeps.specification import read_sweep
+from orderlab.model.errors import InputError
+from orderlab.spark_sweeps.job import load
+from orderlab.spark_sweeps.plan import Plan
+from orderlab.spark_sweeps.specification import read_sweep
 
 SOUND = """
 system = "tests.spark_sweeps.subjects:product"

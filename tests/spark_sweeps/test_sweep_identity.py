@@ -5,12 +5,12 @@ import sys
 
 import pytest
 
-from model.errors import InputError
-from spark_sweeps.digests import module_digest, subject_digest
-from spark_sweeps.engines.pool import PoolEngine
-from spark_sweeps.job import Options, load, run_sweep
-from spark_sweeps.report.page import write_report
-from spark_sweeps.result_folder import ResultFolder
+from orderlab.model.errors import InputError
+from orderlab.spark_sweeps.digests import module_digest, subject_digest
+from orderlab.spark_sweeps.engines.pool import PoolEngine
+from orderlab.spark_sweeps.job import Options, load, run_sweep
+from orderlab.spark_sweeps.report.page import write_report
+from orderlab.spark_sweeps.result_folder import ResultFolder
 
 
 @pytest.fixture

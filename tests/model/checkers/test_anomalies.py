@@ -2,10 +2,10 @@
 
 import pytest
 
-from model.checkers.findings import VACUOUS
-from model.checkers.judge import Question, in_memory, judge
-from model.notation import parse_history
-from model.verdict import Outcome
+from orderlab.model.checkers.findings import VACUOUS
+from orderlab.model.checkers.judge import Question, in_memory, judge
+from orderlab.model.notation import parse_history
+from orderlab.model.verdict import Outcome
 
 
 def verdict(law, line, **options):

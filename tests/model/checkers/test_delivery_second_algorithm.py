@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from model.checkers.delivery import DeliveryChecker, delivery_verdicts
-from model.checkers.expiry import ExpiryChecker, expiry_verdict
-from model.checkers.retransmission import RetransmissionChecker, retransmission_verdict
-from model.history import COLUMNS, EventBatch, EventKind, History, Names
-from model.verdict import Outcome
+from orderlab.model.checkers.delivery import DeliveryChecker, delivery_verdicts
+from orderlab.model.checkers.expiry import ExpiryChecker, expiry_verdict
+from orderlab.model.checkers.retransmission import RetransmissionChecker, retransmission_verdict
+from orderlab.model.history import COLUMNS, EventBatch, EventKind, History, Names
+from orderlab.model.verdict import Outcome
 
 LAWS = ("fifo", "at-least-once", "exactly-once", "no-phantom", "agreement", "drain")
 BOUND_US = 20_000
@@ -377,7 +377,7 @@ def test_parts_by_logical_fifo_merge_to_the_whole_in_any_grouping():
 
 def test_room_is_made_in_time(monkeypatch):
     """Chunks of three rows go through every growth of the tables; results do not change."""
-    import model.checkers.delivery_pass as delivery_pass
+    import orderlab.model.checkers.delivery_pass as delivery_pass
 
     rng = random.Random(7)
     rows = []

@@ -6,14 +6,14 @@ import re
 
 import pytest
 
-from model.checkers.judge import Question, in_memory, judge, judge_operations
-from model.checkers.kafka_log import LAWS, ON_REQUEST, PROMISED, judge_kafka_log
-from model.checkers.linearizability.operations import EventCollector
-from model.errors import InputError
-from model.history import EventKind
-from model.linearizability_logs import read_edn_operations
-from model.notation import parse_history
-from model.verdict import Outcome
+from orderlab.model.checkers.judge import Question, in_memory, judge, judge_operations
+from orderlab.model.checkers.kafka_log import LAWS, ON_REQUEST, PROMISED, judge_kafka_log
+from orderlab.model.checkers.linearizability.operations import EventCollector
+from orderlab.model.errors import InputError
+from orderlab.model.history import EventKind
+from orderlab.model.linearizability_logs import read_edn_operations
+from orderlab.model.notation import parse_history
+from orderlab.model.verdict import Outcome
 
 # An operation is a word: process, function (t txn, s send, p poll, a assign, u subscribe, c crash), micro-operations in
 # brackets, and ! failed or ? unknown. `sx1@0` sent 1 to x and got offset 0; `px1@0+2@1` polled 1 and 2 from x.

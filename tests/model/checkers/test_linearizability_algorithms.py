@@ -5,13 +5,13 @@ import random
 
 import pytest
 
-from model.checkers.linearizability.calls import calls_by_key
-from model.checkers.linearizability.decide import decide
-from model.checkers.linearizability.objects import IMPOSSIBLE, MODELS
-from model.checkers.linearizability.operations import NEVER, EventCollector
-from model.checkers.linearizability.search import search
-from model.history import EventKind
-from model.verdict import Outcome
+from orderlab.model.checkers.linearizability.calls import calls_by_key
+from orderlab.model.checkers.linearizability.decide import decide
+from orderlab.model.checkers.linearizability.objects import IMPOSSIBLE, MODELS
+from orderlab.model.checkers.linearizability.operations import NEVER, EventCollector
+from orderlab.model.checkers.linearizability.search import search
+from orderlab.model.history import EventKind
+from orderlab.model.verdict import Outcome
 
 
 def generated(model, rng, operations, processes, info=0.15, spoilt=0.3, distinct=True):

@@ -2,14 +2,14 @@
 
 import pytest
 
-from model.checkers.linearizability.calls import calls_by_key
-from model.checkers.linearizability.decide import decide
-from model.checkers.linearizability.objects import MODELS
-from model.checkers.linearizability.operations import operations_of_history
-from model.checkers.linearizability.register_search import search_register
-from model.errors import InputError
-from model.notation import parse_history
-from model.verdict import Outcome
+from orderlab.model.checkers.linearizability.calls import calls_by_key
+from orderlab.model.checkers.linearizability.decide import decide
+from orderlab.model.checkers.linearizability.objects import MODELS
+from orderlab.model.checkers.linearizability.operations import operations_of_history
+from orderlab.model.checkers.linearizability.register_search import search_register
+from orderlab.model.errors import InputError
+from orderlab.model.notation import parse_history
+from orderlab.model.verdict import Outcome
 
 
 def log_of(line):

@@ -5,9 +5,9 @@ from itertools import pairwise
 
 import networkx as nx
 
-from model.checkers.judge import Question, in_memory, judge
-from model.notation import parse_history
-from model.verdict import Outcome
+from orderlab.model.checkers.judge import Question, in_memory, judge
+from orderlab.model.notation import parse_history
+from orderlab.model.verdict import Outcome
 
 
 def verdict(law, line):

@@ -4,14 +4,14 @@ import random
 
 import pytest
 
-from model.checkers.judge import Question, in_memory, judge, judge_operations
-from model.checkers.linearizability.operations import EventCollector, operations_of_history
-from model.checkers.total_queue import LAWS, judge_total_queue
-from model.errors import InputError
-from model.history import EventKind
-from model.linearizability_logs import read_edn_operations
-from model.notation import parse_history
-from model.verdict import Outcome, overall
+from orderlab.model.checkers.judge import Question, in_memory, judge, judge_operations
+from orderlab.model.checkers.linearizability.operations import EventCollector, operations_of_history
+from orderlab.model.checkers.total_queue import LAWS, judge_total_queue
+from orderlab.model.errors import InputError
+from orderlab.model.history import EventKind
+from orderlab.model.linearizability_logs import read_edn_operations
+from orderlab.model.notation import parse_history
+from orderlab.model.verdict import Outcome, overall
 
 
 def log_of(line):

@@ -15,12 +15,12 @@ from typing import Any
 import numba
 import numpy as np
 
-from model.explorer import checked, hash_table
-from model.explorer.compiled import CompiledSpace
-from model.explorer.program_text import NotCompilable
-from model.explorer.space import InterpretedSpace
-from model.specification import Specification
-from model.transition_system import LeadsTo
+from orderlab.model.explorer import checked, hash_table
+from orderlab.model.explorer.compiled import CompiledSpace
+from orderlab.model.explorer.program_text import NotCompilable
+from orderlab.model.explorer.space import InterpretedSpace
+from orderlab.model.specification import Specification
+from orderlab.model.transition_system import LeadsTo
 
 STATES_AT_MOST = 60
 

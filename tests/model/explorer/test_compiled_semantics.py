@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from numba import njit
 
-from model.errors import EngineError
-from model.explorer import checked
-from model.explorer.compiled import CompiledSpace
-from model.explorer.cross_check import drawn
-from model.explorer.intervals import RESULT, Interval
-from model.explorer.kernel_text import KernelWriter
-from model.explorer.layout import layout_of
-from model.explorer.program_text import NotCompilable, program_text
+from orderlab.model.errors import EngineError
+from orderlab.model.explorer import checked
+from orderlab.model.explorer.compiled import CompiledSpace
+from orderlab.model.explorer.cross_check import drawn
+from orderlab.model.explorer.intervals import RESULT, Interval
+from orderlab.model.explorer.kernel_text import KernelWriter
+from orderlab.model.explorer.layout import layout_of
+from orderlab.model.explorer.program_text import NotCompilable, program_text
 from tests.model.explorer.engines import as_it_is, compared, loaded
 from tests.model.explorer.generated_specifications import HEAD, specification
 

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.errors import Defect, InputError
-from model.explorer.compiled import CompiledSpace
-from model.explorer.exploration import Exploration, explore
-from model.explorer.search import Options
-from model.explorer.walks import explore_by_walks
-from model.process_system import Move, Process, ProcessSystem, Situation
-from model.specification import (
+from orderlab.model.errors import Defect, InputError
+from orderlab.model.explorer.compiled import CompiledSpace
+from orderlab.model.explorer.exploration import Exploration, explore
+from orderlab.model.explorer.search import Options
+from orderlab.model.explorer.walks import explore_by_walks
+from orderlab.model.process_system import Move, Process, ProcessSystem, Situation
+from orderlab.model.specification import (
     FairnessDeclaration,
     LeadsToDeclaration,
     Specification,
@@ -32,11 +32,11 @@ from model.specification import (
     strong_fairness,
     weak_fairness,
 )
-from model.specifications.increment import Increment
-from model.specifications.template import Lock
-from model.state import Array, Domain, IndexSet, SpecificationError, boolean, integer
-from model.transition_system import Invariant, LeadsTo
-from model.verdict import Outcome, Verdict
+from orderlab.model.specifications.increment import Increment
+from orderlab.model.specifications.template import Lock
+from orderlab.model.state import Array, Domain, IndexSet, SpecificationError, boolean, integer
+from orderlab.model.transition_system import Invariant, LeadsTo
+from orderlab.model.verdict import Outcome, Verdict
 
 
 def verdict(found: Exploration, law: str) -> Verdict:
@@ -260,7 +260,7 @@ def test_reads_that_leave_a_place_out_are_an_error_of_their_author() -> None:
 
 
 def test_a_reduction_that_leaves_nothing_out_is_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("model.explorer.search.REDUCE_IN_VAIN_UP_TO", 5)
+    monkeypatch.setattr("orderlab.model.explorer.search.REDUCE_IN_VAIN_UP_TO", 5)
     seen = frozenset({"a", "b", ("a",), ("b",)})
     found = explore(pair(Invariant("calm", lambda s: s.shared[0] < 9, reads=lambda s: seen)), Options(reduction=True))
     assert found.notes == ("reduction: switched off, for nothing could be left out in 6 states",)
@@ -466,7 +466,7 @@ def test_a_seed_draws_the_same_walks_and_another_others() -> None:
 
 
 def test_a_long_way_round_is_shortened_without_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("model.explorer.walks.SHORTEN_WITHIN", 1)
+    monkeypatch.setattr("orderlab.model.explorer.walks.SHORTEN_WITHIN", 1)
     found = verdict(explore_by_walks(Endless(most=3), Options(seed=3, laws=("small",)), 50, 90), "small")
     assert found.outcome is Outcome.VIOLATED
     assert [step.action for step in found.witness.steps] == ["tick"] * 4

@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from model.errors import InputError
-from model.explorer.compiled import CompiledSpace
-from model.explorer.exploration import Exploration, explore
-from model.explorer.layout import layout_of
-from model.explorer.search import Options
-from model.explorer.space import InterpretedSpace
-from model.specification import (
+from orderlab.model.errors import InputError
+from orderlab.model.explorer.compiled import CompiledSpace
+from orderlab.model.explorer.exploration import Exploration, explore
+from orderlab.model.explorer.layout import layout_of
+from orderlab.model.explorer.search import Options
+from orderlab.model.explorer.space import InterpretedSpace
+from orderlab.model.specification import (
     LeadsToDeclaration,
     Specification,
     State,
@@ -28,11 +28,11 @@ from model.specification import (
     sometimes,
     step_invariant,
 )
-from model.specifications.die_hard import DieHard
-from model.specifications.increment import Increment
-from model.specifications.termination_detection import TerminationDetection
-from model.specifications.two_phase_commit import TwoPhaseCommit
-from model.state import NOBODY, Array, Domain, IndexSet, SpecificationError, boolean, choice, element, integer
+from orderlab.model.specifications.die_hard import DieHard
+from orderlab.model.specifications.increment import Increment
+from orderlab.model.specifications.termination_detection import TerminationDetection
+from orderlab.model.specifications.two_phase_commit import TwoPhaseCommit
+from orderlab.model.state import NOBODY, Array, Domain, IndexSet, SpecificationError, boolean, choice, element, integer
 
 LIMITS = (0, 2, 1)
 

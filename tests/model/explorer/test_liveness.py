@@ -8,12 +8,20 @@ import networkx as nx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.explorer.behaviour import story
-from model.explorer.exploration import explore
-from model.explorer.search import Options
-from model.specifications.termination_detection import TerminationDetection
-from model.transition_system import Fairness, Label, Law, LeadsTo, StrongFairness, TransitionSystem, WeakFairness
-from model.verdict import Outcome, Verdict
+from orderlab.model.explorer.behaviour import story
+from orderlab.model.explorer.exploration import explore
+from orderlab.model.explorer.search import Options
+from orderlab.model.specifications.termination_detection import TerminationDetection
+from orderlab.model.transition_system import (
+    Fairness,
+    Label,
+    Law,
+    LeadsTo,
+    StrongFairness,
+    TransitionSystem,
+    WeakFairness,
+)
+from orderlab.model.verdict import Outcome, Verdict
 
 Edge = tuple[int, str, int]
 

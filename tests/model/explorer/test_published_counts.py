@@ -6,15 +6,15 @@ from collections.abc import Callable
 
 import pytest
 
-from model.explorer.exploration import explore
-from model.explorer.search import Engine, Options
-from model.specification import Specification
-from model.specifications.die_hard import DieHard
-from model.specifications.increment import Increment
-from model.specifications.termination_detection import TerminationDetection
-from model.specifications.two_phase_commit import TwoPhaseCommit
-from model.state import StateTuple
-from model.verdict import Outcome
+from orderlab.model.explorer.exploration import explore
+from orderlab.model.explorer.search import Engine, Options
+from orderlab.model.specification import Specification
+from orderlab.model.specifications.die_hard import DieHard
+from orderlab.model.specifications.increment import Increment
+from orderlab.model.specifications.termination_detection import TerminationDetection
+from orderlab.model.specifications.two_phase_commit import TwoPhaseCommit
+from orderlab.model.state import StateTuple
+from orderlab.model.verdict import Outcome
 
 
 @pytest.mark.parametrize(

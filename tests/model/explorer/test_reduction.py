@@ -10,19 +10,19 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from model.errors import InputError
-from model.explorer.exploration import Exploration, explore
-from model.explorer.search import Options
-from model.explorer.space import DEADLOCK
-from model.process_system import Move, Process, ProcessSystem, Shared, Situation
-from model.specification import Specification, State, action, require, sometimes
-from model.specifications.die_hard import DieHard
-from model.specifications.increment import Increment
-from model.specifications.termination_detection import TerminationDetection
-from model.specifications.two_phase_commit import TwoPhaseCommit
-from model.state import Array, Domain, boolean, integer
-from model.transition_system import Invariant, LeadsTo, Place, Sometimes, TransitionSystem
-from model.verdict import Outcome
+from orderlab.model.errors import InputError
+from orderlab.model.explorer.exploration import Exploration, explore
+from orderlab.model.explorer.search import Options
+from orderlab.model.explorer.space import DEADLOCK
+from orderlab.model.process_system import Move, Process, ProcessSystem, Shared, Situation
+from orderlab.model.specification import Specification, State, action, require, sometimes
+from orderlab.model.specifications.die_hard import DieHard
+from orderlab.model.specifications.increment import Increment
+from orderlab.model.specifications.termination_detection import TerminationDetection
+from orderlab.model.specifications.two_phase_commit import TwoPhaseCommit
+from orderlab.model.state import Array, Domain, boolean, integer
+from orderlab.model.transition_system import Invariant, LeadsTo, Place, Sometimes, TransitionSystem
+from orderlab.model.verdict import Outcome
 
 VARIABLES = ("x", "y", "z")
 

@@ -14,18 +14,18 @@ from typing import Any, ClassVar
 import networkx as nx
 import pytest
 
-from model.errors import InputError
-from model.explorer.budget import Budget
-from model.explorer.exploration import Exploration, explore
-from model.explorer.graph import state_graph, write_graph
-from model.explorer.search import Engine, Options, Progress
-from model.specification import Specification, State, action, invariant, leads_to, require, sometimes
-from model.specifications.dining_philosophers import dining_philosophers
-from model.specifications.increment import Increment
-from model.specifications.two_phase_commit import TwoPhaseCommit
-from model.state import Array, Domain, integer
-from model.transition_system import TransitionSystem
-from model.verdict import Outcome, Verdict
+from orderlab.model.errors import InputError
+from orderlab.model.explorer.budget import Budget
+from orderlab.model.explorer.exploration import Exploration, explore
+from orderlab.model.explorer.graph import state_graph, write_graph
+from orderlab.model.explorer.search import Engine, Options, Progress
+from orderlab.model.specification import Specification, State, action, invariant, leads_to, require, sometimes
+from orderlab.model.specifications.dining_philosophers import dining_philosophers
+from orderlab.model.specifications.increment import Increment
+from orderlab.model.specifications.two_phase_commit import TwoPhaseCommit
+from orderlab.model.state import Array, Domain, integer
+from orderlab.model.transition_system import TransitionSystem
+from orderlab.model.verdict import Outcome, Verdict
 
 
 def verdict(found: Exploration, law: str) -> Verdict:
@@ -138,7 +138,7 @@ def test_an_interrupt_leaves_a_whole_result() -> None:
 
 
 def test_progress_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("model.explorer.search.PROGRESS_EVERY_S", 0.0)
+    monkeypatch.setattr("orderlab.model.explorer.search.PROGRESS_EVERY_S", 0.0)
     told: list[Progress] = []
     explore(TwoPhaseCommit(), Options(engine="interpreted"), told.append)
     assert told[0].depth < told[-1].depth <= 10
@@ -264,10 +264,10 @@ def test_the_state_graph_has_every_state_and_step(engine: Engine, tmp_path: Path
 
 SCRIPT = """
 import json
-from model.explorer.exploration import explore
-from model.explorer.search import Options
-from model.specifications.dining_philosophers import dining_philosophers
-from model.specifications.increment import Increment
+from orderlab.model.explorer.exploration import explore
+from orderlab.model.explorer.search import Options
+from orderlab.model.specifications.dining_philosophers import dining_philosophers
+from orderlab.model.specifications.increment import Increment
 for system in (dining_philosophers(4, one_left_handed=False), Increment(lock=False), dining_philosophers(3)):
     for options in (Options(), Options(reduction=True)):
         print(json.dumps({k: v for k, v in explore(system, options).to_json().items() if k != "run"}))

@@ -9,16 +9,16 @@ from typing import Any, ClassVar
 
 import pytest
 
-from model.errors import InputError
-from model.explorer.exploration import explore
-from model.explorer.search import Options
-from model.explorer.symmetry import canonical_state, renamed, sorts_by_columns
-from model.specification import Specification, State, action, invariant, require, sometimes
-from model.specifications.die_hard import DieHard
-from model.specifications.increment import Increment
-from model.specifications.two_phase_commit import TwoPhaseCommit
-from model.state import NOBODY, Array, Domain, IndexSet, StateTuple, boolean, element
-from model.verdict import Outcome
+from orderlab.model.errors import InputError
+from orderlab.model.explorer.exploration import explore
+from orderlab.model.explorer.search import Options
+from orderlab.model.explorer.symmetry import canonical_state, renamed, sorts_by_columns
+from orderlab.model.specification import Specification, State, action, invariant, require, sometimes
+from orderlab.model.specifications.die_hard import DieHard
+from orderlab.model.specifications.increment import Increment
+from orderlab.model.specifications.two_phase_commit import TwoPhaseCommit
+from orderlab.model.state import NOBODY, Array, Domain, IndexSet, StateTuple, boolean, element
+from orderlab.model.verdict import Outcome
 
 
 class Mailboxes(Specification):

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.explorer.behaviour import Behaviour, story
-from model.explorer.exploration import explore
-from model.explorer.search import Options
-from model.specifications.increment import Increment
-from model.specifications.two_phase_commit import TwoPhaseCommit
-from model.transition_system import Invariant, Label, Law, StepInvariant, TransitionSystem
-from model.verdict import Outcome
+from orderlab.model.explorer.behaviour import Behaviour, story
+from orderlab.model.explorer.exploration import explore
+from orderlab.model.explorer.search import Options
+from orderlab.model.specifications.increment import Increment
+from orderlab.model.specifications.two_phase_commit import TwoPhaseCommit
+from orderlab.model.transition_system import Invariant, Label, Law, StepInvariant, TransitionSystem
+from orderlab.model.verdict import Outcome
 
 Edge = tuple[int, str, int]
 

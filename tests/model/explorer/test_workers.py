@@ -12,20 +12,20 @@ from typing import Any, ClassVar
 
 import pytest
 
-from model.errors import WorkerDied
-from model.explorer.budget import Budget
-from model.explorer.crew import Crew
-from model.explorer.exploration import explore
-from model.explorer.search import Options
-from model.handshake import Handshake
-from model.handshake import Scope as HandshakeScope
-from model.specification import Specification, State, action, constraint, invariant, require
-from model.specifications.dining_philosophers import dining_philosophers
-from model.specifications.increment import Increment
-from model.specifications.template import Lock
-from model.specifications.two_phase_commit import TwoPhaseCommit
-from model.state import Array, Domain, SpecificationError, integer
-from model.transition_system import TransitionSystem
+from orderlab.model.errors import WorkerDied
+from orderlab.model.explorer.budget import Budget
+from orderlab.model.explorer.crew import Crew
+from orderlab.model.explorer.exploration import explore
+from orderlab.model.explorer.search import Options
+from orderlab.model.handshake import Handshake
+from orderlab.model.handshake import Scope as HandshakeScope
+from orderlab.model.specification import Specification, State, action, constraint, invariant, require
+from orderlab.model.specifications.dining_philosophers import dining_philosophers
+from orderlab.model.specifications.increment import Increment
+from orderlab.model.specifications.template import Lock
+from orderlab.model.specifications.two_phase_commit import TwoPhaseCommit
+from orderlab.model.state import Array, Domain, SpecificationError, integer
+from orderlab.model.transition_system import TransitionSystem
 
 
 class Bounded(Specification):
@@ -60,8 +60,8 @@ class Bounded(Specification):
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("model.explorer.search.SHARE_FROM", 4)
-    monkeypatch.setattr("model.explorer.crew.AHEAD", 7)
+    monkeypatch.setattr("orderlab.model.explorer.search.SHARE_FROM", 4)
+    monkeypatch.setattr("orderlab.model.explorer.crew.AHEAD", 7)
 
 
 def told(system: TransitionSystem[Any], options: Options, workers: int) -> dict[str, Any]:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from model.checkers.linearizability.decide import decide, guess_model
-from model.errors import InputError
-from model.linearizability_logs import read_edn_operations, read_log_lines
-from model.verdict import Outcome
+from orderlab.model.checkers.linearizability.decide import decide, guess_model
+from orderlab.model.errors import InputError
+from orderlab.model.linearizability_logs import read_edn_operations, read_log_lines
+from orderlab.model.verdict import Outcome
 
 LINES = """\
 2015-01-01 noise that is not an operation

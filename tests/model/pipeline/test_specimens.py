@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from model.explorer.exploration import Exploration, explore
-from model.pipeline.exploration import Parameters, Pipeline
-from model.pipeline.protocol import Fault, Scope
-from model.pipeline.specimens import PUBLISHED, REPAIRED, SPECIMENS
-from model.verdict import Outcome, Verdict
+from orderlab.model.explorer.exploration import Exploration, explore
+from orderlab.model.pipeline.exploration import Parameters, Pipeline
+from orderlab.model.pipeline.protocol import Fault, Scope
+from orderlab.model.pipeline.specimens import PUBLISHED, REPAIRED, SPECIMENS
+from orderlab.model.verdict import Outcome, Verdict
 
 SHORTEST = {
     "B1": 16,

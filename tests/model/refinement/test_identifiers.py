@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from model.refinement.identifiers import Assigned, judge_identifiers, judge_tokens, successors
+from orderlab.model.refinement.identifiers import Assigned, judge_identifiers, judge_tokens, successors
 
 
 def laws(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from model.refinement import Account, Seen
-from model.refinement.listing import compare, interval_wrong
-from model.session import FOREVER_MS, Entry, Session
+from orderlab.model.refinement import Account, Seen
+from orderlab.model.refinement.listing import compare, interval_wrong
+from orderlab.model.session import FOREVER_MS, Entry, Session
 
 NOW_MS = 10_000
 

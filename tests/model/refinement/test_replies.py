@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from model.refinement import (
+from orderlab.model.refinement import (
     Account,
     Reply,
     Seen,
@@ -12,9 +12,9 @@ from model.refinement import (
     judge_save,
     judge_stale_clear,
 )
-from model.refinement.saves import Save
-from model.refinement.steps import Answer
-from model.session import Lifetime, Message, Session, entry_of
+from orderlab.model.refinement.saves import Save
+from orderlab.model.refinement.steps import Answer
+from orderlab.model.session import Lifetime, Message, Session, entry_of
 
 LONG = Lifetime(60_000, 60_000)
 STORE = Store(modulus=5, tells_each=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis.stateful import RuleBasedStateMachine
 
-from properties.machines.feed import feed_machine
-from properties.machines.handshake import HandshakeBothWays
-from properties.machines.tally import tally_of
-from properties.machines.transition_system import SpecificationViolated
-from properties.profiles import PROFILES
+from orderlab.properties.machines.feed import feed_machine
+from orderlab.properties.machines.handshake import HandshakeBothWays
+from orderlab.properties.machines.tally import tally_of
+from orderlab.properties.machines.transition_system import SpecificationViolated
+from orderlab.properties.profiles import PROFILES
 
 
 def run(machine: type[RuleBasedStateMachine], shrinks: bool = False) -> None:

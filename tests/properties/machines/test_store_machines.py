@@ -8,26 +8,26 @@ from pathlib import Path
 
 import pytest
 
-from model.session import LONGEST_INTERVAL_S
-from model.trace import Fetch, Open, Overlap, Save, Wait
-from properties.law_test import search
-from properties.machines.by_law import ALL, machines_for
-from properties.machines.hostile_clients import HostileClients
-from properties.machines.law_violated import LawViolated
-from properties.machines.on_store import on_backend, on_kernel
-from properties.machines.operations_in_trouble import OperationsInTrouble
-from properties.machines.packet_identifiers import PacketIdentifiers
-from properties.machines.sessions import Sessions
-from properties.machines.store import StoreMachine
-from properties.machines.tally import TALLIES, tally_of
-from properties.profiles import PROFILES, Profile
-from properties.validation.exploration import small_world
-from properties.validation.findings import Findings
-from properties.validation.subject import Subject
-from sim.binding.loader import load_binding
-from sim.binding.schema import Callers
-from sim.redis.backends import Backend, open_backend
-from sim.session_coverage import BY_LAW
+from orderlab.model.session import LONGEST_INTERVAL_S
+from orderlab.model.trace import Fetch, Open, Overlap, Save, Wait
+from orderlab.properties.law_test import search
+from orderlab.properties.machines.by_law import ALL, machines_for
+from orderlab.properties.machines.hostile_clients import HostileClients
+from orderlab.properties.machines.law_violated import LawViolated
+from orderlab.properties.machines.on_store import on_backend, on_kernel
+from orderlab.properties.machines.operations_in_trouble import OperationsInTrouble
+from orderlab.properties.machines.packet_identifiers import PacketIdentifiers
+from orderlab.properties.machines.sessions import Sessions
+from orderlab.properties.machines.store import StoreMachine
+from orderlab.properties.machines.tally import TALLIES, tally_of
+from orderlab.properties.profiles import PROFILES, Profile
+from orderlab.properties.validation.exploration import small_world
+from orderlab.properties.validation.findings import Findings
+from orderlab.properties.validation.subject import Subject
+from orderlab.sim.binding.loader import load_binding
+from orderlab.sim.binding.schema import Callers
+from orderlab.sim.redis.backends import Backend, open_backend
+from orderlab.sim.session_coverage import BY_LAW
 
 LUA = Path(__file__).parents[3] / "lua"
 SHORT = Profile("short", 10, 15)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from properties.mutants.beside import difference_to_clients
-from sim.binding.loader import load_binding
+from orderlab.properties.mutants.beside import difference_to_clients
+from orderlab.sim.binding.loader import load_binding
 
 LUA = Path(__file__).parents[3] / "lua"
 

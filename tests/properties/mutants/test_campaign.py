@@ -12,19 +12,19 @@ from pathlib import Path
 
 import pytest
 
-from model.errors import InputError
-from model.trace import Trace
-from properties.mutants.campaign import Campaign, Judged
-from properties.mutants.equivalence import Table
-from properties.mutants.judging import judge_quickly
-from properties.mutants.mutant import Mutant
-from properties.mutants.operators import mutants_of
-from properties.mutants.result import Result
-from properties.mutants.sampling import sample
-from properties.mutants.score import Score
-from properties.validation.subject import Reruns, Subject
-from sim.binding.binding import Binding
-from sim.binding.loader import load_binding
+from orderlab.model.errors import InputError
+from orderlab.model.trace import Trace
+from orderlab.properties.mutants.campaign import Campaign, Judged
+from orderlab.properties.mutants.equivalence import Table
+from orderlab.properties.mutants.judging import judge_quickly
+from orderlab.properties.mutants.mutant import Mutant
+from orderlab.properties.mutants.operators import mutants_of
+from orderlab.properties.mutants.result import Result
+from orderlab.properties.mutants.sampling import sample
+from orderlab.properties.mutants.score import Score
+from orderlab.properties.validation.subject import Reruns, Subject
+from orderlab.sim.binding.binding import Binding
+from orderlab.sim.binding.loader import load_binding
 
 ROOT = Path(__file__).parents[3]
 SESSION = ROOT / "lua" / "session"
@@ -84,9 +84,9 @@ def test_what_made_the_judge_stumble_is_judged_again(
         raise OSError("no room")
 
     campaign = Campaign(binding, [mutant], 0, 4.0, 1, tmp_path)
-    monkeypatch.setattr("properties.mutants.campaign.judge_quickly", stumble)
-    monkeypatch.setattr("properties.mutants.campaign.judge_thoroughly", stumble)
-    monkeypatch.setattr("properties.mutants.campaign.tabulate", lambda of: Table(of, of, {}, [], ()))
+    monkeypatch.setattr("orderlab.properties.mutants.campaign.judge_quickly", stumble)
+    monkeypatch.setattr("orderlab.properties.mutants.campaign.judge_thoroughly", stumble)
+    monkeypatch.setattr("orderlab.properties.mutants.campaign.tabulate", lambda of: Table(of, of, {}, [], ()))
     monkeypatch.setattr(campaign, "_check_original", lambda: None)
     (judged,) = campaign.run()
     assert (judged.result.outcome, judged.result.text) == ("survived", "the judge failed: OSError: no room")

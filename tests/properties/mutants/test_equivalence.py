@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from properties.mutants.equivalence import Table, compare, shown, tabulate
-from sim.binding.binding import Binding
-from sim.binding.loader import load_binding
-from sim.redis.replies import ErrorReply, Status
+from orderlab.properties.mutants.equivalence import Table, compare, shown, tabulate
+from orderlab.sim.binding.binding import Binding
+from orderlab.sim.binding.loader import load_binding
+from orderlab.sim.redis.replies import ErrorReply, Status
 
 SESSION = Path(__file__).parents[3] / "lua" / "session"
 

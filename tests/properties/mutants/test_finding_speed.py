@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from properties.mutants.finding_speed import METHODS, by_exploration, by_simulation, by_walks, methods_for
-from properties.validation.specimens import find_specimens
-from sim.binding.loader import load_binding
+from orderlab.properties.mutants.finding_speed import METHODS, by_exploration, by_simulation, by_walks, methods_for
+from orderlab.properties.validation.specimens import find_specimens
+from orderlab.sim.binding.loader import load_binding
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from model.errors import InputError
-from properties.mutants.operators import OPERATORS, chosen, mutants_of_script
-from sim.binding.calls import Script
+from orderlab.model.errors import InputError
+from orderlab.properties.mutants.operators import OPERATORS, chosen, mutants_of_script
+from orderlab.sim.binding.calls import Script
 
 CASES: dict[str, tuple[str, list[str]]] = {
     "relational": ("return 1 < 2", ["return 1 <= 2", "return 1 >= 2"]),

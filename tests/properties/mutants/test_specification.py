@@ -6,9 +6,14 @@ import ast
 
 import pytest
 
-from model.errors import InputError
-from properties.mutants.python_text import mutants_of_functions, reached
-from properties.mutants.specification import JudgedAction, SpecificationScore, mutate_specification, specification_named
+from orderlab.model.errors import InputError
+from orderlab.properties.mutants.python_text import mutants_of_functions, reached
+from orderlab.properties.mutants.specification import (
+    JudgedAction,
+    SpecificationScore,
+    mutate_specification,
+    specification_named,
+)
 
 SOURCE = b"""
 def step(s):

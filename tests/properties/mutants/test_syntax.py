@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from model.errors import InputError
-from properties.mutants.operators import mutants_of_script
-from properties.mutants.syntax import Chunk
-from sim.binding.calls import Script
-from sim.binding.loader import load_binding
+from orderlab.model.errors import InputError
+from orderlab.properties.mutants.operators import mutants_of_script
+from orderlab.properties.mutants.syntax import Chunk
+from orderlab.sim.binding.calls import Script
+from orderlab.sim.binding.loader import load_binding
 
 ROOT = Path(__file__).parents[3]
 HOSTILE = {

@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 LUA = ROOT / "lua"
-LOADED = [] if any(one.name == "orderlab" for one in entry_points(group="pytest11")) else ["-p", "properties.plugin"]
+LOADED = [] if any(one.name == "orderlab" for one in entry_points(group="pytest11")) else ["-p", "orderlab.properties.plugin"]
 
 
 def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -91,9 +91,9 @@ def test_it_is_inert_unless_asked(tmp_path: Path) -> None:
     (tmp_path / "test_own.py").write_text(
         "import sys\n\n"
         "def test_own():\n"
-        "    rooms = {'model', 'sim', 'hypothesis', 'lupa', 'numpy'}\n"
+        "    rooms = {'orderlab.model', 'orderlab.sim', 'hypothesis', 'lupa', 'numpy'}\n"
         "    assert not rooms & set(sys.modules)\n"
-        "    assert 'properties.plugin' in sys.modules\n"
+        "    assert 'orderlab.properties.plugin' in sys.modules\n"
     )
     found = run_pytest(tmp_path, "-p", "no:hypothesispytest", "test_own.py")
     assert found.returncode == 0, found.stdout + found.stderr

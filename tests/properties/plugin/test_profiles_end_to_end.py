@@ -49,10 +49,10 @@ def test_what_a_machine_finds_is_kept_tried_first_and_reproduced_by_hand(tmp_pat
     (tmp_path / "test_by_hand.py").write_text(
         f"""from pathlib import Path
 from hypothesis import reproduce_failure
-from properties.machines.by_law import ALL
-from properties.machines.on_store import on_kernel
-from properties.validation.subject import Subject
-from sim.binding.loader import load_binding
+from orderlab.properties.machines.by_law import ALL
+from orderlab.properties.machines.on_store import on_kernel
+from orderlab.properties.validation.subject import Subject
+from orderlab.sim.binding.loader import load_binding
 
 kind = next(one for one in ALL if one.__name__ == {machine!r})
 small = Subject(load_binding(Path("store"))).scaled(3)

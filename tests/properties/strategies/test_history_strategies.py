@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import find, given, settings
 
-from model.checkers.judge import Question, in_memory, judge
-from model.notation import parse_history
-from model.verdict import Outcome
-from properties.strategies.histories import ANOMALIES, Planted, correct_histories, histories_with
+from orderlab.model.checkers.judge import Question, in_memory, judge
+from orderlab.model.notation import parse_history
+from orderlab.model.verdict import Outcome
+from orderlab.properties.strategies.histories import ANOMALIES, Planted, correct_histories, histories_with
 
 QUICK = settings(max_examples=40, database=None, deadline=None, derandomize=True)
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import find, given, settings
 from hypothesis import strategies as st
 
-from properties.strategies import mqtt
-from properties.strategies.pipelines import (
+from orderlab.properties.strategies import mqtt
+from orderlab.properties.strategies.pipelines import (
     ANYWHERE,
     ROUND_MS,
     SMALLEST,
@@ -22,7 +22,7 @@ from properties.strategies.pipelines import (
     ticks_ms,
     written,
 )
-from sim.systems.catalogue import settings_of
+from orderlab.sim.systems.catalogue import settings_of
 
 QUICK = settings(max_examples=500, database=None, deadline=None, derandomize=True)
 

@@ -5,11 +5,11 @@ import hashlib
 import pytest
 import simpy
 
-from sim.costs import load_costs
-from sim.drivers.blocking import BlockingDriver, PoolSettings
-from sim.redis.node import RedisNode, Request
-from sim.redis.replies import ErrorReply
-from sim.stations import Station, Tenant
+from orderlab.sim.costs import load_costs
+from orderlab.sim.drivers.blocking import BlockingDriver, PoolSettings
+from orderlab.sim.redis.node import RedisNode, Request
+from orderlab.sim.redis.replies import ErrorReply
+from orderlab.sim.stations import Station, Tenant
 
 PUSH = b"return redis.call('RPUSH', KEYS[1], ARGV[1])"
 SHA = hashlib.sha1(PUSH).hexdigest().encode()

@@ -5,11 +5,11 @@ import hashlib
 import pytest
 import simpy
 
-from sim.costs import load_costs
-from sim.drivers.pipelined import TIMED_OUT, PipelinedDriver, PipelineSettings
-from sim.redis.cluster import Cluster
-from sim.redis.hash_slot import SLOT_COUNT, hash_slot
-from sim.redis.node import RedisNode, Request
+from orderlab.sim.costs import load_costs
+from orderlab.sim.drivers.pipelined import TIMED_OUT, PipelinedDriver, PipelineSettings
+from orderlab.sim.redis.cluster import Cluster
+from orderlab.sim.redis.hash_slot import SLOT_COUNT, hash_slot
+from orderlab.sim.redis.node import RedisNode, Request
 
 PUSH = b"return redis.call('RPUSH', KEYS[1], ARGV[1])"
 SHA = hashlib.sha1(PUSH).hexdigest().encode()

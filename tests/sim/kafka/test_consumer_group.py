@@ -3,9 +3,9 @@
 import pytest
 import simpy
 
-from sim.kafka.broker import BrokerCosts, KafkaCluster
-from sim.kafka.consumer_group import Consumer, ConsumerGroup, ConsumerSettings
-from sim.kafka.producer import Producer, ProducerSettings
+from orderlab.sim.kafka.broker import BrokerCosts, KafkaCluster
+from orderlab.sim.kafka.consumer_group import Consumer, ConsumerGroup, ConsumerSettings
+from orderlab.sim.kafka.producer import Producer, ProducerSettings
 
 
 def cluster(partitions=1, **costs):

@@ -3,8 +3,8 @@
 import pytest
 import simpy
 
-from sim.kafka.broker import BrokerCosts, KafkaCluster
-from sim.kafka.producer import Producer, ProducerSettings
+from orderlab.sim.kafka.broker import BrokerCosts, KafkaCluster
+from orderlab.sim.kafka.producer import Producer, ProducerSettings
 
 COSTS = BrokerCosts(replication_lag_us=1500, leader_election_us=50_000)
 

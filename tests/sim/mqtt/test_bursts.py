@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from model.errors import InputError
-from sim.mqtt.bursts import BurstSchedule
-from sim.mqtt.population import Clients, Schedule
-from sim.random_streams import RandomStreams
+from orderlab.model.errors import InputError
+from orderlab.sim.mqtt.bursts import BurstSchedule
+from orderlab.sim.mqtt.population import Clients, Schedule
+from orderlab.sim.random_streams import RandomStreams
 
 PATTERNS = ("regular", "exponential", "together")
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from model.errors import InputError
-from sim.mqtt.copies import SESSIONS_MAX, copies, read_copies
+from orderlab.model.errors import InputError
+from orderlab.sim.mqtt.copies import SESSIONS_MAX, copies, read_copies
 
 POPULATION = 2_000_000
 

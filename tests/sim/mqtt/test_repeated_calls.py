@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 import simpy
 
-import sim.mqtt.repeated_calls as repeated_calls
-from sim.mqtt.repeated_calls import RepeatedCalls
-from sim.systems.tbmq_p2p import P2PSettings, P2PSystem
+import orderlab.sim.mqtt.repeated_calls as repeated_calls
+from orderlab.sim.mqtt.repeated_calls import RepeatedCalls
+from orderlab.sim.systems.tbmq_p2p import P2PSettings, P2PSystem
 
 
 class Broker:

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from model.errors import InputError
-from sim.mqtt.retained import RetainedMessages, RetainHandling
-from sim.mqtt.topics import matches
+from orderlab.model.errors import InputError
+from orderlab.sim.mqtt.retained import RetainedMessages, RetainHandling
+from orderlab.sim.mqtt.topics import matches
 
 
 def kept(*pairs):

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from sim.binding import Message, load_binding
-from sim.mqtt.stored_sessions import StoredSessions
-from sim.redis.node import run_all, shard_with
+from orderlab.sim.binding import Message, load_binding
+from orderlab.sim.mqtt.stored_sessions import StoredSessions
+from orderlab.sim.redis.node import run_all, shard_with
 
 STORES = {"published": "lua/specimens/published", "session": "lua/session"}
 

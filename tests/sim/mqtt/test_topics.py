@@ -6,9 +6,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from model.errors import InputError
-from sim.mqtt.subscription_trie import SubscriptionTrie
-from sim.mqtt.topics import check_topic_filter, check_topic_name, matches, split_shared
+from orderlab.model.errors import InputError
+from orderlab.sim.mqtt.subscription_trie import SubscriptionTrie
+from orderlab.sim.mqtt.topics import check_topic_filter, check_topic_name, matches, split_shared
 
 MATCHES = [
     ("sport/tennis/player1/#", "sport/tennis/player1", True),

@@ -3,11 +3,11 @@
 import pytest
 import simpy
 
-from sim.costs import load_costs
-from sim.drivers.jdbc import ConnectionPool, JdbcDriver
-from sim.postgres.server import PostgresServer, StatementError
-from sim.postgres.session_store import CleanUp, PostgresSessions
-from sim.stations import Station
+from orderlab.sim.costs import load_costs
+from orderlab.sim.drivers.jdbc import ConnectionPool, JdbcDriver
+from orderlab.sim.postgres.server import PostgresServer, StatementError
+from orderlab.sim.postgres.session_store import CleanUp, PostgresSessions
+from orderlab.sim.stations import Station
 
 COSTS = load_costs("prototype").postgres
 

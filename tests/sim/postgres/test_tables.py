@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from sim.costs import load_costs
-from sim.postgres.tables import MessageRow, SessionRow, Tables, Transaction
+from orderlab.sim.costs import load_costs
+from orderlab.sim.postgres.tables import MessageRow, SessionRow, Tables, Transaction
 
 COSTS = load_costs("prototype").postgres
 

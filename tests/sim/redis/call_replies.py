@@ -6,9 +6,9 @@ import hashlib
 import random
 import sys
 
-from sim import compiled
-from sim.redis.lacking import UnsupportedCommand
-from sim.redis.shard import Shard
+from orderlab.sim import compiled
+from orderlab.sim.redis.lacking import UnsupportedCommand
+from orderlab.sim.redis.shard import Shard
 
 TEXTS = ("'k'", "'h'", "'z'", "'s'", "'l'", "'none'", "''", "'1'", "'-1'", "'a\\0b'", "'\\200\\255'", "'+inf'", "'WITHSCORES'", "'0'")
 NUMBERS = (

@@ -6,8 +6,8 @@ import hashlib
 import random
 import sys
 
-from sim import compiled
-from sim.redis.shard import Shard
+from orderlab.sim import compiled
+from orderlab.sim.redis.shard import Shard
 
 PIECES = (
     '"', "\\", "\\n", "\\u0041", "\\ud800", "\\/", "/", "a", "é", "\x7f", "\x01", "\t", "\n", "\r", "\0", " ", "{", "}", "[", "]",

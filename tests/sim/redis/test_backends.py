@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from model.errors import InputError
-from sim.redis.backends import Backend, KernelBackend, ServerBackend, open_backend
-from sim.redis.backends.fakeredis import FakeredisBackend
-from sim.redis.connection import Connection
-from sim.redis.replies import WRONG_TYPE, ErrorReply, Status
-from sim.redis.server_process import ServerProcess, free_port
+from orderlab.model.errors import InputError
+from orderlab.sim.redis.backends import Backend, KernelBackend, ServerBackend, open_backend
+from orderlab.sim.redis.backends.fakeredis import FakeredisBackend
+from orderlab.sim.redis.connection import Connection
+from orderlab.sim.redis.replies import WRONG_TYPE, ErrorReply, Status
+from orderlab.sim.redis.server_process import ServerProcess, free_port
 
 SPECS = ["kernel", "fakeredis", pytest.param("auto", marks=pytest.mark.server)]
 
@@ -204,6 +204,6 @@ def test_a_server_that_goes_away_midway_is_an_input_error() -> None:
 
 @pytest.mark.server
 def test_a_server_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sim.redis.backends.server.OLDEST", (99, 0))
+    monkeypatch.setattr("orderlab.sim.redis.backends.server.OLDEST", (99, 0))
     with ServerProcess() as process, pytest.raises(InputError, match=r"is older than .*install"):
         open_backend(f"redis://{process.address}")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sim.redis.cluster import Cluster, RedirectingClient
-from sim.redis.cluster_process import ClusterProcess
-from sim.redis.hash_slot import hash_slot
-from sim.redis.replies import ErrorReply
+from orderlab.sim.redis.cluster import Cluster, RedirectingClient
+from orderlab.sim.redis.cluster_process import ClusterProcess
+from orderlab.sim.redis.hash_slot import hash_slot
+from orderlab.sim.redis.replies import ErrorReply
 
 KEY = b"{a}1"
 SLOT = hash_slot(KEY)

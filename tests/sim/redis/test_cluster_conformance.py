@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from properties.conformance.sequences import SeededDraw
-from properties.conformance.slots import SlotJudge
-from sim.redis.cluster import Cluster, RedirectingClient
-from sim.redis.cluster_process import ClusterProcess
-from sim.redis.hash_slot import hash_slot
-from sim.redis.replies import ErrorReply
+from orderlab.properties.conformance.sequences import SeededDraw
+from orderlab.properties.conformance.slots import SlotJudge
+from orderlab.sim.redis.cluster import Cluster, RedirectingClient
+from orderlab.sim.redis.cluster_process import ClusterProcess
+from orderlab.sim.redis.hash_slot import hash_slot
+from orderlab.sim.redis.replies import ErrorReply
 
 pytestmark = pytest.mark.server
 STEPS = 6000

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from sim.redis.connection import Connection
-from sim.redis.replies import ErrorReply, Reply, Status
-from sim.redis.server_process import ServerProcess
-from sim.redis.shard import Shard
+from orderlab.sim.redis.connection import Connection
+from orderlab.sim.redis.replies import ErrorReply, Reply, Status
+from orderlab.sim.redis.server_process import ServerProcess
+from orderlab.sim.redis.shard import Shard
 
 FILES = sorted(Path(__file__).with_name("scenarios").glob("*.txt"))
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sim.redis.lacking import UnsupportedCommand
-from sim.redis.replies import BigNumber, ErrorReply, Verbatim
-from sim.redis.shard import Shard
+from orderlab.sim.redis.lacking import UnsupportedCommand
+from orderlab.sim.redis.replies import BigNumber, ErrorReply, Verbatim
+from orderlab.sim.redis.shard import Shard
 
 if TYPE_CHECKING:
     from conftest import Judge

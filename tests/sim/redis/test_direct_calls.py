@@ -14,11 +14,11 @@ from typing import Any
 import lupa.lua51 as lupa
 import pytest
 
-from sim import compiled, compiling
-from sim.redis.lua_host import LuaHost, host_of
-from sim.redis.replies import ErrorReply, Reply
-from sim.redis.sandbox import LIBRARIES, SCRIPT_FILES, Direct, Limits, Sandbox
-from sim.redis.shard import Shard
+from orderlab.sim import compiled, compiling
+from orderlab.sim.redis.lua_host import LuaHost, host_of
+from orderlab.sim.redis.replies import ErrorReply, Reply
+from orderlab.sim.redis.sandbox import LIBRARIES, SCRIPT_FILES, Direct, Limits, Sandbox
+from orderlab.sim.redis.shard import Shard
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -247,10 +247,10 @@ UNDER_A_LOCALE = """
 import locale, os, sys
 name = locale.setlocale(locale.LC_ALL, sys.argv[1])
 assert locale.localeconv()["decimal_point"] == ",", name
-from sim import compiled
+from orderlab.sim import compiled
 if sys.argv[2] == "compiled":
     compiled.install()
-from sim.redis.shard import Shard
+from orderlab.sim.redis.shard import Shard
 script = sys.stdin.buffer.read()
 print(Shard().execute((b"EVAL", script, b"0")))
 assert locale.localeconv()["decimal_point"] == ","

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sim.redis.lua_host import LuaHost
-from sim.redis.replies import ErrorReply
-from sim.redis.sandbox import Limits
-from sim.redis.shard import Shard
+from orderlab.sim.redis.lua_host import LuaHost
+from orderlab.sim.redis.replies import ErrorReply
+from orderlab.sim.redis.sandbox import Limits
+from orderlab.sim.redis.shard import Shard
 
 if TYPE_CHECKING:
     from conftest import Judge

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from sim.redis import sandbox
-from sim.redis.lua_host import LuaHost
-from sim.redis.replies import ErrorReply, Reply
-from sim.redis.sandbox import Limits, ScriptTimeout
-from sim.redis.shard import GROWTH_MAX_BYTES, GrowthLimit, Shard
+from orderlab.sim.redis import sandbox
+from orderlab.sim.redis.lua_host import LuaHost
+from orderlab.sim.redis.replies import ErrorReply, Reply
+from orderlab.sim.redis.sandbox import Limits, ScriptTimeout
+from orderlab.sim.redis.shard import GROWTH_MAX_BYTES, GrowthLimit, Shard
 
 
 def new_shard(**limits: float) -> Shard:

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.redis.client import Client
-from sim.redis.keyspace import Keyspace
-from sim.redis.replies import ErrorReply
-from sim.redis.shard import GROWTH_MAX_BYTES, GrowthLimit, Shard
+from orderlab.sim.redis.client import Client
+from orderlab.sim.redis.keyspace import Keyspace
+from orderlab.sim.redis.replies import ErrorReply
+from orderlab.sim.redis.shard import GROWTH_MAX_BYTES, GrowthLimit, Shard
 
 NOW_MS = 1_700_000_000_000
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from sim.redis.abort import NodeCrashed, ScriptKilled
-from sim.redis.connection import Connection
-from sim.redis.raisable import (
+from orderlab.sim.redis.abort import NodeCrashed, ScriptKilled
+from orderlab.sim.redis.connection import Connection
+from orderlab.sim.redis.raisable import (
     BUSY,
     CONDITIONS,
     CRASHED,
@@ -27,10 +27,10 @@ from sim.redis.raisable import (
     imposed,
     strikes,
 )
-from sim.redis.registry import COMMANDS, load_commands
-from sim.redis.replies import WRONG_TYPE, ErrorReply
-from sim.redis.server_process import ServerProcess
-from sim.redis.shard import Shard
+from orderlab.sim.redis.registry import COMMANDS, load_commands
+from orderlab.sim.redis.replies import WRONG_TYPE, ErrorReply
+from orderlab.sim.redis.server_process import ServerProcess
+from orderlab.sim.redis.shard import Shard
 
 load_commands()
 ARGUMENT_ERRORS = [example for examples in argument_errors().values() for example in examples]

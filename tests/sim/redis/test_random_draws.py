@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.errors import InputError
-from sim.redis.random_draws import DRAWS_MAX, draw, draw_positions
-from sim.redis.shard import Shard
+from orderlab.model.errors import InputError
+from orderlab.sim.redis.random_draws import DRAWS_MAX, draw, draw_positions
+from orderlab.sim.redis.shard import Shard
 
 
 def shard_with(seed: int) -> Shard:

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from sim.redis import lacking
-from sim.redis.connection import Connection
-from sim.redis.registry import COMMANDS, Command, find, load_commands, numbered_keys
-from sim.redis.replies import ErrorReply, Reply
-from sim.redis.server_process import ServerProcess
-from sim.redis.shard import Shard
+from orderlab.sim.redis import lacking
+from orderlab.sim.redis.connection import Connection
+from orderlab.sim.redis.registry import COMMANDS, Command, find, load_commands, numbered_keys
+from orderlab.sim.redis.replies import ErrorReply, Reply
+from orderlab.sim.redis.server_process import ServerProcess
+from orderlab.sim.redis.shard import Shard
 
 load_commands()
 

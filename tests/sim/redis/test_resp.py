@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from sim.redis.replies import BigNumber, ErrorReply, Status, Verbatim
-from sim.redis.resp import ReplyReader, encode_command
+from orderlab.sim.redis.replies import BigNumber, ErrorReply, Status, Verbatim
+from orderlab.sim.redis.resp import ReplyReader, encode_command
 
 
 def receiver(data: bytes, size: int) -> Callable[[], bytes]:

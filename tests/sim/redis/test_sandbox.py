@@ -10,11 +10,11 @@ import re
 
 import pytest
 
-from sim.redis import lua_bytecode
-from sim.redis.lua_host import LuaHost
-from sim.redis.replies import ErrorReply, Reply
-from sim.redis.sandbox import FUNCTION_FILES, LIBRARIES, Limits, Sandbox, ScriptTimeout
-from sim.redis.shard import Shard
+from orderlab.sim.redis import lua_bytecode
+from orderlab.sim.redis.lua_host import LuaHost
+from orderlab.sim.redis.replies import ErrorReply, Reply
+from orderlab.sim.redis.sandbox import FUNCTION_FILES, LIBRARIES, Limits, Sandbox, ScriptTimeout
+from orderlab.sim.redis.shard import Shard
 
 LIMITS = Limits(
     instructions_max=2_000_000, seconds_max=1.0, memory_bytes_max=16 << 20, argument_bytes_max=32 << 20

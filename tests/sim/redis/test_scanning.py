@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.redis.shard import Shard
-from sim.redis.values.hash_order import in_hash_order, scan_page
+from orderlab.sim.redis.shard import Shard
+from orderlab.sim.redis.values.hash_order import in_hash_order, scan_page
 
 if TYPE_CHECKING:
     from conftest import Judge

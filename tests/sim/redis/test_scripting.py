@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sim.redis.replies import ErrorReply
-from sim.redis.shard import Shard
+from orderlab.sim.redis.replies import ErrorReply
+from orderlab.sim.redis.shard import Shard
 
 if TYPE_CHECKING:
     from conftest import Judge

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from model.errors import InputError
-from sim.redis import server_process
-from sim.redis.connection import Connection
-from sim.redis.server_process import ServerBinary, ServerProcess, candidates, find_server, read_version
+from orderlab.model.errors import InputError
+from orderlab.sim.redis import server_process
+from orderlab.sim.redis.connection import Connection
+from orderlab.sim.redis.server_process import ServerBinary, ServerProcess, candidates, find_server, read_version
 
 FakeBinary = Callable[[str, str], Path]
 

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from sim.redis.shard import Shard
-from sim.redis.values import List, SortedSet
+from orderlab.sim.redis.shard import Shard
+from orderlab.sim.redis.values import List, SortedSet
 
 
 def test_a_list_behaves_like_a_plain_list_and_keeps_little_room() -> None:

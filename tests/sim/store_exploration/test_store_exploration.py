@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from model.errors import InputError
-from model.explorer.exploration import Exploration, explore
-from model.explorer.search import Options, search
-from model.trace import Save
-from model.verdict import Outcome
-from sim.binding.loader import load_binding
-from sim.redis.backends.kernel import FIRST_MS
-from sim.session_run import SessionRun
-from sim.session_system import Scope as EarlierScope
-from sim.session_system import StoreSystem
-from sim.store_exploration.effects import CLIENT
-from sim.store_exploration.scope import Scope
-from sim.store_exploration.system import StoreExploration
+from orderlab.model.errors import InputError
+from orderlab.model.explorer.exploration import Exploration, explore
+from orderlab.model.explorer.search import Options, search
+from orderlab.model.trace import Save
+from orderlab.model.verdict import Outcome
+from orderlab.sim.binding.loader import load_binding
+from orderlab.sim.redis.backends.kernel import FIRST_MS
+from orderlab.sim.session_run import SessionRun
+from orderlab.sim.session_system import Scope as EarlierScope
+from orderlab.sim.session_system import StoreSystem
+from orderlab.sim.store_exploration.effects import CLIENT
+from orderlab.sim.store_exploration.scope import Scope
+from orderlab.sim.store_exploration.system import StoreExploration
 
 LUA = Path(__file__).parents[3] / "lua"
 SMALL = Scope(messages=3, crashes=1, lost_replies=1, script_flush=1)

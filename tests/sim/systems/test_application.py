@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from model.checkers.judge import Question, in_memory, judge
-from model.errors import InputError
-from model.history import EventKind
-from sim.mqtt import application
-from sim.mqtt.application_delivery import one_after_the_other
-from sim.systems.catalogue import SYSTEMS, settings_of
+from orderlab.model.checkers.judge import Question, in_memory, judge
+from orderlab.model.errors import InputError
+from orderlab.model.history import EventKind
+from orderlab.sim.mqtt import application
+from orderlab.sim.mqtt.application_delivery import one_after_the_other
+from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
 
 SMALL = {
     "publishers": 60, "rate": 20.0, "warm_up_s": 0.1, "duration_s": 0.5, "drain_s": 10.0, "session_timeout_s": 0.2,

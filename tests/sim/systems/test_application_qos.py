@@ -5,13 +5,13 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from model.checkers.judge import Question, in_memory, judge
-from model.history import EventKind
-from sim import recording
-from sim.mqtt.application import Application, Queue
-from sim.mqtt.application_delivery import ApplicationDelivery
-from sim.mqtt.application_subscribing import ApplicationSubscribing
-from sim.systems.catalogue import SYSTEMS, settings_of
+from orderlab.model.checkers.judge import Question, in_memory, judge
+from orderlab.model.history import EventKind
+from orderlab.sim import recording
+from orderlab.sim.mqtt.application import Application, Queue
+from orderlab.sim.mqtt.application_delivery import ApplicationDelivery
+from orderlab.sim.mqtt.application_subscribing import ApplicationSubscribing
+from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
 
 SMALL = {
     "publishers": 60, "rate": 20.0, "warm_up_s": 0.1, "duration_s": 0.5, "drain_s": 10.0, "session_timeout_s": 0.2,

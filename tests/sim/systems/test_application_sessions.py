@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from model.checkers.judge import Question, in_memory, judge
-from model.errors import InputError
-from model.history import EventKind
-from sim.mqtt.application import Queue, places_of
-from sim.mqtt.application_delivery import ApplicationDelivery
-from sim.mqtt.copies import copies, read_copies
-from sim.systems.catalogue import SYSTEMS, settings_of
+from orderlab.model.checkers.judge import Question, in_memory, judge
+from orderlab.model.errors import InputError
+from orderlab.model.history import EventKind
+from orderlab.sim.mqtt.application import Queue, places_of
+from orderlab.sim.mqtt.application_delivery import ApplicationDelivery
+from orderlab.sim.mqtt.copies import copies, read_copies
+from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
 
 SMALL = {
     "publishers": 60, "rate": 20.0, "warm_up_s": 0.1, "duration_s": 0.5, "drain_s": 10.0, "applications": 3, "shared_groups": 0,

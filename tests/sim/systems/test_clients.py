@@ -4,11 +4,11 @@ and what does not."""
 import numpy as np
 import pytest
 
-from model.checkers.judge import Question, in_memory, judge
-from model.errors import InputError
-from model.history import EventKind
-from sim.mqtt.retaining import RETAINED_FROM
-from sim.systems.catalogue import entry, settings_of
+from orderlab.model.checkers.judge import Question, in_memory, judge
+from orderlab.model.errors import InputError
+from orderlab.model.history import EventKind
+from orderlab.sim.mqtt.retaining import RETAINED_FROM
+from orderlab.sim.systems.catalogue import entry, settings_of
 
 SMALL = {
     "publishers": 40, "rate": 25.0, "warm_up_s": 0.1, "duration_s": 0.5, "session_timeout_s": 0.2, "request_timeout_s": 0.2,

@@ -6,13 +6,13 @@ import os
 import subprocess
 import sys
 
-from sim.faults import FAULTS
+from orderlab.sim.faults import FAULTS
 
 PROGRAM = """
 import json, sys
-from sim.faults import FAULTS
-from sim.systems.tbmq_p2p import P2PSettings, P2PSystem
-from sim.tracing import Tracer
+from orderlab.sim.faults import FAULTS
+from orderlab.sim.systems.tbmq_p2p import P2PSettings, P2PSystem
+from orderlab.sim.tracing import Tracer
 
 digests = {}
 for name in ("", *(name for name, kind in FAULTS.items() if kind.among != "postgres")):

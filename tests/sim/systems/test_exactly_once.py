@@ -2,12 +2,12 @@
 
 import pytest
 
-from model.checkers.judge import Question, in_memory, judge
-from sim.mqtt.receiving import Receiving
-from sim.mqtt.saves import Saves
-from sim.mqtt.stored_sessions import StoredSessions
-from sim.redis.node import run_all
-from sim.systems.catalogue import SYSTEMS, settings_of
+from orderlab.model.checkers.judge import Question, in_memory, judge
+from orderlab.sim.mqtt.receiving import Receiving
+from orderlab.sim.mqtt.saves import Saves
+from orderlab.sim.mqtt.stored_sessions import StoredSessions
+from orderlab.sim.redis.node import run_all
+from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
 from tests.sim.systems.test_fault_damage import AWAY, QOS_2, REPAIRED, SMALL
 
 EXACT = {**SMALL, **QOS_2, **REPAIRED, "inbound": "store"}

@@ -7,10 +7,10 @@ import importlib
 
 import pytest
 
-from model.checkers.judge import Question, in_memory, judge
-from sim.faults import FAULTS
-from sim.mqtt.delivery import Delivery
-from sim.systems.catalogue import SYSTEMS, settings_of
+from orderlab.model.checkers.judge import Question, in_memory, judge
+from orderlab.sim.faults import FAULTS
+from orderlab.sim.mqtt.delivery import Delivery
+from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
 
 SMALL = {
     "publishers": 60, "rate": 20.0, "brokers": 2, "warm_up_s": 0.1, "duration_s": 0.7, "session_timeout_s": 0.2,

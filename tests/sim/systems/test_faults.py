@@ -4,12 +4,12 @@ from functools import partial
 
 import pytest
 
-from model.checkers.judge import Question, in_memory, judge
-from model.errors import InputError
-from model.history import EventKind
-from sim.fault_schedule import draw_faults, parse_rates
-from sim.kafka.consumer_group import ConsumerSettings
-from sim.systems.tbmq_p2p import P2PSettings, P2PSystem
+from orderlab.model.checkers.judge import Question, in_memory, judge
+from orderlab.model.errors import InputError
+from orderlab.model.history import EventKind
+from orderlab.sim.fault_schedule import draw_faults, parse_rates
+from orderlab.sim.kafka.consumer_group import ConsumerSettings
+from orderlab.sim.systems.tbmq_p2p import P2PSettings, P2PSystem
 
 SMALL = {
     "publishers": 60, "rate": 20.0, "brokers": 2, "warm_up_s": 0.1, "duration_s": 0.7, "session_timeout_s": 0.2,
@@ -78,7 +78,7 @@ def test_a_broker_that_hands_over_before_it_commits_leaves_no_gap(fault):
 
 
 def test_a_backlog_in_kafka_that_is_older_than_what_runs_keep_of_the_log_is_read_all_the_same(monkeypatch):
-    monkeypatch.setattr("sim.systems.tbmq_p2p.ConsumerSettings", partial(ConsumerSettings, fetch_records=50))
+    monkeypatch.setattr("orderlab.sim.systems.tbmq_p2p.ConsumerSettings", partial(ConsumerSettings, fetch_records=50))
     crowded = {"rate": 30.0, "partitions": 1, "redis_nodes": 1, "max_poll_records": 10, "drain_s": 20.0}
     counts, violated = run("redis-stall@0.1:0:2", **crowded)
     assert not violated

@@ -4,9 +4,20 @@ import shlex
 
 import pytest
 
-from model.errors import InputError
-from model.verdict import Outcome, Verdict
-from sim.systems.guarantees import FAULTS_HERE, MARKS, NOTE, Row, Told, cell, drain_cell, put, rows, settings_of
+from orderlab.model.errors import InputError
+from orderlab.model.verdict import Outcome, Verdict
+from orderlab.sim.systems.guarantees import (
+    FAULTS_HERE,
+    MARKS,
+    NOTE,
+    Row,
+    Told,
+    cell,
+    drain_cell,
+    put,
+    rows,
+    settings_of,
+)
 
 
 def verdict(outcome, antecedents=5, violations=0):

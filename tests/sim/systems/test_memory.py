@@ -1,6 +1,6 @@
 """What a run holds at its end does not grow with its length."""
 
-from sim.systems.tbmq_p2p import P2PSettings, P2PSystem
+from orderlab.sim.systems.tbmq_p2p import P2PSettings, P2PSystem
 
 SMALL = {"publishers": 20, "rate": 20.0, "brokers": 2, "warm_up_s": 0.1}
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from model.checkers.judge import Question, in_memory, judge
-from model.errors import InputError
-from sim.mqtt.session import SessionTable
-from sim.mqtt.turns import Turns
-from sim.systems.catalogue import SYSTEMS, settings_of
+from orderlab.model.checkers.judge import Question, in_memory, judge
+from orderlab.model.errors import InputError
+from orderlab.sim.mqtt.session import SessionTable
+from orderlab.sim.mqtt.turns import Turns
+from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
 
 PROTOTYPES = ["tbmq-postgres", "tbmq-jedis", "tbmq-lettuce"]
 SMALL = {"publishers": 60, "rate": 20.0, "warm_up_s": 0.1, "duration_s": 0.5, "drain_s": 3.0, "pack_pause_s": 0.1}

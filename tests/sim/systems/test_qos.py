@@ -5,9 +5,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from model.checkers.judge import Question, in_memory, judge
-from model.history import EventKind
-from sim.systems.tbmq_p2p import P2PSettings, P2PSystem
+from orderlab.model.checkers.judge import Question, in_memory, judge
+from orderlab.model.history import EventKind
+from orderlab.sim.systems.tbmq_p2p import P2PSettings, P2PSystem
 
 SMALL = {
     "publishers": 40, "rate": 25.0, "warm_up_s": 0.1, "duration_s": 0.6, "session_timeout_s": 0.2,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from model.checkers.judge import Question, in_memory, judge
-from sim.systems.tbmq_p2p import P2PSettings, P2PSystem
+from orderlab.model.checkers.judge import Question, in_memory, judge
+from orderlab.sim.systems.tbmq_p2p import P2PSettings, P2PSystem
 
 SMALL = {"publishers": 50, "rate": 20.0, "warm_up_s": 0.05, "duration_s": 0.2, "broker_cores": 1, "drain_s": 0.1}
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from model.errors import InputError
-from sim.costs import load_costs
-from sim.systems import sensitivity
+from orderlab.model.errors import InputError
+from orderlab.sim.costs import load_costs
+from orderlab.sim.systems import sensitivity
 
 
 def test_what_was_published_is_not_varied_and_every_number_of_a_table_is():

@@ -4,12 +4,12 @@ that are refused."""
 import numpy as np
 import pytest
 
-from model.checkers.judge import Question, in_memory, judge
-from model.errors import InputError
-from model.history import EventKind
-from sim.systems.catalogue import settings_of
-from sim.systems.tbmq_p2p import P2PSettings, P2PSystem
-from sim.systems.tbmq_postgres import PostgresSettings, PostgresSystem
+from orderlab.model.checkers.judge import Question, in_memory, judge
+from orderlab.model.errors import InputError
+from orderlab.model.history import EventKind
+from orderlab.sim.systems.catalogue import settings_of
+from orderlab.sim.systems.tbmq_p2p import P2PSettings, P2PSystem
+from orderlab.sim.systems.tbmq_postgres import PostgresSettings, PostgresSystem
 
 SMALL = {
     "publishers": 40, "rate": 25.0, "brokers": 2, "warm_up_s": 0.1, "duration_s": 0.5, "drain_s": 2.0,

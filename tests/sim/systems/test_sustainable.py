@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from model.errors import InputError
-from sim.stations import Station
-from sim.systems.catalogue import settings_of
-from sim.systems.sustainable import find_ceiling, growth, is_sustained, sustainable_rate
+from orderlab.model.errors import InputError
+from orderlab.sim.stations import Station
+from orderlab.sim.systems.catalogue import settings_of
+from orderlab.sim.systems.sustainable import find_ceiling, growth, is_sustained, sustainable_rate
 
 
 @dataclass

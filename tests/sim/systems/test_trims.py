@@ -2,10 +2,10 @@
 
 import pytest
 
-from model.checkers.judge import Question, in_memory, judge
-from properties.strategies.pipelines import WAITING
-from sim.mqtt.trims import Trims
-from sim.systems.tbmq_p2p import P2PSettings, P2PSystem
+from orderlab.model.checkers.judge import Question, in_memory, judge
+from orderlab.properties.strategies.pipelines import WAITING
+from orderlab.sim.mqtt.trims import Trims
+from orderlab.sim.systems.tbmq_p2p import P2PSettings, P2PSystem
 
 
 def run(before=lambda system: None, seed=0, **settings):

@@ -1,0 +1,170 @@
+"""`expiry`, seen from outside: deadlines that a history shows to be broken.
+
+A message's deadline is the time of its first publish row plus its expiry interval.
+
+1. Its first delivery to a subscriber comes at or after the deadline (MQTT-3.3.2-5). Repeats may come later.
+2. A delivery carries an interval that is not what is left, to within `resolution_us` (MQTT-3.3.2-6).
+3. An expire row lies before the deadline: something shortened it.
+
+Complexity: O(rows) time; memory 32 bytes for each message that carries an interval, and runs of delivered numbers.
+
+Assumes the publish row's time is when the server received the message. Recorded at the publisher, deadlines come out
+early by the network's delay, and rule 1 can cry wolf by that much: `tolerance_us` allows for it. It can miss: a
+default interval that the server applies is not in the publish row, so such messages have no deadline here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from orderlab.model.checkers.findings import Finding, Partial, Tally, verdict_of
+from orderlab.model.checkers.key_table import new_table, slot_of, with_room
+from orderlab.model.checkers.kinds import DELIVER, EXPIRE, PUBLISH
+from orderlab.model.checkers.lanes import ROWS_PER_CHUNK, locate_rows
+from orderlab.model.checkers.sequence_set import SequenceSets, add
+from orderlab.model.history import EventBatch, Names
+from orderlab.model.machine_code import njit
+from orderlab.model.verdict import Verdict
+
+LAWS = ("expiry",)
+_AFTER_DEADLINE, _WRONG_INTERVAL, _BEFORE_DEADLINE = 0, 1, 2
+_WHY = (
+    "{sequence} was first delivered {late} us after its deadline",
+    "{sequence} was delivered with an expiry interval that is off by {late} us",
+    "{sequence} was expired {late} us before its deadline",
+)
+
+
+@njit(cache=True)
+def _observe(
+    deadlines: Any,
+    used: Any,
+    delivered: Any,
+    tolerance_us: Any,
+    resolution_us: Any,
+    time_us: Any,
+    kind: Any,
+    fifo_of_row: Any,
+    lane_of_row: Any,
+    sequence: Any,
+    retained: Any,
+    expiry_interval_us: Any,
+    broken: Any,
+) -> Any:
+    """Fills `broken` with (row, why, off by); returns (antecedents, violations)."""
+    met, found = 0, 0
+    for row in range(len(kind)):
+        what = kind[row]
+        if what == PUBLISH and expiry_interval_us[row] >= 0:
+            slot = slot_of(deadlines, fifo_of_row[row], sequence[row])
+            if deadlines[slot, 2] < 0:
+                deadlines[slot, 0] = fifo_of_row[row]
+                deadlines[slot, 1] = sequence[row]
+                deadlines[slot, 2] = time_us[row] + expiry_interval_us[row]
+                used[0] += 1
+        elif what in (DELIVER, EXPIRE):
+            first = what == DELIVER and (retained[row] > 0 or add(delivered, lane_of_row[row], sequence[row], 0) != 1)
+            deadline = deadlines[slot_of(deadlines, fifo_of_row[row], sequence[row]), 2]
+            if deadline < 0:
+                continue
+            met += 1
+            left = deadline - time_us[row]
+            why, off = -1, np.int64(0)
+            if what == EXPIRE:
+                if left > tolerance_us:
+                    why, off = 2, left
+            elif first and left + tolerance_us <= 0:
+                why, off = 0, -left
+            elif expiry_interval_us[row] >= 0:
+                off = abs(expiry_interval_us[row] - max(left, 0))
+                if off >= resolution_us + tolerance_us:
+                    why = 1
+            if why >= 0:
+                if found == 0:
+                    broken[0], broken[1], broken[2] = row, why, off
+                found += 1
+    return met, found
+
+
+class ExpiryChecker:
+    """Folds batches in time order. Parts are merged by logical FIFO.
+
+    tolerance_us: by how much recorded times may be off; resolution_us: MQTT sends whole seconds.
+    """
+
+    laws = LAWS
+
+    def __init__(self, names: Names, tolerance_us: int = 0, resolution_us: int = 1_000_000) -> None:
+        self._names, self._tolerance_us, self._resolution_us = names, tolerance_us, resolution_us
+        self._fifos, self._lanes, self._deadlines = new_table(), new_table(), new_table()
+        self._counts, self._used = np.zeros(2, np.int64), np.zeros(1, np.int64)
+        self._delivered = SequenceSets.empty()
+        self._rows = np.zeros((2, ROWS_PER_CHUNK), np.int64)
+        self._tally = Tally({"expiry": 0})
+
+    def observe(self, batch: EventBatch) -> None:
+        """Take in the next rows."""
+        for start in range(0, len(batch), ROWS_PER_CHUNK):
+            self._observe_chunk(batch, slice(start, min(start + ROWS_PER_CHUNK, len(batch))))
+
+    def _observe_chunk(self, batch: EventBatch, rows: slice) -> None:
+        kind = batch.kind[rows]
+        more = len(kind)
+        self._fifos = with_room(self._fifos, int(self._counts[0]), more)
+        self._lanes = with_room(self._lanes, int(self._counts[1]), more)
+        self._deadlines = with_room(self._deadlines, int(self._used[0]), more)
+        self._delivered.make_room(int(self._counts[1]) + more, more)
+        fifo_of_row, lane_of_row = self._rows[0, :more], self._rows[1, :more]
+        locate_rows(
+            self._fifos,
+            self._lanes,
+            self._counts,
+            kind,
+            batch.publisher[rows],
+            batch.topic[rows],
+            batch.qos[rows],
+            batch.subscriber[rows],
+            fifo_of_row,
+            lane_of_row,
+        )
+        broken = np.zeros(3, np.int64)
+        met, found = _observe(
+            self._deadlines,
+            self._used,
+            self._delivered.arrays,
+            self._tolerance_us,
+            self._resolution_us,
+            batch.time_us[rows],
+            kind,
+            fifo_of_row,
+            lane_of_row,
+            batch.sequence[rows],
+            batch.retained[rows],
+            batch.expiry_interval_us[rows],
+            broken,
+        )
+        self._tally.meets("expiry", int(met))
+        if found:
+            row, why, off = int(broken[0]) + rows.start, int(broken[1]), int(broken[2])
+            sequence = int(batch.sequence[row])
+            finding = Finding(
+                _WHY[why].format(sequence=sequence, late=off),
+                int(batch.event_id[row]),
+                self._names.clients.label(int(batch.publisher[row])),
+                self._names.topics.label(int(batch.topic[row])),
+                int(batch.qos[row]),
+                sequence,
+                self._names.clients.label(int(batch.subscriber[row])),
+            )
+            self._tally.breaks("expiry", finding, int(found))
+
+    def partial(self) -> Partial:
+        """The result of the rows seen."""
+        return self._tally.partial()
+
+
+def expiry_verdict(partial: Partial, work: dict[str, float]) -> Verdict:
+    """The verdict on `expiry`, from a part that covers the history."""
+    return verdict_of(partial, "expiry", 0, work, ())

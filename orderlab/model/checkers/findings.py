@@ -1,0 +1,178 @@
+"""What a checker found: partial results that merge, and the witness with the events that show it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from orderlab.model.history import EventBatch, EventKind, Names, NameTable, describe_event
+from orderlab.model.verdict import Outcome, Verdict
+
+Label = str | int | None
+EVENTS_SHOWN = 12
+VACUOUS = "vacuous: nothing in this history puts the law to the test"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One violation: the message by its logical FIFO and sequence, the subscriber, and what is wrong.
+
+    `event_id` is the event at which the law breaks; None if it breaks by something that never happened. `events` are
+    the rows about the message (and `other_sequence`), filled in by `tell`.
+    """
+
+    why: str
+    event_id: int | None = None
+    publisher: Label = None
+    topic: Label = None
+    qos: int | None = None
+    sequence: int | None = None
+    subscriber: Label = None
+    other_event_id: int | None = None
+    other_sequence: int | None = None
+    events: tuple[Mapping[str, Any], ...] = ()
+
+    def order(self) -> tuple[Any, ...]:
+        """Findings in the order in which they are reported: by event, what never happened last, then by name."""
+        return (
+            self.event_id is None,
+            self.event_id or 0,
+            *(str(part) for part in (self.publisher, self.topic, self.qos, self.subscriber)),
+            -1 if self.sequence is None else self.sequence,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields that say something."""
+        named = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "events"}
+        shown = {name: value for name, value in named.items() if value is not None}
+        return shown | ({"events": [dict(event) for event in self.events]} if self.events else {})
+
+
+@dataclass(frozen=True)
+class Partial:
+    """What one part of a history says about some laws: sums and first findings. Merging is associative and commutative.
+
+    Parts must not share a logical FIFO (for checkers that follow whole sessions: a subscriber), and rows without a
+    logical FIFO (subscribe, connect, clear, heal, ...) belong to every part.
+    """
+
+    antecedents: Mapping[str, int]
+    violations: Mapping[str, int]
+    findings: Mapping[str, Finding]
+    counts: Mapping[str, int]
+
+    def merge(self, other: Partial) -> Partial:
+        """The result for both parts together."""
+        findings = dict(self.findings)
+        for law, finding in other.findings.items():
+            mine = findings.get(law)
+            findings[law] = finding if mine is None or finding.order() < mine.order() else mine
+        return Partial(
+            _summed(self.antecedents, other.antecedents),
+            _summed(self.violations, other.violations),
+            findings,
+            _summed(self.counts, other.counts),
+        )
+
+
+def _summed(left: Mapping[str, int], right: Mapping[str, int]) -> dict[str, int]:
+    return {name: left.get(name, 0) + right.get(name, 0) for name in {**left, **right}}
+
+
+@dataclass
+class Tally:
+    """Collects a Partial while a pass runs."""
+
+    antecedents: dict[str, int] = field(default_factory=dict)
+    violations: dict[str, int] = field(default_factory=dict)
+    findings: dict[str, Finding] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def meets(self, law: str, times: int = 1) -> None:
+        """The law's antecedent was met."""
+        self.antecedents[law] = self.antecedents.get(law, 0) + times
+
+    def breaks(self, law: str, finding: Finding, times: int = 1) -> None:
+        """The law was broken; the first finding is kept."""
+        self.violations[law] = self.violations.get(law, 0) + times
+        mine = self.findings.get(law)
+        if mine is None or finding.order() < mine.order():
+            self.findings[law] = finding
+
+    def partial(self) -> Partial:
+        """The result so far."""
+        return Partial(dict(self.antecedents), dict(self.violations), dict(self.findings), dict(self.counts))
+
+
+def verdict_of(partial: Partial, law: str, undecided: int, work: Mapping[str, float], notes: Iterable[str]) -> Verdict:
+    """The verdict on one law. `undecided` counts what might still be a violation where the recording ends."""
+    met, broken = partial.antecedents.get(law, 0), partial.violations.get(law, 0)
+    work = {"antecedents": met, "violations": broken, **work}
+    notes = tuple(notes)
+    if broken:
+        return Verdict(law, Outcome.VIOLATED, partial.findings[law], work, notes)
+    if met == 0:
+        return Verdict(law, Outcome.UNKNOWN, None, work, (VACUOUS, *notes))
+    return Verdict(law, Outcome.UNKNOWN if undecided else Outcome.HOLDS, None, work, notes)
+
+
+_MESSAGE_KINDS = (EventKind.PUBLISH, EventKind.PUBLISH_ACKNOWLEDGED)
+_SESSION_KINDS = (EventKind.CLEAR, EventKind.CONNECT, EventKind.DISCONNECT)
+
+
+def tell(verdicts: Iterable[Verdict], batches: Iterable[EventBatch], names: Names) -> list[Verdict]:
+    """The verdicts, their findings completed with the rows that show them; one more pass over the history."""
+    verdicts = list(verdicts)
+    told: dict[int, list[Mapping[str, Any]]] = {
+        index: [] for index, verdict in enumerate(verdicts) if isinstance(verdict.witness, Finding)
+    }
+    if not told:
+        return verdicts
+    for batch in batches:
+        for index, events in told.items():
+            finding = verdicts[index].witness
+            assert isinstance(finding, Finding)
+            for row in np.flatnonzero(is_about(finding, batch, names)).tolist():
+                events.append(describe_event(batch, row, names))
+    for index, events in told.items():
+        finding = verdicts[index].witness
+        assert isinstance(finding, Finding)
+        verdicts[index] = replace(verdicts[index], witness=replace(finding, events=_shortened(events, finding)))
+    return verdicts
+
+
+def is_about(finding: Finding, batch: EventBatch, names: Names) -> Any:
+    """A mask of the rows that show a finding: about its message, and of its session."""
+    subscriber = _code(finding.subscriber, names.clients)
+    mine = batch.subscriber == subscriber
+    about = np.isin(batch.event_id, [x for x in (finding.event_id, finding.other_event_id) if x is not None])
+    if finding.sequence is not None:
+        numbers = [x for x in (finding.sequence, finding.other_sequence) if x is not None]
+        message = (
+            np.isin(batch.sequence, numbers)
+            & (batch.publisher == _code(finding.publisher, names.clients))
+            & (batch.topic == _code(finding.topic, names.topics))
+            & (batch.qos == finding.qos)
+        )
+        about |= message & (mine | np.isin(batch.kind, _MESSAGE_KINDS))
+    return about | (mine & np.isin(batch.kind, _SESSION_KINDS))
+
+
+def _code(label: Label, table: NameTable) -> int:
+    if label is None:
+        return -2
+    return label if isinstance(label, int) else table.code_of.get(label, -2)
+
+
+def _shortened(events: list[Mapping[str, Any]], finding: Finding) -> tuple[Mapping[str, Any], ...]:
+    """At most EVENTS_SHOWN rows: those about the message first, of the session's the last ones before the break."""
+    if finding.event_id is not None:
+        events = [event for event in events if event["event_id"] <= finding.event_id]
+    session = [event for event in events if event["kind"] in {kind.label for kind in _SESSION_KINDS}]
+    message = [event for event in events if event not in session]
+    message = message[:4] + message[4:][-(EVENTS_SHOWN - 8) :]
+    kept = message + session[-(EVENTS_SHOWN - len(message)) :]
+    return tuple(sorted(kept, key=lambda event: event["event_id"]))

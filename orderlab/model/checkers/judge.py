@@ -1,0 +1,182 @@
+"""Judge a whole history: every checker that its laws need, in one pass, and one more for the witnesses."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import Protocol
+
+from orderlab.model.checkers import causal, delivery, expiry, inflight, kafka_log, retransmission, total_queue
+from orderlab.model.checkers.delivery import DeliveryChecker, delivery_verdicts
+from orderlab.model.checkers.expiry import ExpiryChecker, expiry_verdict
+from orderlab.model.checkers.findings import VACUOUS, tell
+from orderlab.model.checkers.inflight import InflightChecker, inflight_verdicts
+from orderlab.model.checkers.linearizability.decide import LAW as LINEARIZABILITY
+from orderlab.model.checkers.linearizability.decide import decide, guess_model
+from orderlab.model.checkers.linearizability.objects import MODELS
+from orderlab.model.checkers.linearizability.operations import OperationLog, operations_of_history
+from orderlab.model.checkers.retransmission import RetransmissionChecker, retransmission_verdict
+from orderlab.model.errors import InputError
+from orderlab.model.history import STORE_KINDS, EventBatch, EventKind, Names
+from orderlab.model.verdict import UNFINISHED, Outcome, Verdict
+
+PIPELINE_LAWS = (*delivery.LAWS, *retransmission.LAWS, *expiry.LAWS, *inflight.LAWS)
+OBJECT_LAWS = {kafka_log.MODEL: kafka_log.LAWS, total_queue.MODEL: total_queue.LAWS}
+"""The laws of objects that are not judged by linearizability."""
+OPERATION_LAWS = tuple(dict.fromkeys((LINEARIZABILITY, *kafka_log.LAWS, *total_queue.LAWS)))
+LAWS = tuple(dict.fromkeys((*PIPELINE_LAWS, causal.LAW, *OPERATION_LAWS)))
+MODEL_NAMES = (*MODELS, *OBJECT_LAWS)
+"""Every law that a history can be judged by. `causal` is judged when it is asked for, `drain` when its bound is."""
+
+
+class Source(Protocol):
+    """Batches that can be gone through more than once, with the same codes each time."""
+
+    @property
+    def place(self) -> str: ...
+
+    @property
+    def names(self) -> Names: ...
+
+    def __iter__(self) -> Iterator[EventBatch]: ...
+
+
+@dataclass(frozen=True)
+class Question:
+    """What to judge. `laws` empty: all that apply. Units in the names; None: no bound, no budget, guess the object."""
+
+    laws: tuple[str, ...] = ()
+    model: str | None = None
+    drain_bound_us: int | None = None
+    expiry_tolerance_us: int = 0
+    receive_maximum: int = inflight.PROTOCOL_MAXIMUM
+    """Of connections whose rows do not say."""
+    budget_s: float | None = None
+
+    def __post_init__(self) -> None:
+        for law in self.laws:
+            if law not in LAWS:
+                close = get_close_matches(law, LAWS, n=1)
+                cure = f"did you mean {close[0]}?" if close else f"laws of histories: {', '.join(LAWS)}"
+                raise InputError(f"--law {law}: no history is judged by it; {cure}")
+        if self.model is not None and self.model not in MODEL_NAMES:
+            raise InputError(f"--model {self.model}: unknown object; it is one of {', '.join(MODEL_NAMES)}")
+        if "drain" in self.laws and self.drain_bound_us is None:
+            raise InputError("--law drain: say within how long a backlog must be gone, with --drain-bound-ms")
+
+    @property
+    def named(self) -> frozenset[str]:
+        """The laws that are asked for by name, `drain` also by its bound."""
+        return frozenset(self.laws) | ({"drain"} if self.drain_bound_us is not None and not self.laws else set())
+
+    def asks(self, law: str) -> bool:
+        """Whether the law is to be judged."""
+        if self.laws:
+            return law in self.laws
+        return law != causal.LAW and (law != "drain" or self.drain_bound_us is not None)
+
+
+def judge(source: Source, question: Question) -> tuple[list[Verdict], int]:
+    """The verdicts, and the number of rows seen. Raises InputError as the source does, and for a law that no row of
+    the history has to do with.
+    """
+    started = time.perf_counter()
+    names = source.names
+    laws = [law for law in PIPELINE_LAWS if question.asks(law)]
+    deliveries = DeliveryChecker(names, question.drain_bound_us) if set(laws) & set(delivery.LAWS) else None
+    resent = RetransmissionChecker(names) if "retransmission" in laws else None
+    expired = ExpiryChecker(names, question.expiry_tolerance_us) if "expiry" in laws else None
+    flying = InflightChecker(names, question.receive_maximum) if set(laws) & set(inflight.LAWS) else None
+    checkers = [checker for checker in (deliveries, resent, expired, flying) if checker is not None]
+    stores: list[EventBatch] = []
+    rows, pipeline_rows, ran_out = 0, 0, False
+    for batch in source:
+        is_store = (batch.kind >= STORE_KINDS[0]) & (batch.kind <= STORE_KINDS[-1])
+        rows += len(batch)
+        pipeline_rows += len(batch) - int(is_store.sum())
+        if is_store.any():
+            stores.append(batch.select(is_store))
+        for checker in checkers:
+            checker.observe(batch)
+        ran_out = question.budget_s is not None and time.perf_counter() - started > question.budget_s
+        if ran_out:
+            for checker in checkers:
+                checker.observe(EventBatch.of(event_id=[2**62], time_us=[batch.time_us[-1]], kind=[EventKind.CUT]))
+            break
+    verdicts: list[Verdict] = []
+    log = operations_of_history(source.place, stores, names) if stores else None
+    asked = [law for law in OPERATION_LAWS if law in question.laws]
+    if log is None or not kafka_log.has_functions(log.used()):
+        asked = [law for law in asked if law not in PIPELINE_LAWS]
+    if pipeline_rows == 0:
+        laws = [law for law in laws if law not in asked]
+    if pipeline_rows or (question.laws and laws):
+        work = {"rows": rows, "seconds": round(time.perf_counter() - started, 6)}
+        if deliveries is not None:
+            verdicts += delivery_verdicts(deliveries.partial(), [law for law in delivery.LAWS if law in laws], work)
+        if resent is not None:
+            verdicts.append(retransmission_verdict(resent.partial(), work))
+        if expired is not None:
+            verdicts.append(expiry_verdict(expired.partial(), work))
+        if flying is not None:
+            verdicts += inflight_verdicts(flying.partial(), laws, work)
+        if ran_out:
+            verdicts = [_unfinished(verdict, rows) for verdict in verdicts]
+        verdicts = tell(verdicts, source, names)
+        if question.asks(causal.LAW):
+            verdicts.append(causal.check_causal(source, names, question.budget_s))
+    if log is not None and (asked or not question.laws):
+        told = judge_operations(source.place, log, replace(question, laws=tuple(asked)))
+        verdicts += [_unfinished(verdict, rows) for verdict in told] if ran_out else told
+    elif asked:
+        raise InputError(f"{source.place}: no store operations (invoke, ok, fail, info rows) to judge by {asked[0]}")
+    return verdicts, rows
+
+
+def judge_operations(place: str, log: OperationLog, question: Question) -> list[Verdict]:
+    """The verdicts on store operations. Raises InputError, with the place, for what their object does not have, and
+    for a law that it is not judged by.
+    """
+    try:
+        guessed = kafka_log.MODEL if kafka_log.has_functions(log.used()) else None
+        if guessed is None and set(question.laws) & set(total_queue.LAWS):
+            guessed = total_queue.MODEL
+        model = question.model or guessed or guess_model(log)
+        laws = OBJECT_LAWS.get(model, (LINEARIZABILITY,))
+        for law in question.laws:
+            if law not in laws:
+                raise InputError(f"--law {law}: the operations of --model {model} are judged by {', '.join(laws)}")
+        if model == kafka_log.MODEL:
+            return kafka_log.judge_kafka_log(log, question.laws)
+        if model == total_queue.MODEL:
+            return total_queue.judge_total_queue(log, question.laws)
+        return [decide(model, log, question.budget_s)]
+    except InputError as error:
+        raise InputError(f"{place}: {error}") from error
+
+
+def _unfinished(verdict: Verdict, rows: int) -> Verdict:
+    note = f"the budget ran out after {rows} rows"
+    later = verdict.law in OPERATION_LAWS and verdict.law != LINEARIZABILITY and verdict.law not in PIPELINE_LAWS
+    if later:  # what nobody has polled or dequeued may yet be
+        verdict = replace(verdict, outcome=Outcome.UNKNOWN, witness=None)
+    outcome = Outcome.UNKNOWN if verdict.outcome is Outcome.HOLDS else verdict.outcome
+    notes = (*(told for told in verdict.not_covered if told != VACUOUS), note)
+    return replace(verdict, outcome=outcome, work={**verdict.work, UNFINISHED: 1}, not_covered=notes)
+
+
+def in_memory(place: str, batches: Iterable[EventBatch], names: Names) -> Source:
+    """A source of batches that are in memory."""
+    return _InMemory(place, tuple(batches), names)
+
+
+@dataclass(frozen=True)
+class _InMemory:
+    place: str
+    batches: tuple[EventBatch, ...]
+    names: Names
+
+    def __iter__(self) -> Iterator[EventBatch]:
+        return iter(self.batches)

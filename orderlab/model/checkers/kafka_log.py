@@ -1,0 +1,520 @@
+"""Logs with offsets and transactions: what producers sent, consumers polled and transactions did to partitioned logs.
+
+An operation is a list of *micro-operations* on keys (a key is a topic partition), as in Jepsen's Kafka workload:
+
+    [send key value]  →  [send key [offset value]]        [poll]  →  [poll {key [[offset value] …]}]
+
+Functions: `txn` (atomic), `send`, `poll` (not atomic), `assign` and `subscribe` (their value lists keys); `crash` and
+`debug-topic-partitions` say nothing. What polls returned and which offsets sends got is read from operations that
+ended `ok`. The *version order* of a key is the order of its offsets that are known from either.
+
+ 1. `consistent-offsets`: an offset has two values. Proves divergent or overwritten logs.
+ 2. `no-duplicate`: a value has two offsets. Proves that a send was applied twice; cannot say by whom.
+ 3. `no-lost-write`: a send was acknowledged with an offset, something at that offset or above has been polled, and no
+    poll returned its value. Assumes that somebody polls each key from its beginning; what lies above everything polled
+    is unseen, which is told and is no loss.
+ 4. `no-phantom`: a poll returned what nobody sent, or what was sent only after the poll had returned.
+ 5. `no-G1a` (aborted read): a poll returned what a failed operation sent. `fail` has to mean: certainly did not happen.
+ 6. `no-precommitted-read`: a transaction polled what it had itself sent and not yet committed.
+ 7. `no-int-poll-skip`, `no-int-nonmonotonic-poll`: within one operation a poll passed over an offset that is known, or
+    did not go up.
+ 8. `no-poll-skip`, `no-nonmonotonic-poll`: the same from one operation of a process to its next that polled the key.
+    Not judged: after `subscribe` (a rebalance may move a consumer), for a key newly assigned, after an operation
+    that may have polled and did not end `ok`.
+ 9. `no-int-nonmonotonic-send`, `no-nonmonotonic-send`: later sends of one operation, or of one process, got lower
+    offsets.
+10. `no-wr-cycle`: transactions read from each other in a circle: the part of G1c that Kafka promises.
+
+On request, as Kafka does not promise them (its transactions interleave their writes):
+
+11. `no-int-send-skip`: between two sends of one operation to a key lies another known offset.
+12. `no-G0`: a circle of transactions that each wrote to some key before the next (Adya's write cycle).
+13. `no-G1c`: a circle of writes before writes and reads from writes, at least one of these (Adya's circular information
+    flow).
+
+Cycles: strongly connected components of the graph over operations (a `send` that is no transaction is one node a
+micro-operation). An operation of unknown outcome is there once one of its values was polled. Values with two
+offsets and offsets with two values stay out of the version order of 10 to 13, so that each fault is told once.
+
+Assumes that a value is sent to a key once. Complexity: O(n log n) in micro-operations; the shortest cycle of the first
+component costs its edges times its nodes, of at most 100 edges.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import networkx as nx
+
+from orderlab.model.checkers.findings import VACUOUS
+from orderlab.model.checkers.linearizability.operations import FAIL, INFO, OK, OperationLog
+from orderlab.model.errors import InputError
+from orderlab.model.verdict import Outcome, Verdict
+
+MODEL = "kafka"
+PROMISED = (
+    "consistent-offsets",
+    "no-duplicate",
+    "no-lost-write",
+    "no-phantom",
+    "no-G1a",
+    "no-precommitted-read",
+    "no-int-poll-skip",
+    "no-int-nonmonotonic-poll",
+    "no-poll-skip",
+    "no-nonmonotonic-poll",
+    "no-int-nonmonotonic-send",
+    "no-nonmonotonic-send",
+    "no-wr-cycle",
+)
+ON_REQUEST = ("no-int-send-skip", "no-G0", "no-G1c")
+LAWS = (*PROMISED, *ON_REQUEST)
+_SILENT = ("crash", "debug-topic-partitions", "close")
+FUNCTIONS = ("txn", "send", "poll", "assign", "subscribe", *_SILENT)
+_TRANSACTION = "txn"
+
+
+class Send(NamedTuple):
+    """A value sent to a key; the offset is None where the log does not tell it."""
+
+    key: str
+    value: Any
+    offset: int | None
+
+
+class Poll(NamedTuple):
+    """A value that a poll returned."""
+
+    key: str
+    offset: int
+    value: Any
+
+
+@dataclass(frozen=True)
+class Step:
+    """An operation: `row` in the log, between which events, its micro-operations in their order."""
+
+    row: int
+    process: int
+    function: str
+    outcome: int
+    invoked: int
+    returned: int
+    sends: tuple[Send, ...] = ()
+    polls: tuple[Poll, ...] = ()
+    keys: tuple[str, ...] = ()
+    may_have_polled: bool = False
+
+
+@dataclass(frozen=True)
+class LogAnomaly:
+    """The witness: why, the operations that show it, and the key if it is one's."""
+
+    why: str
+    operations: tuple[dict[str, Any], ...]
+    key: str | None = None
+
+
+class _Break(NamedTuple):
+    why: str
+    rows: tuple[int, ...]
+    key: str | None = None
+
+
+@dataclass
+class _Found:
+    met: int = 0
+    broken: list[_Break] = field(default_factory=list)
+
+
+def has_functions(functions: Collection[str]) -> bool:
+    """Whether a log with these functions is one of this kind."""
+    return set(functions) <= set(FUNCTIONS) and bool({"txn", "send", "poll"} & set(functions))
+
+
+def steps_of(log: OperationLog) -> list[Step]:
+    """The operations of a log. Raises InputError for what is no micro-operation and for a value that is sent twice."""
+    steps = []
+    sent: dict[tuple[str, Any], int] = {}
+    for row, (function_code, outcome) in enumerate(zip(log.function.tolist(), log.outcome.tolist(), strict=True)):
+        function = log.functions[function_code]
+        place = f"row {log.invoked_row[row]}"
+        if function not in FUNCTIONS:
+            raise InputError(f"{place}: {MODEL} has no operation {function!r}; it has {', '.join(FUNCTIONS)}")
+        argument, result = log.values[log.argument[row]], log.values[log.result[row]]
+        at = (row, int(log.process[row]), function, outcome, int(log.invoked[row]), int(log.returned[row]))
+        if function in ("assign", "subscribe"):
+            steps.append(Step(*at, keys=tuple(map(str, argument if isinstance(argument, tuple) else ()))))
+            continue
+        if function in _SILENT:
+            steps.append(Step(*at))
+            continue
+        asked = list(_micro_operations(place, function, argument))
+        told = list(_micro_operations(f"row {log.returned_row[row]}", function, result)) if outcome == OK else asked
+        if [mop[0] for mop in asked] != [mop[0] for mop in told]:
+            raise InputError(f"{place}: {function} returned other micro-operations than it was invoked with")
+        sends: list[Send] = []
+        polls: list[Poll] = []
+        for before, after in zip(asked, told, strict=True):
+            if before[0] == "send":
+                sends.append(_send(place, before, after if outcome == OK else None))
+            elif outcome == OK:
+                polls += _polled(f"row {log.returned_row[row]}", after)
+        for send in sends:
+            other = sent.setdefault((send.key, _typed(send.value)), row)
+            if other != row or sum((s.key, _typed(s.value)) == (send.key, _typed(send.value)) for s in sends) > 1:
+                raise InputError(
+                    f"{place}: {send.value!r} is sent to {send.key} twice, first in row {log.invoked_row[other]};"
+                    " offsets are judged where each value is sent to a key once"
+                )
+        maybe = outcome != OK and any(mop[0] == "poll" for mop in asked)
+        steps.append(Step(*at, sends=tuple(sends), polls=tuple(polls), may_have_polled=maybe))
+    return steps
+
+
+def _typed(value: Any) -> Any:
+    """Keeps 1, 1.0 and true apart, within collections too."""
+    return type(value), tuple(map(_typed, value)) if isinstance(value, tuple) else value
+
+
+def _micro_operations(place: str, function: str, value: Any) -> Iterator[tuple[Any, ...]]:
+    if value is None:
+        return
+    if isinstance(value, tuple) and value and isinstance(value[0], str):
+        value = (value,)  # a single one, not in a list
+    if not isinstance(value, tuple):
+        raise InputError(f"{place}: {function} takes a list of micro-operations, not {value!r}")
+    for mop in value:
+        if not (isinstance(mop, tuple) and mop and mop[0] in ("send", "poll")):
+            raise InputError(f"{place}: {mop!r} is no micro-operation; one is [send key value] or [poll]")
+        if mop[0] == "send" and len(mop) != 3:
+            raise InputError(f"{place}: a send is [send key value], not {mop!r}")
+        if mop[0] == "poll" and len(mop) > 2:
+            raise InputError(f"{place}: a poll is [poll] or [poll {{key [[offset value] …]}}], not {mop!r}")
+        yield mop
+
+
+def _send(place: str, asked: tuple[Any, ...], told: tuple[Any, ...] | None) -> Send:
+    _, key, value = asked
+    if told is None or _typed(told[2]) == _typed(value):
+        return Send(str(key), value, None)
+    answer = told[2]
+    if str(told[1]) != str(key) or not (isinstance(answer, tuple) and len(answer) == 2 and answer[1] == value):
+        raise InputError(f"{place}: a send of {value!r} to {key} returned {told!r}; expected [send key [offset value]]")
+    return Send(str(key), value, None if answer[0] is None else _offset(place, answer[0]))
+
+
+def _polled(place: str, told: tuple[Any, ...]) -> Iterator[Poll]:
+    by_key = (told[1] if len(told) > 1 else None) or ()
+    if not isinstance(by_key, tuple):
+        raise InputError(f"{place}: a poll returns {{key [[offset value] …]}}, not {told!r}")
+    for entry in by_key:
+        if not (isinstance(entry, tuple) and len(entry) == 2 and isinstance(entry[1], tuple)):
+            raise InputError(f"{place}: a poll returns {{key [[offset value] …]}}, not {told!r}")
+        for message in entry[1]:
+            if not (isinstance(message, tuple) and len(message) == 2):
+                raise InputError(f"{place}: a poll returns pairs [offset value], not {message!r}")
+            yield Poll(str(entry[0]), _offset(place, message[0]), message[1])
+
+
+def _offset(place: str, offset: Any) -> int:
+    if not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
+        raise InputError(f"{place}: an offset is a number from 0 on, not {offset!r}")
+    return offset
+
+
+class _Log:
+    """What is known of every key, from operations that ended `ok`."""
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self.steps = steps
+        self.by_row = {step.row: step for step in steps}
+        self.writer: dict[tuple[str, Any], Step] = {}
+        self.values: dict[tuple[str, int], dict[Any, int]] = {}  # (key, offset) → value → the row that tells it first
+        self.offsets: dict[tuple[str, Any], dict[int, int]] = {}  # (key, value) → offset → row
+        self.polled: dict[tuple[str, Any], int] = {}  # (key, value) → the row of its first poll
+        self.high: dict[str, int] = {}  # key → the highest offset that was polled
+        self.high_row: dict[str, int] = {}
+        known: dict[str, set[int]] = {}
+        for step in steps:
+            for send in step.sends:
+                self.writer[send.key, _typed(send.value)] = step
+            told = [send for send in step.sends if send.offset is not None and step.outcome == OK]
+            for key, value, offset in (
+                *((send.key, send.value, send.offset) for send in told),
+                *((poll.key, poll.value, poll.offset) for poll in step.polls),
+            ):
+                assert offset is not None
+                self.values.setdefault((key, offset), {}).setdefault(_typed(value), step.row)
+                self.offsets.setdefault((key, _typed(value)), {}).setdefault(offset, step.row)
+                known.setdefault(key, set()).add(offset)
+            for poll in step.polls:
+                self.polled.setdefault((poll.key, _typed(poll.value)), step.row)
+                if poll.offset > self.high.get(poll.key, -1):
+                    self.high[poll.key], self.high_row[poll.key] = poll.offset, step.row
+        self.known = {key: sorted(offsets) for key, offsets in known.items()}
+
+    def skipped(self, key: str, low: int, high: int) -> int | None:
+        """A known offset between two; None if there is none."""
+        at = bisect_right(self.known[key], low)
+        return self.known[key][at] if at < len(self.known[key]) and self.known[key][at] < high else None
+
+    def teller(self, key: str, offset: int) -> int:
+        """The first row that tells an offset."""
+        return min(self.values[key, offset].values())
+
+
+def _offsets(log: _Log) -> Iterator[tuple[str, int, _Break | None]]:
+    for (key, offset), values in sorted(log.values.items()):
+        if len(values) > 1:
+            first, second = list(values)[:2]
+            why = f"offset {offset} of {key} has the values {_shown(first)} and {_shown(second)}"
+            yield "consistent-offsets", 1, _Break(why, (values[first], values[second]), key)
+        else:
+            yield "consistent-offsets", 1, None
+    for (key, value), offsets in log.offsets.items():
+        if len(offsets) > 1:
+            first_offset, second_offset = sorted(offsets)[:2]
+            why = f"{_shown(value)} is in {key} at the offsets {first_offset} and {second_offset}"
+            yield "no-duplicate", 1, _Break(why, (offsets[first_offset], offsets[second_offset]), key)
+        else:
+            yield "no-duplicate", 1, None
+
+
+def _shown(typed: Any) -> str:
+    kind, value = typed
+    return repr(tuple(item[1] for item in value) if kind is tuple else value)
+
+
+def _lost(log: _Log) -> Iterator[tuple[str, int, _Break | None]]:
+    for step in log.steps:
+        for send in step.sends if step.outcome == OK else ():
+            if send.offset is None or send.offset > log.high.get(send.key, -1):
+                continue
+            if (send.key, _typed(send.value)) in log.polled:
+                yield "no-lost-write", 1, None
+                continue
+            above = log.high[send.key]
+            why = f"{send.value!r} was acknowledged at offset {send.offset} of {send.key}, offset {above} was polled, and it never was"
+            yield "no-lost-write", 1, _Break(why, (step.row, log.high_row[send.key]), send.key)
+
+
+def _reads(log: _Log) -> Iterator[tuple[str, int, _Break | None]]:
+    for step in log.steps:
+        for poll in step.polls:
+            writer = log.writer.get((poll.key, _typed(poll.value)))
+            if writer is None:
+                why = f"{poll.value!r} was polled from {poll.key}, and nobody sent it"
+                yield "no-phantom", 1, _Break(why, (step.row,), poll.key)
+                continue
+            if writer.invoked > step.returned:
+                why = f"{poll.value!r} was polled from {poll.key} before its send was invoked"
+                yield "no-phantom", 1, _Break(why, (step.row, writer.row), poll.key)
+            else:
+                yield "no-phantom", 1, None
+            aborted = writer.outcome == FAIL
+            why = f"{poll.value!r} was polled from {poll.key}, and the operation that sent it had failed"
+            yield "no-G1a", 1, _Break(why, (writer.row, step.row), poll.key) if aborted else None
+            if step.function == _TRANSACTION and step.sends:
+                why = f"{poll.value!r} was polled from {poll.key} by the transaction that sent it, before it committed"
+                own = writer is step
+                yield "no-precommitted-read", 1, _Break(why, (step.row,), poll.key) if own else None
+
+
+def _order(
+    log: _Log, skip: str | None, fall: str, key: str, low: tuple[int, int], high: tuple[int, int]
+) -> Iterator[tuple[str, int, _Break | None]]:
+    """Two offsets, each with its row, that have to go up, and without passing over another."""
+    rows = (low[0],) if low[0] == high[0] else (low[0], high[0])
+    falls = high[1] <= low[1]
+    why = f"after offset {low[1]} of {key} came offset {high[1]}"
+    yield fall, 1, _Break(why, rows, key) if falls else None
+    if skip is not None and not falls:
+        between = log.skipped(key, low[1], high[1])
+        if between is None:
+            yield skip, 1, None
+        else:
+            teller = log.teller(key, between)
+            rows = rows if teller in rows else (*rows, teller)
+            yield skip, 1, _Break(f"{why}, and offset {between} lies between them", rows, key)
+
+
+def _within(log: _Log) -> Iterator[tuple[str, int, _Break | None]]:
+    for step in log.steps:
+        if step.outcome != OK:
+            continue
+        last: dict[str, int] = {}
+        for poll in step.polls:
+            if poll.key in last:
+                low, high = (step.row, last[poll.key]), (step.row, poll.offset)
+                yield from _order(log, "no-int-poll-skip", "no-int-nonmonotonic-poll", poll.key, low, high)
+            last[poll.key] = poll.offset
+        last = {}
+        for send in step.sends:
+            if send.offset is None:
+                last.pop(send.key, None)  # whatever lies between may be this one
+                continue
+            if send.key in last:
+                low, high = (step.row, last[send.key]), (step.row, send.offset)
+                yield from _order(log, "no-int-send-skip", "no-int-nonmonotonic-send", send.key, low, high)
+            last[send.key] = send.offset
+
+
+def _between(log: _Log) -> Iterator[tuple[str, int, _Break | None]]:
+    polled: dict[int, dict[str, tuple[int, int]]] = {}
+    sent: dict[int, dict[str, tuple[int, int]]] = {}
+    subscribed: set[int] = set()
+    for step in log.steps:
+        mine = polled.setdefault(step.process, {})
+        if step.function == "subscribe":
+            subscribed.add(step.process)
+            mine.clear()
+        elif step.function == "assign":
+            kept = set(step.keys) if step.outcome == OK and step.process not in subscribed else set()
+            if step.outcome == OK:
+                subscribed.discard(step.process)
+            for key in set(mine) - kept:
+                del mine[key]
+        elif step.function in _SILENT or step.may_have_polled:
+            mine.clear()
+        if step.outcome != OK:
+            continue
+        firsts: dict[str, int] = {}
+        for poll in step.polls:
+            firsts.setdefault(poll.key, poll.offset)
+        for key, offset in firsts.items() if step.process not in subscribed else ():
+            if key in mine:
+                yield from _order(log, "no-poll-skip", "no-nonmonotonic-poll", key, mine[key], (step.row, offset))
+        mine |= {poll.key: (step.row, poll.offset) for poll in step.polls}
+        last = sent.setdefault(step.process, {})
+        told = [(send.key, send.offset) for send in step.sends if send.offset is not None]
+        for key, offset in dict(reversed(told)).items():
+            if key in last:
+                yield from _order(log, None, "no-nonmonotonic-send", key, last[key], (step.row, offset))
+        last |= {key: (step.row, offset) for key, offset in told}
+
+
+def dependencies(log: _Log) -> nx.DiGraph:
+    """Who wrote before whom (`ww`: the key) and who read from whom (`wr`: the key). A node is (row, which of its sends)."""
+    graph = nx.DiGraph()
+
+    def node(step: Step, key: str, value: Any) -> tuple[int, int]:
+        if step.function == _TRANSACTION:
+            return step.row, -1
+        sends = ((send.key, _typed(send.value)) for send in step.sends)
+        return step.row, next(at for at, send in enumerate(sends) if send == (key, value))
+
+    def edge(before: tuple[int, int], after: tuple[int, int], kind: str, key: str) -> None:
+        if before != after:
+            graph.add_edge(before, after)
+            graph.edges[before, after].setdefault(kind, key)
+
+    for key, offsets in log.known.items():
+        previous = None
+        for offset in offsets:
+            values = log.values[key, offset]
+            (value,) = values if len(values) == 1 else (None,)
+            writer = log.writer.get((key, value))
+            if writer is None or len(log.offsets[key, value]) > 1 or writer.outcome == FAIL:
+                continue
+            now = node(writer, key, value)
+            if previous is not None:
+                edge(previous, now, "ww", key)
+            previous = now
+    for step in log.steps:
+        for poll in step.polls:
+            writer = log.writer.get((poll.key, _typed(poll.value)))
+            if writer is not None and writer.outcome != FAIL:
+                edge(node(writer, poll.key, _typed(poll.value)), (step.row, -1), "wr", poll.key)
+    return graph
+
+
+_STARTS = 100  # of a larger component the cycle is short, and perhaps not the shortest
+_KINDS = {"no-G0": ("ww",), "no-wr-cycle": ("wr",), "no-G1c": ("ww", "wr")}
+
+
+def _cycles(log: _Log, law: str) -> Iterator[tuple[str, int, _Break | None]]:
+    whole = dependencies(log)
+    kinds = _KINDS[law]
+    graph = whole.edge_subgraph([edge for edge in whole.edges if any(kind in whole.edges[edge] for kind in kinds)])
+    yield law, graph.number_of_edges(), None
+    for component in sorted(nx.strongly_connected_components(graph), key=min):
+        if len(component) < 2:
+            continue
+        inside = graph.subgraph(component)
+        starts = sorted(edge for edge in inside.edges if kinds != ("ww", "wr") or "wr" in inside.edges[edge])
+        if not starts:
+            continue  # of writes alone: that is G0
+        cycles = [[before, *nx.shortest_path(inside, after, before)] for before, after in starts[:_STARTS]]
+        cycle = min(cycles, key=lambda nodes: (len(nodes), nodes))
+        links: list[tuple[int, int, str, str]] = []
+        for before, after in pairwise(cycle):
+            edge = inside.edges[before, after]
+            reads = "wr" in kinds and "wr" in edge and (not links or "ww" not in edge or "ww" not in kinds)
+            links.append((before[0], after[0], "was read by" if reads else "wrote before", edge["wr" if reads else "ww"]))
+        first = links.index(min(links))
+        links = links[first:] + links[:first]
+        rows = list(dict.fromkeys(row for row, *_ in links))
+        told = (f"operation {rows.index(low) + 1} {verb} {rows.index(high) + 1} in {key}" for low, high, verb, key in links)
+        yield law, 0, _Break("; ".join(told), tuple(rows))
+
+
+def judge_kafka_log(log: OperationLog, laws: Collection[str] = ()) -> list[Verdict]:
+    """The verdicts: on the laws asked for, or on all that Kafka promises. Raises InputError as `steps_of` does."""
+    started = time.perf_counter()
+    known = _Log(steps_of(log))
+    asked = [law for law in LAWS if law in laws] if laws else list(PROMISED)
+    found = {law: _Found() for law in asked}
+    analyses: list[Callable[[_Log], Iterable[tuple[str, int, _Break | None]]]] = [
+        _offsets,
+        _lost,
+        _reads,
+        _within,
+        _between,
+    ]
+    for law in _KINDS:
+        if law in found:
+            analyses.append(lambda known, law=law: _cycles(known, law))  # type: ignore[misc]
+    for analysis in analyses:
+        for law, met, broken in analysis(known):
+            if law in found:
+                found[law].met += met
+                if broken is not None:
+                    found[law].broken.append(broken)
+    seconds = round(time.perf_counter() - started, 6)
+    return [_verdict(law, found[law], known, log, seconds) for law in asked]
+
+
+def _verdict(law: str, found: _Found, known: _Log, log: OperationLog, seconds: float) -> Verdict:
+    work = {
+        "antecedents": found.met, "violations": len(found.broken), "operations": len(log),
+        "indeterminate": int((log.outcome == INFO).sum()), "seconds": seconds,
+    }  # fmt: skip
+    notes = tuple(_notes(law, known))
+    if found.broken:
+        first = min(found.broken, key=lambda broken: (max(broken.rows), broken.rows, broken.why))
+        witness = LogAnomaly(first.why, tuple(log.describe(row) for row in dict.fromkeys(first.rows)), first.key)
+        return Verdict(law, Outcome.VIOLATED, witness, work, notes)
+    if found.met == 0:
+        return Verdict(law, Outcome.UNKNOWN, None, work, (VACUOUS, *notes))
+    return Verdict(law, Outcome.HOLDS, None, work, notes)
+
+
+def _notes(law: str, known: _Log) -> Iterator[str]:
+    acknowledged = [send for step in known.steps if step.outcome == OK for send in step.sends]
+    if law == "no-lost-write":
+        unseen = sum(send.offset is not None and send.offset > known.high.get(send.key, -1) for send in acknowledged)
+        if unseen:
+            yield f"{unseen} acknowledged sends are unseen: they lie above all that was polled from their keys"
+        unplaced = sum(
+            send.offset is None and (send.key, _typed(send.value)) not in known.polled for send in acknowledged
+        )
+        if unplaced:
+            yield f"{unplaced} acknowledged sends tell no offset and were never polled: whether they are lost is not known"
+    if law in ("no-poll-skip", "no-nonmonotonic-poll") and any(step.function == "subscribe" for step in known.steps):
+        yield "consumers that subscribe are not judged from one operation to the next: a rebalance may move them"

@@ -1,0 +1,311 @@
+"""An exploration: every law of a system decided, with witnesses, coverage, and what was left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from orderlab.model.explorer.audit import Audit
+from orderlab.model.explorer.behaviour import Behaviour, Run, behaviour
+from orderlab.model.explorer.conviction import blamed, convict
+from orderlab.model.explorer.coverage import coverage_verdict
+from orderlab.model.explorer.explanation import why_broken
+from orderlab.model.explorer.search import Options, Progress, Search, constraints_of, search, unreduced_up_to
+from orderlab.model.explorer.space import DEADLOCK
+from orderlab.model.explorer.witness import Unconvicted, shortest_step_witness, shortest_witness
+from orderlab.model.transition_system import (
+    Constraint,
+    Invariant,
+    Law,
+    LeadsTo,
+    Sometimes,
+    StepInvariant,
+    TransitionSystem,
+)
+from orderlab.model.verdict import UNFINISHED, Outcome, Verdict, worst
+
+NO_DEADLOCK_SAID = "In each state some action is enabled, or stopping there is right."
+
+
+@dataclass(frozen=True)
+class Exploration:
+    """`distinct_states` counts representatives when symmetry was on. `run` holds what may differ between two runs."""
+
+    specification: str
+    parameters: Mapping[str, Any]
+    verdicts: tuple[Verdict, ...]
+    complete: bool
+    stopped_by: str | None
+    distinct_states: int
+    transitions: int
+    depth: int
+    actions: Mapping[str, int]
+    antecedents: Mapping[str, int]
+    goals: Mapping[str, int | None]
+    reductions: Mapping[str, Any]
+    notes: tuple[str, ...]
+    run: Mapping[str, Any]
+    search: Search | None
+    """None for random walks, which visit no whole space."""
+    allow_vacuous: bool = False
+
+    @property
+    def outcome(self) -> Outcome:
+        """The worst of the verdicts; with `allow_vacuous`, of those that were put to the test."""
+        return worst(one.outcome for one in self.verdicts if not (self.allow_vacuous and one.vacuous))
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "specification": self.specification,
+            "parameters": dict(self.parameters),
+            "outcome": str(self.outcome),
+            "complete": self.complete,
+            "stopped_by": self.stopped_by,
+            "distinct_states": self.distinct_states,
+            "transitions": self.transitions,
+            "depth": self.depth,
+            "verdicts": [verdict.to_json() for verdict in self.verdicts],
+            "actions": dict(self.actions),
+            "antecedents": dict(self.antecedents),
+            "goals": dict(self.goals),
+            "reductions": dict(self.reductions),
+            "notes": list(self.notes),
+            "run": dict(self.run),
+        }
+
+
+def explore(
+    system: TransitionSystem[Any],
+    options: Options = Options(),  # noqa: B008 - frozen
+    progress: Callable[[Progress], None] | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Exploration:
+    """Search the system and decide its laws.
+
+    Every law gets a verdict: invariants, step invariants, absence of deadlock, goals, liveness, and `coverage`. After a
+    violation the search ends with that level (unless `options.keep_going`), and laws that were not violated by then are
+    unknown. So is a law that was not put to the test (unless `options.allow_vacuous`).
+    Raises InputError as `search` does and where the system does not keep what it claims (`orderlab.model.explorer.audit`),
+    SpecificationError when the text of a specification is wrong, Defect when an engine is.
+    """
+    run = search(system, options, progress, should_stop)
+    seconds = run.meter.total_seconds()
+    constraints = constraints_of(system, options)
+    audit = Audit(system, run.chosen.laws, constraints, options.seed)
+    audit.check(run.space.count, run.space.state, run.space.cut, options.symmetry, run.reduction is not None)
+    judge = _Judge(run)
+    verdicts = judge.verdicts()
+    space = run.space
+    return Exploration(
+        specification=system.name,
+        parameters=system.parameters(),
+        verdicts=tuple(verdicts),
+        complete=run.complete,
+        stopped_by=run.stopped_by,
+        distinct_states=run.distinct_states,
+        transitions=space.steps,
+        depth=run.depth,
+        actions=dict(space.fired()),
+        antecedents=judge.met,
+        goals={law.name: _depth_of(run, law.name) for law in run.chosen.laws if isinstance(law, Sometimes)},
+        reductions={
+            "symmetry": options.symmetry,
+            "partial_order": run.reduction is not None,
+            "states_reduced": run.reduction.reduced_states if run.reduction else 0,
+        },
+        notes=(*run.notes, *_notes_on_constraints(run, constraints)),
+        run={
+            "engine": space.engine,
+            "seconds": round(seconds, 3),
+            "states_per_s": round(run.distinct_states / seconds) if seconds > 0 else 0,
+            "transitions_per_s": round(space.steps / seconds) if seconds > 0 else 0,
+            "bytes": space.bytes_held(),
+            "resumed": run.resumed,
+        },
+        search=run,
+        allow_vacuous=options.allow_vacuous,
+    )
+
+
+def _depth_of(run: Search, law: str) -> int | None:
+    """How many steps from an initial state a goal is, or None if it was not reached."""
+    number = run.space.found.get(law)
+    if number is None:
+        return None
+    return next(depth for depth, first in enumerate(run.closed_levels()[1:]) if number < first)
+
+
+def _notes_on_constraints(run: Search, constraints: Sequence[Constraint[Any]]) -> list[str]:
+    if not constraints:
+        return []
+    names = ", ".join(one.name for one in constraints)
+    return [f"constraint {names}: {len(run.space.cut):,} states beyond it were judged and not gone on from"]
+
+
+class _Judge:
+    """Turns one search into verdicts."""
+
+    def __init__(self, run: Search):
+        self.run = run
+        self.laws = run.chosen.laws
+        self.work = {"states": run.distinct_states, "transitions": run.space.steps}
+        self.unfinished = self._why_unfinished()
+        if self.unfinished is not None:
+            self.work[UNFINISHED] = 1
+        self.beyond: tuple[str, ...] = () if not run.space.cut else ("what lies beyond the constraint was not explored",)
+        names = {law.name for law in self.laws}
+        self.met = {name: times for name, times in run.space.met().items() if name in names}
+        """In how many states each antecedent held, liveness included once it is decided."""
+
+    def _why_unfinished(self) -> str | None:
+        run = self.run
+        known = f"{run.space.count:,} states were seen, {run.expanded:,} of them expanded, to depth {run.depth}"
+        if run.stopped_by is not None:
+            return f"stopped by {run.stopped_by}: {known}"
+        if run.violated() and not run.complete:
+            return f"stopped at the violation of {', '.join(run.violated())}: {known}"
+        return None
+
+    def verdicts(self) -> list[Verdict]:
+        found = [self._safety(law.name, law) for law in self.laws if isinstance(law, Invariant | StepInvariant)]
+        if self.run.chosen.deadlock:
+            found.append(self._safety(DEADLOCK, None))
+        found += [self._goal(law) for law in self.laws if isinstance(law, Sometimes)]
+        found += self._liveness([law for law in self.laws if isinstance(law, LeadsTo)])
+        told = {verdict.law for verdict in found}
+        found += [
+            self._untested(name, "its parameters have no values")
+            for name in self.run.chosen.unbound
+            if name not in told
+        ]
+        declared = tuple(self.run.system.action_names())
+        if self.run.chosen.coverage and (declared or self.met or self.run.chosen.unbound):
+            untested = dict.fromkeys([*(n for n, times in self.met.items() if not times), *self.run.chosen.unbound])
+            found.append(coverage_verdict(self.run.space.fired(), declared, [*untested], self.unfinished))
+        return found
+
+    def _untested(self, law: str, reason: str) -> Verdict:
+        return Verdict(
+            law, Outcome.UNKNOWN, work={**self.work, "antecedents": 0}, not_covered=(f"vacuous: {reason}",)
+        )
+
+    def _why_untested(self, name: str, law: Law | None) -> str | None:
+        """Why a law that nothing broke was not put to the test either."""
+        if not self.run.space.count:
+            return "there is no initial state"
+        if name in self.run.chosen.unbound:
+            return "its parameters have no values"
+        if self.met.get(name) == 0:
+            return "its antecedent was never met"
+        if isinstance(law, StepInvariant) and not self.run.space.steps:
+            return "no step was taken"
+        return None
+
+    def _safety(self, name: str, law: Invariant[Any] | StepInvariant[Any] | None) -> Verdict:
+        work = dict(self.work)
+        if name in self.met:
+            work["antecedents"] = self.met[name]
+        if name in self.run.space.found:
+            witness, gaps = self._witness(self.run, name, law)
+            return Verdict(name, Outcome.VIOLATED, witness, work, gaps)
+        if self.unfinished is not None:
+            return Verdict(name, Outcome.UNKNOWN, work=work, not_covered=(self.unfinished,))
+        if reason := self._why_untested(name, law):
+            return self._untested(name, reason)
+        return Verdict(name, Outcome.HOLDS, work=work, not_covered=self.beyond)
+
+    def _witness(
+        self, run: Search, name: str, law: Invariant[Any] | StepInvariant[Any] | None
+    ) -> tuple[Behaviour, tuple[str, ...]]:
+        levels = run.closed_levels()
+        depth = _depth_of(run, name)
+        assert depth is not None
+        if run.reduction is not None and run.reduction.reduced_states:
+            again = unreduced_up_to(run, depth + (0 if isinstance(law, Invariant) else 1))
+            if name in again.space.found:
+                return self._witness(again, name, law)
+            return self._build(run, levels, depth, name, law), (
+                "a shorter witness may exist outside the reduced graph",
+            )
+        gaps: tuple[str, ...] = ()
+        if run.stopped_by is not None and run.expanded < run.levels[-1]:
+            gaps = (f"as short as any, but with more switches than needed perhaps: stopped by {run.stopped_by}",)
+        return self._build(run, levels, depth, name, law), gaps
+
+    def _build(
+        self, run: Search, levels: list[int], depth: int, name: str, law: Invariant[Any] | StepInvariant[Any] | None
+    ) -> Behaviour:
+        """The shortest witness, replayed. Raises an error that names the culprit if it does not convict."""
+        try:
+            witness = self._shortest(run, levels, depth, law)
+            convict(run.system, law, witness)
+        except Unconvicted as reason:
+            raise blamed(run.system, name, run.space.engine, run.options.symmetry, reason) from None
+        statement = law.statement if law is not None else NO_DEADLOCK_SAID
+        return behaviour(run.system, witness, statement, why_broken(run.system, law, witness))
+
+    def _shortest(
+        self, run: Search, levels: list[int], depth: int, law: Invariant[Any] | StepInvariant[Any] | None
+    ) -> Run:
+        system, cut = run.system, run.space.cut
+        if isinstance(law, StepInvariant):
+            return shortest_step_witness(run.space, levels, run.expanded, depth, lambda s, m, t: not law.holds(s, m, t))
+
+        def is_target(state: Any) -> bool:
+            if law is None:
+                stuck = next(iter(system.successors(state)), None) is None and not system.is_terminal(state)
+                return stuck and (not cut or run.space.number_of(state) not in cut)
+            return (law.antecedent is None or law.antecedent(state)) and not law.holds(state)
+
+        return shortest_witness(run.space, levels, run.expanded, depth, is_target)
+
+    def _goal(self, law: Sometimes[Any]) -> Verdict:
+        if law.name in self.run.space.found:
+            return Verdict(law.name, Outcome.HOLDS, work=self.work)
+        if gaps := (self.unfinished,) if self.unfinished is not None else self.beyond:
+            return Verdict(law.name, Outcome.UNKNOWN, work=self.work, not_covered=gaps)
+        missed = {"never_reached": law.name, "statement": law.statement}
+        return Verdict(law.name, Outcome.VIOLATED, missed, self.work)
+
+    def _liveness(self, laws: list[LeadsTo[Any]]) -> list[Verdict]:
+        if not laws:
+            return []
+        gap = self.unfinished
+        if self.run.options.symmetry:
+            gap = gap or "liveness is decided on the graph of all states, not of representatives; use --no-symmetry"
+        if gap is not None:
+            return [Verdict(law.name, Outcome.UNKNOWN, work=self.work, not_covered=(gap,)) for law in laws]
+        from orderlab.model.explorer.liveness import Condition, StateGraph, find_lasso
+
+        space, system = self.run.space, self.run.system
+        graph = StateGraph.of(space)
+        fairness = system.fairness()
+        conditions = [Condition(graph, one) for one in fairness]
+        found = []
+        for law in laws:
+            lasso, obliged = find_lasso(space, graph, law, conditions)
+            self.met[law.name] = obliged
+            work = {**self.work, "antecedents": obliged}
+            if lasso is None:
+                found.append(self._live(law, work))
+                continue
+            try:
+                convict(system, law, lasso, fairness)
+            except Unconvicted as reason:
+                raise blamed(system, law.name, space.engine, False, reason) from None
+            why = why_broken(system, law, lasso, fairness)
+            found.append(Verdict(law.name, Outcome.VIOLATED, behaviour(system, lasso, law.statement, why), work))
+        return found
+
+    def _live(self, law: LeadsTo[Any], work: Mapping[str, int]) -> Verdict:
+        if not work["antecedents"]:
+            return self._untested(law.name, self._why_untested(law.name, law) or "its obligation never began")
+        if self.beyond:
+            return Verdict(
+                law.name,
+                Outcome.UNKNOWN,
+                work=work,
+                not_covered=("behaviours that leave the constraint were not followed",),
+            )
+        return Verdict(law.name, Outcome.HOLDS, work=work)

@@ -1,0 +1,172 @@
+"""The small pipeline as a transition system for the explorer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from orderlab.model.pipeline.laws import LAWS, why
+from orderlab.model.pipeline.protocol import Fault, Protocol, Scope
+from orderlab.model.pipeline.specimens import PUBLISHED, REPAIRED, SPECIMENS
+from orderlab.model.pipeline.state import Node, State
+from orderlab.model.pipeline.step import node_name
+from orderlab.model.pipeline.system import initial, own_steps, steps
+from orderlab.model.transition_system import Invariant, Label, Law, Sometimes, TransitionSystem
+
+ANTECEDENTS: dict[str, Callable[[State], bool]] = {
+    "fifo": lambda state: len({one.message for one in state.delivered}) > 1,
+    "exactly-once": lambda state: bool(state.delivered),
+    "retransmission": lambda state: bool(state.delivered),
+    "at-least-once": lambda state: bool(state.acknowledged),
+    "no-loss": lambda state: state.committed > 0,
+    "counter": lambda state: state.exposed_sequence > 0,
+    "all-or-nothing": lambda state: state.store.last_sequence > 0,
+}
+"""When a law has something to say. A law that is missing here speaks of every state."""
+
+
+class Pipeline(TransitionSystem[State]):
+    """The protocol in its scope, with every pipeline law. Stopping is right anywhere: ``drain`` judges where."""
+
+    name: ClassVar[str] = "pipeline"
+    deadlock_is_violation: ClassVar[bool] = False
+
+    def __init__(self, protocol: Protocol = REPAIRED, scope: Scope | None = None, law: str | None = None) -> None:
+        self.protocol = protocol
+        self.scope = scope or Scope()
+        self.law = law
+        """Judge only this law, so that the shortest witness is its own; None: all."""
+
+    def initial_states(self) -> Iterable[State]:
+        return [initial(self.protocol, self.scope)]
+
+    def successors(self, state: State) -> Iterable[tuple[Label, State]]:
+        for step, after in steps(state, self.protocol, self.scope):
+            yield Label(step.actor, step.action, (("what", step.detail),) if step.detail else ()), after
+
+    def parameters(self) -> Mapping[str, Any]:
+        repaired = asdict(REPAIRED)
+        flaws = {name: str(value) for name, value in asdict(self.protocol).items() if value != repaired[name]}
+        scope = asdict(self.scope) | {"faults": ", ".join(sorted(self.scope.faults)) or "none"}
+        return {**scope, "protocol": flaws or "repaired"}
+
+    def laws(self) -> Sequence[Law]:
+        found: list[Law] = [self._invariant(name) for name in LAWS if name != "fifo" or self.scope.messages > 1]
+        if self.law is not None:
+            return [law for law in found if law.name == self.law]
+        return [*found, Sometimes("everything-delivered", self._everything_delivered)]
+
+    def is_terminal(self, state: State) -> bool:
+        return not any(True for _ in own_steps(state, self.protocol, self.scope))
+
+    def describe(self, state: State) -> Mapping[str, Any]:
+        return state_of_pipeline(state)
+
+    def _invariant(self, name: str) -> Invariant[State]:
+        law = LAWS[name]
+        holds = law.__doc__ or ""
+        return Invariant(
+            name,
+            lambda state: law(state, self.protocol, self.scope),
+            ANTECEDENTS.get(name),
+            statement=holds,
+            why=lambda state: why(name, state),
+        )
+
+    def _everything_delivered(self, state: State) -> bool:
+        return len({one.message for one in state.delivered}) == self.scope.messages
+
+
+class Parameters(BaseModel):
+    """What the command line may set: a specimen by name, or a protocol and a scope of one's own."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    specimen: Literal["none", *SPECIMENS] = "none"  # type: ignore[valid-type]
+    neighbour: bool = False
+    """With a specimen: explore the protocol beside it that lacks the flaw."""
+    law: Literal["all", *LAWS] = "all"  # type: ignore[valid-type]
+    protocol: Literal["repaired", "published"] = "repaired"
+    messages: int = Field(2, ge=1, le=5)
+    nodes: int = Field(1, ge=1, le=3)
+    pack_size: int = Field(1, ge=1, le=5)
+    flush_at: int = Field(1, ge=1, le=5)
+    receive_maximum: int = Field(2, ge=1, le=10)
+    fault: str = ""
+    """Faults that may strike, separated by commas; empty: none."""
+    fault_budget: int = Field(1, ge=0, le=4)
+
+    @field_validator("fault")
+    @classmethod
+    def known_faults(cls, value: str) -> str:
+        """Each by the name that operators use."""
+        for name in filter(None, value.split(",")):
+            if name.strip() not in list(Fault):
+                raise ValueError(f'unknown fault "{name.strip()}"; it is one of: {", ".join(Fault)}')
+        return value
+
+    def build(self) -> Pipeline:
+        """The system; a specimen brings its own scope and judges the law that it breaks."""
+        law = None if self.law == "all" else self.law
+        if self.specimen != "none":
+            specimen = SPECIMENS[self.specimen]
+            if self.neighbour:
+                return Pipeline(specimen.neighbour, specimen.scope, law)
+            return Pipeline(specimen.flawed, specimen.scope, law or specimen.breaks)
+        faults = frozenset(Fault(name.strip()) for name in self.fault.split(",") if name)
+        scope = Scope(
+            messages=self.messages,
+            nodes=self.nodes,
+            pack_size=self.pack_size,
+            flush_at=self.flush_at,
+            receive_maximum=self.receive_maximum,
+            faults=faults,
+            fault_budget=self.fault_budget,
+        )
+        return Pipeline(REPAIRED if self.protocol == "repaired" else PUBLISHED, scope, law)
+
+
+def state_of_pipeline(state: State) -> dict[str, Any]:
+    """The state under the names that an operator knows."""
+    found: dict[str, Any] = {
+        "produce requests in flight": messages(state.producing),
+        "puback": messages(sorted(state.acknowledged)),
+        "kafka log": messages(state.log),
+        "high watermark": state.replicated,
+        "partition owner": node_name(state.owner),
+        "committed offset": state.committed,
+        "store": [f"{saved.sequence}: m{saved.message}" for saved in state.store.queue],
+        "store counter": state.store.last_sequence,
+        "replica": [f"{saved.sequence}: m{saved.message}" for saved in state.replica.queue],
+        "script loaded": state.script_loaded,
+        "orphaned commands": [command.kind for command in state.orphans],
+        "delivered": [f"m{one.message} ({one.sequence}, connection {one.connection})" for one in state.delivered],
+    }
+    for index, node in enumerate(state.nodes):
+        found |= {f"{node_name(index)} {key}": value for key, value in describe_node(node).items()}
+    return found
+
+
+def describe_node(node: Node) -> dict[str, Any]:
+    """One broker node: consumer, driver, session."""
+    session = node.session
+    found: dict[str, Any] = {
+        "next offset": node.position,
+        "buffered": [command.kind for command in node.buffer],
+        "sent": [command.kind for command in node.sent],
+        "answers": [f"{answer.command.kind} {answer.status}" for answer in node.answers],
+        "session": None,
+    }
+    if session is not None:
+        found["session"] = f"connection {session.connection}, cursor {session.cursor}"
+        found["on the socket"] = messages(saved.message for saved in session.socket)
+        found["held"] = messages(saved.message for saved in session.held)
+    return found
+
+
+def messages(numbers: Iterable[int]) -> list[str]:
+    """m1, m2, ..."""
+    return [f"m{number}" for number in numbers]

@@ -1,0 +1,298 @@
+"""A trace: a finite list of steps on a session store that reproduces a behaviour, on any backend, as JSON and as text.
+
+Steps speak of messages by label, never by packet identifier, so that a step can be left out and the rest keeps its
+meaning: an acknowledgement is for "the last sending of m2", whatever identifier that had. A step that has no meaning in
+its place (an acknowledgement of something never sent) does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from orderlab.model.errors import InputError
+
+SCHEMA = 1
+"""Number of the JSON form (``notes/semantics.md``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """A message as its publisher gave it."""
+
+    label: int
+    payload: bytes
+    topic: bytes = b"t"
+    qos: int = 1
+    interval_ms: int | float | None = None
+    """Message Expiry Interval in ms, unchecked; None when the publisher gave none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What stops an operation, as a state of the node or an event at one call."""
+
+    kind: str
+    """The name of a condition of ``orderlab.sim.redis.raisable``, or ``client-dies``."""
+    at: int = 0
+    """killed, crashed: before which call; client-dies: after how many."""
+    key: bytes = b""
+    found: str = ""
+    """wrong-type: of which key, and the type that is found there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """A producer's next batch for one client. ``stale``: the record was routed before the session was cleared."""
+
+    messages: tuple[Publication, ...]
+    client: int = 0
+    producer: int = 0
+    limit: int = 100
+    stale: bool = False
+    fault: Fault | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """The reply to the producer's last save was lost: it sends the very same call again.
+
+    ``older``: it goes back further, to the batch before its last one, as a reader of a log does that begins again at
+    its last commit.
+    """
+
+    producer: int = 0
+    older: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """A page. ``onward``: behind the last message of the client's previous page. ``count`` None is everything."""
+
+    client: int = 0
+    count: int | None = None
+    onward: bool = False
+    fault: Fault | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledge:
+    """PUBACK or PUBCOMP for the last sending of a message, however late."""
+
+    label: int
+    fault: Fault | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """PUBREC for the last sending of a message."""
+
+    label: int
+    fault: Fault | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An acknowledgement, or with ``release`` a PUBREC, for an identifier under which nothing was ever sent."""
+
+    packet_id: int
+    client: int = 0
+    release: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Clear:
+    """Clean start or end of the session. ``stale``: the end of an earlier one, which comes after the next has begun."""
+
+    client: int = 0
+    fault: Fault | None = None
+    stale: bool = False
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it ends the session that there is."""
+        return not self.stale
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """CONNECT, with or without Clean Start.
+
+    ``stale``: an earlier CONNECT of the client, overtaken by the one that began its session. ``again``: the reply to
+    the last CONNECT was lost, and the very same comes once more.
+    """
+
+    client: int = 0
+    clean_start: bool = False
+    fault: Fault | None = None
+    stale: bool = False
+    again: bool = False
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the client connects now, and not long ago or once more."""
+        return not (self.stale or self.again)
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Time passes."""
+
+    ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """The subscriber stays connected: pages of ``count`` are fetched and acknowledged until nothing comes any more."""
+
+    client: int = 0
+    count: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """A client with an empty queue fetches, one message comes and goes, it fetches again: what remains is residue."""
+
+    client: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """``count`` other messages are saved for a client and are acknowledged, or expire: identifiers go by.
+
+    Those that expire take a second for each batch, and far less work.
+    """
+
+    count: int
+    client: int = 0
+    producer: int = 0
+    by_expiry: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """``step`` takes several calls; after ``at`` of them ``during`` comes in between. A single script is one call."""
+
+    step: Step
+    during: Step
+    at: int = 1
+
+
+Step = Save | Repeat | Fetch | Acknowledge | Release | Answer | Clear | Open | Wait | Drain | Settle | Pass | Overlap
+KINDS: dict[str, type[Any]] = {kind.__name__.lower(): kind for kind in get_args(Step)}
+
+
+PRODUCERS = (b"p0", b"p1")
+"""What producers are called, unless a trace says otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Steps and what they need: the clients' identifiers, the producers' names and the store's default expiry interval."""
+
+    steps: tuple[Step, ...]
+    clients: tuple[bytes, ...] = (b"c1", b"c2")
+    default_expiry_ms: int = 604_800_000
+    modulus: int = 65535
+    store: str = ""
+    """Folder of the store it was found on, as the user named it."""
+    law: str = ""
+    """The law that it shows to be violated, if it does."""
+    seed: int | None = field(default=None)
+    producers: tuple[bytes, ...] = PRODUCERS
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready; bytes as Latin-1 text."""
+        return {
+            "schema": SCHEMA,
+            "store": self.store,
+            "law": self.law,
+            "seed": self.seed,
+            "modulus": self.modulus,
+            "default_expiry_ms": self.default_expiry_ms,
+            "clients": [client.decode("latin-1") for client in self.clients],
+            **({} if self.producers == PRODUCERS else {"producers": [one.decode("latin-1") for one in self.producers]}),
+            "steps": [step_to_json(step) for step in self.steps],
+        }
+
+    @classmethod
+    def from_json(cls, data: Any, place: str = "trace") -> Trace:
+        """The trace that ``to_json`` gave ``data`` for. Raises InputError naming what is wrong where."""
+        if not isinstance(data, Mapping) or not isinstance(data.get("steps"), Sequence):
+            raise InputError(f"{place}: not a trace; give the JSON that validate --json writes under 'trace'")
+        if data.get("schema") != SCHEMA:
+            raise InputError(f"{place}: schema {data.get('schema')!r}; this version reads schema {SCHEMA}")
+        steps = tuple(step_from_json(one, f"{place}: steps[{at}]") for at, one in enumerate(data["steps"]))
+        try:
+            clients = tuple(str(client).encode("latin-1") for client in data["clients"])
+            producers = tuple(str(one).encode("latin-1") for one in data.get("producers", ())) or PRODUCERS
+            return cls(
+                steps,
+                clients,
+                int(data["default_expiry_ms"]),
+                int(data["modulus"]),
+                str(data.get("store", "")),
+                str(data.get("law", "")),
+                data.get("seed"),
+                producers,
+            )
+        except (KeyError, ValueError, TypeError) as error:
+            needed = "clients, default_expiry_ms and modulus are needed"
+            raise InputError(f"{place}: {type(error).__name__} {error}; {needed}") from None
+
+
+def step_to_json(step: Step) -> dict[str, Any]:
+    """One step; fields at their defaults are left out."""
+    body = _plain(asdict(step))
+    if isinstance(step, Overlap):
+        body |= {"step": step_to_json(step.step), "during": step_to_json(step.during)}
+    usual = {f.name: f.default for f in fields(step) if f.default is not MISSING}
+    told = {name: value for name, value in body.items() if name not in usual or value != _plain(usual[name])}
+    return {"do": type(step).__name__.lower(), **told}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode("latin-1")
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def step_from_json(data: Any, place: str) -> Step:
+    """The step that ``step_to_json`` gave ``data`` for."""
+    if not isinstance(data, Mapping) or data.get("do") not in KINDS:
+        raise InputError(f"{place}: no such step; 'do' is one of {', '.join(KINDS)}")
+    step: Step = _build(KINDS[data["do"]], {key: value for key, value in data.items() if key != "do"}, place)
+    return step
+
+
+def _build(kind: type[Any], data: Mapping[str, Any], place: str) -> Any:
+    hints = get_type_hints(kind)
+    for name in data:
+        if name not in hints:
+            raise InputError(f"{place}.{name}: unknown field; {kind.__name__.lower()} has {', '.join(hints)}")
+    try:
+        return kind(**{name: _read(hints[name], value, f"{place}.{name}") for name, value in data.items()})
+    except TypeError as error:
+        raise InputError(f"{place}: {error}") from None
+
+
+def _read(hint: Any, value: Any, place: str) -> Any:
+    options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    if value is None and type(None) in options:
+        return None
+    if bytes in options and isinstance(value, str):
+        return value.encode("latin-1")
+    if isinstance(value, bool | int | float | str):
+        if type(value) in options:
+            return value
+    elif isinstance(value, Mapping) and Save in options:
+        return step_from_json(value, place)
+    elif isinstance(value, Mapping) and Fault in options:
+        return _build(Fault, value, place)
+    elif isinstance(value, Sequence) and get_origin(hint) is tuple:
+        return tuple(_build(Publication, one, f"{place}[{at}]") for at, one in enumerate(value))
+    raise InputError(f"{place}: {value!r} is not a {hint}")

@@ -1,0 +1,70 @@
+"""``python -m orderlab.properties.conformance``: hold the kernel, or fakeredis, against a real server, and print the counts.
+
+Exit code 0 when the kernel agreed everywhere and every command came up, 1 when not, 2 when there is no server.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from orderlab.properties.conformance.coverage import NOT_GENERATED, gaps
+from orderlab.properties.conformance.run import Report, run_in_processes
+from orderlab.properties.conformance.shrink import render
+
+
+def print_report(report: Report) -> None:
+    """Counts by command, then disagreements with an example each."""
+    tally = report.tally
+    print(f"{report.subject} against {report.server}")
+    print(
+        f"{report.compared:,} commands in {tally.sequences:,} sequences compared in {report.seconds:.1f} s; "
+        f"disagreements: {sum(report.disagreements.values())}"
+    )
+    columns = [f"{name.decode():<18}{count:>9,}" for name, count in sorted(tally.commands.items())]
+    for start in range(0, len(columns), 4):
+        print("  ".join(columns[start : start + 4]))
+    print(f"left out: {', '.join(sorted(name.decode() for name in NOT_GENERATED))}")
+    for what, count in tally.unsupported.items():
+        print(f"not in the kernel, {count} times: {what}")
+    for what, count in tally.by_version.most_common():
+        print(f"the server is of another version than Redis 7.0, {count} times: {what}")
+    for name, count in report.disagreements.most_common():
+        print(f"\n{count} disagreements on {name}, for example:\n{render(report.examples[name])}")
+
+
+def print_table(report: Report) -> None:
+    """Disagreements as the rows of a Markdown table: how often, where, the shortest example, what each side said."""
+    print("| times | command: difference | example | what each says |\n|---:|---|---|---|")
+    for name, count in report.disagreements.most_common():
+        found = report.examples[name]
+        lines = render(found).splitlines()[:-1]
+        example, said = ("<br>".join(f"`{line[:120]}`" for line in lines), f"`{found.what[:200]}`")
+        print(f"| {count:,} | {name} | {example.replace('|', chr(92) + '|')} | {said.replace('|', chr(92) + '|')} |")
+
+
+def main() -> int:
+    """Parse the command line, run, print."""
+    parser = argparse.ArgumentParser(prog="python -m orderlab.properties.conformance", description=__doc__)
+    parser.add_argument("--commands", type=int, default=5_000_000, help="how many commands to compare")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--subject", choices=("kernel", "fakeredis"), default="kernel")
+    parser.add_argument("--length", type=int, default=50, help="commands in a sequence")
+    parser.add_argument("--table", action="store_true", help="print the disagreements as a Markdown table")
+    options = parser.parse_args()
+    print(f"seed {options.seed}, {options.processes} processes", flush=True)
+    report = run_in_processes(options.subject, options.commands, options.seed, options.processes, options.length)
+    (print_table if options.table else print_report)(report)
+    if options.subject != "kernel":
+        return 0
+    missing = list(gaps(report.tally, max(1, options.commands // 20_000)))
+    for line in missing:
+        print(f"gap: {line}")
+    return 1 if report.disagreements or missing else 0
+
+
+if __name__ == "__main__":
+    from orderlab import program
+
+    program.run(main, "conformance")

@@ -1,0 +1,242 @@
+"""Runs one sequence on a subject (the kernel, or fakeredis) and on a real server, and says where they differ.
+
+The server gets the whole sequence in one pipeline, with a script at its end that dumps every key; the subject then
+starts at the moment that the server's TIME gave. Time passes on the server by moving every deadline nearer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from orderlab.properties.conformance.comparison import TOLERANCE_MS, agree
+from orderlab.properties.conformance.grammar import Argv
+from orderlab.properties.conformance.sequences import DEFAULT_ENCODINGS, SMALL_ENCODINGS, CommandSequence
+from orderlab.properties.conformance.subjects import Subject
+from orderlab.properties.conformance.versions import (
+    KILLED_BY_FUNCTIONS,
+    bearable,
+    explanation,
+    explanation_of_keyspaces,
+)
+from orderlab.sim.redis.backends.dump import frozen_value, is_large_encoding
+from orderlab.sim.redis.backends.protocol import EXCEPTION
+from orderlab.sim.redis.connection import Connection
+from orderlab.sim.redis.lacking import UnsupportedCommand
+from orderlab.sim.redis.numbers import INTEGER_MAX
+from orderlab.sim.redis.registry import COMMANDS, load_commands
+from orderlab.sim.redis.replies import ErrorReply, Reply
+from orderlab.sim.redis.shard import FrozenKeyspace
+
+ADVANCE = b"""
+for _, key in ipairs(redis.call('KEYS', '*')) do
+  local deadline = redis.call('PEXPIRETIME', key)
+  if deadline >= 0 then redis.call('PEXPIREAT', key, string.format('%.0f', deadline - ARGV[1])) end
+end
+"""
+DUMP = b"""
+local readers = {string = {'GET'}, hash = {'HGETALL'}, list = {'LRANGE', 0, -1}, set = {'SMEMBERS'},
+  zset = {'ZRANGE', 0, -1, 'WITHSCORES'}}
+local dump = {}
+for _, key in ipairs(redis.call('KEYS', '*')) do
+  local kind = redis.call('TYPE', key).ok
+  local reader = readers[kind]
+  dump[#dump + 1] = {key, kind, redis.call('OBJECT', 'ENCODING', key), redis.call('PEXPIRETIME', key),
+    redis.call(reader[1], key, unpack(reader, 2))}
+end
+return dump
+"""
+RELATIVE = re.compile(rb"(?<![a-z])p?(?:ex|px|expire|setex)(?![a-z])", re.IGNORECASE)
+"""A word that sets a deadline relative to now, also inside a script."""
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """Where kernel and server part."""
+
+    sequence: CommandSequence
+    index: int
+    """Of the step whose replies differ; the number of steps when only the final keyspaces do."""
+    what: str
+    kind: str
+    """What sort of difference: reply, type, error text, error only here, no error here, exception, keyspace."""
+
+    @property
+    def command(self) -> str:
+        """Name of the command whose replies differ."""
+        if self.index >= len(self.sequence.steps):
+            return "(keyspace)"
+        step = self.sequence.steps[self.index]
+        return "(time)" if isinstance(step, int) else step[0].decode(errors="replace").lower()
+
+
+@dataclass
+class Tally:
+    """What has been compared so far."""
+
+    commands: Counter[bytes] = field(default_factory=Counter)
+    """By lower-case name, as clients sent them; unknown names under ``?``."""
+    successes: Counter[bytes] = field(default_factory=Counter)
+    """Those that did not end in an error."""
+    options: Counter[tuple[bytes, bytes]] = field(default_factory=Counter)
+    """(command, upper-case word)."""
+    sequences: int = 0
+    unsupported: Counter[str] = field(default_factory=Counter)
+    """What the kernel refused as unsupported; the rest of such a sequence is not compared."""
+    by_version: Counter[str] = field(default_factory=Counter)
+    """Differences that the server's version explains (``versions``); the rest of such a sequence is not compared."""
+
+    def note(self, argv: Argv, reply: Reply) -> None:
+        """Count one compared command."""
+        name = argv[0].lower()
+        if name not in COMMANDS:
+            name = b"?"
+        self.commands[name] += 1
+        if not isinstance(reply, ErrorReply):
+            self.successes[name] += 1
+            for word in argv[1:]:
+                if word.isupper():
+                    self.options[name, word] += 1
+
+    def add(self, other: Tally) -> None:
+        """Add the counts of another run."""
+        self.commands += other.commands
+        self.successes += other.successes
+        self.options += other.options
+        self.sequences += other.sequences
+        self.unsupported += other.unsupported
+        self.by_version += other.by_version
+
+
+class Judge:
+    """Compares one subject with a server, which is all its own."""
+
+    def __init__(self, server: Connection, subject: Subject) -> None:
+        load_commands()
+        self.server = server
+        self.subject = subject
+        self.tally = Tally()
+        self.version = version_of(server)
+        server.demand(b"DEBUG", b"SET-ACTIVE-EXPIRE", b"0")  # or DBSIZE would depend on the moment
+
+    def compare(self, sequence: CommandSequence) -> Disagreement | None:
+        """The first difference, or None."""
+        return next(self.compare_all([sequence]))
+
+    def compare_all(self, sequences: Sequence[CommandSequence]) -> Iterator[Disagreement | None]:
+        """The same for many: the server works on the next sequence while the subject works on this one."""
+        waiting: deque[tuple[CommandSequence, int]] = deque()
+        try:
+            for drawn in sequences:
+                sequence = replace(drawn, steps=bearable(self.version, drawn.steps))
+                commands = self._pipeline(sequence)
+                self.server.send(commands)
+                waiting.append((sequence, len(commands)))
+                if len(waiting) > 1:
+                    first, count = waiting.popleft()
+                    yield self._compare(first, self.server.receive(count))
+            while waiting:
+                first, count = waiting.popleft()
+                yield self._compare(first, self.server.receive(count))
+        finally:
+            for _, count in waiting:  # the caller has seen enough: leave no reply for the next comparison
+                self.server.receive(count)
+
+    def _pipeline(self, sequence: CommandSequence) -> list[Argv]:
+        limits = SMALL_ENCODINGS if sequence.has_small_encodings else DEFAULT_ENCODINGS
+        settings = [word for name, limit in limits.items() for word in (name, b"%d" % limit)]
+        commands: list[Argv] = [(b"CONFIG", b"SET", *settings), (b"HELLO", b"%d" % sequence.resp), (b"TIME",)]
+        for step in sequence.steps:
+            commands.append((b"EVAL", ADVANCE, b"0", b"%d" % step) if isinstance(step, int) else step)
+        commands += [(b"RESET",), (b"EVAL", DUMP, b"0"), (b"FLUSHALL",)]
+        flush_functions = (b"FUNCTION", b"FLUSH") if self.version not in KILLED_BY_FUNCTIONS else (b"PING",)
+        return [*commands, flush_functions, (b"SCRIPT", b"FLUSH") if _loads_scripts(sequence) else (b"PING",)]
+
+    def _compare(self, sequence: CommandSequence, replies: list[Reply]) -> Disagreement | None:
+        _, _, (seconds, microseconds), *theirs, _, dump, _, _, _ = replies
+        start_ms = int(seconds) * 1000 + int(microseconds) // 1000
+        subject = self.subject
+        subject.begin(sequence, start_ms)
+        self.tally.sequences += 1
+        before: Reply = None
+        for index, (step, server) in enumerate(zip(sequence.steps, theirs, strict=True)):
+            if isinstance(step, int):
+                subject.advance(step)
+                continue
+            queued = subject.queued() if step[0].lower() == b"exec" else None
+            try:
+                reply = subject.execute(step)
+            except UnsupportedCommand as error:
+                self.tally.unsupported[str(error)] += 1
+                return None
+            except Exception as error:  # a crash of the subject is the worst disagreement, and is to be shrunk too
+                return Disagreement(sequence, index, f"{subject.name} raised {error!r}, server {server!r}", "exception")
+            if not self._accepts(step, reply, server, before, queued):
+                why = explanation(self.version, sequence.steps, index, reply, server)
+                if why is not None:
+                    self.tally.by_version[why] += 1
+                    return None
+                what = f"{subject.name} {reply!r}, server {server!r}"
+                return Disagreement(sequence, index, what, kind_of_difference(reply, server))
+            before = reply
+            self.tally.note(step, server)
+        tolerance_ms = TOLERANCE_MS if _has_relative_times(sequence) else 0
+        lines = subject.differences(read_dump(dump, subject.now_ms - start_ms), tolerance_ms)
+        why = explanation_of_keyspaces(self.version, sequence.steps) if lines else None
+        if why is not None:
+            self.tally.by_version[why] += 1
+            return None
+        return Disagreement(sequence, len(sequence.steps), "; ".join(lines), "keyspace") if lines else None
+
+    def _accepts(self, argv: Argv, reply: Reply, server: Reply, before: Reply, queued: list[Argv] | None) -> bool:
+        is_large = self.subject.is_large
+        if queued and isinstance(reply, list) and isinstance(server, list) and len(reply) == len(server) == len(queued):
+            each = zip(queued, reply, server, [None, *reply], strict=False)
+            return all(agree(one, ours, theirs, is_large(one), ahead) for one, ours, theirs, ahead in each)
+        return agree(argv, reply, server, is_large(argv), before)
+
+
+def version_of(server: Connection) -> tuple[int, ...]:
+    """What INFO says: (7, 0, 15)."""
+    lines = server.demand(b"INFO", b"server").decode().splitlines()
+    found = next(line for line in lines if line.startswith("redis_version:"))
+    return tuple(map(int, found.partition(":")[2].split(".")))
+
+
+def kind_of_difference(reply: Reply, server: Reply) -> str:
+    """Sorts two replies that differ; see ``Disagreement.kind``."""
+    if isinstance(reply, ErrorReply):
+        if reply.message.startswith(EXCEPTION):
+            return "exception"
+        return "error text" if isinstance(server, ErrorReply) else "error only here"
+    if isinstance(server, ErrorReply):
+        return "no error here"
+    return "reply" if type(reply) is type(server) else "type"
+
+
+def _loads_scripts(sequence: CommandSequence) -> bool:
+    """Whether scripts are asked for by their SHA-1: then the next sequence must not find them.
+
+    Not done every time, because the server takes a while to build its Lua state anew.
+    """
+    names = (step[0].lower() for step in sequence.steps if not isinstance(step, int))
+    return any(name.startswith((b"evalsha", b"script")) for name in names)
+
+
+def _has_relative_times(sequence: CommandSequence) -> bool:
+    return any(isinstance(step, int) or any(map(RELATIVE.search, step)) for step in sequence.steps)
+
+
+def read_dump(dump: Reply, offset_ms: int) -> FrozenKeyspace:
+    """The keyspace that the script ``DUMP`` found, on a clock that is ``offset_ms`` ahead."""
+    if isinstance(dump, ErrorReply):
+        raise dump
+    keyspace: FrozenKeyspace = {}
+    for key, kind, encoding, deadline_ms, value in dump:
+        if deadline_ms < -1:  # Lua made a double of it, which is beyond the integers
+            deadline_ms = INTEGER_MAX
+        frozen = frozen_value(kind, value, is_large_encoding(kind, encoding))
+        keyspace[key] = (kind.decode(), frozen, deadline_ms + offset_ms if deadline_ms >= 0 else None)
+    return keyspace

@@ -1,0 +1,204 @@
+"""Many mutants, judged in parallel, each in a process of its own; what is known is kept and not judged again.
+
+Two rounds: every mutant through the quick analyses; then, if any are left, the original is tabulated once and they are
+compared with it and looked at for longer. A mutant's result is a file of its own in the output folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from orderlab.model.errors import InputError
+from orderlab.model.explorer.whole_file import write_whole
+from orderlab.properties.mutants.equivalence import Table, tabulate
+from orderlab.properties.mutants.judging import judge_quickly, judge_thoroughly
+from orderlab.properties.mutants.mutant import Mutant
+from orderlab.properties.mutants.result import Result
+from orderlab.sim.binding.binding import Binding
+from orderlab.sim.redis.watchdog import CANCELLED, Unfinished, watch
+
+SCRIPT_SECONDS_MAX = 40.0
+"""Processor time of one script that the sandbox cannot stop."""
+BUDGETS_MAX = 30
+"""Wall time of a judgement, in budgets: machines are shared."""
+JUDGE_FAILED = "the judge failed"
+"""How the text of a result begins that is none: the mutant counts as survived, and is judged again the next time."""
+ROOMS = ("model", "sim", "properties")
+
+Progress = Callable[[int, int, str], None]
+"""Told how many are done, of how many, and what is going on."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A mutant and what became of it."""
+
+    mutant: Mutant
+    result: Result
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {**self.mutant.to_json(), **self.result.to_json()}
+
+
+@dataclass
+class Campaign:
+    """The mutants of one store."""
+
+    binding: Binding
+    mutants: Sequence[Mutant]
+    seed: int
+    budget_s: float
+    jobs: int
+    folder: Path | None = None
+    """Where results are kept; None: nowhere."""
+    results: dict[Mutant, Result] = field(default_factory=dict)
+    scope: list[str] = field(default_factory=list)
+    """What mutants were compared with the original in, if any were."""
+    interrupted: bool = False
+
+    def run(self, progress: Progress = lambda done, of, text: None) -> list[Judged]:
+        """Judge all of them; those that are judged when Ctrl-C comes.
+
+        Raises InputError when the store itself breaks a law, for then a broken law says nothing of a mutant.
+        """
+        self._resume()
+        try:
+            self._judge_what_is_left(progress)
+        except KeyboardInterrupt:  # while the original was looked at: what is known already is told all the same
+            self.interrupted = True
+        return [Judged(one, self.results[one]) for one in self.mutants if one in self.results]
+
+    def _judge_what_is_left(self, progress: Progress) -> None:
+        left = [mutant for mutant in self.mutants if mutant not in self.results]
+        if left:
+            progress(0, len(self.mutants), "the original")
+            self._check_original()
+            self._round(left, lambda one: self._quickly(one), progress, keeps_survivors=False)
+            left = [mutant for mutant in left if mutant not in self.results]
+        if left and not self.interrupted:
+            table = self._watched(partial(tabulate, self.binding), seconds_max=None)
+            if not isinstance(table, Table):
+                raise InputError(f"{self.binding.place}: the store itself cannot be explored: {table.reason}; mend it")
+            self.scope = table.scope
+            self._round(left, lambda one: self._thoroughly(one, table), progress)
+
+    def _check_original(self) -> None:
+        found = self._watched(partial(judge_quickly, self.binding, self.seed, self.budget_s), seconds_max=None)
+        if isinstance(found, Result) and found.outcome != "survived":
+            raise InputError(
+                f"{self.binding.place}: the store itself breaks {found.law} ({found.text}); "
+                "run orderlab validate on it and mend it first"
+            )
+
+    # -- one mutant, in a process of its own ---------------------------------------------------------------------------
+
+    def _quickly(self, mutant: Mutant) -> Result | None:
+        return self._judged(partial(judge_quickly, mutant.of(self.binding), self.seed, self.budget_s))
+
+    def _thoroughly(self, mutant: Mutant, table: Table) -> Result | None:
+        mutated = mutant.of(self.binding)
+        return self._judged(partial(judge_thoroughly, mutated, mutant.script, table, self.seed, self.budget_s))
+
+    def _judged(self, work: Callable[[], Result]) -> Result | None:
+        """None when there was no time to end."""
+        try:
+            answer = self._watched(work, BUDGETS_MAX * max(self.budget_s, 10.0))
+        except Exception as error:  # the judge itself stumbled over what the mutant does: that is for its authors
+            return Result("survived", text=f"{JUDGE_FAILED}: {type(error).__name__}: {error}")
+        if isinstance(answer, Unfinished):
+            if answer.reason == CANCELLED:
+                return None
+            return Result("timed out", "bounded", answer.reason, None, "the watchdog", answer.seconds)
+        return answer
+
+    def _watched(self, work: Callable[[], Any], seconds_max: float | None) -> Any:
+        answer = watch(
+            work,
+            script_seconds_max=SCRIPT_SECONDS_MAX,
+            seconds_max=seconds_max,
+            is_cancelled=lambda: self.interrupted,
+        )
+        return answer if isinstance(answer, Unfinished) else answer.value
+
+    # -- all of them ---------------------------------------------------------------------------------------------------
+
+    def _round(
+        self,
+        left: Sequence[Mutant],
+        judge: Callable[[Mutant], Result | None],
+        progress: Progress,
+        keeps_survivors: bool = True,
+    ) -> None:
+        """Threads that wait for processes. A result is kept as soon as it is there."""
+        lock = threading.Lock()
+        before = len(self.mutants) - len(left)
+        with ThreadPoolExecutor(self.jobs) as pool:
+            futures: dict[Future[Result | None], Mutant] = {pool.submit(judge, one): one for one in left}
+            try:
+                for done, future in enumerate(as_completed(futures), 1):
+                    result, mutant = future.result(), futures[future]
+                    if result is not None and (keeps_survivors or result.outcome != "survived"):
+                        with lock:
+                            self.results[mutant] = result
+                            self._keep(mutant, result)
+                    progress(before + done, len(self.mutants), f"{mutant.place} {mutant.operator}")
+            except KeyboardInterrupt:
+                self.interrupted = True
+                pool.shutdown(wait=True, cancel_futures=True)
+
+    # -- what is known -------------------------------------------------------------------------------------------------
+
+    @property
+    def context(self) -> bytes:
+        """Everything that a result depends on beside its mutant: the store, the judge, the budget, the seed."""
+        told = hashlib.sha256(repr((self.seed, self.budget_s, self.binding.store)).encode())
+        for script in self.binding.scripts:
+            told.update(script.name.encode() + script.source)
+        told.update(_code_digest())
+        return told.digest()
+
+    def _file(self, context: bytes, mutant: Mutant) -> Path:
+        assert self.folder is not None
+        return self.folder / f"{mutant.digest(context)}.json"
+
+    def _resume(self) -> None:
+        if self.folder is None:
+            return
+        self._context = self.context
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"--out {self.folder}: {error.strerror}; name a folder that can be written") from None
+        for mutant in self.mutants:
+            file = self._file(self._context, mutant)
+            if file.is_file():
+                try:
+                    self.results[mutant] = Result.from_json(json.loads(file.read_bytes())["result"], str(file))
+                except (InputError, ValueError, KeyError, TypeError, OSError):
+                    continue  # not a result of ours: judged again, and written anew
+
+    def _keep(self, mutant: Mutant, result: Result) -> None:
+        """Write a result for the next run. What made the judge stumble may have been the machine: that is judged again."""
+        if self.folder is not None and not result.text.startswith(JUDGE_FAILED):
+            content = {"mutant": mutant.to_json(), "result": result.to_json()}
+            write_whole(self._file(self._context, mutant), json.dumps(content, indent=1).encode())
+
+
+def _code_digest() -> bytes:
+    """Of all that judges: a result of other code is not resumed from."""
+    told = hashlib.sha256()
+    root = Path(__file__).parents[2]
+    for room in ROOMS:
+        for file in sorted((root / room).rglob("*")):
+            if file.suffix in (".py", ".lua", ".txt", ".toml"):
+                told.update(file.read_bytes())
+    return told.digest()

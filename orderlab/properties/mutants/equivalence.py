@@ -1,0 +1,272 @@
+"""Is a mutant the same as the original? Held against it in every call that a small scope can lead to.
+
+The original is explored once, in the scopes that validate explores and in scenarios and walks beside them; every call
+of a script is noted with the keyspace and the moment it came in, the trouble that the node was in, its reply, and the
+keyspace that it left. A mutant that answers each of those calls alike and leaves the same keys behind leads to no other
+keyspace, so by induction it is the same *within the scope*; of an error the code counts, not its words. A kill or a
+crash needs no comparison: it leaves the keyspace as before the call, whatever the script is. Queues of thousands and a
+full round of identifiers are compared along one long run (``long_run``). One that leaves other keys is taken beside the
+original through a smaller scope, where replies alone count (``beside``). Nothing is claimed beyond that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from orderlab.model.errors import InputError
+from orderlab.model.laws import STORE_LAWS
+from orderlab.model.trace import Fault
+from orderlab.properties.mutants import beside
+from orderlab.properties.mutants.long_run import Step, long_run
+from orderlab.properties.validation.exploration import MODULUS, SCOPES, applies, explore_scope, fitted
+from orderlab.properties.validation.findings import Findings
+from orderlab.properties.validation.scenarios import run_scenarios
+from orderlab.properties.validation.subject import Subject
+from orderlab.properties.validation.walks import walk_about
+from orderlab.sim.binding.binding import Binding
+from orderlab.sim.binding.calls import Call, ScriptCall
+from orderlab.sim.binding.replies import ReplyMismatch
+from orderlab.sim.binding.results import Fields, Result
+from orderlab.sim.redis.abort import NodeCrashed
+from orderlab.sim.redis.backends import KernelBackend
+from orderlab.sim.redis.replies import ErrorReply, Reply
+from orderlab.sim.redis.sandbox import ScriptTimeout
+from orderlab.sim.redis.shard import FrozenKeyspace
+from orderlab.sim.remembering_store import RememberingStore
+from orderlab.sim.session_state import Between
+from orderlab.sim.session_store import load_scripts
+from orderlab.sim.store_faults import condition
+
+STATES_MAX = 6000
+"""Of each scope of the original."""
+WALKS = 150
+
+
+REPLIES, LEAVES = ": replies ", ": leaves "
+"""How a difference is told."""
+
+
+class Moment(NamedTuple):
+    """One call of a script and what surrounds it."""
+
+    keyspace: int
+    now_ms: int
+    fault: Fault | None
+    operation: str
+    script: str
+    function: str | None
+    read_only: bool
+    keys: tuple[bytes, ...]
+    args: tuple[bytes, ...]
+
+
+class Outcome(NamedTuple):
+    """What the original did."""
+
+    reply: str
+    keyspace: int
+    fields: Fields
+    """What the caller gave, for the reading of the reply."""
+    told: str
+    """The reply as the binding reads it."""
+
+
+class NotingStore(RememberingStore):
+    """Notes every call of a script that it has not made before."""
+
+    def __init__(self, binding: Binding, default_expiry_ms: int) -> None:
+        self.calls: dict[Moment, Outcome] = {}
+        self._fields: Fields = {}
+        super().__init__(binding, default_expiry_ms)
+
+    def perform(self, operation: str, client: bytes, fields: Fields, between: Between | None = None) -> Result:
+        """As on any store; what the caller gave is noted with each call."""
+        self._fields = fields
+        return super().perform(operation, client, fields, between)
+
+    def run(self, call: Call) -> Reply:
+        """As on any store, with a note."""
+        if not isinstance(call, ScriptCall):
+            return super().run(call)
+        # A wrong type is in the keyspace already; other trouble is the node's.
+        fault = None if self._fault is None or self._fault.kind == "wrong-type" else self._fault
+        before = self._number_of(self.kernel.shard.freeze())
+        reply = super().run(call)
+        after = self._number_of(self.kernel.shard.freeze())
+        moment = Moment(
+            before, self._now_ms, fault, call.operation, call.script.name, call.function, call.read_only, call.keys, call.args
+        )
+        told = read(self.binding, call.operation, reply, self._fields)
+        self.calls[moment] = Outcome(shown(reply), after, self._fields, told)
+        return reply
+
+
+@dataclass
+class Table:
+    """All that the original does within the scope."""
+
+    original: Binding
+    binding: Binding
+    """The same, scaled."""
+    calls: dict[Moment, Outcome]
+    keyspaces: list[FrozenKeyspace]
+    long: tuple[Step, ...]
+    scope: list[str] = field(default_factory=list)
+    """What was explored how far, one sentence each."""
+
+
+class Comparison(NamedTuple):
+    """A mutant beside the original."""
+
+    calls: int
+    """Compared, until the first difference."""
+    difference: str = ""
+    """The first one, in words; empty when there is none."""
+
+    @property
+    def is_of_keys(self) -> bool:
+        """Whether the replies were alike until then, so that a client may never see the difference."""
+        return LEAVES in self.difference and REPLIES not in self.difference
+
+
+def tabulate(
+    original: Binding,
+    progress: Callable[[str], None] = lambda text: None,
+    states_max: int = STATES_MAX,
+    walks: int = WALKS,
+    is_long: bool = True,
+) -> Table:
+    """Explore the original. Takes about half a minute of one core for a store of the usual size."""
+    subject = Subject(original)
+    small = subject.scaled(min(MODULUS, original.modulus))
+    small._store = store = NotingStore(small.binding, small.store.default_expiry_ms)
+    store.terms = Subject(small.binding).store.terms
+    findings = Findings(frozenset(STORE_LAWS))
+    said: list[str] = []
+    run_scenarios(small, findings)
+    walk_about(small, findings, walks)
+    said.append(f"{walks} random walks and every scenario of validate")
+    for scope in SCOPES:
+        if applies(scope, small):
+            progress(f"the original: scope {scope.name}")
+            done = explore_scope(small, fitted(scope, small), findings, states=states_max)
+            how_far = "all of it" if done.complete else f"to depth {done.depth}"
+            said.append(f"scope {scope.name}: {done.space.count:,} states, {how_far}")
+    long: tuple[Step, ...] = ()
+    if is_long:
+        progress("the original: a long run")
+        long = tuple(long_run(original))
+        said.append(f"a run of {len(long)} operations on queues of thousands of messages, identifiers going round")
+    if all(bound.is_atomic for bound in original.operations.values()):
+        said.append(
+            f"where the keys differ, replies alone: {beside.WALKS} walks, {beside.STATES_MAX:,} states of each scope"
+        )
+    keyspaces = [store.frozen(at) for at in range(len(store._frozen))]
+    return Table(original, small.binding, store.calls, keyspaces, long, said)
+
+
+def compare(table: Table, mutated: Binding, script: str) -> Comparison:
+    """Hold ``mutated`` (unscaled; it differs in the script ``script``) against the original's table."""
+    scaled, _ = mutated.scaled(table.binding.modulus)
+    backend = KernelBackend()
+    count = 0
+    try:
+        load_scripts(scaled, backend)
+        sources = {one.name: one for one in scaled.scripts}
+        for moment, outcome in table.calls.items():
+            if moment.script != script:
+                continue
+            count += 1
+            found = _differs(backend, table, moment, outcome, sources[script].sha1)
+            if found:
+                return Comparison(count, found)
+        for at, (ours, theirs) in enumerate(_long_runs(table, mutated), 1):
+            count += 1
+            if ours != theirs:
+                what = REPLIES if ours.replies != theirs.replies else LEAVES + "keys "
+                return Comparison(count, f"the long run: operation {at} ({ours.operation}){what}otherwise")
+    except InputError as error:
+        return Comparison(count, str(error))
+    return Comparison(count)
+
+
+def _long_runs(table: Table, mutated: Binding) -> Iterator[tuple[Step, Step]]:
+    return zip(table.long, long_run(mutated) if table.long else (), strict=False)
+
+
+def difference_in_replies(table: Table, mutated: Binding) -> str:
+    """How a client can tell ``mutated`` from the original, whatever the keys hold; empty when it cannot in the scope."""
+    difference = beside.difference_to_clients(table.original, mutated, table.binding.modulus)
+    if difference:
+        return difference
+    for at, (ours, theirs) in enumerate(_long_runs(table, mutated), 1):
+        if ours.replies != theirs.replies:
+            return f"the long run: operation {at} ({ours.operation}) replies otherwise"
+    return ""
+
+
+def _differs(backend: KernelBackend, table: Table, moment: Moment, outcome: Outcome, sha1: str) -> str:
+    shard = backend.shard
+    shard.load(table.keyspaces[moment.keyspace])
+    shard.now_ms = moment.now_ms
+    count = b"%d" % len(moment.keys)
+    head = (b"FCALL", moment.function.encode()) if moment.function is not None else (b"EVALSHA", sha1.encode())
+    try:
+        with condition(backend, moment.fault) if moment.fault else nullcontext():
+            raw = shard.execute((*head, count, *moment.keys, *moment.args))
+            reply = shown(raw)
+    except (ScriptTimeout, NodeCrashed) as stopped:
+        return f"{_called(moment)}: {stopped}"
+    if reply != outcome.reply and read(table.binding, moment.operation, raw, outcome.fields) != outcome.told:
+        return f"{_called(moment)}{REPLIES}{reply[:160]}; the original {outcome.reply[:160]}"
+    after, expected = shard.freeze(), table.keyspaces[outcome.keyspace]
+    if after != expected:
+        keys = sorted(key for key in {*after, *expected} if after.get(key) != expected.get(key))
+        key = keys[0] if keys else b"the order of the keys"
+        return (
+            f"{_called(moment)}{LEAVES}{key.decode('latin-1')} as {_value(after.get(key))}; "
+            f"the original {_value(expected.get(key))}"
+        )
+    return ""
+
+
+def shown(reply: Reply) -> str:
+    """A reply with its types, comparable; of an error the code alone, for its words are for people."""
+    if isinstance(reply, ErrorReply):
+        return f"error {code_of(reply.message)}"
+    if isinstance(reply, list):
+        return f"[{', '.join(map(shown, reply))}]"
+    return f"{type(reply).__name__} {reply!r}"
+
+
+def read(binding: Binding, operation: str, reply: Reply, fields: Fields) -> str:
+    """A reply as a client learns it from the binding: what differs and reads alike is alike. Of an operation of several
+    calls the single replies are not read."""
+    bound = binding.operation(operation)
+    if not bound.is_atomic:
+        return shown(reply)
+    try:
+        return beside.told(bound.reader.read(reply, fields, binding.modulus))
+    except ReplyMismatch:
+        return f"unreadable {shown(reply)}"
+
+
+def code_of(error: bytes) -> str:
+    """What drivers tell errors apart by: ``OOM``, ``MOVED``, ``ERR``."""
+    return error.split(b" ", 1)[0].decode("latin-1")
+
+
+def _called(moment: Moment) -> str:
+    trouble = f" while {moment.fault.kind}" if moment.fault else ""
+    return f"{moment.script} {_words(moment.args)}{trouble}"
+
+
+def _words(args: Sequence[bytes]) -> str:
+    return " ".join(repr(one.decode("latin-1"))[:40] for one in args[:12])
+
+
+def _value(entry: tuple[str, object, int | None] | None) -> str:
+    return "nothing" if entry is None else repr(entry[1])[:160]

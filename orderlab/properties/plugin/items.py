@@ -1,0 +1,118 @@
+"""The tests of a store: one pytest item for each law, with the same identifier in every process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from orderlab.model.errors import InputError
+from orderlab.properties.law_test import LawRun, run_law
+from orderlab.properties.machines.tally import tally_of
+from orderlab.properties.plugin import TOLD
+from orderlab.properties.plugin.traces import home_of, keep_trace
+from orderlab.properties.profiles import kept_examples
+from orderlab.properties.validation.watched import runaway_of, unsupported
+from orderlab.sim.binding.binding import Binding
+from orderlab.sim.binding.loader import load_binding
+from orderlab.sim.redis.lacking import UnsupportedCommand
+from orderlab.sim.redis.watchdog import Unfinished, watch
+
+if TYPE_CHECKING:
+    from orderlab.properties.plugin.session import LawSession
+
+SCRIPT_SECONDS_MAX = 40.0
+"""Processor time of one script; the sandbox stops scripts sooner, this is for what it cannot stop."""
+EXAMPLES = Path(".hypothesis") / "orderlab"
+
+
+class StoreFile(pytest.File):
+    """A ``store.toml``."""
+
+    session_of_laws: LawSession
+
+    def collect(self) -> Iterable[LawItem]:
+        """A test for each law, in the order of the reports. A store that cannot be run is one error, not one for each."""
+        try:
+            load_binding(self.path, trust_adapter=self.config.getoption("--orderlab-trust-adapter"))
+        except InputError as error:
+            raise self.CollectError(str(error)) from None
+        for law in self.session_of_laws.laws:
+            item: LawItem = LawItem.from_parent(self, name=law)
+            item.laws = self.session_of_laws
+            yield item
+
+
+class LawBroken(Exception):
+    """The law does not hold, or is not known to hold."""
+
+
+class LawItem(pytest.Item):
+    """One law of one store."""
+
+    laws: LawSession
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.add_marker(pytest.mark.orderlab)
+        self.add_marker(pytest.mark.orderlab_law(self.name))
+
+    def runtest(self) -> None:
+        """Run the scenarios and the machines in a process of their own: a script that hangs must not hang the run."""
+        laws = self.laws
+        self.user_properties += [("orderlab-seed", laws.seed), ("orderlab-profile", laws.profile.name)]
+        try:
+            binding = load_binding(self.path, trust_adapter=self.config.getoption("--orderlab-trust-adapter"))
+            kept = kept_examples(home_of(self.config) / EXAMPLES)
+            answer = watch(
+                lambda: run_law(binding, self.name, laws.profile, laws.seed, kept), script_seconds_max=SCRIPT_SECONDS_MAX
+            )
+        except UnsupportedCommand as error:
+            raise LawBroken(f"the store cannot be tested: {unsupported(binding, error)}") from None
+        except InputError as error:
+            raise LawBroken(f"the store cannot be tested: {error}") from None
+        run = self._unfinished(binding, answer) if isinstance(answer, Unfinished) else answer.value
+        for name, tally in run.tallies.items():
+            tally_of(name).add(tally)
+        self.user_properties.append(("orderlab-outcome", run.outcome))
+        self.stash[TOLD]["summary"] = [run.outcome, run.because, run.tested, round(run.seconds, 1)]
+        if run.outcome == "violated":
+            raise LawBroken("\n".join(self._told(run)))
+        if run.outcome == "unknown" and self.config.getoption("--orderlab-strict"):
+            raise LawBroken(f"{self.name} is unknown: {run.because}")
+        if run.outcome in ("unknown", "not applicable"):
+            pytest.skip(f"{run.outcome}: {run.because}")
+
+    def _unfinished(self, binding: Binding, answer: Unfinished) -> LawRun:
+        """A script that had to be ended together with its process breaks ``bounded``; no other law could be judged."""
+        runaway = runaway_of(binding, answer)
+        outcome = "violated" if self.name == "bounded" else "unknown"
+        story = [f"{self.name} is {outcome}: {runaway.text}", f"  KEYS: {', '.join(map(repr, runaway.keys)) or 'none'}"]
+        story.append(f"  ARGV: {', '.join(map(repr, runaway.args)) or 'none'}")
+        return LawRun(str(self.path), self.name, self.laws.seed, outcome, runaway.text, story)
+
+    def _told(self, run: LawRun) -> Iterable[str]:
+        """The story, where the trace lies, and what replays it."""
+        yield from run.story
+        if run.witness is not None:
+            yield f"  {keep_trace(self.config, self.laws.trace_name(self.path, self.name), run.witness)}"
+        options = f"--orderlab-law {self.name} --orderlab-profile {self.laws.profile.name} --orderlab-seed {run.seed}"
+        yield f"  test it again: pytest --orderlab-store {self._shown(self.path)} {options}"
+        if run.blob:
+            yield f"  Hypothesis: {run.blob} on {run.machine}"
+
+    def _shown(self, path: Path) -> str:
+        return os.path.relpath(path, self.config.invocation_params.dir)
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """The story and no traceback."""
+        if isinstance(excinfo.value, LawBroken):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        """Where it says it comes from."""
+        return self.path, None, f"{self.path.parent.name}: {self.name}"

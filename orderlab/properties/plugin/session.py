@@ -1,0 +1,100 @@
+"""What a pytest session does for the stores that it was given: collect a test for each law, head, summary."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orderlab.model.errors import InputError
+from orderlab.model.laws import STORE_LAWS, law_named
+from orderlab.properties.plugin.items import StoreFile
+from orderlab.properties.plugin.summary import print_summary
+from orderlab.properties.profiles import Profile, profile_named
+
+OPTION = "--orderlab-store"
+
+
+class LawSession:
+    """The plugin proper; it is there only when a store is asked for."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        here = config.invocation_params.dir
+        given = [here / path for path in config.getoption(OPTION)]
+        try:
+            named = [_store_file(path) for path in [*given, *config.getini("orderlab_stores")]]
+            self.stores = list(dict.fromkeys(named))
+            self.laws = [law_named(name).name for name in config.getoption("--orderlab-law")] or list(STORE_LAWS)
+            for name in self.laws:
+                if name not in STORE_LAWS:
+                    raise InputError(f"--orderlab-law {name}: not a law of a store; one of {', '.join(STORE_LAWS)}")
+            self.profile = self._profile()
+        except InputError as error:
+            raise pytest.UsageError(str(error)) from None
+        self.seed: int = config.getoption("--orderlab-seed")
+        forced = config.getoption("--hypothesis-seed", None)
+        if forced is not None and str(forced).lstrip("-").isdigit():
+            self.seed = int(forced)
+        self._add_to_arguments()
+
+    def _profile(self) -> Profile:
+        name = self.config.getoption("--orderlab-profile") or ("ci" if os.environ.get("CI") else "dev")
+        seconds = self.config.getoption("--orderlab-seconds")
+        if seconds is not None and not seconds > 0:
+            raise InputError(f"--orderlab-seconds {seconds:g}: give a number above 0; inf goes on until Ctrl-C")
+        profile = profile_named(name)
+        return profile if seconds is None else replace(profile, seconds=seconds)
+
+    def _add_to_arguments(self) -> None:
+        """Stores are collected like files that were named. Stores named on the command line without any path of tests
+        are all that is collected; stores of a configuration file come along with the rest."""
+        config = self.config
+        named_here = any(str(one).startswith(OPTION) for one in config.invocation_params.args)
+        paths_given = config.args_source == pytest.Config.ArgsSource.ARGS
+        own = [str(path) for path in self.stores]
+        among = [argument for argument in config.args if argument.split("::")[0] in own]
+        kept = config.args if paths_given or not named_here else []
+        config.args = [*kept, *(path for path in own if not any(one.split("::")[0] == path for one in among))]
+
+    def trace_name(self, store: Path, law: str) -> str:
+        """What the trace of a law that a store breaks is called: a name of its own for each store of this run."""
+        alike = [path for path in self.stores if path.parent.name == store.parent.name]
+        number = f"-{alike.index(store) + 1}" if store in alike[1:] else ""
+        return f"{store.parent.name}{number}-{law}"
+
+    # -- hooks -------------------------------------------------------------------------------------------------------
+
+    def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> StoreFile | None:
+        """A store that was asked for."""
+        if file_path in self.stores:
+            store: StoreFile = StoreFile.from_parent(
+                parent, path=file_path, nodeid=Path(os.path.relpath(file_path, self.config.rootpath)).as_posix()
+            )
+            store.session_of_laws = self
+            return store
+        return None
+
+    def pytest_report_header(self) -> Iterator[str]:
+        """Profile, time and seed: what is needed to run the same again."""
+        profile, count = self.profile, len(self.laws) * len(self.stores)
+        told = f"orderlab: profile {profile.name}, seed {self.seed}, {count} laws to test"
+        if profile.seconds is not None:
+            told += f", {profile.seconds:g} s each: about {count * profile.seconds / 60:.0f} min on one core"
+        yield told
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """One line a law."""
+        print_summary(terminalreporter, self.profile, self.seed)
+
+
+def _store_file(path: Path) -> Path:
+    """The ``store.toml`` that a path names. Raises InputError."""
+    found = path / "store.toml" if path.is_dir() else path
+    if not found.is_file():
+        raise InputError(f"{OPTION} {path}: no such file; name a store.toml or the folder that holds one")
+    return found.resolve()

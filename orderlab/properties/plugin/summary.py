@@ -1,0 +1,45 @@
+"""What is printed at the end of a session: one line a law, and the statistics of the machines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from orderlab.properties.machines.tally import Tally
+from orderlab.properties.profiles import Profile
+
+
+def print_summary(terminal: pytest.TerminalReporter, profile: Profile, seed: int) -> None:
+    """Each law of each store: verdict, how often it was put to the test, seconds, reason."""
+    rows = [(nodeid, told["summary"]) for nodeid, told in _told(terminal) if "summary" in told]
+    if not rows:
+        return
+    terminal.section("orderlab")
+    for nodeid, (outcome, because, tested, seconds) in rows:
+        store, _, law = nodeid.rpartition("::")
+        why = f": {because}" if because and outcome != "holds" else ""
+        terminal.write_line(f"{store}  {law:<16} {outcome:<14} tested {tested:>8,} times, {seconds:>6.1f} s{why}")
+    total_s = sum(told[3] for _, told in rows)
+    terminal.write_line(f"{len(rows)} law{'s' * (len(rows) != 1)} in {total_s:.0f} s, profile {profile.name}, seed {seed}")
+
+
+def print_statistics(terminal: pytest.TerminalReporter) -> None:
+    """How often each rule fired, each step was carried out and each law was put to the test, by machine."""
+    tallies: dict[str, Tally] = {}
+    for _, told in _told(terminal):
+        for name, data in told["statistics"].items():
+            tallies.setdefault(name, Tally()).add(Tally.from_json(data))
+    terminal.section("orderlab statistics")
+    for name, tally in sorted(tallies.items()):
+        terminal.write_line(name)
+        for line in tally.lines():
+            terminal.write_line(f"  {line}")
+    if not tallies:
+        terminal.write_line("no machine has run")
+
+
+def _told(terminal: pytest.TerminalReporter) -> list[tuple[str, dict[str, Any]]]:
+    """What each test had to tell, by test identifier: the order in which workers finish must not show."""
+    reports = [report for reports in terminal.stats.values() for report in reports if hasattr(report, "orderlab")]
+    return sorted(((report.nodeid, report.orderlab) for report in reports), key=lambda one: one[0])

@@ -1,0 +1,219 @@
+"""Analysis (c): every interleaving of small scopes on a store with few packet identifiers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+
+from orderlab.model.explorer.budget import Budget
+from orderlab.model.explorer.search import Options, Search, search
+from orderlab.model.trace import Acknowledge, Publication, Save, Step
+from orderlab.model.transition_system import Label
+from orderlab.properties.validation.effort import STATES, count
+from orderlab.properties.validation.findings import Findings, kind_of
+from orderlab.properties.validation.subject import Subject
+from orderlab.sim.binding.results import Fetched
+from orderlab.sim.deadline import OutOfTime
+from orderlab.sim.session_run import StepReport
+from orderlab.sim.session_system import Scope, StoreState, StoreSystem, path_to
+
+MODULUS = 3
+"""Packet identifiers in the small world: few, so that a handful of saves goes round."""
+CLIENT = b"client-one"
+PER_KIND = 2
+"""Candidates told for each kind of finding and scope."""
+
+
+def message(label: int, interval_ms: float | None = None, qos: int = 1, payload: bytes | None = None) -> Publication:
+    """A message of a scope."""
+    return Publication(label, b"<%d>payload" % label if payload is None else payload, b"t", qos, interval_ms)
+
+
+def save(producer: int, *messages: Publication, limit: int = 2) -> Save:
+    """A save of a scope."""
+    return Save(messages, producer=producer, limit=limit)
+
+
+SCOPES: tuple[Scope, ...] = (
+    Scope(
+        "identifiers",
+        (
+            (save(0, message(1)), save(0, message(2)), save(0, message(3))),
+            (save(1, message(4)), save(1, message(5), limit=3)),
+        ),
+    ),
+    Scope(
+        "time",
+        (
+            (save(0, message(1, 2000)), save(0, message(2))),
+            (save(1, message(3, 1000)), save(1, message(4, 40_000))),
+        ),
+        waits=3,
+    ),
+    Scope(
+        "drains",
+        ((save(0, message(1, 1000)), save(0, message(2, 1000), limit=3)), (save(1, message(3), limit=3),)),
+        pages=(1,),
+        waits=2,
+        drains=True,
+    ),
+    Scope(
+        "faults",
+        (
+            (save(0, message(1, None, 2), message(2, 1000)), save(0, message(3))),
+            (save(1, message(4, 0), message(5)),),
+        ),
+        waits=1,
+        clears=1,
+        repeats=1,
+        faults=1,
+    ),
+    Scope(
+        "sessions",
+        ((save(0, message(1)), save(0, message(2))), (save(1, message(3)),)),
+        clears=2,
+        repeats=2,
+    ),
+    Scope(
+        "pages",
+        (
+            (save(0, message(1), message(2), limit=3), save(0, message(3), limit=3)),
+            (save(1, message(4), message(5), limit=3),),
+        ),
+        pages=(1, 2),
+        waits=0,
+    ),
+    Scope(
+        "releases",
+        ((save(0, message(1, 2000, 2)), save(0, message(2))), (save(1, message(3, None, 2), message(4, 1000)),)),
+        waits=2,
+    ),
+    Scope(
+        "values",
+        (
+            (save(0, message(1), message(2, 0), message(3, 1000), limit=3), save(0, message(4, 0), message(5))),
+            (save(1, message(6, 4294967295000), message(7, 2147483648000)), save(1, message(8), limit=1)),
+        ),
+        waits=1,
+    ),
+    Scope(
+        "forbidden",
+        (
+            (save(0, message(1), message(2, 1500), limit=3), save(0, message(3, -1000), message(4))),
+            (save(1, message(5), message(6, 1e19)), save(1, message(7), limit=0)),
+        ),
+    ),
+    Scope(
+        "overlaps",
+        ((save(0, message(1)), save(0, message(2))), (save(1, message(3)), save(1, message(4)))),
+        overlaps=True,
+    ),
+)
+"""What is explored, the most telling first."""
+
+
+def small_world(subject: Subject, findings: Findings) -> Subject:
+    """The store with few packet identifiers, what it does remembered."""
+    small = subject.scaled(min(MODULUS, subject.binding.modulus))
+    if subject.binding.modulus <= MODULUS:
+        return small
+    if not small.rewritten:
+        reason = "no literal 65535 in the scripts"
+    elif not goes_round(small):
+        reason = "packet identifiers do not go round at the literals 65535 of the scripts"
+    else:
+        return small
+    findings.notes.append(f"{reason}: the small scope is explored on the scripts as they are")
+    return replace(subject, remembers=True, _store=None)
+
+
+def goes_round(small: Subject) -> bool:
+    """Whether scaling has reached the wrap: False when identifiers grow and grow, one by one, past twice their number."""
+    run = small.run((CLIENT,))
+    given: list[int | None] = []
+    for label in range(1, 2 * small.binding.modulus + 2):
+        run.perform(save(0, message(label), limit=small.store.limit))
+        listed = run.store.listing(CLIENT)
+        given.append(listed.messages[0].packet_id if isinstance(listed, Fetched) and listed.messages else None)
+        run.perform(Acknowledge(label))
+    return given != list(range(1, len(given) + 1))
+
+
+def explore_scopes(small: Subject, findings: Findings, effort: float) -> None:
+    """Explore each scope, as many states of each as ``effort`` says. Candidates go to ``findings``, with the effort.
+
+    A scope of which all has been seen in an earlier round is not visited again.
+    """
+    for scope in SCOPES:
+        if not applies(scope, small) or findings.cut.get(scope.name) == "":
+            continue
+        run = explore_scope(small, fitted(scope, small), findings, states=count(STATES, effort))
+        findings.cut[scope.name] = ""
+        if not run.complete:
+            findings.cut[scope.name] = f"scope {scope.name}: ended after {run.space.count:,} states, depth {run.depth}"
+
+
+def fitted(scope: Scope, subject: Subject) -> Scope:
+    """The scope with batches no larger than the store takes, and with the limit that its scripts fix, if they do."""
+    largest = subject.store.largest_batch
+
+    def parts(step: Save) -> Iterator[Save]:
+        limit = subject.limit or step.limit
+        for start in range(0, len(step.messages), largest):
+            yield replace(step, messages=step.messages[start : start + largest], limit=limit)
+
+    programs = tuple(tuple(part for step in program for part in parts(step)) for program in scope.programs)
+    return replace(scope, programs=programs)
+
+
+def applies(scope: Scope, subject: Subject) -> bool:
+    """Whether a scope can show anything of this store."""
+    if scope.name == "overlaps":
+        return any(not bound.is_atomic for bound in subject.binding.operations.values())
+    if scope.name == "releases":
+        return "release" in subject.binding.operations
+    return scope.name != "sessions" or bool({"clear", "open"} & set(subject.binding.operations))
+
+
+class _UntilOutOfTime(StoreSystem):
+    """Leads nowhere any more once the work has run out, so that the search ends with what it has."""
+
+    is_over = False
+
+    def successors(self, state: StoreState) -> Iterator[tuple[Label, StoreState]]:
+        if not self.is_over:
+            try:
+                yield from super().successors(state)
+            except OutOfTime:
+                self.is_over = True
+
+
+def explore_scope(subject: Subject, scope: Scope, findings: Findings, states: int | None = None) -> Search:
+    """One scope, breadth first, so many states of it. Raises OutOfTime once what was found is noted."""
+    run = subject.run((CLIENT,))
+    told: list[tuple[StoreState, Step, StepReport]] = []
+    known: Counter[object] = Counter()
+
+    def found(state: StoreState, step: Step, report: StepReport) -> None:
+        kinds = {
+            (one.law, kind_of(one.law, one.text, step)) for one in report.discrepancies if one.law in findings.wanted
+        }
+        if any(known[kind] < PER_KIND for kind in kinds):
+            known.update(kinds)
+            told.append((state, step, report))
+
+    system = _UntilOutOfTime(run, scope, found)
+    done = search(system, Options(Budget(states), engine="interpreted"))
+    candidates, told = told, []
+    for state, step, report in candidates:
+        with suppress(OutOfTime):  # its steps are remembered, and need no more work
+            trace = subject.trace((*path_to(system, done.space, state), step), (CLIENT,))
+            findings.add(report.discrepancies, trace, f"exploration of the scope {scope.name}")
+    findings.met.update(run.met)
+    findings.work["states"] += done.space.count
+    findings.work["transitions"] += done.space.steps
+    if system.is_over:
+        raise OutOfTime
+    return done

@@ -1,0 +1,136 @@
+"""What the analyses find: for each law the shortest traces that break it, and how often it was put to the test."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import NamedTuple
+
+from orderlab.model.refinement import Discrepancy
+from orderlab.model.trace import Overlap, Step, Trace
+
+_PARTICULARS = re.compile(
+    r"(?P<kept>user_script:\d+|user_function:\d+|\bline \d+)|(?P<sha>\b[0-9a-f]{40}\b)"
+    r"|(?P<names>\bm\d+(?:, m\d+)*(?:, and [\d,]+ more)?)|(?P<number>\d[\d,.]*(?:e[+-]?\d+)?)"
+)
+"""What differs between two texts that say the same. Lines of scripts stay."""
+
+
+@lru_cache(1 << 16)
+def wording(text: str) -> str:
+    """A text without the messages, numbers and times that it names."""
+    return _PARTICULARS.sub(lambda found: found[0] if found["kept"] else {"sha": "sha", "names": "m"}.get(str(found.lastgroup), "#"), text)
+
+
+def was_stopped(law: str, text: str) -> bool:
+    """Whether it is said that a script was stopped at its limits of instructions or memory."""
+    return law == "bounded" and ("did not end" in text or "out of memory" in text)
+
+
+class Kind(NamedTuple):
+    """A way to break a law: what is said of it, after which step, under which fault."""
+
+    wording: str
+    step: str
+    fault: str
+
+
+def kind_of(law: str, text: str, step: Step | None) -> Kind:
+    """The kind of one discrepancy. Of keys in several slots there is one kind: operations share their keys."""
+    inner = step.step if isinstance(step, Overlap) else step
+    fault = getattr(inner, "fault", None)
+    if law == "one-slot":
+        return Kind("keys in several slots", "", "")
+    return Kind(wording(text), type(step).__name__.lower(), "" if fault is None else fault.kind)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One law broken at the end of a trace."""
+
+    law: str
+    text: str
+    trace: Trace
+    analysis: str
+    """Which analysis found it."""
+
+    @cached_property
+    def size(self) -> tuple[int, int]:
+        """Steps, then the length of what they say: the measure of a short witness."""
+        return len(self.trace.steps), len(repr(self.trace.steps))
+
+    @cached_property
+    def kind(self) -> Kind:
+        """How it breaks the law."""
+        return kind_of(self.law, self.text, self.trace.steps[-1] if self.trace.steps else None)
+
+
+@dataclass
+class Findings:
+    """The candidates for each law, the shortest first, and the work that was done."""
+
+    wanted: frozenset[str]
+    """Laws that were asked for; others are not kept."""
+    by_law: dict[str, list[Finding]] = field(default_factory=dict)
+    work: Counter[str] = field(default_factory=Counter)
+    """Numbers by name with their unit: states, transitions, examples, steps, operations."""
+    met: Counter[str] = field(default_factory=Counter)
+    """How often each situation that a law speaks of came about (``orderlab.sim.session_coverage``)."""
+    broken: Counter[str] = field(default_factory=Counter)
+    """How many steps were seen to break each law."""
+    notes: list[str] = field(default_factory=list)
+    gaps: list[str] = field(default_factory=list)
+    """What was not covered, one sentence each."""
+    cut: dict[str, str] = field(default_factory=dict)
+    """The same of each search that ended before all was seen: a later round may go further."""
+
+    interrupted: bool = False
+    """The user did not want to wait for the rest."""
+
+    KEPT = 3
+    """Candidates kept for each kind: the first may not survive its replay at full scale."""
+    KINDS = 24
+    """Kinds kept for each law, those with the shortest traces."""
+
+    def add(self, found: Iterable[Discrepancy], trace: Trace, analysis: str) -> None:
+        """Keep what is shorter than what is known of its kind."""
+        seen: set[tuple[str, Kind]] = set()
+        last = trace.steps[-1] if trace.steps else None
+        found = list(found)
+        for law in {one.law for one in found}:
+            self.broken[law] += 1
+        for one in found:
+            if one.law not in self.wanted:
+                continue
+            told = one.law, kind_of(one.law, one.text, last)
+            if told not in seen:  # as long as the others of its step, of which there may be thousands
+                seen.add(told)
+                self._keep(Finding(one.law, one.text, trace, analysis), told[1])
+
+    def _keep(self, finding: Finding, kind: Kind) -> None:
+        known = self.by_law.setdefault(finding.law, [])
+        scale = finding.trace.modulus
+        alike = [one for one in known if one.trace.modulus == scale and one.kind == kind]
+        length = len(finding.trace.steps), 0
+        if len(alike) >= self.KEPT:
+            if alike[-1].size <= length or any(one.trace.steps == finding.trace.steps for one in alike):
+                return
+        elif not alike and len({(one.kind, one.trace.modulus) for one in known}) >= 2 * self.KINDS:
+            if known[-1].size <= length:
+                return
+            last = known[-1].kind, known[-1].trace.modulus
+            known[:] = [one for one in known if (one.kind, one.trace.modulus) != last]
+        elif any(one.trace.steps == finding.trace.steps for one in alike):
+            return
+        known.append(finding)
+        known.sort(key=lambda one: one.size)
+        if len(alike) >= self.KEPT:
+            known.remove(next(one for one in reversed(known) if one.trace.modulus == scale and one.kind == kind))
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether every law that was asked for has been seen broken, so that there is a witness to look for of each."""
+        return self.wanted <= self.by_law.keys()

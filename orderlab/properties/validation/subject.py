@@ -1,0 +1,236 @@
+"""The store under validation: runs on the kernel on demand, its layout's usual size, its scaled twin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from orderlab.model.trace import PRODUCERS, Pass, Save, Step, Trace
+from orderlab.properties.validation.findings import wording
+from orderlab.properties.validation.recording import RecordingStore
+from orderlab.sim.binding.binding import Binding
+from orderlab.sim.binding.scaling import RewrittenLine, scale
+from orderlab.sim.deadline import Deadline, OutOfTime
+from orderlab.sim.redis.backends.kernel import FIRST_MS
+from orderlab.sim.redis.sandbox import Limits
+from orderlab.sim.remembering_store import RememberingStore
+from orderlab.sim.session_inspection import Inspection, Usual, usual_elements
+from orderlab.sim.session_run import SessionRun
+from orderlab.sim.session_store import BoundStore, keeps_sent
+
+DEFAULT_EXPIRY_MS = 20_000
+"""Short, so that messages without an interval expire within a run as well."""
+CLIENTS = (b"client-one", b"client-two")
+SMALL_LIMITS = Limits(instructions_max=5_000_000)
+"""Where a handful of identifiers is all there is. A script that does not end is stopped soon, for it is run often."""
+REHEARSAL_MODULUS = 61
+"""Packet identifiers in the world where it is tried what must pass before a witness shows at full scale."""
+
+
+@dataclass
+class Subject:
+    """One binding on the kernel. Kernels are reused: a run begins with an empty keyspace at the first moment."""
+
+    binding: Binding
+    seed: int = 0
+    rewritten: list[RewrittenLine] = field(default_factory=list)
+    """What scaling changed, if this is a scaled store."""
+    remembers: bool = False
+    """Whether what operations do is remembered: for a search that comes by the same keyspace often."""
+    deadline: Deadline = field(default_factory=Deadline)
+    """When to give up, however slow the scripts are; shared with every twin."""
+    _store: BoundStore | None = None
+    _usual: dict[tuple[bytes, tuple[bytes, ...]], Usual | None] = field(default_factory=dict)
+    _producers: tuple[bytes, ...] = PRODUCERS
+    """Of the last run that was begun."""
+
+    @property
+    def store(self) -> BoundStore:
+        """The store on its kernel."""
+        if self._store is None:
+            if self.remembers:
+                self._store = RememberingStore(
+                    self.binding, DEFAULT_EXPIRY_MS, SMALL_LIMITS if self.rewritten else None
+                )
+            else:
+                self._store = RecordingStore(self.binding, DEFAULT_EXPIRY_MS)
+            self._store.deadline = self.deadline
+            self._store.terms = self._store.terms._replace(keeps_sent=keeps_sent(self._store))
+        return self._store
+
+    def run(
+        self,
+        clients: Sequence[bytes] = CLIENTS,
+        default_expiry_ms: int = DEFAULT_EXPIRY_MS,
+        producers: tuple[bytes, ...] = PRODUCERS,
+    ) -> SessionRun:
+        """A new run on an empty keyspace, its keys inspected."""
+        usual = self.usual_of(clients, producers)
+        self.store.set_default_expiry(default_expiry_ms)
+        self._producers = producers
+        run = self._bare_run(clients, producers)
+        run.inspector = Inspection(usual) if usual else None
+        return run
+
+    def _bare_run(self, clients: Sequence[bytes], producers: tuple[bytes, ...]) -> SessionRun:
+        self.store.restart(FIRST_MS)
+        return SessionRun(self.store, clients, producers)
+
+    def usual_of(
+        self, clients: Sequence[bytes], producers: tuple[bytes, ...] = PRODUCERS
+    ) -> list[Usual] | None:
+        """That of several clients, if it is known of all."""
+        known = [usual for client in clients if (usual := self.usual(client, producers)) is not None]
+        return known if len(known) == len(clients) else None
+
+    def usual(self, client: bytes, producers: tuple[bytes, ...] = PRODUCERS) -> Usual | None:
+        """What the layout holds for a client when all is well; None when a script does not end even then."""
+        asked = client, producers
+        if asked not in self._usual:
+            try:
+                self._usual[asked] = usual_elements(lambda: self._bare_run((client,), producers))
+            except OutOfTime:  # too many scripts that do not end: what the steps to come will show
+                self.deadline.check()
+                self._usual[asked] = None
+            self.store.run_again()
+        return self._usual[asked]
+
+    def scaled(self, modulus: int, remembers: bool = True) -> Subject:
+        """The same store with packet identifiers 1..``modulus``."""
+        binding, rewritten = scale(self.binding, modulus)
+        return Subject(binding, self.seed, rewritten, remembers, self.deadline)
+
+    def recording(self) -> Subject:
+        """The same store on a kernel that can write down what is called."""
+        return replace(self, remembers=False, _store=None, _usual={})
+
+    @property
+    def may_have_no_default(self) -> bool:
+        """Whether callers may give a default interval of 0: messages without one of their own never expire."""
+        return self.store.takes_default and self.binding.store.callers.default_expiry_ms == "any"
+
+    @property
+    def limit(self) -> int | None:
+        """The limit that the scripts fix themselves, if they do."""
+        return self.binding.fixed.get("limit")
+
+    def trace(self, steps: Sequence[Step], clients: Sequence[bytes] = CLIENTS) -> Trace:
+        """``steps`` as a trace of this store."""
+        return Trace(
+            tuple(steps),
+            tuple(clients),
+            self.store.default_expiry_ms,
+            self.binding.modulus,
+            str(self.binding.path),
+            seed=self.seed,
+            producers=self._producers,
+        )
+
+
+@dataclass
+class Prepared:
+    """A run that has been brought somewhere once, and can be taken back there as often as wanted."""
+
+    subject: Subject
+    prefix: tuple[Step, ...]
+    clients: tuple[bytes, ...] = CLIENTS
+    default_expiry_ms: int = DEFAULT_EXPIRY_MS
+    producers: tuple[bytes, ...] = PRODUCERS
+
+    def __post_init__(self) -> None:
+        run = self.subject.run(self.clients, self.default_expiry_ms, self.producers)
+        self.reports = [run.perform(step) for step in self.prefix]
+        self.keyspace = self.subject.store.backend.keyspace()
+        self.state = run.state
+        self.now_ms = self.subject.store.now_ms
+
+    def run(self) -> SessionRun:
+        """A run in that place."""
+        run = self.subject.run(self.clients, self.default_expiry_ms, self.producers)
+        for step in self.prefix:
+            if isinstance(step, Save):
+                run.register(step)
+        self.subject.store.set_now(self.now_ms)
+        self.subject.store.backend.load(self.keyspace)
+        run.state = self.state
+        return run
+
+
+class Reruns:
+    """Runs traces of one store again and again. Where many messages pass, the way there is gone only once."""
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self.spent = 0
+        """Work so far: one for each step, and more for those of many messages. The same on every machine."""
+        self._places: dict[tuple[tuple[Step, ...], tuple[bytes, ...], int, tuple[bytes, ...]], Prepared] = {}
+        self._rehearsal: Reruns | None = None
+
+    @property
+    def rehearsal(self) -> Reruns | None:
+        """The same on a twin with few identifiers, yet more than any scope saves; None when there is no such twin."""
+        subject, modulus = self.subject, max(REHEARSAL_MODULUS, 2 * (self.subject.limit or 0))
+        if self._rehearsal is None and modulus < subject.binding.modulus:
+            twin = subject.scaled(modulus, remembers=False)
+            self._rehearsal = Reruns(twin) if twin.rewritten else None
+        return self._rehearsal
+
+    def start(self, trace: Trace) -> tuple[SessionRun, int]:
+        """A run ready for ``trace``, and how many of its steps it has taken already."""
+        self.subject.store.run_again()
+        passes = [at for at, step in enumerate(trace.steps, 1) if isinstance(step, Pass)]
+        for length in passes[:1]:
+            way = trace.steps[:length], trace.clients, trace.default_expiry_ms, trace.producers
+            if way not in self._places:
+                self.spent += sum(map(weight, way[0]))
+                self._places[way] = Prepared(self.subject, *way)
+            place = self._places[way]
+            if not any(report.discrepancies for report in place.reports):
+                return place.run(), length
+        return self.subject.run(trace.clients, trace.default_expiry_ms, trace.producers), 0
+
+    def law_broken(self, trace: Trace, law: str, words: str = "") -> tuple[int, str] | None:
+        """How many steps it takes to break ``law`` and what is then said; None when the trace does not break it.
+
+        With ``words`` it must be broken in this wording (``findings.wording``).
+        """
+        run, taken = self.start(trace)
+        held, charged = 0, self.subject.deadline.charged
+        for at, step in enumerate(trace.steps[taken:], taken + 1):
+            report = run.perform(step)
+            held += weight(step) if isinstance(step, Save) else 0
+            self.spent += weight(step) + held // 4 + CHARGED_STEPS * (self.subject.deadline.charged - charged)
+            charged = self.subject.deadline.charged
+            for one in report.discrepancies:
+                if one.law == law and (not words or wording(one.text) == words):
+                    return at, one.text
+            if report.diverges:
+                return None
+        return None
+
+
+CHARGED_STEPS = 20
+"""Steps that take as long as a million instructions of Lua."""
+MESSAGES_A_STEP = 20
+"""Messages of a batch that take about as long as a step of few."""
+
+
+def weight(step: Step) -> int:
+    """What a step costs beside others, by what it says."""
+    match step:
+        case Pass(count=messages, by_expiry=True):
+            return 1 + messages // MESSAGES_A_STEP
+        case Pass(count=messages):
+            return 1 + 3 * messages // MESSAGES_A_STEP
+        case Save(messages=batch):
+            return 1 + len(batch) // MESSAGES_A_STEP
+    return 1
+
+
+def heaviness(trace: Trace) -> int:
+    """What all the steps of a trace cost: where many messages wait, each step has to do with all of them."""
+    total = held = 0
+    for step in trace.steps:
+        held += weight(step) if isinstance(step, Save) else 0
+        total += weight(step) + held // 4
+    return total

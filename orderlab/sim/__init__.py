@@ -1,0 +1,5 @@
+"""How systems behave: Redis, Kafka, MQTT and the network, in virtual time."""
+
+from orderlab.sim import compiled
+
+compiled.install()

@@ -1,0 +1,210 @@
+"""Cost models: what each step costs in microseconds, one TOML file each, every number with its source."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from orderlab.model.errors import InputError
+
+FOLDER = Path(__file__).parent
+GIVEN_MAX = 80
+LARGEST = 1e9
+SMALLEST_RATE = 1e-3
+Cost = Annotated[float, Field(ge=0, le=LARGEST)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*")
+    @classmethod
+    def _can_be_added_up(cls, given: Any) -> Any:
+        if isinstance(given, (int, float)) and given > LARGEST:
+            raise ValueError(f"at most {LARGEST:.0e}; microseconds are meant, or bytes")
+        return given
+
+
+class RedisCosts(_Table):
+    """A single-threaded node. A script costs ``evalsha_us``, its commands, and ``lua_per_message_us`` per message."""
+
+    evalsha_us: float = Field(ge=0)
+    lua_per_message_us: float = Field(ge=0)
+    io_us: float = Field(ge=0)
+    """Per command of a client: reading, parsing, writing, when many share a system call."""
+    syscall_us: float = Field(ge=0)
+    """Per read of a socket and write of its replies."""
+    unknown_command_us: float = Field(ge=0)
+    fsync_us: float = Field(ge=0)
+    """Of the append-only file, with ``appendfsync always``: once per read of a socket."""
+    commands_us: dict[str, Cost]
+    speed: float = Field(ge=SMALLEST_RATE)
+    """How much faster the machine is than the one on which the other numbers were taken."""
+
+
+class BrokerCosts(_Table):
+    """CPU of a broker per message and stage."""
+
+    ingest_us: float = Field(ge=0)
+    puback_us: float = Field(ge=0)
+    match_us: float = Field(ge=0)
+    persist_us: float = Field(ge=0)
+    downlink_us: float = Field(ge=0)
+    """Per message that goes to another broker, at the sender; as much again at the receiver."""
+    deliver_us: float = Field(ge=0)
+    acknowledge_us: float = Field(ge=0)
+    poll_us: float = Field(ge=0)
+    """Per poll, whatever it brings."""
+    thread_hop_us: float = Field(ge=0)
+    """Delay, not work: a hand-over between threads, incl. scheduling and the pauses of the collector, on average."""
+
+
+class KafkaCosts(_Table):
+    """A Kafka broker."""
+
+    threads: int = Field(ge=1)
+    request_us: float = Field(ge=0)
+    record_us: float = Field(ge=0)
+    fetched_record_us: float = Field(ge=0)
+    replication_lag_us: int = Field(ge=0)
+    record_overhead_bytes: int = Field(ge=0)
+    """Topic, identifiers, properties, headers: a record without its payload. It decides when a batch is full."""
+
+
+class NetworkCosts(_Table):
+    """One zone of a data centre."""
+
+    floor_us: float = Field(ge=0)
+    median_us: float = Field(ge=0)
+    sigma: float = Field(ge=0, le=5)
+    """Of the logarithm: at 5 one delay in a thousand is five million times the median."""
+    gbit_per_s: float = Field(ge=SMALLEST_RATE)
+
+
+class PostgresCosts(_Table):
+    """A PostgreSQL server: CPU of a backend per statement and row, and the write-ahead log."""
+
+    transaction_us: float = Field(ge=0)
+    """BEGIN and COMMIT, beside the wait for the log."""
+    select_us: float = Field(ge=0)
+    """One row by its primary key, or each row of a range."""
+    insert_us: float = Field(ge=0)
+    """One row of ``device_publish_msg``, into the heap and two indexes."""
+    upsert_us: float = Field(ge=0)
+    """One row of ``device_session_ctx``."""
+    update_us: float = Field(ge=0)
+    delete_us: float = Field(ge=0)
+    vacuum_us: float = Field(ge=0)
+    """Per dead row version, spent by autovacuum later."""
+    insert_bytes: int = Field(ge=0)
+    """Of write-ahead log per row; likewise below."""
+    upsert_bytes: int = Field(ge=0)
+    update_bytes: int = Field(ge=0)
+    delete_bytes: int = Field(ge=0)
+    fsync_us: float = Field(ge=0)
+    log_mb_per_s: float = Field(ge=SMALLEST_RATE)
+
+
+class HostCosts(_Table):
+    """One machine that runs everything."""
+
+    blocking_call_us: float = Field(ge=0)
+    """CPU of a client thread per round trip: write, wait, be woken, read."""
+    other_us: float = Field(ge=0)
+    """Per message, of whatever else the machine runs: clients of the test, kernel, collector."""
+
+
+class Costs(_Table):
+    """All that a system costs. ``sources`` says for every number where it comes from."""
+
+    redis: RedisCosts
+    broker: BrokerCosts
+    kafka: KafkaCosts
+    network: NetworkCosts
+    postgres: PostgresCosts | None = None
+    host: HostCosts | None = None
+    sources: dict[str, str]
+
+
+def load_costs(written: str) -> Costs:
+    """The cost model that ``written`` names: one in this folder or a path, then, separated by blanks, what is changed
+    in it (``cluster redis.speed=0.7 broker.match_us=12``). Raises InputError."""
+    name, *changes = written.split() or [""]
+    path = FOLDER / f"{name}.toml"
+    if not path.is_file():
+        path = Path(name)
+    if not path.is_file():
+        raise InputError(f"costs {name}: no such cost model; it is one of {', '.join(known_costs())}, or a .toml file")
+    try:
+        return costs_of(changed(_read(path), changes))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path.name}: not TOML ({error})") from None
+    except ValidationError as error:
+        raise InputError(f"{path.name}: {first_error(error)}") from None
+
+
+def known_costs() -> list[str]:
+    """The names of the cost models in this folder; ``redis`` is a part of others."""
+    return sorted(file.stem for file in FOLDER.glob("*.toml") if file.stem != "redis")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The content of a file, upon that of the one in this folder which its key ``base`` names."""
+    content = tomllib.loads(path.read_text())
+    base = content.pop("base", None)
+    if base is None:
+        return content
+    if not (FOLDER / f"{base}.toml").is_file():
+        raise InputError(f"{path.name}: base: there is no cost model {base}")
+    whole = _read(FOLDER / f"{base}.toml")
+    for table, values in content.items():
+        whole[table] = {**whole.get(table, {}), **values} if isinstance(values, dict) else values
+    return whole
+
+
+def changed(content: dict[str, Any], changes: Sequence[str]) -> dict[str, Any]:
+    """``content`` of a file with other numbers in some places, each written ``table.key=value``. Raises InputError."""
+    for change in changes:
+        place, equals, value = change.partition("=")
+        *tables, key = place.split(".")
+        within = content
+        for table in tables:
+            found = within.get(table)
+            within = found if isinstance(found, dict) else {}
+        if not equals or key not in within or "sources" in tables:
+            raise InputError(f"costs: {change}: no such number; write table.key=value, redis.speed=0.7")
+        within[key] = value
+    return content
+
+
+def costs_of(content: dict[str, Any]) -> Costs:
+    """Validate, and insist on a source for every number. Raises ValidationError, InputError."""
+    costs = Costs.model_validate(content)
+    for table, values in costs.model_dump(exclude={"sources"}, exclude_none=True).items():
+        for name in values:
+            if f"{table}.{name}" not in costs.sources:
+                raise InputError(f'sources: nothing says where {table}.{name} comes from; add "{table}.{name}" = "..."')
+    return costs
+
+
+def shortened(given: object) -> str:
+    """A value as it was given, as far as one line has room for it."""
+    try:
+        shown = repr(given)
+    except ValueError:  # Python prints no integer of more than 4300 digits
+        shown = "a very large integer"
+    return shown if len(shown) <= GIVEN_MAX else shown[:GIVEN_MAX] + "..."
+
+
+def first_error(error: ValidationError) -> str:
+    """The first complaint of pydantic as one line: place, what is wrong."""
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"]) or "settings"
+    if first["type"] == "extra_forbidden":
+        return f"{place}: no such key; remove it or correct its name"
+    given = f" (given: {shortened(first['input'])})" if not isinstance(first["input"], dict) else ""
+    return f"{place}: {first['msg'].removeprefix('Value error, ')}{given}"

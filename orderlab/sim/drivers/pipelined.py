@@ -1,0 +1,332 @@
+"""An asynchronous client with one connection per node, as Lettuce is one: buffered commands, replay, NOSCRIPT, MOVED, ASK.
+
+Commands wait in a buffer and are flushed to all nodes when ``batch`` of them wait, or ``flush_us`` after the first one.
+After a connection was lost, the commands without an answer are sent again, in their order, before any other: a script
+that had run already runs twice. A command without an answer after ``command_timeout_us`` fails for its caller; it is not
+taken back, so it may run all the same. An answer NOSCRIPT makes the client load the script once and repeat the call; MOVED
+and ASK make it repeat the call elsewhere, MOVED for good. TRYAGAIN and every other error are the caller's.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import simpy
+
+from orderlab.sim.drivers.replies import ReplyGroup
+from orderlab.sim.drivers.request_slot import slot_of
+from orderlab.sim.network import Link, Network
+from orderlab.sim.redis.cluster import REDIRECTIONS_MAX, number_at
+from orderlab.sim.redis.node import RedisNode, Request
+from orderlab.sim.redis.replies import ErrorReply, Reply
+from orderlab.sim.timers import call_at
+
+COMMAND_BYTES = 350
+"""On the wire: an EVALSHA with two keys and one message of 62 bytes."""
+REPLY_BYTES = 16
+TIMED_OUT = ErrorReply(b"TIMEOUT no answer within the command timeout")
+"""What a caller gets then. Not a reply of a server."""
+ASKING = Request((b"ASKING",), "asking")
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineSettings:
+    """Flushing and reconnecting."""
+
+    batch: int = 150
+    flush_us: int = 3000
+    reconnect_us: int = 50_000
+    command_timeout_us: int = 30_000_000
+
+
+_Sent = tuple[Request, ReplyGroup, int]
+
+
+def _ignore(replies: Sequence[Reply]) -> None:
+    """Nobody waits for these."""
+
+
+def _nobody() -> ReplyGroup:
+    """Where one answer goes that nobody waits for."""
+    return ReplyGroup(1, _ignore)
+
+
+@dataclass(slots=True)
+class _Written:
+    """What one flush wrote to a node."""
+
+    at_us: float
+    commands: list[_Sent]
+    is_expired: bool = False
+
+
+class _NodeConnection:
+    """The one connection to a node, and what waits for an answer on it."""
+
+    def __init__(self, driver: PipelinedDriver, node: RedisNode) -> None:
+        self.driver = driver
+        self.node = node
+        self.link = Link.plain(driver.env, driver.one_way_us)
+        """Of unlimited bandwidth and in no partition, until a network gives it a better one."""
+        self.buffer: list[_Sent] = []
+        self.unanswered: deque[_Written] = deque()
+        self.is_up = True
+        self._number = 0
+        """Counts connections: answers of an old one are not heard."""
+        self._is_watched = False
+
+    def flush(self) -> None:
+        """Write what waits; while there is no connection, it is written once there is one."""
+        if not self.buffer:
+            return
+        written = _Written(self.driver.env.now, self.buffer)
+        self.buffer = []
+        self.unanswered.append(written)
+        if self.is_up:
+            self._write(written)
+        if not self._is_watched:
+            self._watch(written)
+
+    def _write(self, written: _Written) -> None:
+        number = self._number
+        requests = [request for request, _, _ in written.commands]
+
+        def arrive() -> None:
+            if number == self._number:
+                self.node.receive(requests, replied)
+
+        def replied(replies: list[Reply]) -> None:
+            if number == self._number:
+                self.link.back.send(len(replies) * REPLY_BYTES, lambda: self._answered(number, replies))
+
+        self.link.there.send(len(requests) * COMMAND_BYTES, arrive)
+
+    def _answered(self, number: int, replies: list[Reply]) -> None:
+        if number != self._number:
+            return
+        written = self.unanswered.popleft()
+        driver = self.driver
+        if driver.on_round_trip is not None:
+            driver.on_round_trip(self.node.name, written.at_us, driver.env.now, len(written.commands))
+        finished = []
+        for sent, reply in zip(written.commands, replies, strict=True):
+            if type(reply) is ErrorReply and self._goes_again(sent, reply.message):
+                continue
+            _, group, place = sent
+            if self.driver.redirected:
+                self.driver.redirected.pop((group, place), None)
+            group.replies[place] = reply
+            group.left -= 1
+            if not group.left:
+                finished.append(group)
+        for group in finished:
+            group.on_done(group.replies)
+
+    def _goes_again(self, sent: _Sent, message: bytes) -> bool:
+        """Whether an error is answered by sending the command once more."""
+        if message.startswith(b"NOSCRIPT"):
+            self._load_and_repeat(sent)
+            return True
+        return message.startswith((b"MOVED ", b"ASK ")) and self.driver.redirect(sent, message)
+
+    def _load_and_repeat(self, sent: _Sent) -> None:
+        """SCRIPT LOAD once, then the same EVALSHA again, in this order on the connection."""
+        driver, request = self.driver, sent[0]
+        source = driver.sources[bytes(request.argv[1])]
+        self.buffer.append((Request((b"SCRIPT", b"LOAD", source), "load"), _nobody(), 0))
+        if driver.redirected.get((sent[1], sent[2]), (0, False))[1]:
+            self.buffer.append((ASKING, _nobody(), 0))
+        self.buffer.append(sent)
+        driver.reloads += 1
+        self.flush()
+
+    # -- timeout -------------------------------------------------------------------------------------------
+
+    def _watch(self, oldest: _Written) -> None:
+        """One timer a connection, for the oldest of what has no answer: a timer a command would cost too much."""
+        self._is_watched = True
+        call_at(self.driver.env, oldest.at_us + self.driver.settings.command_timeout_us, self._expire)
+
+    def _expire(self) -> None:
+        self._is_watched = False
+        due_us = self.driver.env.now - self.driver.settings.command_timeout_us
+        finished: list[ReplyGroup] = []
+        for written in self.unanswered:
+            if written.at_us > due_us:
+                self._watch(written)
+                break
+            if not written.is_expired:
+                finished += self._fail(written)
+        for group in finished:
+            group.on_done(group.replies)
+
+    def _fail(self, written: _Written) -> list[ReplyGroup]:
+        written.is_expired = True
+        finished = []
+        for _, group, place in written.commands:
+            if group.on_done is not _ignore:
+                self.driver.timeouts += 1
+            group.replies[place] = TIMED_OUT
+            group.left -= 1
+            if not group.left:
+                finished.append(group)
+        written.commands = [(request, _nobody(), 0) for request, _, _ in written.commands]
+        return finished
+
+    # -- connection ----------------------------------------------------------------------------------------
+
+    def lose(self) -> None:
+        """The connection breaks; it is up again after ``reconnect_us``, and then everything unanswered goes again, but
+        for what has timed out."""
+        driver = self.driver
+        if driver.is_closed:
+            return
+        self._number += 1
+        self.is_up = False
+        self.link.reset()
+        for written in self.unanswered:
+            driver.replayed += 0 if written.is_expired else len(written.commands)
+        self._try_to_connect(self._number)
+
+    def _try_to_connect(self, number: int) -> None:
+        driver = self.driver
+
+        def reconnect() -> None:
+            if number != self._number:
+                return
+            if self.node.is_down or self.link.is_cut:
+                self._try_to_connect(number)
+                return
+            self.is_up = True
+            again = [written for written in self.unanswered if not written.is_expired]
+            self.unanswered = deque(again)
+            for written in again:
+                self._write(written)
+            self.flush()
+
+        call_at(driver.env, driver.env.now + driver.settings.reconnect_us, reconnect)
+
+    def close(self) -> None:
+        """The client's process is gone: what it has written may still run, nobody hears the answers."""
+        self._number += 1
+        self.is_up = False
+        self.buffer = []
+        self.unanswered.clear()
+
+
+class PipelinedDriver:
+    """The client of one broker. ``sources``: digest → script, for NOSCRIPT."""
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        nodes: Sequence[RedisNode],
+        settings: PipelineSettings,
+        sources: Mapping[bytes, bytes],
+        one_way_us: Callable[[], int],
+    ) -> None:
+        self.env = env
+        self.settings = settings
+        self.sources = sources
+        self.one_way_us = one_way_us
+        self.connections = [_NodeConnection(self, node) for node in nodes]
+        self.moved: dict[int, int] = {}
+        """Slots that have moved since the start, and the numbers of their nodes."""
+        self.redirected: dict[tuple[ReplyGroup, int], tuple[int, bool]] = {}
+        """Commands that were redirected and have no answer yet: how often, and whether by ASK the last time."""
+        self.replayed = 0
+        self.reloads = 0
+        self.flushes = 0
+        self.timeouts = 0
+        self.redirections = 0
+        self.is_closed = False
+        self.on_round_trip: Callable[[str, float, float, int], None] | None = None
+        """Told of every flush that was answered: the node, when it was written, when the answers came, commands."""
+        self._buffered = 0
+        self._timer = 0
+        for connection in self.connections:
+            connection.node.on_disconnect.append(connection.lose)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a command waits to be written or answered."""
+        return any(connection.buffer or connection.unanswered for connection in self.connections)
+
+    def join(self, network: Network, name: str) -> None:
+        """Connect through ``network``, as the node ``name``. Before the first command."""
+        for connection in self.connections:
+            connection.link = network.connect(name, connection.node.name, self.one_way_us)
+
+    def lose(self, node: int) -> None:
+        """The connection to a node breaks."""
+        self.connections[node].lose()
+
+    def close(self) -> None:
+        """The broker's process is gone."""
+        self.is_closed = True
+        for connection in self.connections:
+            connection.close()
+
+    def submit(
+        self, requests: Sequence[tuple[int, Request]], on_done: Callable[[Sequence[Reply]], None]
+    ) -> None:
+        """Commands with the number of their node; ``on_done`` gets the replies in the order of the commands."""
+        group = ReplyGroup(len(requests), on_done)
+        if self.is_closed:
+            return
+        connections, batch = self.connections, self.settings.batch
+        buffered = self._buffered
+        if not buffered:
+            self._start_timer()
+        moved = self.moved
+        for place, (node, request) in enumerate(requests):
+            if moved:
+                node = moved.get(slot_of(request), node)
+            connections[node].buffer.append((request, group, place))
+            buffered += 1
+            if buffered >= batch:
+                self._flush()
+                buffered = 0
+                if place + 1 < len(requests):
+                    self._start_timer()
+        self._buffered = buffered
+
+    def _start_timer(self) -> None:
+        timer = self._timer
+
+        def expire() -> None:
+            if self._timer == timer:
+                self._flush()
+
+        call_at(self.env, self.env.now + self.settings.flush_us, expire)
+
+    def _flush(self) -> None:
+        self._timer += 1
+        self._buffered = 0
+        self.flushes += 1
+        for connection in self.connections:
+            connection.flush()
+
+    def redirect(self, sent: tuple[Request, ReplyGroup, int], message: bytes) -> bool:
+        """Send a command to where MOVED or ASK points. False when it has been redirected too often.
+
+        MOVED also corrects the slot table, as with an adaptive refresh of the topology that ends at once.
+        """
+        _, group, place = sent
+        kind, slot, address = message.split(b" ")
+        times, _ = self.redirected.get((group, place), (0, False))
+        if times == REDIRECTIONS_MAX:
+            return False
+        self.redirected[group, place] = times + 1, kind == b"ASK"
+        node = number_at(address)
+        self.redirections += 1
+        connection = self.connections[node]
+        if kind == b"ASK":
+            connection.buffer.append((ASKING, _nobody(), 0))
+        else:
+            self.moved[int(slot)] = node
+        connection.buffer.append(sent)
+        connection.flush()
+        return True

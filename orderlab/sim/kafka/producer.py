@@ -1,0 +1,223 @@
+"""A Kafka producer: accumulator with linger and batch size, requests in flight, retries, idempotence, acks."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import simpy
+
+from orderlab.sim.kafka.broker import KafkaCluster, Partition
+from orderlab.sim.kafka.log import AppendError
+from orderlab.sim.network import Link
+from orderlab.sim.timers import call_at
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerSettings:
+    """The settings of the Java client that matter to order and loss, by its names."""
+
+    acks: Literal["0", "1", "all"] = "1"
+    linger_us: int = 5_000
+    batch_records: int = 400
+    """``batch.size`` divided by the size of a record."""
+    max_in_flight: int = 5
+    retries: int = 1
+    retry_backoff_us: int = 100_000
+    request_timeout_us: int = 30_000_000
+    idempotent: bool = False
+
+
+RECORD_BYTES = 300
+"""On the wire."""
+RESPONSE_BYTES = 100
+OnAnswered = Callable[[Sequence[int], AppendError | None], None]
+"""Hears of the records of one ``send`` that a batch held: acknowledged (None), or given up and why."""
+
+
+@dataclass(slots=True)
+class _Request:
+    records: list[int]
+    parts: list[tuple[int, OnAnswered]]
+    """Where the records of each ``send`` end, and who wants to hear of them."""
+    attempts: int = 0
+    sequence: int | None = None
+
+
+@dataclass(slots=True)
+class _Accumulator:
+    open: list[int] = field(default_factory=list)
+    parts: list[tuple[int, OnAnswered]] = field(default_factory=list)
+    sealed: deque[_Request] = field(default_factory=deque)
+    in_flight: int = 0
+    next_sequence: int = 0
+    timer: int = 0
+    """Number of the open batch, so that a late timer does not seal its successor."""
+
+
+class Producer:
+    """One producer of a broker node."""
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        cluster: KafkaCluster,
+        settings: ProducerSettings,
+        one_way_us: Callable[[], int] = lambda: 100,
+        connect: Callable[[int], Link] | None = None,
+    ) -> None:
+        """``connect`` makes the connection to a leader; without it, one of unlimited bandwidth with delays ``one_way_us``."""
+        self.env = env
+        self.cluster = cluster
+        self.settings = settings
+        self.one_way_us = one_way_us
+        self.producer_id = cluster.new_producer_id()
+        self.is_dead = False
+        """The process of the producer is gone: nothing leaves any more, nobody hears of an answer."""
+        self.unanswered = 0
+        """Records that were handed over and are neither acknowledged nor given up."""
+        self.lose_requests: deque[Literal["request", "response"]] = deque()
+        """Fault injection: what is lost of the next requests, in order."""
+        self._partitions: dict[Partition, _Accumulator] = {}
+        self._connect = connect or (lambda leader: Link.plain(env, one_way_us))
+        self._links: dict[int, Link] = {}
+
+    def send(self, partition: Partition, records: Sequence[int], on_answered: OnAnswered) -> None:
+        """Hand over records now. A batch leaves when it is full, or ``linger_us`` after its first record."""
+        accumulator = self._partitions.get(partition)
+        if accumulator is None:
+            accumulator = self._partitions[partition] = _Accumulator()
+        settings, size = self.settings, self.settings.batch_records
+        start, count = 0, len(records)
+        self.unanswered += count
+        while start < count:
+            held = accumulator.open
+            if not held and settings.linger_us:
+                self._start_linger(partition, accumulator)
+            room = size - len(held)
+            held.extend(records[start : start + room] if start or room < count else records)
+            start += room
+            parts = accumulator.parts
+            if parts and parts[-1][1] is on_answered:
+                parts[-1] = (len(held), on_answered)
+            else:
+                parts.append((len(held), on_answered))
+            if len(held) >= size or not settings.linger_us:
+                self._seal(partition, accumulator)
+
+    def _start_linger(self, partition: Partition, accumulator: _Accumulator) -> None:
+        number = accumulator.timer
+
+        def expire() -> None:
+            if accumulator.timer == number and accumulator.open:
+                self._seal(partition, accumulator)
+
+        call_at(self.env, self.env.now + self.settings.linger_us, expire)
+
+    def _seal(self, partition: Partition, accumulator: _Accumulator) -> None:
+        accumulator.timer += 1
+        accumulator.sealed.append(_Request(accumulator.open, accumulator.parts))
+        accumulator.open, accumulator.parts = [], []
+        self._pump(partition, accumulator)
+
+    def _pump(self, partition: Partition, accumulator: _Accumulator) -> None:
+        while accumulator.sealed and accumulator.in_flight < self.settings.max_in_flight and not self.is_dead:
+            request = accumulator.sealed.popleft()
+            if self.settings.idempotent and request.sequence is None:
+                request.sequence = accumulator.next_sequence
+                accumulator.next_sequence += len(request.records)
+            accumulator.in_flight += 1
+            self._transmit(partition, accumulator, request)
+
+    def _transmit(self, partition: Partition, accumulator: _Accumulator, request: _Request) -> None:
+        request.attempts += 1
+        lost = self.lose_requests.popleft() if self.lose_requests else None
+        timeout_us = self.env.now + self.settings.request_timeout_us
+        link = self._link(partition.leader)
+        is_over = False
+
+        def answer(error: AppendError | None) -> None:
+            nonlocal is_over
+            if not is_over:
+                is_over = True
+                self._answered(partition, accumulator, request, error)
+
+        def time_out() -> None:
+            """Only what a fault holds up can take so long; so only then there is a timer."""
+            call_at(self.env, timeout_us, lambda: answer(AppendError.TIMED_OUT))
+
+        def arrive() -> None:
+            if is_over and self.settings.acks != "0":
+                return  # the client has closed the connection that this came on
+            producer = self.producer_id if self.settings.idempotent else None
+            outcome, answered_us = self.cluster.produce(
+                partition, request.records, self.settings.acks == "all", producer, request.sequence or 0
+            )
+            error = outcome if isinstance(outcome, AppendError) and outcome is not AppendError.DUPLICATE_SEQUENCE else None
+            arrived_us = self.env.now
+
+            def back() -> None:
+                died = arrived_us <= partition.failed_us < answered_us  # before it could answer
+                answer(AppendError.DISCONNECTED if died else error)
+
+            if self.settings.acks == "0":
+                return
+            if lost == "response":
+                time_out()
+            else:
+                link.back.send(RESPONSE_BYTES, back, answered_us, time_out)
+
+        if self.settings.acks == "0":  # done when it is written to the socket: what becomes of it nobody hears
+            call_at(self.env, self.env.now, lambda: answer(None))
+        elif lost == "request":
+            time_out()
+        if lost != "request":
+            on_held = None if self.settings.acks == "0" else time_out
+            link.there.send(RECORD_BYTES * len(request.records), arrive, on_held=on_held)
+
+    def _answered(
+        self, partition: Partition, accumulator: _Accumulator, request: _Request, error: AppendError | None
+    ) -> None:
+        if self.is_dead:
+            return
+        accumulator.in_flight -= 1
+        if error is not None and request.attempts <= self._retries():
+
+            def again() -> None:
+                self._put_back(accumulator, request)
+                self._pump(partition, accumulator)
+
+            call_at(self.env, self.env.now + self.settings.retry_backoff_us, again)
+        else:
+            start = 0
+            self.unanswered -= len(request.records)
+            for end, on_answered in request.parts:
+                on_answered(request.records[start:end], error)
+                start = end
+        self._pump(partition, accumulator)
+
+    def _retries(self) -> int:
+        """An idempotent producer retries until ``delivery.timeout.ms``; here: without end."""
+        return 2**31 if self.settings.idempotent else self.settings.retries
+
+    @staticmethod
+    def _put_back(accumulator: _Accumulator, request: _Request) -> None:
+        """In front, as the Java client does; behind what is in flight already. Idempotent batches stay in sequence."""
+        sealed = accumulator.sealed
+        place = 0
+        if request.sequence is not None:
+            while place < len(sealed):
+                other = sealed[place].sequence
+                if other is None or other > request.sequence:
+                    break
+                place += 1
+        sealed.insert(place, request)
+
+    def _link(self, leader: int) -> Link:
+        """The connection to a broker: it keeps requests in order."""
+        link = self._links.get(leader)
+        if link is None:
+            link = self._links[leader] = self._connect(leader)
+        return link

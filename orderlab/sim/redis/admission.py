@@ -1,0 +1,141 @@
+"""What a node checks before it carries out a client's command: ``processCommand`` of Redis 7.0.15, in its order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from orderlab.sim.redis import conditions
+from orderlab.sim.redis.lacking import check_lacking
+from orderlab.sim.redis.registry import COMMANDS, SPELLINGS, CallFlags, Command, find
+from orderlab.sim.redis.replies import QUEUED, ErrorReply, Reply
+
+if TYPE_CHECKING:
+    from orderlab.sim.redis.client import Client
+    from orderlab.sim.redis.shard import Shard
+
+NOT_QUEUED = frozenset((b"exec", b"discard", b"multi", b"watch", b"quit", b"reset"))
+"""What MULTI does not queue."""
+_ROOM_FREE = frozenset((b"exec", b"discard", b"quit", b"reset"))
+"""What a transaction may still call when memory is out; all else would lengthen its queue."""
+_REDIRECTIONS = (b"MOVED", b"ASK ", b"TRYAGAIN", b"CROSSSLOT", b"CLUSTERDOWN")
+_SHOWN_MAX = 128
+
+
+def admit(shard: Shard, argv: Sequence[bytes], client: Client) -> Command:
+    """The command that ``argv`` calls, if the node would carry it out (or queue it) now.
+
+    Raises ErrorReply, after it has marked the client's transaction as the server does; UnsupportedCommand.
+    """
+    command = SPELLINGS.get(argv[0])
+    if command is None or command.subcommands:
+        command = find(argv)
+    try:
+        if command is None:
+            check_lacking(argv)
+            raise ErrorReply(_unknown(argv))
+        if command.arity != len(argv) and not 0 < -command.arity <= len(argv):
+            raise ErrorReply(b"ERR wrong number of arguments for '%b' command" % command.name)
+        if client.queue is None and conditions.is_calm(shard):
+            shard.is_out_of_memory = False
+            return command
+        if client.queue is not None and "no_multi" in command.flags:
+            raise ErrorReply(b"ERR Command not allowed inside a transaction")
+        if shard.slots is not None and not client.is_master:
+            _check_slot(shard, command, argv, client)
+        flags = _flags_of_call(shard, command, argv, client)
+        _check_memory(shard, command, flags, client)
+        _check_conditions(shard, command, flags, client)
+    except ErrorReply as error:
+        if command is not None and command.name == b"exec":
+            leave_transaction(shard, client)
+            if not error.message.startswith(_REDIRECTIONS):
+                why = error.message.removeprefix(b"ERR ")
+                raise ErrorReply(b"EXECABORT Transaction discarded because of: " + why) from None
+        elif client.queue is not None:
+            client.is_aborted = True
+        raise
+    return command
+
+
+def enqueue(client: Client, command: Command, argv: Sequence[bytes]) -> Reply:
+    """Put a command into the queue of the client's transaction."""
+    assert client.queue is not None
+    # The server stops remembering commands once EXEC is bound to fail, so that a doomed queue takes no memory.
+    if not client.is_aborted and not client.is_dirty:
+        client.queue.append((command, argv))
+    return QUEUED
+
+
+def leave_transaction(shard: Shard, client: Client) -> None:
+    """Forget the queue, the watched keys and what had been noted against EXEC."""
+    client.queue = None
+    client.is_aborted = client.is_dirty = False
+    shard.watches.drop(client)
+    shard.observe_changes()
+
+
+def _unknown(argv: Sequence[bytes]) -> bytes:
+    """The text for a command, or subcommand, that does not exist. C strings end at a NUL byte."""
+    name = argv[0].split(b"\0")[0][:_SHOWN_MAX]
+    if argv[0].lower() in COMMANDS:
+        subcommand = argv[1].split(b"\0")[0][:_SHOWN_MAX]
+        text = b"ERR unknown subcommand '%b'. Try %b HELP." % (subcommand, argv[0].upper())
+    else:
+        shown = b""
+        for argument in argv[1:]:
+            if len(shown) >= _SHOWN_MAX:
+                break
+            shown += b"'%b' " % argument.split(b"\0")[0][: _SHOWN_MAX - len(shown)]
+        text = b"ERR unknown command '%b', with args beginning with: %b" % (name, shown)
+    return text.replace(b"\r", b" ").replace(b"\n", b" ")
+
+
+def _flags_of_call(shard: Shard, command: Command, argv: Sequence[bytes], client: Client) -> CallFlags:
+    if command.flags_of_call is not None:
+        found = command.flags_of_call(shard, argv)
+        if found is not None:
+            return found
+    if client.queue and command.name == b"exec":
+        queued = [_flags_of_call(shard, one, arguments, client) for one, arguments in client.queue]
+        return CallFlags(any(one.is_write for one in queued), any(one.denies_oom for one in queued), True)
+    return CallFlags(command.is_write, command.denies_oom, "stale" in command.flags)
+
+
+def _check_slot(shard: Shard, command: Command, argv: Sequence[bytes], client: Client) -> None:
+    assert shard.slots is not None
+    asking = client.asking or "asking" in command.flags
+    if command.name == b"exec":
+        keys = [key for one, arguments in client.queue or () for key in one.find_keys(arguments)]
+    else:
+        keys = list(command.find_keys(argv))
+    refusal = shard.slots.refusal(shard, keys, asking)
+    if refusal is not None:
+        raise ErrorReply(refusal.to_client())
+
+
+def _check_memory(shard: Shard, command: Command, flags: CallFlags, client: Client) -> None:
+    if not shard.config.maxmemory:
+        shard.is_out_of_memory = False
+        return
+    shard.is_out_of_memory = not shard.make_room()
+    if not shard.is_out_of_memory or client.is_master:
+        return
+    if flags.denies_oom or (client.queue is not None and command.name not in _ROOM_FREE):
+        raise ErrorReply(conditions.OUT_OF_MEMORY)
+
+
+def _check_conditions(shard: Shard, command: Command, flags: CallFlags, client: Client) -> None:
+    if (flags.is_write or command.name == b"ping") and not client.is_master:
+        disk_error = conditions.denies_writes_on_disk_error(shard)
+        if disk_error is not None:
+            raise ErrorReply(disk_error.of_command())
+    if flags.is_write:
+        if conditions.lacks_replicas(shard):
+            raise ErrorReply(conditions.NO_REPLICAS)
+        if conditions.is_read_only_replica(shard) and not client.is_master:
+            raise ErrorReply(conditions.READ_ONLY)
+    if not flags.runs_stale and conditions.is_stale(shard):
+        raise ErrorReply(conditions.MASTER_DOWN)
+    if shard.busy is not None and "allow_busy" not in command.flags:
+        raise ErrorReply(shard.busy.value)

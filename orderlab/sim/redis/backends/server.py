@@ -1,0 +1,166 @@
+"""A real server as a backend: one that the user runs, or one that we start."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from urllib.parse import unquote, urlsplit
+
+from orderlab.model.errors import InputError
+from orderlab.sim.redis.backends.dump import check_all, dump, rebuild
+from orderlab.sim.redis.backends.protocol import Argv, Backend
+from orderlab.sim.redis.connection import Connection
+from orderlab.sim.redis.replies import ErrorReply, Reply
+from orderlab.sim.redis.server_process import CURE, OLDEST, ServerProcess
+from orderlab.sim.redis.shard import FrozenKeyspace
+
+
+class ServerBackend(Backend):
+    """One database of a real Redis (or Valkey) server.
+
+    Virtual time is made by moving deadlines, not by waiting: ``advance`` brings every deadline nearer. Scripts that
+    read TIME do not see it (``sees_virtual_time`` is False), and the server's own clock goes on running besides.
+
+    A user's database must be empty at the start; only this one database is ever cleared, and it is empty again at the
+    end. What is cleared is what this backend made, provided that nobody else writes to that database meanwhile.
+    """
+
+    sees_virtual_time = False
+    contains_scripts = True
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        database: int = 0,
+        username: str | None = None,
+        password: str | None = None,
+        process: ServerProcess | None = None,
+    ) -> None:
+        """Connect and check that the server can be used. ``process``, if given, is stopped on ``close``.
+
+        Raises InputError when it cannot be reached or authenticated to, is older than 7.0, is part of a cluster, or
+        when the database is not empty.
+        """
+        self.place = f"redis://{host}:{port}/{database}"
+        self._process = process
+        self._offset_ms = 0
+        self._may_clear = False
+        self._connection = Connection(host, port)
+        try:
+            self._authenticate(username, password)
+            self._check_version()
+            if database:
+                self._connection.demand(b"SELECT", b"%d" % database)
+            self._check_empty(database)
+            self._may_clear = True
+        except InputError:
+            self.close()
+            raise
+
+    @classmethod
+    def from_url(cls, url: str) -> ServerBackend:
+        """``redis://[[user]:password@]host[:port][/database]``; InputError when it is not that."""
+        try:
+            parts = urlsplit(url)
+            database = int(parts.path.strip("/") or 0)
+            host, port = parts.hostname, parts.port or 6379
+        except ValueError:
+            host, port, database, parts = None, 0, 0, urlsplit("")
+        if parts.scheme != "redis" or not host or parts.query or parts.fragment:
+            raise InputError(
+                f"--backend {url}: not a server's address; write redis://HOST:PORT or redis://:PASSWORD@HOST:PORT/DB"
+            )
+        user, password = parts.username, parts.password
+        return cls(host, port, database, unquote(user) if user else None, unquote(password) if password else None)
+
+    @classmethod
+    def start(cls) -> ServerBackend:
+        """Start a server of our own on a free loopback port; it ends with this backend."""
+        process = ServerProcess()
+        try:
+            return cls(process.host, process.port, process=process)
+        except InputError:
+            process.stop()
+            raise
+
+    def _authenticate(self, username: str | None, password: str | None) -> None:
+        if password is not None:
+            self._connection.demand(b"AUTH", *([username.encode()] if username else []), password.encode())
+        reply = self._connection.execute(b"PING")
+        if isinstance(reply, ErrorReply):
+            said = reply.message.decode(errors="replace")
+            locked = said.startswith("NOAUTH")
+            cure = "give the password: redis://:PASSWORD@HOST:PORT" if locked else "use another server"
+            raise InputError(f"{self.place}: {said}; {cure}")
+
+    def _check_version(self) -> None:
+        information = self._connection.demand(b"INFO", b"server").decode(errors="replace")
+        facts = dict(line.split(":", 1) for line in information.splitlines() if ":" in line)
+        product = facts.get("server_name", "redis")
+        version = facts.get("valkey_version") or facts.get("redis_version", "0")
+        if tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < OLDEST:
+            oldest = ".".join(map(str, OLDEST))
+            raise InputError(f"{self.place}: {product} {version} is older than {oldest}; {CURE}")
+        if facts.get("redis_mode") == "cluster":
+            raise InputError(f"{self.place}: a node of a cluster; give a server that runs alone, or use --backend auto")
+        self._description = f"{product} {version} at {self.place.removeprefix('redis://').split('/')[0]}"
+
+    def _check_empty(self, database: int) -> None:
+        if self._connection.demand(b"DBSIZE"):
+            raise InputError(
+                f"{self.place}: database {database} is not empty and is left alone; "
+                "name an empty one (redis://HOST:PORT/DB), or use --backend auto"
+            )
+
+    @property
+    def now_ms(self) -> int:
+        seconds, microseconds = self._connection.demand(b"TIME")
+        return int(seconds) * 1000 + int(microseconds) // 1000 + self._offset_ms
+
+    def execute(self, *argv: bytes) -> Reply:
+        return self._connection.execute(*argv)
+
+    def pipeline(self, commands: Sequence[Argv]) -> list[Reply]:
+        return self._connection.pipeline(commands)
+
+    def keyspace(self) -> FrozenKeyspace:
+        stored = dump(self.pipeline, self.place)
+        if not self._offset_ms:
+            return stored
+        return {
+            key: (kind, value, None if deadline_ms is None else deadline_ms + self._offset_ms)
+            for key, (kind, value, deadline_ms) in stored.items()
+        }
+
+    def load(self, keyspace: FrozenKeyspace) -> None:
+        self.flush()
+        check_all(self.pipeline(rebuild(keyspace, self._offset_ms)), self.place)
+
+    def flush(self) -> None:
+        self._connection.demand(b"FLUSHDB")
+
+    def advance(self, ms: int) -> None:
+        """Bring every deadline nearer by ``ms``; keys whose deadline passes are gone. TIME inside scripts stays."""
+        keys = self._connection.demand(b"KEYS", b"*")
+        deadlines_ms = self.pipeline([(b"PEXPIRETIME", key) for key in keys])
+        self.pipeline(
+            [
+                (b"PEXPIREAT", key, b"%d" % (deadline_ms - ms))
+                for key, deadline_ms in zip(keys, deadlines_ms, strict=True)
+                if deadline_ms >= 0
+            ]
+        )
+        self._offset_ms += ms
+
+    def describe(self) -> str:
+        return self._description
+
+    def close(self) -> None:
+        if self._may_clear and self._process is None:
+            self._may_clear = False
+            with suppress(InputError):  # a server that went away has nothing of ours left to clear
+                self.flush()
+        self._connection.close()
+        if self._process is not None:
+            self._process.stop()

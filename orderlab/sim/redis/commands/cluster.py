@@ -1,0 +1,250 @@
+"""CLUSTER and the flags of a cluster connection: what a node tells about its slots, and how slots are moved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from orderlab.sim.redis.arguments import integer
+from orderlab.sim.redis.hash_slot import SLOT_COUNT, hash_slot
+from orderlab.sim.redis.numbers import parse_integer
+from orderlab.sim.redis.registry import command
+from orderlab.sim.redis.replies import OK, ErrorReply, Reply
+
+if TYPE_CHECKING:
+    from orderlab.sim.redis.shard import Shard
+    from orderlab.sim.redis.slot_map import SlotMap
+
+DISABLED = b"ERR This instance has cluster support disabled"
+INVALID_SLOT = b"ERR Invalid or out of range slot"
+INVALID_ACTION = b"ERR Invalid CLUSTER SETSLOT action or number of arguments. Try CLUSTER HELP"
+_READS = "stale"
+_CHANGES = "admin stale no_async_loading"
+
+
+def slots_of(shard: Shard) -> SlotMap:
+    """The node's slot map; an error when it is not part of a cluster."""
+    if shard.slots is None:
+        raise ErrorReply(DISABLED)
+    return shard.slots
+
+
+@command("asking", 1, "fast")
+def asking(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """ASKING."""
+    slots_of(shard)
+    shard.caller.asking = True
+    return OK
+
+
+@command("readonly", 1, "loading stale fast")
+def readonly(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """READONLY."""
+    slots_of(shard)
+    shard.caller.reads_replicas = True
+    return OK
+
+
+@command("readwrite", 1, "loading stale fast")
+def readwrite(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """READWRITE."""
+    slots_of(shard)
+    shard.caller.reads_replicas = False
+    return OK
+
+
+@command("cluster|myid", 2, _READS)
+def myid(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """CLUSTER MYID."""
+    return slots_of(shard).myself
+
+
+@command("cluster|keyslot", 3, _READS)
+def keyslot(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """CLUSTER KEYSLOT key."""
+    slots_of(shard)
+    return hash_slot(argv[2])
+
+
+@command("cluster|countkeysinslot", 3, _READS)
+def countkeysinslot(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """CLUSTER COUNTKEYSINSLOT slot. Keys past their deadline count until they are removed."""
+    slots_of(shard)
+    slot = integer(argv[2])
+    if not 0 <= slot < SLOT_COUNT:
+        raise ErrorReply(b"ERR Invalid slot")
+    return sum(hash_slot(key) == slot for key in shard.data)
+
+
+@command("cluster|getkeysinslot", 4, _READS)
+def getkeysinslot(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """CLUSTER GETKEYSINSLOT slot count."""
+    slots_of(shard)
+    slot, count = integer(argv[2]), integer(argv[3])
+    if not 0 <= slot < SLOT_COUNT or count < 0:
+        raise ErrorReply(b"ERR Invalid slot or number of keys")
+    return [key for key in shard.data if hash_slot(key) == slot][:count]
+
+
+@command("cluster|slots", 2, _READS)
+def slots(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """CLUSTER SLOTS."""
+    view = slots_of(shard)
+    return [[first, last, [*_host_and_port(view, node), node, []]] for first, last, node in view.owned_ranges()]
+
+
+@command("cluster|info", 2, _READS)
+def info(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """CLUSTER INFO: the facts that a model of a cluster knows."""
+    view = slots_of(shard)
+    assigned = sum(owner is not None for owner in view.owners)
+    facts = {
+        b"cluster_state": b"ok" if view.is_up else b"fail",
+        b"cluster_slots_assigned": b"%d" % assigned,
+        b"cluster_slots_ok": b"%d" % assigned,
+        b"cluster_known_nodes": b"%d" % len(view.addresses),
+        b"cluster_size": b"%d" % len({owner for owner in view.owners if owner is not None}),
+        b"cluster_current_epoch": b"%d" % max(view.epochs.values()),
+        b"cluster_my_epoch": b"%d" % view.epochs[view.myself],
+    }
+    return b"".join(b"%b:%b\r\n" % fact for fact in facts.items())
+
+
+def _host_and_port(view: SlotMap, node: bytes) -> tuple[bytes, int]:
+    host, _, port = view.addresses[node].rpartition(b":")
+    return host, int(port)
+
+
+# -- assignment ----------------------------------------------------------------------------------------------
+
+
+def _slot(text: bytes) -> int:
+    slot = parse_integer(text)
+    if slot is None or not 0 <= slot < SLOT_COUNT:
+        raise ErrorReply(INVALID_SLOT)
+    return slot
+
+
+def _listed(argv: Sequence[bytes]) -> list[int]:
+    return [_slot(text) for text in argv[2:]]
+
+
+def _in_ranges(argv: Sequence[bytes]) -> list[int]:
+    if len(argv) % 2:
+        name = argv[0].lower() + b"|" + argv[1].lower()
+        raise ErrorReply(b"ERR wrong number of arguments for '%b' command" % name)
+    chosen: list[int] = []
+    for at in range(2, len(argv), 2):
+        first, last = _slot(argv[at]), _slot(argv[at + 1])
+        if first > last:
+            raise ErrorReply(b"ERR start slot number %d is greater than end slot number %d" % (first, last))
+        chosen += range(first, last + 1)
+    return chosen
+
+
+def _assign(shard: Shard, chosen: Iterable[int], node: bytes | None) -> Reply:
+    """Give unassigned slots to ``node``, or with None take assigned ones away."""
+    view = slots_of(shard)
+    seen: set[int] = set()
+    for slot in chosen:
+        if node is not None and view.owners[slot] is not None:
+            raise ErrorReply(b"ERR Slot %d is already busy" % slot)
+        if node is None and view.owners[slot] is None:
+            raise ErrorReply(b"ERR Slot %d is already unassigned" % slot)
+        if slot in seen:
+            raise ErrorReply(b"ERR Slot %d specified multiple times" % slot)
+        seen.add(slot)
+    if node is not None:
+        for slot in seen:
+            view.importing.pop(slot, None)
+    view.assign(seen, node)
+    view.is_up = None not in view.owners
+    return OK
+
+
+@command("cluster|addslots", -3, _CHANGES)
+def addslots(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """CLUSTER ADDSLOTS slot [slot ...]."""
+    return _assign(shard, _listed(argv), slots_of(shard).myself)
+
+
+@command("cluster|addslotsrange", -4, _CHANGES)
+def addslotsrange(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """CLUSTER ADDSLOTSRANGE first last [first last ...]."""
+    view = slots_of(shard)
+    return _assign(shard, _in_ranges(argv), view.myself)
+
+
+@command("cluster|delslots", -3, _CHANGES)
+def delslots(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """CLUSTER DELSLOTS slot [slot ...]."""
+    slots_of(shard)
+    return _assign(shard, _listed(argv), None)
+
+
+@command("cluster|delslotsrange", -4, _CHANGES)
+def delslotsrange(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """CLUSTER DELSLOTSRANGE first last [first last ...]."""
+    slots_of(shard)
+    return _assign(shard, _in_ranges(argv), None)
+
+
+# -- migration -----------------------------------------------------------------------------------------------
+
+
+@command("cluster|setslot", -4, _CHANGES)
+def setslot(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """CLUSTER SETSLOT slot {MIGRATING node | IMPORTING node | NODE node | STABLE}."""
+    view = slots_of(shard)
+    slot, action = _slot(argv[2]), argv[3].lower()
+    if action == b"stable" and len(argv) == 4:
+        view.migrating.pop(slot, None)
+        view.importing.pop(slot, None)
+        return OK
+    carry_out = _SETSLOT_ACTIONS.get(action)
+    if carry_out is None or len(argv) != 5:
+        raise ErrorReply(INVALID_ACTION)
+    carry_out(shard, slot, argv[4])
+    return OK
+
+
+def _migrate(shard: Shard, slot: int, node: bytes) -> None:
+    view = slots_of(shard)
+    if view.owners[slot] != view.myself:
+        raise ErrorReply(b"ERR I'm not the owner of hash slot %d" % slot)
+    if node not in view.addresses:
+        raise ErrorReply(b"ERR I don't know about node %b" % node)
+    view.migrating[slot] = node
+
+
+def _import(shard: Shard, slot: int, node: bytes) -> None:
+    view = slots_of(shard)
+    if view.owners[slot] == view.myself:
+        raise ErrorReply(b"ERR I'm already the owner of hash slot %d" % slot)
+    if node not in view.addresses:
+        raise ErrorReply(b"ERR I don't know about node %b" % node)
+    view.importing[slot] = node
+
+
+def _give_to(shard: Shard, slot: int, node: bytes) -> None:
+    view = slots_of(shard)
+    if node not in view.addresses:
+        raise ErrorReply(b"ERR Unknown node %b" % node)
+    has_keys = any(hash_slot(key) == slot for key in shard.data)
+    if view.owners[slot] == view.myself and node != view.myself and has_keys:
+        raise ErrorReply(
+            b"ERR Can't assign hashslot %d to a different node while I still hold keys for this hash slot." % slot
+        )
+    if not has_keys:
+        view.migrating.pop(slot, None)
+    view.assign((slot,), node)
+    if node == view.myself and slot in view.importing:
+        view.claim()  # a higher epoch, so that every other node believes the new owner
+        del view.importing[slot]
+
+
+_SETSLOT_ACTIONS: dict[bytes, Callable[[Shard, int, bytes], None]] = {
+    b"migrating": _migrate,
+    b"importing": _import,
+    b"node": _give_to,
+}

@@ -1,0 +1,147 @@
+"""Commands about the connection itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from orderlab.sim.redis.admission import leave_transaction
+from orderlab.sim.redis.arguments import integer_between, option
+from orderlab.sim.redis.lacking import UnsupportedCommand
+from orderlab.sim.redis.registry import command
+from orderlab.sim.redis.replies import OK, SYNTAX_ERROR, ErrorReply, Reply, Status, mapping
+
+if TYPE_CHECKING:
+    from orderlab.sim.redis.client import Client
+    from orderlab.sim.redis.shard import Shard
+
+VERSION = b"7.0.15"
+"""The server that the kernel imitates."""
+_PONG = Status(b"PONG")
+_BAD_NAME = b"ERR Client names cannot contain spaces, newlines or special characters."
+
+
+@command("ping", -1, "fast")
+def ping(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """PING [message]."""
+    if len(argv) > 2:
+        raise ErrorReply(b"ERR wrong number of arguments for 'ping' command")
+    return _PONG if len(argv) == 1 else argv[1]
+
+
+@command("echo", 2, "loading stale fast")
+def echo(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """ECHO message."""
+    return argv[1]
+
+
+@command("quit", -1, "noscript loading stale fast no_auth allow_busy")
+def quit_(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """QUIT: the connection forgets all it knew, as a new one would."""
+    _forget(shard, shard.caller)
+    return OK
+
+
+@command("reset", 1, "noscript loading stale fast no_auth allow_busy")
+def reset(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """RESET."""
+    _forget(shard, shard.caller)
+    return Status(b"RESET")
+
+
+def _forget(shard: Shard, client: Client) -> None:
+    leave_transaction(shard, client)
+    client.resp, client.name, client.asking, client.reads_replicas = 2, b"", False, False
+    shard.resp = 2
+
+
+@command("hello", -1, "noscript loading stale fast no_auth allow_busy")
+def hello(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """HELLO [protover [AUTH user password] [SETNAME name]]."""
+    client = shard.caller
+    version, name = client.resp, None
+    if len(argv) > 1:
+        bad_version = b"ERR Protocol version is not an integer or out of range"
+        version = integer_between(argv[1], -(1 << 63), (1 << 63) - 1, bad_version)
+        if version not in (2, 3):
+            raise ErrorReply(b"NOPROTO unsupported protocol version")
+    at = 2
+    while at < len(argv):
+        word, left = option(argv[at]), len(argv) - 1 - at
+        if word == b"AUTH" and left >= 2:
+            raise UnsupportedCommand("HELLO with AUTH")
+        if word != b"SETNAME" or left < 1:
+            raise ErrorReply(b"ERR Syntax error in HELLO option '%b'" % argv[at].split(b"\0")[0])
+        name = _client_name(argv[at + 1])
+        at += 2
+    if name is not None:
+        client.name = name
+    client.resp = shard.resp = version
+    facts: list[Reply] = [
+        *(b"server", b"redis", b"version", VERSION, b"proto", version, b"id", client.id),
+        *(b"mode", b"cluster" if shard.slots is not None else b"standalone"),
+        *(b"role", b"replica" if shard.is_replica else b"master", b"modules", []),
+    ]
+    return mapping(shard, facts)
+
+
+def _client_name(name: bytes) -> bytes:
+    if any(not 33 <= byte <= 126 for byte in name):
+        raise ErrorReply(_BAD_NAME)
+    return name
+
+
+@command("client|id", 2, "noscript loading stale")
+def client_id(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """CLIENT ID."""
+    return shard.caller.id
+
+
+@command("client|getname", 2, "noscript loading stale")
+def client_getname(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """CLIENT GETNAME."""
+    return shard.caller.name or None
+
+
+@command("client|setname", 3, "noscript loading stale")
+def client_setname(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """CLIENT SETNAME name; the empty name takes it away."""
+    shard.caller.name = _client_name(argv[2])
+    return OK
+
+
+@command("client|no-evict", 3, "admin noscript loading stale")
+def client_no_evict(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """CLIENT NO-EVICT ON | OFF: connections take no memory here, so none is ever evicted."""
+    if option(argv[2]) not in (b"ON", b"OFF"):
+        raise ErrorReply(SYNTAX_ERROR)
+    return OK
+
+
+@command("publish", 3, "pubsub loading stale fast", may_replicate=True)
+def publish(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """PUBLISH channel message: nobody can subscribe here, so nobody hears it."""
+    return 0
+
+
+@command("spublish", 3, "pubsub loading stale fast", (1, 1, 1), may_replicate=True)
+def spublish(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """SPUBLISH channel message."""
+    return 0
+
+
+@command("wait", 3, "noscript")
+def wait(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """WAIT numreplicas timeout: replies at once with the replicas in touch."""
+    if shard.is_replica:
+        raise ErrorReply(
+            b"ERR WAIT cannot be used with replica instances. Please also note that since Redis 4.0 if a replica is "
+            b"configured to be writable (which is not the default) writes to replicas are just local and are not "
+            b"propagated."
+        )
+    out_of_range = b"ERR value is not an integer or out of range"
+    integer_between(argv[1], -(1 << 63), (1 << 63) - 1, out_of_range)
+    timeout_ms = integer_between(argv[2], -(1 << 63), (1 << 63) - 1, b"ERR timeout is not an integer or out of range")
+    if timeout_ms < 0:
+        raise ErrorReply(b"ERR timeout is negative")
+    return shard.good_replicas

@@ -1,0 +1,125 @@
+"""Deadlines of keys: EXPIRE, TTL and their kin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from orderlab.sim.redis.arguments import option
+from orderlab.sim.redis.commands.deadlines import deadline_from, has_passed
+from orderlab.sim.redis.registry import command
+from orderlab.sim.redis.replies import ErrorReply, Reply
+
+if TYPE_CHECKING:
+    from orderlab.sim.redis.shard import Shard
+
+_CONDITIONS = (b"NX", b"XX", b"GT", b"LT")
+
+
+def _conditions(argv: Sequence[bytes]) -> set[bytes]:
+    given = set()
+    for argument in argv[3:]:
+        word = option(argument)
+        if word not in _CONDITIONS:
+            raise ErrorReply(b"ERR Unsupported option %b" % argument.split(b"\0")[0])
+        given.add(word)
+    if b"NX" in given and len(given) > 1:
+        raise ErrorReply(b"ERR NX and XX, GT or LT options at the same time are not compatible")
+    if b"GT" in given and b"LT" in given:
+        raise ErrorReply(b"ERR GT and LT options at the same time are not compatible")
+    return given
+
+
+def _is_refused(conditions: set[bytes], present_ms: int | None, deadline_ms: int) -> bool:
+    """Whether NX, XX, GT or LT forbid the new deadline. No deadline counts as one that is infinitely far."""
+    if present_ms is None:
+        return b"XX" in conditions or b"GT" in conditions
+    if b"NX" in conditions:
+        return True
+    return (b"GT" in conditions and deadline_ms <= present_ms) or (b"LT" in conditions and deadline_ms >= present_ms)
+
+
+def _expire(shard: Shard, argv: Sequence[bytes], name: bytes, base_ms: int, in_seconds: bool) -> int:
+    key = argv[1]
+    conditions = _conditions(argv) if len(argv) > 3 else None
+    deadline_ms = deadline_from(name, argv[2], base_ms, in_seconds)
+    if shard.lookup(key) is None:
+        return 0
+    if conditions and _is_refused(conditions, shard.deadlines_ms.get(key), deadline_ms):
+        return 0
+    if has_passed(shard, deadline_ms):
+        shard.remove(key)
+    else:
+        shard.set_deadline(key, deadline_ms)
+    shard.modified(key)
+    return 1
+
+
+@command("expire", -3, "write fast", (1, 1, 1))
+def expire(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """EXPIRE key seconds [NX | XX | GT | LT]."""
+    return _expire(shard, argv, b"expire", shard.now_ms, True)
+
+
+@command("pexpire", -3, "write fast", (1, 1, 1))
+def pexpire(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """PEXPIRE key milliseconds [NX | XX | GT | LT]."""
+    return _expire(shard, argv, b"pexpire", shard.now_ms, False)
+
+
+@command("expireat", -3, "write fast", (1, 1, 1))
+def expireat(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """EXPIREAT key unix-seconds [NX | XX | GT | LT]."""
+    return _expire(shard, argv, b"expireat", 0, True)
+
+
+@command("pexpireat", -3, "write fast", (1, 1, 1))
+def pexpireat(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """PEXPIREAT key unix-milliseconds [NX | XX | GT | LT]."""
+    return _expire(shard, argv, b"pexpireat", 0, False)
+
+
+@command("persist", 2, "write fast", (1, 1, 1))
+def persist(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """PERSIST key."""
+    key = argv[1]
+    if shard.lookup(key) is None or key not in shard.deadlines_ms:
+        return 0
+    shard.set_deadline(key, None)
+    shard.modified(key)
+    return 1
+
+
+def _remaining(shard: Shard, key: bytes, base_ms: int, in_seconds: bool) -> int:
+    """-2 without a key, -1 without a deadline; seconds are rounded to the nearest."""
+    if shard.peek(key) is None:
+        return -2
+    deadline_ms = shard.deadlines_ms.get(key)
+    if deadline_ms is None:
+        return -1
+    left_ms = max(0, deadline_ms - base_ms)
+    return (left_ms + 500) // 1000 if in_seconds else left_ms
+
+
+@command("ttl", 2, "readonly fast", (1, 1, 1))
+def ttl(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """TTL key."""
+    return _remaining(shard, argv[1], shard.now_ms, True)
+
+
+@command("pttl", 2, "readonly fast", (1, 1, 1))
+def pttl(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """PTTL key."""
+    return _remaining(shard, argv[1], shard.now_ms, False)
+
+
+@command("expiretime", 2, "readonly fast", (1, 1, 1))
+def expiretime(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """EXPIRETIME key."""
+    return _remaining(shard, argv[1], 0, True)
+
+
+@command("pexpiretime", 2, "readonly fast", (1, 1, 1))
+def pexpiretime(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """PEXPIRETIME key."""
+    return _remaining(shard, argv[1], 0, False)

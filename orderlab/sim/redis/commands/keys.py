@@ -1,0 +1,222 @@
+"""Commands on keys, whatever they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from orderlab.sim.redis.arguments import integer_between, option
+from orderlab.sim.redis.commands.scanning import page_of, parse_cursor, parse_options
+from orderlab.sim.redis.commands.stored_results import GROWTH_PER_MEMBER
+from orderlab.sim.redis.glob import glob
+from orderlab.sim.redis.keyspace import TYPE_NAMES
+from orderlab.sim.redis.lacking import UnsupportedCommand
+from orderlab.sim.redis.random_draws import draw
+from orderlab.sim.redis.registry import command
+from orderlab.sim.redis.replies import OK, SYNTAX_ERROR, ErrorReply, Reply, Status
+from orderlab.sim.redis.values.hash_order import in_hash_order
+
+if TYPE_CHECKING:
+    from orderlab.sim.redis.shard import Shard
+
+NO_SUCH_KEY = b"ERR no such key"
+SAME_OBJECT = b"ERR source and destination objects are the same"
+SERVER_DATABASES = 16
+_TYPE_STATUS = {kind: Status(name.encode()) for kind, name in TYPE_NAMES.items()}
+_NONE = Status(b"none")
+
+
+@command("del", -2, "write", (1, -1, 1))
+def del_(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """DEL key [key ...]."""
+    removed = 0
+    for key in argv[1:]:
+        if shard.is_expired(key) and not shard.is_replica:
+            shard.expire(key)  # it does not count; on a replica, which only hides it, it does
+        if shard.remove(key):
+            shard.modified(key)
+            removed += 1
+    return removed
+
+
+@command("unlink", -2, "write fast", (1, -1, 1))
+def unlink(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """UNLINK key [key ...]."""
+    return del_(shard, argv)
+
+
+@command("exists", -2, "readonly fast", (1, -1, 1))
+def exists(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """EXISTS key [key ...]: a key given twice counts twice."""
+    return sum(shard.peek(key) is not None for key in argv[1:])
+
+
+@command("touch", -2, "readonly fast", (1, -1, 1))
+def touch(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """TOUCH key [key ...]."""
+    return sum(shard.lookup(key) is not None for key in argv[1:])
+
+
+@command("type", 2, "readonly fast", (1, 1, 1))
+def type_(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """TYPE key."""
+    return _TYPE_STATUS.get(type(shard.peek(argv[1])), _NONE)
+
+
+@command("dbsize", 1, "readonly fast")
+def dbsize(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """DBSIZE: keys past their deadline count until they are removed."""
+    return len(shard.data)
+
+
+@command("keys", 2, "readonly")
+def keys(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """KEYS pattern, in hash order."""
+    found = shard.live_keys()
+    if argv[1] != b"*":
+        found = list(filter(glob(argv[1]), found))
+    return in_hash_order(found)
+
+
+@command("scan", -2, "readonly")
+def scan(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """SCAN cursor [MATCH pattern] [COUNT n] [TYPE type]. A key that stays from start to end is always returned."""
+    cursor = parse_cursor(argv[1])
+    options = parse_options(argv, 2, with_type=True)
+    following, found = page_of(in_hash_order(shard.data), False, cursor, options)
+    values = [shard.peek(key) for key in found]  # removes what has expired, of whatever type
+    if options.type_name is None:
+        return [following, [key for key, value in zip(found, values, strict=True) if value is not None]]
+    name = options.type_name.lower().split(b"\0")[0].decode("latin1")
+    if name == "none":  # so is the type of a key that has just expired: the server returns it
+        return [following, [key for key in found if key not in shard.data]]
+    return [following, [key for key, value in zip(found, values, strict=True) if TYPE_NAMES.get(type(value)) == name]]
+
+
+@command("randomkey", 1, "readonly")
+def randomkey(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """RANDOMKEY: a live key, all equally likely. Keys past their deadline that are drawn first are removed."""
+    order = in_hash_order(shard.data if shard.removes_expired else shard.live_keys())
+    while order:
+        key = order.pop(draw(shard, len(order)))
+        if shard.peek(key) is not None:
+            return key
+    return None
+
+
+def _rename(shard: Shard, source: bytes, target: bytes, replaces: bool) -> bool:
+    value = shard.lookup(source)
+    if value is None:
+        raise ErrorReply(NO_SUCH_KEY)
+    if source == target:
+        return replaces
+    deadline_ms, encoding = shard.deadlines_ms.get(source), shard.string_encodings.get(source)
+    if shard.lookup(target) is not None:
+        if not replaces:
+            return False
+        shard.remove(target)
+    shard.remove(source)
+    _put(shard, target, value, deadline_ms, encoding)
+    shard.modified(source, 0)
+    shard.modified(target)
+    return True
+
+
+def _put(shard: Shard, key: bytes, value: object, deadline_ms: int | None, encoding: bytes | None) -> None:
+    """Put a value, with all that belongs to it, where no key is."""
+    shard.install(key, value)  # type: ignore[arg-type]
+    if deadline_ms is not None:
+        shard.set_deadline(key, deadline_ms)
+    if encoding is not None:
+        shard.set_string_encoding(key, encoding)
+
+
+@command("rename", 3, "write", (1, 2, 1))
+def rename(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """RENAME key newkey."""
+    _rename(shard, argv[1], argv[2], replaces=True)
+    return OK
+
+
+@command("renamenx", 3, "write fast", (1, 2, 1))
+def renamenx(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """RENAMENX key newkey."""
+    return int(_rename(shard, argv[1], argv[2], replaces=False))
+
+
+@command("copy", -3, "write denyoom", (1, 2, 1))
+def copy(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """COPY source destination [DB 0] [REPLACE]."""
+    source, target = argv[1], argv[2]
+    replaces, other_database, at = False, False, 3
+    while at < len(argv):
+        word = option(argv[at])
+        if word == b"REPLACE":
+            replaces = True
+        elif word == b"DB" and at + 1 < len(argv):
+            at += 1
+            other_database = _database(argv[at]) != 0
+        else:
+            raise ErrorReply(SYNTAX_ERROR)
+        at += 1
+    if other_database:
+        if shard.slots is not None:
+            raise ErrorReply(b"ERR Copying to another database is not allowed in cluster mode")
+        raise UnsupportedCommand("COPY to a database other than 0")
+    if source == target:
+        raise ErrorReply(SAME_OBJECT)
+    value = shard.lookup(source)
+    if value is None:
+        return 0
+    if shard.lookup(target) is not None:
+        if not replaces:
+            return 0
+        shard.remove(target)
+    duplicate = value if isinstance(value, bytes) else value.copy()
+    if not isinstance(value, bytes):
+        shard.grow(GROWTH_PER_MEMBER * len(value))
+    _put(shard, target, duplicate, shard.deadlines_ms.get(source), shard.string_encodings.get(source))
+    shard.modified(target)
+    return 1
+
+
+def _database(argument: bytes) -> int:
+    """A database index of a server with the default 16."""
+    index = integer_between(argument, -(1 << 31), (1 << 31) - 1)
+    if not 0 <= index < SERVER_DATABASES:
+        raise ErrorReply(b"ERR DB index is out of range")
+    return index
+
+
+@command("select", 2, "loading stale fast")
+def select(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """SELECT 0."""
+    if shard.slots is not None and argv[1] != b"0":
+        raise ErrorReply(b"ERR SELECT is not allowed in cluster mode")
+    if _database(argv[1]) != 0:
+        raise UnsupportedCommand(f"SELECT {argv[1].decode()} (a database other than 0)")
+    return OK
+
+
+def _flush(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    if len(argv) > 2 or (len(argv) == 2 and option(argv[1]) not in (b"SYNC", b"ASYNC")):
+        raise ErrorReply(SYNTAX_ERROR)
+    emptied = shard.data
+    shard.clear()
+    for key in emptied:
+        shard.modified(key)
+    if not emptied:
+        shard.dirty += 1
+    return OK
+
+
+@command("flushall", -1, "write")
+def flushall(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """FLUSHALL [ASYNC | SYNC]."""
+    return _flush(shard, argv)
+
+
+@command("flushdb", -1, "write")
+def flushdb(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """FLUSHDB [ASYNC | SYNC]."""
+    return _flush(shard, argv)

@@ -1,0 +1,223 @@
+"""Commands about the node: time, settings, facts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from orderlab.sim.redis import config
+from orderlab.sim.redis.arguments import integer, option
+from orderlab.sim.redis.commands.connection import VERSION
+from orderlab.sim.redis.conditions import DiskError
+from orderlab.sim.redis.glob import glob
+from orderlab.sim.redis.lacking import SERVER_DIRECTIVES, UnsupportedCommand
+from orderlab.sim.redis.memory import MemoryAccount, usage
+from orderlab.sim.redis.registry import c_integer, command
+from orderlab.sim.redis.replies import OK, SYNTAX_ERROR, BigNumber, ErrorReply, Reply, Verbatim, mapping
+
+if TYPE_CHECKING:
+    from orderlab.sim.redis.shard import Shard
+
+
+@command("time", 1, "loading stale fast")
+def time(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """TIME: seconds and microseconds of the virtual clock."""
+    seconds, ms = divmod(shard.now_ms, 1000)
+    return [b"%d" % seconds, b"%d" % (ms * 1000 + shard.now_us)]
+
+
+@command("config|get", -3, "admin noscript loading stale")
+def config_get(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """CONFIG GET pattern [pattern ...]."""
+    facts: dict[bytes, bytes] = {}
+    for pattern in argv[2:]:
+        lower = pattern.lower()
+        if not any(byte in b"[*?" for byte in pattern):
+            if lower in config.DIRECTIVES:
+                facts.setdefault(pattern, config.DIRECTIVES[lower].show(shard.config))
+            elif lower in SERVER_DIRECTIVES:
+                raise UnsupportedCommand(f"CONFIG GET {lower.decode()}")
+            continue
+        matches = glob(lower)
+        for name, directive in config.DIRECTIVES.items():
+            if matches(name):
+                facts.setdefault(name, directive.show(shard.config))
+    return mapping(shard, [part for fact in facts.items() for part in fact])
+
+
+@command("config|set", -4, "admin noscript loading stale")
+def config_set(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """CONFIG SET directive value [directive value ...]: all or none."""
+    if len(argv) % 2:
+        raise ErrorReply(SYNTAX_ERROR)
+    for name in argv[2::2]:
+        if name.lower() in SERVER_DIRECTIVES and name.lower() not in config.DIRECTIVES:
+            raise UnsupportedCommand(f"CONFIG SET {name.decode()}")
+    try:
+        config.set_all(shard.config, list(zip(argv[2::2], argv[3::2], strict=True)))
+    except config.SettingError as error:
+        raise ErrorReply(b"ERR " + str(error).encode("latin1")) from None
+    return OK
+
+
+@command("config|resetstat", 2, "admin noscript loading stale")
+def config_resetstat(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """CONFIG RESETSTAT."""
+    shard.evicted_keys = shard.expired_keys = 0
+    return OK
+
+
+def _server(shard: Shard) -> dict[str, object]:
+    mode = "standalone" if shard.slots is None else "cluster"
+    time_us = shard.now_ms * 1000 + shard.now_us
+    return {"redis_version": VERSION.decode(), "redis_mode": mode, "server_time_usec": time_us}
+
+
+def _memory(shard: Shard) -> dict[str, object]:
+    settings = shard.config
+    policy = settings.maxmemory_policy
+    return {"used_memory": used_memory(shard), "maxmemory": settings.maxmemory, "maxmemory_policy": policy}
+
+
+def _persistence(shard: Shard) -> dict[str, object]:
+    return {
+        "loading": 0,
+        "rdb_last_bgsave_status": "err" if shard.disk_error is DiskError.SNAPSHOT else "ok",
+        "aof_enabled": int(shard.disk_error is DiskError.APPEND),
+        "aof_last_write_status": "err" if shard.disk_error is DiskError.APPEND else "ok",
+    }
+
+
+def _stats(shard: Shard) -> dict[str, object]:
+    return {"expired_keys": shard.expired_keys, "evicted_keys": shard.evicted_keys}
+
+
+def _replication(shard: Shard) -> dict[str, object]:
+    if not shard.is_replica:
+        return {"role": "master", "connected_slaves": shard.good_replicas}
+    link = "down" if shard.master_link_down else "up"
+    return {"role": "slave", "master_link_status": link, "slave_read_only": int(shard.config.replica_read_only)}
+
+
+def _cluster(shard: Shard) -> dict[str, object]:
+    return {"cluster_enabled": int(shard.slots is not None)}
+
+
+def _keyspace(shard: Shard) -> dict[str, object]:
+    if not shard.data:
+        return {}
+    deadlines_ms = shard.deadlines_ms.values()
+    mean_ms = sum(max(0, each - shard.now_ms) for each in deadlines_ms) // max(1, len(deadlines_ms))
+    return {"db0": f"keys={len(shard.data)},expires={len(deadlines_ms)},avg_ttl={mean_ms}"}
+
+
+_SECTIONS: dict[bytes, Callable[[Shard], dict[str, object]]] = {
+    b"server": _server,
+    b"memory": _memory,
+    b"persistence": _persistence,
+    b"stats": _stats,
+    b"replication": _replication,
+    b"cluster": _cluster,
+    b"keyspace": _keyspace,
+}
+_EVERYTHING = (b"all", b"default", b"everything")
+
+
+@command("info", -1, "loading stale")
+def info(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """INFO [section ...]: the facts that the kernel has."""
+    wanted = [word.lower() for word in argv[1:]]
+    everything = not wanted or any(word in _EVERYTHING for word in wanted)
+    parts = []
+    for name, facts_of in _SECTIONS.items():
+        if everything or name in wanted:
+            lines = "".join(f"{key}:{value}\r\n" for key, value in facts_of(shard).items())
+            parts.append(f"# {name.decode().capitalize()}\r\n{lines}".encode())
+    return b"\r\n".join(parts)
+
+
+def used_memory(shard: Shard) -> int:
+    """The estimate of ``used_memory`` (``memory``)."""
+    if shard.memory is None:
+        shard.memory = MemoryAccount(shard)
+        shard.observe_changes()
+    return shard.memory.used()
+
+
+@command("memory|usage", -3, "readonly", (2, 2, 1))
+def memory_usage(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """MEMORY USAGE key [SAMPLES n]: an estimate; see ``memory``."""
+    for at in range(3, len(argv), 2):
+        if option(argv[at]) != b"SAMPLES" or at + 1 == len(argv) or integer(argv[at + 1]) < 0:
+            raise ErrorReply(SYNTAX_ERROR)
+    value = shard.peek(argv[2])
+    return None if value is None else usage(argv[2], value, shard.string_encodings.get(argv[2]))
+
+
+@command("role", 1, "noscript loading stale fast")
+def role(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """ROLE: of a master without its replicas' addresses, which a shard does not know."""
+    if shard.is_replica:
+        raise UnsupportedCommand("ROLE of a replica")
+    return [b"master", 0, []]
+
+
+@command("lastsave", 1, "loading stale fast")
+def lastsave(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """LASTSAVE: nothing is ever saved here; the node's own start counts, as on a server."""
+    return shard.started_ms // 1000
+
+
+_DEBUG_ARITY = {b"SET-ACTIVE-EXPIRE": 3, b"SLEEP": 3, b"CHANGE-REPL-ID": 2, b"PROTOCOL": 3, b"SET-DISABLE-DENY-SCRIPTS": 3}
+_DEBUG_LACKING = frozenset(
+    b"""
+    SEGFAULT PANIC RESTART CRASH-AND-RECOVER ASSERT LOG LEAK RELOAD LOADAOF DROP-CLUSTER-PACKET-FILTER OBJECT LISTPACK QUICKLIST
+    POPULATE DIGEST DIGEST-VALUE QUICKLIST-PACKED-THRESHOLD SET-SKIP-CHECKSUM-VALIDATION AOF-FLUSH-SLEEP ERROR STRUCTSIZE HTSTATS
+    HTSTATS-KEY STRINGMATCH-LEN CONFIG-REWRITE-FORCE-ALL CLIENT-EVICTION PAUSE-CRON REPLYBUFFER MALLCTL MALLCTL-STR HELP
+    CLIENT-ENFORCE-REPLY-LIST
+    """.split()
+)
+_BIG_NUMBER = b"1234567999999999999999999999999999999"
+_PROTOCOL_TYPES = b"string|integer|double|bignum|null|array|set|map|attrib|push|verbatim|true|false"
+
+
+@command("debug", -2, "admin noscript loading stale")
+def debug(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """DEBUG SET-ACTIVE-EXPIRE 0 | 1; SLEEP, which lets virtual time pass; PROTOCOL type; SET-DISABLE-DENY-SCRIPTS 0 | 1."""
+    word = option(argv[1])
+    if word in _DEBUG_LACKING:
+        raise UnsupportedCommand(f"DEBUG {word.decode()}")
+    if len(argv) != _DEBUG_ARITY.get(word):
+        shown = argv[1].split(b"\0")[0][:128]
+        raise ErrorReply(b"ERR unknown subcommand or wrong number of arguments for '%b'. Try DEBUG HELP." % shown)
+    if word == b"SET-ACTIVE-EXPIRE":
+        shard.expire_cycle.is_enabled = c_integer(argv[2]) != 0
+    elif word == b"SET-DISABLE-DENY-SCRIPTS":
+        shard.scripts_may_call_all = c_integer(argv[2]) != 0
+    elif word == b"PROTOCOL":
+        return _protocol_example(shard, option(argv[2]))
+    elif word == b"SLEEP":
+        try:
+            shard.now_ms += int(float(argv[2]) * 1000)
+        except (ValueError, OverflowError):
+            raise UnsupportedCommand("DEBUG SLEEP for anything but a plain number") from None
+    return OK
+
+
+def _protocol_example(shard: Shard, kind: bytes) -> Reply:
+    """A reply of one type of the protocol. The attribute that goes before one of them is not shown."""
+    speaks_3 = shard.resp == 3
+    if kind == b"PUSH":
+        if speaks_3:
+            raise UnsupportedCommand("DEBUG PROTOCOL push")
+        raise ErrorReply(b"ERR RESP2 is not supported by this command")
+    examples: dict[bytes, Reply] = {
+        b"STRING": b"Hello World", b"INTEGER": 12345, b"DOUBLE": 3.141 if speaks_3 else b"3.141", b"NULL": None, b"ARRAY": [0, 1, 2],
+        b"BIGNUM": BigNumber(_BIG_NUMBER) if speaks_3 else _BIG_NUMBER, b"SET": {0, 1, 2} if speaks_3 else [0, 1, 2],
+        b"MAP": {0: False, 1: True, 2: False} if speaks_3 else [0, 0, 1, 1, 2, 0], b"TRUE": True if speaks_3 else 1,
+        b"FALSE": False if speaks_3 else 0, b"ATTRIB": b"Some real reply following the attribute",
+        b"VERBATIM": (Verbatim if speaks_3 else bytes)(b"This is a verbatim\nstring"),
+    }  # fmt: skip
+    if kind not in examples:
+        raise ErrorReply(b"ERR Wrong protocol type name. Please use one of the following: " + _PROTOCOL_TYPES)
+    return examples[kind]

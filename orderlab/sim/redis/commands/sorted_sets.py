@@ -1,0 +1,250 @@
+"""Sorted-set commands on single members."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from orderlab.sim.redis.arguments import double as parse_score
+from orderlab.sim.redis.arguments import integer_between, option
+from orderlab.sim.redis.commands.scanning import page_of, parse_cursor, parse_options
+from orderlab.sim.redis.numbers import INTEGER_MAX, double_text, parse_double
+from orderlab.sim.redis.random_draws import draw, draw_positions
+from orderlab.sim.redis.registry import command
+from orderlab.sim.redis.replies import SYNTAX_ERROR, ErrorReply, Reply, double, scored
+from orderlab.sim.redis.values import SortedSet
+from orderlab.sim.redis.values.sorted_set import Score
+
+if TYPE_CHECKING:
+    from orderlab.sim.redis.shard import Shard
+
+_ZADD_OPTIONS = frozenset((b"NX", b"XX", b"GT", b"LT", b"CH", b"INCR"))
+_NO_OPTIONS: frozenset[bytes] = frozenset()
+
+
+def _insert(shard: Shard, value: SortedSet, member: bytes, score: Score) -> None:
+    """Add a new member, after the change of encoding that it asks for."""
+    if not value.skiplist:
+        value.make_room(member, shard.encoding_limits, shard.undo)
+    value.insert(member, score, shard.undo)
+
+
+def _install_new(shard: Shard, key: bytes, member: bytes) -> SortedSet:
+    """A new sorted set at ``key``, in the encoding that the server chooses by its first member."""
+    value = SortedSet()
+    value.make_room(member, shard.encoding_limits, None)
+    shard.install(key, value)
+    return value
+
+
+@command("zadd", -4, "write denyoom fast", (1, 1, 1))
+def zadd(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """ZADD key [NX|XX] [GT|LT] [CH] [INCR] score member [score member ...]."""
+    if len(argv) != 4:
+        return _zadd_with_options(shard, argv, _NO_OPTIONS)
+    key, text, member = argv[1], argv[2], argv[3]
+    score: Score = parse_double(text)
+    if score is None:
+        return _zadd_with_options(shard, argv, _NO_OPTIONS)
+    value = shard.lookup_as(key, SortedSet)
+    if value is None:
+        value = _install_new(shard, key, member)
+    old = value.scores.get(member)
+    if old is None:
+        _insert(shard, value, member, score)
+        shard.modified(key)
+        return 1
+    if old != score:
+        value.move(member, old, score, shard.undo)
+        shard.modified(key)
+    return 0
+
+
+@command("zincrby", 4, "write denyoom fast", (1, 1, 1))
+def zincrby(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """ZINCRBY key increment member."""
+    return _zadd_with_options(shard, argv, frozenset((b"INCR",)))
+
+
+def _zadd_with_options(shard: Shard, argv: Sequence[bytes], implied: frozenset[bytes]) -> Reply:
+    key = argv[1]
+    options = set(implied)
+    at = 2
+    while at < len(argv) and (word := option(argv[at])) in _ZADD_OPTIONS:
+        options.add(word)
+        at += 1
+    members_count, odd = divmod(len(argv) - at, 2)
+    if odd or not members_count:
+        raise ErrorReply(SYNTAX_ERROR)
+    _check_options(options, members_count)
+    scores = [parse_score(text) for text in argv[at::2]]
+    value = shard.lookup_as(key, SortedSet)
+    if value is None:
+        if b"XX" in options:
+            return None if b"INCR" in options else 0
+        value = _install_new(shard, key, argv[at + 1])
+    if b"INCR" in options:
+        score = _increment(shard, key, value, argv[at + 1], scores[0], options)
+        return None if score is None else double(shard, score)
+    added, updated = _put_all(shard, value, scores, argv[at + 1 :: 2], options)
+    if added or updated:
+        shard.modified(key, added + updated)
+    return added + updated if b"CH" in options else added
+
+
+def _check_options(options: set[bytes], members_count: int) -> None:
+    if b"NX" in options and b"XX" in options:
+        raise ErrorReply(b"ERR XX and NX options at the same time are not compatible")
+    if len(options & {b"GT", b"LT", b"NX"}) > 1:
+        raise ErrorReply(b"ERR GT, LT, and/or NX options at the same time are not compatible")
+    if b"INCR" in options and members_count > 1:
+        raise ErrorReply(b"ERR INCR option supports a single increment-element pair")
+
+
+def _put_all(
+    shard: Shard, value: SortedSet, scores: list[float], members: Sequence[bytes], options: set[bytes]
+) -> tuple[int, int]:
+    """How many members were added and how many got another score."""
+    no_new, no_old = b"XX" in options, b"NX" in options
+    only_greater, only_less = b"GT" in options, b"LT" in options
+    current = value.scores
+    added = updated = 0
+    for score, member in zip(scores, members, strict=True):
+        old = current.get(member)
+        if old is None:
+            if not no_new:
+                _insert(shard, value, member, score)
+                added += 1
+        elif old != score and not (no_old or (only_less and score > old) or (only_greater and score < old)):
+            value.move(member, old, score, shard.undo)
+            updated += 1
+    return added, updated
+
+
+def _increment(
+    shard: Shard, key: bytes, value: SortedSet, member: bytes, increment: float, options: set[bytes]
+) -> float | None:
+    """The new score, or None if an option forbids it."""
+    old = value.scores.get(member)
+    if old is None:
+        if b"XX" in options:
+            return None
+        _insert(shard, value, member, increment)
+        shard.modified(key)
+        return increment
+    if b"NX" in options:
+        return None
+    score: float = old + increment
+    if score != score:
+        raise ErrorReply(b"ERR resulting score is not a number (NaN)")
+    if (b"LT" in options and score >= old) or (b"GT" in options and score <= old):
+        return None
+    if score != old:
+        value.move(member, old, score, shard.undo)
+        shard.modified(key)
+    return score
+
+
+@command("zrem", -3, "write fast", (1, 1, 1))
+def zrem(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """ZREM key member [member ...]."""
+    key = argv[1]
+    value = shard.lookup_as(key, SortedSet)
+    if value is None:
+        return 0
+    removed = 0
+    for member in argv[2:]:
+        if value.discard(member, shard.undo):
+            removed += 1
+    if removed:
+        if not value.scores:
+            shard.remove(key)
+        shard.modified(key, removed)
+    return removed
+
+
+@command("zcard", 2, "readonly fast", (1, 1, 1))
+def zcard(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """ZCARD key."""
+    value = shard.lookup_as(argv[1], SortedSet)
+    return 0 if value is None else len(value.scores)
+
+
+@command("zscore", 3, "readonly fast", (1, 1, 1))
+def zscore(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """ZSCORE key member."""
+    value = shard.lookup_as(argv[1], SortedSet)
+    score = None if value is None else value.scores.get(argv[2])
+    return None if score is None else double(shard, score)
+
+
+@command("zmscore", -3, "readonly fast", (1, 1, 1))
+def zmscore(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """ZMSCORE key member [member ...]."""
+    value = shard.lookup_as(argv[1], SortedSet)
+    if value is None:
+        return [None] * (len(argv) - 2)
+    scores = map(value.scores.get, argv[2:])
+    return [None if score is None else double(shard, score) for score in scores]
+
+
+@command("zrank", 3, "readonly fast", (1, 1, 1))
+def zrank(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """ZRANK key member."""
+    value = shard.lookup_as(argv[1], SortedSet)
+    return None if value is None else value.rank(argv[2])
+
+
+@command("zrevrank", 3, "readonly fast", (1, 1, 1))
+def zrevrank(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """ZREVRANK key member."""
+    value = shard.lookup_as(argv[1], SortedSet)
+    rank = None if value is None else value.rank(argv[2])
+    return None if rank is None else len(value) - 1 - rank
+
+
+@command("zrandmember", -2, "readonly", (1, 1, 1))
+def zrandmember(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """ZRANDMEMBER key [count [WITHSCORES]]."""
+    if len(argv) == 2:
+        value = shard.lookup_as(argv[1], SortedSet)
+        return None if value is None else value.order_members[draw(shard, len(value))]
+    count = integer_between(argv[2], -INTEGER_MAX, INTEGER_MAX)
+    with_scores = len(argv) == 4 and option(argv[3]) == b"WITHSCORES"
+    if len(argv) > 3 and not with_scores:
+        raise ErrorReply(SYNTAX_ERROR)
+    if with_scores and not -INTEGER_MAX // 2 < count <= INTEGER_MAX // 2:
+        raise ErrorReply(b"ERR value is out of range")
+    value = shard.lookup_as(argv[1], SortedSet)
+    if value is None:
+        return []
+    positions = draw_positions(shard, len(value), count)
+    members = [value.order_members[at] for at in positions]
+    return scored(shard, members, [value.order_scores[at] for at in positions]) if with_scores else members
+
+
+@command("zscan", -3, "readonly", (1, 1, 1))
+def zscan(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """ZSCAN key cursor [MATCH pattern] [COUNT count]."""
+    cursor = parse_cursor(argv[2])
+    value = shard.lookup_as(argv[1], SortedSet)
+    if value is None:
+        return [b"0", []]
+    options = parse_options(argv, 3)
+    order = value.scan_order() if value.skiplist else value.order_members
+    following, members = page_of(order, not value.skiplist, cursor, options)
+    flat: list[Reply] = []
+    for member in members:
+        score = value.scores[member]
+        flat += (member, double_text(score) if value.skiplist else _listpack_text(score))
+    return [following, flat]
+
+
+_LISTPACK_INTEGER_MAX = float(1 << 62)
+
+
+def _listpack_text(score: float) -> bytes:
+    """A score as a listpack holds it, and ZSCAN shows it: whole numbers up to 2**62 as integers."""
+    if abs(score) <= _LISTPACK_INTEGER_MAX and score == int(score):
+        return b"%d" % int(score)
+    return double_text(score)

@@ -1,0 +1,243 @@
+"""String commands: reading, writing and editing. Counters are in ``counters``, bits in ``bitmaps``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from orderlab.sim.redis.arguments import integer
+from orderlab.sim.redis.commands.deadlines import ExpireOptions, deadline_of, has_passed, parse_string_options
+from orderlab.sim.redis.registry import command
+from orderlab.sim.redis.replies import OK, WRONG_TYPE, ErrorReply, Reply
+
+if TYPE_CHECKING:
+    from orderlab.sim.redis.shard import Shard
+
+TOO_LONG = b"ERR string exceeds maximum allowed size (proto-max-bulk-len)"
+_SECONDS_DIGITS_MAX = 15
+_NO_OPTIONS = ExpireOptions()
+
+
+@command("get", 2, "readonly fast", (1, 1, 1))
+def get(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """GET key."""
+    value = shard.lookup(argv[1])
+    if value is None or type(value) is bytes:
+        return value
+    raise ErrorReply(WRONG_TYPE)
+
+
+def put_string(shard: Shard, key: bytes, value: bytes, keeps_deadline: bool = False) -> None:
+    """Let ``key`` hold the string ``value``, whatever it held before; by default its deadline goes (``setKey``)."""
+    if shard.undo is None and not shard.string_encodings and shard.access is None:
+        shard.data[key] = value
+    else:
+        if shard.access is not None:
+            shard.lookup(key)
+        shard.install(key, value)
+    if key in shard.deadlines_ms and (not keeps_deadline or shard.is_expired(key)):
+        shard.set_deadline(key, None)
+    shard.modified(key)
+
+
+@command("set", -3, "write denyoom", (1, 1, 1))
+def set_(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """SET key value [NX | XX] [GET] [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]."""
+    if len(argv) == 3:
+        put_string(shard, argv[1], argv[2])
+        return OK
+    if len(argv) == 5 and argv[3] == b"EX" and _put_for_seconds(shard, argv[1], argv[2], argv[4]):
+        return OK
+    options = parse_string_options(argv, 3, of_set=True)
+    return _set(shard, b"set", argv[1], argv[2], options)
+
+
+def _put_for_seconds(shard: Shard, key: bytes, value: bytes, seconds: bytes) -> bool:
+    """The short way of SET ... EX, which scripts take most: False if it does not apply."""
+    plain = shard.undo is None and shard.access is None and not shard.string_encodings
+    if not plain or not seconds.isdigit() or seconds[0] == 48 or len(seconds) > _SECONDS_DIGITS_MAX:
+        return False
+    shard.data[key] = value
+    shard.deadlines_ms[key] = int(seconds) * 1000 + shard.now_ms
+    shard.modified(key)
+    return True
+
+
+def _set(shard: Shard, name: bytes, key: bytes, value: bytes, options: ExpireOptions) -> Reply:
+    deadline_ms = None if options.unit is None else deadline_of(shard, name, options)
+    old: Reply = None
+    if options.get:
+        old = shard.lookup_as(key, bytes)
+    if (options.nx or options.xx) and (shard.lookup(key) is None) is options.xx:
+        return old
+    put_string(shard, key, value, options.keepttl)
+    if deadline_ms is not None:
+        shard.set_deadline(key, deadline_ms)
+    return old if options.get else OK
+
+
+@command("setex", 4, "write denyoom", (1, 1, 1))
+def setex(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """SETEX key seconds value."""
+    return _set(shard, b"setex", argv[1], argv[3], ExpireOptions(b"EX", argv[2]))
+
+
+@command("psetex", 4, "write denyoom", (1, 1, 1))
+def psetex(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """PSETEX key milliseconds value."""
+    return _set(shard, b"psetex", argv[1], argv[3], ExpireOptions(b"PX", argv[2]))
+
+
+@command("setnx", 3, "write denyoom fast", (1, 1, 1))
+def setnx(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """SETNX key value."""
+    if shard.lookup(argv[1]) is not None:
+        return 0
+    put_string(shard, argv[1], argv[2])
+    return 1
+
+
+@command("getset", 3, "write denyoom fast", (1, 1, 1))
+def getset(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """GETSET key value."""
+    old = shard.lookup_as(argv[1], bytes)
+    put_string(shard, argv[1], argv[2])
+    return old
+
+
+@command("getdel", 2, "write fast", (1, 1, 1))
+def getdel(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """GETDEL key."""
+    old = shard.lookup_as(argv[1], bytes)
+    if old is not None:
+        shard.remove(argv[1])
+        shard.modified(argv[1])
+    return old
+
+
+@command("getex", -2, "write fast", (1, 1, 1))
+def getex(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """GETEX key [EX s | PX ms | EXAT s | PXAT ms | PERSIST]."""
+    key = argv[1]
+    options = parse_string_options(argv, 2, of_set=False) if len(argv) > 2 else _NO_OPTIONS
+    value = shard.lookup_as(key, bytes)
+    if value is None:
+        return None
+    if options.unit is not None:
+        deadline_ms = deadline_of(shard, b"getex", options)
+        if options.unit in (b"EXAT", b"PXAT") and has_passed(shard, deadline_ms):
+            shard.remove(key)
+        else:
+            shard.set_deadline(key, deadline_ms)
+        shard.modified(key)
+    elif options.persist and key in shard.deadlines_ms:
+        shard.set_deadline(key, None)
+        shard.modified(key)
+    return value
+
+
+@command("mget", -2, "readonly fast", (1, -1, 1))
+def mget(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """MGET key [key ...]. A key of another type counts as missing."""
+    values = map(shard.lookup, argv[1:])
+    return [value if type(value) is bytes else None for value in values]
+
+
+def _check_pairs(argv: Sequence[bytes], name: bytes) -> None:
+    if len(argv) % 2 == 0:
+        raise ErrorReply(b"ERR wrong number of arguments for '%b' command" % name)
+
+
+@command("mset", -3, "write denyoom", (1, -1, 2))
+def mset(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """MSET key value [key value ...]."""
+    _check_pairs(argv, b"mset")
+    for at in range(1, len(argv), 2):
+        put_string(shard, argv[at], argv[at + 1])
+    return OK
+
+
+@command("msetnx", -3, "write denyoom", (1, -1, 2))
+def msetnx(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """MSETNX key value [key value ...]: all or none."""
+    _check_pairs(argv, b"msetnx")
+    if any(shard.lookup(key) is not None for key in argv[1::2]):
+        return 0
+    for at in range(1, len(argv), 2):
+        put_string(shard, argv[at], argv[at + 1])
+    return 1
+
+
+# -- parts of a string -------------------------------------------------------------------------------------
+
+
+def check_length(shard: Shard, length: int) -> None:
+    """Refuse a string longer than ``proto-max-bulk-len``; the stream of a master is obeyed."""
+    if length > shard.config.proto_max_bulk_len and not shard.caller.is_master:
+        raise ErrorReply(TOO_LONG)
+
+
+@command("strlen", 2, "readonly fast", (1, 1, 1))
+def strlen(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """STRLEN key."""
+    return len(shard.lookup_as(argv[1], bytes) or b"")
+
+
+@command("append", 3, "write denyoom fast", (1, 1, 1))
+def append(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """APPEND key value."""
+    key = argv[1]
+    old = shard.lookup_as(key, bytes)
+    if old is None:
+        shard.install(key, argv[2])
+        shard.modified(key)
+        return len(argv[2])
+    check_length(shard, len(old) + len(argv[2]))
+    new = old + argv[2]
+    put_raw(shard, key, new)
+    return len(new)
+
+
+def put_raw(shard: Shard, key: bytes, value: bytes) -> None:
+    """Put an edited string in place; the server leaves it in the raw encoding."""
+    if shard.undo is not None:
+        shard.grow(len(value))  # the journal keeps the old one
+    shard.install(key, value)
+    shard.set_string_encoding(key, b"raw")
+    shard.modified(key)
+
+
+@command("getrange", 4, "readonly", (1, 1, 1))
+def getrange(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """GETRANGE key start end."""
+    start, end = integer(argv[2]), integer(argv[3])
+    value = shard.lookup_as(argv[1], bytes)
+    if value is None or (start < 0 and end < 0 and start > end):
+        return b""
+    length = len(value)
+    start = max(0, start + length if start < 0 else start)
+    end = max(0, end + length if end < 0 else end)
+    return value[start : end + 1]
+
+
+@command("substr", 4, "readonly", (1, 1, 1))
+def substr(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """SUBSTR key start end: the old name of GETRANGE."""
+    return getrange(shard, argv)
+
+
+@command("setrange", 4, "write denyoom", (1, 1, 1))
+def setrange(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """SETRANGE key offset value."""
+    key, value = argv[1], argv[3]
+    offset = integer(argv[2])
+    if offset < 0:
+        raise ErrorReply(b"ERR offset is out of range")
+    old = shard.lookup_as(key, bytes) or b""
+    if not value:
+        return len(old)
+    check_length(shard, offset + len(value))
+    shard.grow(offset + len(value) - len(old))
+    new = b"%b%b%b" % (old[:offset].ljust(offset, b"\0"), value, old[offset + len(value) :])
+    put_raw(shard, key, new)
+    return len(new)

@@ -1,0 +1,93 @@
+"""Replies of a Redis command as Python values.
+
+RESP2 bulk string = ``bytes``, nil = ``None``, integer = ``int``, array = ``list``, simple string = ``Status``,
+error = ``ErrorReply``. RESP3 adds ``float`` (double), ``dict`` (map), ``set`` (set), ``bool`` and ``BigNumber``; a command
+returns those only when the connection, or the script through ``redis.setresp(3)``, speaks RESP3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from orderlab.sim.redis.numbers import double_text
+
+if TYPE_CHECKING:
+    from orderlab.sim.redis.keyspace import Keyspace
+
+Reply = Any
+"""``bytes | int | None | list[Reply] | Status | ErrorReply`` and, under RESP3, ``float | dict | set | bool``."""
+
+
+class Status(bytes):
+    """A simple string such as ``+OK``. Compares equal to the same bytes; told apart by its type."""
+
+    __slots__ = ()
+
+
+class BigNumber(bytes):
+    """A big number of RESP3: its text as it is sent, which need not be a number at all. Only scripts and DEBUG send one."""
+
+    __slots__ = ()
+
+
+class Verbatim(bytes):
+    """A verbatim string of RESP3, without its format (DEBUG alone sends one, "txt")."""
+
+    __slots__ = ()
+
+
+class ErrorReply(Exception):
+    """An error reply: raised by a command's function, and carried as a value inside arrays and out of ``execute``.
+
+    ``message`` is the whole text as the server sends it after ``-``, error code first.
+    """
+
+    __slots__ = ("message",)
+
+    def __init__(self, message: bytes) -> None:
+        super().__init__(message)
+        self.message = message
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ErrorReply) and other.message == self.message
+
+    def __hash__(self) -> int:
+        return hash(self.message)
+
+    def __repr__(self) -> str:
+        return f"ErrorReply({self.message!r})"
+
+
+OK = Status(b"OK")
+QUEUED = Status(b"QUEUED")
+
+WRONG_TYPE = b"WRONGTYPE Operation against a key holding the wrong kind of value"
+SYNTAX_ERROR = b"ERR syntax error"
+NOT_AN_INTEGER = b"ERR value is not an integer or out of range"
+NOT_A_FLOAT = b"ERR value is not a valid float"
+
+
+def double(shard: Keyspace, value: float) -> Reply:
+    """A double: 17 significant digits as a bulk string under RESP2."""
+    return value if shard.resp == 3 else double_text(value)
+
+
+def mapping(shard: Keyspace, flat: Sequence[Reply]) -> Reply:
+    """Keys and values in turn: a map under RESP3, else the array as it is."""
+    return dict(zip(flat[::2], flat[1::2], strict=True)) if shard.resp == 3 else flat
+
+
+def set_of(shard: Keyspace, members: Iterable[bytes]) -> Reply:
+    """A set under RESP3, else an array in the order given."""
+    return set(members) if shard.resp == 3 else list(members)
+
+
+def scored(shard: Keyspace, members: Sequence[bytes], scores: Sequence[float]) -> Reply:
+    """Members with their scores: pairs under RESP3, else one flat array."""
+    if shard.resp == 3:
+        return [[member, score] for member, score in zip(members, scores, strict=True)]
+    flat: list[Reply] = [None] * (2 * len(members))
+    flat[::2] = members
+    flat[1::2] = map(double_text, scores)
+    return flat

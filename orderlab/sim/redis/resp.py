@@ -1,0 +1,116 @@
+"""The wire: RESP2 and RESP3 between a client and a server, kept lossless.
+
+A client library turns ``+OK`` into the same object as ``$2 OK`` and splits error texts; comparing a kernel with a
+server needs the reply as it was sent, so this reads the types of ``replies`` straight from the bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from orderlab.sim.redis.replies import BigNumber, ErrorReply, Reply, Status, Verbatim
+
+
+def encode_command(argv: Sequence[bytes]) -> bytes:
+    """One command as a RESP array of bulk strings."""
+    parts = [b"*%d\r\n" % len(argv)]
+    for argument in argv:
+        parts.append(b"$%d\r\n%b\r\n" % (len(argument), argument))
+    return b"".join(parts)
+
+
+class ReplyReader:
+    """Reads replies from a stream of bytes. ``receive`` returns the next chunk, or ``b""`` at its end."""
+
+    def __init__(self, receive: Callable[[], bytes]) -> None:
+        self._receive = receive
+        self._buffer = bytearray()
+        self._at = 0
+
+    def read(self) -> Reply:
+        """The next reply; errors come back as ``ErrorReply`` values. Pushes (RESP3 ``>``) are skipped.
+
+        Raises EOFError when the stream ends, ValueError when it does not speak RESP.
+        """
+        while True:
+            line = self._line()
+            kind = line[:1]
+            if kind == b">":
+                self._items(int(line[1:]))
+                continue
+            return self._value(kind, line[1:])
+
+    def _value(self, kind: bytes, rest: bytes) -> Reply:
+        if kind == b"$":
+            return self._bulk(int(rest), 0)
+        if kind == b":":
+            return int(rest)
+        if kind == b"+":
+            return Status(rest)
+        if kind == b"-":
+            return ErrorReply(rest)
+        if kind == b"*":
+            count = int(rest)
+            return None if count < 0 else self._items(count)
+        return self._value_of_resp3(kind, rest)
+
+    def _value_of_resp3(self, kind: bytes, rest: bytes) -> Reply:
+        if kind == b"_":
+            return None
+        if kind == b"#":
+            return rest == b"t"
+        if kind == b",":
+            return math.nan if rest.lower().lstrip(b"-") == b"nan" else float(rest)
+        if kind == b"=":
+            return Verbatim(self._bulk(int(rest), 4) or b"")
+        if kind == b"(":
+            return BigNumber(rest)
+        if kind == b"%":
+            pairs = self._items(2 * int(rest))
+            return {_hashable(pairs[i]): pairs[i + 1] for i in range(0, len(pairs), 2)}
+        if kind == b"~":
+            return {_hashable(item) for item in self._items(int(rest))}
+        if kind == b"!":
+            return ErrorReply(self._bulk(int(rest), 0) or b"")
+        raise ValueError(f"not a RESP reply: {(kind + rest)[:40]!r}")
+
+    def _items(self, count: int) -> list[Reply]:
+        return [self.read() for _ in range(count)]
+
+    def _bulk(self, length: int, skip: int) -> bytes | None:
+        if length < 0:
+            return None
+        end = self._at + length + 2
+        while len(self._buffer) < end:
+            self._more()
+        value = bytes(self._buffer[self._at + skip : end - 2])
+        self._at = end
+        return value
+
+    def _line(self) -> bytes:
+        while True:
+            end = self._buffer.find(b"\r\n", self._at)
+            if end >= 0:
+                line = bytes(self._buffer[self._at : end])
+                self._at = end + 2
+                if self._at > 1 << 20:
+                    del self._buffer[: self._at]
+                    self._at = 0
+                return line
+            self._more()
+
+    def _more(self) -> None:
+        chunk = self._receive()
+        if not chunk:
+            raise EOFError("the server closed the connection")
+        self._buffer += chunk
+
+
+def _hashable(value: Reply) -> Reply:
+    """Sets and maps of RESP3 may nest; their members must be hashable here."""
+    if isinstance(value, list):
+        return tuple(map(_hashable, value))
+    if isinstance(value, set):
+        return frozenset(value)
+    return tuple(sorted(value.items())) if isinstance(value, dict) else value

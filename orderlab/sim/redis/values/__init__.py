@@ -1,0 +1,13 @@
+"""Values of the keyspace, one file per type. A string is plain ``bytes``."""
+
+from __future__ import annotations
+
+from orderlab.sim.redis.values.encodings import EncodingLimits
+from orderlab.sim.redis.values.hash import Hash
+from orderlab.sim.redis.values.list import List
+from orderlab.sim.redis.values.set import Set
+from orderlab.sim.redis.values.sorted_set import SortedSet
+
+Value = bytes | SortedSet | Hash | List | Set
+
+__all__ = ["EncodingLimits", "Hash", "List", "Set", "SortedSet", "Value"]

@@ -1,0 +1,85 @@
+"""The systems that can be simulated, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from orderlab.model.errors import InputError
+from orderlab.model.history import EventBatch, Names
+from orderlab.sim.binding.fields import did_you_mean
+from orderlab.sim.mqtt.fabric import Fabric
+from orderlab.sim.systems import tbmq_application, tbmq_jedis, tbmq_lettuce, tbmq_p2p, tbmq_postgres
+from orderlab.sim.systems.progress import Progress
+from orderlab.sim.systems.settings import Settings, make_settings
+
+Sink = Callable[[EventBatch], None]
+
+
+class System(Protocol):
+    """An assembled system that runs once."""
+
+    def names(self) -> Names:
+        """The names behind the codes of the history."""
+
+    def run(self, on_progress: Callable[[Progress], None] | None = None) -> dict[str, Any]:
+        """Run to the end; the report."""
+
+    @property
+    def digest(self) -> str:
+        """Of the bytes of the history."""
+
+    @property
+    def fabric(self) -> Fabric:
+        """Its parts, with what they have measured."""
+
+    def is_quiet(self) -> bool:
+        """Whether all that was published has been delivered and acknowledged."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A system: what it is, its settings, how to assemble it."""
+
+    summary: str
+    settings: type[Settings]
+    rows: Mapping[str, Mapping[str, Any]]
+    assemble: Callable[[Any, int, list[Sink]], System]
+
+
+SYSTEMS: dict[str, Entry] = {
+    "tbmq-p2p": Entry(
+        "the cluster measurement: each publisher to its own subscriber, QoS 1, Redis through one pipeline per node",
+        tbmq_p2p.P2PSettings, tbmq_p2p.ROWS, tbmq_p2p.P2PSystem,
+    ),
+    "tbmq-postgres": Entry(
+        "the one-node prototype with two tables of PostgreSQL behind a pool of connections",
+        tbmq_postgres.PostgresSettings, {}, tbmq_postgres.PostgresSystem,
+    ),
+    "tbmq-jedis": Entry(
+        "the one-node prototype with Redis behind blocking connections",
+        tbmq_jedis.JedisSettings, {}, tbmq_jedis.JedisSystem,
+    ),
+    "tbmq-lettuce": Entry(
+        "the one-node prototype with Redis behind one pipeline per node",
+        tbmq_lettuce.LettuceSettings, {}, tbmq_lettuce.LettuceSystem,
+    ),
+    "tbmq-application": Entry(
+        "fan-in: many devices, a few persistent applications and groups that share a subscription, each on a Kafka topic",
+        tbmq_application.ApplicationSettings, {}, tbmq_application.ApplicationSystem,
+    ),
+}  # fmt: skip
+
+
+def entry(name: str) -> Entry:
+    """The system of that name. Raises InputError."""
+    if name not in SYSTEMS:
+        raise InputError(f"simulate {name}: no such system; {did_you_mean(name, tuple(SYSTEMS))}")
+    return SYSTEMS[name]
+
+
+def settings_of(name: str, given: Mapping[str, Any]) -> Settings:
+    """Checked settings of a system. Raises InputError."""
+    found = entry(name)
+    return make_settings(found.settings, given, found.rows, name)

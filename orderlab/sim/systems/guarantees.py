@@ -1,0 +1,174 @@
+"""Which law of the delivery pipeline survives which fault, as published and repaired: the table of ``notes/guarantees.md``.
+
+``python -m orderlab.sim.systems.guarantees`` runs every fault on both variants with several seeds, judges the histories, and writes the
+table into the note, between its marks, once with QoS 1 and once with QoS 2. "Broken" is proved by a history; "kept" means that these runs showed no violation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from orderlab.model.checkers.judge import Question, in_memory, judge
+from orderlab.model.errors import InputError
+from orderlab.model.explorer.whole_file import write_whole
+from orderlab.model.history import EventBatch
+from orderlab.model.verdict import Outcome, Verdict, overall
+from orderlab.sim.faults import FAULTS
+from orderlab.sim.systems.tbmq_p2p import P2PSettings, P2PSystem
+
+NOTE = Path(__file__).parents[3] / "notes" / "guarantees.md"
+VARIANTS = ("published", "repaired")
+LAWS = {
+    1: ("fifo", "at-least-once", "retransmission", "no-phantom", "packet-id", "expiry", "drain"),
+    2: ("fifo", "at-least-once", "exactly-once", "retransmission", "packet-id", "drain"),
+}
+"""By QoS, each a table of its own."""
+DRAIN_BOUND_MS = 500
+LATER_MS = (750, 1000, 1500, 2000, 3000)
+"""Where queues are not empty within the bound, by when they are."""
+FAULTS_HERE = tuple(name for name, kind in FAULTS.items() if kind.among != "postgres")
+"""Those that this system can have."""
+STRIKES_AT = "0.5"
+LONGER = {"redis-partition": 1.0, "redis-oom": 1.0}
+"""Faults that brokers ride out at their usual length; so long, in seconds, they do not."""
+RATES = "redis-stall=1/s redis-failover=0.5/s redis-connection-loss=1/s kafka-leader-change=0.5/s lost-puback=1/s"
+MARKS = ("<!-- the table below is written by: python -m orderlab.sim.systems.guarantees -->", "<!-- end of the table -->")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What strikes: the settings that say so."""
+
+    title: str
+    settings: tuple[tuple[str, str], ...]
+
+    def command(self, variant: str, seed: int) -> str:
+        """What reproduces a run."""
+        setting = "".join(f' --set {name}="{value}"' for name, value in self.settings)
+        config = f"--config notes/guarantees/{variant}.toml"
+        return f"orderlab simulate tbmq-p2p {config} --drain-bound-ms {DRAIN_BOUND_MS}{setting} --seed {seed}"
+
+
+def rows(qos: int = 1) -> Iterator[Row]:
+    """Nothing, every fault alone, and several kinds at random."""
+    level = () if qos == 1 else (("qos", str(qos)),)
+    yield Row("none", level)
+    for name in FAULTS_HERE:
+        yield Row(name, (*level, ("faults", f"{name}@{STRIKES_AT}:0")))
+        if name in LONGER:
+            yield Row(f"{name}, {LONGER[name]:g} s", (*level, ("faults", f"{name}@{STRIKES_AT}:0:{LONGER[name]:g}")))
+    yield Row("several at random", (*level, ("fault_rates", RATES)))
+
+
+def settings_of(variant: str, row: Row, folder: Path) -> P2PSettings:
+    """Of one run. The defaults are those of the note's file."""
+    content = tomllib.loads((folder / f"{variant}.toml").read_text())
+    return P2PSettings(**{**content, **dict(row.settings)})
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a run tells. ``drained_ms``: where ``drain`` is violated, the bound within which it is not, if one of LATER_MS is."""
+
+    seed: int
+    verdicts: Mapping[str, Verdict]
+    drained_ms: int | None = None
+
+
+def run(settings: P2PSettings, seed: int) -> Told:
+    """One run."""
+    batches: list[EventBatch] = []
+    system = P2PSystem(settings, seed, [batches.append])
+    system.run()
+    source = in_memory("run", batches, system.names())
+
+    def judged(bound_ms: int) -> dict[str, Verdict]:
+        verdicts, _ = judge(source, Question(drain_bound_us=bound_ms * 1000))
+        return {verdict.law: verdict for verdict in verdicts}
+
+    verdicts, drained_ms = judged(DRAIN_BOUND_MS), None
+    if verdicts["drain"].outcome is Outcome.VIOLATED:
+        within = (bound for bound in LATER_MS if judged(bound)["drain"].outcome is Outcome.HOLDS)
+        drained_ms = next(within, None)
+    return Told(seed, verdicts, drained_ms)
+
+
+def cell(told: Sequence[tuple[int, Verdict]]) -> str:
+    """A law over the runs of a row: the first seed that breaks it, and how many do."""
+    broken = [(seed, verdict) for seed, verdict in told if verdict.outcome is Outcome.VIOLATED]
+    if broken:
+        most = max(int(verdict.work.get("violations", 0)) for _, verdict in broken)
+        return f"**broken** {len(broken)}/{len(told)}, seed {broken[0][0]}, up to {most}"
+    if all(verdict.vacuous for _, verdict in told):
+        return "–"
+    return "kept" if overall(verdict for _, verdict in told) is Outcome.HOLDS else "unknown"
+
+
+def drain_cell(told: Sequence[Told]) -> str:
+    """The same for `drain`, and by when the queues of all runs are empty."""
+    said = cell([(each.seed, each.verdicts["drain"]) for each in told])
+    late = [each.drained_ms for each in told if each.verdicts["drain"].outcome is Outcome.VIOLATED]
+    if not late:
+        return said
+    by_then = [bound for bound in late if bound is not None]
+    return f"{said}, {f'all by {max(by_then)} ms' if len(by_then) == len(late) else 'some never'}"
+
+
+def table(seeds: Sequence[int], folder: Path, qos: int, show: Any = None) -> str:
+    """The table of a QoS, and below it a command for each broken cell's row."""
+    laws = LAWS[qos]
+    lines = [f"| fault | variant | {' | '.join(laws)} |", "|---" * (len(laws) + 2) + "|"]
+    commands = []
+    for row in rows(qos):
+        for variant in VARIANTS:
+            if show is not None:
+                show(f"QoS {qos}, {row.title}, {variant}")
+            told = [run(settings_of(variant, row, folder), seed) for seed in seeds]
+            cells = [
+                drain_cell(told) if law == "drain" else cell([(each.seed, each.verdicts[law]) for each in told]) for law in laws
+            ]
+            lines.append(f"| {f'`{row.title}`' if variant == VARIANTS[0] else ''} | {variant} | {' | '.join(cells)} |")
+            bad = [
+                each.seed for each in told
+                if any(each.verdicts[law].outcome is Outcome.VIOLATED for law in laws)
+            ]  # fmt: skip
+            if bad:
+                commands.append(f"    {row.command(variant, bad[0])}")
+    told_seeds = ", ".join(map(str, seeds))
+    return (
+        f"QoS {qos}, seeds {told_seeds}. `drain`: within {DRAIN_BOUND_MS} ms of the last heal.\n\n" + "\n".join(lines)
+        + "\n\nWhat reproduces each row that is broken:\n\n" + "\n".join(commands) + "\n"
+    )
+
+
+def put(note: str, text: str) -> str:
+    """The note with ``text`` between its marks. Raises InputError if they are not there."""
+    begin, end = MARKS
+    if begin not in note or end not in note:
+        raise InputError(f"the note has no marks; it needs the lines {begin} and {end}")
+    return f"{note.partition(begin)[0]}{begin}\n\n{text}\n{end}{note.partition(end)[2]}"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Write the table."""
+    parser = argparse.ArgumentParser(prog="python -m orderlab.sim.systems.guarantees", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=3, help="how many, from 1 on")
+    parser.add_argument("--note", type=Path, default=NOTE)
+    given = parser.parse_args(arguments)
+    note = given.note.read_text()
+    put(note, "")
+    folder, seeds = NOTE.parent / "guarantees", range(1, given.seeds + 1)
+    written = [table(seeds, folder, qos, lambda what: print(what, file=sys.stderr)) for qos in LAWS]
+    write_whole(given.note, put(note, "\n".join(written)).encode())
+
+
+if __name__ == "__main__":
+    from orderlab import program
+
+    program.run(main, "guarantees")

@@ -1,0 +1,141 @@
+"""What a run is measured by: counters now, their difference over the measured interval, and the report of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from orderlab.sim.mqtt.fabric import Fabric
+from orderlab.sim.stations import Station, Waits
+from orderlab.sim.statistics import LatencyHistogram
+
+Usage = tuple[float, float]
+"""(busy us, waited us)."""
+PERCENTILES = (50, 90, 95, 99, 99.9)
+
+
+class _Server(Protocol):
+    busy_us: float
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Counters at an instant, or over an interval."""
+
+    at_us: float
+    counts: dict[str, int]
+    usage: dict[str, tuple[Usage, ...]]
+    """By kind of node."""
+    redis_commands: tuple[int, ...]
+    redis_requests: tuple[int, ...]
+    flushes: int
+
+    def since(self, before: Measured) -> Measured:
+        """What came after ``before``; ``at_us`` is then the length of the interval."""
+        return Measured(
+            self.at_us - before.at_us,
+            {name: value - before.counts.get(name, 0) for name, value in self.counts.items()},
+            {kind: _less(usages, before.usage[kind]) for kind, usages in self.usage.items()},
+            tuple(now - then for now, then in zip(self.redis_commands, before.redis_commands, strict=True)),
+            tuple(now - then for now, then in zip(self.redis_requests, before.redis_requests, strict=True)),
+            self.flushes - before.flushes,
+        )
+
+
+def _less(now: tuple[Usage, ...], then: tuple[Usage, ...]) -> tuple[Usage, ...]:
+    return tuple((a - c, b - d) for (a, b), (c, d) in zip(now, then, strict=True))
+
+
+def servers(fabric: Fabric) -> dict[str, tuple[Sequence[tuple[_Server, Waits]], int]]:
+    """Kinds of nodes: each node with what has waited for it, and the cores of each. Processes that share a machine count against
+    all its cores."""
+    stations: dict[str, Sequence[Station]] = {
+        "broker": [broker.cpu for broker in fabric.brokers],
+        "redis": (),
+        "kafka": fabric.kafka.stations,
+        **{kind: [station] for kind, station in fabric.other_stations.items()},
+    }
+    found: dict[str, tuple[Sequence[tuple[_Server, Waits]], int]] = {
+        kind: ([(station, station.waits) for station in each], each[0].servers if each else 1) for kind, each in stations.items()
+    }
+    found["redis"] = list(zip(fabric.nodes, fabric.node_waits, strict=True)), 1
+    return {kind: (each, cores) for kind, (each, cores) in found.items() if each}
+
+
+def measure(fabric: Fabric) -> Measured:
+    """All counters as they stand."""
+    return Measured(
+        float(fabric.env.now),
+        dict(fabric.counts),
+        {
+            kind: tuple((server.busy_us, waits.until(fabric.env.now)) for server, waits in each)
+            for kind, (each, _) in servers(fabric).items()
+        },
+        tuple(node.commands for node in fabric.nodes),
+        tuple(node.requests for node in fabric.nodes),
+        sum(broker.driver.flushes for broker in fabric.brokers),
+    )
+
+
+def latency(histogram: LatencyHistogram) -> dict[str, Any]:
+    """A latency in milliseconds: mean, percentiles, maximum; None where there was nothing to measure. One run tells no
+    interval (`orderlab.sim.statistics`)."""
+    told_us: dict[str, float | None] = {
+        "mean": histogram.mean_us(),
+        **{f"p{percent:g}": histogram.percentile_us(percent) for percent in PERCENTILES},
+        "max": histogram.max_us,
+    }
+    is_empty = not histogram.count
+    return {
+        "count": histogram.count,
+        **{f"{name}_ms": None if is_empty or us is None else _round(us / 1000) for name, us in told_us.items()},
+    }
+
+
+def warm_up(histogram: LatencyHistogram) -> dict[str, Any]:
+    """The cut that was made, and the one that MSER-5 would make on the mean latency: the earlier must not be after the
+    later."""
+    settled_us = histogram.settled_us()
+    return {
+        "rule": "fixed",
+        "cut_s": histogram.begin_us / 1e6,
+        "mser_5_cut_s": None if settled_us is None else settled_us / 1e6,
+        "has_settled": settled_us is not None and settled_us <= histogram.begin_us,
+    }
+
+
+def figures(measured: Measured, fabric: Fabric) -> dict[str, Any]:
+    """The report of the measured interval, as JSON holds it. Work is counted when it is taken on, so a node that falls behind
+    has an offered load above 1; all that it can do is to be busy all the time."""
+    seconds = measured.at_us / 1e6
+    published, delivered = measured.counts.get("published", 0), measured.counts.get("delivered", 0)
+    cores = {kind: count for kind, (_, count) in servers(fabric).items()}
+    offered = {
+        kind: [_round(busy / measured.at_us / cores[kind]) for busy, _ in usages] for kind, usages in measured.usage.items()
+    }
+    commands = [round(count / seconds) for count in measured.redis_commands]
+    return {
+        "measured_s": seconds,
+        "warm_up": warm_up(fabric.delivery_latency),
+        "throughput_per_s": {"in": round(published / seconds), "out": round(delivered / seconds)},
+        "latency": {
+            "publish_to_puback": latency(fabric.puback_latency),
+            "publish_to_delivery": latency(fabric.delivery_latency),
+            **{f"publish_to_{name}": latency(histogram) for name, histogram in fabric.stage_latency.items()},
+        },
+        "utilisation": {kind: [min(each, 1.0) for each in loads] for kind, loads in offered.items()},
+        "offered_load": offered,
+        "mean_queue_length": {
+            kind: [_round(waited / measured.at_us) for _, waited in usages] for kind, usages in measured.usage.items()
+        },
+        "redis_commands_per_s": {"per_node": commands, "all": sum(commands)},
+        "redis_requests_per_s": round(sum(measured.redis_requests) / seconds),
+        "driver_flushes_per_s": round(measured.flushes / seconds),
+        "counts": dict(sorted(fabric.counts.items())),
+    }
+
+
+def _round(value: float) -> float:
+    """Four significant digits."""
+    return float(f"{value:.4g}")

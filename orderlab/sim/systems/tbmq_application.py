@@ -1,0 +1,218 @@
+"""`tbmq-application`: fan-in. Many devices publish; a few persistent APPLICATION clients read, alone or sharing the work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from orderlab.model.history import EventKind, Names, NameTable
+from orderlab.sim.kafka.consumer_group import Consumer, ConsumerGroup, ConsumerSettings
+from orderlab.sim.kafka.partitioner import partitions_for_rows
+from orderlab.sim.mqtt.application import Applications, Queue
+from orderlab.sim.mqtt.application_delivery import ApplicationDelivery, ApplicationReleasing
+from orderlab.sim.mqtt.application_lifetimes import ApplicationLifetimes
+from orderlab.sim.mqtt.application_routing import ApplicationIngest, ApplicationRouting
+from orderlab.sim.mqtt.application_subscribing import ApplicationSubscribing
+from orderlab.sim.mqtt.broker import MqttBroker
+from orderlab.sim.mqtt.fabric import Fabric
+from orderlab.sim.mqtt.persistence import Persistence
+from orderlab.sim.mqtt.population import numbered_names
+from orderlab.sim.mqtt.qos import QosLevels
+from orderlab.sim.mqtt.topics import split_shared
+from orderlab.sim.network import Network
+from orderlab.sim.redis.node import RedisNode
+from orderlab.sim.stations import Station
+from orderlab.sim.systems.client_behaviour import levels_of
+from orderlab.sim.systems.device_settings import DeviceSettings
+from orderlab.sim.systems.progress import Progress
+from orderlab.sim.systems.tbmq_p2p import DeviceSystem
+
+ALL = "p/#"
+"""What applications subscribe to: the topics of all devices."""
+
+
+class ApplicationSettings(DeviceSettings):
+    """Devices as publishers, applications and groups as subscribers. ``offline_share`` is of the applications."""
+
+    publishers: int = Field(default=20_000, ge=1, le=500_000)
+    applications: int = Field(default=1, ge=0, le=1000)
+    """Each subscribes to all topics and gets every message."""
+    shared_groups: int = Field(default=1, ge=0, le=1000)
+    """Each gets every message, once for all of its members."""
+    group_members: int = Field(default=4, ge=1, le=1000)
+    application_partitions: int = Field(default=1, ge=1, le=1000)
+    """Of the Kafka topic of an application."""
+    shared_partitions: int = Field(default=12, ge=1, le=1000)
+    """Of the Kafka topic of a group: more members than partitions are idle."""
+    receive_maximum: int = Field(default=1000, ge=1, le=65_535)
+    application_us: float = Field(default=10.0, ge=0, le=1e9)
+    """What an application takes for one message, one after the other."""
+
+    @model_validator(mode="after")
+    def _sessions_of_members_stay(self) -> ApplicationSettings:
+        """The history knows a group as one subscriber, whose session does not end with a member's."""
+        if self.sessions_end and self.shared_groups:
+            raise ValueError(
+                "members of groups keep their sessions; set shared_groups=0, or leave out clean_start_share and session_expiry_s"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _somebody_reads(self) -> ApplicationSettings:
+        if not self.applications and not self.shared_groups:
+            raise ValueError("nobody subscribes; set applications or shared_groups above 0")
+        return self
+
+
+@dataclass
+class _NoSessions:
+    """Applications need no session store: neither nodes nor calls."""
+
+    nodes: list[RedisNode] = field(default_factory=list)
+    flushes: int = 0
+    is_busy: bool = False
+    needs_open: bool = False
+
+    @property
+    def store(self) -> Any:
+        return self
+
+    def node_of(self, client: bytes) -> int:
+        return 0
+
+    def driver(self, cpu: Station, one_way_us: Callable[[], int]) -> Any:
+        return self
+
+    def join(self, network: Network, name: str) -> None:
+        pass
+
+    def lose(self, node: int) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class ApplicationSystem(DeviceSystem[ApplicationSettings]):
+    """Applications come first among the subscribers, then the members of the groups, group by group."""
+
+    stages = ("msg.all", "msg.app")
+
+    def _persistence(self, lengths: tuple[int, int]) -> Persistence:
+        return _NoSessions()
+
+    def _subscriber_count(self) -> int:
+        settings = self.settings
+        return settings.applications + settings.shared_groups * settings.group_members
+
+    def _filters(self) -> list[str]:
+        """What each queue subscribes to: the applications', then the groups'."""
+        settings = self.settings
+        return [ALL] * settings.applications + [f"$share/g{number}/{ALL}" for number in range(settings.shared_groups)]
+
+    def _subscriptions(self, topics: Sequence[bytes]) -> Iterable[tuple[str, int]]:
+        return ((split_shared(written)[1], first) for first, written in zip(self._firsts(), self._filters(), strict=True))
+
+    def _firsts(self) -> list[int]:
+        """Per queue the number of its application, or of the first member of its group."""
+        settings = self.settings
+        groups = range(settings.applications, self._subscriber_count(), settings.group_members)
+        return [*range(settings.applications), *groups]
+
+    def _levels(self) -> QosLevels:
+        """The members of a group have one subscription, and so one QoS."""
+        settings, queue_of = self.settings, np.array(self._queue_of())
+        levels = levels_of(settings, settings.publishers, len(self._filters()), self.streams)
+        return replace(levels, granted=levels.granted if isinstance(levels.granted, int) else levels.granted[queue_of])
+
+    def _start(self, fabric: Fabric, persistence: Persistence) -> None:
+        self.applications = Applications(
+            self._queues(fabric), self._queue_of(), self.settings.receive_maximum, self.settings.application_us
+        )
+        fabric.on_disconnect.append(self._disconnected)
+        super()._start(fabric, persistence)
+        codes = np.array([queue.code for queue in self.applications.queues])
+        at, granted = np.zeros(len(codes), np.int64), fabric.qos.granted_to(np.array(self._firsts()))
+        fabric.recorder.add(EventKind.CONNECT, at, subscriber=codes, **fabric.windows.columns)
+        fabric.recorder.add(EventKind.SUBSCRIBE, at, subscriber=codes, topic=len(fabric.topics), qos=granted)
+        for number in range(self._subscriber_count()):
+            delivery = fabric.brokers[int(fabric.subscribers.broker[number])].delivery
+            assert isinstance(delivery, ApplicationDelivery)
+            delivery.begin(number)
+        for queue in self.applications.queues:
+            queue.group.join()
+
+    def _queues(self, fabric: Fabric) -> list[Queue]:
+        settings, kafka = self.settings, fabric.kafka
+        consuming = ConsumerSettings(
+            max_poll_records=settings.max_poll_records, session_timeout_us=round(settings.session_timeout_s * 1e6)
+        )
+        topic_rows = numbered_names(b"p/", settings.publishers)
+        queues = []
+        for number, (first, written) in enumerate(zip(self._firsts(), self._filters(), strict=True)):
+            shared, _ = split_shared(written)
+            name = f"msg.app.{number}" if shared is None else f"msg.app.shared.{shared}"
+            count = settings.application_partitions if shared is None else settings.shared_partitions
+            kafka.create_topic(name, count)
+            group = ConsumerGroup(self.env, kafka, name, consuming)
+            fabric.groups.append(group)
+            code = settings.publishers + (first if shared is None else self._subscriber_count() + number)
+            queues.append(Queue(group, partitions_for_rows(topic_rows, count), first, code, shared is not None, written))
+        return queues
+
+    def _queue_of(self) -> list[int]:
+        settings = self.settings
+        return list(range(settings.applications)) + [
+            settings.applications + group for group in range(settings.shared_groups) for _ in range(settings.group_members)
+        ]
+
+    def _equip(self, broker: MqttBroker) -> None:
+        fabric = broker.fabric
+        one_way = broker.producer.one_way_us
+        connect = fabric.to_kafka(f"broker-{broker.number}", one_way)
+
+        def consumer_for(queue: Queue, name: str) -> Consumer:
+            return Consumer(queue.group, name, one_way, connect)
+
+        broker.ingest = ApplicationIngest(broker)
+        broker.routing = routing = ApplicationRouting(broker, self.applications)
+        broker.delivery = delivery = ApplicationDelivery(broker, self.applications, consumer_for)
+        broker.releasing = ApplicationReleasing(broker, self.applications)
+        broker.lifetimes = ApplicationLifetimes(broker, self.applications, delivery)
+        broker.subscribing = ApplicationSubscribing(broker, self.applications, routing)
+
+    def _disconnected(self, number: int) -> None:
+        broker = self.fabric.brokers[int(self.fabric.subscribers.broker[number])]
+        self.applications.sessions[number].lose_connection(self.env.now, not broker.is_dead)
+
+    def is_quiet(self) -> bool:
+        """Whether all that was published is in the queues, delivered, acknowledged and committed."""
+        fabric = self.fabric
+        if fabric.awaits_answers() or not self.applications.is_idle():
+            return False
+        dead = [broker.downlink_consumer for broker in fabric.brokers if broker.is_dead]  # nobody reads what is left there
+        left = {consumer.group for consumer in dead if consumer is not None}
+        return not any(
+            group.committed[part] < part.log.end_offset for group in fabric.groups if group not in left for part in group.partitions
+        )
+
+    def run(self, on_progress: Callable[[Progress], None] | None = None) -> dict[str, Any]:
+        """The report, with the queues as they are left at the end."""
+        report = super().run(on_progress)
+        return {**report, "lag_at_the_end": {queue.group.partitions[0].topic: queue.lag for queue in self.applications.queues}}
+
+    def names(self) -> Names:
+        """Groups follow the clients, and stand for their members in the history; the filter follows the topics."""
+        fabric, settings = self.fabric, self.settings
+        clients = [name.decode() for name in self._client_names()]
+        clients += ["" for _ in range(settings.applications)]
+        clients += [f"$share/g{number}" for number in range(settings.shared_groups)]
+        return Names(
+            clients=NameTable(name or f"unused-{place}" for place, name in enumerate(clients)),
+            topics=NameTable([*(topic.decode() for topic in fabric.topics), ALL]),
+            nodes=self._nodes(), operations=fabric.operations,
+        )  # fmt: skip

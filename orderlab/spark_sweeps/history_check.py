@@ -1,0 +1,246 @@
+"""A history judged on Spark by the checkers of one process: without a shuffle where its files are keyed, with one else.
+
+Partial results are merged in the driver; no row reaches it but those that the witnesses show.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from orderlab.model.checkers import causal, delivery
+from orderlab.model.checkers.delivery import delivery_verdicts
+from orderlab.model.checkers.expiry import expiry_verdict
+from orderlab.model.checkers.findings import VACUOUS, Finding, Partial, tell
+from orderlab.model.checkers.inflight import inflight_verdicts
+from orderlab.model.checkers.judge import PIPELINE_LAWS, Question, judge
+from orderlab.model.checkers.retransmission import retransmission_verdict
+from orderlab.model.errors import InputError
+from orderlab.model.history_io import HistoryFile
+from orderlab.model.history_io.decoding import ArrowDecoder
+from orderlab.model.verdict import UNFINISHED, Outcome, Verdict, overall, to_plain
+from orderlab.spark_sweeps.history_tasks import (
+    BY_BOTH,
+    BY_FIFO,
+    BY_SESSION_LAWS,
+    BY_SUBSCRIBER,
+    PartResult,
+    Task,
+    judge_file,
+    judge_rows,
+    rows_about,
+)
+from orderlab.spark_sweeps.keyed_history import ANSWERS, HistoryParts, history_parts
+from orderlab.spark_sweeps.spark_session import explained
+from orderlab.spark_sweeps.tasks import marked_errors
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TASKS_PER_CORE = 4
+"""A task costs 0.1 s of processor time whatever it does; with several a core, the last ones end together."""
+
+
+def check_folder(folder: Path, question: Question, session: SparkSession, log: Path) -> tuple[list[Verdict], int]:
+    """The verdicts on the one history whose parts lie in FOLDER, and its rows. Raises InputError."""
+    started = time.perf_counter()
+    laws = tuple(law for law in PIPELINE_LAWS if question.asks(law))
+    for law in question.laws:
+        if law not in PIPELINE_LAWS:
+            cure = "check one file without --master" if law == causal.LAW else "one process judges store operations"
+            raise InputError(f"--law {law}: not judged in parts; {cure}")
+    parts = history_parts(folder)
+    try:
+        results = _judged(parts, question, laws, session)
+        verdicts = _verdicts(results, laws, {"rows": parts.rows, "seconds": round(time.perf_counter() - started, 6)})
+        return _told(verdicts, parts, results, session), parts.rows
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(explained(error, session.sparkContext.master, log)) from None
+
+
+def _judged(parts: HistoryParts, question: Question, laws: tuple[str, ...], session: SparkSession) -> list[PartResult]:
+    needs_sessions = parts.has_packet_ids and bool(set(laws) & set(BY_SESSION_LAWS)) and not parts.subscribers_whole
+    role = BY_FIFO if needs_sessions else BY_BOTH
+    results: list[PartResult] = []
+    if parts.keyed:
+        task = Task.of(question, laws, parts.end_us, role)
+        files = [str(file.absolute()) for file in parts.files]
+        results += _spread(session, files).map(lambda path: judge_file(task, path)).collect()
+        if needs_sessions:
+            results += _shuffled(parts, question, laws, session, (BY_SUBSCRIBER,))
+    else:
+        results += _shuffled(parts, question, laws, session, (role, BY_SUBSCRIBER) if needs_sessions else (role,))
+    return results
+
+
+def _spread(session: SparkSession, work: Sequence[Any]) -> Any:
+    """An RDD of little more than file names: a task reads its files itself, so that no row goes through the JVM."""
+    context = session.sparkContext
+    return context.parallelize(work, min(len(work), TASKS_PER_CORE * context.defaultParallelism))
+
+
+def _shuffled(
+    parts: HistoryParts, question: Question, laws: tuple[str, ...], session: SparkSession, roles: tuple[str, ...]
+) -> list[PartResult]:
+    """Each row to the parts that need it, sorted by event: one exchange for all roles."""
+    from pyspark.sql import functions as F  # noqa: N812 - its customary name
+
+    frame = session.read.parquet(*(str(file.absolute()) for file in parts.files))
+    if parts.keyed:  # rows without a logical FIFO lie in every part
+        frame = frame.dropDuplicates(["event_id"])
+    for name in ("publisher", "topic", "qos", "subscriber"):
+        if name not in frame.columns:
+            frame = frame.withColumn(name, F.lit(None).cast("string" if name != "qos" else "tinyint"))
+    end_us = parts.end_us if parts.end_us is not None else frame.agg(F.max("time_us")).first()[0]
+    count = max(2, session.sparkContext.defaultParallelism * 2)
+    everywhere = [F.lit(number) for number in range(count * len(roles))]
+    is_answer = F.col("kind").isin([kind.label for kind in ANSWERS])
+    places: list[Any] = []
+    for number, role in enumerate(roles):
+        key = ["subscriber"] if role == BY_SUBSCRIBER else ["publisher", "topic", "qos"]
+        hashed = F.pmod(F.xxhash64(*(F.col(name).cast("string") for name in key)), F.lit(count)).cast("int")
+        place = hashed + F.lit(number * count)
+        concerned = (is_answer | (F.col("publisher").isNotNull() & F.col("subscriber").isNotNull())) if (
+            role == BY_SUBSCRIBER
+        ) else F.col("publisher").isNotNull() if role == BY_FIFO else F.lit(True)  # fmt: skip
+        places.append(F.when(concerned, place))
+    keyed_row = is_answer | F.col("publisher").isNotNull()
+    targets = F.when(keyed_row, F.array_compact(F.array(*places))).otherwise(F.array(*everywhere))
+    spread = frame.withColumn("part", F.explode(targets))
+    columns = [column for column in spread.columns if column != "part"]
+    ordered = spread.repartitionById(count * len(roles), "part").sortWithinPartitions("part", "event_id")
+    tasks = [Task.of(question, laws, end_us, role) for role in roles]
+
+    def judged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number, rows in _by_part(batches):
+            result = judge_rows(tasks[number // count], f"part {number}", (batch.select(columns) for batch in rows))
+            if result is not None:
+                yield pa.RecordBatch.from_pydict({"result": [pickle.dumps(result)]})
+
+    return [pickle.loads(row["result"]) for row in ordered.mapInArrow(judged, "result binary").collect()]
+
+
+def _by_part(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
+    """Runs of equal `part` in sorted batches."""
+    import pyarrow.compute as pc
+
+    def pieces() -> Iterator[tuple[int, pa.RecordBatch]]:
+        for batch in batches:
+            part, start = batch.column("part"), 0
+            ends = [*pc.indices_nonzero(pc.not_equal(part[1:], part[:-1])).to_pylist(), len(part) - 1]
+            for end in ends if len(part) else ():
+                yield part[end].as_py(), batch.slice(start, end + 1 - start)
+                start = end + 1
+
+    stream = pieces()
+    ahead = next(stream, None)
+    while ahead is not None:
+        number = ahead[0]
+
+        def run(number: int = number) -> Iterator[pa.RecordBatch]:
+            nonlocal ahead
+            while ahead is not None and ahead[0] == number:
+                yield ahead[1]
+                ahead = next(stream, None)
+
+        rows = run()
+        yield number, rows
+        deque(rows, maxlen=0)  # whatever was left unread
+
+
+def _verdicts(results: list[PartResult], laws: tuple[str, ...], work: dict[str, float]) -> list[Verdict]:
+    publishes = any(result.published for result in results)
+    verdicts: list[Verdict] = []
+    for law in (law for law in delivery.LAWS if law in laws):
+        judges = [result for result in results if law in result.laws]
+        mine = _merged(one.delivery_if if publishes and one.delivery_if else one.delivery for one in judges)
+        if mine is not None:
+            verdicts += delivery_verdicts(mine, [law], work)
+    resent, expired = _merged(result.retransmission for result in results), _merged(result.expiry for result in results)
+    if resent is not None:
+        verdicts.append(retransmission_verdict(resent, work))
+    if expired is not None:
+        verdicts.append(expiry_verdict(expired, work))
+    flying = _merged(result.inflight for result in results)
+    if flying is not None:
+        verdicts += inflight_verdicts(flying, laws, work)
+    return verdicts
+
+
+def check_each(folder: Path, question: Question, session: SparkSession, log: Path) -> tuple[list[Verdict], int]:
+    """The verdicts on many histories, one a file, as a sweep keeps them: by law the worst, and whose witness it is."""
+    files = sorted(str(file.absolute()) for file in folder.glob("*.parquet"))
+    if not files:
+        raise InputError(f'{folder}: no histories; say [record] histories = "all" in the sweep file')
+
+    def judged(path: str) -> tuple[str, list[Verdict], int]:
+        with marked_errors():
+            return Path(path).name, *judge(HistoryFile(path), question)
+
+    try:
+        found = _spread(session, files).map(judged).collect()
+    except Exception as error:
+        raise InputError(explained(error, session.sparkContext.master, log)) from None
+    laws = dict.fromkeys(verdict.law for _, verdicts, _ in found for verdict in verdicts)
+    return [_over_all(law, found) for law in laws], sum(rows for _, _, rows in found)
+
+
+def _over_all(law: str, found: list[tuple[str, list[Verdict], int]]) -> Verdict:
+    mine = [(name, verdict) for name, verdicts, _ in found for verdict in verdicts if verdict.law == law]
+    outcome = overall(verdict for _, verdict in mine)
+    violated = [(name, verdict) for name, verdict in mine if verdict.outcome is Outcome.VIOLATED]
+    work = {
+        "histories": len(mine), "histories_violated": len(violated),
+        "antecedents": sum(verdict.work.get("antecedents", 0) for _, verdict in mine),
+        "violations": sum(verdict.work.get("violations", 0) for _, verdict in mine),
+    }  # fmt: skip
+    if any(verdict.work.get(UNFINISHED) for _, verdict in mine):
+        work[UNFINISHED] = 1
+    notes = dict.fromkeys(n for _, one in mine for n in one.not_covered if n != VACUOUS)
+    if untested := sum(verdict.vacuous for _, verdict in mine):
+        all_of_them = untested == len(mine)
+        notes[VACUOUS if all_of_them else f"{untested} of {len(mine)} histories do not put the law to the test"] = None
+    witness = {"history": violated[0][0], **to_plain(violated[0][1].witness)} if violated else None
+    return Verdict(law, outcome, witness, work, tuple(notes))
+
+
+def _merged(partials: Iterable[Partial | None]) -> Partial | None:
+    found = [partial for partial in partials if partial is not None]
+    return reduce(Partial.merge, found) if found else None
+
+
+def _told(
+    verdicts: list[Verdict], parts: HistoryParts, results: list[PartResult], session: SparkSession
+) -> list[Verdict]:
+    """The verdicts with the rows that show their witnesses: one more pass, over the files that have them."""
+    findings = [verdict.witness for verdict in verdicts if isinstance(verdict.witness, Finding)]
+    if not findings:
+        return verdicts
+    asked: dict[str, list[Finding]] = {}
+    for finding in findings:
+        holder = next(result.file for result in results if result.found(finding))
+        for file in [holder] if holder is not None else [str(file.absolute()) for file in parts.files]:
+            asked.setdefault(file, []).append(finding)
+    found = _spread(session, list(asked.items())).flatMap(lambda asked: rows_about(asked[1], asked[0])).collect()
+    table = pa.concat_tables([pa.Table.from_batches([batch]) for batch in found], promote_options="permissive")
+    table = _once_each(table)
+    decoder = ArrowDecoder("the rows of the witnesses", table.schema)
+    batches = [decoder.decode(batch) for batch in table.combine_chunks().to_batches()]
+    return tell(verdicts, batches, decoder.names)
+
+
+def _once_each(table: pa.Table) -> pa.Table:
+    """Sorted by event; rows that lie in every part kept once."""
+    import numpy as np
+
+    _, first = np.unique(table.column("event_id").to_numpy(), return_index=True)
+    return table.take(pa.array(first))

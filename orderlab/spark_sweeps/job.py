@@ -1,0 +1,263 @@
+"""A sweep from its file to its table: what is there already, what is left, in which chunks, on which engine."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from orderlab.model.errors import InputError
+from orderlab.spark_sweeps.chunks import chunks_of
+from orderlab.spark_sweeps.costs import CostModel, estimated, measured_rows, model_of_earlier
+from orderlab.spark_sweeps.digests import code_digest, scripts_digest, subject_digest
+from orderlab.spark_sweeps.engines.engine import Engine
+from orderlab.spark_sweeps.plan import Plan
+from orderlab.spark_sweeps.precision import wanted_runs
+from orderlab.spark_sweeps.result_folder import Counts, ResultFolder
+from orderlab.spark_sweeps.rows import combined
+from orderlab.spark_sweeps.specification import SweepFile, read_sweep
+from orderlab.spark_sweeps.subject import Subject, subject_of
+from orderlab.spark_sweeps.work import Order
+
+PILOT_PER_CORE = 2
+PILOT_FROM = 8
+"""A pilot precedes a sweep of at least so many runs a core."""
+FAILURES_SHOWN = 10
+CHECKED_MAX = 10_000
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line may add to a sweep file."""
+
+    output: str | None = None
+    retry_failed: bool = False
+    fail_fast: bool = False
+    max_failures: int | None = None
+    costs: str | None = None
+    seed: int | None = None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a sweep stands. ``before``: rows that an earlier start had left."""
+
+    total: int
+    before: int
+    counts: Counts
+    wall_s: float
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a sweep came to. ``runs``: that it wants; ``spared``: further ones that replications.until makes needless."""
+
+    folder: Path
+    seed: int
+    runs: int
+    spared: int
+    counts: Counts
+    before: int
+    stopped: str | None
+    digest: str
+    wall_s: float
+    cpu_s: float
+    failures: list[dict[str, Any]]
+    violations: list[dict[str, Any]]
+    unknown: int = 0
+    """Runs that came to their end without a verdict on their laws: undecided, or not one was put to the test."""
+
+    def to_json(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {**asdict(self), "folder": str(self.folder)}
+
+
+def load(path: Path, seed: int | None = None) -> tuple[SweepFile, Plan]:
+    """A sweep file whose base, axes and first and last runs its system accepts. Raises InputError."""
+    sweep = read_sweep(path)
+    if seed is not None:
+        sweep = sweep.model_copy(update={"seed": seed})
+    plan = Plan(sweep, str(path))
+    subject = subject_of(sweep.system)
+    first = plan.run(0).parameters
+    for name, axis in sweep.axes.items():
+        values = axis.listed()[:CHECKED_MAX] if axis.has_list else (axis.at(0.0), axis.at(1.0))
+        for value in values:
+            try:
+                subject.check({**first, name: value})
+            except InputError as error:
+                _blame_base(path, sweep, subject, str(error))
+                raise InputError(f"{path}: axes.{name}: {value!r} is refused: {error}") from None
+    for number in dict.fromkeys((0, len(plan) - 1)):
+        try:
+            subject.check(plan.run(number).parameters)
+        except InputError as error:
+            raise InputError(f"{path}: run {number}: {error}") from None
+    return sweep, plan
+
+
+def _blame_base(path: Path, sweep: SweepFile, subject: Subject, complaint: str) -> None:
+    """Raise InputError if [base] alone is refused with the same words."""
+    try:
+        subject.check(sweep.base)
+    except InputError as error:
+        if str(error) == complaint:
+            raise InputError(f"{path}: base: {complaint}") from None
+
+
+def run_sweep(
+    path: Path,
+    make_engine: Callable[[ResultFolder], Engine],
+    options: Options | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> Summary:
+    """Do what is left of a sweep. Raises InputError; KeyboardInterrupt passes through, with all that is committed kept."""
+    options = options or Options()
+    sweep, plan = load(path, options.seed)
+    if options.output is not None:
+        sweep = sweep.model_copy(update={"output": options.output})
+    return run_loaded(path, sweep, plan, make_engine, options, on_progress)
+
+
+def run_loaded(
+    path: Path, sweep: SweepFile, plan: Plan, make_engine: Callable[[ResultFolder], Engine], options: Options,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> Summary:  # fmt: skip
+    """The same for a sweep that is in memory; ``path`` is what messages and commands call it."""
+    earlier = None if options.costs is None else model_of_earlier(options.costs)
+    folder = ResultFolder(sweep.output)
+    made_of = {"code": code_digest(), "scripts": scripts_digest(), "subject": subject_digest(sweep)}
+    folder.open({"sweep": sweep.identity, **made_of}, sweep.description)
+    try:
+        return _Sweeping(path, sweep, plan, folder, options, earlier, on_progress).run(make_engine)
+    finally:
+        folder.close()
+
+
+class _Sweeping:
+    """One start of a sweep."""
+
+    def __init__(
+        self, path: Path, sweep: SweepFile, plan: Plan, folder: ResultFolder, options: Options,
+        earlier: CostModel | None, on_progress: Callable[[Progress], None] | None,
+    ) -> None:  # fmt: skip
+        self.path, self.sweep, self.plan, self.folder, self.options = path, sweep, plan, folder, options
+        self.earlier, self.on_progress = earlier, on_progress
+        self.begun = time.perf_counter()
+        self.stopped: str | None = None
+        standing = folder.standing(len(plan))
+        self.before = standing.counts.rows
+        again = standing.failed if options.retry_failed else np.zeros(len(plan), np.bool_)
+        self.wanted = wanted_runs(plan, folder)
+        self.left = np.flatnonzero(((standing.attempt == 0) | again) & self.wanted)
+        self.attempt = (
+            int(standing.attempt.max(initial=0)) + 1 if again.any() else max(1, int(standing.attempt.max(initial=0)))
+        )
+        self.retried = int(again.sum())
+        self.kept_failures = standing.counts.failed - self.retried
+
+    def run(self, make_engine: Callable[[ResultFolder], Engine]) -> Summary:
+        if len(self.left):
+            self._obey_stop_rules()
+        if len(self.left) and self.stopped is None:
+            engine = make_engine(self.folder)
+            try:
+                while len(self.left) and self._run_on(engine):
+                    self._look_again()
+            finally:
+                engine.close()
+        return self._summary()
+
+    def _look_again(self) -> None:
+        """What replications.until wants now that more is known."""
+        before = self.wanted
+        if self.sweep.replications.until is None:
+            self.left = self.left[:0]
+            return
+        self.wanted = wanted_runs(self.plan, self.folder)
+        self.left = np.flatnonzero(self.wanted & ~before)
+
+    def _run_on(self, engine: Engine) -> bool:
+        """Do what is left; whether it is done."""
+        order = Order(
+            self.sweep.model_dump_json(by_alias=True, exclude_none=True), str(self.path),
+            str(self.folder.path.absolute()), self.attempt, code_digest(), scripts_digest(),
+            subject_digest(self.sweep), self.folder.identity,
+        )  # fmt: skip
+        left, measured = self.left, measured_rows(self.folder)
+        knows_costs = self.plan.has_cost or self.earlier is not None or len(measured) >= 3
+        if len(left) >= PILOT_FROM * engine.cores and not knows_costs:
+            spread = np.linspace(0, len(left) - 1, PILOT_PER_CORE * engine.cores).astype(int)
+            pilot = left[np.unique(spread)]
+            if not engine.run(order, [np.array([number]) for number in pilot], self._tick):
+                return False
+            left, measured = np.setdiff1d(left, pilot), measured_rows(self.folder)
+        costs = estimated(self.plan, left, measured, self.earlier)
+        return engine.run(order, chunks_of(left, costs, engine.cores), self._tick)
+
+    def _tick(self) -> bool:
+        counts = self._obey_stop_rules()
+        if self.on_progress is not None:
+            self.on_progress(Progress(int(self.wanted.sum()), self.before, counts, time.perf_counter() - self.begun))
+        return self.stopped is not None
+
+    def _obey_stop_rules(self) -> Counts:
+        """Counts by file names: rows that were committed twice, or tried again, are seen once here and there twice."""
+        counts = self.folder.counts_lately()
+        if self.retried:
+            new = self.folder.counts_lately(self.attempt)
+            counts = Counts(self.before - self.retried + new.rows, self.kept_failures + new.failed, counts.violated)
+        stop, wall = self.sweep.stop, time.perf_counter() - self.begun
+        given = [most for most in (stop.max_failures, self.options.max_failures) if most is not None]
+        most = 1 if self.options.fail_fast else min(given, default=None)
+        if most is not None and counts.failed >= most:
+            self.stopped = f"{counts.failed} runs have failed (at most {most - 1} may)"
+        elif stop.max_violations is not None and counts.violated >= stop.max_violations:
+            self.stopped = f"{counts.violated} runs violate a law (stop.max_violations)"
+        elif stop.wall_s is not None and wall >= stop.wall_s:
+            self.stopped = f"{wall:.0f} s have passed (stop.wall_s)"
+        return counts
+
+    def _summary(self) -> Summary:
+        standing = self.folder.standing(len(self.plan))
+        digest, cpu_s, unknown = 0, 0.0, 0
+        failures, violations = _First(FAILURES_SHOWN), _First(FAILURES_SHOWN)
+        for table in self.folder.tables(
+            len(self.plan), ["row_digest", "cpu_s", "status", "outcome", "verdicts", "error", "replay"]
+        ):
+            digest = combined(table.column("row_digest").to_pylist(), digest)
+            cpu_s += float(np.nansum(table.column("cpu_s").to_numpy()))
+            runs, status = table.column("run").to_pylist(), table.column("status").to_pylist()
+            outcome = table.column("outcome").to_pylist()
+            unknown += outcome.count("unknown")
+            for place, number in enumerate(runs):
+                if status[place] != "ok" or outcome[place] == "violated":
+                    row = table.slice(place, 1).to_pylist()[0]
+                    (failures if status[place] != "ok" else violations).add(number, row)
+        return Summary(
+            self.folder.path, self.sweep.seed, int(self.wanted.sum()), int((~self.wanted).sum()), standing.counts, self.before, self.stopped, f"{digest:032x}",
+            time.perf_counter() - self.begun, cpu_s, failures.rows(), violations.rows(),
+            unknown,
+        )  # fmt: skip
+
+
+class _First:
+    """The rows with the lowest run numbers."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._heap: list[tuple[int, dict[str, Any]]] = []
+
+    def add(self, number: int, row: dict[str, Any]) -> None:
+        if len(self._heap) < self._most:
+            heapq.heappush(self._heap, (-number, row))
+        elif -number > self._heap[0][0]:
+            heapq.heapreplace(self._heap, (-number, row))
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [row for _, row in sorted(self._heap, key=lambda one: -one[0])]

@@ -1,0 +1,180 @@
+"""From a sweep file with a [question] to its answer: which kind it is, the runs that it needs, a table on disk."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from orderlab.model.errors import InputError
+from orderlab.model.explorer.whole_file import write_whole
+from orderlab.model.verdict import Outcome
+from orderlab.sim.binding.fields import did_you_mean
+from orderlab.spark_sweeps.engines.engine import Engine
+from orderlab.spark_sweeps.job import Options, Progress, run_loaded
+from orderlab.spark_sweeps.plan import Plan
+from orderlab.spark_sweeps.precision import confidence_of
+from orderlab.spark_sweeps.questions import tables
+from orderlab.spark_sweeps.questions.asking import Answered, answers, asking
+from orderlab.spark_sweeps.questions.capacity import Capacity, capacity
+from orderlab.spark_sweeps.questions.cheapest import Cheapest, cheapest
+from orderlab.spark_sweeps.questions.comparison import Comparison, comparison
+from orderlab.spark_sweeps.questions.random_faults import RandomFaults
+from orderlab.spark_sweeps.questions.rare_event import RareEvent, rare_event
+from orderlab.spark_sweeps.questions.risk import Risk, risk
+from orderlab.spark_sweeps.questions.sensitivity import Sensitivity, sensitivity
+from orderlab.spark_sweeps.questions.tables import Told
+from orderlab.spark_sweeps.result_folder import ResultFolder
+from orderlab.spark_sweeps.specification import SweepFile
+
+KINDS: dict[str, type[BaseModel]] = {
+    "capacity": Capacity, "sensitivity": Sensitivity, "risk": Risk, "rare-event": RareEvent, "cheapest": Cheapest,
+    "comparison": Comparison,
+}  # fmt: skip
+MakeEngine = Callable[[ResultFolder], Engine]
+Show = Callable[[Progress], None]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A table of the answer: rows of plain values, what to know when reading it, and what it comes to as a whole.
+    ``folder`` holds it as answer.json and answer.csv.
+    """
+
+    kind: str
+    seed: int
+    folder: Path
+    rows: list[dict[str, Any]]
+    notes: list[str]
+    outcome: Outcome
+
+
+def question_of(sweep: SweepFile, place: str) -> BaseModel:
+    """The checked question of a sweep file. Raises InputError with the key."""
+    asked = sweep.question or {}
+    kind = asked.get("kind")
+    if kind not in KINDS:
+        raise InputError(f"{place}: question.kind: {kind!r}; {did_you_mean(str(kind), tuple(KINDS))}")
+    try:
+        return KINDS[kind].model_validate(asked)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(["question", *(str(part) for part in first["loc"])])
+        fields = [field.alias or name for name, field in KINDS[kind].model_fields.items()]
+        told = first["msg"].removeprefix("Value error, ")
+        if first["type"] == "extra_forbidden":
+            told = f"unknown key; {did_you_mean(str(first['loc'][-1]), fields)}"
+        raise InputError(f"{place}: {key}: {told}") from None
+
+
+def answer(path: Path, sweep: SweepFile, plan: Plan, make_engine: MakeEngine, on_progress: Show | None) -> Answer:
+    """Do the runs that the question needs, or what is left of them, and write its table. Raises InputError."""
+    asked = question_of(sweep, str(path))
+    if sweep.replications.until is not None and not isinstance(asked, (Cheapest, Comparison)):
+        kind = (sweep.question or {})["kind"]
+        raise InputError(f"{path}: replications.until: a {kind} question decides itself how many runs it needs; remove it")
+    shared = _OneEngine(make_engine)
+    try:
+        told = _told(asked, path, sweep, plan, shared, on_progress)
+    finally:
+        shared.end()
+    folder = Path(sweep.output)
+    content = {"question": sweep.question, "rows": told.rows, "notes": told.notes, "outcome": str(told.outcome)}
+    write_whole(folder / "answer.json", json.dumps(content, indent=1).encode())
+    write_whole(folder / "answer.csv", _csv(told.rows).encode())
+    return Answer(
+        str(sweep.question and sweep.question["kind"]), sweep.seed, folder, told.rows, told.notes, told.outcome
+    )
+
+
+def _told(
+    asked: BaseModel, path: Path, sweep: SweepFile, plan: Plan, make_engine: MakeEngine, on_progress: Show | None
+) -> Told:
+    ask = asking(sweep, make_engine, on_progress, independent=isinstance(asked, RandomFaults))
+    points = [plan.design.point(number) for number in range(plan.points)]
+    match asked:
+        case Capacity():
+            record = sweep.record.model_copy(update={"metrics": (*sweep.record.metrics, "steady.*")})
+            ask = asking(sweep.model_copy(update={"record": record}), make_engine, on_progress, independent=True)
+            return tables.of_capacity(asked, capacity(asked, points, ask))
+        case Sensitivity():
+            # points of Morris's paths are compared with their neighbours, on the same seeds
+            ask = asking(sweep, make_engine, on_progress, independent=asked.method == "sobol")
+            found = sensitivity(asked, sweep.axes, ask, sweep.replications.count, sweep.seed)
+            return tables.of_sensitivity(asked, found)
+        case RareEvent():
+            return tables.of_rare_event(asked, rare_event(asked, _only(points, path, asked.kind), ask, sweep.seed))
+        case Risk():
+            return tables.of_risk(asked, risk(asked, _only(points, path, asked.kind), ask, sweep.seed))
+        case Cheapest():
+            runs = _all_runs(path, sweep, plan, make_engine, on_progress)
+            surer = asked.model_copy(update={"confidence": confidence_of(sweep, asked.confidence)})
+            return tables.of_cheapest(asked, cheapest(surer, runs), plan.parameter_names)
+        case Comparison():
+            runs = _all_runs(path, sweep, plan, make_engine, on_progress)
+            sure_of_pairs = asked.model_copy(update={"confidence": confidence_of(sweep, asked.confidence)})
+            return tables.of_comparison(asked, comparison(sure_of_pairs, runs), plan.parameter_names)
+    raise AssertionError(f"no answer to {asked}")
+
+
+def _only(points: list[dict[str, Any]], path: Path, kind: str) -> dict[str, Any]:
+    if len(points) != 1:
+        raise InputError(f"{path}: question: {kind} is asked of one configuration; put its parameters into [base]")
+    return points[0]
+
+
+def _all_runs(
+    path: Path, sweep: SweepFile, plan: Plan, make_engine: MakeEngine, on_progress: Show | None
+) -> list[Answered]:
+    summary = run_loaded(path, sweep, plan, make_engine, Options(), on_progress)
+    if summary.counts.rows < summary.runs:
+        raise InputError(
+            f"{summary.folder}: {summary.runs - summary.counts.rows} runs were not done ({summary.stopped})"
+        )
+    return answers(ResultFolder(sweep.output), plan)
+
+
+def _csv(rows: list[dict[str, Any]]) -> str:
+    text = io.StringIO()
+    names: dict[str, None] = {}
+    for row in rows:
+        names |= dict.fromkeys(row)
+    out = csv.DictWriter(text, list(names), lineterminator="\n")
+    out.writeheader()
+    out.writerows(rows)
+    return text.getvalue()
+
+
+class _OneEngine:
+    """One engine for all rounds: they would spend their time starting it."""
+
+    def __init__(self, make: MakeEngine) -> None:
+        self._make = make
+        self._engine: Engine | None = None
+
+    def __call__(self, folder: ResultFolder) -> Any:
+        if self._engine is None:
+            self._engine = self._make(folder)
+        return _Lent(self._engine)
+
+    def end(self) -> None:
+        if self._engine is not None:
+            self._engine.close()
+
+
+class _Lent:
+    """An engine that a round cannot close."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.cores = engine.cores
+        self.run = engine.run
+
+    def close(self) -> None:
+        """Its owner does."""

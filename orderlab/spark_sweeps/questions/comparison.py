@@ -1,0 +1,85 @@
+"""A against B on the same seeds: differences run by run, so that what both have in common cancels out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from orderlab.model.errors import InputError
+from orderlab.sim.intervals import Interval, difference_interval
+from orderlab.spark_sweeps.axes import Value
+from orderlab.spark_sweeps.questions.asking import Answered, metric_of
+
+
+class Comparison(BaseModel):
+    """What is asked: ``metrics`` with ``parameter`` at ``b`` minus the same at ``a``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    kind: Literal["comparison"]
+    parameter: str
+    a: Value
+    b: Value
+    metrics: tuple[str, ...] = Field(min_length=1)
+    confidence: float = Field(default=0.95, gt=0.5, lt=1)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Of one metric at one setting of the other parameters. ``ratio`` of the means; ``unpaired``: runs whose partner
+    failed. ``differs``: the interval leaves out 0.
+    """
+
+    metric: str
+    others: Mapping[str, Any]
+    a: float
+    b: float
+    difference: Interval
+    ratio: float | None
+    unpaired: int
+
+    @property
+    def differs(self) -> bool:
+        """Whether chance alone is an unlikely explanation."""
+        return self.difference.low > 0 or self.difference.high < 0
+
+
+def comparison(asked: Comparison, runs: Sequence[Answered]) -> list[Difference]:
+    """Differences by metric and by the other parameters. Raises InputError where no pair of runs shares its seed."""
+    if asked.a == asked.b:
+        raise InputError(f"question: a and b are both {asked.a!r}; compare two values of {asked.parameter}")
+    sides: dict[Any, dict[tuple[Any, int], Answered]] = {asked.a: {}, asked.b: {}}
+    for run in runs:
+        value = run.parameters.get(asked.parameter)
+        if value in sides:
+            others = tuple((name, other) for name, other in run.parameters.items() if name != asked.parameter)
+            sides[value][others, run.seed] = run
+    for value, found in sides.items():
+        if not found:
+            raise InputError(f"question: no run has {asked.parameter} = {value!r}; add it to axes.{asked.parameter}")
+    common = [key for key in sides[asked.a] if key in sides[asked.b]]
+    if not common:
+        raise InputError("question: no two runs share their seed; set replications.common_random_numbers = true")
+    groups: dict[Any, list[tuple[Answered, Answered]]] = {}
+    for key in common:
+        groups.setdefault(key[0], []).append((sides[asked.a][key], sides[asked.b][key]))
+    return [
+        _difference(asked, metric, dict(others), pairs) for metric in asked.metrics for others, pairs in groups.items()
+    ]
+
+
+def _difference(
+    asked: Comparison, metric: str, others: Mapping[str, Any], pairs: Sequence[tuple[Answered, Answered]]
+) -> Difference:
+    whole = [(one, other) for one, other in pairs if one.status == other.status == "ok"]
+    values = [(metric_of(one, metric), metric_of(other, metric)) for one, other in whole]
+    if not values:
+        raise InputError(f"question: no pair of runs came to its end at {others or 'any point'}; see why: {pairs[0][0].replay}")
+    side_a, side_b = zip(*values, strict=True)
+    found = difference_interval(side_a, side_b, asked.confidence)
+    mean_a, mean_b = sum(side_a) / len(values), sum(side_b) / len(values)
+    return Difference(
+        metric, others, mean_a, mean_b, found, mean_b / mean_a if mean_a else None, len(pairs) - len(whole)
+    )

@@ -1,0 +1,143 @@
+"""Drawings of a report as SVG text: curves with intervals along one axis, heat maps over two."""
+
+from __future__ import annotations
+
+import io
+import re
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+
+from orderlab.spark_sweeps.report.aggregates import TWO_DIGITS, PointRows
+
+mpl.use("svg")
+from matplotlib.figure import Figure
+
+STYLES = ("-", "--", "-.", ":")
+MARKS = "osD^vPX*"
+LINES_MAX = 8
+"""In one drawing: more cannot be told apart without colour."""
+PANELS_MAX = 4
+LABEL_WIDTH = 60
+"""Characters of a line of the legend."""
+TICK_WIDTH = 8
+"""Characters that a column of a heat map has room for."""
+
+
+def curves(points: Sequence[PointRows], axis: str, metric: str) -> list[tuple[str, str]]:
+    """(what is said of it, drawing) for each LINES_MAX settings of the other parameters: the metric along a numeric axis. All
+    drawings have the same scale. The last one says how many settings are not drawn.
+    """
+    groups: dict[str, list[PointRows]] = {}
+    for one in points:
+        others = ", ".join(f"{name} {value}" for name, value in one.parameters.items() if name != axis)
+        groups.setdefault(others, []).append(one)
+    groups = {others: mine for others, mine in groups.items() if any(one.interval(metric) for one in mine)}
+    names = list(groups)[: LINES_MAX * PANELS_MAX]
+    panels = [names[begin : begin + LINES_MAX] for begin in range(0, len(names), LINES_MAX)]
+    found = []
+    for number, panel in enumerate(panels):
+        told = [f"{metric} along {axis}", _runs_behind([one for name in panel for one in groups[name]], metric)]
+        if len(panels) > 1:
+            told.append(f"curves {number * LINES_MAX + 1} to {number * LINES_MAX + len(panel)} of {len(groups)}")
+        if number == len(panels) - 1 and len(names) < len(groups):
+            told.append(f"{len(groups) - len(names)} more curves are not drawn: points.csv has them")
+        found.append(("; ".join(told), _panel({name: groups[name] for name in panel}, points, axis, metric)))
+    return found
+
+
+def _runs_behind(points: Sequence[PointRows], metric: str) -> str:
+    """How many runs the points rest on."""
+    many = sorted({len(one.metrics[metric]) for one in points if one.metrics.get(metric)})
+    if not many:
+        return "no runs"
+    if len(many) > 1:
+        return f"each point is the mean of {many[0]} to {many[-1]} runs (points.csv says of how many)"
+    return "each point is one run" if many == [1] else f"each point is the mean of {many[0]} runs"
+
+
+def _panel(groups: dict[str, list[PointRows]], points: Sequence[PointRows], axis: str, metric: str) -> str:
+    lines = sum(len(textwrap.wrap(name, LABEL_WIDTH)) or 1 for name in groups) if len(groups) > 1 else 0
+    figure = Figure(figsize=(5.2, 3.2 + 0.19 * lines), layout="constrained")
+    drawn = figure.subplots()
+    for number, (others, mine) in enumerate(groups.items()):
+        told = [(one.parameters[axis], i) for one in mine if (i := one.interval(metric)) is not None]
+        told.sort(key=lambda pair: pair[0])
+        if not told:
+            continue
+        x = [value for value, _ in told]
+        y = np.array([interval.estimate for _, interval in told])
+        reach = np.array([[i.estimate - i.low, i.high - i.estimate] for _, i in told]).T
+        reach = np.where(np.isfinite(reach), np.maximum(reach, 0), 0)
+        drawn.errorbar(x, y, reach, label=textwrap.fill(others, LABEL_WIDTH) or None, capsize=3, lw=1.3, ms=4,
+                       ls=STYLES[number % len(STYLES)], marker=MARKS[number % len(MARKS)])  # fmt: skip
+    values = np.array([v for one in points for v in one.metrics.get(metric, ())])
+    if metric.endswith("_ms") and len(values) and values.max() >= TWO_DIGITS:
+        drawn.axhline(TWO_DIGITS, color="0.4", lw=0.8, ls=":")
+        drawn.annotate(
+            "100 ms", (1, TWO_DIGITS), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=8
+        )
+    if len(values) and values.min() > 0 and values.max() / values.min() > 30:
+        drawn.set_yscale("log")
+    x_all = sorted({one.parameters[axis] for one in points})
+    if len(x_all) > 2 and x_all[0] > 0 and x_all[-1] / x_all[0] > 30:
+        drawn.set_xscale("log")
+    drawn.set_xlabel(axis)
+    drawn.set_ylabel(metric)
+    drawn.grid(True, lw=0.3)
+    if len(groups) > 1:  # below the axes: upon them it hides what it names
+        figure.legend(fontsize=9, loc="outside lower left", ncols=1, frameon=False, borderpad=0, handlelength=4)
+    return svg(figure)
+
+
+def heat_map(points: Sequence[PointRows], axis_x: str, axis_y: str, metric: str) -> str:
+    """The metric over two axes, mean over the others, the value written into each cell; a cross where a run failed."""
+    x_values = sorted({one.parameters[axis_x] for one in points}, key=_order)
+    y_values = sorted({one.parameters[axis_y] for one in points}, key=_order)
+    sums, counts = np.zeros((len(y_values), len(x_values))), np.zeros((len(y_values), len(x_values)))
+    failed = np.zeros_like(sums, dtype=bool)
+    for one in points:
+        place = y_values.index(one.parameters[axis_y]), x_values.index(one.parameters[axis_x])
+        failed[place] |= one.failed > 0
+        found = one.interval(metric)
+        if found is not None:
+            sums[place] += found.estimate
+            counts[place] += 1
+    means = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+    figure = Figure(
+        figsize=(max(4.0, 1.0 + 0.85 * len(x_values)), max(2.4, 1.0 + 0.42 * len(y_values))), layout="constrained"
+    )
+    drawn = figure.subplots()
+    image = drawn.imshow(means, aspect="auto", cmap="Greys", origin="lower")
+    x_labels, y_labels = ([textwrap.shorten(str(value), 24, placeholder="...") for value in each] for each in (x_values, y_values))
+    upright = max(len(label) for label in x_labels) <= TICK_WIDTH
+    drawn.set_xticks(range(len(x_values)), x_labels, **({} if upright else {"rotation": 45, "ha": "right"}))
+    drawn.set_yticks(range(len(y_values)), y_labels)
+    drawn.set_xlabel(axis_x)
+    drawn.set_ylabel(axis_y)
+    middle = np.nanmin(means) + (np.nanmax(means) - np.nanmin(means)) / 2 if np.isfinite(means).any() else 0
+    for row in range(len(y_values)):
+        for column in range(len(x_values)):
+            value = means[row, column]
+            text = ("x " if failed[row, column] else "") + (f"{value:.3g}" if np.isfinite(value) else "")
+            drawn.text(
+                column, row, text, ha="center", va="center", fontsize=8, color="white" if value > middle else "black"
+            )
+    figure.colorbar(image)
+    return svg(figure)
+
+
+def _order(value: Any) -> tuple[bool, Any]:
+    return isinstance(value, str), value
+
+
+def svg(figure: Figure) -> str:
+    """The drawing alone, the same bytes every time."""
+    with mpl.rc_context({"svg.hashsalt": "orderlab", "svg.fonttype": "none", "font.family": "sans-serif"}):
+        text = io.StringIO()
+        figure.savefig(text, format="svg", metadata={"Date": None})
+    drawn = re.sub(r"<metadata>.*?</metadata>", "", text.getvalue(), flags=re.DOTALL)
+    return drawn[drawn.index("<svg") :]

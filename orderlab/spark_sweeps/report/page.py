@@ -1,0 +1,137 @@
+"""The report of a sweep: ``report/index.html`` in its folder, self-contained, and the tables as CSV and Parquet."""
+
+from __future__ import annotations
+
+import io
+import math
+from pathlib import Path
+from typing import Any
+
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from orderlab.model.errors import InputError
+from orderlab.model.explorer.whole_file import write_whole
+from orderlab.spark_sweeps.plan import Plan
+from orderlab.spark_sweeps.precision import confidence_of, wanted_runs
+from orderlab.spark_sweeps.questions.tables import cell
+from orderlab.spark_sweeps.report.aggregates import PointRows, by_point, chosen_metrics, cliff, points_table, varies
+from orderlab.spark_sweeps.report.drawings import curves, heat_map
+from orderlab.spark_sweeps.report.templates import held_fixed, template
+from orderlab.spark_sweeps.result_folder import ResultFolder
+from orderlab.spark_sweeps.specification import sweep_of
+
+POINTS_SHOWN = 200
+BAD_SHOWN = 50
+DRAWINGS_MAX = 12
+CELLS_MAX = 400
+
+
+def write_report(path: Path) -> Path:
+    """Write the report of the results in PATH; its file. Raises InputError where there are none."""
+    folder = ResultFolder(path)
+    manifest = folder.manifest()
+    sweep = sweep_of({**manifest["sweep"], "output": str(path)}, str(path))
+    plan = Plan(sweep, str(path))
+    counts = folder.standing(len(plan)).counts
+    if counts.rows == 0:
+        raise InputError(f"{path}: no runs are done; there is nothing to report")
+    wanted = wanted_runs(plan, folder)
+    metrics = chosen_metrics(folder, len(plan))
+    points = by_point(folder, len(plan), metrics, confidence_of(sweep))
+    numeric = [name for name in plan.parameter_names if _is_numeric_axis(points, name)]
+    latency = next((name for name in metrics if name.endswith("mean_ms")), None)
+    along = next((name for name in ("rate", "publishers", *numeric) if name in numeric), None)
+    cliffs = cliff(points, along, latency) if along is not None and latency is not None else []
+    drawings, undrawn = _drawings(
+        points, numeric, [name for name in plan.parameter_names if name not in sweep.derived], metrics
+    )
+    shown, hidden = _bad(folder, len(plan))
+    table = points_table(points, metrics)
+    page = template("page.html.j2").render(
+        title=f"Sweep of {sweep.system}", description=manifest.get("description", ""), counts=counts, runs=int(wanted.sum()), spared=int((~wanted).sum()), until=sweep.replications.until,
+        cliffs=cliffs[:POINTS_SHOWN], cliff_axis=along, cliff_metric=latency,
+        drawings=drawings, undrawn=undrawn, varied=list(plan.parameter_names), replications=sweep.replications.count,
+        shown=shown, hidden=hidden, points=[_shown_point(one, metrics) for one in points[:POINTS_SHOWN]],
+        points_hidden=max(0, len(points) - POINTS_SHOWN),
+        fixed=held_fixed(sweep, plan.parameter_names), digests=_digests(manifest, sweep),
+    )  # fmt: skip
+    out = Path(path) / "report"
+    out.mkdir(exist_ok=True)
+    for name, content in (
+        ("points.csv", _csv(table)),
+        ("points.parquet", _parquet(table)),
+        ("index.html", page.encode()),
+    ):
+        write_whole(out / name, content)
+    return out / "index.html"
+
+
+def _is_numeric_axis(points: list[PointRows], name: str) -> bool:
+    values = {one.parameters.get(name) for one in points}
+    return len(values) > 1 and all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
+
+
+def _drawings(
+    points: list[PointRows], numeric: list[str], varied: list[str], metrics: list[str]
+) -> tuple[list[dict[str, Any]], int]:
+    """Drawings, and how many more there would be."""
+    found: list[dict[str, Any]] = []
+    for metric in (metric for metric in metrics if varies(points, metric)):
+        for axis in [name for name in numeric if name in varied][:3]:
+            found += [{"caption": told, "svg": drawing} for told, drawing in curves(points, axis, metric)]
+        pairs = [(x, y) for place, x in enumerate(varied) for y in varied[place + 1 :]]
+        for x, y in pairs[:2]:
+            cells = len({one.parameters.get(x) for one in points}) * len({one.parameters.get(y) for one in points})
+            if 4 <= cells <= CELLS_MAX and cells <= 2 * len(points):
+                told = f"{metric} over {x} and {y}; each cell is the mean over all its runs, x: a run failed there"
+                found.append({"caption": told, "svg": heat_map(points, x, y, metric), "scrolls": True})
+    return found[:DRAWINGS_MAX], max(0, len(found) - DRAWINGS_MAX)
+
+
+def _bad(folder: ResultFolder, runs: int) -> tuple[list[dict[str, Any]], int]:
+    """Failed and violating runs, the first by number, and how many more there are."""
+    found: list[dict[str, Any]] = []
+    for table in folder.tables(runs, ["status", "outcome", "error", "verdicts", "replay"]):
+        for row in table.to_pylist():
+            if row["status"] != "ok" or row["outcome"] == "violated":
+                laws = ", ".join(law for law, verdict in row["verdicts"] or () if verdict == "violated")
+                told = f"{row['status']}: {row['error']}" if row["status"] != "ok" else f"violates {laws}"
+                found.append({"run": row["run"], "told": told, "replay": row["replay"]})
+    found.sort(key=lambda row: row["run"])
+    return found[:BAD_SHOWN], max(0, len(found) - BAD_SHOWN)
+
+
+def _digests(manifest: dict[str, Any], sweep: Any) -> list[dict[str, Any]]:
+    told = {"system": sweep.system, "code": manifest["code"], "scripts": manifest["scripts"], "subject": manifest.get("subject", "")}
+    return [{"": name, "digest": value} for name, value in told.items()]
+
+
+def _shown_point(one: PointRows, metrics: list[str]) -> dict[str, Any]:
+    """A row of the page: a mean and its interval share a cell, so that a printed page holds six metrics."""
+    row = {"point": one.point, **one.parameters, "runs": one.runs, "failed": one.failed, "violated": one.violated}
+    for metric in metrics:
+        found = one.interval(metric)
+        if found is None:
+            row[metric] = None
+        elif math.isinf(found.low):
+            row[metric] = found.estimate
+        elif abs((found.high - found.estimate) - (found.estimate - found.low)) > 1e-6 * found.half_width:
+            row[metric] = f"{cell(found.estimate)} ({cell(found.low)} to {cell(found.high)})"
+        else:
+            row[metric] = f"{cell(found.estimate)} ± {cell(found.half_width)}"
+        if found is not None and found.count != one.runs:
+            row[metric] = f"{cell(row[metric])} of {found.count}"
+    return row
+
+
+def _csv(table: Any) -> bytes:
+    out = io.BytesIO()
+    pa_csv.write_csv(table, out)
+    return out.getvalue()
+
+
+def _parquet(table: Any) -> bytes:
+    out = io.BytesIO()
+    pq.write_table(table, out)
+    return out.getvalue()

@@ -1,0 +1,316 @@
+"""The folder of a sweep's results: a manifest, and rows in Parquet files that workers commit on their own.
+
+A file appears whole (temporary name, fsync, rename) and its name says what it holds, so that progress and counts need
+no file to be opened: ``rows/<attempt>-<digest of the runs>.<rows>-<failed>-<violated>.parquet``. A run that was
+committed twice, by a worker that outlived its driver, counts once: readers keep the first of equal attempts.
+Renaming needs a POSIX file system (a local disk, NFS); an object store does not rename atomically.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import math
+import os
+import re
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from orderlab.model.errors import InputError
+from orderlab.model.explorer.whole_file import write_whole
+from orderlab.spark_sweeps.specification import MANIFEST, digest_of
+
+_FOREIGN = "not rows of this sweep; remove it: its runs are then done again"
+LISTING_SHARE = 0.02
+"""Of the driver's time that goes into looking at names while a sweep runs."""
+SWEEP_DIGEST = "sweep_digest"
+"""The column in which each row says to which sweep it belongs (`identity_of`)."""
+_NAME = re.compile(r"(\d+)-([0-9a-f]{32})\.(\d+)-(\d+)-(\d+)\.parquet")
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Of committed rows."""
+
+    rows: int = 0
+    failed: int = 0
+    violated: int = 0
+
+
+def identity_of(manifest: Mapping[str, Any]) -> str:
+    """The digest of all that decides what the rows of a sweep are: file, code, scripts, and what the user brings."""
+    told = {name: value for name, value in manifest.items() if name != "description"}
+    return digest_of(json.dumps(told, sort_keys=True).encode())
+
+
+class ResultFolder:
+    """Where the results of one sweep are. Rows that say that they belong to another one are refused."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.rows_path = self.path / "rows"
+        self.histories = self.path / "histories"
+        self._lock: Any = None
+        self._identity: str | None = None
+        self._listing = _Listing(self.rows_path)
+
+    @property
+    def identity(self) -> str:
+        """What each of its rows has to say. Raises InputError where there is no manifest."""
+        if self._identity is None:
+            self._identity = identity_of(self.manifest())
+        return self._identity
+
+    # -- the driver's side ---------------------------------------------------------------------------------
+
+    def open(self, manifest: dict[str, Any], description: str = "") -> None:
+        """Make the folder, or find in it what an earlier start of the same sweep left. Raises InputError."""
+        found = None
+        try:
+            found = dict(json.loads((self.path / MANIFEST).read_text()))
+        except FileNotFoundError:
+            if not self._is_fresh():
+                raise InputError(
+                    f"{self.path}: not empty, and without the {MANIFEST} of a sweep; name another folder"
+                ) from None
+        except (OSError, ValueError, TypeError) as error:
+            raise InputError(f"{self.path}/{MANIFEST}: unreadable ({error}); name another folder") from None
+        if found is not None:
+            found.pop("description", None)
+        self._identity = identity_of(manifest)
+        if found is not None and found != manifest:
+            raise InputError(
+                f"{self.path}: made by a different sweep ({_difference(found, manifest)}); name another folder"
+            )
+        try:
+            self.rows_path.mkdir(parents=True, exist_ok=True)
+            self.histories.mkdir(exist_ok=True)
+        except OSError as error:
+            raise InputError(
+                f"{self.path}: cannot be made ({error.strerror}); name a folder that can be written"
+            ) from None
+        self._take_lock()
+        if found is None:
+            told = json.dumps({**manifest, "description": description}, indent=1, sort_keys=True)
+            write_whole(self.path / MANIFEST, told.encode())
+        self._remove_left_overs()
+
+    def _remove_left_overs(self) -> None:
+        """What workers that were killed were at."""
+        for left_over in self.rows_path.glob(".*.tmp"):
+            left_over.unlink(missing_ok=True)
+
+    def _is_fresh(self) -> bool:
+        """Not there, empty, or left by a start that was killed before its manifest was whole."""
+        if not self.path.is_dir():
+            return not self.path.exists()
+        own = {self.rows_path, self.histories}
+        return all(
+            (item in own and item.is_dir() and not any(item.iterdir()))
+            or item.name == ".lock"
+            or (item.is_file() and item.name.startswith(MANIFEST))
+            for item in self.path.iterdir()
+        )
+
+    def _take_lock(self) -> None:
+        self._lock = open(self.path / ".lock", "w")  # noqa: SIM115 - held until close
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock.close()
+            raise InputError(
+                f"{self.path}: another sweep writes here now; wait for it, or name another folder"
+            ) from None
+
+    def close(self) -> None:
+        """Let others write here."""
+        if self._lock is not None:
+            self._remove_left_overs()
+            self._lock.close()
+            self._lock = None
+
+    # -- the workers' side ---------------------------------------------------------------------------------
+
+    def commit(self, table: pa.Table) -> None:
+        """Add rows of one attempt, all or none. Raises InputError where the disk is full or gone."""
+        runs = table.column("run").to_numpy()
+        attempt = table.column("attempt")[0].as_py()
+        status, outcome = table.column("status").to_pylist(), table.column("outcome").to_pylist()
+        failed = sum(one != "ok" for one in status)
+        violated = sum(one == "violated" for one in outcome)
+        digest = digest_of(np.ascontiguousarray(runs, "<i8").tobytes())
+        temporary = self.rows_path / f".{uuid.uuid4().hex}.tmp"
+        try:
+            with temporary.open("wb") as file:
+                pq.write_table(table, file, compression="zstd")
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, self.rows_path / f"{attempt}-{digest}.{len(runs)}-{failed}-{violated}.parquet")
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise InputError(f"{self.path}: {disk_complaint(error)}") from None
+
+    # -- reading -------------------------------------------------------------------------------------------
+
+    def files(self, attempt: int | None = None) -> list[Path]:
+        """The committed files, in the order of their names."""
+        if not self.rows_path.is_dir():
+            raise InputError(f"{self.path}: no results of a sweep here; run orderlab sweep first")
+        found = sorted(path for path in self.rows_path.iterdir() if _NAME.fullmatch(path.name))
+        return [path for path in found if attempt is None or int(path.name.partition("-")[0]) == attempt]
+
+    def manifest(self) -> dict[str, Any]:
+        """What the sweep was. Raises InputError."""
+        try:
+            found: dict[str, Any] = json.loads((self.path / MANIFEST).read_text())
+        except (OSError, ValueError):
+            raise InputError(f"{self.path}: no results of a sweep here; name the output folder of one") from None
+        return found
+
+    def counts(self, attempt: int | None = None) -> Counts:
+        """By the names of the files alone."""
+        if not self.rows_path.is_dir():
+            raise InputError(f"{self.path}: no results of a sweep here; run orderlab sweep first")
+        self._listing.look()
+        return self._listing.counts(attempt)
+
+    def counts_lately(self, attempt: int | None = None) -> Counts:
+        """The same for who asks all the time: as of a moment ago, so that listing takes no more than a small share of it."""
+        self._listing.look_if_cheap()
+        return self._listing.counts(attempt)
+
+    def standing(self, runs: int) -> Standing:
+        """Which runs have a row, and how that row ended."""
+        attempt = np.zeros(runs, np.int32)
+        failed, violated = np.zeros(runs, np.bool_), np.zeros(runs, np.bool_)
+        for path in self.files():
+            table = self._own_rows(path, ["run", "attempt", "status", "outcome"])
+            if table.num_rows and not 0 <= pc.min(table["run"]).as_py() <= pc.max(table["run"]).as_py() < runs:
+                raise InputError(f"{path}: {_FOREIGN}")
+            number, tried = table.column("run").to_numpy(), table.column("attempt").to_numpy()
+            newer = tried > attempt[number]
+            number = number[newer]
+            attempt[number] = tried[newer]
+            failed[number] = (np.asarray(table.column("status").to_pylist(), object) != "ok")[newer]
+            violated[number] = (np.asarray(table.column("outcome").to_pylist(), object) == "violated")[newer]
+        return Standing(attempt, failed, violated)
+
+    def tables(self, runs: int, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """The rows that count, file by file: of each run its last attempt, once."""
+        attempt = self.standing(runs).attempt
+        seen = np.zeros(runs, np.bool_)
+        wanted = None if columns is None else [*dict.fromkeys(["run", "attempt", *columns])]
+        for path in self.files():
+            table = self._own_rows(path, wanted)
+            number, tried = table.column("run").to_numpy(), table.column("attempt").to_numpy()
+            keep = (tried == attempt[number]) & ~seen[number]
+            seen[number[keep]] = True
+            if keep.any():
+                yield table.filter(pa.array(keep))
+
+
+    def _own_rows(self, path: Path, columns: Sequence[str] | None) -> pa.Table:
+        """One committed file, if every row of it belongs here. Raises InputError."""
+        wanted = None if columns is None else [*columns, SWEEP_DIGEST]
+        table = read_rows(path, wanted)
+        told = table.column(SWEEP_DIGEST) if SWEEP_DIGEST in table.column_names else None
+        if told is None or not pc.all(pc.equal(told, self.identity)).as_py():
+            raise InputError(f"{path}: rows of another sweep; remove it: its runs are then done again")
+        return table if columns is None else table.drop_columns([SWEEP_DIGEST])
+
+
+class _Listing:
+    """What the names in a folder of rows add up to; a name that was seen is not parsed again."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: set[str] = set()
+        self._by_attempt: dict[int, np.ndarray] = {}
+        self._took_s = 0.0
+        self._at = -math.inf
+
+    def look(self) -> None:
+        """List the folder."""
+        begun = time.perf_counter()
+        with os.scandir(self._path) as entries:
+            names = {entry.name for entry in entries}
+        if not self._seen <= names:  # files were removed: count afresh
+            self._seen, self._by_attempt = set(), {}
+        for name in names - self._seen:
+            match = _NAME.fullmatch(name)
+            if match is not None:
+                self._seen.add(name)
+                total = self._by_attempt.setdefault(int(match[1]), np.zeros(3, np.int64))
+                total += [int(match[3]), int(match[4]), int(match[5])]
+        self._at = time.perf_counter()
+        self._took_s = self._at - begun
+
+    def look_if_cheap(self) -> None:
+        """List the folder, unless that would take more than LISTING_SHARE of the time."""
+        if time.perf_counter() - self._at >= self._took_s / LISTING_SHARE:
+            self.look()
+
+    def counts(self, attempt: int | None) -> Counts:
+        """Of one attempt, or of all."""
+        told = [total for number, total in self._by_attempt.items() if attempt in (None, number)]
+        return Counts(*(int(one) for one in sum(told, np.zeros(3, np.int64))))
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Per run: its last attempt (0: none), and whether that failed or violated a law."""
+
+    attempt: np.ndarray
+    failed: np.ndarray
+    violated: np.ndarray
+
+    @property
+    def counts(self) -> Counts:
+        """Of runs that have a row."""
+        return Counts(int((self.attempt > 0).sum()), int(self.failed.sum()), int(self.violated.sum()))
+
+
+def read_rows(path: Path, columns: Sequence[str] | None) -> pa.Table:
+    """One committed file. Raises InputError."""
+    try:
+        table = pq.ParquetFile(path).read(columns=columns, use_threads=False)
+        if set(columns or ()) <= set(table.column_names):
+            return table
+        raise InputError(f"{path}: {_FOREIGN}")
+    except (OSError, pa.ArrowException) as error:
+        line = " ".join(str(error).split())[:120]
+        raise InputError(f"{path}: unreadable ({line}); remove it: its runs are then done again") from None
+
+
+def disk_complaint(error: OSError) -> str:
+    """One line with the cure for an error of the file system."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "the disk is full; free some space and run the same command again: what is committed is kept"
+    return f"cannot be written ({error.strerror}); what is committed is kept: run the same command again"
+
+
+def _difference(found: dict[str, Any], wanted: dict[str, Any]) -> str:
+    """The first place where two manifests differ, as a key path."""
+    for key in sorted({*found, *wanted}):
+        one, other = found.get(key), wanted.get(key)
+        if one != other:
+            if isinstance(one, dict) and isinstance(other, dict):
+                return f"{key}.{_difference(one, other)}"
+            changed = {
+                "code": "the code has changed since", "scripts": "the Lua scripts have changed since",
+                "subject": "the module of its system, what that imports from beside it, or a cost model has changed since",
+            }  # fmt: skip
+            return changed.get(
+                key, f"{key}: there {json.dumps(one)}, here {json.dumps(other)}"
+            )
+    return "no key"

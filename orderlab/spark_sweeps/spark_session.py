@@ -1,0 +1,163 @@
+"""The Spark session: started quietly, on loopback unless a cluster is named, and with errors of one line.
+
+What the JVM and its workers write goes to a log file: the terminal is for the sweep's own progress.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orderlab.model.errors import InputError
+from orderlab.spark_sweeps.java import java_home
+from orderlab.spark_sweeps.tasks import MARK
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CONFIGURATION = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.speculation": "false",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.shuffle.partitions": "8",
+}
+CONNECT_S = 5.0
+TRIES_MAX = 4
+START = "-- orderlab starts a session"
+"""In the log, so that what an earlier start complained of explains nothing."""
+LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+LITTLE_JVM = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+"""Of a local master whose JVM only hands out tasks: its optimising compiler would take more time from them than it saves."""
+
+
+def start_session(
+    master: str | None,
+    log: Path,
+    name: str = "orderlab",
+    extra: Mapping[str, str] | None = None,
+    only_hands_out: bool = False,
+) -> SparkSession:
+    """A session on ``master``; None: what `spark-submit` says, else all cores of this machine. ``only_hands_out``: all work is done in
+    Python. Raises InputError.
+    """
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    insist_on_reaching(master)
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    if not submitted:
+        insist_on_spark_home(os.environ)
+        os.environ["JAVA_HOME"] = java_home(os.environ)
+    builder = SparkSession.builder.appName(name)
+    if master is not None or not submitted:
+        builder = builder.master(patient(master or "local[*]"))
+    is_local = (master or "local").startswith("local") and not submitted
+    if is_local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    here = LOCAL | (LITTLE_JVM if only_hands_out else {}) if is_local else {}
+    for key, value in {**CONFIGURATION, **here, **(extra or {})}.items():
+        builder = builder.config(key, value)
+    with _stderr_into(log):
+        try:
+            return builder.getOrCreate()
+        except Exception as error:
+            raise InputError(explained(error, master, log)) from None
+
+
+def patient(master: str) -> str:
+    """The same master; a local one tries a task again as a cluster does, when a worker of its is killed."""
+    found = re.fullmatch(r"local(?:\[\s*(\d+|\*)\s*\])?", master)
+    return master if found is None else f"local[{found[1] or 1},{TRIES_MAX}]"
+
+
+def insist_on_reaching(master: str | None) -> None:
+    """Raise InputError for a standalone master that nobody answers at; Spark itself would try for a minute."""
+    if master is None or not master.startswith("spark://"):
+        return
+    for address in master.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdigit():
+            raise InputError(f"--master {master}: not an address; write spark://HOST:7077")
+        with contextlib.suppress(OSError), socket.create_connection((host, int(port)), timeout=CONNECT_S):
+            return
+    raise InputError(
+        f"--master {master}: cannot be reached; is it running, and is the address right (spark://HOST:7077)?"
+    )
+
+
+def insist_on_spark_home(environ: Mapping[str, str]) -> None:
+    """Raise InputError for a SPARK_HOME without a Spark."""
+    home = environ.get("SPARK_HOME")
+    if home and not (Path(home) / "bin" / "spark-submit").is_file():
+        raise InputError(f"SPARK_HOME={home}: no bin/spark-submit there; correct it, or unset it: pyspark has its own")
+
+
+@contextlib.contextmanager
+def _stderr_into(log: Path) -> Iterator[None]:
+    """The JVM inherits descriptor 2 as it is now, and keeps it."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    except OSError as error:
+        os.close(kept)
+        raise InputError(f"{log}: cannot be written ({error.strerror}); name a folder that can be") from None
+    os.write(target, f"{START}\n".encode())
+    os.dup2(target, 2)
+    os.close(target)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+_CURES = (
+    (r"PYTHON_VERSION_MISMATCH|different (?:minor )?version", "driver and executors have different Pythons; set "
+     "PYSPARK_PYTHON to the driver's version, or ship it (notes/spark.md)"),
+    (r"InvalidClassException|serialVersionUID|incompatible.*version|RpcEnv.*version",
+     "driver and cluster have different versions of Spark; use the same one on both (notes/spark.md)"),
+    (r"No module named '(\w+)'", "executors lack the module {0}; ship it with --py-files or --archives (notes/spark.md)"),
+    (r"Could not parse Master URL|Master must either be|Invalid Spark URL",
+     "no such master; write local[*], local[4], spark://HOST:7077, yarn, or k8s://https://HOST:PORT"),
+    (r"HADOOP_CONF_DIR or YARN_CONF_DIR",
+     "YARN cannot be found; set HADOOP_CONF_DIR or YARN_CONF_DIR to the folder of its configuration"),
+    (r"All masters are unresponsive|Connection refused|UnknownHostException|"
+     r"Failed to connect|Cannot assign requested address",
+     "cannot be reached; is it running, and is the address right (spark://HOST:7077)?"),
+    (r"No space left on device", "the disk is full; free some space and run the same command again"),
+    (r"OutOfMemoryError", "the JVM ran out of memory; set --conf spark.driver.memory=4g"),
+)  # fmt: skip
+
+
+def explained(error: BaseException, master: str | None, log: Path) -> str:
+    """One line with the cure for what Spark says, by the exception and by the end of its log."""
+    text, logged = str(error), ""
+    marked = re.search(MARK + r"<<(.*?)>>", text, re.DOTALL)
+    if marked:
+        return marked[1]
+    with contextlib.suppress(OSError):
+        logged = log.read_text(errors="replace").rpartition(START)[2][-20_000:]
+    place = f"Spark on {master or 'local[*]'}"
+    for told in (text, logged):
+        for pattern, cure in _CURES:
+            found = re.search(pattern, told)
+            if found:
+                return f"{place}: {cure.format(*found.groups())}"
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    raised = [line for line in lines if re.match(r"[\w.]+(?:Error|Exception)\b", line)]
+    return f"{place}: {(raised or lines)[-1 if raised else 0][:200]}; its log is {log}"

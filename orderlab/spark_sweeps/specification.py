@@ -1,0 +1,223 @@
+"""Sweep files: TOML that says what to run, over which points, how often, within which limits, and what to keep."""
+
+from __future__ import annotations
+
+import json
+from fnmatch import fnmatchcase
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from orderlab.model.errors import InputError
+from orderlab.sim.binding.fields import did_you_mean
+from orderlab.sim.costs import shortened
+from orderlab.sim.systems.settings import read_config
+from orderlab.spark_sweeps.axes import VALUES_MAX, Axis, Value
+
+MANIFEST = "sweep.json"
+RUNS_MAX = 100_000_000
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class DesignChoice(_Part):
+    """Which points of the space are run."""
+
+    kind: Literal["grid", "latin-hypercube", "sobol", "one-at-a-time", "table"] = "grid"
+    samples: int | None = Field(default=None, ge=1, le=VALUES_MAX)
+    """Points of a latin-hypercube or sobol design."""
+    rows: tuple[dict[str, Value], ...] | None = Field(default=None, min_length=1, max_length=VALUES_MAX)
+    """Points of a table."""
+    seeds: tuple[int, ...] | None = None
+    """One for each row of a table, instead of drawn ones."""
+
+    @model_validator(mode="after")
+    def _has_what_it_needs(self) -> DesignChoice:
+        fills_space = self.kind in ("latin-hypercube", "sobol")
+        if fills_space != (self.samples is not None):
+            raise ValueError(
+                f"a {self.kind} design {'needs samples, such as samples = 64' if fills_space else 'has no samples'}"
+            )
+        if (self.kind == "table") != (self.rows is not None):
+            raise ValueError(f"a {self.kind} design {'needs rows' if self.kind == 'table' else 'has no rows'}")
+        if self.seeds is not None and len(self.seeds) != len(self.rows or ()):
+            raise ValueError(f"{len(self.seeds)} seeds for {len(self.rows or ())} rows; a table gives each row one")
+        return self
+
+
+class Until(_Part):
+    """When a point has enough replications: the interval of the mean of ``metric`` reaches at most ``half_width`` times the
+    mean to either side (`orderlab.spark_sweeps.precision`).
+    """
+
+    metric: str
+    half_width: float = Field(gt=0, le=1)
+    confidence: float = Field(default=0.95, gt=0.5, lt=1)
+    first: int = Field(default=5, ge=2)
+    """Replications before the first look."""
+
+
+class Replications(_Part):
+    """How often each point is run. With common random numbers replication r has the same seed at every point."""
+
+    count: int = Field(default=1, ge=1, le=VALUES_MAX)
+    common_random_numbers: bool = True
+    until: Until | None = None
+    """Stop before ``count``."""
+
+    @model_validator(mode="after")
+    def _has_room(self) -> Replications:
+        if self.until is not None and self.count <= self.until.first:
+            raise ValueError(f"until looks first after {self.until.first}; raise count (the most) above that")
+        return self
+
+
+class Record(_Part):
+    """What a row keeps. ``metrics``: patterns such as ``latency.*.mean_ms``; ``histories`` are files beside the rows."""
+
+    metrics: tuple[str, ...] = ("*",)
+    histories: Literal["none", "violations", "all"] = "none"
+
+
+class Limits(_Part):
+    """Of one run."""
+
+    wall_s: float = Field(default=600.0, gt=0, le=86_400 * 30)
+    memory_mib: int = Field(default=2048, ge=16, le=1 << 24)
+    """Beyond what the process holds before the run."""
+
+
+class Stop(_Part):
+    """When to begin no more runs. Runs under way are kept."""
+
+    max_failures: int | None = Field(default=None, ge=1)
+    max_violations: int | None = Field(default=None, ge=1)
+    wall_s: float | None = Field(default=None, gt=0)
+
+
+class SweepFile(_Part):
+    """A whole sweep file."""
+
+    system: str
+    """A system of ``orderlab simulate --list``, or ``module:function`` of (parameters, seed)."""
+    output: str
+    """The folder of the results; from the current directory."""
+    description: str = ""
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    base: dict[str, Value] = {}
+    axes: dict[str, Axis] = {}
+    derived: dict[str, str] = {}
+    cost: str | None = None
+    """What a run costs, in any unit, as an expression of its parameters: which runs are begun first."""
+    design: DesignChoice = DesignChoice()
+    replications: Replications = Replications()
+    record: Record = Record()
+    limits: Limits = Limits()
+    stop: Stop = Stop()
+    question: dict[str, Any] | None = None
+    """What the runs are to answer: ``kind`` and what that needs (`orderlab.spark_sweeps.questions`)."""
+
+    @field_validator("base", mode="before")
+    @classmethod
+    def _base_of_scalars(cls, given: Any) -> Any:
+        for name, value in given.items() if isinstance(given, dict) else ():
+            if not isinstance(value, (bool, int, float, str)):
+                raise ValueError(
+                    f"{name} is {value!r}; [base] holds one value for each parameter, lists belong into [axes]"
+                )
+        return given
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> SweepFile:
+        if self.design.kind == "table":
+            if self.axes:
+                raise ValueError("a table lists its points itself; remove [axes]")
+            if self.design.seeds is not None and self.replications.count > 1:
+                raise ValueError("a row with a seed of its own is run once; remove design.seeds, or replications.count")
+        elif self.design.kind == "grid":
+            for name, axis in self.axes.items():
+                if not axis.has_list:
+                    raise ValueError(f"axes.{name}: a grid needs values; add a count or a step to the range")
+        elif not self.axes:
+            raise ValueError(f"a {self.design.kind} design needs at least one axis; add [axes]")
+        until = self.replications.until
+        if until is not None and not any(fnmatchcase(until.metric, pattern) for pattern in self.record.metrics):
+            raise ValueError(f"replications.until: {until.metric} is not recorded; add it to record.metrics")
+        for name in self.derived:
+            if name in self.axes:
+                raise ValueError(f"derived.{name}: {name} is an axis already; keep one")
+        return self
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What decides which runs there are and what comes out of them; limits and stop rules may change on a resume."""
+        return self.model_dump(
+            mode="json", by_alias=True, exclude={"output", "description", "cost", "limits", "stop", "question"}
+        )
+
+
+def digest_of(content: bytes) -> str:
+    """The digest that stands in rows and manifests."""
+    return blake2b(content, digest_size=16).hexdigest()
+
+
+def read_sweep(path: Path) -> SweepFile:
+    """The sweep that a file describes; the manifest of a result folder describes the one that was done there. Raises
+    InputError with the file, the key and the cure.
+    """
+    if path.name == MANIFEST and path.is_file():
+        try:
+            return sweep_of({**json.loads(path.read_text())["sweep"], "output": str(path.parent)}, str(path))
+        except (ValueError, KeyError, TypeError):
+            raise InputError(f"{path}: not the manifest of a sweep; name a sweep file") from None
+    return sweep_of(read_config(path), str(path))
+
+
+def sweep_of(content: dict[str, Any], place: str) -> SweepFile:
+    """The sweep that a parsed file describes. Raises InputError."""
+    try:
+        return SweepFile.model_validate(content)
+    except ValidationError as error:
+        raise InputError(f"{place}: {_complaint(error, content)}") from None
+
+
+def _complaint(error: ValidationError, content: dict[str, Any]) -> str:
+    """The first complaint as key path, what is wrong, cure. Unknown keys first: they explain the missing ones."""
+    found = sorted(error.errors(), key=lambda one: one["type"] != "extra_forbidden")[0]
+    path = [part for part in found["loc"] if part not in ("function-after", "function-before")]
+    # a value of several possible types names the type as the last part of its path
+    several = False
+    while path and isinstance(path[-1], str) and path[-1] in ("bool", "int", "float", "str", "constrained-str"):
+        path.pop()
+        several = True
+    key = ".".join(str(part) for part in path)
+    if found["type"] == "extra_forbidden":
+        known = _known_keys(path[:-1])
+        return f"{key}: unknown key; {did_you_mean(str(path[-1]), known)}"
+    if found["type"] == "missing":
+        return f"{key}: missing; add {key} = ..."
+    given = found["input"]
+    if several and not isinstance(given, (bool, int, float, str)):
+        return f"{key}: {shortened(given)} is not a number, a text or a truth value"
+    message = found["msg"].removeprefix("Value error, ")
+    told = isinstance(given, (bool, int, float, str)) and repr(given) not in message
+    shown = f" (given: {shortened(given)})" if told else ""
+    return f"{key}: {message}{shown}" if key else f"{message}{shown}"
+
+
+def _known_keys(path: list[int | str]) -> tuple[str, ...]:
+    kind: type[BaseModel] = SweepFile
+    for part in path:
+        if part == "axes":
+            kind = Axis
+            break
+        annotation = kind.model_fields[str(part)].annotation if str(part) in kind.model_fields else None
+        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+            return ()
+        kind = annotation
+    names = [field.alias or name for name, field in kind.model_fields.items()]
+    return (*names, "choices") if kind is Axis else tuple(names)

@@ -1,0 +1,121 @@
+"""What a sweep runs: a simulated system from the catalogue, or a function of the user's own.
+
+A function is named ``module:function`` and called with (parameters, seed). It returns numbers by name, or a dictionary
+with ``metrics`` and, by law, ``verdicts`` ("holds", "violated", "unknown").
+"""
+
+from __future__ import annotations
+
+import importlib
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from orderlab.model.errors import InputError
+from orderlab.model.verdict import Outcome, to_plain, worst
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What a run that came to its end shows."""
+
+    metrics: Mapping[str, float]
+    verdicts: Mapping[str, str] = field(default_factory=dict)
+    witnesses: Mapping[str, Any] = field(default_factory=dict)
+    history_digest: str | None = None
+    history_rows: int | None = None
+    history_file: str | None = None
+    overall: str | None = None
+    """The outcome of all laws together, from who knows which were put to the test."""
+
+    @property
+    def outcome(self) -> str:
+        """Of all laws together."""
+        if self.overall is not None:
+            return self.overall
+        return str(worst(Outcome(verdict) for verdict in self.verdicts.values()))
+
+
+class Subject(Protocol):
+    """What can be run."""
+
+    def check(self, parameters: Mapping[str, Any]) -> None:
+        """Raise InputError for parameters that it cannot take."""
+
+    def run(self, parameters: Mapping[str, Any], seed: int, history: Path | None, keep: str) -> Observed:
+        """Run once; ``history`` is where the history goes if ``keep`` is "all", or "violations" and there is one."""
+
+    def warm_up(self) -> None:
+        """Load what every run needs, once for all children of a process."""
+
+    def replay(self, parameters: Mapping[str, Any], seed: int) -> str | None:
+        """The command that does the same run on its own; None if only a sweep can."""
+
+
+def subject_of(name: str) -> Subject:
+    """The subject of that name. Raises InputError."""
+    if ":" in name:
+        return _function_subject(name)
+    from orderlab.spark_sweeps.simulated import SimulatedSystem
+
+    return SimulatedSystem(name)
+
+
+@dataclass(frozen=True)
+class FunctionSubject:
+    """A function of the user's own."""
+
+    name: str
+    function: Callable[[dict[str, Any], int], Any]
+
+    def check(self, parameters: Mapping[str, Any]) -> None:
+        """A function checks its parameters itself."""
+
+    def run(self, parameters: Mapping[str, Any], seed: int, history: Path | None, keep: str) -> Observed:
+        """Call it. Raises whatever it does, and TypeError for a result that is not numbers by name."""
+        found = self.function(dict(parameters), seed)
+        if not isinstance(found, Mapping):
+            raise TypeError(f"{self.name} returned {type(found).__name__}; return numbers by name")
+        extended = isinstance(found.get("metrics"), Mapping)
+        metrics = found["metrics"] if extended else found
+        verdicts = (
+            {law: str(Outcome(verdict)) for law, verdict in found.get("verdicts", {}).items()} if extended else {}
+        )
+        return Observed(
+            {str(name): float(value) for name, value in metrics.items()},
+            verdicts,
+            to_plain(found.get("witnesses", {})) if extended else {},
+        )
+
+    def warm_up(self) -> None:
+        """Imported already."""
+
+    def replay(self, parameters: Mapping[str, Any], seed: int) -> str | None:
+        """Only the sweep knows how to call it."""
+        return None
+
+
+def _function_subject(name: str) -> FunctionSubject:
+    module, _, attribute = name.partition(":")
+    try:
+        function = getattr(importlib.import_module(module), attribute, None)
+    except ImportError as error:
+        raise InputError(f"system {name}: cannot import {module} ({error}); put its folder on PYTHONPATH") from None
+    except (Exception, SystemExit) as error:  # whatever a module does when it is imported
+        told = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise InputError(f"system {name}: cannot import {module} ({told}); correct it") from None
+    if function is None:
+        raise InputError(f"system {name}: {module} has no {attribute}; name a function of it")
+    if not callable(function):
+        raise InputError(f"system {name}: not a function; name one that takes (parameters, seed)")
+    return FunctionSubject(name, function)
+
+
+def simulate_command(system: str, parameters: Mapping[str, Any], seed: int) -> str:
+    """The shell command that simulates one configuration."""
+    words = ["orderlab", "simulate", system]
+    for name, value in parameters.items():
+        words += ["--set", f"{name}={str(value).lower() if isinstance(value, bool) else value}"]
+    return shlex.join([*words, "--seed", str(seed)])
