@@ -39,7 +39,7 @@ exhaustive: .venv/installed redis-server compiled
 
 # Machine code for the kernel's hot modules, once for each state of the text; without a C compiler they run interpreted.
 compiled: .venv/installed
-	@$(BIN)/python -m orderlab.sim.compiling
+	@$(BIN)/python -m orderlab.sim.native.build
 
 # Programs that are judges or peers in tests. Installed where that is possible; otherwise the tests that need them fail.
 redis-server:

@@ -23,7 +23,7 @@ from orderlab.model.pipeline.specimens import SPECIMENS
 from orderlab.model.verdict import Outcome
 from orderlab.properties.mutants.finding_speed import Found, methods_for
 from orderlab.properties.validation.specimens import find_specimens
-from orderlab.sim.binding.binding import Binding
+from orderlab.sim.stores.binding.binding import Binding
 
 SEEDS, QUICK_SEEDS = 10, 3
 SECONDS, QUICK_SECONDS = 20.0, 3.0

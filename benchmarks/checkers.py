@@ -26,11 +26,11 @@ import pyarrow as pa
 from benchmarks.checkers_history import PLANTED, arrow, block
 from benchmarks.checkers_peers import Counts, duckdb_checker, polars_checker
 from benchmarks.timing import ROUNDS_MIN, Contender, report, take_turns
-from orderlab.model.checkers.delivery import DeliveryChecker, delivery_verdicts
+from orderlab.model.checkers.delivery.laws import DeliveryChecker, delivery_verdicts
 from orderlab.model.checkers.linearizability.decide import decide
 from orderlab.model.checkers.linearizability.operations import operations_of_history
-from orderlab.model.history import EventBatch, EventKind, Names
-from orderlab.model.history_io.decoding import ArrowDecoder
+from orderlab.model.history.decoding import ArrowDecoder
+from orderlab.model.history.events import EventBatch, EventKind, Names
 from orderlab.model.verdict import Outcome
 
 TO_REACH = {"fifo_vs_best": (">=", 2.0), "queue_linearizability_ops_per_s": (">=", 200_000.0)}

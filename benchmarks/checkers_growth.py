@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from benchmarks.checkers import PUBLISHES_PER_BLOCK, ROWS_PER_BATCH, judged
 from benchmarks.checkers_history import PLANTED, arrow, block
-from orderlab.model.checkers.delivery import DeliveryChecker, delivery_verdicts
-from orderlab.model.history_io.decoding import ArrowDecoder
+from orderlab.model.checkers.delivery.laws import DeliveryChecker, delivery_verdicts
+from orderlab.model.history.decoding import ArrowDecoder
 
 
 def grow(rows: int) -> dict[str, float]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from orderlab.model.history import KIND_LABELS, EventKind
+from orderlab.model.history.events import KIND_LABELS, EventKind
 
 FAN_OUT = 10
 FIFOS = 2000

@@ -26,9 +26,9 @@ from typing import Any
 
 from benchmarks import store_exploration
 from benchmarks.timing import Contender, report, take_turns
+from orderlab.model.classics.two_phase_commit import TwoPhaseCommit
 from orderlab.model.errors import InputError
 from orderlab.model.explorer.search import Options, search
-from orderlab.model.specifications.two_phase_commit import TwoPhaseCommit
 
 PROMELA = Path(__file__).with_name("promela") / "two_phase_commit.pml"
 DISTINCT_STATES = {7: 296_448, 8: 1_745_408}

@@ -16,7 +16,7 @@ from orderlab.properties.mutants.judging import DEFAULT_BUDGET_S
 from orderlab.properties.mutants.operators import mutants_of
 from orderlab.properties.mutants.sampling import sample
 from orderlab.properties.mutants.score import Score
-from orderlab.sim.binding.loader import load_binding
+from orderlab.sim.stores.binding.loader import load_binding
 
 STORE = Path(__file__).parents[1] / "lua" / "session"
 MUTANTS = 160

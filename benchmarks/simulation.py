@@ -21,7 +21,7 @@ import simpy
 
 from benchmarks.timing import report
 from orderlab.model.history_io import HistoryWriter
-from orderlab.sim.redis.node import RedisNode
+from orderlab.sim.servers.redis import RedisNode
 from orderlab.sim.systems.tbmq_p2p import ROWS, P2PSettings, P2PSystem
 
 TO_REACH = {"messages_per_wall_s_200k": (">=", 25_000.0), "messages_per_wall_s_1m": (">=", 25_000.0)}

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from orderlab.model.explorer.search import Options, search
-from orderlab.sim.binding.loader import load_binding
-from orderlab.sim.store_exploration.scope import Scope
-from orderlab.sim.store_exploration.system import StoreExploration
+from orderlab.properties.exploration.scope import Scope
+from orderlab.properties.exploration.system import StoreExploration
+from orderlab.sim.stores.binding.loader import load_binding
 
 STORE = Path(__file__).parents[1] / "lua" / "session"
 SCOPE = Scope(writers=2, readers=1, messages=4, crashes=1, lost_replies=1, script_flush=1)

@@ -11,9 +11,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from orderlab.sim.binding import Binding, Message, Result, load_binding
-from orderlab.sim.redis.connection import Connection
-from orderlab.sim.redis.server_process import ServerProcess
+from orderlab.sim.live.redis_server import ServerProcess
+from orderlab.sim.redis.wire.connection import Connection
+from orderlab.sim.stores.binding import Binding, Message, Result, load_binding
 
 SAVES = 50_000
 LIMIT = 10_000

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from benchmarks.checkers_history import PLANTED, arrow, block
 from benchmarks.checkers_peers import DUCKDB
 from orderlab.model.checkers.judge import Question
-from orderlab.model.history import EventBatch, Names
+from orderlab.model.history.events import EventBatch, Names
 from orderlab.spark_sweeps.history_check import check_folder
 from orderlab.spark_sweeps.keyed_history import KeyedHistoryWriter
 from orderlab.spark_sweeps.spark_session import start_session

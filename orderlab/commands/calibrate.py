@@ -32,10 +32,10 @@ def calibrate(
 
     The server has to be idle otherwise. Exit code 0: measured; 2: the server cannot be used.
     """
-    from orderlab.model.explorer.whole_file import write_whole
+    from orderlab.model.files import write_whole
     from orderlab.render.calibration import print_calibration
-    from orderlab.sim.calibration import cost_model, measure, to_toml
     from orderlab.sim.costs import FOLDER, known_costs
+    from orderlab.sim.costs.fit import cost_model, measure, to_toml
 
     if calls < 1000:
         raise InputError(f"--calls {calls}: at least 1000, or the counters' whole microseconds tell nothing")

@@ -93,8 +93,8 @@ def _microseconds(option: str, milliseconds: float) -> int:
 def _check(file: Path, question: Question, master: str | None, allow_vacuous: bool, seed: int, as_json: bool) -> ExitCode:
     """Judge one file and print what was found."""
     from orderlab.model.checkers.judge import judge, judge_operations
+    from orderlab.model.history.formats import read_edn_operations, read_log_lines
     from orderlab.model.history_io import HistoryFile
-    from orderlab.model.linearizability_logs import read_edn_operations, read_log_lines
     from orderlab.render.verdicts import print_verdicts, why_vacuous
 
     form = "parts" if master is not None or file.is_dir() else form_of(file)

@@ -18,10 +18,10 @@ from orderlab.exit_codes import EXIT
 from orderlab.model.errors import InputError
 
 if TYPE_CHECKING:
+    from orderlab.model.classics.catalogue import Entry
     from orderlab.model.explorer.search import Engine, Progress
-    from orderlab.model.specifications.catalogue import Entry
 
-CATALOGUES = ("orderlab.model.specifications.catalogue", "orderlab.sim.store_exploration.catalogue")
+CATALOGUES = ("orderlab.model.classics.catalogue", "orderlab.properties.exploration.catalogue")
 """Modules with a `CATALOGUE` of entries; a room that offers specifications adds its own."""
 
 
@@ -68,11 +68,11 @@ def explore(
     if template:
         typer.echo(template_text(), nl=False)
         return
+    from orderlab.model.classics.catalogue import make
+    from orderlab.model.classics.from_file import chosen_in_file, entries_of_file, errors_placed_in, own_file
     from orderlab.model.explorer.budget import Budget
     from orderlab.model.explorer.exploration import explore as explore_system
     from orderlab.model.explorer.search import Options
-    from orderlab.model.specifications.catalogue import make
-    from orderlab.model.specifications.from_file import chosen_in_file, entries_of_file, errors_placed_in, own_file
     from orderlab.render.exploration import exploration_lines
 
     if list_them:
@@ -125,7 +125,7 @@ def explore(
 
 def template_text() -> str:
     """A whole specification with every part that one can have, to be changed by its reader."""
-    return files("orderlab.model.specifications").joinpath("template.py").read_text()
+    return files("orderlab.model.classics").joinpath("template.py").read_text()
 
 
 def parsed(settings: list[str]) -> dict[str, str]:

@@ -53,7 +53,7 @@ def mutate(
     from orderlab.properties.mutants.sampling import sample
     from orderlab.properties.mutants.score import Score
     from orderlab.render.mutation import render_score
-    from orderlab.sim.binding.loader import load_binding
+    from orderlab.sim.stores.binding.loader import load_binding
 
     if specification or path == SPECIFICATION_OF_STORES:
         _specification(path, only or [], limit, seed, list_them, as_json)
@@ -85,7 +85,7 @@ def _specification(path: str, only: list[str], limit: int | None, seed: int, lis
     from orderlab.properties.mutants.sampling import sample
     from orderlab.properties.mutants.specification import mutants_of_system, mutate_specification, specification_named
     from orderlab.render.mutation import render_specification
-    from orderlab.sim.binding.loader import load_binding
+    from orderlab.sim.stores.binding.loader import load_binding
 
     is_store = (Path(path) / "store.toml").is_file() or path.endswith(".toml")
     name = load_binding(Path(path)).specification if is_store else path

@@ -12,7 +12,7 @@ from orderlab.exit_codes import ExitCode
 from orderlab.model.errors import InputError
 
 if TYPE_CHECKING:
-    from orderlab.model.trace import Trace
+    from orderlab.model.contracts.trace import Trace
 
 
 def replay(
@@ -27,12 +27,12 @@ def replay(
 
     Exit code 0: no law is broken; 1: one is; 2: unusable input.
     """
-    from orderlab.model.trace import Pass
-    from orderlab.model.trace_words import told_step
-    from orderlab.properties.validation.confirmation import run_on
-    from orderlab.properties.validation.explanation import tell
-    from orderlab.sim.binding.loader import load_binding
+    from orderlab.model.contracts.session.words import told_step
+    from orderlab.model.contracts.trace import Pass
+    from orderlab.properties.witness.confirmation import run_on
+    from orderlab.properties.witness.explanation import tell
     from orderlab.sim.redis.backends import open_backend
+    from orderlab.sim.stores.binding.loader import load_binding
 
     trace = read_trace(file, law)
     binding = load_binding(store or Path(trace.store), trust_adapter=trust_adapter)
@@ -63,7 +63,7 @@ def replay(
 
 def read_trace(file: Path, law: str | None) -> Trace:
     """The trace in ``file``. Raises InputError when there is none."""
-    from orderlab.model.trace import Trace
+    from orderlab.model.contracts.trace import Trace
 
     try:
         data: Any = json.loads(file.read_bytes())

@@ -22,7 +22,7 @@ from orderlab.model.verdict import Verdict, overall
 
 if TYPE_CHECKING:
     from orderlab.model.checkers.judge import Question
-    from orderlab.model.history import EventBatch
+    from orderlab.model.history.events import EventBatch
     from orderlab.sim.systems.progress import Progress
     from orderlab.sim.systems.settings import Settings
     from orderlab.sim.systems.sustainable import Step
@@ -60,7 +60,7 @@ def simulate(
     """
     from orderlab.model.checkers.judge import Question
     from orderlab.render.verdicts import why_vacuous
-    from orderlab.sim.replications import replication_seed
+    from orderlab.sim.engine.replications import replication_seed
     from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
     from orderlab.sim.systems.settings import read_config
 
@@ -132,10 +132,10 @@ def _run(
     question: Question,
 ) -> _Run:
     from orderlab.model.checkers.judge import judge
-    from orderlab.model.explorer.whole_file import write_whole
+    from orderlab.model.files import write_whole
     from orderlab.model.history_io import HistoryFile, HistoryWriter
+    from orderlab.sim.engine.timeline import Tracer
     from orderlab.sim.systems.catalogue import entry
-    from orderlab.sim.tracing import Tracer
 
     started = time.perf_counter()
     with ExitStack() as stack:
@@ -176,7 +176,7 @@ def _run(
 
 def _window(text: str | None, chosen: Settings) -> tuple[int, int]:
     """By default the first 20 ms after the warm-up."""
-    from orderlab.sim.tracing import parse_window
+    from orderlab.sim.engine.timeline import parse_window
 
     begin_s = float(getattr(chosen, "warm_up_s", 0.0))
     try:
@@ -193,7 +193,7 @@ def _print_replications(
     system: str, chosen: Settings, seed: int, outcome: str, runs: list[_Run], as_json: bool
 ) -> None:
     from orderlab.render.simulation import print_replications
-    from orderlab.sim.replications import joint_verdicts, means
+    from orderlab.sim.engine.replications import joint_verdicts, means
 
     result = {
         "system": system, "seed": seed, "outcome": outcome, "settings": chosen.model_dump(),

@@ -44,9 +44,9 @@ def validate(
     Exit code 0: every law holds; 1: one is violated; 2: the input is unusable; 3: unknown, or not put to the test.
     """
     from orderlab.properties.validation.effort import effort_named
-    from orderlab.properties.validation.watched import validate_watched
+    from orderlab.properties.validation.isolated import validate_watched
     from orderlab.render.validation import WIDTH_IN_PIPE
-    from orderlab.sim.binding.loader import load_binding
+    from orderlab.sim.stores.binding.loader import load_binding
 
     work = effort_named(effort)
     laws = [law_named(name).name for name in law] if law else list(STORE_LAWS)
@@ -68,7 +68,7 @@ def validate(
 @contextmanager
 def confirming(spec: str) -> Iterator[Backend | None]:
     """The server for confirmations. ``auto`` is content with none; a server that is named must be there."""
-    from orderlab.properties.validation.confirmation import refuse_company
+    from orderlab.properties.witness.confirmation import refuse_company
     from orderlab.sim.redis.backends import open_backend
 
     if spec == "kernel":

@@ -22,7 +22,7 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache, UserProvid
 from orderlab.model.cache_folder import cache_folder, is_writable
 
 ROOM = Path(__file__).parent
-CONSTANTS = ("history.py", "checkers/kinds.py", "checkers/linearizability/objects.py")
+CONSTANTS = ("history/events.py", "checkers/kinds.py", "checkers/linearizability/objects.py")
 """Modules whose constants compiled functions hold, beside the modules with such functions."""
 STATES_KEPT = 4
 

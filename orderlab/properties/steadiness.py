@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from orderlab.properties.law_test import search
 from orderlab.properties.machines.by_law import ALL, Machines, machines_for
 from orderlab.properties.machines.hostile_clients import HostileClients
 from orderlab.properties.machines.law_violated import LawViolated
@@ -25,10 +24,11 @@ from orderlab.properties.machines.tally import tally_of
 from orderlab.properties.profiles import PROFILES, Profile
 from orderlab.properties.validation.exploration import small_world
 from orderlab.properties.validation.findings import Findings
+from orderlab.properties.validation.single_law import search
 from orderlab.properties.validation.specimens import find_specimens
 from orderlab.properties.validation.subject import Subject
-from orderlab.sim.binding.binding import Binding
-from orderlab.sim.binding.loader import load_binding
+from orderlab.sim.stores.binding.binding import Binding
+from orderlab.sim.stores.binding.loader import load_binding
 
 CORRECT = ("session", "pending")
 LUA = Path(__file__).parents[1] / "lua"

@@ -8,8 +8,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from orderlab.sim.calibration import Measured
 from orderlab.sim.costs import load_costs
+from orderlab.sim.costs.fit import Measured
 
 
 def print_calibration(console: Console, measured: Mapping[str, Measured], redis: Mapping[str, Any], base: str) -> None:

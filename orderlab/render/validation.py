@@ -10,10 +10,10 @@ from rich.text import Text
 
 from orderlab.model.verdict import Outcome
 from orderlab.properties.validation.effort import name_of_effort
-from orderlab.properties.validation.story import story_lines, without_controls
+from orderlab.properties.validation.isolated import Runaway
 from orderlab.properties.validation.validation import LawResult, Validation
-from orderlab.properties.validation.watched import Runaway
-from orderlab.properties.validation.witness import Witness
+from orderlab.properties.witness.story import story_lines, without_controls
+from orderlab.properties.witness.witness import Witness
 
 STYLE = {Outcome.HOLDS: "green", Outcome.VIOLATED: "bold red", Outcome.UNKNOWN: "yellow"}
 WIDTH_IN_PIPE = 140

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from orderlab.model.errors import InputError
-from orderlab.sim.binding.fields import did_you_mean
+from orderlab.sim.stores.binding.fields import did_you_mean
 
 Value = bool | int | float | str
 LENGTH_MAX = 1000

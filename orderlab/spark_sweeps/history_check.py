@@ -15,16 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from orderlab.model.checkers import causal, delivery
-from orderlab.model.checkers.delivery import delivery_verdicts
+from orderlab.model.checkers import causal
+from orderlab.model.checkers.delivery import laws as delivery
+from orderlab.model.checkers.delivery.laws import delivery_verdicts
 from orderlab.model.checkers.expiry import expiry_verdict
 from orderlab.model.checkers.findings import VACUOUS, Finding, Partial, tell
 from orderlab.model.checkers.inflight import inflight_verdicts
 from orderlab.model.checkers.judge import PIPELINE_LAWS, Question, judge
 from orderlab.model.checkers.retransmission import retransmission_verdict
 from orderlab.model.errors import InputError
+from orderlab.model.history.decoding import ArrowDecoder
 from orderlab.model.history_io import HistoryFile
-from orderlab.model.history_io.decoding import ArrowDecoder
 from orderlab.model.verdict import UNFINISHED, Outcome, Verdict, overall, to_plain
 from orderlab.spark_sweeps.history_tasks import (
     BY_BOTH,

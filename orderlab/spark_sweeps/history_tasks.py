@@ -8,18 +8,19 @@ from itertools import chain
 
 import pyarrow as pa
 
-from orderlab.model.checkers import delivery, expiry, inflight, retransmission
-from orderlab.model.checkers.delivery import DeliveryChecker
+from orderlab.model.checkers import expiry, inflight, retransmission
+from orderlab.model.checkers.delivery import laws as delivery
+from orderlab.model.checkers.delivery.laws import DeliveryChecker
 from orderlab.model.checkers.expiry import ExpiryChecker
 from orderlab.model.checkers.findings import Finding, Partial, is_about
 from orderlab.model.checkers.inflight import InflightChecker
 from orderlab.model.checkers.judge import Question
 from orderlab.model.checkers.retransmission import RetransmissionChecker
 from orderlab.model.errors import InputError
-from orderlab.model.history import STORE_KINDS, EventBatch, Names
+from orderlab.model.history.decoding import ArrowDecoder
+from orderlab.model.history.events import STORE_KINDS, EventBatch, Names
+from orderlab.model.history.writing import to_arrow
 from orderlab.model.history_io import open_history
-from orderlab.model.history_io.decoding import ArrowDecoder
-from orderlab.model.history_io.writing import to_arrow
 from orderlab.spark_sweeps.tasks import marked_errors
 
 BY_FIFO, BY_SUBSCRIBER, BY_BOTH = "by fifo", "by subscriber", "by both"

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from orderlab.model.errors import InputError
-from orderlab.model.history import EventBatch, EventKind, IntArray, Names
+from orderlab.model.history.events import EventBatch, EventKind, IntArray, Names
 from orderlab.model.history_io import HistoryWriter
 
 MANIFEST = "history.json"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from orderlab.model.errors import InputError
-from orderlab.sim.random_streams import RandomStreams
+from orderlab.sim.engine.random_streams import RandomStreams
 from orderlab.spark_sweeps.designs import Design, Grid, OneAtATime, Table, column_of, latin_hypercube, sobol
 from orderlab.spark_sweeps.expressions import Expression
 from orderlab.spark_sweeps.specification import RUNS_MAX, SweepFile

@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from orderlab.model.errors import InputError
-from orderlab.model.explorer.whole_file import write_whole
+from orderlab.model.files import write_whole
 from orderlab.spark_sweeps.specification import MANIFEST, digest_of
 
 _FOREIGN = "not rows of this sweep; remove it: its runs are then done again"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from orderlab.model.checkers.judge import Question, in_memory, judge
-from orderlab.model.history import EventBatch, EventKind, Names
+from orderlab.model.history.events import EventBatch, EventKind, Names
 from orderlab.model.history_io import HistoryWriter
 from orderlab.model.verdict import Outcome, overall, to_plain
 from orderlab.sim.systems.catalogue import entry, settings_of

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.sim.binding import Binding, Result, ScriptCall, load_binding
-from orderlab.sim.redis.connection import Connection
-from orderlab.sim.redis.server_process import ServerProcess
+from orderlab.sim.live.redis_server import ServerProcess
+from orderlab.sim.redis.wire.connection import Connection
+from orderlab.sim.stores.binding import Binding, Result, ScriptCall, load_binding
 
 ROOT = Path(__file__).parents[2]
 CLOCK = b"test:clock"

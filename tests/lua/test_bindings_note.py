@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from orderlab.model.errors import InputError
-from orderlab.sim.binding import Assigned, FetchedMessage, Message, Saved, load_binding
+from orderlab.sim.stores.binding import Assigned, FetchedMessage, Message, Saved, load_binding
 
 NOTE = (Path(__file__).parents[2] / "notes" / "bindings.md").read_text()
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", NOTE, re.DOTALL)

@@ -7,11 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.sim.binding import Binding, Cleared, Message, Opened, Removed, Result, Saved, ScriptCall, load_binding
-from orderlab.sim.redis.cluster_process import ClusterProcess
-from orderlab.sim.redis.connection import Connection
-from orderlab.sim.redis.hash_slot import hash_slot, hash_slots
+from orderlab.sim.live.redis_cluster import ClusterProcess
+from orderlab.sim.redis.cluster.hash_slot import hash_slot, hash_slots
 from orderlab.sim.redis.replies import ErrorReply
+from orderlab.sim.redis.wire.connection import Connection
+from orderlab.sim.stores.binding import (
+    Binding,
+    Cleared,
+    Message,
+    Opened,
+    Removed,
+    Result,
+    Saved,
+    ScriptCall,
+    load_binding,
+)
 
 pytestmark = pytest.mark.server
 

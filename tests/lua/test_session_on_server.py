@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from orderlab.sim.binding import Assigned, Cleared, Failed, Fetched, Message, Opened, Removed, Saved, ScriptCall
-from orderlab.sim.redis.connection import Connection
+from orderlab.sim.live.redis_server import free_port
 from orderlab.sim.redis.replies import ErrorReply
-from orderlab.sim.redis.server_process import free_port
+from orderlab.sim.redis.wire.connection import Connection
+from orderlab.sim.stores.binding import Assigned, Cleared, Failed, Fetched, Message, Opened, Removed, Saved, ScriptCall
 
 pytestmark = pytest.mark.server
 

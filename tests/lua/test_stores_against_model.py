@@ -13,7 +13,17 @@ from typing import Any
 
 import pytest
 
-from orderlab.sim.binding import Assigned, Cleared, Fetched, FetchedMessage, Message, Opened, Removed, Result, Saved
+from orderlab.sim.stores.binding import (
+    Assigned,
+    Cleared,
+    Fetched,
+    FetchedMessage,
+    Message,
+    Opened,
+    Removed,
+    Result,
+    Saved,
+)
 
 pytestmark = pytest.mark.server
 

@@ -33,12 +33,13 @@ print(adding.add(1), adding.add.stats.cache_hits[adding.add.signatures[0]] if be
 @pytest.fixture
 def room(tmp_path: Path) -> Path:
     """A small room of its own with one compiled function, which holds a constant of another module."""
-    made = tmp_path / "model"
-    made.mkdir()
+    made = tmp_path / "orderlab" / "model"
+    made.mkdir(parents=True)
+    (made.parent / "__init__.py").write_text("")
     for name in ("__init__", "machine_code", "cache_folder"):
         shutil.copy(ROOT / "model" / f"{name}.py", made)
     (made / "machine_code.py").write_text(
-        (made / "machine_code.py").read_text().replace('CONSTANTS = ("history.py",', 'CONSTANTS = ("other.py",')
+        (made / "machine_code.py").read_text().replace('CONSTANTS = ("history/events.py",', 'CONSTANTS = ("other.py",')
     )
     (made / "adding.py").write_text(ADD)
     (made / "other.py").write_text("LATER = 10\n")
@@ -49,7 +50,7 @@ def run(room: Path, **environment: str) -> list[str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA")}
     environment = {**kept, "PYTHONDONTWRITEBYTECODE": "1", **environment}
     done = subprocess.run(
-        [sys.executable, "-c", RUN], cwd=room.parent, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-c", RUN], cwd=room.parents[1], env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""

@@ -17,8 +17,8 @@ import pytest
 from orderlab import cli, program
 from orderlab.exit_codes import EXIT, ExitCode, of_signal
 from orderlab.model.errors import InputError, WorkerDied
+from orderlab.model.history.notation import parse_history
 from orderlab.model.history_io import write_history
-from orderlab.model.notation import parse_history
 from orderlab.model.verdict import Outcome
 
 ROOT = Path(__file__).parents[2]
@@ -73,7 +73,7 @@ def test_validate(code: Code, monkeypatch: pytest.MonkeyPatch, outcome: Outcome,
     """Of several stores the worst counts, wherever it stands."""
     found = iter([outcome, Outcome.HOLDS])
     monkeypatch.setattr(
-        "orderlab.properties.validation.watched.validate_watched",
+        "orderlab.properties.validation.isolated.validate_watched",
         lambda *_, **__: SimpleNamespace(outcome=next(found), to_json=lambda: {}),
     )
     assert code("validate", "--json", "--backend", "kernel", ROOT / "lua/pending", ROOT / "lua/session") == told
@@ -97,13 +97,13 @@ def test_mutate(
 
 @pytest.mark.parametrize(("broken", "told"), [([], 0), ([SimpleNamespace(law="fifo", text="")], 1)])
 def test_replay(code: Code, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, broken: list[Any], told: int) -> None:
-    from orderlab.model.trace import Pass
+    from orderlab.model.contracts.trace import Pass
 
     report = SimpleNamespace(step=Pass(1), result=None, discrepancies=broken)
-    monkeypatch.setattr("orderlab.properties.validation.confirmation.run_on", lambda *_: [report])
+    monkeypatch.setattr("orderlab.properties.witness.confirmation.run_on", lambda *_: [report])
     trace = {"store": str(ROOT / "lua/pending"), "seed": 0, "start_ms": 0, "steps": []}
     monkeypatch.setattr("orderlab.commands.replay.read_trace", lambda *_: SimpleNamespace(**trace))
-    monkeypatch.setattr("orderlab.model.trace_words.told_step", lambda *_: "")
+    monkeypatch.setattr("orderlab.model.contracts.session.words.told_step", lambda *_: "")
     assert code("replay", tmp_path / "trace.json") == told
 
 
@@ -226,7 +226,7 @@ MEASURED_BY_A_PARENT = ("benchmarks/checkers.py", "benchmarks/checkers_growth.py
 
 def test_every_program_ends_as_the_command_line_does() -> None:
     found = {str(path) for path in PROGRAMS}
-    assert found >= {"sim/compiling.py", "properties/steadiness.py", "properties/conformance/__main__.py"}
+    assert found >= {"sim/native/build.py", "properties/steadiness.py", "properties/conformance/__main__.py"}
     for path in sorted(found - set(MEASURED_BY_A_PARENT)):
         assert "program.run(" in (ROOT / path).read_text(), path
 

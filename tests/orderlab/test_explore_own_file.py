@@ -15,10 +15,10 @@ from enum import IntEnum
 from functools import cached_property
 from typing import ClassVar
 
-from orderlab.model.process_system import Move, Process, ProcessSystem
-from orderlab.model.specification import Specification, action, invariant, leads_to, require
-from orderlab.model.state import Array, IndexSet, boolean, choice, integer
-from orderlab.model.transition_system import Invariant
+from orderlab.model.spec.processes import Move, Process, ProcessSystem
+from orderlab.model.spec.declarative import Specification, action, invariant, leads_to, require
+from orderlab.model.spec.variables import Array, IndexSet, boolean, choice, integer
+from orderlab.model.spec.transition_system import Invariant
 
 
 class At(IntEnum):
@@ -117,8 +117,8 @@ as_processes = ProcessSystem(
 )
 '''
 ACTION = """\
-from orderlab.model.specification import Specification, action, invariant
-from orderlab.model.state import integer
+from orderlab.model.spec.declarative import Specification, action, invariant
+from orderlab.model.spec.variables import integer
 
 
 class Counter(Specification):

@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from orderlab.sim.binding.binding import Binding
-from orderlab.sim.binding.loader import load_binding
+from orderlab.sim.stores.binding.binding import Binding
+from orderlab.sim.stores.binding.loader import load_binding
 
 SESSION = Path(__file__).parents[2] / "lua" / "session"
 

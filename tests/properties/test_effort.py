@@ -13,7 +13,7 @@ import pytest
 from orderlab.model.errors import InputError
 from orderlab.properties.validation.effort import QUICK, STANDARD, THOROUGH, effort_named, name_of_effort, rounds_of
 from orderlab.properties.validation.validation import validate
-from orderlab.sim.binding.loader import load_binding
+from orderlab.sim.stores.binding.loader import load_binding
 
 LUA = Path(__file__).parents[2] / "lua"
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from orderlab.sim.intervals import difference_interval, interval_of
-from orderlab.sim.replications import means
+from orderlab.sim.engine.intervals import difference_interval, interval_of
+from orderlab.sim.engine.replications import means
 from orderlab.spark_sweeps.axes import Axis
 from orderlab.spark_sweeps.precision import _is_precise, _sizes, confidence_of
 from orderlab.spark_sweeps.questions.asking import Answered

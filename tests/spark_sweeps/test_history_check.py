@@ -6,7 +6,7 @@ import pytest
 
 from orderlab.model.checkers.judge import Question, judge
 from orderlab.model.errors import InputError
-from orderlab.model.history import EventBatch, EventKind, History, Names, NameTable
+from orderlab.model.history.events import EventBatch, EventKind, History, Names, NameTable
 from orderlab.model.history_io import HistoryFile, write_history
 from orderlab.model.verdict import Outcome
 from orderlab.spark_sweeps.history_check import check_folder

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from orderlab.model.errors import InputError
-from orderlab.sim.intervals import clopper_pearson
+from orderlab.sim.engine.intervals import clopper_pearson
 from orderlab.spark_sweeps.job import load
 from orderlab.spark_sweeps.questions.answer import answer
 from orderlab.spark_sweeps.questions.splitting import next_level, plain_monte_carlo, splitting

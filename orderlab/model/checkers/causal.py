@@ -26,7 +26,7 @@ import networkx as nx
 import numpy as np
 
 from orderlab.model.checkers.findings import VACUOUS
-from orderlab.model.history import EventBatch, EventKind, Names, describe_event
+from orderlab.model.history.events import EventBatch, EventKind, Names, describe_event
 from orderlab.model.verdict import UNFINISHED, Outcome, Verdict
 
 LAW = "causal"

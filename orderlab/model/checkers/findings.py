@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from orderlab.model.history import EventBatch, EventKind, Names, NameTable, describe_event
+from orderlab.model.history.events import EventBatch, EventKind, Names, NameTable, describe_event
 from orderlab.model.verdict import Outcome, Verdict
 
 Label = str | int | None

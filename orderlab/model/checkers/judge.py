@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Protocol
 
-from orderlab.model.checkers import causal, delivery, expiry, inflight, kafka_log, retransmission, total_queue
-from orderlab.model.checkers.delivery import DeliveryChecker, delivery_verdicts
+from orderlab.model.checkers import causal, expiry, inflight, kafka_log, retransmission, total_queue
+from orderlab.model.checkers.delivery import laws as delivery
+from orderlab.model.checkers.delivery.laws import DeliveryChecker, delivery_verdicts
 from orderlab.model.checkers.expiry import ExpiryChecker, expiry_verdict
 from orderlab.model.checkers.findings import VACUOUS, tell
 from orderlab.model.checkers.inflight import InflightChecker, inflight_verdicts
@@ -19,7 +20,7 @@ from orderlab.model.checkers.linearizability.objects import MODELS
 from orderlab.model.checkers.linearizability.operations import OperationLog, operations_of_history
 from orderlab.model.checkers.retransmission import RetransmissionChecker, retransmission_verdict
 from orderlab.model.errors import InputError
-from orderlab.model.history import STORE_KINDS, EventBatch, EventKind, Names
+from orderlab.model.history.events import STORE_KINDS, EventBatch, EventKind, Names
 from orderlab.model.verdict import UNFINISHED, Outcome, Verdict
 
 PIPELINE_LAWS = (*delivery.LAWS, *retransmission.LAWS, *expiry.LAWS, *inflight.LAWS)

@@ -1,6 +1,6 @@
 """Event kinds as plain integers: what compiled loops compare a `kind` column with."""
 
-from orderlab.model.history import EventKind
+from orderlab.model.history.events import EventKind
 
 PUBLISH = int(EventKind.PUBLISH)
 PUBLISH_ACKNOWLEDGED = int(EventKind.PUBLISH_ACKNOWLEDGED)

@@ -17,7 +17,7 @@ from typing import Any
 from orderlab.model.errors import InputError
 from orderlab.model.explorer.behaviour import shown
 from orderlab.model.explorer.conviction import steps_of
-from orderlab.model.transition_system import (
+from orderlab.model.spec.transition_system import (
     Constraint,
     Invariant,
     Label,

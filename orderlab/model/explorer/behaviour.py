@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from orderlab.model.transition_system import Label, TransitionSystem
+from orderlab.model.spec.transition_system import Label, TransitionSystem
 
 Change = tuple[str, Any, Any]
 """The place in the state, and its value before and after."""

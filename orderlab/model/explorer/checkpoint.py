@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from orderlab.model.errors import InputError
-from orderlab.model.explorer.whole_file import write_whole
-from orderlab.model.transition_system import TransitionSystem
+from orderlab.model.files import write_whole
+from orderlab.model.spec.transition_system import TransitionSystem
 
 MAGIC = "orderlab-checkpoint"
 VERSION = 1

@@ -14,7 +14,7 @@ from typing import Any
 from orderlab.model.errors import Defect, InputError
 from orderlab.model.explorer.behaviour import Run
 from orderlab.model.explorer.witness import Unconvicted
-from orderlab.model.transition_system import (
+from orderlab.model.spec.transition_system import (
     Fairness,
     Invariant,
     LeadsTo,

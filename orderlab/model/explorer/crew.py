@@ -17,7 +17,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
 
 from orderlab.model.errors import WorkerDied
-from orderlab.model.transition_system import Constraint, Invariant, Sometimes, StepInvariant, TransitionSystem
+from orderlab.model.spec.transition_system import Constraint, Invariant, Sometimes, StepInvariant, TransitionSystem
 
 AHEAD = 256
 """States for each helper in one delivery."""

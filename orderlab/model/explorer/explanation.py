@@ -7,7 +7,7 @@ from typing import Any
 
 from orderlab.model.explorer.behaviour import Run, shown
 from orderlab.model.explorer.conviction import enabled_in_loop
-from orderlab.model.transition_system import (
+from orderlab.model.spec.transition_system import (
     Fairness,
     Invariant,
     LeadsTo,

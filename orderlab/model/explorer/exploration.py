@@ -14,7 +14,7 @@ from orderlab.model.explorer.explanation import why_broken
 from orderlab.model.explorer.search import Options, Progress, Search, constraints_of, search, unreduced_up_to
 from orderlab.model.explorer.space import DEADLOCK
 from orderlab.model.explorer.witness import Unconvicted, shortest_step_witness, shortest_witness
-from orderlab.model.transition_system import (
+from orderlab.model.spec.transition_system import (
     Constraint,
     Invariant,
     Law,

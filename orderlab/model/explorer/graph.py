@@ -12,7 +12,7 @@ import networkx as nx
 from orderlab.model.errors import InputError
 from orderlab.model.explorer.behaviour import shown
 from orderlab.model.explorer.space import Space
-from orderlab.model.explorer.whole_file import write_whole
+from orderlab.model.files import write_whole
 
 FORMS = (".dot", ".graphml", ".json")
 

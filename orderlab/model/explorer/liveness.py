@@ -23,7 +23,7 @@ from scipy.sparse.csgraph import connected_components
 
 from orderlab.model.explorer.behaviour import Run
 from orderlab.model.explorer.space import Edges, Space
-from orderlab.model.transition_system import Fairness, LeadsTo, StrongFairness
+from orderlab.model.spec.transition_system import Fairness, LeadsTo, StrongFairness
 
 Bools = NDArray[np.bool_]
 

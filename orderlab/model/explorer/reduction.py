@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from orderlab.model.transition_system import (
+from orderlab.model.spec.transition_system import (
     Invariant,
     Label,
     Law,

@@ -21,8 +21,8 @@ from orderlab.model.explorer.checkpoint import Checkpoint, identity, read_checkp
 from orderlab.model.explorer.coverage import COVERAGE
 from orderlab.model.explorer.reduction import Reduction
 from orderlab.model.explorer.space import DEADLOCK, InterpretedSpace, Space
-from orderlab.model.specification import Specification
-from orderlab.model.transition_system import Constraint, Invariant, Law, StepInvariant, TransitionSystem
+from orderlab.model.spec.declarative import Specification
+from orderlab.model.spec.transition_system import Constraint, Invariant, Law, StepInvariant, TransitionSystem
 
 Engine = Literal["auto", "interpreted", "compiled"]
 
@@ -278,7 +278,7 @@ def _make_space(
 
 def _compiled(system: Specification, options: Options, laws: Sequence[Law]) -> Space:
     """The compiled space. Raises InputError with the reason if the text cannot be compiled."""
-    from orderlab.model.explorer.compiled import CompiledSpace
+    from orderlab.model.explorer.compiled.space import CompiledSpace
 
     with _refusals_told(system):
         return CompiledSpace(system, options.symmetry, options.seed, laws if options.laws else None)
@@ -287,7 +287,7 @@ def _compiled(system: Specification, options: Options, laws: Sequence[Law]) -> S
 @contextmanager
 def _refusals_told(system: Specification) -> Iterator[None]:
     """Turns the reason why a text cannot be compiled into an InputError."""
-    from orderlab.model.explorer.program_text import NotCompilable
+    from orderlab.model.explorer.compiled.program_text import NotCompilable
 
     try:
         yield
@@ -407,7 +407,7 @@ def _share(run: Search) -> None:
 
 def _has_machine_code(system: Specification, options: Options, laws: Sequence[Law]) -> bool:
     """Raises InputError with the reason if the text cannot be compiled."""
-    from orderlab.model.explorer.kernel_cache import is_cached
+    from orderlab.model.explorer.compiled.kernel_cache import is_cached
 
     with _refusals_told(system):
         return is_cached(system, options.symmetry, [law.name for law in laws] if options.laws else None)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from orderlab.model.explorer.crew import Crew, Judges, Tables
 from orderlab.model.explorer.reduction import Reduction
-from orderlab.model.transition_system import (
+from orderlab.model.spec.transition_system import (
     Constraint,
     Invariant,
     Label,

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import permutations, product
 from typing import Any
 
-from orderlab.model.state import Array, Domain, IndexSet, Schema, StateTuple, Value
+from orderlab.model.spec.variables import Array, Domain, IndexSet, Schema, StateTuple, Value
 
 Renaming = dict[IndexSet, tuple[int, ...]]
 """For each set the new name of each member."""

@@ -25,7 +25,7 @@ from orderlab.model.explorer.exploration import NO_DEADLOCK_SAID, Exploration, e
 from orderlab.model.explorer.search import PROGRESS_EVERY_S, Chosen, Options, Progress, chosen_laws, constraints_of
 from orderlab.model.explorer.space import DEADLOCK
 from orderlab.model.explorer.witness import Unconvicted
-from orderlab.model.transition_system import Invariant, Label, LeadsTo, Sometimes, StepInvariant, TransitionSystem
+from orderlab.model.spec.transition_system import Invariant, Label, LeadsTo, Sometimes, StepInvariant, TransitionSystem
 from orderlab.model.verdict import UNFINISHED, Outcome, Verdict
 
 SHORTEN_WITHIN = 20_000

@@ -14,7 +14,7 @@ import numpy as np
 
 from orderlab.model.explorer.behaviour import Run
 from orderlab.model.explorer.space import Space
-from orderlab.model.transition_system import Label
+from orderlab.model.spec.transition_system import Label
 
 CHUNK = 1 << 14
 

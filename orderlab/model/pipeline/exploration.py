@@ -14,7 +14,7 @@ from orderlab.model.pipeline.specimens import PUBLISHED, REPAIRED, SPECIMENS
 from orderlab.model.pipeline.state import Node, State
 from orderlab.model.pipeline.step import node_name
 from orderlab.model.pipeline.system import initial, own_steps, steps
-from orderlab.model.transition_system import Invariant, Label, Law, Sometimes, TransitionSystem
+from orderlab.model.spec.transition_system import Invariant, Label, Law, Sometimes, TransitionSystem
 
 ANTECEDENTS: dict[str, Callable[[State], bool]] = {
     "fifo": lambda state: len({one.message for one in state.delivered}) > 1,

@@ -23,12 +23,12 @@ from orderlab.properties.conformance.versions import (
 )
 from orderlab.sim.redis.backends.dump import frozen_value, is_large_encoding
 from orderlab.sim.redis.backends.protocol import EXCEPTION
-from orderlab.sim.redis.connection import Connection
 from orderlab.sim.redis.lacking import UnsupportedCommand
 from orderlab.sim.redis.numbers import INTEGER_MAX
 from orderlab.sim.redis.registry import COMMANDS, load_commands
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import FrozenKeyspace
+from orderlab.sim.redis.wire.connection import Connection
 
 ADVANCE = b"""
 for _, key in ipairs(redis.call('KEYS', '*')) do

@@ -12,9 +12,9 @@ from orderlab.properties.conformance.judge import Disagreement, Judge, Tally
 from orderlab.properties.conformance.sequences import Generator, SeededDraw
 from orderlab.properties.conformance.shrink import shrink
 from orderlab.properties.conformance.subjects import FakeredisSubject, KernelSubject
-from orderlab.sim.redis.connection import Connection
+from orderlab.sim.live.redis_server import ServerProcess, find_server
 from orderlab.sim.redis.registry import COMMANDS, load_commands
-from orderlab.sim.redis.server_process import ServerProcess, find_server
+from orderlab.sim.redis.wire.connection import Connection
 
 SEQUENCES_AT_ONCE = 20
 SHRUNK_MAX = 100

@@ -10,7 +10,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition
 
-from orderlab.model.trace import Acknowledge, Clear, Fault, Fetch, Open, Overlap, Repeat, Save
+from orderlab.model.contracts.trace import Acknowledge, Clear, Fault, Fetch, Open, Overlap, Repeat, Save
 from orderlab.properties.machines.store import StoreMachine
 from orderlab.properties.machines.tally import rule
 from orderlab.properties.strategies import session as given

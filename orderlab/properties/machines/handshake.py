@@ -1,6 +1,6 @@
 """QoS 1 and 2 both ways: publisher to broker and broker to subscriber, with disconnections, takeovers and Receive Maximum.
 
-Each leg is the exchange of ``orderlab.model.handshake``; what the broker is handed on the first leg it publishes on the second. So
+Each leg is the exchange of ``orderlab.model.protocol.handshake``; what the broker is handed on the first leg it publishes on the second. So
 besides the laws of each leg: no message reaches the subscriber's application twice (QoS 2), none in another order.
 """
 
@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine
 
-from orderlab.model.handshake import Handshake, Scope, State, first_deliveries_in_order, handed_once
-from orderlab.model.transition_system import Invariant, Label
+from orderlab.model.protocol.handshake import Handshake, Scope, State, first_deliveries_in_order, handed_once
+from orderlab.model.spec.transition_system import Invariant, Label
 from orderlab.properties.machines.tally import Tally, initialize, rule, tally_of
 
 MESSAGES = 24

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from orderlab.model.refinement import Discrepancy
-from orderlab.model.trace import Acknowledge, Clear, Fetch, Open, Release, Save, Step
+from orderlab.model.contracts.session.refinement import Discrepancy
+from orderlab.model.contracts.trace import Acknowledge, Clear, Fetch, Open, Release, Save, Step
+from orderlab.properties.harness.recording import RecordingStore
+from orderlab.properties.harness.run import SessionRun, StepReport
 from orderlab.properties.machines.store import StoreMachine
 from orderlab.properties.machines.tally import initialize, rule
 from orderlab.properties.strategies.mqtt import clients
-from orderlab.properties.validation.recording import RecordingStore
-from orderlab.sim.redis.hash_slot import hash_slots
-from orderlab.sim.session_run import SessionRun, StepReport
+from orderlab.sim.redis.cluster.hash_slot import hash_slots
 
 
 class HostileClients(StoreMachine):

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from functools import cached_property
 
+from orderlab.model.contracts.session.refinement import Discrepancy
+from orderlab.model.contracts.session.words import told_step
+from orderlab.model.contracts.trace import Step, Trace
 from orderlab.model.errors import InputError
-from orderlab.model.refinement import Discrepancy
-from orderlab.model.trace import Step, Trace
-from orderlab.model.trace_words import told_step
-from orderlab.properties.validation.confirmation import place_of
-from orderlab.properties.validation.explanation import explain
 from orderlab.properties.validation.findings import Finding
-from orderlab.properties.validation.story import story_lines
 from orderlab.properties.validation.subject import Reruns, Subject
-from orderlab.properties.validation.witness import Witness
-from orderlab.sim.deadline import OutOfTime
+from orderlab.properties.witness.confirmation import place_of
+from orderlab.properties.witness.explanation import explain
+from orderlab.properties.witness.story import story_lines
+from orderlab.properties.witness.witness import Witness
 from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.redis.lacking import UnsupportedCommand
-from orderlab.sim.session_store import BoundStore
+from orderlab.sim.stores.bound import BoundStore
+from orderlab.sim.stores.cpu_budget import OutOfTime
 
 
 class LawViolated(AssertionError):

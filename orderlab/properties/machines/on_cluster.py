@@ -10,24 +10,24 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from orderlab.model.trace import Fault
-from orderlab.properties.validation.recording import Record, record_of
-from orderlab.sim.binding.binding import Binding
-from orderlab.sim.binding.results import Fields, Result
+from orderlab.model.contracts.trace import Fault
+from orderlab.properties.harness.recording import Record, record_of
+from orderlab.properties.harness.state import EVERYTHING, Between
+from orderlab.sim.live.redis_cluster import ClusterProcess
 from orderlab.sim.redis.backends import Backend, KernelBackend
 from orderlab.sim.redis.backends.dump import dump
 from orderlab.sim.redis.backends.kernel import FIRST_MS
 from orderlab.sim.redis.backends.protocol import Argv
-from orderlab.sim.redis.cluster import Cluster, Node, RedirectingClient
-from orderlab.sim.redis.cluster_process import ClusterProcess
-from orderlab.sim.redis.connection import Connection
-from orderlab.sim.redis.hash_slot import hash_slot
+from orderlab.sim.redis.cluster.cluster import Cluster, Node, RedirectingClient
+from orderlab.sim.redis.cluster.hash_slot import hash_slot
 from orderlab.sim.redis.raisable import SLOT_MIGRATES
 from orderlab.sim.redis.registry import find
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import Effect, FrozenKeyspace, Shard
-from orderlab.sim.session_state import EVERYTHING, Between
-from orderlab.sim.session_store import BoundStore, calls_for
+from orderlab.sim.redis.wire.connection import Connection
+from orderlab.sim.stores.binding.binding import Binding
+from orderlab.sim.stores.binding.results import Fields, Result
+from orderlab.sim.stores.bound import BoundStore, calls_for
 
 MASTERS = 3
 COUNTED = (b"MOVED", b"ASK", b"TRYAGAIN", b"CROSSSLOT", b"NOSCRIPT")

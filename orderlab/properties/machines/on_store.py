@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from orderlab.properties.harness.run import SessionRun
 from orderlab.properties.machines.store import StoreMachine, configured, faults_of
-from orderlab.properties.validation.confirmation import SLACK_MS
 from orderlab.properties.validation.subject import CLIENTS, DEFAULT_EXPIRY_MS, Prepared, Subject
-from orderlab.sim.binding.binding import Binding
+from orderlab.properties.witness.confirmation import SLACK_MS
 from orderlab.sim.redis.backends import Backend, KernelBackend, ServerBackend
-from orderlab.sim.session_run import SessionRun
-from orderlab.sim.session_store import BoundStore, keeps_sent
+from orderlab.sim.stores.binding.binding import Binding
+from orderlab.sim.stores.bound import BoundStore, keeps_sent
 
 
 def on_kernel(machine: type[StoreMachine], subject: Subject, name: str, **attributes: Any) -> type[StoreMachine]:

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from hypothesis import strategies as st
 
-from orderlab.model.trace import Acknowledge, Fetch, Pass, Release, Save
+from orderlab.model.contracts.trace import Acknowledge, Fetch, Pass, Release, Save
 from orderlab.properties.machines.store import StoreMachine
 from orderlab.properties.machines.tally import initialize, rule
 

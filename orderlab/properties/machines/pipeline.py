@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine
 
 from orderlab.model.checkers.judge import Question, judge
-from orderlab.model.history import EventBatch, Names
+from orderlab.model.history.events import EventBatch, Names
 from orderlab.model.verdict import Outcome, Verdict
 from orderlab.properties.machines.tally import Tally, rule, tally_of
 from orderlab.properties.strategies.pipelines import (

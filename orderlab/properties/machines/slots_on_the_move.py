@@ -16,9 +16,9 @@ from typing import Any, ClassVar
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition
 
-from orderlab.model.refinement import Discrepancy
-from orderlab.model.refinement.account import names_of
-from orderlab.model.trace import (
+from orderlab.model.contracts.session.refinement import Discrepancy
+from orderlab.model.contracts.session.refinement.account import names_of
+from orderlab.model.contracts.trace import (
     Acknowledge,
     Clear,
     Drain,
@@ -32,6 +32,9 @@ from orderlab.model.trace import (
     Step,
     Wait,
 )
+from orderlab.properties.harness.inspection import Inspection
+from orderlab.properties.harness.run import SessionRun, StepReport
+from orderlab.properties.harness.state import Batch, RunState
 from orderlab.properties.machines.law_violated import LawViolated
 from orderlab.properties.machines.on_cluster import (
     MASTERS,
@@ -45,16 +48,13 @@ from orderlab.properties.machines.on_store import facts_of
 from orderlab.properties.machines.store import StoreMachine, configured
 from orderlab.properties.machines.tally import initialize, rule
 from orderlab.properties.strategies import session as given
-from orderlab.properties.validation.confirmation import SLACK_MS
-from orderlab.properties.validation.lua_line import line_to_look_at
-from orderlab.properties.validation.story import lua_lines
 from orderlab.properties.validation.subject import DEFAULT_EXPIRY_MS, Subject
-from orderlab.sim.binding.binding import Binding
-from orderlab.sim.binding.results import Failed, Result
+from orderlab.properties.witness.confirmation import SLACK_MS
+from orderlab.properties.witness.story import lua_lines
+from orderlab.properties.witness.suspect_line import line_to_look_at
 from orderlab.sim.redis.raisable import SLOT_MIGRATES
-from orderlab.sim.session_inspection import Inspection
-from orderlab.sim.session_run import SessionRun, StepReport
-from orderlab.sim.session_state import Batch, RunState
+from orderlab.sim.stores.binding.binding import Binding
+from orderlab.sim.stores.binding.results import Failed, Result
 
 CLIENTS = st.sampled_from([b"c", b"client-one", b"}x", b"a}b{c", b"{}", b"%"])
 """Two ordinary ones, then such as break hash tags."""

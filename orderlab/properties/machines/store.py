@@ -1,6 +1,6 @@
 """The base of all machines over a session store: a run, steps that are judged as they are taken, and a tally.
 
-A subclass says which store (``make_run``) and adds rules; each rule makes steps of a trace (``orderlab.model.trace``) and takes
+A subclass says which store (``make_run``) and adds rules; each rule makes steps of a trace (``orderlab.model.contracts.trace``) and takes
 them. So whatever a machine finds is a trace, which can be made short, told, written to a file and replayed on any
 backend. ``on_store`` makes the subclass for a store and a backend; ``notes/properties.md`` shows one with rules of its
 own.
@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 
 from hypothesis.stateful import RuleBasedStateMachine
 
-from orderlab.model.session import MODULUS
-from orderlab.model.trace import (
+from orderlab.model.contracts.session.spec import MODULUS
+from orderlab.model.contracts.trace import (
     Acknowledge,
     Clear,
     Drain,
@@ -32,15 +32,15 @@ from orderlab.model.trace import (
     Trace,
     Wait,
 )
+from orderlab.properties.harness.recording import RecordingStore
+from orderlab.properties.harness.run import SessionRun, StepReport
 from orderlab.properties.machines.law_violated import LawViolated
 from orderlab.properties.machines.tally import Tally, tally_of
-from orderlab.properties.validation.recording import RecordingStore
-from orderlab.sim.deadline import OutOfTime
 from orderlab.sim.redis.backends import Backend, KernelBackend, ServerBackend
 from orderlab.sim.redis.raisable import CONDITIONS
-from orderlab.sim.session_run import SessionRun, StepReport
-from orderlab.sim.store_faults import NODE_CONDITIONS
-from orderlab.sim.untouched import untouched
+from orderlab.sim.stores.cpu_budget import OutOfTime
+from orderlab.sim.stores.faults import NODE_CONDITIONS
+from orderlab.sim.stores.scratch import untouched
 
 WAITS_MAX_MS = 3_000_000_000_000
 """The time that may pass in one example, 95 years: even the longest interval (136 years) then ends before 2286, so that deadlines

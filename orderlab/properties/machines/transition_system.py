@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition
 
-from orderlab.model.transition_system import Invariant, Label, Law, StepInvariant, TransitionSystem
+from orderlab.model.spec.transition_system import Invariant, Label, Law, StepInvariant, TransitionSystem
 from orderlab.properties.machines.tally import Tally, rule, tally_of
 
 WHICH = st.one_of(st.integers(0, 2), st.integers(-2, -1), st.integers(0, 99))

@@ -11,16 +11,16 @@ are; their words are for people. How much work a reply cost is not compared: tha
 from __future__ import annotations
 
 from orderlab.model.laws import STORE_LAWS
+from orderlab.properties.harness.state import EVERYTHING, Between, Endless
 from orderlab.properties.validation.exploration import SCOPES, applies, explore_scope, fitted
 from orderlab.properties.validation.findings import Findings
 from orderlab.properties.validation.scenarios import run_scenarios
 from orderlab.properties.validation.subject import DEFAULT_EXPIRY_MS, Subject
 from orderlab.properties.validation.walks import walk_about
-from orderlab.sim.binding.binding import Binding
-from orderlab.sim.binding.results import Failed, Fields, Result
 from orderlab.sim.redis.shard import FrozenKeyspace
-from orderlab.sim.remembering_store import RememberingStore
-from orderlab.sim.session_state import EVERYTHING, Between, Endless
+from orderlab.sim.stores.binding.binding import Binding
+from orderlab.sim.stores.binding.results import Failed, Fields, Result
+from orderlab.sim.stores.memo import RememberingStore
 
 STATES_MAX = 300
 """Pairs of keyspaces in each scope."""

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from orderlab.model.errors import InputError
-from orderlab.model.explorer.whole_file import write_whole
+from orderlab.model.files import write_whole
 from orderlab.properties.mutants.equivalence import Table, tabulate
 from orderlab.properties.mutants.judging import judge_quickly, judge_thoroughly
 from orderlab.properties.mutants.mutant import Mutant
 from orderlab.properties.mutants.result import Result
-from orderlab.sim.binding.binding import Binding
-from orderlab.sim.redis.watchdog import CANCELLED, Unfinished, watch
+from orderlab.sim.redis.lua.watchdog import CANCELLED, Unfinished, watch
+from orderlab.sim.stores.binding.binding import Binding
 
 SCRIPT_SECONDS_MAX = 40.0
 """Processor time of one script that the sandbox cannot stop."""

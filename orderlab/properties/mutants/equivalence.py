@@ -16,9 +16,10 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from orderlab.model.contracts.trace import Fault
 from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS
-from orderlab.model.trace import Fault
+from orderlab.properties.harness.state import Between
 from orderlab.properties.mutants import beside
 from orderlab.properties.mutants.long_run import Step, long_run
 from orderlab.properties.validation.exploration import MODULUS, SCOPES, applies, explore_scope, fitted
@@ -26,19 +27,18 @@ from orderlab.properties.validation.findings import Findings
 from orderlab.properties.validation.scenarios import run_scenarios
 from orderlab.properties.validation.subject import Subject
 from orderlab.properties.validation.walks import walk_about
-from orderlab.sim.binding.binding import Binding
-from orderlab.sim.binding.calls import Call, ScriptCall
-from orderlab.sim.binding.replies import ReplyMismatch
-from orderlab.sim.binding.results import Fields, Result
 from orderlab.sim.redis.abort import NodeCrashed
 from orderlab.sim.redis.backends import KernelBackend
+from orderlab.sim.redis.lua.sandbox import ScriptTimeout
 from orderlab.sim.redis.replies import ErrorReply, Reply
-from orderlab.sim.redis.sandbox import ScriptTimeout
 from orderlab.sim.redis.shard import FrozenKeyspace
-from orderlab.sim.remembering_store import RememberingStore
-from orderlab.sim.session_state import Between
-from orderlab.sim.session_store import load_scripts
-from orderlab.sim.store_faults import condition
+from orderlab.sim.stores.binding.binding import Binding
+from orderlab.sim.stores.binding.calls import Call, ScriptCall
+from orderlab.sim.stores.binding.replies import ReplyMismatch
+from orderlab.sim.stores.binding.results import Fields, Result
+from orderlab.sim.stores.bound import load_scripts
+from orderlab.sim.stores.faults import condition
+from orderlab.sim.stores.memo import RememberingStore
 
 STATES_MAX = 6000
 """Of each scope of the original."""

@@ -15,8 +15,10 @@ from typing import NamedTuple
 from orderlab.model.explorer.budget import Budget
 from orderlab.model.explorer.search import Options, search
 from orderlab.model.laws import STORE_LAWS
-from orderlab.model.transition_system import Label
+from orderlab.model.spec.transition_system import Label
 from orderlab.model.verdict import Outcome, Verdict
+from orderlab.properties.exploration.small_scope import Scope, StoreState, StoreSystem
+from orderlab.properties.harness.run import StepReport
 from orderlab.properties.machines.pipeline import simulate
 from orderlab.properties.strategies.pipelines import ANYWHERE, ROUND_MS, WAITING, Strike, publishing_ms
 from orderlab.properties.validation.exploration import CLIENT, SCOPES, applies, fitted, small_world
@@ -24,10 +26,8 @@ from orderlab.properties.validation.findings import Findings
 from orderlab.properties.validation.machine import SMALLEST_PASSING, machine_for, near_the_wrap, run_examples
 from orderlab.properties.validation.subject import Prepared, Subject
 from orderlab.properties.validation.walks import walk_about
-from orderlab.sim.binding.binding import Binding
-from orderlab.sim.random_streams import RandomStreams
-from orderlab.sim.session_run import StepReport
-from orderlab.sim.session_system import Scope, StoreState, StoreSystem
+from orderlab.sim.engine.random_streams import RandomStreams
+from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.systems.device_settings import STORES
 
 RIGHT = "session"

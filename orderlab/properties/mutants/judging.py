@@ -10,24 +10,24 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from orderlab.model.contracts.trace import Pass, Trace
 from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS
-from orderlab.model.trace import Pass, Trace
 from orderlab.properties.mutants.equivalence import Table, compare, difference_in_replies
 from orderlab.properties.mutants.result import Result
-from orderlab.properties.validation.crowds import run_crowds
 from orderlab.properties.validation.effort import INSTRUCTIONS
 from orderlab.properties.validation.exploration import SCOPES, applies, explore_scope, fitted, small_world
 from orderlab.properties.validation.findings import Finding, Findings
 from orderlab.properties.validation.footprint import measure_footprint
-from orderlab.properties.validation.full_scale import at_full_scale
 from orderlab.properties.validation.machine import run_machine
-from orderlab.properties.validation.minimisation import minimise
+from orderlab.properties.validation.queue_at_limit import run_crowds
 from orderlab.properties.validation.scenarios import run_scenarios
 from orderlab.properties.validation.subject import Reruns, Subject
 from orderlab.properties.validation.walks import walk_about
-from orderlab.sim.binding.binding import Binding
-from orderlab.sim.deadline import OutOfTime
+from orderlab.properties.witness.full_scale import at_full_scale
+from orderlab.properties.witness.minimisation import minimise
+from orderlab.sim.stores.binding.binding import Binding
+from orderlab.sim.stores.cpu_budget import OutOfTime
 
 DEFAULT_BUDGET_S = 12.0
 """A cap for a mutant that nothing kills, in processor time of one core: what is done is counted in steps."""

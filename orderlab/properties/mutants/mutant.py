@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
-from orderlab.sim.binding.binding import Binding
+from orderlab.sim.stores.binding.binding import Binding
 
 
 @dataclass(frozen=True, slots=True)

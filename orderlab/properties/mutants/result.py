@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from orderlab.model.trace import Trace
+from orderlab.model.contracts.trace import Trace
 
 OUTCOMES = ("killed", "timed out", "survived", "equivalent")
 """Killed: a law was seen broken. Timed out: a script did not end, which breaks ``bounded``. Equivalent: it differs from

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from orderlab.sim.random_streams import RandomStreams
+from orderlab.sim.engine.random_streams import RandomStreams
 
 T = TypeVar("T")
 

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from orderlab.model.errors import InputError
-from orderlab.properties.law_test import LawRun, run_law
 from orderlab.properties.machines.tally import tally_of
 from orderlab.properties.plugin import TOLD
 from orderlab.properties.plugin.traces import home_of, keep_trace
 from orderlab.properties.profiles import kept_examples
-from orderlab.properties.validation.watched import runaway_of, unsupported
-from orderlab.sim.binding.binding import Binding
-from orderlab.sim.binding.loader import load_binding
+from orderlab.properties.validation.isolated import runaway_of, unsupported
+from orderlab.properties.validation.single_law import LawRun, run_law
 from orderlab.sim.redis.lacking import UnsupportedCommand
-from orderlab.sim.redis.watchdog import Unfinished, watch
+from orderlab.sim.redis.lua.watchdog import Unfinished, watch
+from orderlab.sim.stores.binding.binding import Binding
+from orderlab.sim.stores.binding.loader import load_binding
 
 if TYPE_CHECKING:
     from orderlab.properties.plugin.session import LawSession

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from orderlab.model.explorer.whole_file import write_whole
+from orderlab.model.files import write_whole
 
 TRACES = ".orderlab"
 NAME_LONGEST = 100

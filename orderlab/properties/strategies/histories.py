@@ -1,4 +1,4 @@
-"""Histories of one subscriber, correct ones and such with one anomaly planted, as lines of ``orderlab.model.notation``.
+"""Histories of one subscriber, correct ones and such with one anomaly planted, as lines of ``orderlab.model.history.notation``.
 
 A correct history is a walk through what a broker may do: publish, acknowledge, deliver, trim, expire, lose and take up the
 connection, resend, end the session. Each anomaly is a few words put where the walk has come to an end: the smallest

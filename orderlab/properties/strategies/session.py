@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from orderlab.model.session import LONGEST_INTERVAL_S
-from orderlab.sim.store_faults import NODE_CONDITIONS, PLANTED
+from orderlab.model.contracts.session.spec import LONGEST_INTERVAL_S
+from orderlab.sim.stores.faults import NODE_CONDITIONS, PLANTED
 
 HOSTILE_CLIENTS: tuple[bytes, ...] = (
     b"}x",

@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 
+from orderlab.model.contracts.trace import Acknowledge, Publication, Save, Step
 from orderlab.model.explorer.budget import Budget
 from orderlab.model.explorer.search import Options, Search, search
-from orderlab.model.trace import Acknowledge, Publication, Save, Step
-from orderlab.model.transition_system import Label
+from orderlab.model.spec.transition_system import Label
+from orderlab.properties.exploration.small_scope import Scope, StoreState, StoreSystem, path_to
+from orderlab.properties.harness.run import StepReport
 from orderlab.properties.validation.effort import STATES, count
 from orderlab.properties.validation.findings import Findings, kind_of
 from orderlab.properties.validation.subject import Subject
-from orderlab.sim.binding.results import Fetched
-from orderlab.sim.deadline import OutOfTime
-from orderlab.sim.session_run import StepReport
-from orderlab.sim.session_system import Scope, StoreState, StoreSystem, path_to
+from orderlab.sim.stores.binding.results import Fetched
+from orderlab.sim.stores.cpu_budget import OutOfTime
 
 MODULUS = 3
 """Packet identifiers in the small world: few, so that a handful of saves goes round."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
-from orderlab.model.refinement import Discrepancy
-from orderlab.model.trace import Overlap, Step, Trace
+from orderlab.model.contracts.session.refinement import Discrepancy
+from orderlab.model.contracts.trace import Overlap, Step, Trace
 
 _PARTICULARS = re.compile(
     r"(?P<kept>user_script:\d+|user_function:\d+|\bline \d+)|(?P<sha>\b[0-9a-f]{40}\b)"
@@ -78,7 +78,7 @@ class Findings:
     work: Counter[str] = field(default_factory=Counter)
     """Numbers by name with their unit: states, transitions, examples, steps, operations."""
     met: Counter[str] = field(default_factory=Counter)
-    """How often each situation that a law speaks of came about (``orderlab.sim.session_coverage``)."""
+    """How often each situation that a law speaks of came about (``orderlab.properties.harness.coverage``)."""
     broken: Counter[str] = field(default_factory=Counter)
     """How many steps were seen to break each law."""
     notes: list[str] = field(default_factory=list)

@@ -9,19 +9,19 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from orderlab.model.contracts.session.refinement import Discrepancy
+from orderlab.model.contracts.trace import Acknowledge, Clear, Fetch, Open, Publication, Release, Save, Step, Wait
 from orderlab.model.errors import InputError
-from orderlab.model.refinement import Discrepancy
-from orderlab.model.trace import Acknowledge, Clear, Fetch, Open, Publication, Release, Save, Step, Wait
+from orderlab.properties.harness.leaks import spellings
+from orderlab.properties.harness.recording import Record, RecordingStore
+from orderlab.properties.harness.run import SessionRun
+from orderlab.properties.harness.state import Endless
 from orderlab.properties.strategies.session import HOSTILE_CLIENTS
 from orderlab.properties.validation.findings import Findings
-from orderlab.properties.validation.recording import Record, RecordingStore
 from orderlab.properties.validation.subject import DEFAULT_EXPIRY_MS, Subject
-from orderlab.sim.command_costs import estimate_us
-from orderlab.sim.deadline import OutOfTime
-from orderlab.sim.redis.hash_slot import hash_slot
-from orderlab.sim.session_residue import spellings
-from orderlab.sim.session_run import SessionRun
-from orderlab.sim.session_state import Endless
+from orderlab.sim.costs.estimate import estimate_us
+from orderlab.sim.redis.cluster.hash_slot import hash_slot
+from orderlab.sim.stores.cpu_budget import OutOfTime
 
 WHOLE_KEYSPACE = (b"keys", b"scan", b"flushall", b"flushdb", b"dbsize", b"randomkey")
 """Commands whose work depends on everybody's keys."""

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from orderlab.model.trace import Open, Overlap, Pass, Repeat, Save, Step, Trace, Wait
-from orderlab.model.trace_words import FAULTS
-from orderlab.properties.validation.explanation import Explanation
+from orderlab.model.contracts.session.words import FAULTS
+from orderlab.model.contracts.trace import Open, Overlap, Pass, Repeat, Save, Step, Trace, Wait
 from orderlab.properties.validation.findings import Finding, wording
+from orderlab.properties.witness.explanation import Explanation
 
 _WHERE = re.compile(r" ?script: (?:[0-9a-f]{40}|\S+), on @?\S+:\d+\.?$|^ERR ")
 SMALL_LIMIT = 5

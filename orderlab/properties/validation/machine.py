@@ -13,17 +13,17 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.internal.conjecture import providers
 from hypothesis.stateful import run_state_machine_as_test
 
-from orderlab.model.refinement import Discrepancy
-from orderlab.model.trace import Acknowledge, Fetch, Pass, Publication, Release, Save, Settle, Step
+from orderlab.model.contracts.session.refinement import Discrepancy
+from orderlab.model.contracts.trace import Acknowledge, Fetch, Pass, Publication, Release, Save, Settle, Step
+from orderlab.properties.harness.run import SessionRun
 from orderlab.properties.machines.session import SessionMachine
 from orderlab.properties.machines.tally import tally_of
 from orderlab.properties.validation.effort import EXAMPLES
 from orderlab.properties.validation.findings import Findings
+from orderlab.properties.validation.stepping import fitted_step, take_steps
 from orderlab.properties.validation.subject import CLIENTS, Prepared, Subject
-from orderlab.properties.validation.taking_steps import fitted_step, take_steps
-from orderlab.sim.binding.results import Failed
-from orderlab.sim.deadline import OutOfTime
-from orderlab.sim.session_run import SessionRun
+from orderlab.sim.stores.binding.results import Failed
+from orderlab.sim.stores.cpu_budget import OutOfTime
 
 STEPS_PER_EXAMPLE = 30
 EXAMPLES_AT_ONCE = EXAMPLES

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from orderlab.model.refinement.callers import forbidden_in
-from orderlab.model.trace import (
+from orderlab.model.contracts.session.refinement.callers import forbidden_in
+from orderlab.model.contracts.trace import (
     PRODUCERS,
     Acknowledge,
     Answer,
@@ -23,10 +23,10 @@ from orderlab.model.trace import (
     Wait,
 )
 from orderlab.properties.validation.findings import Findings
+from orderlab.properties.validation.stepping import fitted_step, take_steps
 from orderlab.properties.validation.subject import CLIENTS, DEFAULT_EXPIRY_MS, Subject
-from orderlab.properties.validation.taking_steps import fitted_step, take_steps
 from orderlab.properties.validation.walks import NUMBERED
-from orderlab.sim.store_faults import NODE_CONDITIONS
+from orderlab.sim.stores.faults import NODE_CONDITIONS
 
 
 def one(label: int, interval_ms: float | None = None, qos: int = 1) -> Publication:

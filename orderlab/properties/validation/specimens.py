@@ -11,9 +11,9 @@ from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS
 from orderlab.model.verdict import Outcome
 from orderlab.properties.validation.validation import Validation, validate
-from orderlab.properties.validation.witness import Witness
-from orderlab.sim.binding.binding import Binding, Specimen
-from orderlab.sim.binding.loader import load_binding
+from orderlab.properties.witness.witness import Witness
+from orderlab.sim.stores.binding.binding import Binding, Specimen
+from orderlab.sim.stores.binding.loader import load_binding
 
 FOLDER = Path(__file__).parents[2] / "lua" / "specimens"
 

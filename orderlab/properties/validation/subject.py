@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from orderlab.model.trace import PRODUCERS, Pass, Save, Step, Trace
+from orderlab.model.contracts.trace import PRODUCERS, Pass, Save, Step, Trace
+from orderlab.properties.harness.inspection import Inspection, Usual, usual_elements
+from orderlab.properties.harness.recording import RecordingStore
+from orderlab.properties.harness.run import SessionRun
 from orderlab.properties.validation.findings import wording
-from orderlab.properties.validation.recording import RecordingStore
-from orderlab.sim.binding.binding import Binding
-from orderlab.sim.binding.scaling import RewrittenLine, scale
-from orderlab.sim.deadline import Deadline, OutOfTime
 from orderlab.sim.redis.backends.kernel import FIRST_MS
-from orderlab.sim.redis.sandbox import Limits
-from orderlab.sim.remembering_store import RememberingStore
-from orderlab.sim.session_inspection import Inspection, Usual, usual_elements
-from orderlab.sim.session_run import SessionRun
-from orderlab.sim.session_store import BoundStore, keeps_sent
+from orderlab.sim.redis.lua.sandbox import Limits
+from orderlab.sim.stores.binding.binding import Binding
+from orderlab.sim.stores.binding.scaling import RewrittenLine, scale
+from orderlab.sim.stores.bound import BoundStore, keeps_sent
+from orderlab.sim.stores.cpu_budget import Deadline, OutOfTime
+from orderlab.sim.stores.memo import RememberingStore
 
 DEFAULT_EXPIRY_MS = 20_000
 """Short, so that messages without an interval expire within a run as well."""

@@ -9,12 +9,11 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
+from orderlab.model.contracts.trace import Pass, Step, Trace
 from orderlab.model.errors import InputError
 from orderlab.model.laws import LAWS, STORE_LAWS
-from orderlab.model.trace import Pass, Step, Trace
 from orderlab.model.verdict import Outcome, Verdict, worst
-from orderlab.properties.validation.confirmation import NOT_BY_RUNNING, Confirmation, confirm, place_of
-from orderlab.properties.validation.crowds import SMALL_CROWDS, run_crowds
+from orderlab.properties.harness.coverage import BY_LAW
 from orderlab.properties.validation.effort import (
     INSTRUCTIONS,
     INSTRUCTIONS_MORE,
@@ -26,23 +25,24 @@ from orderlab.properties.validation.effort import (
     rounds_of,
     witness_steps,
 )
-from orderlab.properties.validation.explanation import explain
 from orderlab.properties.validation.exploration import explore_scopes, small_world
 from orderlab.properties.validation.findings import Finding, Findings, Kind, was_stopped, wording
 from orderlab.properties.validation.footprint import Footprint, measure_footprint
-from orderlab.properties.validation.full_scale import as_it_stands, with_fewer_steps, with_passing
 from orderlab.properties.validation.headline import Cause
 from orderlab.properties.validation.machine import run_machine
-from orderlab.properties.validation.minimisation import minimise
+from orderlab.properties.validation.queue_at_limit import SMALL_CROWDS, run_crowds
 from orderlab.properties.validation.scenarios import run_scenarios
 from orderlab.properties.validation.subject import Reruns, Subject, heaviness
 from orderlab.properties.validation.walks import walk_about
-from orderlab.properties.validation.witness import Witness
-from orderlab.sim.binding.binding import Binding
-from orderlab.sim.binding.scaling import RewrittenLine
-from orderlab.sim.deadline import OutOfTime
+from orderlab.properties.witness.confirmation import NOT_BY_RUNNING, Confirmation, confirm, place_of
+from orderlab.properties.witness.explanation import explain
+from orderlab.properties.witness.full_scale import as_it_stands, with_fewer_steps, with_passing
+from orderlab.properties.witness.minimisation import minimise
+from orderlab.properties.witness.witness import Witness
 from orderlab.sim.redis.backends import Backend
-from orderlab.sim.session_coverage import BY_LAW
+from orderlab.sim.stores.binding.binding import Binding
+from orderlab.sim.stores.binding.scaling import RewrittenLine
+from orderlab.sim.stores.cpu_budget import OutOfTime
 
 SEARCHING = 0.7
 """Of a cap in seconds, what the analyses may take; the rest is for witnesses."""

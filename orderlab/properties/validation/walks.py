@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from orderlab.model.trace import (
+from orderlab.model.contracts.trace import (
     PRODUCERS,
     Acknowledge,
     Answer,
@@ -29,11 +29,11 @@ from orderlab.model.trace import (
     Step,
     Wait,
 )
+from orderlab.properties.harness.run import SessionRun
 from orderlab.properties.validation.findings import Findings
+from orderlab.properties.validation.stepping import take_steps
 from orderlab.properties.validation.subject import CLIENTS, DEFAULT_EXPIRY_MS, Subject
-from orderlab.properties.validation.taking_steps import take_steps
-from orderlab.sim.session_run import SessionRun
-from orderlab.sim.store_faults import NODE_CONDITIONS
+from orderlab.sim.stores.faults import NODE_CONDITIONS
 
 STEPS_PER_WALK = 40
 

@@ -15,10 +15,10 @@ import simpy
 
 from orderlab.sim.drivers.pipelined import COMMAND_BYTES, REPLY_BYTES
 from orderlab.sim.drivers.replies import ReplyGroup
-from orderlab.sim.network import Link, Network
-from orderlab.sim.postgres.server import PostgresServer, Statement, StatementError
-from orderlab.sim.stations import Station
-from orderlab.sim.timers import call_at
+from orderlab.sim.engine.network import Link, Network
+from orderlab.sim.engine.stations import Station
+from orderlab.sim.engine.timers import call_at
+from orderlab.sim.servers.postgres.server import PostgresServer, Statement, StatementError
 
 
 @dataclass(frozen=True, slots=True)

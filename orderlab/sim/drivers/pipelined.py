@@ -17,11 +17,11 @@ import simpy
 
 from orderlab.sim.drivers.replies import ReplyGroup
 from orderlab.sim.drivers.request_slot import slot_of
-from orderlab.sim.network import Link, Network
-from orderlab.sim.redis.cluster import REDIRECTIONS_MAX, number_at
-from orderlab.sim.redis.node import RedisNode, Request
+from orderlab.sim.engine.network import Link, Network
+from orderlab.sim.engine.timers import call_at
+from orderlab.sim.redis.cluster.cluster import REDIRECTIONS_MAX, number_at
 from orderlab.sim.redis.replies import ErrorReply, Reply
-from orderlab.sim.timers import call_at
+from orderlab.sim.servers.redis import RedisNode, Request
 
 COMMAND_BYTES = 350
 """On the wire: an EVALSHA with two keys and one message of 62 bytes."""

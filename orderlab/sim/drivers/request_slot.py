@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from orderlab.sim.redis.hash_slot import hash_slot
-from orderlab.sim.redis.node import Request
+from orderlab.sim.redis.cluster.hash_slot import hash_slot
+from orderlab.sim.servers.redis import Request
 
 _SCRIPTS = frozenset((b"EVAL", b"EVALSHA", b"FCALL", b"FCALL_RO"))
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import simpy
 
+from orderlab.sim.engine.stations import Station
 from orderlab.sim.kafka.log import AppendError, Batch, PartitionLog
-from orderlab.sim.stations import Station
 
 
 @dataclass(frozen=True, slots=True)

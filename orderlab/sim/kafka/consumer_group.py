@@ -14,9 +14,9 @@ from typing import Any
 
 import simpy
 
+from orderlab.sim.engine.network import Link
+from orderlab.sim.engine.timers import call_at
 from orderlab.sim.kafka.broker import KafkaCluster, Partition
-from orderlab.sim.network import Link
-from orderlab.sim.timers import call_at
 
 Polled = list[tuple[Partition, int, list[int]]]
 """(partition, offset of the first record, records)."""

@@ -9,10 +9,10 @@ from typing import Literal
 
 import simpy
 
+from orderlab.sim.engine.network import Link
+from orderlab.sim.engine.timers import call_at
 from orderlab.sim.kafka.broker import KafkaCluster, Partition
 from orderlab.sim.kafka.log import AppendError
-from orderlab.sim.network import Link
-from orderlab.sim.timers import call_at
 
 
 @dataclass(frozen=True, slots=True)

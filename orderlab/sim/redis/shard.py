@@ -16,17 +16,17 @@ from orderlab.sim.redis.config import Config
 from orderlab.sim.redis.eviction import EvictionPool, make_room
 from orderlab.sim.redis.expire_cycle import ExpireCycle
 from orderlab.sim.redis.keyspace import FrozenKeyspace, Keyspace
-from orderlab.sim.redis.lua_random import LuaRandom
+from orderlab.sim.redis.lua.random import LuaRandom
+from orderlab.sim.redis.lua.run import ScriptFlags, ScriptRun
 from orderlab.sim.redis.registry import Command, load_commands
 from orderlab.sim.redis.replies import ErrorReply, Reply
-from orderlab.sim.redis.script_run import ScriptFlags, ScriptRun
 from orderlab.sim.redis.watch import WatchTable
 from orderlab.sim.redis.work import UNCOUNTED, ScriptTimeout, charge_commands
 
 if TYPE_CHECKING:
-    from orderlab.sim.redis.lua_host import LuaHost
-    from orderlab.sim.redis.shared_lua import SharedLua
-    from orderlab.sim.redis.slot_map import SlotMap
+    from orderlab.sim.redis.cluster.slot_map import SlotMap
+    from orderlab.sim.redis.lua.host import LuaHost
+    from orderlab.sim.redis.lua.shared import SharedLua
 
 __all__ = ["Effect", "FrozenKeyspace", "Shard"]
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from orderlab.sim.mqtt.bursts import BurstSchedule
-from orderlab.sim.mqtt.fabric import Fabric
-from orderlab.sim.mqtt.lifetimes import expire_sessions
-from orderlab.sim.mqtt.population import Clients, Ints, Schedule
-from orderlab.sim.mqtt.qos import QosLevels, draw_levels, parse_shares
-from orderlab.sim.mqtt.reconnects import Reconnects
-from orderlab.sim.mqtt.retained import RetainHandling
-from orderlab.sim.mqtt.retaining import Retaining
-from orderlab.sim.random_streams import RandomStreams
+from orderlab.sim.engine.random_streams import RandomStreams
+from orderlab.sim.mqtt.broker.lifetimes import expire_sessions
+from orderlab.sim.mqtt.broker.retaining import Retaining
+from orderlab.sim.mqtt.clients.bursts import BurstSchedule
+from orderlab.sim.mqtt.clients.population import Clients, Ints, Schedule
+from orderlab.sim.mqtt.clients.reconnects import Reconnects
+from orderlab.sim.mqtt.rules.qos import QosLevels, draw_levels, parse_shares
+from orderlab.sim.mqtt.rules.retained import RetainHandling
+from orderlab.sim.mqtt.world import Fabric
 from orderlab.sim.systems.client_settings import ClientSettings
 
 

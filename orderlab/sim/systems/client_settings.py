@@ -7,9 +7,9 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 
 from orderlab.model.errors import InputError
-from orderlab.sim.mqtt.bursts import Pattern
-from orderlab.sim.mqtt.qos import parse_shares
-from orderlab.sim.mqtt.window import UNLIMITED
+from orderlab.sim.mqtt.clients.bursts import Pattern
+from orderlab.sim.mqtt.rules.inflight_window import UNLIMITED
+from orderlab.sim.mqtt.rules.qos import parse_shares
 from orderlab.sim.systems.settings import Settings
 
 

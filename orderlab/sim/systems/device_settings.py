@@ -7,8 +7,8 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from orderlab.sim.mqtt.retaining import RETAINED_FROM
-from orderlab.sim.mqtt.stored_sessions import NUMBER_BYTES
+from orderlab.sim.mqtt.broker.retaining import RETAINED_FROM
+from orderlab.sim.mqtt.sessions import NUMBER_BYTES
 from orderlab.sim.systems.client_settings import ClientSettings
 
 SCRIPTS = Path(__file__).parents[2] / "lua"

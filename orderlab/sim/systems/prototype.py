@@ -12,9 +12,9 @@ from pydantic import Field
 
 from orderlab.model.errors import InputError
 from orderlab.sim.costs import Costs, HostCosts, load_costs
-from orderlab.sim.mqtt.fabric import Fabric
-from orderlab.sim.mqtt.persistence import Persistence
-from orderlab.sim.stations import Station, Tenant
+from orderlab.sim.engine.stations import Station, Tenant
+from orderlab.sim.mqtt.broker.persistence import Persistence
+from orderlab.sim.mqtt.world import Fabric
 from orderlab.sim.systems.device_settings import DeviceSettings
 from orderlab.sim.systems.tbmq_p2p import DeviceSystem
 

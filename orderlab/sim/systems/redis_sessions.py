@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 import simpy
 
-from orderlab.sim.binding import load_binding
 from orderlab.sim.costs import Costs
 from orderlab.sim.drivers.blocking import BlockingDriver, PoolSettings
 from orderlab.sim.drivers.pipelined import PipelinedDriver, PipelineSettings
-from orderlab.sim.mqtt.stored_sessions import EPOCH_MS, StoredSessions
-from orderlab.sim.redis.node import Follower, RedisNode
-from orderlab.sim.redis.shared_lua import SharedLua
-from orderlab.sim.stations import Station
+from orderlab.sim.engine.stations import Station
+from orderlab.sim.mqtt.sessions import EPOCH_MS, StoredSessions
+from orderlab.sim.redis.lua.shared import SharedLua
+from orderlab.sim.servers.redis import Follower, RedisNode
+from orderlab.sim.stores.binding import load_binding
 from orderlab.sim.systems.device_settings import STORES, RedisSettings
 
 FLUSHED_AFTER_US = 30_000_000

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from orderlab.sim.mqtt.fabric import Fabric
-from orderlab.sim.stations import Station, Waits
-from orderlab.sim.statistics import LatencyHistogram
+from orderlab.sim.engine.stations import Station, Waits
+from orderlab.sim.engine.statistics import LatencyHistogram
+from orderlab.sim.mqtt.world import Fabric
 
 Usage = tuple[float, float]
 """(busy us, waited us)."""
@@ -80,7 +80,7 @@ def measure(fabric: Fabric) -> Measured:
 
 def latency(histogram: LatencyHistogram) -> dict[str, Any]:
     """A latency in milliseconds: mean, percentiles, maximum; None where there was nothing to measure. One run tells no
-    interval (`orderlab.sim.statistics`)."""
+    interval (`orderlab.sim.engine.statistics`)."""
     told_us: dict[str, float | None] = {
         "mean": histogram.mean_us(),
         **{f"p{percent:g}": histogram.percentile_us(percent) for percent in PERCENTILES},

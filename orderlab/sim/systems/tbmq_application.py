@@ -9,23 +9,23 @@ from typing import Any
 import numpy as np
 from pydantic import Field, model_validator
 
-from orderlab.model.history import EventKind, Names, NameTable
+from orderlab.model.history.events import EventKind, Names, NameTable
+from orderlab.sim.engine.network import Network
+from orderlab.sim.engine.stations import Station
 from orderlab.sim.kafka.consumer_group import Consumer, ConsumerGroup, ConsumerSettings
 from orderlab.sim.kafka.partitioner import partitions_for_rows
-from orderlab.sim.mqtt.application import Applications, Queue
-from orderlab.sim.mqtt.application_delivery import ApplicationDelivery, ApplicationReleasing
-from orderlab.sim.mqtt.application_lifetimes import ApplicationLifetimes
-from orderlab.sim.mqtt.application_routing import ApplicationIngest, ApplicationRouting
-from orderlab.sim.mqtt.application_subscribing import ApplicationSubscribing
-from orderlab.sim.mqtt.broker import MqttBroker
-from orderlab.sim.mqtt.fabric import Fabric
-from orderlab.sim.mqtt.persistence import Persistence
-from orderlab.sim.mqtt.population import numbered_names
-from orderlab.sim.mqtt.qos import QosLevels
-from orderlab.sim.mqtt.topics import split_shared
-from orderlab.sim.network import Network
-from orderlab.sim.redis.node import RedisNode
-from orderlab.sim.stations import Station
+from orderlab.sim.mqtt.application.application import Applications, Queue
+from orderlab.sim.mqtt.application.delivery import ApplicationDelivery, ApplicationReleasing
+from orderlab.sim.mqtt.application.lifetimes import ApplicationLifetimes
+from orderlab.sim.mqtt.application.routing import ApplicationIngest, ApplicationRouting
+from orderlab.sim.mqtt.application.subscribing import ApplicationSubscribing
+from orderlab.sim.mqtt.broker.broker import MqttBroker
+from orderlab.sim.mqtt.broker.persistence import Persistence
+from orderlab.sim.mqtt.clients.population import numbered_names
+from orderlab.sim.mqtt.rules.qos import QosLevels
+from orderlab.sim.mqtt.rules.topics import split_shared
+from orderlab.sim.mqtt.world import Fabric
+from orderlab.sim.servers.redis import RedisNode
 from orderlab.sim.systems.client_behaviour import levels_of
 from orderlab.sim.systems.device_settings import DeviceSettings
 from orderlab.sim.systems.progress import Progress

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from orderlab.sim.drivers.pipelined import PipelineSettings
-from orderlab.sim.mqtt.persistence import Persistence
+from orderlab.sim.mqtt.broker.persistence import Persistence
 from orderlab.sim.systems.device_settings import RedisSettings
 from orderlab.sim.systems.prototype import PrototypeSettings, PrototypeSystem
 from orderlab.sim.systems.redis_sessions import PipelinedRedis, RedisSessions

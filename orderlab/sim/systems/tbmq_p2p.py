@@ -10,31 +10,31 @@ import numpy as np
 import simpy
 from pydantic import Field
 
-from orderlab.model.history import EventBatch, EventKind, Names, NameTable
+from orderlab.model.history.events import EventBatch, EventKind, Names, NameTable
 from orderlab.sim.costs import Costs, load_costs
 from orderlab.sim.drivers.pipelined import PipelineSettings
-from orderlab.sim.fault_schedule import schedule as schedule_faults
+from orderlab.sim.engine.random_streams import RandomStreams
+from orderlab.sim.engine.recorder import HistoryRecorder
+from orderlab.sim.engine.stations import Station
+from orderlab.sim.engine.statistics import LatencyHistogram
+from orderlab.sim.faults.schedule import schedule as schedule_faults
 from orderlab.sim.kafka.broker import BrokerCosts, KafkaCluster
 from orderlab.sim.kafka.consumer_group import Consumer, ConsumerGroup, ConsumerSettings
 from orderlab.sim.kafka.partitioner import partitions_for_rows
 from orderlab.sim.kafka.producer import Producer, ProducerSettings
-from orderlab.sim.mqtt.broker import BrokerSettings, MqttBroker
-from orderlab.sim.mqtt.fabric import Fabric
-from orderlab.sim.mqtt.matches import Matches
-from orderlab.sim.mqtt.persistence import Persistence, SessionStore
-from orderlab.sim.mqtt.population import NAME_BYTES, Clients, numbered_names
-from orderlab.sim.mqtt.qos import QosLevels
-from orderlab.sim.mqtt.receiving import Inbound
-from orderlab.sim.mqtt.session import SessionTable
-from orderlab.sim.mqtt.stored_sessions import StoredSessions
-from orderlab.sim.mqtt.subscription_trie import SubscriptionTrie
-from orderlab.sim.mqtt.trims import Trims
-from orderlab.sim.mqtt.window import UNLIMITED, InflightWindows
-from orderlab.sim.random_streams import RandomStreams
-from orderlab.sim.recording import HistoryRecorder
-from orderlab.sim.redis.migration import MovingSlots
-from orderlab.sim.stations import Station
-from orderlab.sim.statistics import LatencyHistogram
+from orderlab.sim.mqtt.broker.broker import BrokerSettings, MqttBroker
+from orderlab.sim.mqtt.broker.matches import Matches
+from orderlab.sim.mqtt.broker.persistence import Persistence, SessionStore
+from orderlab.sim.mqtt.broker.qos2_receiver import Inbound
+from orderlab.sim.mqtt.broker.trim_tracker import Trims
+from orderlab.sim.mqtt.clients.population import NAME_BYTES, Clients, numbered_names
+from orderlab.sim.mqtt.connections import SessionTable
+from orderlab.sim.mqtt.rules.inflight_window import UNLIMITED, InflightWindows
+from orderlab.sim.mqtt.rules.qos import QosLevels
+from orderlab.sim.mqtt.rules.subscription_trie import SubscriptionTrie
+from orderlab.sim.mqtt.sessions import StoredSessions
+from orderlab.sim.mqtt.world import Fabric
+from orderlab.sim.servers.slot_migration import MovingSlots
 from orderlab.sim.systems.client_behaviour import levels_of, retaining_of, schedule_of, set_off
 from orderlab.sim.systems.collector import rare_collections
 from orderlab.sim.systems.device_settings import DeviceSettings, RedisSettings

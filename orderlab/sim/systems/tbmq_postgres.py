@@ -10,16 +10,16 @@ import numpy as np
 from pydantic import Field
 
 from orderlab.model.errors import InputError
-from orderlab.model.history import EventKind
+from orderlab.model.history.events import EventKind
 from orderlab.sim.drivers.jdbc import ConnectionPool, JdbcDriver
-from orderlab.sim.mqtt.fabric import Fabric
-from orderlab.sim.mqtt.persistence import Persistence
-from orderlab.sim.mqtt.stored_sessions import EPOCH_MS, NUMBER_BYTES
-from orderlab.sim.postgres.server import PostgresServer
-from orderlab.sim.postgres.session_store import CleanUp, PostgresSessions
-from orderlab.sim.postgres.tables import MessageRow
-from orderlab.sim.redis.node import RedisNode
-from orderlab.sim.stations import Station
+from orderlab.sim.engine.stations import Station
+from orderlab.sim.mqtt.broker.persistence import Persistence
+from orderlab.sim.mqtt.sessions import EPOCH_MS, NUMBER_BYTES
+from orderlab.sim.mqtt.world import Fabric
+from orderlab.sim.servers.postgres.server import PostgresServer
+from orderlab.sim.servers.postgres.session_store import CleanUp, PostgresSessions
+from orderlab.sim.servers.postgres.tables import MessageRow
+from orderlab.sim.servers.redis import RedisNode
 from orderlab.sim.systems.progress import Progress
 from orderlab.sim.systems.prototype import PrototypeSettings, PrototypeSystem
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from orderlab.sim.intervals import Interval, interval_of
+from orderlab.sim.engine.intervals import Interval, interval_of
 from orderlab.spark_sweeps.expressions import Expression
 from orderlab.spark_sweeps.questions.asking import Answered, metric_of
 

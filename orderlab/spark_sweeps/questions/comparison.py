@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from orderlab.model.errors import InputError
-from orderlab.sim.intervals import Interval, difference_interval
+from orderlab.sim.engine.intervals import Interval, difference_interval
 from orderlab.spark_sweeps.axes import Value
 from orderlab.spark_sweeps.questions.asking import Answered, metric_of
 

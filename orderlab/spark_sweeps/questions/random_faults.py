@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from orderlab.model.errors import InputError
-from orderlab.sim.fault_schedule import parse_faults
+from orderlab.sim.faults.schedule import parse_faults
 
 TAIL = 1e-12
 """More faults than this probability allows are never drawn."""

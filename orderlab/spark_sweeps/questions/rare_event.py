@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from orderlab.sim.intervals import Interval, clopper_pearson
+from orderlab.sim.engine.intervals import Interval, clopper_pearson
 from orderlab.spark_sweeps.questions.asking import Answered, Ask, insist_on_an_end, insist_on_judgement, metric_of
 from orderlab.spark_sweeps.questions.random_faults import RandomFaults
 from orderlab.spark_sweeps.questions.risk import drawn_faults

@@ -16,8 +16,8 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from orderlab.model.errors import InputError
-from orderlab.sim.intervals import Interval, clopper_pearson
-from orderlab.sim.random_streams import RandomStreams
+from orderlab.sim.engine.intervals import Interval, clopper_pearson
+from orderlab.sim.engine.random_streams import RandomStreams
 from orderlab.spark_sweeps.questions.asking import Ask, insist_on_an_end, insist_on_judgement
 from orderlab.spark_sweeps.questions.random_faults import RandomFaults
 

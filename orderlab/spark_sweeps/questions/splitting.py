@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from orderlab.model.errors import InputError
-from orderlab.sim.intervals import clopper_pearson
-from orderlab.sim.random_streams import RandomStreams
+from orderlab.sim.engine.intervals import clopper_pearson
+from orderlab.sim.engine.random_streams import RandomStreams
 
 LEVELS_MAX = 60
 STEP = 1.0

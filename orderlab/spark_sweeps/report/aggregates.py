@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from orderlab.sim.intervals import Interval, interval_of
+from orderlab.sim.engine.intervals import Interval, interval_of
 from orderlab.spark_sweeps.result_folder import ResultFolder
 from orderlab.spark_sweeps.rows import PREFIX
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from orderlab.model.explorer.whole_file import write_whole
+from orderlab.model.files import write_whole
 from orderlab.spark_sweeps.digests import code_digest, scripts_digest
 from orderlab.spark_sweeps.questions.answer import Answer
 from orderlab.spark_sweeps.questions.tables import COMMANDS

@@ -11,7 +11,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from orderlab.model.errors import InputError
-from orderlab.model.explorer.whole_file import write_whole
+from orderlab.model.files import write_whole
 from orderlab.spark_sweeps.plan import Plan
 from orderlab.spark_sweeps.precision import confidence_of, wanted_runs
 from orderlab.spark_sweeps.questions.tables import cell

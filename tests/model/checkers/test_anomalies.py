@@ -4,7 +4,7 @@ import pytest
 
 from orderlab.model.checkers.findings import VACUOUS
 from orderlab.model.checkers.judge import Question, in_memory, judge
-from orderlab.model.notation import parse_history
+from orderlab.model.history.notation import parse_history
 from orderlab.model.verdict import Outcome
 
 

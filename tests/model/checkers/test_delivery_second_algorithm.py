@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from orderlab.model.checkers.delivery import DeliveryChecker, delivery_verdicts
+from orderlab.model.checkers.delivery.laws import DeliveryChecker, delivery_verdicts
 from orderlab.model.checkers.expiry import ExpiryChecker, expiry_verdict
 from orderlab.model.checkers.retransmission import RetransmissionChecker, retransmission_verdict
-from orderlab.model.history import COLUMNS, EventBatch, EventKind, History, Names
+from orderlab.model.history.events import COLUMNS, EventBatch, EventKind, History, Names
 from orderlab.model.verdict import Outcome
 
 LAWS = ("fifo", "at-least-once", "exactly-once", "no-phantom", "agreement", "drain")
@@ -377,7 +377,7 @@ def test_parts_by_logical_fifo_merge_to_the_whole_in_any_grouping():
 
 def test_room_is_made_in_time(monkeypatch):
     """Chunks of three rows go through every growth of the tables; results do not change."""
-    import orderlab.model.checkers.delivery_pass as delivery_pass
+    import orderlab.model.checkers.delivery.event_pass as delivery_pass
 
     rng = random.Random(7)
     rows = []

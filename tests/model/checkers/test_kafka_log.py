@@ -10,9 +10,9 @@ from orderlab.model.checkers.judge import Question, in_memory, judge, judge_oper
 from orderlab.model.checkers.kafka_log import LAWS, ON_REQUEST, PROMISED, judge_kafka_log
 from orderlab.model.checkers.linearizability.operations import EventCollector
 from orderlab.model.errors import InputError
-from orderlab.model.history import EventKind
-from orderlab.model.linearizability_logs import read_edn_operations
-from orderlab.model.notation import parse_history
+from orderlab.model.history.events import EventKind
+from orderlab.model.history.formats import read_edn_operations
+from orderlab.model.history.notation import parse_history
 from orderlab.model.verdict import Outcome
 
 # An operation is a word: process, function (t txn, s send, p poll, a assign, u subscribe, c crash), micro-operations in

@@ -10,7 +10,7 @@ from orderlab.model.checkers.linearizability.decide import decide
 from orderlab.model.checkers.linearizability.objects import IMPOSSIBLE, MODELS
 from orderlab.model.checkers.linearizability.operations import NEVER, EventCollector
 from orderlab.model.checkers.linearizability.search import search
-from orderlab.model.history import EventKind
+from orderlab.model.history.events import EventKind
 from orderlab.model.verdict import Outcome
 
 

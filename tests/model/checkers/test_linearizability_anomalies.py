@@ -8,7 +8,7 @@ from orderlab.model.checkers.linearizability.objects import MODELS
 from orderlab.model.checkers.linearizability.operations import operations_of_history
 from orderlab.model.checkers.linearizability.register_search import search_register
 from orderlab.model.errors import InputError
-from orderlab.model.notation import parse_history
+from orderlab.model.history.notation import parse_history
 from orderlab.model.verdict import Outcome
 
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 import networkx as nx
 
 from orderlab.model.checkers.judge import Question, in_memory, judge
-from orderlab.model.notation import parse_history
+from orderlab.model.history.notation import parse_history
 from orderlab.model.verdict import Outcome
 
 

@@ -8,9 +8,9 @@ from orderlab.model.checkers.judge import Question, in_memory, judge, judge_oper
 from orderlab.model.checkers.linearizability.operations import EventCollector, operations_of_history
 from orderlab.model.checkers.total_queue import LAWS, judge_total_queue
 from orderlab.model.errors import InputError
-from orderlab.model.history import EventKind
-from orderlab.model.linearizability_logs import read_edn_operations
-from orderlab.model.notation import parse_history
+from orderlab.model.history.events import EventKind
+from orderlab.model.history.formats import read_edn_operations
+from orderlab.model.history.notation import parse_history
 from orderlab.model.verdict import Outcome, overall
 
 

@@ -15,12 +15,12 @@ from typing import Any
 import numba
 import numpy as np
 
-from orderlab.model.explorer import checked, hash_table
-from orderlab.model.explorer.compiled import CompiledSpace
-from orderlab.model.explorer.program_text import NotCompilable
+from orderlab.model.explorer.compiled import checked, hash_table
+from orderlab.model.explorer.compiled.program_text import NotCompilable
+from orderlab.model.explorer.compiled.space import CompiledSpace
 from orderlab.model.explorer.space import InterpretedSpace
-from orderlab.model.specification import Specification
-from orderlab.model.transition_system import LeadsTo
+from orderlab.model.spec.declarative import Specification
+from orderlab.model.spec.transition_system import LeadsTo
 
 STATES_AT_MOST = 60
 

@@ -11,15 +11,15 @@ from collections.abc import Callable
 from functools import partial
 from types import ModuleType
 
-from orderlab.model.specification import Specification
+from orderlab.model.spec.declarative import Specification
 
 HEAD = '''\
 from enum import IntEnum
 from functools import cached_property
 from typing import ClassVar
 
-from orderlab.model.specification import Specification, action, eventually, invariant, leads_to, require, sometimes, step_invariant
-from orderlab.model.state import NOBODY, Array, IndexSet, boolean, choice, element, integer
+from orderlab.model.spec.declarative import Specification, action, eventually, invariant, leads_to, require, sometimes, step_invariant
+from orderlab.model.spec.variables import NOBODY, Array, IndexSet, boolean, choice, element, integer
 
 TABLE = (2, 0, 5, -1)
 GRID = [[1, 2, 3], [4, -5, 6]]

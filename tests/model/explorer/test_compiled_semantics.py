@@ -13,13 +13,13 @@ import pytest
 from numba import njit
 
 from orderlab.model.errors import EngineError
-from orderlab.model.explorer import checked
-from orderlab.model.explorer.compiled import CompiledSpace
-from orderlab.model.explorer.cross_check import drawn
-from orderlab.model.explorer.intervals import RESULT, Interval
-from orderlab.model.explorer.kernel_text import KernelWriter
-from orderlab.model.explorer.layout import layout_of
-from orderlab.model.explorer.program_text import NotCompilable, program_text
+from orderlab.model.explorer.compiled import checked
+from orderlab.model.explorer.compiled.cross_check import drawn
+from orderlab.model.explorer.compiled.intervals import RESULT, Interval
+from orderlab.model.explorer.compiled.kernel_text import KernelWriter
+from orderlab.model.explorer.compiled.layout import layout_of
+from orderlab.model.explorer.compiled.program_text import NotCompilable, program_text
+from orderlab.model.explorer.compiled.space import CompiledSpace
 from tests.model.explorer.engines import as_it_is, compared, loaded
 from tests.model.explorer.generated_specifications import HEAD, specification
 

@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orderlab.model.classics.increment import Increment
+from orderlab.model.classics.template import Lock
 from orderlab.model.errors import Defect, InputError
-from orderlab.model.explorer.compiled import CompiledSpace
+from orderlab.model.explorer.compiled.space import CompiledSpace
 from orderlab.model.explorer.exploration import Exploration, explore
 from orderlab.model.explorer.search import Options
 from orderlab.model.explorer.walks import explore_by_walks
-from orderlab.model.process_system import Move, Process, ProcessSystem, Situation
-from orderlab.model.specification import (
+from orderlab.model.spec.declarative import (
     FairnessDeclaration,
     LeadsToDeclaration,
     Specification,
@@ -32,10 +33,9 @@ from orderlab.model.specification import (
     strong_fairness,
     weak_fairness,
 )
-from orderlab.model.specifications.increment import Increment
-from orderlab.model.specifications.template import Lock
-from orderlab.model.state import Array, Domain, IndexSet, SpecificationError, boolean, integer
-from orderlab.model.transition_system import Invariant, LeadsTo
+from orderlab.model.spec.processes import Move, Process, ProcessSystem, Situation
+from orderlab.model.spec.transition_system import Invariant, LeadsTo
+from orderlab.model.spec.variables import Array, Domain, IndexSet, SpecificationError, boolean, integer
 from orderlab.model.verdict import Outcome, Verdict
 
 

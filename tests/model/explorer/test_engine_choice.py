@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from orderlab.model.classics.two_phase_commit import TwoPhaseCommit
 from orderlab.model.errors import EngineError
 from orderlab.model.explorer.budget import Budget
 from orderlab.model.explorer.exploration import explore
 from orderlab.model.explorer.search import Options, Progress
-from orderlab.model.specifications.two_phase_commit import TwoPhaseCommit
 from tests.model.explorer.engines import as_it_is, loaded
 
 
@@ -19,8 +19,8 @@ def early(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs change engines early, to a kernel that is not compiled."""
     monkeypatch.setattr("orderlab.model.explorer.search.CHANGE_AFTER_STEPS", 50)
     monkeypatch.setattr("orderlab.model.explorer.search.COMPILE_AFTER_STEPS", 300)
-    monkeypatch.setattr("orderlab.model.explorer.kernel_cache.is_cached", lambda *_: False)
-    monkeypatch.setattr("orderlab.model.explorer.compiled.load_kernel", lambda text: loaded(text, as_it_is))
+    monkeypatch.setattr("orderlab.model.explorer.compiled.kernel_cache.is_cached", lambda *_: False)
+    monkeypatch.setattr("orderlab.model.explorer.compiled.space.load_kernel", lambda text: loaded(text, as_it_is))
 
 
 def report(system: Any, **options: Any) -> tuple[str, dict[str, Any]]:
@@ -44,7 +44,7 @@ def test_a_run_changes_over_when_it_proves_large(early: None, monkeypatch: pytes
     assert explore(TwoPhaseCommit(), Options(), told.append).run["engine"] == "compiled"
     assert [line.doing.partition(" (")[0] for line in told if line.doing] == ["compiling the specification"]
     assert explore(TwoPhaseCommit(resource_managers=2), Options()).run["engine"] == "interpreted"
-    monkeypatch.setattr("orderlab.model.explorer.kernel_cache.is_cached", lambda *_: True)
+    monkeypatch.setattr("orderlab.model.explorer.compiled.kernel_cache.is_cached", lambda *_: True)
     assert explore(TwoPhaseCommit(resource_managers=2), Options()).run["engine"] == "compiled"
 
 
@@ -60,6 +60,6 @@ def test_engines_that_differ_end_the_run(early: None, monkeypatch: pytest.Monkey
         assert "fired[0] += 1" in text
         return loaded(text.replace("fired[0] += 1", "fired[0] += 2"), as_it_is)
 
-    monkeypatch.setattr("orderlab.model.explorer.compiled.load_kernel", wrong)
+    monkeypatch.setattr("orderlab.model.explorer.compiled.space.load_kernel", wrong)
     with pytest.raises(EngineError, match="the engines disagree on fired of the first"):
         explore(TwoPhaseCommit(), Options())

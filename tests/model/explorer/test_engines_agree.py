@@ -10,13 +10,17 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from orderlab.model.classics.die_hard import DieHard
+from orderlab.model.classics.increment import Increment
+from orderlab.model.classics.termination_detection import TerminationDetection
+from orderlab.model.classics.two_phase_commit import TwoPhaseCommit
 from orderlab.model.errors import InputError
-from orderlab.model.explorer.compiled import CompiledSpace
+from orderlab.model.explorer.compiled.layout import layout_of
+from orderlab.model.explorer.compiled.space import CompiledSpace
 from orderlab.model.explorer.exploration import Exploration, explore
-from orderlab.model.explorer.layout import layout_of
 from orderlab.model.explorer.search import Options
 from orderlab.model.explorer.space import InterpretedSpace
-from orderlab.model.specification import (
+from orderlab.model.spec.declarative import (
     LeadsToDeclaration,
     Specification,
     State,
@@ -28,11 +32,17 @@ from orderlab.model.specification import (
     sometimes,
     step_invariant,
 )
-from orderlab.model.specifications.die_hard import DieHard
-from orderlab.model.specifications.increment import Increment
-from orderlab.model.specifications.termination_detection import TerminationDetection
-from orderlab.model.specifications.two_phase_commit import TwoPhaseCommit
-from orderlab.model.state import NOBODY, Array, Domain, IndexSet, SpecificationError, boolean, choice, element, integer
+from orderlab.model.spec.variables import (
+    NOBODY,
+    Array,
+    Domain,
+    IndexSet,
+    SpecificationError,
+    boolean,
+    choice,
+    element,
+    integer,
+)
 
 LIMITS = (0, 2, 1)
 

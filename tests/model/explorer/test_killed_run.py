@@ -6,9 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from orderlab.model.classics.two_phase_commit import TwoPhaseCommit
 from orderlab.model.explorer.exploration import explore
 from orderlab.model.explorer.search import Options
-from orderlab.model.specifications.two_phase_commit import TwoPhaseCommit
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = """
@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from orderlab.model.explorer import search
 from orderlab.model.explorer.exploration import explore
-from orderlab.model.specifications.two_phase_commit import TwoPhaseCommit
+from orderlab.model.classics.two_phase_commit import TwoPhaseCommit
 
 search.CHECKPOINT_EVERY_S = 0.0
 save = search._save

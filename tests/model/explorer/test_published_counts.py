@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
+from orderlab.model.classics.die_hard import DieHard
+from orderlab.model.classics.increment import Increment
+from orderlab.model.classics.termination_detection import TerminationDetection
+from orderlab.model.classics.two_phase_commit import TwoPhaseCommit
 from orderlab.model.explorer.exploration import explore
 from orderlab.model.explorer.search import Engine, Options
-from orderlab.model.specification import Specification
-from orderlab.model.specifications.die_hard import DieHard
-from orderlab.model.specifications.increment import Increment
-from orderlab.model.specifications.termination_detection import TerminationDetection
-from orderlab.model.specifications.two_phase_commit import TwoPhaseCommit
-from orderlab.model.state import StateTuple
+from orderlab.model.spec.declarative import Specification
+from orderlab.model.spec.variables import StateTuple
 from orderlab.model.verdict import Outcome
 
 

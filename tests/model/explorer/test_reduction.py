@@ -10,18 +10,18 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from orderlab.model.classics.die_hard import DieHard
+from orderlab.model.classics.increment import Increment
+from orderlab.model.classics.termination_detection import TerminationDetection
+from orderlab.model.classics.two_phase_commit import TwoPhaseCommit
 from orderlab.model.errors import InputError
 from orderlab.model.explorer.exploration import Exploration, explore
 from orderlab.model.explorer.search import Options
 from orderlab.model.explorer.space import DEADLOCK
-from orderlab.model.process_system import Move, Process, ProcessSystem, Shared, Situation
-from orderlab.model.specification import Specification, State, action, require, sometimes
-from orderlab.model.specifications.die_hard import DieHard
-from orderlab.model.specifications.increment import Increment
-from orderlab.model.specifications.termination_detection import TerminationDetection
-from orderlab.model.specifications.two_phase_commit import TwoPhaseCommit
-from orderlab.model.state import Array, Domain, boolean, integer
-from orderlab.model.transition_system import Invariant, LeadsTo, Place, Sometimes, TransitionSystem
+from orderlab.model.spec.declarative import Specification, State, action, require, sometimes
+from orderlab.model.spec.processes import Move, Process, ProcessSystem, Shared, Situation
+from orderlab.model.spec.transition_system import Invariant, LeadsTo, Place, Sometimes, TransitionSystem
+from orderlab.model.spec.variables import Array, Domain, boolean, integer
 from orderlab.model.verdict import Outcome
 
 VARIABLES = ("x", "y", "z")

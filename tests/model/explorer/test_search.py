@@ -14,17 +14,17 @@ from typing import Any, ClassVar
 import networkx as nx
 import pytest
 
+from orderlab.model.classics.dining_philosophers import dining_philosophers
+from orderlab.model.classics.increment import Increment
+from orderlab.model.classics.two_phase_commit import TwoPhaseCommit
 from orderlab.model.errors import InputError
 from orderlab.model.explorer.budget import Budget
 from orderlab.model.explorer.exploration import Exploration, explore
 from orderlab.model.explorer.graph import state_graph, write_graph
 from orderlab.model.explorer.search import Engine, Options, Progress
-from orderlab.model.specification import Specification, State, action, invariant, leads_to, require, sometimes
-from orderlab.model.specifications.dining_philosophers import dining_philosophers
-from orderlab.model.specifications.increment import Increment
-from orderlab.model.specifications.two_phase_commit import TwoPhaseCommit
-from orderlab.model.state import Array, Domain, integer
-from orderlab.model.transition_system import TransitionSystem
+from orderlab.model.spec.declarative import Specification, State, action, invariant, leads_to, require, sometimes
+from orderlab.model.spec.transition_system import TransitionSystem
+from orderlab.model.spec.variables import Array, Domain, integer
 from orderlab.model.verdict import Outcome, Verdict
 
 
@@ -266,8 +266,8 @@ SCRIPT = """
 import json
 from orderlab.model.explorer.exploration import explore
 from orderlab.model.explorer.search import Options
-from orderlab.model.specifications.dining_philosophers import dining_philosophers
-from orderlab.model.specifications.increment import Increment
+from orderlab.model.classics.dining_philosophers import dining_philosophers
+from orderlab.model.classics.increment import Increment
 for system in (dining_philosophers(4, one_left_handed=False), Increment(lock=False), dining_philosophers(3)):
     for options in (Options(), Options(reduction=True)):
         print(json.dumps({k: v for k, v in explore(system, options).to_json().items() if k != "run"}))

@@ -9,15 +9,15 @@ from typing import Any, ClassVar
 
 import pytest
 
+from orderlab.model.classics.die_hard import DieHard
+from orderlab.model.classics.increment import Increment
+from orderlab.model.classics.two_phase_commit import TwoPhaseCommit
 from orderlab.model.errors import InputError
 from orderlab.model.explorer.exploration import explore
 from orderlab.model.explorer.search import Options
 from orderlab.model.explorer.symmetry import canonical_state, renamed, sorts_by_columns
-from orderlab.model.specification import Specification, State, action, invariant, require, sometimes
-from orderlab.model.specifications.die_hard import DieHard
-from orderlab.model.specifications.increment import Increment
-from orderlab.model.specifications.two_phase_commit import TwoPhaseCommit
-from orderlab.model.state import NOBODY, Array, Domain, IndexSet, StateTuple, boolean, element
+from orderlab.model.spec.declarative import Specification, State, action, invariant, require, sometimes
+from orderlab.model.spec.variables import NOBODY, Array, Domain, IndexSet, StateTuple, boolean, element
 from orderlab.model.verdict import Outcome
 
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orderlab.model.classics.increment import Increment
+from orderlab.model.classics.two_phase_commit import TwoPhaseCommit
 from orderlab.model.explorer.behaviour import Behaviour, story
 from orderlab.model.explorer.exploration import explore
 from orderlab.model.explorer.search import Options
-from orderlab.model.specifications.increment import Increment
-from orderlab.model.specifications.two_phase_commit import TwoPhaseCommit
-from orderlab.model.transition_system import Invariant, Label, Law, StepInvariant, TransitionSystem
+from orderlab.model.spec.transition_system import Invariant, Label, Law, StepInvariant, TransitionSystem
 from orderlab.model.verdict import Outcome
 
 Edge = tuple[int, str, int]

@@ -12,20 +12,20 @@ from typing import Any, ClassVar
 
 import pytest
 
+from orderlab.model.classics.dining_philosophers import dining_philosophers
+from orderlab.model.classics.increment import Increment
+from orderlab.model.classics.template import Lock
+from orderlab.model.classics.two_phase_commit import TwoPhaseCommit
 from orderlab.model.errors import WorkerDied
 from orderlab.model.explorer.budget import Budget
 from orderlab.model.explorer.crew import Crew
 from orderlab.model.explorer.exploration import explore
 from orderlab.model.explorer.search import Options
-from orderlab.model.handshake import Handshake
-from orderlab.model.handshake import Scope as HandshakeScope
-from orderlab.model.specification import Specification, State, action, constraint, invariant, require
-from orderlab.model.specifications.dining_philosophers import dining_philosophers
-from orderlab.model.specifications.increment import Increment
-from orderlab.model.specifications.template import Lock
-from orderlab.model.specifications.two_phase_commit import TwoPhaseCommit
-from orderlab.model.state import Array, Domain, SpecificationError, integer
-from orderlab.model.transition_system import TransitionSystem
+from orderlab.model.protocol.handshake import Handshake
+from orderlab.model.protocol.handshake import Scope as HandshakeScope
+from orderlab.model.spec.declarative import Specification, State, action, constraint, invariant, require
+from orderlab.model.spec.transition_system import TransitionSystem
+from orderlab.model.spec.variables import Array, Domain, SpecificationError, integer
 
 
 class Bounded(Specification):

@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 from hypothesis import strategies as st
 
-from orderlab.model.refinement import Discrepancy
-from orderlab.model.trace import Acknowledge, Fetch, Save, Trace
-from orderlab.properties.law_test import search
+from orderlab.model.contracts.session.refinement import Discrepancy
+from orderlab.model.contracts.trace import Acknowledge, Fetch, Save, Trace
 from orderlab.properties.machines.law_violated import LawViolated
 from orderlab.properties.machines.on_store import on_backend, on_kernel
 from orderlab.properties.machines.store import StoreMachine
 from orderlab.properties.machines.tally import rule
 from orderlab.properties.profiles import Profile
+from orderlab.properties.validation.single_law import search
 from orderlab.properties.validation.subject import Subject
-from orderlab.sim.binding.binding import Binding
-from orderlab.sim.binding.loader import load_binding
 from orderlab.sim.redis.backends import open_backend
+from orderlab.sim.stores.binding.binding import Binding
+from orderlab.sim.stores.binding.loader import load_binding
 
 SESSION = Path(__file__).parents[3] / "lua" / "session"
 SHORT = Profile("short", 20, 10)

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.properties.law_test import search
 from orderlab.properties.machines.law_violated import LawViolated
 from orderlab.properties.machines.on_cluster import real_cluster
 from orderlab.properties.machines.slots_on_the_move import on_cluster
 from orderlab.properties.machines.tally import tally_of
 from orderlab.properties.profiles import Profile
+from orderlab.properties.validation.single_law import search
 from orderlab.properties.validation.subject import Subject
-from orderlab.sim.binding.binding import Binding
-from orderlab.sim.binding.loader import load_binding
+from orderlab.sim.stores.binding.binding import Binding
+from orderlab.sim.stores.binding.loader import load_binding
 
 LUA = Path(__file__).parents[3] / "lua"
 SHORT = Profile("short", 25, 30)

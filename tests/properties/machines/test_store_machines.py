@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.model.session import LONGEST_INTERVAL_S
-from orderlab.model.trace import Fetch, Open, Overlap, Save, Wait
-from orderlab.properties.law_test import search
+from orderlab.model.contracts.session.spec import LONGEST_INTERVAL_S
+from orderlab.model.contracts.trace import Fetch, Open, Overlap, Save, Wait
+from orderlab.properties.harness.coverage import BY_LAW
 from orderlab.properties.machines.by_law import ALL, machines_for
 from orderlab.properties.machines.hostile_clients import HostileClients
 from orderlab.properties.machines.law_violated import LawViolated
@@ -23,11 +23,11 @@ from orderlab.properties.machines.tally import TALLIES, tally_of
 from orderlab.properties.profiles import PROFILES, Profile
 from orderlab.properties.validation.exploration import small_world
 from orderlab.properties.validation.findings import Findings
+from orderlab.properties.validation.single_law import search
 from orderlab.properties.validation.subject import Subject
-from orderlab.sim.binding.loader import load_binding
-from orderlab.sim.binding.schema import Callers
 from orderlab.sim.redis.backends import Backend, open_backend
-from orderlab.sim.session_coverage import BY_LAW
+from orderlab.sim.stores.binding.loader import load_binding
+from orderlab.sim.stores.binding.schema import Callers
 
 LUA = Path(__file__).parents[3] / "lua"
 SHORT = Profile("short", 10, 15)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from orderlab.properties.mutants.beside import difference_to_clients
-from orderlab.sim.binding.loader import load_binding
+from orderlab.sim.stores.binding.loader import load_binding
 
 LUA = Path(__file__).parents[3] / "lua"
 

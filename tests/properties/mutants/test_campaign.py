@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from orderlab.model.contracts.trace import Trace
 from orderlab.model.errors import InputError
-from orderlab.model.trace import Trace
 from orderlab.properties.mutants.campaign import Campaign, Judged
 from orderlab.properties.mutants.equivalence import Table
 from orderlab.properties.mutants.judging import judge_quickly
@@ -23,8 +23,8 @@ from orderlab.properties.mutants.result import Result
 from orderlab.properties.mutants.sampling import sample
 from orderlab.properties.mutants.score import Score
 from orderlab.properties.validation.subject import Reruns, Subject
-from orderlab.sim.binding.binding import Binding
-from orderlab.sim.binding.loader import load_binding
+from orderlab.sim.stores.binding.binding import Binding
+from orderlab.sim.stores.binding.loader import load_binding
 
 ROOT = Path(__file__).parents[3]
 SESSION = ROOT / "lua" / "session"

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from orderlab.properties.mutants.equivalence import Table, compare, shown, tabulate
-from orderlab.sim.binding.binding import Binding
-from orderlab.sim.binding.loader import load_binding
 from orderlab.sim.redis.replies import ErrorReply, Status
+from orderlab.sim.stores.binding.binding import Binding
+from orderlab.sim.stores.binding.loader import load_binding
 
 SESSION = Path(__file__).parents[3] / "lua" / "session"
 

@@ -6,7 +6,7 @@ import pytest
 
 from orderlab.properties.mutants.finding_speed import METHODS, by_exploration, by_simulation, by_walks, methods_for
 from orderlab.properties.validation.specimens import find_specimens
-from orderlab.sim.binding.loader import load_binding
+from orderlab.sim.stores.binding.loader import load_binding
 
 
 @pytest.mark.parametrize("method", METHODS)

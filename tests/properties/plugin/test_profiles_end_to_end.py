@@ -52,7 +52,7 @@ from hypothesis import reproduce_failure
 from orderlab.properties.machines.by_law import ALL
 from orderlab.properties.machines.on_store import on_kernel
 from orderlab.properties.validation.subject import Subject
-from orderlab.sim.binding.loader import load_binding
+from orderlab.sim.stores.binding.loader import load_binding
 
 kind = next(one for one in ALL if one.__name__ == {machine!r})
 small = Subject(load_binding(Path("store"))).scaled(3)

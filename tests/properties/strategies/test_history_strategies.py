@@ -6,7 +6,7 @@ import pytest
 from hypothesis import find, given, settings
 
 from orderlab.model.checkers.judge import Question, in_memory, judge
-from orderlab.model.notation import parse_history
+from orderlab.model.history.notation import parse_history
 from orderlab.model.verdict import Outcome
 from orderlab.properties.strategies.histories import ANOMALIES, Planted, correct_histories, histories_with
 

@@ -7,9 +7,9 @@ import simpy
 
 from orderlab.sim.costs import load_costs
 from orderlab.sim.drivers.blocking import BlockingDriver, PoolSettings
-from orderlab.sim.redis.node import RedisNode, Request
+from orderlab.sim.engine.stations import Station, Tenant
 from orderlab.sim.redis.replies import ErrorReply
-from orderlab.sim.stations import Station, Tenant
+from orderlab.sim.servers.redis import RedisNode, Request
 
 PUSH = b"return redis.call('RPUSH', KEYS[1], ARGV[1])"
 SHA = hashlib.sha1(PUSH).hexdigest().encode()

@@ -7,9 +7,9 @@ import simpy
 
 from orderlab.sim.costs import load_costs
 from orderlab.sim.drivers.pipelined import TIMED_OUT, PipelinedDriver, PipelineSettings
-from orderlab.sim.redis.cluster import Cluster
-from orderlab.sim.redis.hash_slot import SLOT_COUNT, hash_slot
-from orderlab.sim.redis.node import RedisNode, Request
+from orderlab.sim.redis.cluster.cluster import Cluster
+from orderlab.sim.redis.cluster.hash_slot import SLOT_COUNT, hash_slot
+from orderlab.sim.servers.redis import RedisNode, Request
 
 PUSH = b"return redis.call('RPUSH', KEYS[1], ARGV[1])"
 SHA = hashlib.sha1(PUSH).hexdigest().encode()

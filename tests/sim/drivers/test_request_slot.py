@@ -1,8 +1,8 @@
 """A request is sent to the node of its first key, be it a script or a plain command."""
 
 from orderlab.sim.drivers.request_slot import slot_of
-from orderlab.sim.redis.hash_slot import hash_slot
-from orderlab.sim.redis.node import Request
+from orderlab.sim.redis.cluster.hash_slot import hash_slot
+from orderlab.sim.servers.redis import Request
 
 
 def test_the_key_of_a_script_comes_behind_its_digest_and_that_of_a_command_behind_its_name():

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from orderlab.model.errors import InputError
-from orderlab.sim.mqtt.bursts import BurstSchedule
-from orderlab.sim.mqtt.population import Clients, Schedule
-from orderlab.sim.random_streams import RandomStreams
+from orderlab.sim.engine.random_streams import RandomStreams
+from orderlab.sim.mqtt.clients.bursts import BurstSchedule
+from orderlab.sim.mqtt.clients.population import Clients, Schedule
 
 PATTERNS = ("regular", "exponential", "together")
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from orderlab.model.errors import InputError
-from orderlab.sim.mqtt.copies import SESSIONS_MAX, copies, read_copies
+from orderlab.sim.mqtt.broker.routed_record import SESSIONS_MAX, copies, read_copies
 
 POPULATION = 2_000_000
 

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 import simpy
 
-import orderlab.sim.mqtt.repeated_calls as repeated_calls
-from orderlab.sim.mqtt.repeated_calls import RepeatedCalls
+import orderlab.sim.mqtt.broker.retrying_caller as repeated_calls
+from orderlab.sim.mqtt.broker.retrying_caller import RepeatedCalls
 from orderlab.sim.systems.tbmq_p2p import P2PSettings, P2PSystem
 
 

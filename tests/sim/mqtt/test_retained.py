@@ -5,8 +5,8 @@ import random
 import pytest
 
 from orderlab.model.errors import InputError
-from orderlab.sim.mqtt.retained import RetainedMessages, RetainHandling
-from orderlab.sim.mqtt.topics import matches
+from orderlab.sim.mqtt.rules.retained import RetainedMessages, RetainHandling
+from orderlab.sim.mqtt.rules.topics import matches
 
 
 def kept(*pairs):

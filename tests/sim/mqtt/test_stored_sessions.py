@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from orderlab.sim.binding import Message, load_binding
-from orderlab.sim.mqtt.stored_sessions import StoredSessions
-from orderlab.sim.redis.node import run_all, shard_with
+from orderlab.sim.mqtt.sessions import StoredSessions
+from orderlab.sim.servers.redis import run_all, shard_with
+from orderlab.sim.stores.binding import Message, load_binding
 
 STORES = {"published": "lua/specimens/published", "session": "lua/session"}
 

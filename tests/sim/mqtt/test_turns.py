@@ -1,6 +1,6 @@
 """Saves of one session wait for one another; what stands behind a failed one falls with it."""
 
-from orderlab.sim.mqtt.turns import Turns
+from orderlab.sim.mqtt.broker.serial_queue import Turns
 
 
 def test_a_session_has_one_save_in_flight_and_the_others_do_not_wait_for_it():

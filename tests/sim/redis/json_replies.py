@@ -6,7 +6,7 @@ import hashlib
 import random
 import sys
 
-from orderlab.sim import compiled
+from orderlab.sim.native import install as compiled
 from orderlab.sim.redis.shard import Shard
 
 PIECES = (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from orderlab.sim.redis.cluster import Cluster, RedirectingClient
-from orderlab.sim.redis.cluster_process import ClusterProcess
-from orderlab.sim.redis.hash_slot import hash_slot
+from orderlab.sim.live.redis_cluster import ClusterProcess
+from orderlab.sim.redis.cluster.cluster import Cluster, RedirectingClient
+from orderlab.sim.redis.cluster.hash_slot import hash_slot
 from orderlab.sim.redis.replies import ErrorReply
 
 KEY = b"{a}1"

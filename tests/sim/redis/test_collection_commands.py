@@ -17,13 +17,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orderlab.sim.redis.connection import Connection
+from orderlab.sim.live.redis_server import ServerProcess
 from orderlab.sim.redis.keyspace import TYPE_NAMES
 from orderlab.sim.redis.replies import ErrorReply, Reply
-from orderlab.sim.redis.server_process import ServerProcess
 from orderlab.sim.redis.shard import Shard
 from orderlab.sim.redis.values import EncodingLimits, Hash, Set, SortedSet
 from orderlab.sim.redis.values.hash_order import in_hash_order
+from orderlab.sim.redis.wire.connection import Connection
 
 Argv = tuple[bytes, ...]
 Make = Callable[[random.Random], list[bytes]]

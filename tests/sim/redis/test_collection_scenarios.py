@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.sim.redis.connection import Connection
+from orderlab.sim.live.redis_server import ServerProcess
 from orderlab.sim.redis.replies import ErrorReply, Reply, Status
-from orderlab.sim.redis.server_process import ServerProcess
 from orderlab.sim.redis.shard import Shard
+from orderlab.sim.redis.wire.connection import Connection
 
 FILES = sorted(Path(__file__).with_name("scenarios").glob("*.txt"))
 

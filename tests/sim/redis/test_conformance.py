@@ -18,12 +18,12 @@ from orderlab.properties.conformance.sequences import CommandSequence, Generator
 from orderlab.properties.conformance.shrink import render, shrink
 from orderlab.properties.conformance.subjects import KernelSubject
 from orderlab.properties.conformance.versions import FOLLOWED, bearable, explanation, same_but_for_digits
+from orderlab.sim.live.redis_server import ServerProcess, find_server
 from orderlab.sim.redis.backends import KernelBackend
-from orderlab.sim.redis.connection import Connection
 from orderlab.sim.redis.registry import COMMANDS, SPELLINGS, load_commands
 from orderlab.sim.redis.replies import ErrorReply, Reply
-from orderlab.sim.redis.server_process import ServerProcess, find_server
 from orderlab.sim.redis.shard import Shard
+from orderlab.sim.redis.wire.connection import Connection
 
 pytestmark = pytest.mark.server
 COMMANDS_COMPARED = 110_000

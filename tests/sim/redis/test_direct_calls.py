@@ -14,10 +14,11 @@ from typing import Any
 import lupa.lua51 as lupa
 import pytest
 
-from orderlab.sim import compiled, compiling
-from orderlab.sim.redis.lua_host import LuaHost, host_of
+from orderlab.sim.native import build as compiling
+from orderlab.sim.native import install as compiled
+from orderlab.sim.redis.lua.host import LuaHost, host_of
+from orderlab.sim.redis.lua.sandbox import LIBRARIES, SCRIPT_FILES, Direct, Limits, Sandbox
 from orderlab.sim.redis.replies import ErrorReply, Reply
-from orderlab.sim.redis.sandbox import LIBRARIES, SCRIPT_FILES, Direct, Limits, Sandbox
 from orderlab.sim.redis.shard import Shard
 
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orderlab.sim.redis.lua_host import LuaHost
+from orderlab.sim.redis.lua.host import LuaHost
+from orderlab.sim.redis.lua.sandbox import Limits
 from orderlab.sim.redis.replies import ErrorReply
-from orderlab.sim.redis.sandbox import Limits
 from orderlab.sim.redis.shard import Shard
 
 if TYPE_CHECKING:

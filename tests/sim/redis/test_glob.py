@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orderlab.sim.redis.connection import Connection
+from orderlab.sim.live.redis_server import ServerProcess
 from orderlab.sim.redis.glob import glob
-from orderlab.sim.redis.server_process import ServerProcess
+from orderlab.sim.redis.wire.connection import Connection
 
 PIECES = [
     b"a",

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from orderlab.sim.redis.connection import Connection
+from orderlab.sim.live.redis_server import ServerProcess
 from orderlab.sim.redis.eviction import KeySet
 from orderlab.sim.redis.memory import STARTUP_BYTES, MemoryAccount, allocated, usage
 from orderlab.sim.redis.registry import find
-from orderlab.sim.redis.server_process import ServerProcess
 from orderlab.sim.redis.shard import Shard
+from orderlab.sim.redis.wire.connection import Connection
 
 Argv = tuple[bytes, ...]
 

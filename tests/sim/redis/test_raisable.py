@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
+from orderlab.sim.live.redis_server import ServerProcess
 from orderlab.sim.redis.abort import NodeCrashed, ScriptKilled
-from orderlab.sim.redis.connection import Connection
 from orderlab.sim.redis.raisable import (
     BUSY,
     CONDITIONS,
@@ -29,8 +29,8 @@ from orderlab.sim.redis.raisable import (
 )
 from orderlab.sim.redis.registry import COMMANDS, load_commands
 from orderlab.sim.redis.replies import WRONG_TYPE, ErrorReply
-from orderlab.sim.redis.server_process import ServerProcess
 from orderlab.sim.redis.shard import Shard
+from orderlab.sim.redis.wire.connection import Connection
 
 load_commands()
 ARGUMENT_ERRORS = [example for examples in argument_errors().values() for example in examples]

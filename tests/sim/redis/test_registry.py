@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from orderlab.sim.live.redis_server import ServerProcess
 from orderlab.sim.redis import lacking
-from orderlab.sim.redis.connection import Connection
 from orderlab.sim.redis.registry import COMMANDS, Command, find, load_commands, numbered_keys
 from orderlab.sim.redis.replies import ErrorReply, Reply
-from orderlab.sim.redis.server_process import ServerProcess
 from orderlab.sim.redis.shard import Shard
+from orderlab.sim.redis.wire.connection import Connection
 
 load_commands()
 

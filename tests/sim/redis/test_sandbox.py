@@ -10,10 +10,10 @@ import re
 
 import pytest
 
-from orderlab.sim.redis import lua_bytecode
-from orderlab.sim.redis.lua_host import LuaHost
+from orderlab.sim.redis.lua import bytecode as lua_bytecode
+from orderlab.sim.redis.lua.host import LuaHost
+from orderlab.sim.redis.lua.sandbox import FUNCTION_FILES, LIBRARIES, Limits, Sandbox, ScriptTimeout
 from orderlab.sim.redis.replies import ErrorReply, Reply
-from orderlab.sim.redis.sandbox import FUNCTION_FILES, LIBRARIES, Limits, Sandbox, ScriptTimeout
 from orderlab.sim.redis.shard import Shard
 
 LIMITS = Limits(

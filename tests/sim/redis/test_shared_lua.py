@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from orderlab.sim.redis.lua_host import host_of
+from orderlab.sim.redis.lua.host import host_of
+from orderlab.sim.redis.lua.shared import SharedLua
 from orderlab.sim.redis.replies import ErrorReply
 from orderlab.sim.redis.shard import Shard
-from orderlab.sim.redis.shared_lua import SharedLua
 
 SPARSE = b"return cjson.encode({[1]=1,[20]=1})"
 ALLOW_SPARSE = b"cjson.encode_sparse_array(true) return 1"

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from orderlab.sim.live.redis_server import ServerProcess
 from orderlab.sim.redis.client import Client
-from orderlab.sim.redis.connection import Connection
 from orderlab.sim.redis.replies import Reply
-from orderlab.sim.redis.server_process import ServerProcess
 from orderlab.sim.redis.shard import Shard
+from orderlab.sim.redis.wire.connection import Connection
 
 Execute = Callable[[int, bytes], Reply]
 

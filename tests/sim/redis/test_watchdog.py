@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from orderlab.model.errors import InputError
-from orderlab.sim.redis import watchdog
+from orderlab.sim.redis.lua import watchdog
+from orderlab.sim.redis.lua.watchdog import Finished, ScriptCall, Unfinished, watch
 from orderlab.sim.redis.replies import Reply
 from orderlab.sim.redis.shard import Shard
-from orderlab.sim.redis.watchdog import Finished, ScriptCall, Unfinished, watch
 
 
 def run(script: bytes, *keys_and_args: bytes, keys: int = 0) -> Reply:
@@ -135,7 +135,7 @@ def test_a_child_does_not_outlive_its_parent(tmp_path: Path) -> None:
     """The pipe that both hold ends when the last of them does."""
     program = (
         "import os, sys, time\n"
-        "from orderlab.sim.redis.watchdog import watch\n"
+        "from orderlab.sim.redis.lua.watchdog import watch\n"
         "def work():\n"
         "    os.write(1, b'begun')\n"
         "    while True: time.sleep(1)\n"

@@ -5,9 +5,9 @@ import pytest
 
 from orderlab.model.checkers.judge import Question, in_memory, judge
 from orderlab.model.errors import InputError
-from orderlab.model.history import EventKind
-from orderlab.sim.mqtt import application
-from orderlab.sim.mqtt.application_delivery import one_after_the_other
+from orderlab.model.history.events import EventKind
+from orderlab.sim.mqtt.application import application
+from orderlab.sim.mqtt.application.delivery import one_after_the_other
 from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
 
 SMALL = {

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from orderlab.model.checkers.judge import Question, in_memory, judge
-from orderlab.model.history import EventKind
-from orderlab.sim import recording
-from orderlab.sim.mqtt.application import Application, Queue
-from orderlab.sim.mqtt.application_delivery import ApplicationDelivery
-from orderlab.sim.mqtt.application_subscribing import ApplicationSubscribing
+from orderlab.model.history.events import EventKind
+from orderlab.sim.engine import recorder as recording
+from orderlab.sim.mqtt.application.application import Application, Queue
+from orderlab.sim.mqtt.application.delivery import ApplicationDelivery
+from orderlab.sim.mqtt.application.subscribing import ApplicationSubscribing
 from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
 
 SMALL = {

@@ -5,10 +5,10 @@ import pytest
 
 from orderlab.model.checkers.judge import Question, in_memory, judge
 from orderlab.model.errors import InputError
-from orderlab.model.history import EventKind
-from orderlab.sim.mqtt.application import Queue, places_of
-from orderlab.sim.mqtt.application_delivery import ApplicationDelivery
-from orderlab.sim.mqtt.copies import copies, read_copies
+from orderlab.model.history.events import EventKind
+from orderlab.sim.mqtt.application.application import Queue, places_of
+from orderlab.sim.mqtt.application.delivery import ApplicationDelivery
+from orderlab.sim.mqtt.broker.routed_record import copies, read_copies
 from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
 
 SMALL = {

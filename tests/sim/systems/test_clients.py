@@ -6,8 +6,8 @@ import pytest
 
 from orderlab.model.checkers.judge import Question, in_memory, judge
 from orderlab.model.errors import InputError
-from orderlab.model.history import EventKind
-from orderlab.sim.mqtt.retaining import RETAINED_FROM
+from orderlab.model.history.events import EventKind
+from orderlab.sim.mqtt.broker.retaining import RETAINED_FROM
 from orderlab.sim.systems.catalogue import entry, settings_of
 
 SMALL = {

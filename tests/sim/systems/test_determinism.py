@@ -6,13 +6,13 @@ import os
 import subprocess
 import sys
 
-from orderlab.sim.faults import FAULTS
+from orderlab.sim.faults.catalogue import FAULTS
 
 PROGRAM = """
 import json, sys
-from orderlab.sim.faults import FAULTS
+from orderlab.sim.faults.catalogue import FAULTS
 from orderlab.sim.systems.tbmq_p2p import P2PSettings, P2PSystem
-from orderlab.sim.tracing import Tracer
+from orderlab.sim.engine.timeline import Tracer
 
 digests = {}
 for name in ("", *(name for name, kind in FAULTS.items() if kind.among != "postgres")):

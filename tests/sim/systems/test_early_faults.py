@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from orderlab.model.history import EventKind
-from orderlab.sim.mqtt.lifetimes import Lifetimes
+from orderlab.model.history.events import EventKind
+from orderlab.sim.mqtt.broker.lifetimes import Lifetimes
 from tests.sim.systems.test_exactly_once import UNAVOIDABLE, Ran
 
 AT_ONCE = "0.000001"

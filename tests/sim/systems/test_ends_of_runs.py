@@ -3,7 +3,7 @@
 import pytest
 
 from orderlab.model.checkers.judge import Question, in_memory, judge
-from orderlab.sim.mqtt.broker import MqttBroker
+from orderlab.sim.mqtt.broker.broker import MqttBroker
 from orderlab.sim.systems.tbmq_jedis import JedisSettings, JedisSystem
 
 OVERLOADED = {

@@ -3,10 +3,10 @@
 import pytest
 
 from orderlab.model.checkers.judge import Question, in_memory, judge
-from orderlab.sim.mqtt.receiving import Receiving
-from orderlab.sim.mqtt.saves import Saves
-from orderlab.sim.mqtt.stored_sessions import StoredSessions
-from orderlab.sim.redis.node import run_all
+from orderlab.sim.mqtt.broker.qos2_receiver import Receiving
+from orderlab.sim.mqtt.broker.saves import Saves
+from orderlab.sim.mqtt.sessions import StoredSessions
+from orderlab.sim.servers.redis import run_all
 from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
 from tests.sim.systems.test_fault_damage import AWAY, QOS_2, REPAIRED, SMALL
 

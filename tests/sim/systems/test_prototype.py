@@ -4,8 +4,8 @@ import pytest
 
 from orderlab.model.checkers.judge import Question, in_memory, judge
 from orderlab.model.errors import InputError
-from orderlab.sim.mqtt.session import SessionTable
-from orderlab.sim.mqtt.turns import Turns
+from orderlab.sim.mqtt.broker.serial_queue import Turns
+from orderlab.sim.mqtt.connections import SessionTable
 from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
 
 PROTOTYPES = ["tbmq-postgres", "tbmq-jedis", "tbmq-lettuce"]

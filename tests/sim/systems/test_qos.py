@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from orderlab.model.checkers.judge import Question, in_memory, judge
-from orderlab.model.history import EventKind
+from orderlab.model.history.events import EventKind
 from orderlab.sim.systems.tbmq_p2p import P2PSettings, P2PSystem
 
 SMALL = {

@@ -2,9 +2,9 @@
 
 import pytest
 
-from orderlab.sim.mqtt.stored_sessions import StoredSessions
-from orderlab.sim.redis.node import run_all
+from orderlab.sim.mqtt.sessions import StoredSessions
 from orderlab.sim.redis.replies import ErrorReply
+from orderlab.sim.servers.redis import run_all
 from tests.sim.systems.test_exactly_once import UNAVOIDABLE, Ran
 
 QUICK = {"warm_up_s": 0.05, "rate": 60.0, "command_timeout_s": 0.2, "redis_replica_lag_ms": 0.0, "pack_retries": 1_000_000}

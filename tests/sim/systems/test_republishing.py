@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from orderlab.model.checkers.judge import Question, in_memory, judge
-from orderlab.model.history import EventKind
+from orderlab.model.history.events import EventKind
 from orderlab.sim.systems.tbmq_p2p import P2PSettings, P2PSystem
 
 SMALL = {"publishers": 20, "rate": 40.0, "brokers": 1, "warm_up_s": 0.1, "duration_s": 0.4, "drain_s": 2.0}

@@ -6,7 +6,7 @@ import pytest
 
 from orderlab.model.checkers.judge import Question, in_memory, judge
 from orderlab.model.errors import InputError
-from orderlab.model.history import EventKind
+from orderlab.model.history.events import EventKind
 from orderlab.sim.systems.catalogue import settings_of
 from orderlab.sim.systems.tbmq_p2p import P2PSettings, P2PSystem
 from orderlab.sim.systems.tbmq_postgres import PostgresSettings, PostgresSystem

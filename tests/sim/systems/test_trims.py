@@ -4,7 +4,7 @@ import pytest
 
 from orderlab.model.checkers.judge import Question, in_memory, judge
 from orderlab.properties.strategies.pipelines import WAITING
-from orderlab.sim.mqtt.trims import Trims
+from orderlab.sim.mqtt.broker.trim_tracker import Trims
 from orderlab.sim.systems.tbmq_p2p import P2PSettings, P2PSystem
 
 

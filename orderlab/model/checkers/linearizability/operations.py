@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orderlab.model.errors import InputError
-from orderlab.model.history import STORE_KINDS, EventBatch, EventKind, Names
+from orderlab.model.history.events import STORE_KINDS, EventBatch, EventKind, Names
 from orderlab.model.machine_code import njit
 
 OK, FAIL, INFO = 0, 1, 2

@@ -21,10 +21,10 @@ from orderlab.properties.mutants.operators import (
     statements,
 )
 from orderlab.properties.mutants.syntax import Chunk, Operator
-from orderlab.sim.binding.binding import Binding
-from orderlab.sim.binding.calls import Script
-from orderlab.sim.binding.fields import did_you_mean
-from orderlab.sim.binding.syntax import check_syntax
+from orderlab.sim.stores.binding.binding import Binding
+from orderlab.sim.stores.binding.calls import Script
+from orderlab.sim.stores.binding.fields import did_you_mean
+from orderlab.sim.stores.binding.syntax import check_syntax
 
 OPERATORS: dict[str, Operator] = {
     "relational": relational.changes,

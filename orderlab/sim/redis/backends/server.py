@@ -7,12 +7,12 @@ from contextlib import suppress
 from urllib.parse import unquote, urlsplit
 
 from orderlab.model.errors import InputError
+from orderlab.sim.live.redis_server import CURE, OLDEST, ServerProcess
 from orderlab.sim.redis.backends.dump import check_all, dump, rebuild
 from orderlab.sim.redis.backends.protocol import Argv, Backend
-from orderlab.sim.redis.connection import Connection
 from orderlab.sim.redis.replies import ErrorReply, Reply
-from orderlab.sim.redis.server_process import CURE, OLDEST, ServerProcess
 from orderlab.sim.redis.shard import FrozenKeyspace
+from orderlab.sim.redis.wire.connection import Connection
 
 
 class ServerBackend(Backend):

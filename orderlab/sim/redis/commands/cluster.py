@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from orderlab.sim.redis.arguments import integer
-from orderlab.sim.redis.hash_slot import SLOT_COUNT, hash_slot
+from orderlab.sim.redis.cluster.hash_slot import SLOT_COUNT, hash_slot
 from orderlab.sim.redis.numbers import parse_integer
 from orderlab.sim.redis.registry import command
 from orderlab.sim.redis.replies import OK, ErrorReply, Reply
 
 if TYPE_CHECKING:
+    from orderlab.sim.redis.cluster.slot_map import SlotMap
     from orderlab.sim.redis.shard import Shard
-    from orderlab.sim.redis.slot_map import SlotMap
 
 DISABLED = b"ERR This instance has cluster support disabled"
 INVALID_SLOT = b"ERR Invalid or out of range slot"

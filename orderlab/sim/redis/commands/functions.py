@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from orderlab.sim.redis.arguments import option
 from orderlab.sim.redis.commands.scripting import EVAL_FLAGS, call_flags, count_keys
-from orderlab.sim.redis.function_libraries import Function, Library
 from orderlab.sim.redis.glob import glob
-from orderlab.sim.redis.lua_host import host_of
+from orderlab.sim.redis.lua.function_libraries import Function, Library
+from orderlab.sim.redis.lua.host import host_of
 from orderlab.sim.redis.registry import CallFlags, command, numbered_keys
 from orderlab.sim.redis.replies import OK, ErrorReply, Reply, Status, mapping
 

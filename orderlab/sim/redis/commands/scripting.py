@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from orderlab.sim.redis.arguments import SMALL_INTEGERS, integer, option
-from orderlab.sim.redis.lua_host import NO_SCRIPT, host_of
-from orderlab.sim.redis.lua_shebang import parse_shebang
+from orderlab.sim.redis.lua.host import NO_SCRIPT, host_of
+from orderlab.sim.redis.lua.run import ScriptFlags
+from orderlab.sim.redis.lua.shebang import parse_shebang
 from orderlab.sim.redis.registry import CallFlags, command, numbered_keys
 from orderlab.sim.redis.replies import NOT_AN_INTEGER, OK, ErrorReply, Reply
-from orderlab.sim.redis.script_run import ScriptFlags
 
 if TYPE_CHECKING:
     from orderlab.sim.redis.shard import Shard

@@ -1,0 +1,1 @@
+"""Compiled data structures of the linear passes."""

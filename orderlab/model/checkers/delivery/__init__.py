@@ -1,0 +1,1 @@
+"""The delivery laws, judged in one pass over a history."""

@@ -1,0 +1,272 @@
+"""The end of a delivery pass: what was owed and did not come, by subtracting intervals of sequence numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from orderlab.model.checkers.arrays.sequence_set import Intervals, segments
+from orderlab.model.checkers.delivery.event_pass import DeliveryPass
+from orderlab.model.checkers.delivery.state import CLEAR_EPOCH, CONNECTED, STABLE_EPOCH, STABLE_SINCE, high_at
+from orderlab.model.checkers.delivery.subscriptions import Subscriptions
+from orderlab.model.history.events import Names
+from orderlab.model.machine_code import njit
+
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """What the numbers of lanes and logical FIFOs stand for, by code."""
+
+    publisher: IntArray  # per fifo
+    topic: IntArray
+    qos: IntArray
+    lane_fifo: IntArray  # per lane
+    lane_subscriber: IntArray
+
+    @classmethod
+    def of(cls, done: DeliveryPass) -> Lanes:
+        """Read the hash tables of a pass backwards."""
+        fifos, lanes = done.count("fifos"), done.count("lanes")
+        publisher, topic, qos = (np.zeros(fifos, np.int64) for _ in range(3))
+        table = done.state.fifo_table
+        used = table[table[:, 2] >= 0]
+        publisher[used[:, 2]], topic[used[:, 2]], qos[used[:, 2]] = (
+            used[:, 0] >> 32,
+            used[:, 0] & 0xFFFFFFFF,
+            used[:, 1],
+        )
+        lane_fifo, lane_subscriber = np.zeros(lanes, np.int64), np.zeros(lanes, np.int64)
+        table = done.state.lane_table
+        used = table[table[:, 2] >= 0]
+        lane_fifo[used[:, 2]], lane_subscriber[used[:, 2]] = used[:, 3], used[:, 1] >> 2
+        return cls(publisher, topic, qos, lane_fifo, lane_subscriber)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Logical FIFOs and the subscribers that they are owed to, one row a pair."""
+
+    fifo: IntArray
+    subscriber: IntArray
+    lane: IntArray  # -1: nothing was delivered
+    first: IntArray  # the first number owed
+    settled: npt.NDArray[np.bool_]  # connected to the end of a recording that was not cut: what is missing is lost
+    backlog: IntArray  # numbers up to this one had to be gone by the drain bound; -1: none
+    backlog_due: npt.NDArray[np.bool_]  # the recording goes on past the bound
+
+    def __len__(self) -> int:
+        return len(self.fifo)
+
+
+@njit(cache=True)
+def _highs_at(state: Any, fifo: Any, epoch: Any, out: Any) -> None:
+    for row in range(len(fifo)):
+        out[row] = high_at(state, fifo[row], epoch[row])
+
+
+def highs_at(done: DeliveryPass, fifo: IntArray, epoch: IntArray) -> IntArray:
+    """For each row the highest number that its logical FIFO had published when the epoch began; -1 if none."""
+    out = np.empty(len(fifo), np.int64)
+    _highs_at(done.state, fifo, epoch, out)
+    return np.maximum(out, -1)
+
+
+def owed_pairs(done: DeliveryPass, lanes: Lanes, subscriptions: Subscriptions, names: Names) -> Pairs:
+    """The pairs at QoS 1 and 2. Without subscribe rows, every lane that appeared, from its session's beginning."""
+    if subscriptions.seen == 0:
+        lane = np.flatnonzero(lanes.qos[lanes.lane_fifo] > 0)
+        fifo, subscriber = lanes.lane_fifo[lane], lanes.lane_subscriber[lane]
+        epoch = done.state.sessions[subscriber, CLEAR_EPOCH] if len(subscriber) else subscriber
+        epoch = np.where(epoch > 0, epoch, -1)
+    else:
+        fifo, subscriber, epoch = _subscribed(lanes, subscriptions, names)
+        lane_of = {
+            (int(f), int(s)): number
+            for number, (f, s) in enumerate(zip(lanes.lane_fifo, lanes.lane_subscriber, strict=True))
+        }
+        lane = np.array(
+            [lane_of.get(pair, -1) for pair in zip(fifo.tolist(), subscriber.tolist(), strict=True)], np.int64
+        )
+    sessions, clock = done.state.sessions, done.state.clock
+    if len(fifo) == 0:
+        nothing = np.zeros(0, np.bool_)
+        return Pairs(fifo, subscriber, lane, fifo, nothing, fifo, nothing)
+    connected = sessions[subscriber, CONNECTED] != 0
+    end_us, heal_us, heal_epoch = (int(word) for word in clock[1:4])
+    backlog, due = np.full(len(fifo), -1, np.int64), np.zeros(len(fifo), np.bool_)
+    if done.drain_bound_us >= 0 and heal_epoch >= 0:
+        stable = np.where(connected, np.maximum(sessions[subscriber, STABLE_EPOCH], heal_epoch), -1)
+        backlog = highs_at(done, fifo, stable)
+        due = connected & (np.maximum(sessions[subscriber, STABLE_SINCE], heal_us) + done.drain_bound_us <= end_us)
+    return Pairs(
+        fifo,
+        subscriber,
+        lane,
+        highs_at(done, fifo, epoch) + 1,
+        connected & (done.count("cuts") == 0),
+        backlog,
+        due,
+    )
+
+
+def _subscribed(lanes: Lanes, subscriptions: Subscriptions, names: Names) -> tuple[IntArray, IntArray, IntArray]:
+    fifos_of: dict[int, list[int]] = {}
+    for fifo, (topic, qos) in enumerate(zip(lanes.topic.tolist(), lanes.qos.tolist(), strict=True)):
+        if qos > 0:
+            fifos_of.setdefault(topic, []).append(fifo)
+    rows = [
+        (fifo, subscriber, subscription.epoch)
+        for subscriber, topic, subscription in subscriptions.matching(set(fifos_of), names)
+        for fifo in fifos_of[topic]
+    ]
+    table = np.array(rows, dtype=np.int64).reshape(-1, 3)
+    return table[:, 0].copy(), table[:, 1].copy(), table[:, 2].copy()
+
+
+MISSING = ("lost", "first_lost", "pending", "taken_as_expired", "undrained", "first_undrained")
+_ALL, _FIRST = 0, 1
+
+
+@njit(cache=True)
+def _missing(
+    fifo: Any,
+    lane: Any,
+    first: Any,
+    settled: Any,
+    backlog: Any,
+    high: Any,
+    owed: Any,
+    delivered: Any,
+    excused: Any,
+    expired: Any,
+    out: Any,
+) -> None:
+    for pair in range(len(fifo)):
+        owner = fifo[pair]
+        at_delivered, end_delivered, at_excused, end_excused = 0, 0, 0, 0
+        if lane[pair] >= 0:
+            at_delivered, end_delivered = delivered[2][lane[pair]], delivered[2][lane[pair] + 1]
+            at_excused, end_excused = excused[2][lane[pair]], excused[2][lane[pair] + 1]
+        at_expired, end_expired = expired[2][owner], expired[2][owner + 1]
+        for run in range(owed[2][owner], owed[2][owner + 1]):
+            number, last = max(owed[0][run], first[pair]), owed[1][run]
+            while number <= last:
+                while at_delivered < end_delivered and delivered[1][at_delivered] < number:
+                    at_delivered += 1
+                while at_excused < end_excused and excused[1][at_excused] < number:
+                    at_excused += 1
+                while at_expired < end_expired and expired[1][at_expired] < number:
+                    at_expired += 1
+                stop = last
+                if at_delivered < end_delivered:
+                    if delivered[0][at_delivered] <= number:
+                        number = delivered[1][at_delivered] + 1
+                        continue
+                    stop = min(stop, delivered[0][at_delivered] - 1)
+                if at_excused < end_excused:
+                    if excused[0][at_excused] <= number:
+                        number = excused[1][at_excused] + 1
+                        continue
+                    stop = min(stop, excused[0][at_excused] - 1)
+                if at_expired < end_expired:
+                    if expired[0][at_expired] <= number:
+                        out[pair, 3] += min(stop, expired[1][at_expired]) - number + 1
+                        number = min(stop, expired[1][at_expired]) + 1
+                        continue
+                    stop = min(stop, expired[0][at_expired] - 1)
+                # number .. stop never came; in a cut recording only what was overtaken is lost
+                lost_up_to = stop if settled[pair] else -1
+                if settled[pair] == 0 and high[pair, 1] == 1:
+                    lost_up_to = min(stop, high[pair, 0])
+                if lost_up_to >= number:
+                    if out[pair, 0] == 0:
+                        out[pair, 1] = number
+                    out[pair, 0] += lost_up_to - number + 1
+                out[pair, 2] += stop - max(lost_up_to, number - 1)
+                if number <= backlog[pair]:
+                    if out[pair, 4] == 0:
+                        out[pair, 5] = number
+                    out[pair, 4] += min(stop, backlog[pair]) - number + 1
+                number = stop + 1
+
+
+def missing(done: DeliveryPass, pairs: Pairs, owed: Intervals, delivered: Intervals) -> IntArray:
+    """Per pair the words of MISSING: what `owed` (per logical FIFO) says and neither came nor was excused.
+
+    Where the recording was cut, a number is lost if a later one overtook it; where the subscriber is offline at the
+    end, what is missing is pending.
+    """
+    out = np.zeros((len(pairs), len(MISSING)), np.int64)
+    if len(pairs) == 0:
+        return out
+    highs = np.zeros((len(pairs), 2), np.int64)
+    highs[:, 0] = np.where(pairs.lane >= 0, done.state.delivered.last[pairs.lane, 1], -1)
+    highs[:, 1] = done.state.sessions[pairs.subscriber, CONNECTED] != 0
+    _missing(
+        pairs.fifo,
+        pairs.lane,
+        pairs.first,
+        pairs.settled,
+        pairs.backlog,
+        highs,
+        (owed.start, owed.end, owed.offsets),
+        (delivered.start, delivered.end, delivered.offsets),
+        _arrays(done.excused.intervals()),
+        _arrays(_expired(done)),
+        out,
+    )
+    return out
+
+
+def _arrays(intervals: Intervals) -> tuple[IntArray, IntArray, IntArray]:
+    return intervals.start, intervals.end, intervals.offsets
+
+
+def _expired(done: DeliveryPass) -> Intervals:
+    """Numbers with an expiry interval whose deadline may have passed by the end of the recording."""
+    end_us = int(done.state.clock[1])
+    fifos = done.state.mortal.shape[0]
+    closed = done.state.mortal_runs[: int(done.state.mortal_used[0])]
+    growing = np.column_stack([np.arange(fifos), done.state.mortal])
+    runs = np.concatenate([closed, growing[growing[:, 1] <= growing[:, 2]]])
+    runs = runs[runs[:, 3] <= end_us]
+    return Intervals.of(runs[:, 0], runs[:, 1], runs[:, 2], fifos)
+
+
+_PUBLISHED = 1 << 40  # the weight of being published, above any number of receipts
+
+
+def seen_by_subscribers(
+    done: DeliveryPass, lanes: Lanes, delivered: Intervals, subscriptions: Subscriptions, names: Names, published: bool
+) -> tuple[Intervals, int]:
+    """Per logical FIFO what at least one subscriber received, and how many of these receipts another subscriber shares.
+
+    Who never had a matching subscription is no subscriber of it, and what nobody published (where publish rows tell,
+    `published`) is no message: either is a matter of other laws, and makes nobody else owed anything.
+    """
+    owner = np.repeat(np.arange(len(delivered.offsets) - 1), np.diff(delivered.offsets))
+    fifo, start, end = lanes.lane_fifo[owner], delivered.start, delivered.end
+    if subscriptions.seen:
+        ever = subscriptions.ever_matched(set(lanes.topic.tolist()), names)
+        pairs = zip(lanes.lane_subscriber.tolist(), lanes.topic[lanes.lane_fifo].tolist(), strict=True)
+        kept = np.array([pair in ever for pair in pairs], np.bool_)[owner]
+        fifo, start, end = fifo[kept], start[kept], end[kept]
+    weight = np.ones(len(fifo), np.int64)
+    if published:
+        known = done.published.intervals()
+        whose = np.repeat(np.arange(len(known.offsets) - 1), np.diff(known.offsets))
+        fifo, start, end = (np.concatenate(pair) for pair in ((fifo, whose), (start, known.start), (end, known.end)))
+        weight = np.concatenate([weight, np.full(len(whose), _PUBLISHED, np.int64)])
+    fifo, start, end, total = segments(fifo, start, end, weight)
+    receipts = total % _PUBLISHED
+    counted = (receipts > 0) & ((total >= _PUBLISHED) | (not published))
+    shared = counted & (receipts > 1)
+    return (
+        Intervals.of(fifo[counted], start[counted], end[counted], done.count("fifos")),
+        int((receipts * (end - start + 1))[shared].sum()),
+    )

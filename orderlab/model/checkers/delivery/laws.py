@@ -1,0 +1,252 @@
+"""Deliveries judged in one pass: `fifo`, `at-least-once`, `exactly-once`, `no-phantom`, `agreement`, `drain`.
+
+For each logical FIFO and each subscriber, in the order of the recorded events:
+
+1. `fifo`: a first delivery whose sequence number lies below one that was delivered before. Repeats never count.
+2. `at-least-once`: a QoS 1 or 2 message that its publisher has an acknowledgement for, published while the session's
+   subscription was in force, that was neither delivered nor trimmed, expired or cleared.
+3. `exactly-once`: a QoS 2 message that a receiver by MQTT 4.3.3 hands to its application a second time: delivered
+   again under a packet identifier that it does not hold for this very message.
+4. `no-phantom`: a delivery of what no earlier row published, or of what was published before the session was cleared.
+5. `agreement`: a published message that one subscriber of a logical FIFO received and another, subscribed and connected
+   to the end, never did. Only a subscriber's receipt counts: what was handed to a client that never had a matching
+   subscription, or was never published, makes no other client owed it (the law speaks of what "one replaying subscriber
+   has seen"; MQTT-3.3.4 sends to those with a matching subscription). The phantom itself is broken by `no-phantom`.
+6. `drain`: a message that waited when the last fault had healed and the subscriber was connected, and that came, or
+   is still missing, after the stated bound.
+
+Complexity: O(rows) time, plus O(log gaps) for a number that arrives below the highest; the end costs O(lanes + runs).
+Memory: logical FIFOs, lanes, and runs of numbers; a history without gaps keeps none per row.
+
+Assumes: one clock and one recorder, rows in the order in which things happened, sequence numbers that count up in
+publish order. Without subscribe rows, a session that received nothing is not known and every lane that appeared is
+taken as subscribed from the beginning.
+
+Where it can be wrong. `fifo` and `exactly-once`: exact for what was recorded, but see below. `at-least-once` can miss, never cry
+wolf: what a session lost before it was cleared counts as cleared, and an undelivered message whose expiry interval
+has run out counts as expired. `no-phantom` after a clear can cry wolf if the rows carry no `session`: a publish that
+was under way while the session was cleared looks as if it belonged to it. `exactly-once` can cry wolf where filters of
+one subscriber overlap, since a server may send a copy for each (3.3.4); the verdict says so. Retained messages are held
+to `no-phantom`, and count as arrived. Nobody in particular is owed what a shared subscription receives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from orderlab.model.checkers.arrays.sequence_set import Intervals
+from orderlab.model.checkers.delivery.end import Lanes, Pairs, missing, owed_pairs, seen_by_subscribers
+from orderlab.model.checkers.delivery.event_pass import DeliveryPass
+from orderlab.model.checkers.delivery.state import BROKEN, COUNTERS, END_US
+from orderlab.model.checkers.delivery.subscriptions import Subscriptions
+from orderlab.model.checkers.findings import Finding, Partial, Tally, verdict_of
+from orderlab.model.history.events import EventBatch, IntArray, Names
+from orderlab.model.verdict import Verdict
+
+_FIRST_BY_QOS = tuple(f"first_deliveries_qos{qos}" for qos in range(3))
+LAWS = ("fifo", "at-least-once", "exactly-once", "no-phantom", "agreement", "drain")
+
+
+class DeliveryChecker:
+    """Folds batches in time order; `partial` closes the part. Parts are merged by logical FIFO; where QoS 2 deliveries
+    carry packet identifiers, which a session's logical FIFOs share, `exactly-once` needs parts by subscriber.
+
+    drain_bound_us: within how long a connected subscriber's backlog must be gone once faults have healed; without it
+    `drain` is not judged.
+    """
+
+    laws = LAWS
+
+    def __init__(self, names: Names, drain_bound_us: int | None = None) -> None:
+        self._names = names
+        self._pass = DeliveryPass(-1 if drain_bound_us is None else drain_bound_us)
+        self._subscriptions = Subscriptions()
+
+    def observe(self, batch: EventBatch) -> None:
+        """Take in the next rows."""
+        self._subscriptions.observe(batch)
+        self._pass.observe(batch)
+
+    def partial(self, end_us: int | None = None, published_elsewhere: bool = False) -> Partial:
+        """The result of the rows seen, as if the history ended here, or at `end_us`: a part of a larger history ends
+        when the whole does. `published_elsewhere`: other parts have publish rows, so that it says something if this
+        one has none.
+        """
+        done, tally = self._pass, Tally()
+        if end_us is not None:
+            done.state.clock[END_US] = max(end_us, int(done.state.clock[END_US]))
+        lanes = Lanes.of(done)
+        topics = set(lanes.topic.tolist())
+        tally.counts["overlaps"] = self._subscriptions.overlapping(topics, self._names)
+        tally.counts["shared_subscriptions"] = self._subscriptions.shared(self._names)
+        self._close_pass(lanes, tally, published_elsewhere or done.count("published") > 0)
+        pairs = owed_pairs(done, lanes, self._subscriptions, self._names)
+        delivered = done.delivered.intervals()
+        tally.counts.update(_by_qos(lanes, delivered))
+        begun = int(np.count_nonzero(np.diff(delivered.offsets)))
+        tally.meets("fifo", done.count("first_deliveries") - begun)  # the first of a lane comes after nothing
+        acknowledged = done.acknowledged.intervals()
+        found = missing(done, pairs, acknowledged, delivered)
+        undecided = int(found[:, 2].sum() + found[:, 3].sum())  # pending, or taken as expired: not put to the test
+        tally.meets("at-least-once", _owed_count(pairs, acknowledged) - undecided)
+        tally.counts["pending"] = int(found[:, 2].sum())
+        tally.counts["taken_as_expired"] = int(found[:, 3].sum())
+        self._break_by_absence(tally, "at-least-once", lanes, pairs, found[:, 0], found[:, 1])
+        if done.drain_bound_us >= 0:
+            tally.meets("drain", done.count("backlog_deliveries") + int(found[:, 4].sum()))
+            due = found[:, 4] * pairs.backlog_due
+            tally.counts["drain_undecided"] = int(found[:, 4].sum() - due.sum())
+            self._break_by_absence(tally, "drain", lanes, pairs, due, found[:, 5])
+        self._agreement(tally, lanes, pairs, delivered, published_elsewhere or done.count("published") > 0)
+        return tally.partial()
+
+    def _close_pass(self, lanes: Lanes, tally: Tally, publishes_known: bool) -> None:
+        done = self._pass
+        tally.counts.update({name: done.count(name) for name in COUNTERS})
+        tally.meets("exactly-once", done.count("qos2_deliveries"))
+        if publishes_known:
+            tally.meets("no-phantom", done.count("deliveries"))
+        for index, name in enumerate(BROKEN):
+            times = int(done.state.broken_counts[index])
+            if times == 0 or (name == "no-phantom" and not publishes_known):
+                continue
+            event_id, lane, sequence, other_event, other = (int(word) for word in done.state.broken[index])
+            finding = self._finding(
+                lanes,
+                int(lanes.lane_fifo[lane]),
+                int(lanes.lane_subscriber[lane]),
+                sequence,
+                _WHY[name].format(sequence=sequence, other=other),
+                event_id,
+                other_event if other_event >= 0 else None,
+                other if other_event >= 0 else None,
+            )
+            tally.breaks("no-phantom" if name.startswith("no-phantom") else name, finding, times)
+
+    def _finding(
+        self,
+        lanes: Lanes,
+        fifo: int,
+        subscriber: int,
+        sequence: int,
+        why: str,
+        event_id: int | None = None,
+        other_event_id: int | None = None,
+        other_sequence: int | None = None,
+    ) -> Finding:
+        clients, topics = self._names.clients, self._names.topics
+        return Finding(
+            why,
+            event_id,
+            clients.label(int(lanes.publisher[fifo])),
+            topics.label(int(lanes.topic[fifo])),
+            int(lanes.qos[fifo]),
+            sequence,
+            clients.label(subscriber),
+            other_event_id,
+            other_sequence,
+        )
+
+    def _break_by_absence(
+        self, tally: Tally, law: str, lanes: Lanes, pairs: Pairs, times: IntArray, first: IntArray
+    ) -> None:
+        rows = times.nonzero()[0]
+        if len(rows) == 0:
+            return
+        findings = (
+            self._finding(
+                lanes,
+                int(pairs.fifo[row]),
+                int(pairs.subscriber[row]),
+                int(first[row]),
+                _WHY[law + "-absent"].format(sequence=int(first[row])),
+            )
+            for row in rows.tolist()
+        )
+        tally.breaks(law, min(findings, key=Finding.order), int(times.sum()))
+
+    def _agreement(self, tally: Tally, lanes: Lanes, pairs: Pairs, delivered: Intervals, publishes_known: bool) -> None:
+        done = self._pass
+        seen, shared = seen_by_subscribers(done, lanes, delivered, self._subscriptions, self._names, publishes_known)
+        found = missing(done, pairs, seen, delivered)
+        tally.meets("agreement", shared + int(found[:, 0].sum()))
+        self._break_by_absence(tally, "agreement", lanes, pairs, found[:, 0], found[:, 1])
+
+
+_WHY = {
+    "fifo": "first delivery of {sequence} after {other} had been delivered",
+    "no-phantom": "{sequence} was delivered and no earlier row publishes it",
+    "no-phantom-cleared": "{sequence} was published to the session before it was cleared, and delivered after",
+    "exactly-once": "QoS 2 message {sequence} was handed over a second time",
+    "drain": "{sequence} waited in the backlog and was delivered after the bound",
+    "drain-absent": "{sequence} waited in the backlog and had not been delivered when the bound passed",
+    "at-least-once-absent": "{sequence} was acknowledged to its publisher and never reached the subscriber",
+    "agreement-absent": "{sequence} reached another subscriber and never this one",
+}
+
+
+def _by_qos(lanes: Lanes, delivered: Intervals) -> dict[str, int]:
+    """How many first deliveries each QoS of publishes had."""
+    owner = np.repeat(np.arange(len(delivered.offsets) - 1), np.diff(delivered.offsets))
+    sizes = np.bincount(lanes.qos[lanes.lane_fifo[owner]], delivered.end - delivered.start + 1, minlength=3)
+    return dict(zip(_FIRST_BY_QOS, sizes.astype(int).tolist(), strict=True))
+
+
+def _owed_count(pairs: Pairs, owed: Intervals) -> int:
+    """Messages owed over all pairs, O(pairs) for those that are owed everything."""
+    sizes = (owed.end - owed.start + 1).cumsum()
+    before = [0, *sizes.tolist()]
+    total = 0
+    for fifo, first in zip(pairs.fifo.tolist(), pairs.first.tolist(), strict=True):
+        low, high = int(owed.offsets[fifo]), int(owed.offsets[fifo + 1])
+        if low == high:
+            continue
+        if first <= owed.start[low]:
+            total += before[high] - before[low]
+        else:
+            total += sum(max(0, end - max(start, first) + 1) for start, end in owed.owned_by(fifo))
+    return total
+
+
+def delivery_verdicts(partial: Partial, laws: Sequence[str], work: dict[str, float]) -> list[Verdict]:
+    """The verdicts on the laws asked for, from a part that covers the history."""
+    counts = partial.counts
+    repeats = {name: counts.get(name, 0) for name in ("repeats_qos0", "repeats_qos1", "repeats_qos2")}
+    verdicts = []
+    for law in laws:
+        undecided = counts.get("drain_undecided", 0) if law == "drain" else 0
+        first = {name: counts.get(name, 0) for name in ("first_deliveries", *_FIRST_BY_QOS)}
+        extra = repeats if law == "exactly-once" else first if law == "fifo" else {"first_deliveries": first["first_deliveries"]}
+        if law == "at-least-once":  # with the violations, where all that was owed has gone
+            extra |= {name: counts.get(name, 0) for name in ("pending", "excused", "taken_as_expired")}
+        verdicts.append(verdict_of(partial, law, undecided, {**extra, **work}, _notes(law, counts)))
+    return verdicts
+
+
+def _notes(law: str, counts: Mapping[str, int]) -> Iterable[str]:
+    if law in ("at-least-once", "agreement", "drain") and counts["subscribes"] == 0:
+        yield "no subscribe rows: a session that received nothing at all is not judged"
+    if law in ("at-least-once", "agreement", "drain") and counts["shared_subscriptions"]:
+        yield "shared subscriptions: what no member of a group received is not judged"
+    if law == "exactly-once" and counts["overlaps"]:
+        yield "subscriptions overlap: a server may send a copy for each, and a second copy counts as handed over twice"
+    if law == "at-least-once":
+        if counts["pending"]:
+            yield (
+                f"{counts['pending']} undelivered messages are pending: their subscriber is offline at the end,"
+                " or the recording was cut"
+            )
+        if counts["taken_as_expired"]:
+            yield f"{counts['taken_as_expired']} undelivered messages are taken as expired without an expire row"
+        if counts["excused"]:
+            yield "whether a trim or expiry was legal is a law of the session store"
+        if counts["clears"]:
+            yield "what a session lost before it was cleared counts as cleared"
+    if law == "fifo" and counts["retained"]:
+        yield f"{counts['retained']} retained messages stand outside the order"
+    if law == "no-phantom" and counts["published"] == 0:
+        yield "no publish rows: what was published is not known"
+    if law == "drain" and counts["drain_undecided"]:
+        yield f"the recording ends before the bound with {counts['drain_undecided']} messages of a backlog undelivered"

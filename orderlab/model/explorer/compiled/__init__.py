@@ -1,0 +1,1 @@
+"""The compiled engine: declarative specifications as machine code over packed states."""

@@ -1,0 +1,1 @@
+"""The History: what happened, one row per event; its notation, readers and writers."""

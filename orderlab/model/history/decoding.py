@@ -1,0 +1,216 @@
+"""From what a file holds (Arrow columns, or rows of a text format) to batches of codes."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from orderlab.model.errors import InputError
+from orderlab.model.history.defects import RowInspector
+from orderlab.model.history.events import (
+    ALWAYS_REQUIRED,
+    COLUMNS,
+    KIND_LABELS,
+    KIND_OF_LABEL,
+    NUMERIC_NAMES,
+    EventBatch,
+    IntArray,
+    Names,
+    NameTable,
+)
+
+
+def check_columns(place: str, given: Iterable[str]) -> frozenset[str]:
+    """The columns of a file, or InputError: one that is always required is missing, or one is not known."""
+    given = list(given)
+    for column in given:
+        if column not in COLUMNS:
+            close = difflib.get_close_matches(column, COLUMNS, n=1)
+            cure = f'did you mean "{close[0]}"?' if close else f"known columns: {', '.join(COLUMNS)}"
+            raise InputError(f'{place}: unknown column "{column}"; {cure}')
+        if given.count(column) > 1:
+            raise InputError(f'{place}: column "{column}" appears twice')
+    for column in ALWAYS_REQUIRED:
+        if column not in given:
+            raise InputError(f'{place}: missing column "{column}"; every history has {", ".join(ALWAYS_REQUIRED)}')
+    return frozenset(given)
+
+
+def kind_code(place: str, row: int, label: str) -> int:
+    """The code of a kind, or InputError with the nearest kind that exists."""
+    kind = KIND_OF_LABEL.get(label)
+    if kind is None:
+        close = difflib.get_close_matches(label, KIND_LABELS, n=1)
+        cure = f'did you mean "{close[0]}"?' if close else f"known kinds: {', '.join(KIND_LABELS)}"
+        raise InputError(f'{place}: row {row}: unknown kind "{label}"; {cure}')
+    return int(kind)
+
+
+def claim_form(place: str, column: str, table: NameTable, numeric: bool, row: int) -> None:
+    """Hold a name table to one form: names or integers. InputError where a file mixes them."""
+    if table.names if numeric else table.numeric:
+        raise InputError(f"{place}: row {row}: {column} mixes names and integers; use one of them throughout")
+    table.numeric = table.numeric or numeric
+
+
+class ArrowDecoder:
+    """Decodes the record batches of one file in order. Dictionaries are translated once while they stay the same."""
+
+    def __init__(self, place: str, schema: pa.Schema) -> None:
+        self.place = place
+        self.names = Names()
+        self._given = check_columns(place, schema.names)
+        self._inspector = RowInspector(place)
+        self._translations: dict[str, tuple[pa.Array, IntArray]] = {}
+        for name in schema.names:
+            self._check_type(name, schema.field(name).type)
+
+    @property
+    def rows(self) -> int:
+        """Rows decoded so far."""
+        return self._inspector.rows
+
+    def _check_type(self, column: str, found: pa.DataType) -> None:
+        spec = COLUMNS[column]
+        if pa.types.is_dictionary(found):
+            found = found.value_type
+        text = pa.types.is_string(found) or pa.types.is_large_string(found)
+        integer = pa.types.is_integer(found)
+        if spec.names is None:
+            fits = integer or (pa.types.is_boolean(spec.arrow) and pa.types.is_boolean(found))
+            wanted = str(spec.arrow)
+        else:
+            fits = text or (integer and column in NUMERIC_NAMES)
+            wanted = "string or integer" if column in NUMERIC_NAMES else "string"
+        if not (fits or pa.types.is_null(found)):
+            raise InputError(f'{self.place}: column "{column}" has type {found}; it must be {wanted}')
+
+    def decode(self, record_batch: pa.RecordBatch) -> EventBatch:
+        """One batch of rows as codes. InputError at the first row that breaks a rule."""
+        columns: dict[str, Any] = {}
+        for name in record_batch.schema.names:
+            array = record_batch.column(name)
+            if name in ALWAYS_REQUIRED and array.null_count:
+                row = int(np.argmax(np.asarray(array.is_null())))
+                raise InputError(f'{self.place}: row {self.rows + row + 1}: "{name}" is null')
+            columns[name] = self._codes(name, array)
+        batch = EventBatch.of(**columns)
+        self._inspector.inspect(batch, self._given)
+        return batch
+
+    def _codes(self, column: str, array: pa.Array) -> IntArray:
+        spec = COLUMNS[column]
+        if pa.types.is_null(array.type):
+            return np.full(len(array), -1, spec.dtype)
+        if spec.names is None or pa.types.is_integer(array.type):
+            if spec.names is not None:
+                table = self.names.table(column)
+                assert table is not None
+                claim_form(self.place, column, table, numeric=True, row=self.rows + 1)
+            return self._numbers(column, array)
+        if not pa.types.is_dictionary(array.type):
+            array = array.dictionary_encode()
+        codes = array.indices
+        filled = codes.fill_null(-1) if codes.null_count else codes
+        indices = filled.to_numpy(zero_copy_only=False)
+        translation = self._translation(column, array.dictionary, indices)
+        codes_of_rows: IntArray = translation[indices]  # index -1 meets the appended -1
+        return codes_of_rows
+
+    def _numbers(self, column: str, array: pa.Array) -> IntArray:
+        spec = COLUMNS[column]
+        if pa.types.is_boolean(array.type):
+            array = array.cast(pa.int8())
+        array = pc.fill_null(array, -1) if array.null_count else array
+        numbers: IntArray = array.to_numpy(zero_copy_only=False)
+        if numbers.dtype == spec.dtype:
+            return numbers
+        limits = np.iinfo(spec.dtype)
+        outside = (numbers > limits.max) | (numbers < limits.min)
+        if outside.any():
+            row = int(np.argmax(outside))
+            raise InputError(
+                f"{self.place}: row {self.rows + row + 1}: {column} is {int(numbers[row])},"
+                f" must be in {spec.lowest}..{min(spec.highest, int(limits.max))}"
+            )
+        return numbers.astype(spec.dtype)
+
+    def _translation(self, column: str, dictionary: pa.Array, indices: IntArray) -> IntArray:
+        known = self._translations.get(column)
+        if known is not None and known[0].equals(dictionary):
+            return known[1]
+        try:
+            labels: Sequence[str] = dictionary.to_pylist()
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f'{self.place}: column "{column}" holds text that is not UTF-8 ({error.reason}) in the rows from'
+                f" {self.rows + 1} on; record it again"
+            ) from error
+        table = self.names.table(column)
+        if table is None:
+            rows = (self.rows + 1 + int(np.argmax(indices == index)) for index in range(len(labels)))
+            codes = [kind_code(self.place, row, label) for row, label in zip(rows, labels, strict=True)]
+        else:
+            if labels:
+                claim_form(self.place, column, table, numeric=False, row=self.rows + 1)
+            codes = [table.code(label) for label in labels]
+        translation = np.array([*codes, -1], dtype=COLUMNS[column].dtype)
+        self._translations[column] = (dictionary, translation)
+        return translation
+
+
+class RowDecoder:
+    """Decodes rows of a text format: mappings from column to a Python value, None where absent."""
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+        self.names = Names()
+        self._inspector = RowInspector(place)
+
+    @property
+    def rows(self) -> int:
+        """Rows decoded so far."""
+        return self._inspector.rows
+
+    def decode(self, rows: Sequence[Mapping[str, Any]], given: frozenset[str]) -> EventBatch:
+        """One batch of rows as codes. InputError at the first cell or row that breaks a rule."""
+        columns = {
+            name: np.array(
+                [self._code(name, row.get(name), self.rows + number) for number, row in enumerate(rows, 1)], spec.dtype
+            )
+            for name, spec in COLUMNS.items()
+            if name in given
+        }
+        batch = EventBatch.of(**columns)
+        self._inspector.inspect(batch, given)
+        return batch
+
+    def _code(self, column: str, cell: Any, row: int) -> int:
+        if cell is None:
+            if column in ALWAYS_REQUIRED:
+                raise InputError(f'{self.place}: row {row}: "{column}" is missing')
+            return -1
+        spec, table = COLUMNS[column], self.names.table(column)
+        integer = isinstance(cell, int) and (not isinstance(cell, bool) or column in ("dup", "retained"))
+        if column == "kind" and isinstance(cell, str):
+            return kind_code(self.place, row, cell)
+        if table is not None and isinstance(cell, str):
+            claim_form(self.place, column, table, numeric=False, row=row)
+            return table.code(cell)
+        if not integer or (table is None and spec.names) or (table is not None and column not in NUMERIC_NAMES):
+            wanted = "an integer" if spec.names is None else "a string"
+            raise InputError(f"{self.place}: row {row}: {column} must be {wanted}, not {cell!r}")
+        if table is not None and cell >= 0:
+            claim_form(self.place, column, table, numeric=True, row=row)
+        limits = np.iinfo(spec.dtype)
+        if not max(int(limits.min), -1) <= cell <= min(int(limits.max), spec.highest):
+            raise InputError(
+                f"{self.place}: row {row}: {column} is {cell},"
+                f" must be in {spec.lowest}..{min(spec.highest, int(limits.max))}"
+            )
+        return int(cell)

@@ -1,0 +1,205 @@
+"""Readers: a history file becomes a stream of batches, in memory of one batch, whatever the file's length."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from orderlab.model.errors import InputError
+from orderlab.model.history.decoding import ArrowDecoder, RowDecoder, check_columns
+from orderlab.model.history.events import ALWAYS_REQUIRED, COLUMNS, EventBatch, History, Names
+
+ROWS_PER_BATCH = 1 << 20
+TEXT_ROWS_PER_BATCH = 1 << 16
+
+
+class HistoryReader(Protocol):
+    """Batches of one file in order, read once; `names` is complete when the iteration has ended."""
+
+    names: Names
+
+    def __iter__(self) -> Iterator[EventBatch]: ...
+
+
+class ParquetReader:
+    """Rows of a Parquet file. Raises InputError for a file that is truncated, not Parquet, or without rows."""
+
+    def __init__(self, path: Path, rows_per_batch: int = ROWS_PER_BATCH) -> None:
+        self._place = str(path)
+        self._rows_per_batch = rows_per_batch
+        try:
+            schema = pq.read_schema(path)
+            texts = [name for name in schema.names if name in COLUMNS and COLUMNS[name].names is not None]
+            flat = [name for name in texts if not pa.types.is_nested(schema.field(name).type)]
+            self._file = pq.ParquetFile(path, read_dictionary=flat, memory_map=True)
+        except (pa.ArrowException, OSError) as error:
+            raise InputError(f"{path}: truncated or not Parquet ({_one_line(error)}); record it again") from error
+        self._decoder = ArrowDecoder(self._place, self._file.schema_arrow)
+        self.names = self._decoder.names
+
+    def __iter__(self) -> Iterator[EventBatch]:
+        try:
+            filled = _filled_columns(self._file.metadata)
+            for record_batch in self._file.iter_batches(self._rows_per_batch, columns=filled, use_threads=False):
+                yield self._decoder.decode(record_batch)
+        except (pa.ArrowException, OSError) as error:
+            raise InputError(
+                f"{self._place}: unreadable after row {self._decoder.rows} ({_one_line(error)}); record it again"
+            ) from error
+        if self._decoder.rows == 0:
+            raise InputError(f"{self._place}: no events; a history has at least one row")
+
+
+def _filled_columns(metadata: pq.FileMetaData) -> list[str]:
+    """The columns that say something in some row: to read and decode the absent ones costs as much as the others."""
+    filled = []
+    for place in range(metadata.num_columns):
+        groups = (metadata.row_group(group).column(place) for group in range(metadata.num_row_groups))
+        name = metadata.schema.column(place).path
+        if name in ALWAYS_REQUIRED or not all(
+            group.is_stats_set and group.statistics.null_count == group.num_values for group in groups
+        ):
+            filled.append(name)
+    return filled
+
+
+class TextReader:
+    """Rows of a JSON Lines or CSV file; `form` names which."""
+
+    def __init__(self, path: Path, form: str) -> None:
+        self._path, self._form = path, form
+        self._decoder = RowDecoder(str(path))
+        self.names = self._decoder.names
+
+    def __iter__(self) -> Iterator[EventBatch]:
+        try:
+            with self._path.open(encoding="utf-8-sig", newline="" if self._form == "csv" else None) as lines:
+                if self._form == "csv":
+                    given, rows = _csv_rows(str(self._path), lines)
+                else:
+                    given, rows = frozenset(COLUMNS), _json_rows(str(self._path), lines)
+                while batch := list(islice(rows, TEXT_ROWS_PER_BATCH)):
+                    yield self._decoder.decode(batch, given)
+        except UnicodeDecodeError as error:
+            raise InputError(f"{self._path}: not UTF-8 text ({error.reason} at byte {error.start})") from error
+        except OSError as error:
+            raise InputError(f"{self._path}: {error.strerror or error}") from error
+        if self._decoder.rows == 0:
+            raise InputError(f"{self._path}: no events; a history has at least one row")
+
+
+def open_history(path: Path | str) -> HistoryReader:
+    """A reader for a .parquet, .jsonl, .ndjson or .csv file (Parquet is also known by its content).
+
+    Raises InputError, then or while reading: no such file, an empty file, a missing column, a wrong type,
+    a time that goes back, a duplicate event id, a truncated file; with the row number where there is one.
+    """
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            magic = file.read(4)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error
+    if not magic:
+        raise InputError(f"{path}: the file is empty; a history has at least one row")
+    if magic == b"PAR1" or path.suffix == ".parquet":
+        return ParquetReader(path)
+    if path.suffix in (".jsonl", ".ndjson", ".json") or magic.lstrip()[:1] == b"{":
+        return TextReader(path, "jsonl")
+    if path.suffix == ".csv" or b"," in magic or magic == b"even":
+        return TextReader(path, "csv")
+    raise InputError(f"{path}: not a history; expected .parquet, .jsonl or .csv")
+
+
+class HistoryFile:
+    """A history file that can be gone through again and again, with the same codes each time."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.place = str(path)
+        self._first: HistoryReader | None = open_history(path)
+        self.names = self._first.names
+
+    def __iter__(self) -> Iterator[EventBatch]:
+        reader, self._first = self._first, None
+        return iter(reader if reader is not None else open_history(self.place))
+
+
+def read_history(path: Path | str) -> History:
+    """A whole history in memory. Raises InputError as open_history does."""
+    reader = open_history(path)
+    batches = tuple(reader)
+    return History(batches, reader.names)
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:160]
+
+
+def _json_rows(place: str, lines: IO[str]) -> Iterator[dict[str, Any]]:
+    row = 0
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        row += 1
+        try:
+            event = json.loads(line)
+        except (json.JSONDecodeError, RecursionError) as error:
+            reason = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deeply"
+            raise InputError(f"{place}: row {row} (line {number}): not JSON: {reason}") from error
+        if not isinstance(event, dict):
+            raise InputError(f"{place}: row {row} (line {number}): one JSON object per line, not {line.strip()[:40]}")
+        if not event.keys() <= COLUMNS.keys() or not {"event_id", "time_us", "kind"} <= event.keys():
+            check_columns(f"{place}: row {row} (line {number})", event)
+        if event.get("value") is not None:
+            try:
+                event["value"] = json.dumps(event["value"], separators=(",", ":"))
+            except RecursionError as error:
+                raise InputError(f"{place}: row {row} (line {number}): value is nested too deeply") from error
+        yield event
+
+
+def _csv_rows(place: str, lines: IO[str]) -> tuple[frozenset[str], Iterator[dict[str, Any]]]:
+    reader = csv.reader(lines, strict=True)
+    try:
+        header = [cell.strip() for cell in next(reader)]
+    except (StopIteration, csv.Error) as error:
+        raise InputError(f"{place}: no header line; the first line names the columns") from error
+    given = check_columns(place, header)
+
+    def rows() -> Iterator[dict[str, Any]]:
+        row = 0
+        try:
+            for cells in reader:
+                if not cells:
+                    continue
+                row += 1
+                if len(cells) != len(header):
+                    raise InputError(
+                        f"{place}: row {row} (line {reader.line_num}): {len(cells)} cells under {len(header)} columns"
+                    )
+                yield {column: _csv_cell(column, cell) for column, cell in zip(header, cells, strict=True)}
+        except csv.Error as error:
+            raise InputError(f"{place}: row {row + 1} (line {reader.line_num}): {error}") from error
+
+    return given, rows()
+
+
+def _csv_cell(column: str, cell: str) -> Any:
+    """A cell as its column reads it; text that does not fit stays text and is reported by the decoder."""
+    if cell == "":
+        return None
+    if COLUMNS[column].names is not None:
+        return cell
+    if column in ("dup", "retained") and cell.lower() in ("true", "false"):
+        return cell.lower() == "true"
+    try:
+        return int(cell)
+    except ValueError:
+        return cell

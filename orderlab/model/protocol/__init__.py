@@ -1,0 +1,1 @@
+"""MQTT's exchange between two ends: packet identifiers and the QoS handshakes."""

@@ -1,0 +1,1 @@
+"""Forms of specifications that the explorer takes: transition systems, declarative classes, processes."""

@@ -1,0 +1,313 @@
+"""States of declarative specifications: finite domains, variables, and the draft that an action reads and assigns.
+
+A state is a tuple with one entry per variable: an integer, or a (nested) tuple of integers for an array. Every
+variable has a finite domain, so that the compiled engine can pack a state into a few machine words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import IntEnum
+from itertools import product
+from numbers import Integral
+from typing import Any
+
+from orderlab.model.spec.transition_system import Place
+
+_TRUTH = ("false", "true")
+Value = int | tuple[Any, ...]
+StateTuple = tuple[Value, ...]
+
+
+class SpecificationError(Exception):
+    """The text of a specification is wrong: a value outside its domain, an index outside its array, an unknown
+    variable.
+
+    `place` is the file and the line where it belongs to a method as a whole.
+    """
+
+    place: tuple[str, int] | None = None
+
+
+@dataclass(frozen=True)
+class IndexSet:
+    """A finite set 0..size-1 of interchangeable (symmetric) or ordered things: processes, clients, payloads.
+
+    Of a symmetric set a specification may use equality and quantification only, never order or arithmetic.
+    """
+
+    name: str
+    size: int
+    symmetric: bool = False
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.size))
+
+    def __len__(self) -> int:
+        return self.size
+
+
+@dataclass(frozen=True)
+class Domain:
+    """The integers low..high. `names` renders enumerations; `of` says that values are elements of an index set."""
+
+    low: int
+    high: int
+    names: tuple[str, ...] = ()
+    of: IndexSet | None = None
+
+    def __post_init__(self) -> None:
+        if self.high < self.low:
+            raise SpecificationError(f"empty domain {self.low}..{self.high}")
+
+    def show(self, value: int) -> Any:
+        if self.of is not None and value == NOBODY:
+            return None
+        if self.names == _TRUTH:
+            return bool(value)
+        return self.names[value - self.low] if self.names else value
+
+
+@dataclass(frozen=True)
+class Array:
+    """A function from an index set to a domain, or to another array."""
+
+    index: IndexSet
+    of: Domain | Array
+
+
+def integer(low: int, high: int) -> Domain:
+    return Domain(low, high)
+
+
+def boolean() -> Domain:
+    return Domain(0, 1, _TRUTH)
+
+
+def choice(members: type[IntEnum]) -> Domain:
+    """The members of an IntEnum whose values are consecutive."""
+    values = sorted(members)
+    if [int(v) for v in values] != list(range(int(values[0]), int(values[0]) + len(values))):
+        raise SpecificationError(f"{members.__name__}: the values of an enumeration must be consecutive")
+    return Domain(int(values[0]), int(values[-1]), tuple(v.name.lower() for v in values))
+
+
+def element(of: IndexSet, optional: bool = False) -> Domain:
+    """An element of an index set; with `optional` also NOBODY (-1)."""
+    return Domain(-1 if optional else 0, of.size - 1, of=of)
+
+
+NOBODY = -1
+
+
+class Schema:
+    """The variables of a specification in order of declaration."""
+
+    def __init__(self, variables: Mapping[str, Domain | Array]):
+        self.variables = dict(variables)
+        self.names = tuple(variables)
+        self.kinds = tuple(variables.values())
+        self.position = {name: at for at, name in enumerate(self.names)}
+
+    def lowest(self) -> list[Value]:
+        """Every variable at the low end of its domain: where the initial state starts from."""
+        return [lowest(kind) for kind in self.kinds]
+
+    def describe(self, state: StateTuple) -> dict[str, Any]:
+        return {name: show(kind, value) for name, kind, value in zip(self.names, self.kinds, state, strict=True)}
+
+    def show_place(self, state: StateTuple, place: tuple[Any, ...]) -> str:
+        """One variable or element of an array, with its value: "at[1] = done"."""
+        name, *path = place
+        kind, value = self.kinds[self.position[name]], state[self.position[name]]
+        for index in path:
+            assert isinstance(kind, Array)
+            assert isinstance(value, tuple)
+            kind, value = kind.of, value[index]
+        told = show(kind, value)
+        said = str(told).lower() if isinstance(told, bool) else "none" if told is None else str(told)
+        where = "".join(f"[{index}]" for index in path)
+        return f"{name}{where} = {said}"
+
+    def unknown(self, name: str) -> SpecificationError:
+        near = get_close_matches(name, self.names, 1)
+        return SpecificationError(f'unknown variable "{name}"' + (f'; did you mean "{near[0]}"?' if near else ""))
+
+
+def lowest(kind: Domain | Array) -> Value:
+    return kind.low if isinstance(kind, Domain) else (lowest(kind.of),) * kind.index.size
+
+
+def values_of(kind: Domain | Array) -> int:
+    """How many values a domain has, or arrays over it."""
+    return kind.high - kind.low + 1 if isinstance(kind, Domain) else int(values_of(kind.of) ** kind.index.size)
+
+
+def every_value(kind: Domain | Array) -> list[Value]:
+    """All values of a domain, or all arrays over it, in ascending order."""
+    if isinstance(kind, Domain):
+        return list(range(kind.low, kind.high + 1))
+    return list(product(every_value(kind.of), repeat=kind.index.size))
+
+
+def show(kind: Domain | Array, value: Value) -> Any:
+    if isinstance(kind, Domain):
+        assert isinstance(value, int)
+        return kind.show(value)
+    assert isinstance(value, tuple)
+    return [show(kind.of, entry) for entry in value]
+
+
+class State:
+    """What the methods of a specification see: variables as attributes, arrays by index."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise NotImplementedError
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise NotImplementedError
+
+
+class Draft(State):
+    """A state being read and assigned. With recording on it notes every place that is read or written.
+
+    What only judges (a law, a predicate, a constraint) gets a draft that is not `writable`: to assign there is an error,
+    for the text would say one thing when it is read and another when it is run.
+    """
+
+    __slots__ = ("_reads", "_schema", "_values", "_writable", "_writes")
+    _schema: Schema
+    _values: list[Value]
+    _reads: set[Place] | None
+    _writes: set[Place] | None
+    _writable: bool
+
+    def __init__(self, schema: Schema, values: StateTuple, recording: bool = False, writable: bool = True):
+        put = object.__setattr__
+        put(self, "_schema", schema)
+        put(self, "_values", list(values))
+        put(self, "_reads", set() if recording else None)
+        put(self, "_writes", set() if recording else None)
+        put(self, "_writable", writable)
+
+    def __getattr__(self, name: str) -> Any:
+        at = self._schema.position.get(name)
+        if at is None:
+            raise self._schema.unknown(name)
+        value = self._values[at]
+        if type(value) is tuple:
+            return ArrayView(self, at, ())
+        if self._reads is not None:
+            self._reads.add((name,))
+        return value
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        at = self._schema.position.get(name)
+        if at is None:
+            raise self._schema.unknown(name)
+        kind = self._schema.kinds[at]
+        if not self._writable:
+            raise only_reads(name)
+        if isinstance(kind, Array):
+            raise SpecificationError(f"{name} is an array: assign its elements")
+        self._values[at] = fitting(name, (), kind, value)
+        if self._writes is not None:
+            self._writes.add((name,))
+
+
+class ArrayView:
+    """An array, or a row of one, inside a draft."""
+
+    __slots__ = ("_at", "_draft", "_path")
+
+    def __init__(self, draft: Draft, at: int, path: tuple[int, ...]):
+        self._draft = draft
+        self._at = at
+        self._path = path
+
+    def __len__(self) -> int:
+        return len(self._entries())
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[index] for index in range(len(self)))
+
+    def __eq__(self, other: object) -> bool:
+        """Compares element by element, with any sequence."""
+        if not isinstance(other, ArrayView | tuple | list):
+            return NotImplemented
+        return len(self) == len(other) and all(one == two for one, two in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]  # it changes with its draft
+
+    def _entries(self) -> tuple[Any, ...]:
+        entries: Any = self._draft._values[self._at]
+        for index in self._path:
+            entries = entries[index]
+        return entries  # type: ignore[no-any-return]
+
+    def _checked(self, index: int, entries: tuple[Any, ...]) -> tuple[int, ...]:
+        if not isinstance(index, Integral) or not 0 <= index < len(entries):
+            name = self._draft._schema.names[self._at]
+            raise SpecificationError(f"{name}: index {index} is outside 0..{len(entries) - 1}")
+        return (*self._path, int(index))
+
+    def __getitem__(self, index: int) -> Any:
+        entries = self._entries()
+        path = self._checked(index, entries)
+        value = entries[index]
+        if type(value) is tuple:
+            return ArrayView(self._draft, self._at, path)
+        if self._draft._reads is not None:
+            self._draft._reads.add((self._draft._schema.names[self._at], *path))
+        return value
+
+    def __setitem__(self, index: int, value: Any) -> None:
+        path = self._checked(index, self._entries())
+        draft = self._draft
+        name, kind = draft._schema.names[self._at], draft._schema.kinds[self._at]
+        if not draft._writable:
+            raise only_reads(name)
+        for _ in path:
+            if isinstance(kind, Domain):
+                raise SpecificationError(f"{name}: too many indices")
+            kind = kind.of
+        if isinstance(kind, Array):
+            raise SpecificationError(f"{name}{list(path)} is an array: assign its elements")
+        draft._values[self._at] = replaced(draft._values[self._at], path, fitting(name, path, kind, value))
+        if draft._writes is not None:
+            draft._writes.add((name, *path))
+
+
+def replaced(entries: Any, path: tuple[int, ...], value: int) -> Any:
+    """The nested tuple with the entry at `path` exchanged."""
+    head, rest = path[0], path[1:]
+    inner = replaced(entries[head], rest, value) if rest else value
+    return (*entries[:head], inner, *entries[head + 1 :])
+
+
+def fitting(name: str, path: tuple[int, ...], kind: Domain, value: Any) -> int:
+    """The value as an integer of the domain. Raises SpecificationError for anything else, half a number included."""
+    if type(value) is int and kind.low <= value <= kind.high:
+        return value
+    try:
+        number = int(value)
+        whole = number == value
+    except (TypeError, ValueError, OverflowError):
+        whole = False
+    if not whole:
+        place = name + "".join(f"[{i}]" for i in path)
+        raise SpecificationError(f"{place}: {value!r} is no integer; its domain is {kind.low}..{kind.high}")
+    if not kind.low <= number <= kind.high:
+        place = name + "".join(f"[{i}]" for i in path)
+        raise SpecificationError(
+            f"{place}: {number} is outside its domain {kind.low}..{kind.high}; widen the domain, or guard the action"
+        )
+    return number
+
+
+def only_reads(name: str) -> SpecificationError:
+    return SpecificationError(
+        f"{name}: assigned in a law or a predicate, which may only read the state; compare with == or use a local name"
+    )

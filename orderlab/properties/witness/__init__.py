@@ -1,0 +1,1 @@
+"""From a violation to a short story: minimised, at full scale, explained, confirmed."""

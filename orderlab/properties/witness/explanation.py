@@ -1,0 +1,156 @@
+"""A witness told: what each step did, the keys before and after the last one, and the line of Lua that did it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from orderlab.model.contracts.trace import Answer, Release, Step, Trace, step_to_json
+from orderlab.properties.harness.inspection import items_of
+from orderlab.properties.harness.recording import RecordingStore
+from orderlab.properties.harness.run import SessionRun, StepReport
+from orderlab.properties.harness.state import Endless
+from orderlab.properties.validation.findings import was_stopped
+from orderlab.properties.validation.subject import Reruns
+from orderlab.properties.witness.suspect_line import LuaLine, line_to_look_at, shown_bytes
+from orderlab.sim.redis.shard import FrozenKeyspace
+from orderlab.sim.stores.binding.results import Failed, Removed
+
+SHOWN_MAX = 300
+"""Characters of one value."""
+MANY = 8
+"""Messages of one answer, or live ones, that are told one by one."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A witness, ready to be shown."""
+
+    told: tuple[str, ...]
+    """What each step answered."""
+    queues: tuple[str, ...]
+    """What was live after each step, as the abstract session has it."""
+    before: FrozenKeyspace
+    after: FrozenKeyspace
+    """The keys around the last step."""
+    lua: LuaLine
+    """Where the call stands that did it."""
+    exhausts: bool
+    """A script was stopped at its limit of instructions or memory."""
+    error: str = ""
+    """What the last step failed with, if it did."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; bytes as Latin-1 text."""
+        return {
+            "told": list(self.told),
+            "live_after": list(self.queues),
+            "keys_before": shown_keyspace(self.before),
+            "keys_after": shown_keyspace(self.after),
+            "line": self.lua.place,
+            "call": self.lua.call,
+            "source": self.lua.source,
+        }
+
+
+def explain(reruns: Reruns, trace: Trace) -> Explanation:
+    """Run a witness once more and take notes; of steps on the way to where many messages have passed there are none."""
+    subject = reruns.subject
+    run, taken = reruns.start(trace)
+    store = subject.store
+    assert isinstance(store, RecordingStore)
+    told = ["" for _ in range(taken)]
+    queues = ["" for _ in range(taken)]
+    before: FrozenKeyspace = store.backend.keyspace()
+    store.is_recording = True
+    report: StepReport | None = None
+    exhausts = False
+    for step in trace.steps[taken:]:
+        before = store.backend.keyspace()
+        store.records.clear()
+        report = run.perform(step)
+        exhausts = exhausts or isinstance(report.result, Endless)
+        exhausts = exhausts or any(was_stopped(one.law, one.text) for one in report.discrepancies)  # within a drain
+        told.append(tell(report.result, step))
+        queues.append(_queues(run))
+    if not store.records:  # time passed: what fetch then returns is what is wrong
+        store.perform("fetch", trace.clients[0], {"count": 65535, "after": 0, "epoch": 1})
+    store.is_recording = False
+    lua = line_to_look_at(store.records, subject.binding, report and report.result)
+    failed = report is not None and isinstance(report.result, Failed)
+    error = tell(report.result) if report is not None and failed else ""
+    return Explanation(tuple(told), tuple(queues), before, store.backend.keyspace(), lua, exhausts, error)
+
+
+def tell(result: Any, step: Step | None = None) -> str:
+    """A result in a few words; ``step`` says what was asked for."""
+    if result is None:
+        return "nothing to do"
+    is_release = isinstance(step, Release) or (isinstance(step, Answer) and step.release)
+    name = "released" if is_release and isinstance(result, Removed) else type(result).__name__.lower()
+    if isinstance(result, Failed):
+        return str(result.error.decode("utf-8", "replace"))
+    if result.refused is not None:
+        return f"refused: {result.refused}"
+    if name == "saved":
+        return f"saved {_some(list(map(_assigned, result.assigned[: MANY + 1])), len(result.assigned))}".rstrip()
+    if name == "fetched":
+        return f"fetched {_some(list(map(_fetched, result.messages[: MANY + 1])), len(result.messages)) or 'nothing'}"
+    count = getattr(result, "count", None)
+    return name if count is None else f"{name} {count}"
+
+
+def _some(told: list[str], count: int) -> str:
+    """The first of them, and how many there are more."""
+    return ", ".join(told if count <= MANY else [*told[: MANY - 1], f"and {count - MANY + 1:,} more"])
+
+
+def _assigned(one: Any) -> str:
+    token = "" if one.sequence is None else f" (token {one.sequence})"
+    return f"as {one.packet_id}{token}"
+
+
+def _fetched(one: Any) -> str:
+    payload = "-" if one.payload is None else one.payload[:24].decode("latin-1")
+    left = "" if one.remaining_ms is None else f" {one.remaining_ms:g} ms left"
+    return f"{one.kind} {payload} as {one.packet_id}{left}"
+
+
+def _queues(run: SessionRun) -> str:
+    """What is live, for each client that has anything."""
+    parts = []
+    for client, account in enumerate(run.state.accounts):
+        entries = ", ".join(f"m{entry.label} as {entry.packet_id}" for entry in account.queue[:MANY])
+        more = f" and {len(account.queue) - MANY:,} more" if len(account.queue) > MANY else ""
+        parts.append(f"client {client + 1}: {entries or 'nothing'}{more}")
+    return "; ".join(parts) if len(parts) > 1 else parts[0].split(": ", 1)[1]
+
+
+def shown_keyspace(keyspace: FrozenKeyspace) -> dict[str, str]:
+    """Each key with its type, value and deadline, short enough to read."""
+    return {
+        shown_bytes(key[:80]): f"{kind} {_shown_value(kind, value)}" + (f" until {deadline}" if deadline else "")
+        for key, (kind, value, deadline) in sorted(keyspace.items())[:40]
+    }
+
+
+def _shown_value(kind: str, value: Any) -> str:
+    if isinstance(value, bytes):
+        parts = [shown_bytes(value)]
+    elif kind in ("zset", "hash"):
+        pairs = items_of(kind, value)
+        pairs = sorted(pairs, key=lambda pair: (pair[1], pair[0])) if kind == "zset" else sorted(pairs)
+        parts = [
+            f"{shown_bytes(name)} = {one:.17g}" if kind == "zset" else f"{shown_bytes(name)} = {shown_bytes(one)}"
+            for name, one in pairs[:SHOWN_MAX]
+        ]
+    else:
+        items = items_of(kind, value)
+        parts = [shown_bytes(one) for one in (items if kind == "list" else sorted(items))[:SHOWN_MAX]]
+    text = ", ".join(parts)
+    return text if len(text) <= SHOWN_MAX else text[:SHOWN_MAX] + "..."
+
+
+def step_words(trace: Trace) -> list[dict[str, Any]]:
+    """The steps as JSON has them."""
+    return [step_to_json(step) for step in trace.steps]

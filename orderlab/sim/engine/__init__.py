@@ -1,0 +1,1 @@
+"""What every simulation is made of: stations, network, random streams, recorder, statistics."""

@@ -1,0 +1,99 @@
+"""The recorder: what a simulation did, as rows of the History, in time order, streamed, with a digest of its bytes.
+
+Parts of a system hand over whole batches whose instants may lie a little ahead or behind. Rows wait until the clock has
+passed them by ``slack_us``, then leave sorted by time; rows of equal time keep the order in which they came. Rows leave
+once per ``slack_us`` at most, so that each is sorted about twice, however many come; what waits is what two such
+intervals hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+
+import numpy as np
+import numpy.typing as npt
+
+from orderlab.model.history.events import COLUMNS, EventBatch, EventKind
+
+Sink = Callable[[EventBatch], None]
+
+RECORDED = ("time_us", "kind", "publisher", "topic", "qos", "subscriber", "sequence", "packet_id", "dup",
+            "delivered_qos", "session", "node", "operation")  # fmt: skip
+FLUSH_ROWS = 1 << 16
+
+
+class HistoryRecorder:
+    """Rows in, batches out to every sink. ``slack_us``: how far behind the clock a row may still come. ``more``: columns
+    of the history beside the usual ones."""
+
+    def __init__(self, sinks: list[Sink], slack_us: int, more: Sequence[str] = ()) -> None:
+        self.sinks = sinks
+        self.slack_us = slack_us
+        self.rows = 0
+        self._columns = {name: np.full(FLUSH_ROWS, -1, COLUMNS[name].dtype) for name in (*RECORDED, *more)}
+        """The rows that wait; absent values beyond them, so that a row sets only what it has."""
+        self._waiting = 0
+        self._room = FLUSH_ROWS
+        self._emitted_us = -(2**62)
+        self._next_us = 0
+        """When the clock is there, rows may leave again."""
+        self._hash = blake2b(digest_size=16)
+
+    def add(self, kind: EventKind, time_us: npt.ArrayLike, **columns: npt.ArrayLike) -> None:
+        """Rows of one kind: ``time_us`` is an array, every other column an array of its length or one value for all."""
+        times = np.asarray(time_us)
+        start, end = self._waiting, self._waiting + len(times)
+        if end > self._room:
+            self._make_room(end)
+        held = self._columns
+        held["time_us"][start:end] = times
+        held["kind"][start:end] = kind
+        for name, values in columns.items():
+            held[name][start:end] = values
+        self._waiting = end
+
+    def _make_room(self, rows: int) -> None:
+        more = max(rows, 2 * self._room) - self._room
+        for name, column in self._columns.items():
+            self._columns[name] = np.concatenate((column, np.full(more, -1, column.dtype)))
+        self._room += more
+
+    def advance(self, now_us: int) -> None:
+        """The clock stands at ``now_us``; rows leave once there are enough of them."""
+        if self._waiting >= FLUSH_ROWS and now_us >= self._next_us:
+            self._next_us = now_us + self.slack_us
+            self._emit(now_us - self.slack_us)
+
+    def close(self) -> None:
+        """All rows leave."""
+        self._emit(2**62)
+
+    @property
+    def digest(self) -> str:
+        """Of all rows that have left, in hexadecimal: equal digests, equal histories."""
+        return self._hash.hexdigest()
+
+    def _emit(self, before_us: int) -> None:
+        times = self._columns["time_us"][: self._waiting]
+        order = np.argsort(times, kind="stable")
+        ready = int(np.searchsorted(times, before_us, sorter=order))
+        if ready and times[order[0]] < self._emitted_us:
+            raise AssertionError(f"a row of {times[order[0]]} us came after those before {self._emitted_us} us had left")
+        self._emitted_us = max(self._emitted_us, before_us)
+        for start in range(0, ready, FLUSH_ROWS):
+            self._write(order[start : min(start + FLUSH_ROWS, ready)])
+        stay = np.sort(order[ready:])  # in the order in which they came: equal times must keep it
+        for column in self._columns.values():
+            column[: len(stay)] = column[stay]
+            column[len(stay) : self._waiting] = -1
+        self._waiting = len(stay)
+
+    def _write(self, rows: npt.NDArray[np.int64]) -> None:
+        columns = {name: column[rows] for name, column in self._columns.items()}
+        for column in columns.values():
+            self._hash.update(column.data)
+        batch = EventBatch.of(event_id=np.arange(self.rows, self.rows + len(rows)), **columns)
+        self.rows += len(rows)
+        for sink in self.sinks:
+            sink(batch)

@@ -1,0 +1,1 @@
+"""Every fault that can strike a simulated system, and when it strikes."""

@@ -1,0 +1,1 @@
+"""Real processes: Redis servers and clusters on loopback, which end with their parent."""

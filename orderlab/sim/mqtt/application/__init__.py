@@ -1,0 +1,1 @@
+"""APPLICATION clients: topics of their own in Kafka, alone or in groups."""

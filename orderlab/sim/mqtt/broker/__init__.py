@@ -1,0 +1,1 @@
+"""A broker node: its stages from PUBLISH to acknowledgement, and their assembly."""

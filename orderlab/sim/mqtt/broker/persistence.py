@@ -1,0 +1,118 @@
+"""Where a broker meets the store of its sessions: what a store, its client and an assembly of both must offer.
+
+Redis behind a pipeline, Redis behind blocking connections and PostgreSQL are interchangeable here. A *call* is made by a
+store and understood by the driver that belongs to it; the broker only carries it from the one to the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from orderlab.sim.engine.network import Network
+from orderlab.sim.engine.stations import Station
+from orderlab.sim.servers.redis import RedisNode
+
+Call = Any
+"""Opaque to the broker."""
+
+
+class SessionStore(Protocol):
+    """The operations on sessions, as calls and as what their replies mean."""
+
+    @property
+    def needs_open(self) -> bool:
+        """Whether a session must be opened before it takes messages."""
+
+    def node_of(self, client: bytes) -> int:
+        """The node that holds the client's session."""
+
+    def open(self, client: bytes, clean_start: bool, epoch: int) -> Call:
+        """Begin or find a session."""
+
+    def clear(self, client: bytes, epoch: int = 1) -> Call:
+        """The session ends."""
+
+    def save(
+        self,
+        client: bytes,
+        messages: Sequence[tuple[int, bytes, int]],
+        producer: int,
+        batch: int,
+        epoch: int = 1,
+        qos: tuple[int, ...] = (),
+        retained: bool = False,
+    ) -> Call:
+        """Save messages given as (number, topic, time in ms). ``qos``: of each delivery, where they differ; ``retained``: these
+        answer a SUBSCRIBE."""
+
+    def acknowledge(self, client: bytes, packet_id: int, token: int, epoch: int = 1) -> Call:
+        """PUBACK or PUBCOMP, in the session ``epoch``."""
+
+    def release(self, client: bytes, packet_id: int, token: int, epoch: int = 1) -> Call:
+        """PUBREC."""
+
+    def fetch(self, client: bytes) -> Call:
+        """All that waits, in order."""
+
+    def newest(self, client: bytes) -> Call | None:
+        """The token of the last message that was saved; None: this store does not tell."""
+
+    def told_newest(self, reply: Any) -> int | None:
+        """What the answer says; 0 where it says nothing, None for an error."""
+
+    def assigned(self, reply: Any, count: int) -> list[tuple[int, int]] | None:
+        """(packet identifier, token) of each message saved; None if the save did not happen."""
+
+    def was_saved_before(self, reply: Any) -> bool:
+        """Whether the store says that it has this batch already."""
+
+    def was_closed(self, reply: Any) -> bool:
+        """Whether a save was refused because its session has ended."""
+
+    def is_damaged(self, reply: Any) -> bool:
+        """Whether a save was refused because parts of the session are gone: it is in vain to try again."""
+
+    def was_answered(self, reply: Any) -> bool:
+        """Whether an ``open`` or ``clear`` has run."""
+
+    def fetched(self, reply: Any) -> list[tuple[int, int, int, bool]] | None:
+        """(message number, packet identifier, token, is a PUBREL) in order; None for an error."""
+
+
+class StoreDriver(Protocol):
+    """The client of one broker."""
+
+    flushes: int
+    """Writes to sockets, or commits."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a call waits to be written or answered."""
+
+    def submit(self, requests: Sequence[tuple[int, Call]], on_done: Callable[[Sequence[Any]], None]) -> None:
+        """Calls with the number of their node; ``on_done`` gets the replies in the order of the calls."""
+
+    def join(self, network: Network, name: str) -> None:
+        """Connect through ``network``, as the node ``name``. Before the first call."""
+
+    def lose(self, node: int) -> None:
+        """The connections to a node break."""
+
+    def close(self) -> None:
+        """The broker's process is gone."""
+
+
+class Persistence(Protocol):
+    """A store with its servers, from which every broker gets a client of its own."""
+
+    @property
+    def store(self) -> SessionStore:
+        """The operations."""
+
+    @property
+    def nodes(self) -> list[RedisNode]:
+        """Empty where Redis is not the store."""
+
+    def driver(self, cpu: Station, one_way_us: Callable[[], int]) -> StoreDriver:
+        """A client for a broker that computes on ``cpu``; ``one_way_us``: delay to a server."""

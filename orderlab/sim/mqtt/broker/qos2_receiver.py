@@ -1,0 +1,205 @@
+"""QoS 2 from publishers, where the store keeps what has been received: a crash of the broker does not end that knowledge.
+
+MQTT counts it among the session (5.0, 4.1). A publisher has a queue of its own in the store. A PUBLISH enters it before
+Kafka gets the message, and its PUBREL removes it; the token that the store gives it is the message's *number*. It travels
+with the records of the message. A broker to which the publisher connects after a crash reads the queue, so the same
+PUBLISH has the same number there; Kafka may hold the message twice then, and brokers hand both over to the subscriber's
+session, which knows the second by (publisher, number).
+
+A publisher's messages get their numbers and go to Kafka one by one, in order: a session that has the number 6 takes a 5 for
+a repetition.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from orderlab.sim.engine.timers import call_at
+from orderlab.sim.mqtt.clients.population import Ints
+from orderlab.sim.mqtt.sessions import EPOCH_MS, StoredSessions
+from orderlab.sim.servers.redis import RedisNode
+
+if TYPE_CHECKING:
+    from orderlab.sim.mqtt.broker.broker import MqttBroker
+
+
+class Inbound:
+    """What lies outside of brokers: the publishers' queues, and what records in Kafka carry."""
+
+    def __init__(self, store: StoredSessions) -> None:
+        """``store`` must neither trim nor expire."""
+        self.store = store
+        self.number_of: dict[int, int] = {}
+        """By message, the number that its records carry. Records may be read again at any time, so nothing is forgotten."""
+        self.opened: set[int] = set()
+
+    def ensure_open(self, nodes: Sequence[RedisNode], publisher: int, name: bytes) -> int:
+        """The node of a publisher's queue, which was opened long before the run."""
+        node = self.store.node_of(name)
+        if publisher not in self.opened:
+            self.opened.add(publisher)
+            nodes[node].preload(self.store.open(name, clean_start=True, epoch=1))
+        return node
+
+
+class Receiving:
+    """The publishers of one broker, as far as they use QoS 2."""
+
+    def __init__(self, broker: MqttBroker, inbound: Inbound, forward: Callable[[Ints], None]) -> None:
+        """``forward`` gets messages that have a number."""
+        self.broker = broker
+        self.fabric = broker.fabric
+        self.inbound = inbound
+        self.forward = forward
+        self.held: dict[int, tuple[int, int]] = {}
+        """By message that has no PUBREL: (its packet identifier in the queue, its number)."""
+        self.releasing: dict[int, tuple[int, int]] = {}
+        """The same, while their PUBRELs are not answered, as the queue may still have them."""
+        self._lines: dict[int, deque[int]] = {}
+        """Per publisher whose queue is being asked, the messages that wait for the answer."""
+        self._saves = 0
+
+    def receive(self, messages: Iterable[int]) -> None:
+        """PUBLISH packets that go on when they have a number."""
+        goes = []
+        for message in messages:
+            line = self._lines.get(message % self.fabric.schedule.count)
+            if line is None:
+                self._lines[message % self.fabric.schedule.count] = deque()
+                goes.append(message)
+            else:
+                line.append(message)
+        self._number(goes)
+
+    def resume(self, messages: Sequence[int], released: Sequence[int]) -> None:
+        """Publishers connect here that may publish ``messages`` again, and send the PUBRELs of ``released`` again: first their
+        queues are read."""
+        publishers = dict.fromkeys(message % self.fabric.schedule.count for message in (*messages, *released))
+        for publisher in publishers:
+            self._lines[publisher] = deque()
+        self._read(list(publishers), released)
+
+    def release(self, messages: Sequence[int]) -> None:
+        """PUBRELs: their packet identifiers are free again."""
+        self.releasing.update((message, self.held.pop(message)) for message in messages if message in self.held)
+        asked = [message for message in messages if message in self.releasing]
+        requests = [
+            (self._node_of(message), self.inbound.store.acknowledge(self._name(message), *self.releasing[message]))
+            for message in asked
+        ]
+
+        def replied(replies: Sequence[Any]) -> None:
+            if self.broker.is_dead:
+                return
+            failed = [message for message, reply in zip(asked, replies, strict=True) if not isinstance(reply, int)]
+            for message in set(asked) - set(failed):
+                del self.releasing[message]
+            if failed:
+                self._later(lambda: self.release(failed))
+
+        if requests:
+            self.broker.driver.submit(requests, replied)
+
+    # -- one question per publisher at a time --------------------------------------------------------------
+
+    def _read(self, publishers: Sequence[int], released: Sequence[int]) -> None:
+        store = self.inbound.store
+        requests = [(self._node_of(publisher), store.fetch(self._name(publisher))) for publisher in publishers]
+
+        def replied(replies: Sequence[Any]) -> None:
+            if self.broker.is_dead:
+                return
+            failed = []
+            for publisher, reply in zip(publishers, replies, strict=True):
+                found = store.fetched(reply)
+                if found is None:
+                    failed.append(publisher)
+                    continue
+                for message, packet_id, number, _ in found:
+                    self.held[message] = packet_id, number
+            if failed:
+                self._later(lambda: self._read(failed, released))
+            back = set(publishers) - set(failed)
+            self.release([message for message in released if message % self.fabric.schedule.count in back])
+            self._go_on(publisher for publisher in publishers if publisher in back)
+
+        if requests:
+            self.broker.driver.submit(requests, replied)
+
+    def _number(self, messages: Sequence[int]) -> None:
+        """Of different publishers."""
+        numbered = [message for message in messages if message in self.held]
+        new = [message for message in messages if message not in self.held]
+        if new:
+            time_ms = EPOCH_MS + (int(self.broker.env.now) + self.broker.clock_skew_us) // 1000
+            requests = []
+            for message in new:
+                self._saves += 1
+                publisher = message % self.fabric.schedule.count
+                topic = self.fabric.topics[int(self.fabric.topic_of[publisher])]
+                call = self.inbound.store.save(
+                    self._name(message), [(message, topic, time_ms)], self.broker.number, self._saves
+                )
+                requests.append((message, self._node_of(message), call))
+            done = self.broker.burst(len(new), self.broker.costs.acknowledge_us)  # a call on the store, as a PUBACK makes one
+            call_at(self.broker.env, done, lambda: self._save(requests))
+        if numbered:
+            self._forward(numbered)
+
+    def _save(self, requests: Sequence[tuple[int, int, Any]]) -> None:
+        """Calls that have no answer are made again as they are: the store knows them by their numbers."""
+
+        def replied(replies: Sequence[Any]) -> None:
+            if self.broker.is_dead:
+                return
+            failed, numbered = [], []
+            for request, reply in zip(requests, replies, strict=True):
+                given = self.inbound.store.assigned(reply, 1)
+                if given is None:
+                    failed.append(request)
+                else:
+                    self.held[request[0]] = given[0]
+                    numbered.append(request[0])
+            if failed:
+                self.fabric.count("receptions_failed", len(failed))
+                self._later(lambda: self._save(failed))
+            if numbered:
+                self._forward(numbered)
+
+        if not self.broker.is_dead:
+            self.broker.driver.submit([(node, call) for _, node, call in requests], replied)
+
+    def _forward(self, messages: Sequence[int]) -> None:
+        number_of = self.inbound.number_of
+        for message in messages:
+            number = self.held[message][1]
+            if number_of.setdefault(message, number) != number:
+                self.fabric.count("second_numbers")  # its records would not be known for the same
+                number_of[message] = number
+        self.forward(np.array(messages, np.int64))
+        self._go_on(message % self.fabric.schedule.count for message in messages)
+
+    def _go_on(self, publishers: Iterable[int]) -> None:
+        """What waits at these publishers is next."""
+        following = []
+        for publisher in publishers:
+            line = self._lines[publisher]
+            if line:
+                following.append(line.popleft())
+            else:
+                del self._lines[publisher]
+        if following:
+            self._number(following)
+
+    def _later(self, again: Callable[[], None]) -> None:
+        call_at(self.broker.env, self.broker.env.now + self.broker.settings.pack_pause_us, again)
+
+    def _name(self, message: int) -> bytes:
+        return self.fabric.publishers.name(message % self.fabric.schedule.count)
+
+    def _node_of(self, message: int) -> int:
+        return self.inbound.ensure_open(self.fabric.nodes, message % self.fabric.schedule.count, self._name(message))

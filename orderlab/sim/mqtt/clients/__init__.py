@@ -1,0 +1,1 @@
+"""How publishers and subscribers behave."""

@@ -1,0 +1,1 @@
+"""What MQTT 5.0 says, without time: topics, retained messages, QoS, Receive Maximum."""

@@ -1,0 +1,256 @@
+"""The session store as a broker calls it: prepared calls, the node of a client, what a reply assigns.
+
+A call is rendered once by the store's binding with marks in place of what changes, and cut at the marks; after that a
+call is one formatting of bytes. Names of clients and topics have one length each, so no length prefix changes.
+"""
+
+from __future__ import annotations
+
+import re
+from binascii import b2a_base64
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Any
+
+from orderlab.sim.redis.cluster.hash_slot import SLOT_COUNT, hash_slot
+from orderlab.sim.redis.replies import ErrorReply, Reply
+from orderlab.sim.servers.redis import Request
+from orderlab.sim.stores.binding import Binding, Fetched, Message, ScriptCall
+
+NUMBER_BYTES = 9
+"""The payload begins with the message's number, in decimal; 9 bytes are 12 characters of base64."""
+EPOCH_MS = 1_700_000_000_000
+"""What clocks show at instant 0 (13 digits, and so for 270 years)."""
+_CUT = b"\xff\xfe\xff"
+_BATCH = 777_000_000_777
+_TIME = 1_888_000_000_000
+_ACK_TOKEN = 666_000_000_666
+_ACK_ID = 64_951
+_ACK_EPOCH = 555_000_000_555
+
+
+class PreparedCall:
+    """A call with places for values. ``marks``: for each value, the bytes that stand in its place and its conversion,
+    ``%b`` for bytes or ``%d`` for an integer. What a script does not take is not even converted."""
+
+    def __init__(self, argv: Sequence[bytes], marks: Sequence[tuple[bytes, bytes]]) -> None:
+        changing = [place for place, argument in enumerate(argv) if any(mark in argument for mark, _ in marks)]
+        first, last = changing[0], changing[-1] + 1
+        self._before, self._after = list(argv[:first]), list(argv[last:])
+        joined = _CUT.join(argv[first:last]).replace(b"%", b"%%")
+        places: list[int] = []
+        number_of = {mark: number for number, (mark, _) in enumerate(marks)}
+
+        def note(match: re.Match[bytes]) -> bytes:
+            places.append(number_of[match[0]])
+            return marks[places[-1]][1]
+
+        pattern = b"|".join(re.escape(mark) for mark in sorted(number_of, key=len, reverse=True))
+        self._format = re.sub(pattern, note, joined)
+        self._pick: Callable[[Sequence[bytes | int]], Any] = itemgetter(*places)
+
+    def argv(self, values: Sequence[bytes | int]) -> list[bytes]:
+        """The command with ``values`` in the order of the marks."""
+        text: bytes = self._format % self._pick(values)
+        return [*self._before, *text.split(_CUT), *self._after]
+
+
+class StoredSessions:
+    """Calls on the session store of a cluster of ``nodes``. Client names have equal lengths, and so have topics."""
+
+    def __init__(
+        self,
+        binding: Binding,
+        nodes: int,
+        limit: int,
+        qos: int,
+        payload_bytes: int,
+        lengths: tuple[int, int],
+        expiry_ms: int | None = None,
+    ) -> None:
+        """``expiry_ms``: the Message Expiry Interval of every message."""
+        self.binding = binding
+        self.nodes = nodes
+        self.limit = limit
+        self.qos = qos
+        self.expiry_ms = expiry_ms
+        self._sizes = payload_bytes, lengths
+        self._padding = b"." * (payload_bytes - NUMBER_BYTES)
+        self._client_mark = _mark(b"Qc", lengths[0])
+        self._topic_length = lengths[1]
+        self._saves: dict[int | tuple[tuple[int, ...], bool], PreparedCall] = {}
+        """By how many messages are saved at once, or by what is special about them."""
+        self._acknowledge = self._prepare_pair("acknowledge")
+        self._release = self._prepare_pair("release")
+        self._key = binding.keys[next(iter(binding.keys))]
+        self._previous = binding.operation("save").reader.table.shape == "integer"
+        """The reply to a save is the identifier before the first; otherwise pairs of identifier and token."""
+
+    def keeping_all(self) -> StoredSessions:
+        """The same store for queues that neither trim nor expire."""
+        return StoredSessions(self.binding, self.nodes, 65_535, 2, *self._sizes)
+
+    @property
+    def needs_open(self) -> bool:
+        """Whether a session must be opened before it takes messages."""
+        return "open" in self.binding.operations
+
+    def node_of(self, client: bytes) -> int:
+        """The node that serves the client's slot: slots are shared out evenly, in order."""
+        return self.owner_of(self.slot_of(client))
+
+    def slot_of(self, client: bytes) -> int:
+        """The slot of all keys of the client's session."""
+        return hash_slot(self._key.render({"client": client}))
+
+    def owner_of(self, slot: int) -> int:
+        """The node that serves a slot, until slots move."""
+        return slot * self.nodes // SLOT_COUNT
+
+    def payload(self, number: int) -> bytes:
+        """The payload of message ``number``."""
+        return b"%09d" % number + self._padding
+
+    def open(self, client: bytes, clean_start: bool, epoch: int) -> Request:
+        """Begin or find a session."""
+        return self._plain("open", client=client, epoch=epoch, clean_start=int(clean_start))
+
+    def save(
+        self,
+        client: bytes,
+        messages: Sequence[tuple[int, bytes, int]],
+        producer: int,
+        batch: int,
+        epoch: int = 1,
+        qos: tuple[int, ...] = (),
+        retained: bool = False,
+    ) -> Request:
+        """Save messages given as (number, topic, time in ms). ``qos``: of each delivery, where they differ; ``retained``: these
+        answer a SUBSCRIBE."""
+        count = len(messages)
+        kind = (qos, retained) if qos or retained else count
+        prepared = self._saves.get(kind)
+        if prepared is None:
+            prepared = self._saves[kind] = self._prepare_save(qos or (self.qos,) * count, retained)
+        values: list[bytes | int] = [client, batch, producer, epoch]
+        for number, topic, time_ms in messages:
+            raw = b"%09d" % number
+            values += (topic, raw, b2a_base64(raw, newline=False), time_ms)
+        return Request(prepared.argv(values), "save", count)
+
+    def acknowledge(self, client: bytes, packet_id: int, token: int, epoch: int = 1) -> Request:
+        """PUBACK or PUBCOMP, in the session ``epoch``."""
+        return Request(self._acknowledge.argv((client, packet_id, token, epoch)), "acknowledge")
+
+    def release(self, client: bytes, packet_id: int, token: int, epoch: int = 1) -> Request:
+        """PUBREC."""
+        return Request(self._release.argv((client, packet_id, token, epoch)), "release")
+
+    def fetch(self, client: bytes) -> Request:
+        """All that waits, in order."""
+        return self._plain("fetch", client=client, **self._of_session_store(count=self.limit, after=0))
+
+    def newest(self, client: bytes) -> Request | None:
+        """The token of the last message that was saved: the second number of ``lua/session``'s field ``m``. The published store
+        does not tell."""
+        if not self.needs_open:
+            return None
+        return Request([b"HGET", self.binding.keys["body"].render({"client": client}), b"m"], "newest")
+
+    def told_newest(self, reply: Reply) -> int | None:
+        """What the answer says; 0 where nothing was ever saved, None for an error."""
+        if isinstance(reply, bytes):
+            return int(reply.split()[1])
+        return 0 if reply is None else None
+
+    def clear(self, client: bytes, epoch: int = 1) -> Request:
+        """The session ends."""
+        return self._plain("clear", client=client, epoch=epoch)
+
+    def assigned(self, reply: Reply, count: int) -> list[tuple[int, int]] | None:
+        """(packet identifier, token) of each message saved; None if the save did not happen."""
+        if type(reply) is int and self._previous:
+            if count == 1:
+                return [(reply % 65535 + 1, 0)]
+            return [((reply + i) % 65535 + 1, 0) for i in range(count)]
+        if type(reply) is list and len(reply) == 2 * count:
+            return [(reply[2 * i], reply[2 * i + 1]) for i in range(count)]
+        return None
+
+    def was_saved_before(self, reply: Reply) -> bool:
+        """Whether the store says that it has this batch already, under identifiers that it does not tell again."""
+        return self.needs_open and reply == b"STALE"
+
+    def was_closed(self, reply: Reply) -> bool:
+        """Whether a save was refused because its session has ended. The published scripts refuse none."""
+        return self.needs_open and reply == b"CLOSED"
+
+    def is_damaged(self, reply: Reply) -> bool:
+        """Whether a save was refused because parts of the session are gone. The published scripts do not notice."""
+        return isinstance(reply, ErrorReply) and b"the session is damaged" in reply.message
+
+    def was_answered(self, reply: Reply) -> bool:
+        """Whether an ``open`` or ``clear`` has run, were it in vain because a later CONNECT was faster."""
+        return isinstance(reply, int | list) or reply == b"STALE"
+
+    def fetched(self, reply: Reply) -> list[tuple[int, int, int, bool]] | None:
+        """(message number, packet identifier, token, is a PUBREL) in order; None for an error."""
+        result = self.binding.decode("fetch", reply)
+        if not isinstance(result, Fetched):
+            return None
+        return [
+            (
+                int((message.payload or b"-1")[:NUMBER_BYTES]),
+                message.packet_id or 0,
+                message.sequence or 0,
+                message.kind == "PUBREL",
+            )
+            for message in result.messages
+        ]
+
+    def _plain(self, operation: str, **fields: object) -> Request:
+        call = self.binding.call(operation, **fields)
+        assert isinstance(call, ScriptCall), f"{operation} is not one script"
+        return Request(call.argv, operation)
+
+    def _prepare_save(self, qos: Sequence[int], retained: bool) -> PreparedCall:
+        count = len(qos)
+        topics = [_mark(b"Zt%04d" % i, self._topic_length) for i in range(count)]
+        raws = [b"N%08d" % i for i in range(count)]
+        call = self.binding.call(
+            "save",
+            client=self._client_mark,
+            **self._of_session_store(epoch=8_888_881, producer=b"99993", batch=_BATCH),
+            limit=self.limit,
+            messages=[
+                Message(raws[i] + self._padding, topics[i], qos[i], self.expiry_ms, _TIME + i, retained) for i in range(count)
+            ],
+        )
+        assert isinstance(call, ScriptCall), "save is not one script"
+        marks = [(self._client_mark, b"%b"), (b"%d" % _BATCH, b"%d"), (b"99993", b"%d"), (b"8888881", b"%d")]
+        for i in range(count):
+            encoded = b2a_base64(raws[i], newline=False)
+            marks += ((topics[i], b"%b"), (raws[i], b"%b"), (encoded, b"%b"), (b"%d" % (_TIME + i), b"%d"))
+        return PreparedCall(call.argv, marks)
+
+    def _prepare_pair(self, operation: str) -> PreparedCall:
+        call = self.binding.call(
+            operation,
+            client=self._client_mark,
+            packet_id=_ACK_ID,
+            **self._of_session_store(epoch=_ACK_EPOCH, sequence=_ACK_TOKEN),
+        )
+        assert isinstance(call, ScriptCall), f"{operation} is not one script"
+        numbers = ((b"%d" % number, b"%d") for number in (_ACK_ID, _ACK_TOKEN, _ACK_EPOCH))
+        return PreparedCall(call.argv, ((self._client_mark, b"%b"), *numbers))
+
+    def _of_session_store(self, **fields: object) -> dict[str, object]:
+        return fields if self.needs_open else {}
+
+
+def _mark(word: bytes, length: int) -> bytes:
+    """``word`` stretched to ``length`` with letters that no number has."""
+    assert length >= len(word), f"names of {length} bytes are too short"
+    return word + b"z" * (length - len(word))
+
+

@@ -1,0 +1,1 @@
+"""Machine code for what is hot: built once, installed at import where it is there."""

@@ -1,0 +1,110 @@
+"""Machine code for the modules that most of the time is spent in, where it has been made (``compiling``).
+
+The same text runs interpreted or compiled and gives the same results; only the speed differs. Machine code lives in the
+user's cache folder under the digest of every module that it was made from, so code that is out of date is never found.
+``ORDERLAB_COMPILED=0`` in the environment turns it off.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+import sys
+import sysconfig
+from collections.abc import Mapping, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ExtensionFileLoader, ModuleSpec
+from importlib.util import spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+SWITCH = "ORDERLAB_COMPILED"
+ROOT = Path(__file__).resolve().parents[3]
+DEPENDS_ON = ("orderlab/sim/redis/**/*.py", "orderlab/sim/redis/**/*.[ch]", "orderlab/model/errors.py")
+"""The modules that machine code is made from, and those that they import."""
+LIBRARY_SUFFIX = ".so"
+"""Of what is made from C, beside the place of its text."""
+SHARED = "__mypyc"
+"""How the name of the one library ends that holds all the code; the modules are openings into it."""
+SUFFIX: str = sysconfig.get_config_var("EXT_SUFFIX") or ".so"
+
+
+class _Finder(MetaPathFinder):
+    """Finds compiled modules by their full names, and the ``place`` where they lie."""
+
+    def __init__(self, place: Path, files: Mapping[str, Path]) -> None:
+        self.place = place
+        self.files = files
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The module's specification, or None if it is not compiled."""
+        file = self.files.get(fullname)
+        if file is None:
+            return None
+        return spec_from_file_location(fullname, file, loader=ExtensionFileLoader(fullname, str(file)))
+
+
+def sources(root: Path) -> list[Path]:
+    """The modules of DEPENDS_ON; none where they do not lie in a folder (inside an archive)."""
+    return sorted(path for pattern in DEPENDS_ON for path in root.glob(pattern))
+
+
+def folders(root: Path = ROOT) -> list[Path]:
+    """Where machine code of the modules under ``root`` as they are now may lie: in the user's cache folder, or in the environment where
+    that cannot be written. Empty where the modules cannot be read."""
+    paths = sources(root)
+    if not paths:
+        return []
+    digest = hashlib.sha256(f"{sys.version}{SUFFIX}".encode())
+    for path in paths:
+        text = path.read_bytes()
+        digest.update(f"{path.relative_to(root)}:{len(text)}:".encode() + text)
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    bases = [*([cache] if os.path.isabs(cache) else []), sys.prefix]  # a user without a home keeps his "~"
+    return [Path(base) / "orderlab" / "compiled" / digest.hexdigest()[:24] for base in bases]
+
+
+def install() -> None:
+    """From here on import compiled modules where there are any for the text as it is."""
+    if os.environ.get(SWITCH) == "0" or is_installed():
+        return
+    try:
+        place, found = next((place, found) for place in folders() if (found := modules_in(place)))
+    except (OSError, StopIteration):
+        return
+    finder = _Finder(place, found)
+    sys.meta_path.insert(0, finder)
+    try:
+        for name in found:
+            if name.endswith(SHARED):
+                importlib.import_module(name)
+    except ImportError:  # made on another machine, or damaged
+        sys.meta_path.remove(finder)
+
+
+def modules_in(place: Path) -> dict[str, Path]:
+    """Compiled modules of a folder by their full names."""
+    return {".".join(path.relative_to(place).parts).removesuffix(SUFFIX): path for path in place.rglob(f"*{SUFFIX}")}
+
+
+def is_installed() -> bool:
+    """Whether this process takes compiled modules."""
+    return _place() is not None
+
+
+def library(text: Path) -> Path | None:
+    """The library made from the C ``text`` of this package, if this process takes compiled modules."""
+    place = _place()
+    return library_in(place, text) if place is not None and text.is_relative_to(ROOT) else None
+
+
+def library_in(place: Path, text: Path) -> Path:
+    """Where in a folder of machine code the library made from the C ``text`` lies."""
+    return (place / text.relative_to(ROOT)).with_suffix(LIBRARY_SUFFIX)
+
+
+def _place() -> Path | None:
+    return next((finder.place for finder in sys.meta_path if isinstance(finder, _Finder)), None)

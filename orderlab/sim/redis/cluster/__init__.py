@@ -1,0 +1,1 @@
+"""A Redis Cluster of shards: hash slots, their map, redirections."""

@@ -1,0 +1,1 @@
+"""The Lua host: engine, runs of scripts, sandbox, libraries."""

@@ -1,0 +1,495 @@
+"""A Lua state: compiles text, runs functions, and answers what they call in Python.
+
+A server has two such states, one for scripts and one for function libraries; so has the kernel, where shards may share the first
+(``shared_lua``).
+"""
+
+from __future__ import annotations
+
+import locale
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import lupa.lua51 as lupa
+
+from orderlab.sim.redis.abort import ScriptKilled
+from orderlab.sim.redis.lua import bytecode as lua_bytecode
+from orderlab.sim.redis.lua import watchdog
+from orderlab.sim.redis.lua.callables import library_callables
+from orderlab.sim.redis.lua.replies import (
+    REPLY_BYTES_MAX,
+    ReplyTooLarge,
+    ReplyWriter,
+    ResultReader,
+    error_line,
+    to_integer,
+)
+from orderlab.sim.redis.lua.run import ScriptRun
+from orderlab.sim.redis.lua.sandbox import CALL_BYTES, Direct, Limits, Sandbox
+from orderlab.sim.redis.registry import SPELLINGS, find
+from orderlab.sim.redis.replies import OK, ErrorReply, Reply
+from orderlab.sim.redis.work import UNCOUNTED, ScriptTimeout
+
+if TYPE_CHECKING:
+    from orderlab.sim.redis.shard import Shard
+
+ARGUMENTS_IN_REGISTERS_MAX = 3000
+"""Keys and arguments that go onto the Lua stack; longer lists go in portions into tables."""
+KEYS_IN_REGISTERS_MAX = 100
+"""Keys are parameters of a Lua function, which may have 200 local variables."""
+CONSTANTS: dict[str, Any] = {
+    "LOG_DEBUG": 0, "LOG_VERBOSE": 1, "LOG_NOTICE": 2, "LOG_WARNING": 3,
+    "REPL_NONE": 0, "REPL_AOF": 1, "REPL_SLAVE": 2, "REPL_REPLICA": 2, "REPL_ALL": 3,
+    "REDIS_VERSION": b"7.0.15", "REDIS_VERSION_NUM": 0x0007000F,
+}  # fmt: skip
+ARGUMENT_BYTES_MAX = 8 << 20
+"""Keys and arguments beyond this get memory of their own for the run."""
+TIME_US_MAX = 1 << 52
+"""Before 2112 Lua takes microseconds apart without rounding; after that TIME is a call like any other."""
+NUMERIC_MAX = 256
+REGISTERED_AT_ONCE = 4000
+ZEROS_LOOKED_AT = 9
+"""Arguments of redis.call among which redis.lua has made sure that no zero is negative. Numbers of a greater zero, and NaN,
+go back to Lua, which alone sees their sign."""
+COMPILED_MAX = 256
+"""Scripts that are kept for the next shard that loads them."""
+NO_ARGUMENTS = b"ERR Please specify at least one argument for this redis lib call"
+NOT_TEXT = b"ERR Lua redis lib command arguments must be strings or integers"
+MANY_ARGUMENTS, UNITS_PER_ARGUMENT = 60, 4
+UNITS_PER_ITEM, LONG_REPLY, BYTES_PER_UNIT = 10, 4096, 128
+"""Work of a call beyond that of its command."""
+CHARGED = 1_000_000
+"""Units of work that count as much as a million instructions (``Shard.charged``)."""
+KILLED = b"ERR Script killed by user with SCRIPT KILL..."
+NO_MESSAGE = b"ERR Error running script %b, the error table has no string in the field 'err' (a real server crashes here)"
+_join = b"".join
+
+
+def _locale() -> str:
+    """The locale of numbers, which Lua's C library follows: Python leaves it alone, the program around it may not."""
+    return locale.setlocale(locale.LC_NUMERIC)
+
+
+class LuaEngine:
+    """One Lua state. It runs one script at a time; not reentrant, as the server's is not."""
+
+    def __init__(self, shard: Shard, limits: Limits, files: tuple[str, ...]) -> None:
+        self.shard = shard
+        """The one that runs in it now, or ran last."""
+        self.owner: Shard | None = None
+        """The shard whose script changed a setting of the state, which lasts: no other may run in it."""
+        self.compiled: dict[bytes, Any] = {}
+        """Functions by the SHA1 of the script, for the other shards that load it."""
+        self.limits = limits
+        self._run: ScriptRun | None = None
+        self._is_plain = False
+        """Whether nothing but the keyspace concerns the calls of this run: no abort point, slots, record of effects."""
+        self._stopped: BaseException | None = None
+        """Why the running script may not go on; raised when it has unwound. Lua's calls set it while ``run`` waits."""
+        self._argument_bytes_max = limits.argument_bytes_max
+        self._argument_bytes_left = 0
+        self._work_max = limits.work_max
+        self._portions: list[bytes] = []
+        self._writer = ReplyWriter()
+        self._runners: dict[str, dict[int, Any]] = {"script": {}, "function": {}}
+        """By the kind of run and the number of keys."""
+        self._is_recording = False
+        self._memory_max = limits.memory_bytes_max
+        self.sandbox = Sandbox(limits)
+        self._memory_used = self.sandbox.memory_used
+        self._find_plain = {
+            name: (command.handler, abs(command.arity), max(command.arity, 0) or sys.maxsize, command.is_write)
+            for name, command in SPELLINGS.items()
+            if not command.special_in_script
+        }.get
+        self._numeric: set[bytes] = set()  # commands that scripts gave numbers: an exception costs more than to look first
+        self._slot: list[Any] = [None]
+        """The last result of a direct call."""
+        self._busy = threading.Lock()
+        """Held while Lua runs: the slot, and all that is said of a run here, serve one thread at a time."""
+        libraries = library_callables(self.sandbox, self._writer)
+        guarded = {name: self._guarded(function) for name, function in (self._callables() | libraries).items()}
+        unguarded = {"call": self._call, "take": self._take}
+        self.sandbox.install(files, unguarded | guarded, CONSTANTS, Direct(self._perform, self._slot))
+        self._writer.marks = self.sandbox.marks()
+        self._compile = self.sandbox.function("compile")
+
+    def _enter(self) -> str:
+        """Take the state for this thread, and numbers with a point for Lua: the locale that was set, for ``_leave``.
+
+        Raises RuntimeError when the state is in use: by another thread, or by a script that this one runs.
+        """
+        if not self._busy.acquire(blocking=False):
+            raise RuntimeError("a Lua state runs one script at a time; give each thread shards of its own")
+        numbers = _locale()
+        if numbers != "C":
+            locale.setlocale(locale.LC_NUMERIC, "C")
+        return numbers
+
+    def _leave(self, numbers: str) -> None:
+        if numbers != "C":
+            locale.setlocale(locale.LC_NUMERIC, numbers)
+        self._busy.release()
+
+    def _begin(self) -> None:
+        self._stopped = None  # here, for a type checker would not believe that anyone sets it behind its back
+
+    def compile(self, text: bytes, name: bytes) -> Any:
+        """A Lua function from text; ``name`` is that of the chunk. Raises ErrorReply with Lua's message alone."""
+        previous = self._enter()
+        self.sandbox.allow_more(2 * len(text))
+        self._begin()
+        try:
+            compiled = self._compile(text, name)
+        except lupa.LuaError as error:
+            compiled = None, str(error).encode()
+        finally:
+            self.sandbox.allow_more(0)
+            self._leave(previous)
+        if self._stopped is not None:
+            raise self._stopped
+        if isinstance(compiled, tuple):
+            raise ErrorReply(compiled[1])
+        return compiled
+
+    def run(
+        self, run: ScriptRun, name: bytes, kind: str, function: Any, key_count: int, values: Sequence[bytes]
+    ) -> Reply:
+        """Run a compiled function as a "script" or a "function" (of a library); ``name`` is what errors call it, and
+        ``values`` are its keys and then its arguments.
+
+        Raises ErrorReply, ScriptTimeout, UnsupportedCommand, NodeCrashed.
+        """
+        previous = self._enter()
+        try:
+            return self._run_alone(run, name, kind, function, key_count, values)
+        finally:
+            self._leave(previous)
+
+    def _run_alone(
+        self, run: ScriptRun, name: bytes, kind: str, function: Any, key_count: int, values: Sequence[bytes]
+    ) -> Reply:
+        shard = self.shard = run.shard
+        effects = shard.effects
+        size = len(_join(values))
+        is_large = size > ARGUMENT_BYTES_MAX
+        if is_large or self._memory_used() > self._memory_max or (effects is not None) is not self._is_recording:
+            self._adapt(size)
+        runner = self._runners[kind].get(key_count)
+        passed: Sequence[Any] = values
+        if runner is None or len(values) > ARGUMENTS_IN_REGISTERS_MAX:
+            runner, passed = self._find_runner(kind, key_count, values)
+        if self._portions:
+            self._portions = []
+        self._run = run
+        time_us = None
+        self._is_plain = is_plain = effects is None and not run.watched and not shard.master_link_down
+        if is_plain and not 0 <= (time_us := shard.now_ms * 1000 + shard.now_us) < TIME_US_MAX:
+            time_us = None
+        self._begin()
+        self._argument_bytes_left = self._argument_bytes_max
+        heartbeat = watchdog.current
+        if heartbeat is not None:
+            heartbeat.begin(name, values[:key_count], values[key_count:])
+        resp = shard.resp
+        shard.resp = 2
+        shard.work_max = shard.work + self._work_max
+        try:
+            outcome = runner(function, time_us, *passed)
+            if self._stopped is not None:
+                self.sandbox.clean()
+                raise self._reason(name, outcome)
+            kind_of_outcome = type(outcome)
+            if kind_of_outcome is bytes or kind_of_outcome is int:
+                return outcome
+            return self._result(outcome, name, resp)
+        except lupa.LuaError as error:
+            self.sandbox.clean()
+            if self._stopped is not None:
+                raise self._stopped from None
+            raise _broken(name, str(error).encode()) from None
+        finally:
+            shard.resp = resp
+            shard.script_line = self._run = None
+            work = shard.work - shard.work_max + self._work_max
+            if work >= CHARGED:
+                shard.charged += work // CHARGED
+            shard.work_max = UNCOUNTED
+            shard.work += (self._argument_bytes_max - self._argument_bytes_left) // CALL_BYTES
+            if heartbeat is not None:
+                heartbeat.end()
+            if is_large:
+                self.sandbox.allow_more(0)
+
+    def compile_script(self, sha: bytes, text: bytes) -> Any:
+        """As ``compile``, once for all shards. ``sha`` is that of the script of which ``text`` is the body."""
+        function = self.compiled.get(sha)
+        if function is None:
+            function = self.compile(text, b"@user_script")
+            if len(self.compiled) < COMPILED_MAX:
+                self.compiled[sha] = function
+        return function
+
+    def register(self, library: Any) -> Sequence[Any] | ErrorReply:
+        """Run the compiled code of a function library: name, callback, description or False, and flags of each function
+        that it registers; or the error that it ends with. Raises ScriptTimeout."""
+        previous = self._enter()
+        self._begin()
+        try:
+            outcome = self.sandbox.function("load_library")(library)
+        except lupa.LuaError as error:
+            outcome = False, b"failure", str(error).encode()
+        finally:
+            self._leave(previous)
+        if self._stopped is not None:
+            raise self._stopped
+        if not outcome[0]:
+            return ErrorReply(outcome[2] or b"")
+        table, size = outcome
+        take = self.sandbox.function("registered_functions")
+        registered: list[Any] = []
+        for start in range(1, size + 1, REGISTERED_AT_ONCE):
+            registered += take(table, start, min(start + REGISTERED_AT_ONCE - 1, size))
+        return registered
+
+    def _find_runner(self, kind: str, key_count: int, values: Sequence[bytes]) -> tuple[Any, Sequence[Any]]:
+        """The Lua function that runs a script with so many keys, and what it takes for ``values``."""
+        if key_count > KEYS_IN_REGISTERS_MAX or len(values) > ARGUMENTS_IN_REGISTERS_MAX:
+            tables = (self._list(values[:key_count]), self._list(values[key_count:]))
+            return self.sandbox.function(f"run_{kind}"), tables
+        runner = self._runners[kind][key_count] = self.sandbox.function(f"{kind}_runner")(key_count)
+        return runner, values
+
+    def _list(self, items: Sequence[bytes]) -> Any:
+        table, append = self.sandbox.table(), self.sandbox.function("append")
+        for start in range(0, len(items), ARGUMENTS_IN_REGISTERS_MAX):
+            append(table, *items[start : start + ARGUMENTS_IN_REGISTERS_MAX])
+        return table
+
+    def _adapt(self, size: int) -> None:
+        """Make the Lua side ready for a run that is not like the last one."""
+        if size > ARGUMENT_BYTES_MAX or self._memory_used() > self._memory_max:
+            self.sandbox.clean()
+            if size > ARGUMENT_BYTES_MAX:
+                self.sandbox.allow_more(2 * size)
+        self._is_recording = self.shard.effects is not None
+        self.sandbox.function("set_recording")(self._is_recording)
+
+    def _reason(self, name: bytes, outcome: Any) -> BaseException:
+        """Why the script was stopped; ErrorReply if it was killed, as that has a reply."""
+        assert self._stopped is not None
+        if not isinstance(self._stopped, ScriptKilled):
+            return self._stopped
+        source, line = outcome[2:] if isinstance(outcome, tuple) else (b"@user_script", b"0")
+        return ErrorReply(KILLED + b" script: %b, on %b:%b." % (name, source, b"%d" % line))
+
+    def _result(self, outcome: Any, name: bytes, resp: int) -> Reply:
+        """The reply for what ``run.lua`` returns. Raises ErrorReply for a script that failed."""
+        if outcome is None:
+            return None
+        if outcome is True:
+            return []
+        if not isinstance(outcome, tuple):
+            return to_integer(outcome)
+        kind = outcome[0]
+        if kind:
+            _, *items = outcome
+            return items if float not in map(type, items) else [_item(item) for item in items]
+        reader = ResultReader(resp, self.shard.resp)
+        if kind is None:
+            return self._tree(outcome, reader)
+        if outcome[1] == b"boolean":
+            return reader.boolean(outcome[2])
+        if outcome[1] == b"failure":
+            self.sandbox.clean()
+            raise _broken(name, outcome[2])
+        message, source, line = outcome[2:]
+        if message is None:
+            raise ErrorReply(NO_MESSAGE % name)
+        if source is not None and line is not None:
+            message = message.split(b"\0")[0] + b" script: %b, on %b:%b." % (name, source, line)
+        raise ErrorReply(error_line(message))
+
+    def _tree(self, outcome: tuple[Any, ...], reader: ResultReader) -> Reply:
+        size, parts = outcome[1], list(outcome[2:])
+        take = self.sandbox.function("take_parts")
+        while len(parts) < size:
+            parts += take(len(parts) + 1)
+        self.sandbox.function("drop_parts")()
+        reply = reader.tree(parts)
+        if isinstance(reply, ErrorReply):
+            raise reply
+        return reply
+
+    # -- what Lua calls ------------------------------------------------------------------------------------
+
+    def _callables(self) -> dict[str, Callable[..., Any]]:
+        return {
+            "line": self._line, "portion": self._portion, "call_portions": self._call_portions,
+            "limit": self._limit, "charge": self._charge, "prepare": self._prepare, "set_resp": self._set_resp, "note_setting": self._note_setting,
+            "random": lambda: self.shard.lua_random.draw(), "seed_random": lambda seed: self.shard.lua_random.seed(seed),
+            "command_exists": lambda *argv: find(argv) is not None,
+        }  # fmt: skip
+
+    def _guarded(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """No Python exception may reach Lua, as a script could catch it and would hold a Python object; and no result
+        may be too large for the memory that is left, as Lua's error would then unwind Python's own frames."""
+
+        def guarded(*arguments: Any) -> Any:
+            try:
+                result = function(*arguments)
+                items = result if type(result) is tuple else (result,)
+                size = sum(len(item) for item in items if type(item) is bytes)
+                if size < REPLY_BYTES_MAX and (self._memory_used() <= self._memory_max or not self._is_full()):
+                    return result
+                self._stopped = ErrorReply(b"ERR Error running script, not enough memory")
+            except BaseException as error:
+                self._stopped = error
+            return None, b"abort"
+
+        return guarded
+
+    def _call(self, *argv: Any) -> Any:
+        """``redis.call`` in Python: see ``receive`` in redis.lua for what it returns."""
+        try:
+            if not argv:
+                return None, b"error", NO_ARGUMENTS
+            numeric = self._numeric
+            name = argv[0]
+            if name in numeric:
+                argv = _texts(argv)
+            try:
+                size = len(_join(argv))
+            except TypeError:
+                argv = _texts(argv)
+                if len(numeric) < NUMERIC_MAX:
+                    numeric.add(name)
+                size = len(_join(argv))
+        except _NotText as reason:
+            return None, reason.case, NOT_TEXT
+        except BaseException as error:
+            self._stopped = error
+            return None, b"abort"
+        return self._perform(argv, size)
+
+    def _perform(self, argv: tuple[bytes, ...], size: int) -> Any:
+        """The same with arguments that are texts, of ``size`` bytes in all."""
+        try:
+            if self._memory_used() > self._memory_max and self._is_full():
+                return None, b"full"
+            self._argument_bytes_left = left = self._argument_bytes_left - size - CALL_BYTES
+            if left < 0:
+                return self._limit(b"bytes handed to redis.call")
+            run: Any = self._run
+            shard = self.shard
+            if len(argv) > MANY_ARGUMENTS:
+                shard.spend(len(argv) * UNITS_PER_ARGUMENT)
+            found = self._find_plain(argv[0]) if self._is_plain else None
+            if found is None:
+                reply = run.call(argv)
+            else:  # what is left of the checks of ScriptRun.call, without the call
+                handler, least, most, is_write = found
+                if least <= len(argv) <= most and (run.wrote or not is_write):
+                    reply = handler(shard, argv)
+                else:
+                    reply = run.call(argv)
+            kind = type(reply)
+            if kind is int:
+                return reply
+            if kind is bytes:
+                length = len(reply)
+                if length > LONG_REPLY:
+                    if length >= REPLY_BYTES_MAX:
+                        return None, b"full"
+                    shard.spend(length // BYTES_PER_UNIT)
+                return reply
+            if kind is list:
+                shard.spend(len(cast("list[Reply]", reply)) * UNITS_PER_ITEM)
+            return None if reply is OK else self._writer.write(reply, shard.resp)
+        except ErrorReply as error:
+            return None, b"error", error.message, True
+        except ReplyTooLarge:
+            return None, b"full"
+        except BaseException as error:
+            self._stopped = error
+            return None, b"abort"
+
+    def _take(self) -> Any:
+        """What a direct call has left in the slot."""
+        result, self._slot[0] = self._slot[0], None
+        if isinstance(result, BaseException):
+            self._stopped = result
+            return None, b"abort"
+        return result
+
+    def _is_full(self) -> bool:
+        """Whether memory is full even without garbage; a tenth must be free, or the next call would collect again."""
+        self.sandbox.collect()
+        return self._memory_used() > self._memory_max * 0.9
+
+    def _portion(self, *argv: bytes) -> None:
+        self._portions += argv
+
+    def _call_portions(self) -> Any:
+        argv, self._portions = tuple(self._portions), []
+        return self._call(*argv)
+
+    def _line(self, line: int) -> None:
+        self.shard.script_line = line
+
+    def _limit(self, limit: bytes) -> tuple[None, bytes]:
+        self._stopped = ScriptTimeout(limit.decode())
+        return None, b"abort"
+
+    def _charge(self) -> None:
+        self.shard.charged += 1
+
+    def _prepare(self, chunk: bytes) -> tuple[bytes | None, bool, bytes | None]:
+        try:
+            prepared = lua_bytecode.prepare(chunk, self.sandbox.host_names)
+        except lua_bytecode.BytecodeError as error:
+            return None, False, str(error).encode()
+        return prepared.changed, prepared.assigns_globals, None
+
+    def _set_resp(self, version: int) -> None:
+        self.shard.resp = version
+
+    def _note_setting(self) -> None:
+        self.owner = self.shard
+
+
+class _NotText(Exception):
+    """An argument of redis.call is not a string. ``case`` says what Lua does about it."""
+
+    def __init__(self, case: bytes) -> None:
+        super().__init__()
+        self.case = case
+
+
+def _texts(argv: Sequence[Any]) -> tuple[bytes, ...]:
+    """Arguments with their numbers as ``%.17g`` writes them. Raises _NotText."""
+    if len(argv) > ZEROS_LOOKED_AT and 0 in argv:
+        raise _NotText(b"retry")
+    return tuple([one if type(one) is bytes else _text(one) for one in argv])
+
+
+def _text(argument: Any) -> bytes:
+    kind = type(argument)
+    if kind is int and -(10**17) < argument < 10**17:
+        return b"%d" % argument
+    if kind is not int and kind is not float:
+        raise _NotText(b"error")
+    if argument != argument:
+        raise _NotText(b"retry")
+    return b"%.17g" % argument
+
+
+def _item(item: Any) -> Reply:
+    return item if type(item) is bytes else to_integer(item)
+
+
+def _broken(name: bytes, message: bytes) -> ErrorReply:
+    """A script that ended without an error of its own: out of memory, as a rule."""
+    return ErrorReply(error_line(b"ERR Error running script %b, %.100b" % (name, message)))

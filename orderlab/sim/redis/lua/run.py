@@ -1,0 +1,223 @@
+"""One run of a script: what it may do, what it has done, and the checks before each of its calls.
+
+Follows ``scriptPrepareForRun`` and ``scriptCall`` of Redis 7.0.15, in their order and with their texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from orderlab.sim.redis import conditions
+from orderlab.sim.redis.abort import Abort, NodeCrashed, ScriptKilled
+from orderlab.sim.redis.cluster.hash_slot import hash_slot
+from orderlab.sim.redis.lacking import UnsupportedCommand, check_lacking, refused_to_scripts
+from orderlab.sim.redis.registry import SPELLINGS, Command, find
+from orderlab.sim.redis.replies import ErrorReply, Reply
+
+if TYPE_CHECKING:
+    from orderlab.sim.redis.client import Client
+    from orderlab.sim.redis.shard import Shard
+
+UNKNOWN_COMMAND = b"ERR Unknown Redis command called from script"
+WRONG_ARGUMENT_COUNT = b"ERR Wrong number of args calling Redis command from script"
+NOT_FROM_SCRIPT = b"ERR This Redis command is not allowed from script"
+STALE = b"ERR Can not execute the command on a stale replica"
+READ_ONLY_SCRIPT = b"ERR Write commands are not allowed from read-only scripts."
+CROSS_SLOT = b"ERR Script attempted to access keys that do not hash to the same slot"
+NO_CLUSTER = b"ERR Can not run script on cluster, 'no-cluster' flag is set."
+STALE_SCRIPT = (
+    b"MASTERDOWN Link with MASTER is down, replica-serve-stale-data is set to 'no' and 'allow-stale' flag is not set "
+    b"on the script."
+)
+READ_ONLY_REPLICA = b"READONLY Can not run script with write flag on readonly replica"
+WRITES_IN_RO = b"ERR Can not execute a script with write flag using *_ro command."
+OUT_OF_MEMORY = b"OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'"
+
+NEVER_NESTED = frozenset(
+    (b"eval", b"evalsha", b"eval_ro", b"evalsha_ro", b"fcall", b"fcall_ro", b"function", b"script", b"multi", b"exec", b"discard",
+     b"watch", b"reset", b"quit", b"hello")
+)  # fmt: skip
+"""Where DEBUG SET-DISABLE-DENY-SCRIPTS lets a script call anything, these break a server, or speak for a client that is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptFlags:
+    """The flags that a shebang or ``register_function`` declares. A script without either has none: see ``begin``."""
+
+    no_writes: bool = False
+    allow_oom: bool = False
+    allow_stale: bool = False
+    no_cluster: bool = False
+    allow_cross_slot_keys: bool = False
+
+
+class ScriptRun:
+    """A script that is running on ``shard``. ``call`` is ``redis.call`` without Lua around it."""
+
+    allow_oom = False
+    allow_cross_slot = True
+    slot: int | None = None
+    """The hash slot that the run is bound to, once a key has been named."""
+    calls = 0
+    """Calls made so far, refused ones included; counted where abort points are asked."""
+    wrote = False
+    """A write command got past its checks: from here on no condition of the node stops the script, and it cannot be
+    killed. True even if the command then failed or changed nothing."""
+
+    def __init__(self, shard: Shard, read_only: bool) -> None:
+        self.shard = shard
+        self.client = shard.caller
+        self.read_only = read_only
+        self.watched = shard.interrupt is not None or shard.slots is not None
+        """Whether a call needs more than the plain checks."""
+
+    @classmethod
+    def begin(cls, shard: Shard, flags: ScriptFlags | None, read_only: bool, keys: Sequence[bytes] = ()) -> ScriptRun:
+        """Check that the script may run at all. ``flags`` is None for a script without a shebang; ``read_only`` is
+        True for EVAL_RO and its kin; ``keys`` are the declared ones.
+
+        Raises ErrorReply.
+        """
+        run = cls(shard, read_only)
+        if flags is None and shard.slots is None and not shard.master_link_down:  # by far the most frequent
+            return run
+        is_stale = conditions.is_stale(shard)
+        if flags is None:
+            if is_stale:
+                raise ErrorReply(conditions.MASTER_DOWN)
+        else:
+            if flags.no_cluster and shard.slots is not None:
+                raise ErrorReply(NO_CLUSTER)
+            if is_stale and not flags.allow_stale:
+                raise ErrorReply(STALE_SCRIPT)
+            if not flags.no_writes:
+                cls._check_writes(shard, run.client, read_only)
+            if shard.is_out_of_memory and not (flags.allow_oom or flags.no_writes):
+                raise ErrorReply(OUT_OF_MEMORY)
+            run.read_only = read_only or flags.no_writes
+            run.allow_oom = flags.allow_oom
+            run.allow_cross_slot = flags.allow_cross_slot_keys
+        if shard.slots is not None and keys:
+            run.slot = hash_slot(keys[0])
+        return run
+
+    @staticmethod
+    def _check_writes(shard: Shard, client: Client, read_only: bool) -> None:
+        if conditions.is_read_only_replica(shard) and not client.is_master:
+            raise ErrorReply(READ_ONLY_REPLICA)
+        disk_error = conditions.denies_writes_on_disk_error(shard)
+        if disk_error is not None and not client.is_master:
+            raise ErrorReply(disk_error.of_script())
+        if read_only:
+            raise ErrorReply(WRITES_IN_RO)
+        if conditions.lacks_replicas(shard):
+            raise ErrorReply(conditions.NO_REPLICAS)
+
+    def call(self, argv: Sequence[bytes]) -> Reply:
+        """Run one command of the script, ``len(argv)`` >= 1.
+
+        Raises ErrorReply (the message a script sees, without the place that Lua adds), UnsupportedCommand,
+        ScriptKilled, NodeCrashed; the last three are not for the script to catch.
+        """
+        shard = self.shard
+        if self.watched:
+            return self._call_watched(argv)
+        command = SPELLINGS.get(argv[0])
+        if command is None or command.special_in_script:
+            command = self._resolve(argv)
+        if command.arity != len(argv) and not 0 < -command.arity <= len(argv):
+            raise ErrorReply(WRONG_ARGUMENT_COUNT)
+        if command.is_write:
+            if not self.wrote:
+                self._check_first_write(command)
+        elif shard.master_link_down:
+            self._check_stale(command)
+        if shard.effects is None:
+            return command.handler(shard, argv)
+        return shard.run(command, argv)
+
+    def _call_watched(self, argv: Sequence[bytes]) -> Reply:
+        """The same with an abort point before, and with the checks of a cluster node."""
+        shard, index = self.shard, self.calls
+        self.calls += 1
+        if shard.interrupt is not None:
+            verdict = shard.interrupt(index, argv)
+            if verdict is Abort.CRASH:
+                raise NodeCrashed
+            if verdict is Abort.KILL and not self.wrote:
+                raise ScriptKilled
+            if isinstance(verdict, ErrorReply):
+                raise verdict
+        command = self._resolve(argv)
+        if not command.admits(len(argv)):
+            raise ErrorReply(WRONG_ARGUMENT_COUNT)
+        if command.is_write:
+            if not self.wrote:
+                self._check_first_write(command)
+        elif shard.master_link_down:
+            self._check_stale(command)
+        if shard.slots is not None and not self.client.is_master:
+            self._check_slot(command, argv)
+        return shard.run(command, argv)
+
+    def _resolve(self, argv: Sequence[bytes]) -> Command:
+        """The command behind ``argv``, if a script may call it."""
+        command = find(argv)
+        if command is None:
+            arity = None if self.shard.scripts_may_call_all else refused_to_scripts(argv)
+            if arity is not None:
+                fits = len(argv) == arity or len(argv) >= -arity > 0
+                raise ErrorReply(NOT_FROM_SCRIPT if fits else WRONG_ARGUMENT_COUNT)
+            check_lacking(argv)
+            raise ErrorReply(UNKNOWN_COMMAND)
+        if command.special_in_script:
+            if not command.admits(len(argv)):
+                raise ErrorReply(WRONG_ARGUMENT_COUNT)
+            if "noscript" in command.flags:
+                if not self.shard.scripts_may_call_all:
+                    raise ErrorReply(NOT_FROM_SCRIPT)
+                if command.name.partition(b"|")[0] in NEVER_NESTED:
+                    raise UnsupportedCommand(f"{command.name.decode().upper()} within a script")
+            if command.may_replicate and self.read_only:
+                raise ErrorReply(READ_ONLY_SCRIPT)
+        return command
+
+    def _check_stale(self, command: Command) -> None:
+        if conditions.is_stale(self.shard) and "stale" not in command.flags:
+            raise ErrorReply(STALE)
+
+    def _check_first_write(self, command: Command) -> None:
+        shard = self.shard
+        if conditions.is_calm(shard) and not self.read_only:
+            self.wrote = True
+            return
+        self._check_stale(command)
+        if self.read_only:
+            raise ErrorReply(READ_ONLY_SCRIPT)
+        is_master = self.client.is_master
+        if conditions.is_read_only_replica(shard) and not is_master:
+            raise ErrorReply(conditions.READ_ONLY)
+        refusal = conditions.persistence_refusal(shard)
+        if refusal is not None:
+            raise ErrorReply(refusal)
+        if shard.is_out_of_memory and command.denies_oom and not self.allow_oom and not is_master:
+            raise ErrorReply(conditions.OUT_OF_MEMORY)
+        self.wrote = True
+
+    def _check_slot(self, command: Command, argv: Sequence[bytes]) -> None:
+        slots = self.shard.slots
+        assert slots is not None
+        keys = command.find_keys(argv)
+        if not keys:
+            return
+        refusal = slots.refusal(self.shard, keys, self.client.asking)
+        if refusal is not None:
+            raise ErrorReply(refusal.to_script())
+        if not self.allow_cross_slot:
+            slot = hash_slot(keys[0])
+            if self.slot is None:
+                self.slot = slot
+            elif self.slot != slot:
+                raise ErrorReply(CROSS_SLOT)

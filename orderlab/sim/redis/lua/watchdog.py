@@ -1,0 +1,244 @@
+"""Untrusted scripts in a process of their own: whatever a script does, the caller gets an answer.
+
+The limits of ``sandbox`` stop a script between two instructions. One call into Lua's library can run for ever (a pattern
+that backtracks exponentially) or break the process (a defect of Lua itself). So ``watch`` forks; the child notes in
+shared memory which script it is about to run, and the parent kills it when one does not end, or says which one was
+running when the child died.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import marshal
+import mmap
+import os
+import pickle
+import resource
+import select
+import signal
+import struct
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from orderlab.sim.live.lifetime import dying_with_this_process
+
+T = TypeVar("T")
+
+_NOTE_BYTES = 1 << 20
+_HEADER = struct.Struct("=QQ")
+"""Runs begun plus runs ended; length of the note."""
+_COUNT = struct.Struct("=Q")
+POLL_SECONDS = 0.05
+CANCELLED = "cancelled"
+"""The reason of a child that its caller did not want any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptCall:
+    """A script or function that was running."""
+
+    name: bytes
+    """SHA1 of the script, name of the function."""
+    keys: tuple[bytes, ...]
+    args: tuple[bytes, ...]
+    """Empty, like ``keys``, if together they were too long to note."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """The child was killed, or died, before it was done."""
+
+    reason: str
+    script: ScriptCall | None
+    """What ran at that moment, or None if that was no script."""
+    seconds: float
+    """Processor time that the script had taken, as far as the parent saw; 0 if the child died by itself."""
+    died: bool = False
+    """The child ended by itself: a broken process, no memory left, somebody's signal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished(Generic[T]):
+    """The child did its work."""
+
+    value: T
+
+
+class Heartbeat:
+    """Shared memory in which the child notes what it runs."""
+
+    def __init__(self) -> None:
+        self._memory = mmap.mmap(-1, _NOTE_BYTES)
+        self._count = 0
+
+    def begin(self, name: bytes, keys: Sequence[bytes], args: Sequence[bytes]) -> None:
+        """A script starts."""
+        note = marshal.dumps((name, tuple(keys), tuple(args)))
+        if len(note) > _NOTE_BYTES - _HEADER.size:
+            note = marshal.dumps((name, (), ()))
+        self._memory[_HEADER.size : _HEADER.size + len(note)] = note
+        self._count += 1
+        _HEADER.pack_into(self._memory, 0, self._count, len(note))
+
+    def end(self) -> None:
+        """It has ended."""
+        self._count += 1
+        _COUNT.pack_into(self._memory, 0, self._count)
+
+    def count(self) -> int:
+        """Runs begun plus runs ended: odd while a script runs."""
+        (count,) = _COUNT.unpack_from(self._memory, 0)
+        return int(count)
+
+    def script(self) -> ScriptCall | None:
+        """What runs now."""
+        count, length = _HEADER.unpack_from(self._memory, 0)
+        if not count % 2:
+            return None
+        return ScriptCall(*marshal.loads(self._memory[_HEADER.size : _HEADER.size + length]))
+
+
+current: Heartbeat | None = None
+"""The heartbeat of this process, if it is a watched child. ``LuaEngine`` tells it of every run."""
+
+
+def watch(
+    work: Callable[[], T], *, script_seconds_max: float = 1.0, seconds_max: float | None = None,
+    memory_bytes_max: int | None = None, is_cancelled: Callable[[], bool] = lambda: False,
+) -> Finished[T] | Unfinished:  # fmt: skip
+    """Do ``work`` in a forked child. ``is_cancelled`` is asked now and then; once it says so the child is killed.
+
+    ``script_seconds_max`` is processor time of one script; ``seconds_max`` is wall time of all the work;
+    ``memory_bytes_max`` is address space beyond what the process has now. The value must be picklable. An exception of
+    ``work`` is raised here. Linux; elsewhere a script's time is wall time.
+    """
+    heartbeat = Heartbeat()
+    reading, writing = os.pipe()
+    die_with_parent = dying_with_this_process()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        _work_in_child(work, heartbeat, writing, memory_bytes_max, die_with_parent)
+    os.close(writing)
+    with os.fdopen(reading, "rb", buffering=0) as pipe:
+        watcher = _Watcher(child, heartbeat, script_seconds_max, seconds_max, is_cancelled)
+        try:
+            answer = watcher.wait(pipe.fileno())
+        finally:
+            watcher.kill()
+    if isinstance(answer, Unfinished):
+        return answer
+    is_value, payload = pickle.loads(answer)
+    if is_value:
+        return Finished(payload)
+    raise payload
+
+
+def _work_in_child(
+    work: Callable[[], object], heartbeat: Heartbeat, pipe: int, memory_bytes_max: int | None,
+    die_with_parent: Callable[[], None],
+) -> None:  # fmt: skip
+    """Never returns."""
+    global current
+    status = 1
+    try:
+        current = heartbeat
+        faulthandler.disable()
+        die_with_parent()
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if memory_bytes_max is not None:
+            limit = _address_space_bytes() + memory_bytes_max
+            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        try:
+            answer = pickle.dumps((True, work()))
+        except BaseException as error:
+            answer = _pickled_error(error)
+        with os.fdopen(pipe, "wb") as stream:
+            stream.write(answer)
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _pickled_error(error: BaseException) -> bytes:
+    try:
+        answer = pickle.dumps((False, error))
+        pickle.loads(answer)
+    except Exception:
+        return pickle.dumps((False, RuntimeError(f"{type(error).__name__}: {error}")))
+    return answer
+
+
+class _Watcher:
+    """Waits for a child's answer and looks after its scripts."""
+
+    def __init__(
+        self,
+        child: int,
+        heartbeat: Heartbeat,
+        script_seconds_max: float,
+        seconds_max: float | None,
+        is_cancelled: Callable[[], bool],
+    ) -> None:
+        self._is_cancelled = is_cancelled
+        self._child = child
+        self._heartbeat = heartbeat
+        self._script_seconds_max = script_seconds_max
+        self._deadline = None if seconds_max is None else time.monotonic() + seconds_max
+        self._status: int | None = None
+
+    def wait(self, pipe: int) -> bytes | Unfinished:
+        """The whole answer of the child, or why there is none."""
+        answer = bytearray()
+        seen, since = self._heartbeat.count(), self._used_seconds()
+        while True:
+            if select.select([pipe], [], [], POLL_SECONDS)[0]:
+                chunk = os.read(pipe, 1 << 16)
+                if chunk:
+                    answer += chunk
+                    continue
+                return bytes(answer) if self._reap() == 0 else self._died()
+            if self._is_cancelled():
+                return Unfinished(CANCELLED, None, 0.0)
+            count, used = self._heartbeat.count(), self._used_seconds()
+            if count != seen or not count % 2:
+                seen, since = count, used
+            elif used - since > self._script_seconds_max:
+                return Unfinished("the script did not end", self._heartbeat.script(), used - since)
+            if self._deadline is not None and time.monotonic() > self._deadline:
+                return Unfinished("the work did not end", self._heartbeat.script(), used - since)
+
+    def kill(self) -> None:
+        """End the child if it is still there."""
+        if self._status is None:
+            os.kill(self._child, signal.SIGKILL)
+            self._reap()
+
+    def _reap(self) -> int:
+        if self._status is None:
+            self._status = os.waitstatus_to_exitcode(os.waitpid(self._child, 0)[1])
+        return self._status
+
+    def _died(self) -> Unfinished:
+        status = self._reap()
+        reason = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+        return Unfinished(f"the process of the script died: {reason}", self._heartbeat.script(), 0.0, died=True)
+
+    def _used_seconds(self) -> float:
+        """Processor time of the child, or where that cannot be read, wall time."""
+        try:
+            with open(f"/proc/{self._child}/stat", "rb") as stat:
+                fields = stat.read().rpartition(b")")[2].split()
+            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        except OSError:
+            return time.monotonic()
+
+
+def _address_space_bytes() -> int:
+    try:
+        with open("/proc/self/statm", "rb") as statm:
+            return int(statm.read().split()[0]) * resource.getpagesize()
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

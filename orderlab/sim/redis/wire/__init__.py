@@ -1,0 +1,1 @@
+"""The protocol between clients and servers, and one connection that speaks it."""

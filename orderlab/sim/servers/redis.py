@@ -1,0 +1,325 @@
+"""A Redis server process in time: one thread, service times from the cost model, followers that lag behind.
+
+What the commands do is the kernel's business (``Shard``); what they cost follows from the commands that the kernel ran:
+each operation is counted with its effects in the write in which its kind and batch size first come up, and in one of every
+``COUNT_EVERY`` uses after that; in between the last count holds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import simpy
+
+from orderlab.sim.costs import RedisCosts
+from orderlab.sim.engine.stations import Station
+from orderlab.sim.engine.timers import call_at
+from orderlab.sim.redis.conditions import is_calm
+from orderlab.sim.redis.lua.shared import SharedLua
+from orderlab.sim.redis.pipelining import execute_all
+from orderlab.sim.redis.replies import ErrorReply, Reply
+from orderlab.sim.redis.shard import FrozenKeyspace, Shard
+
+COUNT_EVERY = 256
+SCRIPT_CALLS = frozenset((b"eval", b"evalsha", b"fcall"))
+FILE_LAG_US = {"everysec": 1_000_000, "always": 0}
+COUNTED_ALWAYS = frozenset(("fetch",))
+"""Kinds of requests of which one may cost much more than the next."""
+Argv = Sequence[bytes]
+Sync = Literal["no", "everysec", "always"]
+
+
+class Request(NamedTuple):
+    """A command of a client. ``kind`` and ``messages`` say what it costs: equal ones cost about the same."""
+
+    argv: Argv
+    kind: str
+    messages: int = 1
+
+
+@dataclass(slots=True)
+class _Cost:
+    service_us: float
+    commands: int
+    uses: int = 0
+
+
+Written = Sequence[Request] | FrozenKeyspace
+"""What a follower is told: commands, or keys that came from another node."""
+
+
+class Follower:
+    """A replica, or what the append-only file holds: the same commands, ``lag_us`` later."""
+
+    def __init__(self, lag_us: int, sources: Sequence[bytes], lua: SharedLua) -> None:
+        self.lag_us = lag_us
+        self._sources = sources
+        self._lua = lua
+        self.shard = shard_with(sources, lua)
+        self._waiting: deque[tuple[int, int, Written]] = deque()
+
+    def note(self, begun_us: int, clock_us: int, requests: Written, now_us: int) -> None:
+        """The master runs ``requests`` from ``begun_us`` on, or is handed keys, when its clock shows ``clock_us``. Now it is
+        ``now_us``, which may be before that: a server that is killed with commands in its queue has not run them."""
+        self._waiting.append((begun_us, clock_us, requests))
+        self.catch_up(now_us)
+
+    def synchronise(self, master: Shard) -> None:
+        """Begin anew with what ``master`` holds."""
+        self.shard = shard_with(self._sources, self._lua)
+        self.shard.now_ms = master.now_ms
+        self.shard.patch(master.freeze())
+        self._waiting.clear()
+
+    def catch_up(self, now_us: int) -> int:
+        """Apply what is old enough; the number of commands that have run and are not."""
+        while self._waiting and self._waiting[0][0] <= now_us - self.lag_us:
+            _, clock_us, requests = self._waiting.popleft()
+            if isinstance(requests, dict):
+                self.shard.patch(requests)
+            else:
+                run_all(self.shard, clock_us, requests)
+        return sum(len(requests) for begun_us, _, requests in self._waiting if begun_us <= now_us)
+
+
+def shard_with(sources: Sequence[bytes], lua: SharedLua | None = None) -> Shard:
+    """An empty shard that has ``sources`` loaded."""
+    shard = Shard(lua)
+    for source in sources:
+        shard.execute((b"SCRIPT", b"LOAD", source))
+    return shard
+
+
+def run_all(shard: Shard, now_us: int, requests: Sequence[Request]) -> list[Reply]:
+    """Run ``requests`` at one instant."""
+    shard.now_ms, shard.now_us = divmod(now_us, 1000)
+    return execute_all(shard, [request.argv for request in requests])
+
+
+class RedisNode:
+    """A master. ``replica_lag_us`` None: no replica. ``sources``: the scripts that it has loaded at the start.
+    ``lua``: shared with the other nodes of the cluster, for speed alone."""
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        name: str,
+        costs: RedisCosts,
+        sources: Sequence[bytes],
+        epoch_us: int = 0,
+        replica_lag_us: int | None = None,
+        sync: Sync = "no",
+        lua: SharedLua | None = None,
+    ) -> None:
+        self.env = env
+        self.name = name
+        self.costs = costs
+        self.sources = list(sources)
+        self.epoch_us = epoch_us
+        """What its clock shows at instant 0."""
+        self.sync = sync
+        self._lua = lua = lua or SharedLua()
+        self.shard = shard_with(sources, lua)
+        self.replica = None if replica_lag_us is None else Follower(replica_lag_us, sources, lua)
+        self.file = None if sync == "no" else Follower(FILE_LAG_US[sync], sources, lua)
+        self.cpu: Station | None = None
+        """The cores of its machine, where other processes want them too; its one thread needs one of them."""
+        self.is_down = False
+        self._crashed_us = 0
+        """When the process died: nothing reached a follower after that."""
+        self.busy_until_us = 0.0
+        self.busy_us = 0.0
+        self.waited_us = 0.0
+        self.requests = 0
+        self.commands = 0
+        """As INFO counts them: those of clients and those that scripts call."""
+        self.on_disconnect: list[Callable[[], None]] = []
+        self.on_service: Callable[[str, float, float, int], None] | None = None
+        """Told of every service: the node's name, when it began, when it ends, commands."""
+        self._costs: dict[tuple[str, int], _Cost] = {}
+
+    def preload(self, request: Request) -> None:
+        """Something that was done before the run: no time passes, nothing is counted, every follower has it."""
+        at = self.epoch_us + int(self.env.now)
+        run_all(self.shard, at, [request])
+        for follower in (self.replica, self.file):
+            if follower is not None:
+                run_all(follower.shard, at, [request])
+
+    # -- service -------------------------------------------------------------------------------------------
+
+    def receive(self, requests: Sequence[Request], on_replies: Callable[[list[Reply]], None]) -> None:
+        """A write of a client has arrived; ``on_replies`` is called when all replies leave. Never, if the node is down
+        or goes down before."""
+        if self.is_down:
+            return
+        now = self.env.now
+        begun = max(self.busy_until_us, now)
+        self.waited_us += (begun - now) * len(requests)
+        at = self.epoch_us + int(begun)
+        if is_calm(self.shard):
+            work, replies = self.run_requests(at, requests)
+            written: Written = requests
+        else:
+            work, replies, written = self._run_troubled(at, requests)
+        if self.sync == "always":
+            work += self.costs.fsync_us
+        self.busy_us += work
+        self.busy_until_us = begun + work
+        if self.cpu is not None:
+            self.busy_until_us = max(self.busy_until_us, self.cpu.serve(now, work))
+        self.replicate(written, int(begun))
+        if self.on_service is not None:
+            self.on_service(self.name, begun, self.busy_until_us, len(requests))
+        shard = self.shard
+
+        def answer() -> None:
+            if self.shard is shard and not self.is_down:
+                on_replies(replies)
+
+        call_at(self.env, self.busy_until_us, answer)
+
+    def run_requests(self, at_us: int, requests: Sequence[Request]) -> tuple[float, list[Reply]]:
+        """Run ``requests`` at one instant: (their service time in us, their replies)."""
+        shard, known = self.shard, self._costs
+        shard.now_ms, shard.now_us = divmod(at_us, 1000)
+        work, commands = 0.0, 0
+        kinds = Counter([(kind, messages) for _, kind, messages in requests])
+        due = {kind for kind, times in kinds.items() if not self._holds(kind, times)}
+        if due:
+            replies = []
+            together: list[Sequence[bytes]] = []  # since the last one that was counted
+            for request in requests:
+                kind = request.kind, request.messages
+                if kind in due:
+                    replies += execute_all(shard, together)
+                    together = []
+                    reply, known[kind] = self._count(request)
+                    if kind[0] not in COUNTED_ALWAYS:
+                        due.discard(kind)
+                    replies.append(reply)
+                else:
+                    together.append(request.argv)
+                work += known[kind].service_us
+                commands += known[kind].commands
+            replies += execute_all(shard, together)
+        else:
+            replies = execute_all(shard, [argv for argv, _, _ in requests])
+            for kind, times in kinds.items():
+                cost = known[kind]
+                cost.uses += times
+                work += cost.service_us * times
+                commands += cost.commands * times
+        self.requests += len(requests)
+        self.commands += commands
+        return (work + self.costs.syscall_us) / self.costs.speed, replies
+
+    def _holds(self, kind: tuple[str, int], times: int) -> bool:
+        """Whether the last count of what such requests cost serves ``times`` more of them."""
+        cost = self._costs.get(kind)
+        return cost is not None and cost.uses + times <= COUNT_EVERY and kind[0] not in COUNTED_ALWAYS
+
+    def replicate(self, written: Written, begun_us: int | None = None) -> None:
+        """Tell the followers of what is written, from ``begun_us`` on or now."""
+        now_us = int(self.env.now)
+        begun_us = now_us if begun_us is None else begun_us
+        for follower in (self.replica, self.file):
+            if follower is not None:
+                follower.note(begun_us, self.epoch_us + begun_us, written, now_us)
+
+    def _run_troubled(self, at_us: int, requests: Sequence[Request]) -> tuple[float, list[Reply], list[Request]]:
+        """As ``run_requests`` where commands may be refused, and scripts stopped halfway: followers are told what was
+        changed, not what was asked for."""
+        shard = self.shard
+        replies: list[Reply] = []
+        written: list[Request] = []
+        shard.now_ms, shard.now_us = divmod(at_us, 1000)
+        shard.evicted = []
+        work, commands = 0.0, 0
+        for request in requests:
+            reply, cost = self._count(request, written)
+            replies.append(reply)
+            work += cost.service_us
+            commands += cost.commands
+        self.requests += len(requests)
+        self.commands += commands
+        shard.evicted = None
+        return (work + self.costs.syscall_us) / self.costs.speed, replies, written
+
+    def _count(self, request: Request, written: list[Request] | None = None) -> tuple[Reply, _Cost]:
+        costs, shard = self.costs, self.shard
+        shard.effects = []
+        try:
+            reply = shard.execute(request.argv)
+        finally:
+            effects, shard.effects = shard.effects, None
+        service, commands = costs.io_us, len(effects)
+        if written is not None:
+            if shard.evicted:
+                written.append(Request((b"DEL", *shard.evicted), "del"))
+                shard.evicted.clear()
+            written += [
+                Request(effect.argv, "effect") for effect in effects
+                if effect.is_write and effect.changes and effect.argv[0].lower() not in SCRIPT_CALLS
+            ]  # fmt: skip
+        for effect in effects:
+            name = effect.argv[0].lower().decode()
+            if effect.argv[0].lower() in SCRIPT_CALLS:
+                service += costs.evalsha_us
+                if not isinstance(effect.reply, ErrorReply) and request.kind in ("save", "fetch"):
+                    service += costs.lua_per_message_us * request.messages
+            else:
+                service += costs.commands_us.get(name, costs.unknown_command_us)
+        return reply, _Cost(service, commands)
+
+    # -- faults --------------------------------------------------------------------------------------------
+
+    def configure(self, name: bytes, value: bytes) -> None:
+        """CONFIG SET on the process that runs now."""
+        self.shard.execute((b"CONFIG", b"SET", name, value))
+
+    def stall(self, until_us: float) -> None:
+        """Nothing is served before ``until_us``: fork, swap, a slow command of another client."""
+        self.busy_until_us = max(self.busy_until_us, until_us)
+
+    def crash(self) -> None:
+        """The process is gone, and with it the connections."""
+        self.is_down = True
+        self._crashed_us = int(self.env.now)
+        for function in self.on_disconnect:
+            function()
+
+    def fail_over(self) -> int:
+        """The replica is promoted with what it has; the number of commands that are lost. Raises ValueError without.
+
+        The old master follows it, after a full synchronisation that takes no time here.
+        """
+        if self.replica is None:
+            raise ValueError(f"{self.name} has no replica to fail over to")
+        lost = self.replica.catch_up(self._crashed_us)
+        self._come_back(self.replica.shard)
+        for follower in (self.replica, self.file):
+            if follower is not None:
+                follower.synchronise(self.shard)
+        return lost
+
+    def restart(self) -> int | None:
+        """The process starts again with what its append-only file holds; the number of commands that are lost, or None
+        when everything is."""
+        if self.file is None:
+            self._come_back(shard_with((), self._lua))
+            return None
+        lost = self.file.catch_up(self._crashed_us)
+        self._come_back(self.file.shard)
+        self.file.synchronise(self.shard)
+        return lost
+
+    def _come_back(self, shard: Shard) -> None:
+        shard.execute((b"SCRIPT", b"FLUSH"))  # the cache is in memory only
+        shard.slots = self.shard.slots  # nodes.conf is on disk
+        self.shard = shard
+        self.busy_until_us = self.env.now
+        self.is_down = False

@@ -1,0 +1,1 @@
+"""Scripts as operations on a backend. Knows no law."""

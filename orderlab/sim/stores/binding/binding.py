@@ -1,0 +1,188 @@
+"""A Binding: one store's operations, called by name, whatever scripts, keys and replies stand behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from orderlab.model.errors import InputError
+from orderlab.sim.redis.replies import Reply
+from orderlab.sim.stores.binding.calls import Call, Script
+from orderlab.sim.stores.binding.fields import DEFAULTS, OPERATION_FIELDS, did_you_mean
+from orderlab.sim.stores.binding.operations import OperationBinding, OperationCompiler, scope_of
+from orderlab.sim.stores.binding.results import Failed, Fields, Result, Saved
+from orderlab.sim.stores.binding.schema import Store
+from orderlab.sim.stores.binding.templates import Template
+
+if TYPE_CHECKING:
+    from orderlab.sim.stores.binding.scaling import RewrittenLine
+
+
+class Adapter(Protocol):
+    """Python of the user's own, for what templates cannot say; it sees an operation before they do."""
+
+    def step(self, operation: str, fields: Fields, replies: Sequence[Reply]) -> Call | Result | None:
+        """The next call after ``replies``, or the result; None leaves the operation to the templates.
+
+        Must be pure: the same arguments give the same answer.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Specimen:
+    """What a flawed store is there to show."""
+
+    id: str
+    breaks: tuple[str, ...]
+    """Names of the laws that it breaks."""
+    scenario: str
+    neighbour: Path
+    """Folder of the nearest correct store."""
+
+
+@dataclass(frozen=True)
+class Binding:
+    """The operations of one store. Immutable; two bindings with equal content behave equally."""
+
+    path: Path
+    """The store's folder."""
+    place: str
+    """How error messages call the file."""
+    store: Store
+    scripts: tuple[Script, ...]
+    adapter: Adapter | None = None
+
+    @property
+    def name(self) -> str:
+        """The store's name: its own word, or the folder's name."""
+        return self.store.name or self.path.name
+
+    @property
+    def specification(self) -> str:
+        """The specification that the store must refine."""
+        return self.store.specification
+
+    @property
+    def modulus(self) -> int:
+        """Number of packet identifiers."""
+        return self.store.modulus
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the store's author takes for granted; a verdict repeats it."""
+        return tuple(self.store.assumptions)
+
+    @property
+    def fixed(self) -> Mapping[str, int]:
+        """Fields whose value the scripts fix themselves (``limit``, ``default_expiry_ms``)."""
+        return {name: value for name, value in self.store.fixed.model_dump().items() if value is not None}
+
+    @property
+    def specimen(self) -> Specimen | None:
+        """For a flawed store of the suite: what it is there to show."""
+        table = self.store.specimen
+        if table is None:
+            return None
+        return Specimen(table.id, tuple(table.breaks), table.scenario, self.path / table.neighbour)
+
+    @cached_property
+    def _compiler(self) -> OperationCompiler:
+        return OperationCompiler(self.store, {script.name: script for script in self.scripts}, self.place)
+
+    @property
+    def keys(self) -> Mapping[str, Template]:
+        """The store's keys by name, as templates."""
+        return self._compiler.keys
+
+    @cached_property
+    def operations(self) -> Mapping[str, OperationBinding]:
+        """The operations that the store has, by name."""
+        tables = {name: getattr(self.store.operations, name) for name in OPERATION_FIELDS}
+        return {name: self._compiler.compile(name, table) for name, table in tables.items() if table is not None}
+
+    @cached_property
+    def _defaults(self) -> Mapping[str, Any]:
+        return {**DEFAULTS, "modulus": self.modulus, **self.fixed}
+
+    def operation(self, name: str) -> OperationBinding:
+        """The operation ``name``. Raises InputError when the store has none of that name."""
+        if name not in self.operations:
+            cure = did_you_mean(name, tuple(self.operations))
+            raise InputError(f'{self.place}: operations: no operation "{name}"; {cure}')
+        return self.operations[name]
+
+    def step(self, operation: str, fields: Fields, replies: Sequence[Reply] = ()) -> Call | Result:
+        """The next call of an operation after ``replies``, or its result when it is over.
+
+        Pure: a client holds the replies and nothing else. An error reply ends the operation with ``Failed``. Raises
+        InputError for an unknown operation or field, ReplyMismatch for a reply that the binding cannot read.
+        """
+        if self.adapter is not None:
+            answer = self.adapter.step(operation, fields, replies)
+            if answer is not None:
+                return answer
+        bound = self.operation(operation)
+        if bound.batch_max == 1 and not fields.get("messages"):
+            return Saved()  # no message, no call
+        scope = scope_of(bound, fields, self._defaults)
+        position = 0
+        reply: Reply = None
+        for step in bound.steps:
+            collected: list[Reply] = []
+            for inner in step.scopes(scope) if step.applies(scope) else ():
+                if position == len(replies):
+                    return step.build(inner)
+                one = replies[position]
+                position += 1
+                if isinstance(one, Exception):
+                    return bound.reader.read(one, fields, self.modulus)
+                collected.append(one)
+            reply = collected if step.each is not None else collected[0] if collected else None
+            if step.capture is not None:
+                scope[step.capture] = reply
+        if position != len(replies):
+            raise InputError(f"{operation}: {len(replies)} replies to {position} calls")
+        source = bound.reader.table.source
+        return bound.reader.read(scope[source] if source else reply, fields, self.modulus)
+
+    def call(self, operation: str, **fields: object) -> Call:
+        """The first call of an operation; for an operation of one script, the only one."""
+        answer = self.step(operation, fields)
+        if isinstance(answer, Result):
+            raise InputError(f"{operation}: nothing to call for these fields")
+        return answer
+
+    def decode(self, operation: str, reply: Reply, fields: Fields | None = None) -> Result:
+        """The result of an operation of one call from its reply.
+
+        ``fields`` are those of the call; an integer reply of save needs its messages to number them.
+        """
+        if self.adapter is not None:
+            answer = self.adapter.step(operation, fields or {}, (reply,))
+            if isinstance(answer, Result):
+                return answer
+        if isinstance(reply, Failed):
+            return reply
+        return self.operation(operation).reader.read(reply, fields or {}, self.modulus)
+
+    def with_sources(self, sources: Mapping[str, bytes]) -> Binding:
+        """The same binding with other sources for some of its scripts, by name (mutants, scaled scripts)."""
+        scripts = tuple(replace(script, source=sources.get(script.name, script.source)) for script in self.scripts)
+        return replace(self, scripts=scripts)
+
+    def with_store(self, store: Store) -> Binding:
+        """The same scripts under another ``store.toml``."""
+        return replace(self, store=store)
+
+    def scaled(self, modulus: int) -> tuple[Binding, list[RewrittenLine]]:
+        """This store with packet identifiers 1..``modulus``, and the lines that were rewritten for it."""
+        from orderlab.sim.stores.binding.scaling import scale  # it builds on this module
+
+        return scale(self, modulus)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle what the binding was made from; compiled templates are made anew."""
+        return (Binding, (self.path, self.place, self.store, self.scripts, self.adapter))

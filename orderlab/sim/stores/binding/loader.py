@@ -1,0 +1,182 @@
+"""Loading a binding from disk: the TOML, the scripts that it names, an adapter that the user trusts."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import stat
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from orderlab.model.errors import InputError
+from orderlab.sim.stores.binding.binding import Adapter, Binding
+from orderlab.sim.stores.binding.calls import Script
+from orderlab.sim.stores.binding.fields import did_you_mean
+from orderlab.sim.stores.binding.schema import Edit, Operation, Step, Store, check_store
+from orderlab.sim.stores.binding.syntax import check_syntax
+
+FILE_NAME = "store.toml"
+SCRIPT_SIZE_MAX = 1 << 20
+BASES_MAX = 4
+PATH_PARTS_MAX = 64
+_PART = r"(?:[A-Za-z0-9_-]++|\"[^\"\n]*+\"|'[^'\n]*+')"
+_LONG_PATH = re.compile(rf"(?<![A-Za-z0-9_-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{PATH_PARTS_MAX},}}+")
+"""tomllib takes time that grows with the square of a key's parts."""
+OWN_KEYS = ("name", "base", "edits", "specimen")
+"""Keys that a variant does not take over from its base."""
+
+
+def load_binding(path: Path | str, *, trust_adapter: bool = False) -> Binding:
+    """The binding at ``path``, a ``store.toml`` or the folder that holds it.
+
+    ``trust_adapter`` allows the Python file that a binding may name to run. Raises InputError, one line that names
+    the file, the key and the cure, when the binding or one of its scripts cannot be used.
+    """
+    file = Path(path)
+    if file.is_dir():
+        file = file / FILE_NAME
+    place = str(file)
+    content, folders = _read_variant(file)
+    store = check_store(content, place)
+    wanted: dict[str, str] = {}
+    for where, name in _script_names(store):
+        wanted.setdefault(name, where)
+    scripts = {name: _read_script(folders, name, f"{place}: {where}") for name, where in wanted.items()}
+    for index, edit in enumerate(store.edits):
+        _apply(edit, scripts, f"{place}: edits[{index}]")
+    for script in scripts.values():
+        check_syntax(script)
+    binding = Binding(file.parent, place, store, tuple(scripts.values()))
+    assert binding.operations  # compiles every template, so that a mistake shows now
+    if store.adapter is None:
+        return binding
+    return replace(binding, adapter=_load_adapter(store.adapter, binding, folders, trust_adapter))
+
+
+def _read_variant(file: Path, depth: int = 0) -> tuple[dict[str, Any], list[Path]]:
+    """The tables of ``file`` laid over those of its base, and the folders to look for scripts in, nearest first.
+
+    Keys and operations replace those of the same name; everything else of the base stays.
+    """
+    content = _read_toml(file)
+    base = content.get("base")
+    if not isinstance(base, str):
+        return content, [file.parent]
+    below = file.parent / base
+    if depth == BASES_MAX:
+        raise InputError(f"{file}: base: more than {BASES_MAX} bases behind one another; name the last one directly")
+    if not (below / FILE_NAME).is_file():
+        raise InputError(f'{file}: base: no {FILE_NAME} in "{base}"; name the folder of another store')
+    inherited, folders = _read_variant(below / FILE_NAME, depth + 1)
+    merged = {name: value for name, value in inherited.items() if name not in OWN_KEYS}
+    for name, value in content.items():
+        old = merged.get(name)
+        merged[name] = {**old, **value} if isinstance(old, dict) and isinstance(value, dict) else value
+    edits = inherited.get("edits", [])
+    if isinstance(merged.get("edits", []), list) and edits:
+        merged["edits"] = [*edits, *merged.get("edits", [])]
+    return merged, [file.parent, *folders]
+
+
+def _apply(edit: Edit, scripts: dict[str, Script], place: str) -> None:
+    if edit.script not in scripts:
+        raise InputError(f'{place}.script: unknown script "{edit.script}"; {did_you_mean(edit.script, [*scripts])}')
+    script = scripts[edit.script]
+    found = script.source.count(edit.find.encode())
+    if found != 1:
+        raise InputError(f"{place}.find: stands {found} times in {edit.script}; give a piece that stands there once")
+    source = script.source.replace(edit.find.encode(), edit.replace.encode())
+    scripts[edit.script] = replace(script, source=source)
+
+
+def _read_toml(file: Path) -> dict[str, Any]:
+    content = _read(file, str(file), f"put a {FILE_NAME} there (notes/bindings.md shows one)")
+    try:
+        text = content.decode("utf-8-sig")  # editors on Windows put a mark in front
+        if _LONG_PATH.search(text):
+            raise InputError(f"{file}: a dotted key of more than {PATH_PARTS_MAX} parts; give a shorter one")
+        return tomllib.loads(text)
+    except RecursionError:
+        raise InputError(f"{file}: tables or arrays nested too deeply; a binding needs few levels") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file}: not UTF-8 at byte {error.start}; save it as UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{file}: not TOML: {error}") from None
+
+
+def _read(file: Path, place: str, cure: str) -> bytes:
+    try:
+        # Opening a pipe that nobody writes to would wait for ever, and a device may never end.
+        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
+        with open(descriptor, "rb") as opened:
+            is_plain = stat.S_ISREG(os.fstat(descriptor).st_mode)
+            content = opened.read(SCRIPT_SIZE_MAX + 1) if is_plain else b""
+    except FileNotFoundError:
+        raise InputError(f"{place}: no such file; {cure}") from None
+    except OSError as error:
+        raise InputError(f"{place}: cannot be read ({error.strerror}); {cure}") from None
+    except ValueError:
+        raise InputError(f"{place}: not a file name; {cure}") from None
+    if not is_plain:
+        raise InputError(f"{place}: not a plain file; {cure}")
+    if len(content) > SCRIPT_SIZE_MAX:
+        raise InputError(f"{place}: larger than {SCRIPT_SIZE_MAX} bytes; give a smaller file")
+    return content
+
+
+def _script_names(store: Store) -> list[tuple[str, str]]:
+    """(key in the binding, file name) of every script, in order."""
+    found = []
+    for name in type(store.operations).model_fields:
+        operation: Operation | None = getattr(store.operations, name)
+        if operation is None:
+            continue
+        calls: list[tuple[str, Operation | Step]] = [(f"operations.{name}", operation)]
+        calls += [(f"operations.{name}.steps[{index}]", step) for index, step in enumerate(operation.steps or ())]
+        for where, call in calls:
+            given = [(f"{where}.{key}", getattr(call, key)) for key in ("script", "library")]
+            found += [(key, file) for key, file in given if file is not None]
+    return found
+
+
+def _read_script(folders: list[Path], name: str, place: str) -> Script:
+    """The nearest file ``name``: in the store's folder, or in that of its base."""
+    path = next((folder / name for folder in folders if _is_file(folder / name)), folders[0] / name)
+    try:
+        inside = any(path.resolve().is_relative_to(folder.resolve()) for folder in folders)
+    except (OSError, ValueError, RuntimeError):
+        inside = False
+    if not inside:
+        raise InputError(f'{place}: "{name}" lies outside the store\'s folder; move the script into it')
+    cure = f"put the script into {folders[0]} or correct the name"
+    return Script(name, _read(path, f'{place}: "{name}"', cure), path)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def _load_adapter(reference: str, binding: Binding, folders: list[Path], trusted: bool) -> Adapter:
+    name, _, class_name = reference.partition(":")
+    here = f"{binding.place}: adapter"
+    if not name.endswith(".py") or not class_name.isidentifier():
+        raise InputError(f'{here}: "{reference}" is no adapter; write "adapter.py:ClassName"')
+    if not trusted:
+        raise InputError(f'{here}: "{reference}" is Python that would run here; pass --trust-adapter if you trust it')
+    file = _read_script(folders, name, here).path
+    specification = importlib.util.spec_from_file_location(f"orderlab_adapter_{file.stem}", file)
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    try:
+        specification.loader.exec_module(module)
+        adapter: Adapter = getattr(module, class_name)(binding)
+    except Exception as error:
+        raise InputError(f"{here}: {reference} failed: {type(error).__name__}: {error}") from None
+    return adapter

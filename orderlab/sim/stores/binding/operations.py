@@ -1,0 +1,255 @@
+"""From the tables of a ``store.toml`` to operations that can be called: templates compiled, names checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from orderlab.model.errors import InputError
+from orderlab.sim.stores.binding.calls import Call, CommandCall, Script, ScriptCall
+from orderlab.sim.stores.binding.fields import COMMON_FIELDS, MESSAGE_FIELDS, OPERATION_FIELDS, did_you_mean
+from orderlab.sim.stores.binding.filters import to_text
+from orderlab.sim.stores.binding.json_bytes import dump_json
+from orderlab.sim.stores.binding.messages import RAW, MessageCodec, compile_tree, json_codec, packed_codec
+from orderlab.sim.stores.binding.replies import ReplyReader, compile_reply
+from orderlab.sim.stores.binding.results import Fields, Message
+from orderlab.sim.stores.binding.schema import JsonArgument, MessageFormat, Operation, Repeated, Reply, Step, Store
+from orderlab.sim.stores.binding.templates import Evaluate, Scope, Template, Vocabulary, compile_template
+
+RenderList = Callable[[Scope], Iterable[bytes]]
+Scripts = Mapping[str, Script]
+_MESSAGE_ONLY = tuple(name for name in MESSAGE_FIELDS if name != "message")
+
+
+@dataclass(frozen=True)
+class StepBinding:
+    """One call of an operation, ready to be built from a scope."""
+
+    build: Callable[[Scope], Call]
+    script: Script | None
+    each: str | None
+    """Name of the list for whose every element the step is called once."""
+    when: str | None
+    """Name of the captured reply that must be neither nil nor empty for the step to be called, or of a field, which
+    must not be 0 either."""
+    unless: str | None
+    """The opposite."""
+    given: frozenset[str]
+    """Names that are fields of the operation; the others are captured."""
+    capture: str | None
+
+    def scopes(self, scope: Scope) -> list[Scope]:
+        """The scope of each call of this step."""
+        return [scope] if self.each is None else element_scopes(scope, self.each)
+
+    def applies(self, scope: Scope) -> bool:
+        """Whether the step is called at all."""
+        return (self.when is None or self._is_there(self.when, scope)) and (
+            self.unless is None or not self._is_there(self.unless, scope)
+        )
+
+    def _is_there(self, name: str, scope: Scope) -> bool:
+        value = scope.get(name)
+        return value not in (None, [], b"") and not (name in self.given and value in (0, ()))
+
+
+@dataclass(frozen=True)
+class OperationBinding:
+    """One operation of a store: its calls in order and the reading of its reply."""
+
+    name: str
+    steps: tuple[StepBinding, ...]
+    reader: ReplyReader
+    read_only: bool
+    batch_max: int | None
+    """The largest batch that save takes in one operation; None: any."""
+
+    @property
+    def script(self) -> Script | None:
+        """The first script that the operation runs."""
+        return next((step.script for step in self.steps if step.script is not None), None)
+
+    @property
+    def is_atomic(self) -> bool:
+        """Whether the operation is one call, so that nothing can come between its parts."""
+        return len(self.steps) == 1 and self.steps[0].each is None
+
+
+def message_scope(scope: Scope, message: Message, index: int) -> Scope:
+    """``scope`` with the fields of one message; ``index`` counts from 1."""
+    return scope | {
+        "payload": message.payload,
+        "topic": message.topic,
+        "qos": message.qos,
+        "expiry_ms": message.expiry_ms,
+        "time_ms": message.time_ms,
+        "retained": message.retained,
+        "properties": dict(message.properties) or None,
+        "index": index,
+    }
+
+
+def element_scopes(scope: Scope, name: str) -> list[Scope]:
+    """One scope for each message, or for each item of a captured list."""
+    elements = scope[name] or ()
+    if name == "messages":
+        return [message_scope(scope, message, index) for index, message in enumerate(elements, 1)]
+    return [scope | {"item": element, "index": index} for index, element in enumerate(elements, 1)]
+
+
+class OperationCompiler:
+    """Compiles the operations of one store. ``place`` is how error messages call its file."""
+
+    def __init__(self, store: Store, scripts: Scripts, place: str) -> None:
+        self.store = store
+        self.scripts = scripts
+        self.place = place
+        self.codec = self._message_codec(store.message)
+        everything = (*COMMON_FIELDS, *dict.fromkeys(sum(OPERATION_FIELDS.values(), ())), *_MESSAGE_ONLY)
+        self.keys: dict[str, Template] = {
+            name: compile_template(text, Vocabulary(everything, {}), f"{place}: keys.{name}")
+            for name, text in store.keys.items()
+        }
+
+    def _message_codec(self, table: MessageFormat | None) -> MessageCodec:
+        if table is None or table.format == "raw":
+            return RAW
+        fields = (*COMMON_FIELDS, *OPERATION_FIELDS["save"], *_MESSAGE_ONLY)
+        vocabulary = Vocabulary(tuple(name for name in fields if name != "messages"), {})
+        part = "fields" if table.format == "json" else "layout"
+        content: Any = table.fields if table.format == "json" else table.layout
+        if content is None:
+            raise InputError(f'{self.place}: message.{part}: missing; format "{table.format}" needs it')
+        codec = json_codec if table.format == "json" else packed_codec
+        return codec(content, vocabulary, f"{self.place}: message.{part}")
+
+    def compile(self, name: str, table: Operation) -> OperationBinding:
+        """The operation ``name``. Raises InputError for whatever the tables get wrong."""
+        place = f"{self.place}: operations.{name}"
+        given = {key for key in ("script", "library", "function", "command") if getattr(table, key) is not None}
+        if table.steps is not None and (given or table.keys or table.args):
+            raise InputError(f"{place}: has steps and a call of its own; move the call into the steps")
+        steps = table.steps if table.steps is not None else [_single_step(table)]
+        if table.batch_max is not None and name != "save":
+            raise InputError(f"{place}.batch_max: only save takes a batch; remove it")
+        vocabulary = Vocabulary((*COMMON_FIELDS, *OPERATION_FIELDS[name]), {})
+        if table.batch_max == 1:
+            vocabulary = vocabulary.with_fields(*_MESSAGE_ONLY)
+        compiled = []
+        for index, step in enumerate(steps):
+            here = place if table.steps is None else f"{place}.steps[{index}]"
+            compiled.append(self._step(name, step, vocabulary, here, table.read_only))
+            if step.capture is not None:
+                vocabulary = vocabulary.with_fields(step.capture)
+        if not compiled:
+            raise InputError(f"{place}.steps: empty; name a script or a command")
+        reply = table.reply or Reply.model_validate({"shape": "strings" if name == "fetch" else "ignored"})
+        captured = tuple(step.capture for step in compiled if step.capture)
+        if reply.source is not None and reply.source not in captured:
+            raise InputError(
+                f'{place}.reply.from: unknown capture "{reply.source}"; {did_you_mean(reply.source, captured)}'
+            )
+        reader = compile_reply(name, reply, f"{place}.reply", self.codec.unpack, self.store.modulus)
+        return OperationBinding(name, tuple(compiled), reader, table.read_only, table.batch_max)
+
+    def _step(self, operation: str, step: Step, base: Vocabulary, place: str, read_only: bool) -> StepBinding:
+        fields = frozenset((*COMMON_FIELDS, *OPERATION_FIELDS[operation], *_MESSAGE_ONLY))
+        for name in (step.each, step.when, step.unless):
+            if name is not None and name not in base.fields:
+                raise InputError(f'{place}: unknown list "{name}"; {did_you_mean(name, base.fields)}')
+        vocabulary = self._inside(base, step.each)
+        kinds = [kind for kind in ("script", "function", "command") if getattr(step, kind) is not None]
+        if len(kinds) != 1:
+            raise InputError(
+                f"{place}: {' and '.join(kinds) or 'no call'}; give one of script, function with library, command"
+            )
+        if step.command is not None:
+            render = self._list(step.command, vocabulary, f"{place}.command")
+            if step.keys or step.args:
+                raise InputError(f"{place}: a command has no keys or args of its own; put them into the command")
+            return StepBinding(
+                lambda scope: CommandCall(operation, tuple(render(scope))),
+                None,
+                step.each,
+                step.when,
+                step.unless,
+                fields,
+                step.capture,
+            )
+        if (step.library is None) != (step.function is None):
+            raise InputError(f"{place}: function and library belong together; give both")
+        script = self.scripts[step.script or step.library or ""]
+        keys = self._list(step.keys, vocabulary, f"{place}.keys", self.keys)
+        args = self._list(step.args, vocabulary, f"{place}.args")
+        function = step.function
+
+        def build(scope: Scope) -> Call:
+            return ScriptCall(operation, script, tuple(keys(scope)), tuple(args(scope)), read_only, function)
+
+        return StepBinding(build, script, step.each, step.when, step.unless, fields, step.capture)
+
+    def _inside(self, vocabulary: Vocabulary, each: str | None) -> Vocabulary:
+        """The vocabulary inside ``each``, with the keys and the message as far as their fields are there."""
+        if each == "messages":
+            vocabulary = vocabulary.with_fields(*_MESSAGE_ONLY)
+        elif each is not None:
+            vocabulary = vocabulary.with_fields("item", "index")
+        computed: dict[str, Evaluate] = {}
+        if "payload" in vocabulary.fields:
+            computed["message"] = self.codec.encode
+        if "messages" in vocabulary.fields:
+            computed["messages"] = self._all_messages
+        for name, template in self.keys.items():
+            if template.names <= set(vocabulary.fields):
+                computed[f"key.{name}"] = template.value
+        return Vocabulary(vocabulary.fields, computed)
+
+    def _all_messages(self, scope: Scope) -> list[Any]:
+        return [self.codec.encode(inner) for inner in element_scopes(scope, "messages")]
+
+    def _list(
+        self, items: Sequence[Any], vocabulary: Vocabulary, place: str, named: Mapping[str, Template] | None = None
+    ) -> RenderList:
+        parts = [self._item(item, vocabulary, f"{place}[{index}]", named) for index, item in enumerate(items)]
+        return lambda scope: [value for part in parts for value in part(scope)]
+
+    def _item(self, item: Any, vocabulary: Vocabulary, place: str, named: Mapping[str, Template] | None) -> RenderList:
+        if isinstance(item, Repeated):
+            if item.each not in vocabulary.fields:
+                raise InputError(
+                    f'{place}.each: unknown list "{item.each}"; {did_you_mean(item.each, vocabulary.fields)}'
+                )
+            each = item.each
+            inner = self._list(item.items, self._inside(vocabulary, each), f"{place}.items", named)
+            return lambda scope: [value for one in element_scopes(scope, each) for value in inner(one)]
+        if isinstance(item, JsonArgument):
+            tree = compile_tree(item.content, vocabulary, f"{place}.json")
+            return lambda scope: [dump_json(tree(scope))]
+        if named is not None and "<" not in item:
+            if item not in named:
+                raise InputError(f'{place}: unknown key "{item}"; {did_you_mean(item, tuple(named))}')
+            item = f"<key.{item}>"
+        value = compile_template(item, vocabulary, place).value
+        return lambda scope: [to_text(value(scope))]
+
+
+def _single_step(table: Operation) -> Step:
+    shared = Step.model_fields.keys() & Operation.model_fields.keys()
+    return Step.model_construct(None, **{name: getattr(table, name) for name in shared})
+
+
+def scope_of(operation: OperationBinding, fields: Fields, defaults: Mapping[str, Any]) -> Scope:
+    """The scope that ``fields`` describe. Raises InputError for an unknown field or too large a batch."""
+    allowed = (*COMMON_FIELDS, *OPERATION_FIELDS[operation.name])
+    for name in fields:
+        if name not in allowed:
+            raise InputError(f'{operation.name}: unknown field "{name}"; {did_you_mean(name, allowed)}')
+    scope: Scope = {name: fields.get(name, defaults[name]) for name in allowed}
+    if operation.batch_max is not None:
+        messages = scope["messages"]
+        if len(messages) > operation.batch_max:
+            raise InputError(f"save: a batch of {len(messages)}, but batch_max is {operation.batch_max}; split it")
+        if operation.batch_max == 1 and messages:
+            scope = message_scope(scope, messages[0], 1)
+    return scope

@@ -1,0 +1,327 @@
+"""Reading replies: from what a script returns to the result that the specification speaks of.
+
+A reply is first split into rows (one per message), then each attribute of the result is taken from a row by a path.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from orderlab.model.errors import InputError
+from orderlab.sim.redis.replies import ErrorReply, Reply
+from orderlab.sim.stores.binding.fields import (
+    COMMON_FIELDS,
+    DEFAULTS,
+    INTEGER_MEANINGS,
+    OPERATION_FIELDS,
+    RESULT_ATTRIBUTES,
+    did_you_mean,
+)
+from orderlab.sim.stores.binding.filters import DECODERS, Filter, number, to_text
+from orderlab.sim.stores.binding.json_bytes import load_json, to_bytes
+from orderlab.sim.stores.binding.messages import Unpack
+from orderlab.sim.stores.binding.results import (
+    Assigned,
+    Cleared,
+    Failed,
+    Fetched,
+    FetchedMessage,
+    Fields,
+    Opened,
+    Removed,
+    Result,
+    Saved,
+)
+from orderlab.sim.stores.binding.schema import Reply as ReplyTable
+from orderlab.sim.stores.binding.templates import find_filter
+
+Row = dict[str, Any]
+_NUMBER = re.compile(r"[-+]?\d+(\.\d+)?([eE][-+]?\d+)?")
+Getter = Callable[[Row, Fields], Any]
+"""From a row, and the fields of the call that it answers, to an attribute."""
+
+
+class ReplyMismatch(InputError):
+    """A reply that the binding cannot read: the binding is wrong, or the script is (a mutant, a damaged store)."""
+
+
+DEFAULT_COLUMNS = {"strings": ("value",), "pairs": ("first", "second")}
+ROW_SHAPES = ("strings", "messages", "json", "pairs", "records")
+
+
+@dataclass(frozen=True)
+class ReplyReader:
+    """How one operation's replies are read."""
+
+    operation: str
+    table: ReplyTable
+    place: str
+    columns: tuple[str, ...]
+    getters: dict[str, Getter]
+    unpack: Unpack | None
+
+    def tells(self, attribute: str) -> bool:
+        """Whether a reply that is read tells this attribute of the result."""
+        return attribute in self.getters or self.table.means == attribute
+
+    def read(self, reply: Reply, fields: Fields, modulus: int) -> Result:
+        """The result that ``reply`` stands for. Raises ReplyMismatch when the reply has another shape."""
+        if isinstance(reply, Exception):
+            return Failed(reply.message if isinstance(reply, ErrorReply) else str(reply).encode())
+        refused = self._refusal(reply)
+        if refused is not None:
+            return _refused(self.operation, refused)
+        try:
+            return self._result(reply, fields, modulus)
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+            raise ReplyMismatch(f"{self.place}: {self.table.shape} does not fit {_show(reply)} ({error})") from None
+
+    def _refusal(self, reply: Reply) -> str | None:
+        words = self.table.words
+        if not words or isinstance(reply, list):
+            return None
+        word = "nil" if reply is None else to_text(reply).decode("utf-8", "replace")
+        return word if word in words else None
+
+    def _result(self, reply: Reply, fields: Fields, modulus: int) -> Result:
+        shape, operation = self.table.shape, self.operation
+        rows = list(self._rows(reply)) if shape in ROW_SHAPES else []
+        whole = int(number(reply)) if shape == "integer" and reply is not None else None
+        if operation == "fetch":
+            return Fetched(tuple(self._message(row, fields) for row in rows))
+        if operation == "save":
+            if whole is not None:
+                return self._numbered(whole, fields, modulus)
+            return _saved(tuple(self._assigned(row, fields) for row in rows))
+        row = {name: self._integer(name, rows[0], fields) for name in self.getters} if rows else {}
+        if whole is not None and self.table.means in ("flag", "found"):
+            if whole not in (0, 1):
+                raise ValueError(f"the binding promises 0 or 1, not {whole}")
+            row["count"] = whole
+        elif whole is not None:
+            row[self.table.means or "count"] = whole
+        if operation == "open":
+            present = row.get("session_present")
+            if present not in (None, 0, 1):
+                raise ValueError(f"session present is one bit (3.2.2.1.1), not {present}")
+            return Opened(None if present is None else bool(present), row.get("epoch"))
+        return Cleared(row.get("count")) if operation == "clear" else Removed(row.get("count"))
+
+    def _rows(self, reply: Reply) -> Iterator[Row]:
+        """One dictionary per message; a nil reply, and a nil among the rows, is no message."""
+        if reply is None:
+            return
+        shape = self.table.shape
+        if shape == "json":
+            decoded = load_json(to_text(reply))
+            yield from decoded or []  # cjson writes an empty list as {}
+            return
+        if not isinstance(reply, list):
+            raise TypeError("a list was expected")
+        items = reply[self.table.skip :]
+        if shape in ("messages", "strings"):
+            for item in items:
+                if item is not None:
+                    yield load_json(to_text(item)) if shape == "messages" else self._row([item])
+        elif self.table.nested:
+            yield from map(self._row, items)
+        else:
+            width = len(self.columns)
+            if len(items) % width:
+                raise ValueError(f"{len(items)} items are no multiple of {width} columns")
+            for start in range(0, len(items), width):
+                yield self._row(items[start : start + width])
+
+    def _row(self, items: list[Any]) -> Row:
+        row = dict(zip(self.columns, items, strict=True))
+        if self.unpack is not None and row.get("message"):  # a PUBREL may have dropped its content
+            row |= self.unpack(row["message"])
+        return row
+
+    def _integer(self, name: str, row: Row, fields: Fields) -> int | None:
+        value = self.getters[name](row, fields) if name in self.getters else None
+        return None if value is None else int(number(value))
+
+    def _assigned(self, row: Row, fields: Fields) -> Assigned:
+        packet_id, sequence = self._integer("packet_id", row, fields), self._integer("sequence", row, fields)
+        if packet_id is not None and not 0 <= packet_id <= 65535:
+            raise ValueError(f"a packet identifier is a number from 1 to 65535, 0 for a message that was not kept, not {packet_id}")
+        if packet_id == 0 or sequence == 0:  # neither numbers a message: this one was not kept
+            return Assigned(None)
+        return Assigned(packet_id, sequence)
+
+    def _numbered(self, value: int, fields: Fields, modulus: int) -> Saved:
+        """An integer reply of save: the identifiers of the batch follow from one of them."""
+        messages: Any = fields.get("messages", ())
+        size, means = len(messages), self.table.means
+        if means == "count":
+            return Saved(count=value)
+        if means == "sequence":
+            sequences = range(value - size + 1, value + 1)
+            return Saved(tuple(Assigned(None, sequence) for sequence in sequences))
+        if not size:
+            return Saved(first=value if means == "first" else None, last=value if means == "last" else None)
+        before = value - 1 if means == "first" else value - size if means == "last" else value
+        if not self.table.consecutive:
+            return Saved(first=value if means == "first" else None, last=value if means == "last" else None)
+        return _saved(tuple(Assigned((before + index) % modulus + 1) for index in range(size)))
+
+    def _message(self, row: Row, fields: Fields) -> FetchedMessage:
+        values = {name: getter(row, fields) for name, getter in self.getters.items()}
+        kind = values.get("kind")
+        word = "PUBLISH" if kind is None else to_text(kind).decode("utf-8", "replace")
+        word = self.table.kinds.get(word, word)
+        if word not in ("PUBLISH", "PUBREL"):
+            raise ValueError(f'kind "{word}" is neither PUBLISH nor PUBREL; map it in reply.kinds')
+        payload = values.get("payload")
+        topic = values.get("topic")
+        return FetchedMessage(
+            payload=None if payload is None else _octets(payload),
+            packet_id=_optional_int(values.get("packet_id")),
+            sequence=_optional_int(values.get("sequence")),
+            kind=word,
+            remaining_ms=_optional_number(values.get("remaining_ms")),
+            deadline_ms=_optional_number(values.get("deadline_ms")),
+            topic=None if topic is None else _octets(topic),
+            qos=_optional_int(values.get("qos")),
+        )
+
+
+def compile_reply(operation: str, table: ReplyTable, place: str, unpack: Unpack | None, modulus: int) -> ReplyReader:
+    """The reader of ``operation``'s replies. Raises InputError for unknown attributes, columns or filters."""
+    attributes = RESULT_ATTRIBUTES[operation]
+    if table.shape == "integer":
+        _check_meaning(operation, table, place)
+    elif table.means is not None:
+        raise InputError(f'{place}.is: only an integer reply has a meaning; set shape = "integer" or remove it')
+    for key, promised in (("closed", table.closed), ("older", table.older), ("answers_again", table.answers_again)):
+        if promised and operation != "save":
+            raise InputError(f"{place}.{key}: a promise about saves; remove it")
+    columns = tuple(table.columns or DEFAULT_COLUMNS.get(table.shape, ()))
+    if table.shape == "records" and not columns:
+        raise InputError(f"{place}.columns: missing; name the columns, such as {list(attributes)[:3]}")
+    if table.shape == "pairs" and len(columns) != 2:
+        raise InputError(f'{place}.columns: pairs have two columns, not {len(columns)}; set shape = "records"')
+    getters: dict[str, Getter] = {}
+    for name, path in table.fields.items():
+        if name not in attributes:
+            raise InputError(f'{place}.fields: unknown attribute "{name}"; {did_you_mean(name, attributes)}')
+        getters[name] = _compile_path(path, columns, f"{place}.fields.{name}", modulus, operation)
+    if operation == "fetch" and table.shape not in ROW_SHAPES:
+        raise InputError(f'{place}.shape: fetch returns messages; "{table.shape}" has none: use one of {ROW_SHAPES}')
+    provided = set(columns)
+    if unpack is not None and "message" in columns:
+        provided |= set(attributes)
+    if table.shape == "strings" and not table.fields:
+        getters["payload" if operation == "fetch" else attributes[0]] = _compile_path("value", columns, place, modulus, operation)
+    elif table.shape in ROW_SHAPES:
+        for name in attributes:
+            if name in provided or table.shape in ("messages", "json"):
+                getters.setdefault(name, _compile_path(name, (), place, modulus, operation))
+    return ReplyReader(operation, table, place, columns, getters, unpack)
+
+
+def _check_meaning(operation: str, table: ReplyTable, place: str) -> None:
+    meanings = INTEGER_MEANINGS[operation]
+    if table.means is None:
+        if "count" not in meanings or operation == "save":
+            raise InputError(f'{place}.is: missing; say what the integer is, such as is = "{meanings[0]}"')
+    elif table.means not in meanings:
+        raise InputError(f'{place}.is: unknown meaning "{table.means}"; {did_you_mean(table.means, meanings)}')
+
+
+def _compile_path(text: str, columns: tuple[str, ...], place: str, modulus: int, operation: str) -> Getter:
+    """``column.member|decoder``: a column of the row, members of the JSON inside it, then decoders.
+
+    The argument of a decoder is a number, a field of the call, or another such path.
+    """
+    path, *filters = (part.strip() for part in text.split("|"))
+    find = _compile_members(path, columns, place)
+    decoders: list[tuple[Filter, Getter]] = []
+    for item in filters:
+        name, colon, argument = item.partition(":")
+        decode = find_filter(name, bool(colon), DECODERS, place)
+        if name == "none":  # any text, as for ``or``
+            decoders.append((decode, _constantly(argument.encode())))
+        else:
+            decoders.append((decode, _compile_operand(argument, columns, place, modulus, operation)))
+
+    def get(row: Row, fields: Fields) -> Any:
+        value = find(row)
+        for decode, operand in decoders:
+            if value is not None:
+                argument = operand(row, fields)
+                value = None if argument is None else decode(value, argument)
+        return value
+
+    return get
+
+
+def _compile_members(path: str, columns: tuple[str, ...], place: str) -> Callable[[Row], Any]:
+    first, *members = path.split(".")
+    if columns and first not in columns:
+        raise InputError(f'{place}: unknown column "{first}"; {did_you_mean(first, columns)}')
+
+    def find(row: Row) -> Any:
+        value = row.get(first)
+        for member in members:
+            if isinstance(value, bytes):
+                value = load_json(value)
+            value = value.get(member) if isinstance(value, dict) else None
+        return value
+
+    return find
+
+
+def _constantly(value: bytes) -> Getter:
+    return lambda row, given: value
+
+
+def _compile_operand(argument: str, columns: tuple[str, ...], place: str, modulus: int, operation: str) -> Getter:
+    """What a decoder is given beside the value."""
+    fields = tuple(name for name in (*COMMON_FIELDS, *OPERATION_FIELDS[operation]) if name != "messages")
+    if argument == "modulus":
+        return _constantly(b"%d" % modulus)
+    if not argument or _NUMBER.fullmatch(argument):
+        return _constantly(argument.encode())
+    if argument in fields:
+        return lambda row, given: given.get(argument, DEFAULTS[argument])
+    if columns and argument.split(".")[0] not in columns:
+        known = (*columns, *fields)
+        raise InputError(f'{place}: "{argument}" is no number, column or field; {did_you_mean(argument, known)}')
+    find = _compile_members(argument, columns, place)
+    return lambda row, given: find(row)
+
+
+def _refused(operation: str, word: str) -> Result:
+    kinds: dict[str, Callable[..., Result]] = {"open": Opened, "save": Saved, "fetch": Fetched, "clear": Cleared}
+    return kinds.get(operation, Removed)(refused=word)
+
+
+def _saved(assigned: tuple[Assigned, ...]) -> Saved:
+    if not assigned:
+        return Saved()
+    return Saved(assigned, first=assigned[0].packet_id, last=assigned[-1].packet_id)
+
+
+def _octets(value: Any) -> bytes:
+    return to_bytes(value) if isinstance(value, str) else to_text(value)
+
+
+def _optional_int(value: Any) -> int | None:
+    return None if value is None else int(number(value))
+
+
+def _optional_number(value: Any) -> int | float | None:
+    return None if value is None or value == b"" else number(value)
+
+
+def _show(reply: Reply) -> str:
+    try:
+        text = repr(reply)
+    except RecursionError:
+        return "arrays within arrays, too deep to be shown"
+    return text if len(text) <= 80 else text[:77] + "..."

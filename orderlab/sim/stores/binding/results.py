@@ -1,0 +1,112 @@
+"""What a store's operations take and give back, whatever the layout of its keys: messages in, results out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+PropertyValue = bytes | str | int | float | bool | None
+"""A value in a message's user properties."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One MQTT message on its way into a store.
+
+    ``expiry_ms`` is the user's own value in milliseconds, unchecked: 0, fractions, negative and huge ones included;
+    ``None`` means that the publisher gave no message expiry interval. ``time_ms`` is the publisher's clock.
+    """
+
+    payload: bytes
+    topic: bytes = b""
+    qos: int = 1
+    expiry_ms: int | float | None = None
+    time_ms: int = 0
+    retained: bool = False
+    properties: tuple[tuple[str, PropertyValue], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """The packet identifier, and where the store has one the sequence token, of one saved message."""
+
+    packet_id: int | None
+    sequence: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedMessage:
+    """One message as fetch returns it. What the store's reply does not tell is ``None``.
+
+    ``kind`` is ``PUBLISH`` or ``PUBREL``. ``remaining_ms`` is the expiry interval left, ``deadline_ms`` an absolute
+    deadline on the store's clock (Unix milliseconds); a store tells at most one of the two.
+    """
+
+    payload: bytes | None
+    packet_id: int | None = None
+    sequence: int | None = None
+    kind: str = "PUBLISH"
+    remaining_ms: float | None = None
+    deadline_ms: float | None = None
+    topic: bytes | None = None
+    qos: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """Reply of ``open``. ``refused`` carries the store's word when it declined without an error."""
+
+    session_present: bool | None = None
+    epoch: int | None = None
+    refused: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """Reply of ``save``: what was assigned, in the order of the batch, as far as the reply tells."""
+
+    assigned: tuple[Assigned, ...] = ()
+    refused: str | None = None
+    first: int | None = None
+    """First packet identifier of the batch."""
+    last: int | None = None
+    """Last packet identifier of the batch."""
+    count: int | None = None
+    """Number of messages that the store says it saved or now holds, for stores that reply with that alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """Reply of ``fetch``: one page, oldest first."""
+
+    messages: tuple[FetchedMessage, ...] = ()
+    refused: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """Reply of ``acknowledge`` and ``release``: how many messages it changed (``None``: the reply does not say)."""
+
+    count: int | None = None
+    refused: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cleared:
+    """Reply of ``clear``."""
+
+    count: int | None = None
+    refused: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The operation ended in an error reply; ``error`` is the server's whole text, error code first."""
+
+    error: bytes
+
+
+Result = Opened | Saved | Fetched | Removed | Cleared | Failed
+
+Fields = Mapping[str, object]
+"""What the caller of an operation supplies, by the names of ``orderlab.sim.stores.binding.fields``."""

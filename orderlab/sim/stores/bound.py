@@ -1,0 +1,283 @@
+"""A binding on a backend: operations in, results out, and a listing that leaves no trace."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+
+from orderlab.model.contracts.session.refinement import Store
+from orderlab.model.contracts.trace import Fault
+from orderlab.model.errors import InputError
+from orderlab.properties.harness.is_expected_type import is_right_type
+from orderlab.properties.harness.state import EVERYTHING, Between, ClientDied, Endless
+from orderlab.sim.redis.abort import NodeCrashed
+from orderlab.sim.redis.backends import Backend, KernelBackend
+from orderlab.sim.redis.lua.sandbox import ScriptTimeout
+from orderlab.sim.redis.replies import ErrorReply, Reply
+from orderlab.sim.redis.shard import GrowthLimit
+from orderlab.sim.stores.binding.binding import Binding
+from orderlab.sim.stores.binding.calls import Call, ScriptCall
+from orderlab.sim.stores.binding.fields import DEFAULTS
+from orderlab.sim.stores.binding.operations import scope_of
+from orderlab.sim.stores.binding.replies import ROW_SHAPES, ReplyMismatch
+from orderlab.sim.stores.binding.results import Failed, Fetched, Fields, Message, Result
+from orderlab.sim.stores.cpu_budget import Deadline, OutOfTime
+from orderlab.sim.stores.faults import condition
+from orderlab.sim.stores.scratch import untouched
+
+CRASHED = Failed(b"the node crashed")
+CLIENT_DIED = Failed(b"the client died")
+NO_MEMORY = b"not enough memory"
+"""What Lua says at the sandbox's limit; a server has none, and would go on taking memory."""
+ENDLESS_MAX = 3
+"""Operations that had to be stopped, after which OutOfTime is raised: each takes its whole limit."""
+STOPPED = 20
+"""Millions of instructions that a script which had to be stopped counts for: one that fills the memory takes few."""
+IN_PIPELINE = 50
+"""Acknowledgements sent at once."""
+SAMPLE = Message(b"sample", b"t", 1, 1000, 0)
+
+
+class BoundStore:
+    """A store to run steps on. Scripts are loaded when it is made.
+
+    Raises InputError when a script does not compile on the backend, or calls what the backend lacks.
+    """
+
+    def __init__(
+        self, binding: Binding, backend: Backend, default_expiry_ms: int = 20_000, sleeps: bool = False
+    ) -> None:
+        self.binding = binding
+        self.backend = backend
+        self.deadline = Deadline()
+        """For whoever runs scripts that may be slow: past it every operation raises OutOfTime."""
+        self.sleeps = sleeps
+        """Time passes by waiting for it: for a server whose scripts ask it for the time."""
+        self.operations = frozenset(binding.operations)
+        self.takes_default = "default_expiry_ms" not in binding.fixed and uses(
+            binding, "save", "default_expiry_ms", 1000, 2000
+        )
+        self.set_default_expiry(default_expiry_ms)
+        self.largest_batch = binding.operation("save").batch_max or 10_000
+        self.limit = binding.fixed.get("limit", min(100, binding.modulus))
+        """A limit that the store takes: its own, or one that does not matter."""
+        self.limit_max = binding.fixed.get("limit", binding.modulus)
+        self.endless_max = ENDLESS_MAX
+        self._endless_count = 0
+        self.fetch_is_read_only = binding.operation("fetch").read_only
+        self.terms = terms_of(binding)
+        self._now_ms = backend.now_ms
+        load_scripts(binding, backend)
+
+    def set_default_expiry(self, ms: int) -> None:
+        """How long a message without an interval lives, unless the scripts fix that themselves."""
+        self.default_expiry_ms = self.binding.fixed.get("default_expiry_ms", ms if self.takes_default else 0)
+
+    @property
+    def now_ms(self) -> int:
+        """The clock of the callers: that of the backend, without the time that a real server spends between calls."""
+        return self._now_ms
+
+    @property
+    def lag_ms(self) -> int:
+        """By how much ``now_ms`` is behind the clock of the backend: a real server's goes on while it works."""
+        return max(self.backend.now_ms - self._now_ms, 0)
+
+    def advance(self, ms: int) -> None:
+        """Let ``ms`` milliseconds pass."""
+        if self.sleeps:
+            time.sleep(ms / 1000)
+        else:
+            self.backend.advance(ms)
+        self._now_ms += ms
+
+    def restart(self, now_ms: int) -> None:
+        """An empty keyspace at the moment ``now_ms``. On the kernel alone, where time can go back."""
+        self.set_now(now_ms)
+        self.backend.flush()
+
+    def set_now(self, now_ms: int) -> None:
+        """Go to another moment; on the kernel alone."""
+        assert isinstance(self.backend, KernelBackend)
+        self.backend.shard.now_ms = self._now_ms = now_ms
+
+    def redis_deadlines_ms(self) -> Collection[int]:
+        """Deadlines that Redis itself keeps for keys."""
+        if isinstance(self.backend, KernelBackend):
+            return self.backend.shard.deadlines_ms.values()
+        return [deadline for _, _, deadline in self.backend.keyspace().values() if deadline is not None]
+
+    def perform(self, operation: str, client: bytes, fields: Fields, between: Between | None = None) -> Result:
+        """Carry out one operation, all its calls. ``between`` hears after each call but the last how many there were.
+
+        A reply that the binding cannot read is a failure of the operation: its scripts may be anybody's.
+        """
+        self.deadline.check()
+        if self._endless_count >= self.endless_max:
+            raise OutOfTime
+        given = {"now_ms": self._now_ms, "client": client, **fields}
+        replies: list[Reply] = []
+        try:
+            while True:
+                answer = self.binding.step(operation, given, replies)
+                if isinstance(answer, Failed) and NO_MEMORY in answer.error:
+                    return self._stopped(operation, "the script ran out of memory")
+                if isinstance(answer, Result):
+                    return answer
+                if replies and between is not None:
+                    between(len(replies))
+                replies.append(self.run(answer))
+                self._charge()
+        except NodeCrashed:
+            return CRASHED
+        except ClientDied:
+            return CLIENT_DIED
+        except (ScriptTimeout, GrowthLimit) as stopped:
+            self._charge()
+            if self.deadline.is_past:
+                raise OutOfTime from None
+            return self._stopped(operation, str(stopped))
+        except ReplyMismatch as mismatch:
+            return Failed(f"the binding cannot read the reply: {mismatch}".encode())
+
+    def _charge(self) -> None:
+        """Have the work of scripts that take long count."""
+        if isinstance(self.backend, KernelBackend):
+            charged = self.backend.shard.charged
+            if charged:
+                self.backend.shard.charged = 0
+                self.deadline.charge(charged)
+
+    def run_again(self) -> None:
+        """Go on although some scripts had to be stopped: for whoever repeats few steps, and looks at the time."""
+        self._endless_count = 0
+
+    def _stopped(self, operation: str, why: str) -> Endless:
+        self._endless_count += 1
+        self.deadline.charge(STOPPED)
+        return Endless(f"{operation}: {why}".encode())
+
+    def acknowledge_all(self, client: bytes, fields: Sequence[Fields]) -> None:
+        """Many acknowledgements in one pipeline; an operation of several calls is carried out call by call."""
+        if not self.binding.operation("acknowledge").is_atomic:
+            for one in fields:
+                self.perform("acknowledge", client, one)
+            return
+        calls = [self.binding.step("acknowledge", {"client": client, "now_ms": self._now_ms, **one}) for one in fields]
+        for start in range(0, len(calls), IN_PIPELINE):
+            self.deadline.check()
+            part = calls[start : start + IN_PIPELINE]
+            self.backend.pipeline([call.argv for call in part if not isinstance(call, Result)])
+
+    def run(self, call: Call) -> Reply:
+        """One call on the backend; a script that the server has forgotten is loaded again, as drivers do."""
+        reply = self.backend.execute(*call.argv)
+        if isinstance(call, ScriptCall) and isinstance(reply, ErrorReply) and reply.message.startswith(b"NOSCRIPT"):
+            load_scripts(self.binding, self.backend)
+            reply = self.backend.execute(*call.argv)
+        return reply
+
+    def listing(self, client: bytes) -> Result:
+        """A fetch of everything, after which the store is as it was."""
+        with untouched(self.backend):
+            return self.perform("fetch", client, {"count": EVERYTHING, "after": 0})
+
+    def aside(self) -> AbstractContextManager[None]:
+        """Whatever is done within leaves no trace in the keys."""
+        return untouched(self.backend)
+
+    def listing_later(self, client: bytes, ms: int) -> Result:
+        """A listing ``ms`` from now, after which it is now again; elsewhere nobody can say, and it is empty."""
+        if not isinstance(self.backend, KernelBackend):
+            return Fetched()
+        now_ms = self._now_ms
+        self.set_now(now_ms + ms)
+        try:
+            return self.listing(client)
+        finally:
+            self.set_now(now_ms)
+
+    @contextmanager
+    def under(self, fault: Fault, operation: str, client: bytes, fields: Fields) -> Iterator[None]:
+        """Within it the node, or the client, is as ``fault`` says."""
+        if fault.kind == "wrong-type" and is_right_type(
+            self.backend, fault, lambda: BoundStore.perform(self, operation, client, fields)
+        ):
+            yield
+            return
+        with condition(self.backend, fault):
+            yield
+
+
+def load_scripts(binding: Binding, backend: Backend) -> None:
+    """Load every script and library of a binding. Raises InputError naming the script that the backend refuses."""
+    for script in binding.scripts:
+        is_library = script.source.startswith(b"#!") and b"name=" in script.source.split(b"\n", 1)[0]
+        command = (b"FUNCTION", b"LOAD", b"REPLACE") if is_library else (b"SCRIPT", b"LOAD")
+        reply = backend.execute(*command, script.source)
+        if isinstance(reply, ErrorReply):
+            raise InputError(f"{script.path}: {reply.message.decode('utf-8', 'replace')}; mend the script")
+
+
+def terms_of(binding: Binding) -> Store:
+    """What the judge must know of the store, read off the fields that its binding passes on."""
+    found = frozenset(name for name, bound in binding.operations.items() if bound.reader.table.means == "found")
+    return Store(
+        modulus=binding.modulus,
+        has_tokens="acknowledge" not in binding.operations or uses(binding, "acknowledge", "sequence", 1, 2),
+        has_pages=uses(binding, "fetch", "after", 1, 2),
+        has_counts=uses(binding, "fetch", "count", 1, 2),
+        tells_each=binding.operation("save").reader.table.shape in ROW_SHAPES,
+        tells_unkept=binding.operation("save").reader.table.shape in ("pairs", "records"),
+        tells_ids=binding.operation("save").reader.tells("packet_id"),
+        answers_again=binding.operation("save").reader.table.answers_again,
+        closed_word=binding.operation("save").reader.table.closed,
+        older_word=binding.operation("save").reader.table.older,
+        tells_found=found,
+        tells_presence="open" in binding.operations and binding.operation("open").reader.tells("session_present"),
+        checks_limit=binding.store.callers.limit == "any",
+        tells_ends=_tells_ends(binding),
+        tells_connects=uses(binding, "open", "epoch", 1, 2) and bool(binding.operation("open").reader.table.refused),
+    )
+
+
+def _tells_ends(binding: Binding) -> bool:
+    """Whether a clear knows which session it is for, and can say that it ended none."""
+    if "open" not in binding.operations or not uses(binding, "clear", "epoch", 1, 2):
+        return False
+    table = binding.operation("clear").reader.table
+    return bool(table.refused) or table.means in ("count", "flag", "found")
+
+
+def uses(binding: Binding, operation: str, field: str, one: object, other: object) -> bool:
+    """Whether any call of an operation depends on a field: whether ``one`` and ``other`` make different calls."""
+    if operation not in binding.operations:
+        return False
+    return calls_for(binding, operation, {field: one}) != calls_for(binding, operation, {field: other})
+
+
+def calls_for(binding: Binding, operation: str, fields: Fields) -> list[tuple[bytes, ...]]:
+    """The calls that an operation would make if every reply in between were a list of one item."""
+    bound = binding.operation(operation)
+    given: dict[str, object] = {"messages": (SAMPLE,)} if operation == "save" else {}
+    scope = scope_of(bound, given | dict(fields), DEFAULTS | {"modulus": binding.modulus} | dict(binding.fixed))
+    calls: list[tuple[bytes, ...]] = []
+    for step in bound.steps:
+        calls += [step.build(inner).argv for inner in step.scopes(scope)]
+        if step.capture is not None:
+            scope[step.capture] = [b"1"]
+    return calls
+
+
+def keeps_sent(store: BoundStore) -> bool:
+    """Whether a message that a fetch has returned stays past its deadline (MQTT allows either): asked of the store."""
+    client, epoch = b"keeps-sent", {"epoch": 1}
+    if "open" in store.operations:
+        store.perform("open", client, {"epoch": 1, "clean_start": 1})
+    save = {"limit": 10, "producer": b"p0", "batch": 1, "messages": (SAMPLE,), "default_expiry_ms": 20_000}
+    store.perform("save", client, epoch | save)
+    store.perform("fetch", client, epoch | {"count": 10, "after": 0})
+    store.advance(2000)
+    left = store.perform("fetch", client, epoch | {"count": 10, "after": 0})
+    return isinstance(left, Fetched) and bool(left.messages)

@@ -1,0 +1,105 @@
+"""Faults of a trace on any backend: the conditions of ``orderlab.sim.redis.raisable``, and what can befall a client.
+
+A fault is a condition of the node or of a key, not an injected answer: the error comes out at whichever call a server
+would raise it at, with the server's text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from orderlab.model.contracts.trace import Fault
+from orderlab.model.errors import InputError
+from orderlab.sim.redis.backends import Backend, KernelBackend, ServerBackend
+from orderlab.sim.redis.raisable import CONDITIONS, SLOT_MIGRATES, Moment, imposed
+from orderlab.sim.redis.replies import ErrorReply, Reply
+
+BY_NAME = {condition.name: condition for condition in CONDITIONS}
+CLIENT_DIES = "client-dies"
+"""The client ends after some of the calls of an operation."""
+
+NODE_CONDITIONS = tuple(
+    condition.name
+    for condition in CONDITIONS
+    if (condition.settings and condition.moment is not Moment.NO_WRITE_YET) or condition is SLOT_MIGRATES
+)
+"""Conditions of the node that can strike inside a script; others refuse it as a whole, or end it without effect."""
+
+PLANTED = {
+    "string": (b"SET", b"planted"),
+    "list": (b"RPUSH", b"planted"),
+    "zset": (b"ZADD", b"0", b"planted"),
+    "hash": (b"HSET", b"planted", b"planted"),
+}
+"""How a value of each type is put where the store does not expect it."""
+
+ASIDE = b"\x00aside:"
+"""Where the store's own value waits meanwhile."""
+
+
+def can_be_made_on_server(fault: Fault) -> bool:
+    """Whether plain commands bring a server that runs alone into this condition."""
+    return fault.kind in ("wrong-type", CLIENT_DIES) or bool(BY_NAME[fault.kind].enter)
+
+
+@contextmanager
+def condition(backend: Backend, fault: Fault) -> Iterator[None]:
+    """Within it the backend is in the condition that ``fault`` names. Raises InputError for what it cannot be."""
+    if fault.kind == CLIENT_DIES:
+        yield  # that is between the calls
+        return
+    if fault.kind not in BY_NAME:
+        raise InputError(f"fault {fault.kind!r}: unknown; one of {', '.join([*BY_NAME, CLIENT_DIES])}")
+    made = BY_NAME[fault.kind]
+    if fault.kind == "wrong-type":
+        with _wrong_type(backend, fault):
+            yield
+    elif isinstance(backend, KernelBackend):
+        with imposed(backend.shard, made, before_call=fault.at):
+            yield
+    elif isinstance(backend, ServerBackend) and made.enter:
+        backend.pipeline(made.enter)
+        try:
+            yield
+        finally:
+            backend.pipeline(made.leave)
+    else:
+        raise InputError(f"fault {fault.kind}: {backend.describe()} cannot be brought into it; use --backend kernel")
+
+
+@contextmanager
+def _wrong_type(backend: Backend, fault: Fault) -> Iterator[None]:
+    """The key holds another type; what the operation left of that is taken away, the store's own value put back."""
+    if fault.found not in PLANTED:
+        raise InputError(f"fault wrong-type: found {fault.found!r}; one of {', '.join(PLANTED)}")
+    key, aside = fault.key, ASIDE + fault.key
+    if backend.execute(b"TYPE", key) == fault.found.encode():
+        yield  # it is the store's own type: nothing would be raised
+        return
+    name, *arguments = PLANTED[fault.found]
+    was_there = not isinstance(backend.execute(b"RENAME", key, aside), ErrorReply)
+    backend.execute(name, key, *arguments)
+    planted = value_of(backend, key)
+    try:
+        yield
+    finally:
+        if value_of(backend, key) == planted:
+            backend.execute(b"DEL", key)
+            if was_there:
+                backend.execute(b"RENAME", aside, key)
+        elif was_there:
+            backend.execute(b"DEL", aside)
+
+
+def value_of(backend: Backend, key: bytes) -> Reply:
+    """Type and content of one key, comparable."""
+    kind = backend.execute(b"TYPE", key)
+    readers: dict[bytes, Sequence[bytes]] = {
+        b"string": (b"GET", key),
+        b"list": (b"LRANGE", key, b"0", b"-1"),
+        b"zset": (b"ZRANGE", key, b"0", b"-1", b"WITHSCORES"),
+        b"hash": (b"HGETALL", key),
+        b"set": (b"SMEMBERS", key),
+    }
+    return (bytes(kind), backend.execute(*readers[kind]) if kind in readers else None)

@@ -1,0 +1,174 @@
+"""A session store whose keyspace is a value: what an operation does to a keyspace is found out once and remembered.
+
+An operation depends on nothing but the keyspace, the moment, its fields and the fault that it meets. The explorer asks
+for the same ones again and again, out of states that differ in what readers and writers know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+from orderlab.model.contracts.trace import Fault
+from orderlab.properties.harness.state import EVERYTHING, Between
+from orderlab.sim.redis.backends import KernelBackend
+from orderlab.sim.redis.lua.host import LuaHost
+from orderlab.sim.redis.lua.sandbox import Limits
+from orderlab.sim.redis.shard import FrozenKeyspace
+from orderlab.sim.stores.binding.binding import Binding
+from orderlab.sim.stores.binding.results import Fields, Result
+from orderlab.sim.stores.bound import SAMPLE, BoundStore
+from orderlab.sim.stores.faults import condition
+
+Frozen = tuple[tuple[bytes, Any], ...]
+
+
+class ValueBackend(KernelBackend):
+    """A kernel that can be told what it would hold, without holding it yet."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        super().__init__()
+        if limits is not None:
+            self.shard.lua_host = LuaHost(self.shard, limits)
+        self.value: FrozenKeyspace | None = None
+
+    def keyspace(self) -> FrozenKeyspace:
+        return self.shard.freeze() if self.value is None else self.value
+
+
+class RememberingStore(BoundStore):
+    """``keyspace`` is the number of the keyspace that the store is in; assign it to go elsewhere."""
+
+    def __init__(self, binding: Binding, default_expiry_ms: int, limits: Limits | None = None) -> None:
+        self.kernel = ValueBackend(limits)
+        self._numbers: dict[Frozen, int] = {}
+        self._frozen: list[FrozenKeyspace] = []
+        self._operations: dict[Any, tuple[Result, int]] = {}
+        self._listings: dict[tuple[int, int, bytes], Result] = {}
+        self._fault: Fault | None = None
+        """``limits`` that stop scripts soon: then it does not matter how many have to be stopped."""
+        self.has_lost_scripts = False
+        """The next operation finds a node that knows none of the scripts."""
+        super().__init__(binding, self.kernel, default_expiry_ms)
+        if limits is not None:
+            self.endless_max = 1 << 31
+        self._at = self._number_of({})
+
+    @property
+    def keyspace(self) -> int:
+        """The number of the keyspace that the store is in."""
+        return self._at
+
+    @keyspace.setter
+    def keyspace(self, number: int) -> None:
+        self._go(number)
+
+    def _go(self, number: int) -> None:
+        self._at = number
+        self.kernel.value = self._frozen[number]
+
+    def frozen(self, number: int) -> FrozenKeyspace:
+        """The keyspace of that number."""
+        return self._frozen[number]
+
+    def _number_of(self, frozen: FrozenKeyspace) -> int:
+        items = tuple(frozen.items())
+        number = self._numbers.get(items)
+        if number is None:
+            number = self._numbers[items] = len(self._frozen)
+            self._frozen.append(frozen)
+        return number
+
+    def restart(self, now_ms: int) -> None:
+        """An empty keyspace at the moment ``now_ms``."""
+        self.set_now(now_ms)
+        self._go(self._number_of({}))
+
+    def finds_scripts_again(self, client: bytes) -> bool:
+        """Whether every operation does without loaded scripts what it does with them: tried on what the store holds.
+
+        A server looks for a script before it runs anything, so once is enough.
+        """
+        at = self._at
+        for operation in sorted(self.operations):
+            fields: Fields = {"limit": self.limit, "messages": (SAMPLE,)} if operation == "save" else {}
+            outcomes = []
+            for self.has_lost_scripts in (False, True):
+                outcomes.append((self.perform(operation, client, fields), self._at))
+                self._go(at)
+            if outcomes[0] != outcomes[1]:
+                return False
+        return True
+
+    def forget(self) -> None:
+        """Carry out again whatever is asked for next. Numbers of keyspaces stay."""
+        self._operations.clear()
+        self._listings.clear()
+
+    def redis_deadlines_ms(self) -> Collection[int]:
+        """Deadlines that Redis itself keeps for keys."""
+        return [deadline for _, _, deadline in self._frozen[self._at].values() if deadline is not None]
+
+    def perform(self, operation: str, client: bytes, fields: Fields, between: Between | None = None) -> Result:
+        """As on any store; an operation that others interrupt is carried out anew."""
+        if between is not None:
+            return self._interrupted(operation, client, fields, between)
+        lost, self.has_lost_scripts = self.has_lost_scripts, False
+        asked = (self._at, self._now_ms, operation, client, tuple(fields.items()), self._fault, lost)
+        known = self._operations.get(asked)
+        if known is None:
+            self.kernel.shard.load(self._frozen[self._at])
+            if lost:
+                self.kernel.execute(b"SCRIPT", b"FLUSH")
+            with condition(self.kernel, self._fault) if self._fault else nullcontext():
+                result = super().perform(operation, client, fields)
+            known = self._operations[asked] = result, self._number_of(self.kernel.shard.freeze())
+        self._go(known[1])
+        return known[0]
+
+    def _interrupted(self, operation: str, client: bytes, fields: Fields, between: Between) -> Result:
+        shard = self.kernel.shard
+
+        def away(calls: int) -> None:
+            self._go(self._number_of(shard.freeze()))
+            between(calls)
+            shard.load(self._frozen[self._at])
+
+        shard.load(self._frozen[self._at])
+        result = super().perform(operation, client, fields, away)
+        self._go(self._number_of(shard.freeze()))
+        return result
+
+    def acknowledge_all(self, client: bytes, fields: Sequence[Fields]) -> None:
+        """Many acknowledgements, each remembered like any other."""
+        for one in fields:
+            self.perform("acknowledge", client, one)
+
+    def listing(self, client: bytes) -> Result:
+        """A fetch of everything, after which the store is as it was."""
+        asked = (self._at, self._now_ms, client)
+        listed = self._listings.get(asked)
+        if listed is None:
+            before = self._at
+            listed = self._listings[asked] = self.perform("fetch", client, {"count": EVERYTHING, "after": 0})
+            self._go(before)
+        return listed
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Whatever is done within leaves no trace."""
+        before = self._at
+        try:
+            yield
+        finally:
+            self._go(before)
+
+    @contextmanager
+    def under(self, fault: Fault, operation: str, client: bytes, fields: Fields) -> Iterator[None]:
+        """Within it the node, or the client, is as ``fault`` says."""
+        self._fault = None if fault.kind == "client-dies" else fault
+        try:
+            yield
+        finally:
+            self._fault = None

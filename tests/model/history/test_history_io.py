@@ -1,0 +1,281 @@
+"""Histories survive the way to disk and back; what is malformed is one line with its row; writes are whole or nothing."""
+
+import json
+import random
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from orderlab.model.errors import InputError
+from orderlab.model.history.events import COLUMNS, SCHEMA, EventBatch, History, Names
+from orderlab.model.history.notation import parse_history
+from orderlab.model.history.writing import to_arrow, to_rows
+from orderlab.model.history_io import HistoryFile, HistoryWriter, read_history, write_history
+
+LINE = 'S P1%30 A1 P2q2d1 D1#7! D2q2#8~=3 T1>b C - + H F X 0(write.x:"a" 0):1 1(read.x 1?'
+
+
+def rows_of(history):
+    return [row for batch in history for row in to_rows(batch, history.names)]
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl", "csv"])
+def test_a_history_is_read_as_it_was_written(tmp_path, suffix):
+    history = parse_history(LINE)
+    path = tmp_path / f"history.{suffix}"
+    write_history(history.split([3, 4]), path)
+    assert rows_of(read_history(path)) == rows_of(history)
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+def test_integers_may_stand_for_names(tmp_path):
+    path = tmp_path / "numbers.parquet"
+    batch = EventBatch.of(
+        event_id=[1, 2], time_us=[1, 2], kind=[0, 2], publisher=[5, 5], topic=[6, 6], qos=[1, 1], sequence=[1, 1],
+        subscriber=[-1, 9],
+    )  # fmt: skip
+    write_history(History((batch,), Names()), path)
+    assert pq.read_schema(path).field("publisher").type == pa.int32()
+    read = read_history(path).joined()
+    for column in COLUMNS:
+        assert np.array_equal(getattr(read, column), getattr(batch, column))
+
+
+def test_the_schema_on_disk_is_the_documented_one(tmp_path):
+    history = parse_history(LINE)
+    assert to_arrow(history.joined(), history.names).schema == SCHEMA
+
+
+def test_a_large_name_table_is_cut_down_to_what_a_batch_uses(tmp_path):
+    names = Names()
+    rng = random.Random(1)
+    for number in range(5000):
+        names.clients.code(f"client-{number}")
+    names.topics.code("t")
+    codes = [rng.randrange(5000) for _ in range(50)]
+    batch = EventBatch.of(event_id=range(50), time_us=range(50), kind=[11] * 50, subscriber=codes)
+    history = History((batch,), names)
+    write_history(history, tmp_path / "h.parquet")
+    assert rows_of(read_history(tmp_path / "h.parquet")) == rows_of(history)
+
+
+def test_a_history_file_can_be_read_twice_with_the_same_codes(tmp_path):
+    write_history(parse_history(LINE), tmp_path / "h.jsonl")
+    file = HistoryFile(tmp_path / "h.jsonl")
+    first, second = ([batch.publisher.tolist() for batch in file] for _ in range(2))
+    assert first == second
+
+
+def test_a_column_is_left_unread_only_where_no_row_group_fills_it(tmp_path):
+    base = {"event_id": [0, 1], "time_us": [0, 0], "kind": ["heal", "heal"]}
+    schema = pa.schema([("event_id", "int64"), ("time_us", "int64"), ("kind", "string"), ("session", "int64"),
+                        ("node", "int32")])  # fmt: skip
+    absent, late = (
+        {**base, "session": [None] * 2, "node": [None] * 2},
+        {**base, "session": [None, 7], "node": [None] * 2},
+    )
+    late |= {"event_id": [2, 3]}
+    for write_statistics in (True, False):
+        with pq.ParquetWriter(tmp_path / "h.parquet", schema, write_statistics=write_statistics) as writer:
+            for columns in (absent, late):
+                writer.write_table(pa.table(columns, schema))
+        whole = read_history(tmp_path / "h.parquet").joined()
+        assert (whole.session.tolist(), whole.node.tolist()) == ([-1, -1, -1, 7], [-1] * 4)
+    always = pa.table({**base, "kind": pa.array([None, None], pa.string())})
+    pq.write_table(always, tmp_path / "h.parquet")
+    with pytest.raises(InputError, match='row 1: "kind" is null'):
+        read_history(tmp_path / "h.parquet")
+
+
+def test_a_failed_write_leaves_what_was_there(tmp_path):
+    path = tmp_path / "h.parquet"
+    path.write_bytes(b"before")
+    history = parse_history(LINE)
+
+    def write_half():
+        with HistoryWriter(path, history.names) as writer:
+            writer.write(history.joined())
+            raise RuntimeError("halfway")
+
+    with pytest.raises(RuntimeError, match="halfway"):
+        write_half()
+    assert path.read_bytes() == b"before"
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
+@pytest.mark.parametrize(
+    ("line", "row", "low", "high"),
+    [
+        ("P1 P3 P2", 3, 2, 3),
+        ("P5 A5 P5:u P1.b P4", 5, 4, 5),
+        ("P5q2 P5 P0q2", 3, 0, 5),
+        ("P2 P1! P2! P3 D3 D1 P1", 7, 1, 3),
+    ],
+)
+def test_a_publish_whose_sequence_goes_down_is_refused(tmp_path, line, row, low, high, suffix):
+    path = tmp_path / f"h.{suffix}"
+    write_history(parse_history(line), path)
+    with pytest.raises(InputError) as caught:
+        read_history(path)
+    assert str(caught.value) == (
+        f"{path}: row {row}: a publish event has sequence {low} after {high} of the same publisher, topic and qos;"
+        " number messages upwards in publish order, or set dup where one is sent again"
+    )
+
+
+def test_what_is_sent_again_and_what_is_another_fifo_may_have_any_sequence(tmp_path):
+    write_history(parse_history("P3 P1! P3 P3! P9:u P1.b P1q2 P1q0 P7 D9 D1 A7 A3 T2"), tmp_path / "h.jsonl")
+    assert len(read_history(tmp_path / "h.jsonl")) == 14
+
+
+def test_generated_publishes_are_refused_exactly_where_one_goes_down(tmp_path):
+    refused = 0
+    for seed in range(300):
+        rng, highest, first = random.Random(seed), {}, None
+        words = []
+        for row in range(1, rng.randrange(2, 30)):
+            fifo, number, dup = (rng.choice("pq"), rng.choice("tu"), rng.randrange(3)), rng.randrange(row), rng.random() < 0.5
+            words.append(f"P{number}.{fifo[0]}q{fifo[2]}{'!' if dup else ''}:{fifo[1]}")
+            if first is None and not dup and number < highest.get(fifo, -1):
+                first = row
+            highest[fifo] = max(highest.get(fifo, -1), number)
+        path = tmp_path / "h.jsonl"
+        write_history(parse_history(" ".join(words)), path)
+        if first is None:
+            assert len(read_history(path)) == len(words)
+            continue
+        refused += 1
+        with pytest.raises(InputError, match=f": row {first}: a publish event has sequence"):
+            read_history(path)
+    assert 100 < refused < 280
+
+
+GOOD = {"event_id": 1, "time_us": 5, "kind": "deliver", "publisher": "p", "topic": "t", "qos": 1, "sequence": 1}
+GOOD |= {"subscriber": "s"}
+MALFORMED = [
+    ({"subscriber": None}, 'row 2: a deliver event needs "subscriber" and has none'),
+    ({"kind": "delivery"}, 'row 2: unknown kind "delivery"; did you mean "deliver"?'),
+    ({"event_id": 1}, "row 2: duplicate event_id 1, already the id of row 1"),
+    ({"event_id": 0}, "row 2: event_id 0 after 1"),
+    ({"time_us": 4}, "row 2: time_us goes back from 5 to 4"),
+    ({"qos": 3}, "row 2: qos is 3, must be in 0..2"),
+    ({"packet_id": 0}, "row 2: packet_id is 0, must be in 1..65535"),
+    ({"packet_id": 65536}, "row 2: packet_id is 65536, must be in 1..65535"),
+    ({"sequence": -5}, "row 2: sequence is -5"),
+    ({"time_us": None}, 'row 2: "time_us" is'),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), MALFORMED)
+@pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
+def test_a_malformed_row_is_one_line_with_its_number(tmp_path, change, message, suffix):
+    rows = [{**GOOD, "packet_id": 3}, {**GOOD, "event_id": 2, "packet_id": 4, **change}]
+    path = write_rows(tmp_path / f"h.{suffix}", rows)
+    with pytest.raises(InputError) as error:
+        read_history(path)
+    assert message in str(error.value)
+    assert str(error.value).startswith(f"{path}: ")
+    assert "\n" not in str(error.value)
+
+
+def write_rows(path, rows):
+    if path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    elif path.suffix == ".csv":
+        cells = [",".join("" if cell is None else str(cell) for cell in row.values()) for row in rows]
+        path.write_text("\n".join([",".join(rows[0]), *cells]) + "\n")
+    else:
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    return path
+
+
+TEXTS = [
+    ("h.csv", "", "the file is empty"),
+    ("h.csv", "event_id,time_us,kind\n", "no events"),
+    ("h.jsonl", "\n\n", "no events"),
+    ("h.csv", "event_id,kind\n1,heal\n", 'missing column "time_us"'),
+    ("h.csv", "event_id,time_us,kind,publsher\n1,2,heal,\n", 'unknown column "publsher"; did you mean "publisher"?'),
+    ("h.csv", "event_id,time_us,kind,kind\n1,2,heal,heal\n", 'column "kind" appears twice'),
+    ("h.csv", "event_id,time_us,kind\n1,2,heal\n3,heal\n", "row 2 (line 3): 2 cells under 3 columns"),
+    ("h.csv", "event_id,time_us,kind\n1,2,deliver\n", 'missing column "publisher", which row 1 (deliver) needs'),
+    ("h.csv", "event_id,time_us,kind\n1,late,heal\n", "row 1: time_us must be an integer, not 'late'"),
+    ("h.csv", "event_id,time_us,kind\n99999999999999999999,2,heal\n", "row 1: event_id is 99999999999999999999"),
+    ("h.jsonl", '{"event_id": 1,', "row 1 (line 1): not JSON"),
+    ("h.jsonl", "[1, 2]\n", "row 1 (line 1): one JSON object per line"),
+    ("h.jsonl", '{"event_id": 1, "time_us": 2.5, "kind": "heal"}\n', "row 1: time_us must be an integer, not 2.5"),
+    ("h.jsonl", '{"event_id": 1, "time_us": 2, "kind": 7}\n', "row 1: kind must be a string, not 7"),
+    ("h.jsonl", '{"event_id": 1, "kind": "heal"}\n', 'row 1 (line 1): missing column "time_us"'),
+    ("h.jsonl", '{"event_id": 1, "time_us": true, "kind": "heal"}\n', "row 1: time_us must be an integer, not True"),
+    (
+        "h.jsonl",
+        '{"event_id":1,"time_us":1,"kind":"connect","subscriber":"s"}\n'
+        '{"event_id":2,"time_us":1,"kind":"connect","subscriber":7}\n',
+        "row 2: subscriber mixes names and integers",
+    ),
+    ("h.parquet", "PAR1 and no more", "truncated or not Parquet"),
+    ("h.xyz", "hello", "not a history"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "message"), TEXTS)
+def test_an_unusable_file_is_one_line(tmp_path, name, text, message):
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(InputError) as error:
+        read_history(path)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_truncated_parquet_file_is_one_line_wherever_it_ends(tmp_path):
+    write_history(parse_history(LINE), tmp_path / "whole.parquet")
+    whole = (tmp_path / "whole.parquet").read_bytes()
+    for length in range(1, len(whole) - 1, 97):
+        path = tmp_path / "cut.parquet"
+        path.write_bytes(whole[:length])
+        with pytest.raises(InputError, match=r"truncated|not a history"):
+            read_history(path)
+
+
+def test_a_column_of_the_wrong_type_is_named(tmp_path):
+    path = tmp_path / "h.parquet"
+    pq.write_table(pa.table({"event_id": [1.5], "time_us": [1], "kind": ["heal"]}), path)
+    with pytest.raises(InputError, match='column "event_id" has type double; it must be int64'):
+        read_history(path)
+
+
+def test_a_nested_column_is_named(tmp_path):
+    path = tmp_path / "h.parquet"
+    pq.write_table(pa.table({"event_id": [1], "time_us": [1], "kind": ["heal"], "node": [{"a": 1}]}), path)
+    with pytest.raises(InputError, match='column "node" has type struct'):
+        read_history(path)
+
+
+def test_binary_rubbish_is_one_line(tmp_path):
+    path = tmp_path / "h.jsonl"
+    path.write_bytes(b"\xff\xfe\x00\x01")
+    with pytest.raises(InputError, match="not UTF-8"):
+        read_history(path)
+
+
+def test_missing_files_and_folders_are_one_line(tmp_path):
+    with pytest.raises(InputError, match="No such file"):
+        read_history(tmp_path / "nothing.csv")
+    with pytest.raises(InputError, match="cannot write there"):
+        write_history(parse_history("P1"), tmp_path / "no" / "folder.csv")
+    with pytest.raises(InputError, match="unknown history format"):
+        write_history(parse_history("P1"), tmp_path / "h.xlsx")
+
+
+def test_names_that_are_not_utf_8_are_one_line(tmp_path):
+    write_history(parse_history(LINE), tmp_path / "h.parquet")
+    table = pq.read_table(tmp_path / "h.parquet", read_dictionary=[])
+    broken = pa.Array.from_buffers(
+        pa.string(), len(table), pa.array([b"p\xbet"] * len(table), pa.binary()).buffers()
+    )
+    pq.write_table(table.set_column(table.schema.get_field_index("topic"), "topic", broken), tmp_path / "h.parquet")
+    with pytest.raises(InputError, match='column "topic" holds text that is not UTF-8'):
+        read_history(tmp_path / "h.parquet")

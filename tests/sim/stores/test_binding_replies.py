@@ -1,0 +1,227 @@
+"""Replies of other people's stores, shape by shape: what they mean, and what is refused as unreadable."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from orderlab.model.errors import InputError
+from orderlab.sim.redis.replies import ErrorReply, Status
+from orderlab.sim.stores.binding import (
+    Assigned,
+    Cleared,
+    Failed,
+    Fetched,
+    FetchedMessage,
+    Message,
+    Opened,
+    Removed,
+    ReplyMismatch,
+    Saved,
+)
+from orderlab.sim.stores.binding.messages import packed_codec
+from orderlab.sim.stores.binding.replies import ReplyReader, compile_reply
+from orderlab.sim.stores.binding.schema import Reply
+from orderlab.sim.stores.binding.templates import Vocabulary
+
+THREE = {"messages": (Message(b"a"), Message(b"b"), Message(b"c"))}
+
+
+def reader(operation: str, modulus: int = 65535, unpack: Any = None, **table: Any) -> ReplyReader:
+    return compile_reply(operation, Reply.model_validate(table), "store.toml: reply", unpack, modulus)
+
+
+def saved(*packet_ids: int) -> Saved:
+    return Saved(tuple(map(Assigned, packet_ids)), first=packet_ids[0], last=packet_ids[-1])
+
+
+@pytest.mark.parametrize(
+    ("means", "reply", "expected"),
+    [
+        ("first", 5, saved(5, 6, 7)),
+        ("last", 7, saved(5, 6, 7)),
+        ("previous", 4, saved(5, 6, 7)),
+        ("first", 65534, saved(65534, 65535, 1)),
+        ("last", 1, saved(65534, 65535, 1)),
+        ("previous", 65533, saved(65534, 65535, 1)),
+        ("last", 65535, saved(65533, 65534, 65535)),
+        ("last", b"7", saved(5, 6, 7)),
+        ("previous", 0, saved(1, 2, 3)),
+        ("count", 3, Saved(count=3)),
+        ("sequence", 9, Saved((Assigned(None, 7), Assigned(None, 8), Assigned(None, 9)))),
+        ("last", None, Saved()),
+    ],
+)
+def test_an_integer_numbers_the_batch(means: str, reply: object, expected: Saved) -> None:
+    assert reader("save", shape="integer", **{"is": means}).read(reply, THREE, 65535) == expected
+
+
+def test_an_integer_of_a_store_that_skips_numbers_one_end_alone() -> None:
+    told = reader("save", shape="integer", consecutive=False, **{"is": "last"}).read(7, THREE, 65535)
+    assert told == Saved(last=7)
+
+
+def test_statuses() -> None:
+    plain = reader("save", shape="status", refused=["FULL", "-1", "nil"])
+    assert plain.read(Status(b"OK"), THREE, 65535) == Saved()
+    assert plain.read(Status(b"FULL"), THREE, 65535) == Saved(refused="FULL")
+    assert plain.read(b"FULL", THREE, 65535) == Saved(refused="FULL")
+    assert plain.read(-1, THREE, 65535) == Saved(refused="-1")
+    assert plain.read(None, THREE, 65535) == Saved(refused="nil")
+    assert reader("clear", shape="ignored").read(3, {}, 65535) == Cleared()
+    assert reader("fetch", shape="strings", refused=["NO"]).read(Status(b"NO"), {}, 9) == Fetched(refused="NO")
+    assert reader("release", shape="ignored", refused=["nil"]).read(None, {}, 9) == Removed(refused="nil")
+
+
+def test_an_error_ends_any_operation() -> None:
+    for operation in ("open", "save", "fetch", "acknowledge", "release", "clear"):
+        shape = "strings" if operation == "fetch" else "ignored"
+        assert reader(operation, shape=shape).read(ErrorReply(b"OOM x"), {}, 9) == Failed(b"OOM x")
+
+
+def test_strings_are_payloads() -> None:
+    fetched = reader("fetch", shape="strings").read([b"a", None, b"b"], {}, 65535)
+    assert fetched == Fetched((FetchedMessage(b"a"), FetchedMessage(b"b")))
+
+
+def test_json_messages() -> None:
+    fields = {
+        "payload": "body.data|base64",
+        "packet_id": "pid",
+        "kind": "t",
+        "remaining_ms": "ttl|milliseconds",
+        "topic": "topicName",
+    }
+    one = b'{"body":{"data":"AP8="},"pid":7,"t":2,"ttl":1.5,"topicName":"a\\/b","x":1}'
+    expected = FetchedMessage(b"\x00\xff", 7, None, "PUBREL", 1500, topic=b"a/b")
+    kinds = {"1": "PUBLISH", "2": "PUBREL"}
+    each = reader("fetch", shape="messages", fields=fields, kinds=kinds)
+    assert each.read([one, None], {}, 65535) == Fetched((expected,))
+    whole = reader("fetch", shape="json", fields=fields, kinds=kinds)
+    assert whole.read(b"[" + one + b"]", {}, 65535) == Fetched((expected,))
+    assert whole.read(b"{}", {}, 65535) == Fetched()  # an empty table, as cjson writes it
+    assert whole.read(None, {}, 65535) == Fetched()
+
+
+def test_pairs_flat_and_nested() -> None:
+    flat = reader("fetch", shape="pairs", columns=["payload", "sequence"])
+    assert flat.read([b"x", b"3", b"y", b"4"], {}, 9).messages[1] == FetchedMessage(b"y", sequence=4)
+    nested = reader("fetch", shape="pairs", columns=["payload", "sequence"], nested=True)
+    assert nested.read([[b"x", b"3"], [b"y", b"4"]], {}, 9) == flat.read([b"x", b"3", b"y", b"4"], {}, 9)
+
+
+def test_records_with_a_header_and_a_json_column() -> None:
+    table = {"columns": ["id", "doc"], "skip": 2, "fields": {"packet_id": "id", "payload": "doc.p"}}
+    records = reader("fetch", shape="records", **table)
+    assert records.read([2, b"more", 7, b'{"p":"x"}'], {}, 9) == Fetched((FetchedMessage(b"x", 7),))
+
+
+def test_records_with_a_packed_column() -> None:
+    vocabulary = Vocabulary(("topic", "payload"), {})
+    codec = packed_codec(["topic:bytes8", "payload:rest"], vocabulary, "")
+    records = reader("fetch", unpack=codec.unpack, shape="records", columns=["packet_id", "message"])
+    assert records.read([7, b"\x01tpp"], {}, 9) == Fetched((FetchedMessage(b"pp", 7, topic=b"t"),))
+    assert records.read([7, b""], {}, 9) == Fetched((FetchedMessage(None, 7),))
+
+
+def test_records_of_a_save() -> None:
+    pairs = reader("save", shape="pairs", columns=["packet_id", "sequence"])
+    assert pairs.read([1, 10, 0, 0], {}, 9).assigned == (Assigned(1, 10), Assigned(None, None))
+    derived = reader("save", 4, shape="strings", fields={"packet_id": "value|packet_id:modulus", "sequence": "value"})
+    assert derived.read([4, 5], {}, 4).assigned == (Assigned(4, 4), Assigned(1, 5))
+
+
+def test_the_other_operations() -> None:
+    opened = reader("open", shape="records", columns=["session_present", "epoch"])
+    assert opened.read([1, 7], {}, 9) == Opened(True, 7)
+    assert reader("open", shape="integer", **{"is": "session_present"}).read(0, {}, 9) == Opened(False)
+    assert reader("acknowledge", shape="integer").read(1, {}, 9) == Removed(1)
+    assert reader("release", shape="integer", **{"is": "count"}).read(0, {}, 9) == Removed(0)
+    assert reader("clear", shape="integer").read(3, {}, 9) == Cleared(3)
+
+
+UNREADABLE = [
+    ("messages", {}, 7, "a list was expected"),
+    ("messages", {}, [b"{"], "Expecting property name"),
+    ("messages", {"fields": {"payload": "p|base64"}}, [b'{"p":"*"}'], "messages does not fit"),
+    ("strings", {}, b"x", "a list was expected"),
+    ("json", {}, b"[", "Expecting value"),
+    ("json", {}, b"[1]", "json does not fit"),
+    ("pairs", {}, [b"x"], "1 items are no multiple of 2 columns"),
+    (
+        "records",
+        {"columns": ["kind"]},
+        [b"PUBACK"],
+        'kind "PUBACK" is neither PUBLISH nor PUBREL; map it in reply.kinds',
+    ),
+    ("records", {"columns": ["packet_id"]}, [b"x"], "records does not fit"),
+]
+
+
+@pytest.mark.parametrize(("shape", "table", "reply", "said"), UNREADABLE, ids=[said for *_, said in UNREADABLE])
+def test_a_reply_of_another_shape_is_named(shape: str, table: dict[str, Any], reply: object, said: str) -> None:
+    with pytest.raises(ReplyMismatch) as raised:
+        reader("fetch", shape=shape, **table).read(reply, {}, 9)
+    assert said in str(raised.value)
+    assert str(raised.value).startswith("store.toml: reply: ")
+    assert isinstance(raised.value, InputError)
+
+
+@pytest.mark.parametrize("promise", [{"closed": "CLOSED"}, {"older": "STALE"}, {"answers_again": True}])
+def test_promises_about_saves_are_for_saves(promise: dict[str, object]) -> None:
+    read = reader("save", shape="status", **promise).read
+    for word in ("CLOSED", "STALE"):
+        refused = read(Status(word.encode()), {}, 65535).refused
+        assert (refused == word) == (word in promise.values())
+    with pytest.raises(InputError, match=f"{next(iter(promise))}: a promise about saves; remove it"):
+        reader("open", shape="status", **promise)
+
+
+@pytest.mark.parametrize("word", ["flag", "found"])
+def test_a_flag_is_zero_or_one(word: str) -> None:
+    acknowledge = reader("acknowledge", shape="integer", **{"is": word})
+    assert acknowledge.read(1, {}, 9) == Removed(1)
+    assert acknowledge.read(0, {}, 9) == Removed(0)
+    with pytest.raises(ReplyMismatch, match="promises 0 or 1, not 2"):
+        acknowledge.read(2, {}, 9)
+
+
+def test_a_packet_identifier_that_mqtt_does_not_have_is_refused() -> None:
+    save = reader("save", shape="pairs", columns=["packet_id", "sequence"])
+    assert save.read([0, 0], {}, 9) == Saved((Assigned(None),))
+    for wrong in (-1, 65536):
+        with pytest.raises(ReplyMismatch, match=f"1 to 65535, .* not {wrong}"):
+            save.read([wrong, 0], {}, 9)
+
+
+@pytest.mark.parametrize(
+    ("path", "row", "left"),
+    [
+        ("ttl|milliseconds|add:began|subtract:now_ms", [b"5", b"1000"], 4000),
+        ("ttl|milliseconds|add:began|subtract:now_ms", [None, b"1000"], None),
+        ("ttl|milliseconds|subtract:began", [b"5", b"1500"], 3500),
+        ("ttl|milliseconds|subtract:began", [b"5", None], None),
+        ("ttl|none:-1", [-1, b""], None),
+        ("ttl|none:-1", [700, b""], 700),
+        ("ttl|none:never", [b"never", b""], None),
+    ],
+)
+def test_the_interval_left_follows_from_what_the_script_returns(path: str, row: list[Any], left: int | None) -> None:
+    table: dict[str, Any] = {"shape": "records", "columns": ["ttl", "began"], "fields": {"remaining_ms": path}}
+    found = reader("fetch", **table).read([*row], {"now_ms": 2000}, 65535)
+    assert isinstance(found, Fetched)
+    assert found.messages[0].remaining_ms == left
+
+
+def test_the_argument_of_a_decoder_may_be_a_member_of_a_json_text() -> None:
+    found = reader("fetch", shape="messages", fields={"remaining_ms": "ttl|add:head.began|subtract:now_ms"}).read(
+        [b'{"ttl": 900, "head": {"began": 500}}'], {"now_ms": 600}, 65535
+    )
+    assert isinstance(found, Fetched)
+    assert found.messages[0].remaining_ms == 800
+
+
+def test_an_argument_that_nothing_is_called_is_refused() -> None:
+    with pytest.raises(InputError, match='"begin" is no number, column or field; did you mean "began"'):
+        reader("fetch", shape="records", columns=["ttl", "began"], fields={"remaining_ms": "ttl|subtract:begin"})
