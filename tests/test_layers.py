@@ -1,0 +1,120 @@
+"""The rooms and what each may import: `notes/ARCHITECTURE.md` as a test. Type imports count; the lists of exceptions may only shrink."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import networkx as nx
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "orderlab"
+ROOMS = ("model", "sim", "properties", "spark_sweeps")
+ALLOWED: dict[str, tuple[str, ...]] = {
+    "model": ("model",),
+    "sim": ("sim", "model.errors", "model.files", "model.history"),
+    "properties": ("properties", "sim", "model"),
+    "spark_sweeps": ("spark_sweeps", "model", "sim.systems", "sim.engine"),
+}
+"""What a room may import, as prefixes of modules. The command line and the public modules (`orderlab/*.py`) may import all."""
+EXCEPTIONS: frozenset[tuple[str, str]] = frozenset(
+    {
+        ("sim.engine.replications", "model.verdict"),
+        ("sim.mqtt.application.application", "model.protocol.packet_id"),
+        ("sim.servers.postgres.session_store", "model.protocol.packet_id"),
+        ("sim.stores.bound", "model.contracts.session.refinement"),
+        ("sim.stores.bound", "model.contracts.trace"),
+        ("sim.stores.bound", "properties.harness.is_expected_type"),
+        ("sim.stores.bound", "properties.harness.state"),
+        ("sim.stores.faults", "model.contracts.trace"),
+        ("sim.stores.memo", "model.contracts.trace"),
+        ("sim.stores.memo", "properties.harness.state"),
+        ("sim.systems.guarantees", "model.checkers.judge"),
+        ("sim.systems.guarantees", "model.verdict"),
+        ("spark_sweeps.expressions", "sim.stores.binding.fields"),
+        ("spark_sweeps.main", "cli"),
+        ("spark_sweeps.precision", "sim.stores.binding.fields"),
+        ("spark_sweeps.questions.answer", "sim.stores.binding.fields"),
+        ("spark_sweeps.questions.asking", "sim.stores.binding.fields"),
+        ("spark_sweeps.questions.random_faults", "sim.faults.schedule"),
+        ("spark_sweeps.specification", "sim.costs"),
+        ("spark_sweeps.specification", "sim.stores.binding.fields"),
+    }
+)
+CIRCLES = {"sim.redis": 23, "sim.mqtt": 13, "properties.harness": 5}
+"""Modules that import each other in a circle, by room and number; none elsewhere but pairs and triples of one folder."""
+
+
+def modules(package: Path = PACKAGE) -> dict[str, Path]:
+    """Module name below the package -> its file."""
+    found = {}
+    for path in sorted(package.rglob("*.py")):
+        name = ".".join(path.relative_to(package).with_suffix("").parts)
+        found[name.removesuffix(".__init__")] = path
+    return found
+
+
+def imports(path: Path, known: dict[str, Path]) -> Iterator[str]:
+    """Modules of the package that a file imports anywhere, under TYPE_CHECKING and in functions too."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "orderlab":
+            below = (node.module or "").removeprefix("orderlab").removeprefix(".")
+            for alias in node.names:
+                full = f"{below}.{alias.name}".removeprefix(".")
+                yield full if full in known else below
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.startswith("orderlab."):
+                    yield alias.name.removeprefix("orderlab.")
+
+
+def offences(known: dict[str, Path]) -> set[tuple[str, str]]:
+    """Imports that the rooms do not allow."""
+    found = set()
+    for name, path in known.items():
+        allowed = ALLOWED.get(name.split(".")[0])
+        if allowed is None:
+            continue
+        for target in imports(path, known):
+            if not any(target == prefix or target.startswith(prefix + ".") for prefix in allowed):
+                found.add((name, target))
+    return found
+
+
+def test_no_room_imports_what_it_must_not_know() -> None:
+    found = offences(modules())
+    assert found - EXCEPTIONS == set(), "import from a room above, or move the module"
+    assert EXCEPTIONS - found == set(), "no longer needed: take these out of EXCEPTIONS"
+
+
+def test_an_import_from_below_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "sim").mkdir()
+    (tmp_path / "sim" / "clock.py").write_text("")
+    (tmp_path / "model" / "laws.py").write_text("def f():\n    from orderlab.sim.clock import now\n")
+    assert offences(modules(tmp_path)) == {("model.laws", "sim.clock")}
+
+
+def circles() -> dict[str, int]:
+    """Room -> modules in its largest circle of imports."""
+    known = modules()
+    graph = nx.DiGraph((name, target) for name, path in known.items() for target in imports(path, known))
+    found: dict[str, int] = {}
+    for members in nx.strongly_connected_components(graph):
+        if len(members) > 3:
+            room = ".".join(sorted(members)[0].split(".")[:2])
+            found[room] = max(found.get(room, 0), len(members))
+    return found
+
+
+def test_circles_only_shrink() -> None:
+    for room, size in circles().items():
+        assert size <= CIRCLES.get(room, 0), f"a circle of {size} modules in {room}: move what both need below both"
+
+
+@pytest.mark.parametrize("name", [*ROOMS, "lua"])
+def test_the_paths_of_the_design_are_links(name: str) -> None:
+    link = PACKAGE.parent / name
+    assert link.is_symlink()
+    assert str(link.readlink()) == f"orderlab/{name}"
