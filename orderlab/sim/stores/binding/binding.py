@@ -13,8 +13,9 @@ from orderlab.sim.redis.replies import Reply
 from orderlab.sim.stores.binding.calls import Call, Script
 from orderlab.sim.stores.binding.fields import DEFAULTS, OPERATION_FIELDS, did_you_mean
 from orderlab.sim.stores.binding.operations import OperationBinding, OperationCompiler, scope_of
+from orderlab.sim.stores.binding.replies import ReplyReader
 from orderlab.sim.stores.binding.results import Failed, Fields, Result, Saved
-from orderlab.sim.stores.binding.schema import Store
+from orderlab.sim.stores.binding.schema import ContractStore, Store
 from orderlab.sim.stores.binding.templates import Template
 
 if TYPE_CHECKING:
@@ -29,6 +30,12 @@ class Adapter(Protocol):
 
         Must be pure: the same arguments give the same answer.
         """
+
+
+class Contracted(Protocol):
+    """What a binding must know of a contract: the operations, each with the names of its fields."""
+
+    operations: Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +58,11 @@ class Binding:
     """The store's folder."""
     place: str
     """How error messages call the file."""
-    store: Store
+    store: Store | ContractStore
     scripts: tuple[Script, ...]
     adapter: Adapter | None = None
+    contract: Contracted | None = None
+    """Of a store whose specification is a class of its owner's."""
 
     @property
     def name(self) -> str:
@@ -90,7 +99,32 @@ class Binding:
 
     @cached_property
     def _compiler(self) -> OperationCompiler:
-        return OperationCompiler(self.store, {script.name: script for script in self.scripts}, self.place)
+        scripts = {script.name: script for script in self.scripts}
+        return OperationCompiler(self.store, scripts, self.place, self._fields)
+
+    @property
+    def _fields(self) -> Mapping[str, tuple[str, ...]]:
+        if self.contract is None:
+            return OPERATION_FIELDS
+        return {name: tuple(fields) for name, fields in self.contract.operations.items()}
+
+    @property
+    def templates(self) -> tuple[str, ...]:
+        """Every template of its calls, as it is written."""
+        found: list[str] = []
+
+        def collect(value: Any) -> None:
+            if isinstance(value, str):
+                found.append(value)
+            elif isinstance(value, dict):
+                for inner in value.values():
+                    collect(inner)
+            elif isinstance(value, list):
+                for inner in value:
+                    collect(inner)
+
+        collect(self.store.model_dump(include={"keys", "operations", "message"}))
+        return tuple(found)
 
     @property
     def keys(self) -> Mapping[str, Template]:
@@ -100,7 +134,11 @@ class Binding:
     @cached_property
     def operations(self) -> Mapping[str, OperationBinding]:
         """The operations that the store has, by name."""
-        tables = {name: getattr(self.store.operations, name) for name in OPERATION_FIELDS}
+        given = dict(self.store.operations)
+        for name in given:
+            if name not in self._fields:
+                raise InputError(f'{self.place}: operations: unknown operation "{name}"; {did_you_mean(name, [*self._fields])}')
+        tables = {name: given.get(name) for name in self._fields}
         return {name: self._compiler.compile(name, table) for name, table in tables.items() if table is not None}
 
     @cached_property
@@ -145,7 +183,7 @@ class Binding:
                 scope[step.capture] = reply
         if position != len(replies):
             raise InputError(f"{operation}: {len(replies)} replies to {position} calls")
-        source = bound.reader.table.source
+        source = bound.reader.table.source if isinstance(bound.reader, ReplyReader) else None
         return bound.reader.read(scope[source] if source else reply, fields, self.modulus)
 
     def call(self, operation: str, **fields: object) -> Call:
@@ -173,7 +211,7 @@ class Binding:
         scripts = tuple(replace(script, source=sources.get(script.name, script.source)) for script in self.scripts)
         return replace(self, scripts=scripts)
 
-    def with_store(self, store: Store) -> Binding:
+    def with_store(self, store: Store | ContractStore) -> Binding:
         """The same scripts under another ``store.toml``."""
         return replace(self, store=store)
 
@@ -185,4 +223,4 @@ class Binding:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle what the binding was made from; compiled templates are made anew."""
-        return (Binding, (self.path, self.place, self.store, self.scripts, self.adapter))
+        return (Binding, (self.path, self.place, self.store, self.scripts, self.adapter, self.contract))

@@ -6,6 +6,7 @@ import importlib.util
 import os
 import re
 import stat
+import sys
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,15 @@ from orderlab.model.errors import InputError
 from orderlab.sim.stores.binding.binding import Adapter, Binding
 from orderlab.sim.stores.binding.calls import Script
 from orderlab.sim.stores.binding.fields import did_you_mean
-from orderlab.sim.stores.binding.schema import Edit, Operation, Step, Store, check_store
+from orderlab.sim.stores.binding.schema import (
+    ContractOperation,
+    ContractStore,
+    Edit,
+    Operation,
+    Step,
+    Store,
+    check_store,
+)
 from orderlab.sim.stores.binding.syntax import check_syntax
 
 FILE_NAME = "store.toml"
@@ -49,7 +58,10 @@ def load_binding(path: Path | str, *, trust_adapter: bool = False) -> Binding:
         _apply(edit, scripts, f"{place}: edits[{index}]")
     for script in scripts.values():
         check_syntax(script)
-    binding = Binding(file.parent, place, store, tuple(scripts.values()))
+    contract = None
+    if isinstance(store, ContractStore):
+        contract = _load_class(store.specification, f"{place}: specification", folders, trust_adapter)()
+    binding = Binding(file.parent, place, store, tuple(scripts.values()), None, contract)
     assert binding.operations  # compiles every template, so that a mistake shows now
     if store.adapter is None:
         return binding
@@ -127,14 +139,13 @@ def _read(file: Path, place: str, cure: str) -> bytes:
     return content
 
 
-def _script_names(store: Store) -> list[tuple[str, str]]:
+def _script_names(store: Store | ContractStore) -> list[tuple[str, str]]:
     """(key in the binding, file name) of every script, in order."""
     found = []
-    for name in type(store.operations).model_fields:
-        operation: Operation | None = getattr(store.operations, name)
+    for name, operation in dict(store.operations).items():
         if operation is None:
             continue
-        calls: list[tuple[str, Operation | Step]] = [(f"operations.{name}", operation)]
+        calls: list[tuple[str, Operation | ContractOperation | Step]] = [(f"operations.{name}", operation)]
         calls += [(f"operations.{name}.steps[{index}]", step) for index, step in enumerate(operation.steps or ())]
         for where, call in calls:
             given = [(f"{where}.{key}", getattr(call, key)) for key in ("script", "library")]
@@ -163,20 +174,31 @@ def _is_file(path: Path) -> bool:
 
 
 def _load_adapter(reference: str, binding: Binding, folders: list[Path], trusted: bool) -> Adapter:
+    place = f"{binding.place}: adapter"
+    made = _load_class(reference, place, folders, trusted)
+    try:
+        adapter: Adapter = made(binding)
+    except Exception as error:
+        raise InputError(f"{place}: {reference} failed: {type(error).__name__}: {error}") from None
+    return adapter
+
+
+def _load_class(reference: str, place: str, folders: list[Path], trusted: bool) -> Any:
+    """The class that ``file.py:ClassName`` names, from a file of the store's folder or of its bases'."""
     name, _, class_name = reference.partition(":")
-    here = f"{binding.place}: adapter"
     if not name.endswith(".py") or not class_name.isidentifier():
-        raise InputError(f'{here}: "{reference}" is no adapter; write "adapter.py:ClassName"')
+        kind = place.rpartition(" ")[2]
+        raise InputError(f'{place}: "{reference}" is no {kind}; write "{kind}.py:ClassName"')
     if not trusted:
-        raise InputError(f'{here}: "{reference}" is Python that would run here; pass --trust-adapter if you trust it')
-    file = _read_script(folders, name, here).path
+        raise InputError(f'{place}: "{reference}" is Python that would run here; pass --trust-adapter if you trust it')
+    file = _read_script(folders, name, place).path
     specification = importlib.util.spec_from_file_location(f"orderlab_adapter_{file.stem}", file)
     assert specification is not None
     assert specification.loader is not None
     module = importlib.util.module_from_spec(specification)
+    sys.modules[specification.name] = module  # dataclasses and pickles look their module up
     try:
         specification.loader.exec_module(module)
-        adapter: Adapter = getattr(module, class_name)(binding)
+        return getattr(module, class_name)
     except Exception as error:
-        raise InputError(f"{here}: {reference} failed: {type(error).__name__}: {error}") from None
-    return adapter
+        raise InputError(f"{place}: {reference} failed: {type(error).__name__}: {error}") from None

@@ -12,9 +12,19 @@ from orderlab.sim.stores.binding.fields import COMMON_FIELDS, MESSAGE_FIELDS, OP
 from orderlab.sim.stores.binding.filters import to_text
 from orderlab.sim.stores.binding.json_bytes import dump_json
 from orderlab.sim.stores.binding.messages import RAW, MessageCodec, compile_tree, json_codec, packed_codec
-from orderlab.sim.stores.binding.replies import ReplyReader, compile_reply
+from orderlab.sim.stores.binding.replies import ReplyReader, ValueReader, compile_reply
 from orderlab.sim.stores.binding.results import Fields, Message
-from orderlab.sim.stores.binding.schema import JsonArgument, MessageFormat, Operation, Repeated, Reply, Step, Store
+from orderlab.sim.stores.binding.schema import (
+    ContractOperation,
+    ContractStore,
+    JsonArgument,
+    MessageFormat,
+    Operation,
+    Repeated,
+    Reply,
+    Step,
+    Store,
+)
 from orderlab.sim.stores.binding.templates import Evaluate, Scope, Template, Vocabulary, compile_template
 
 RenderList = Callable[[Scope], Iterable[bytes]]
@@ -60,10 +70,12 @@ class OperationBinding:
 
     name: str
     steps: tuple[StepBinding, ...]
-    reader: ReplyReader
+    reader: ReplyReader | ValueReader
     read_only: bool
     batch_max: int | None
     """The largest batch that save takes in one operation; None: any."""
+    fields: tuple[str, ...]
+    """What its caller may give."""
 
     @property
     def script(self) -> Script | None:
@@ -99,14 +111,25 @@ def element_scopes(scope: Scope, name: str) -> list[Scope]:
 
 
 class OperationCompiler:
-    """Compiles the operations of one store. ``place`` is how error messages call its file."""
+    """Compiles the operations of one store. ``place`` is how error messages call its file.
 
-    def __init__(self, store: Store, scripts: Scripts, place: str) -> None:
+    ``fields`` are the fields of each operation beside those that all have.
+    """
+
+    def __init__(
+        self,
+        store: Store | ContractStore,
+        scripts: Scripts,
+        place: str,
+        fields: Mapping[str, tuple[str, ...]] = OPERATION_FIELDS,
+    ) -> None:
         self.store = store
+        self.fields = fields
+        self.common = COMMON_FIELDS if fields is OPERATION_FIELDS else ("now_ms",)
         self.scripts = scripts
         self.place = place
         self.codec = self._message_codec(store.message)
-        everything = (*COMMON_FIELDS, *dict.fromkeys(sum(OPERATION_FIELDS.values(), ())), *_MESSAGE_ONLY)
+        everything = (*self.common, *dict.fromkeys(sum(fields.values(), ())), *_MESSAGE_ONLY)
         self.keys: dict[str, Template] = {
             name: compile_template(text, Vocabulary(everything, {}), f"{place}: keys.{name}")
             for name, text in store.keys.items()
@@ -124,7 +147,7 @@ class OperationCompiler:
         codec = json_codec if table.format == "json" else packed_codec
         return codec(content, vocabulary, f"{self.place}: message.{part}")
 
-    def compile(self, name: str, table: Operation) -> OperationBinding:
+    def compile(self, name: str, table: Operation | ContractOperation) -> OperationBinding:
         """The operation ``name``. Raises InputError for whatever the tables get wrong."""
         place = f"{self.place}: operations.{name}"
         given = {key for key in ("script", "library", "function", "command") if getattr(table, key) is not None}
@@ -133,7 +156,7 @@ class OperationCompiler:
         steps = table.steps if table.steps is not None else [_single_step(table)]
         if table.batch_max is not None and name != "save":
             raise InputError(f"{place}.batch_max: only save takes a batch; remove it")
-        vocabulary = Vocabulary((*COMMON_FIELDS, *OPERATION_FIELDS[name]), {})
+        vocabulary = Vocabulary((*self.common, *self.fields[name]), {})
         if table.batch_max == 1:
             vocabulary = vocabulary.with_fields(*_MESSAGE_ONLY)
         compiled = []
@@ -144,6 +167,10 @@ class OperationCompiler:
                 vocabulary = vocabulary.with_fields(step.capture)
         if not compiled:
             raise InputError(f"{place}.steps: empty; name a script or a command")
+        if isinstance(table, ContractOperation):
+            value_reader = ValueReader(dict(table.reply.words) if table.reply else {})
+            allowed = (*self.common, *self.fields[name])
+            return OperationBinding(name, tuple(compiled), value_reader, table.read_only, None, allowed)
         reply = table.reply or Reply.model_validate({"shape": "strings" if name == "fetch" else "ignored"})
         captured = tuple(step.capture for step in compiled if step.capture)
         if reply.source is not None and reply.source not in captured:
@@ -151,7 +178,9 @@ class OperationCompiler:
                 f'{place}.reply.from: unknown capture "{reply.source}"; {did_you_mean(reply.source, captured)}'
             )
         reader = compile_reply(name, reply, f"{place}.reply", self.codec.unpack, self.store.modulus)
-        return OperationBinding(name, tuple(compiled), reader, table.read_only, table.batch_max)
+        return OperationBinding(
+            name, tuple(compiled), reader, table.read_only, table.batch_max, (*self.common, *self.fields[name])
+        )
 
     def _step(self, operation: str, step: Step, base: Vocabulary, place: str, read_only: bool) -> StepBinding:
         fields = frozenset((*COMMON_FIELDS, *OPERATION_FIELDS[operation], *_MESSAGE_ONLY))
@@ -234,18 +263,18 @@ class OperationCompiler:
         return lambda scope: [to_text(value(scope))]
 
 
-def _single_step(table: Operation) -> Step:
-    shared = Step.model_fields.keys() & Operation.model_fields.keys()
+def _single_step(table: Operation | ContractOperation) -> Step:
+    shared = Step.model_fields.keys() & type(table).model_fields.keys()
     return Step.model_construct(None, **{name: getattr(table, name) for name in shared})
 
 
 def scope_of(operation: OperationBinding, fields: Fields, defaults: Mapping[str, Any]) -> Scope:
     """The scope that ``fields`` describe. Raises InputError for an unknown field or too large a batch."""
-    allowed = (*COMMON_FIELDS, *OPERATION_FIELDS[operation.name])
+    allowed = operation.fields
     for name in fields:
         if name not in allowed:
             raise InputError(f'{operation.name}: unknown field "{name}"; {did_you_mean(name, allowed)}')
-    scope: Scope = {name: fields.get(name, defaults[name]) for name in allowed}
+    scope: Scope = {name: fields[name] if name in fields else defaults.get(name) for name in allowed}
     if operation.batch_max is not None:
         messages = scope["messages"]
         if len(messages) > operation.batch_max:

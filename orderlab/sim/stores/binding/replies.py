@@ -6,9 +6,9 @@ A reply is first split into rows (one per message), then each attribute of the r
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from orderlab.model.errors import InputError
 from orderlab.sim.redis.replies import ErrorReply, Reply
@@ -24,6 +24,7 @@ from orderlab.sim.stores.binding.filters import DECODERS, Filter, number, to_tex
 from orderlab.sim.stores.binding.json_bytes import load_json, to_bytes
 from orderlab.sim.stores.binding.messages import Unpack
 from orderlab.sim.stores.binding.results import (
+    Answered,
     Assigned,
     Cleared,
     Failed,
@@ -42,6 +43,41 @@ Row = dict[str, Any]
 _NUMBER = re.compile(r"[-+]?\d+(\.\d+)?([eE][-+]?\d+)?")
 Getter = Callable[[Row, Fields], Any]
 """From a row, and the fields of the call that it answers, to an attribute."""
+
+
+@dataclass(frozen=True)
+class ValueReader:
+    """Reads the reply of an operation whose contract is the store's owner's: a plain value, or a word for one."""
+
+    words: Mapping[str, str]
+    """Reply as text -> what the contract calls it; ``nil`` for a null reply."""
+    table: ClassVar[ReplyTable] = ReplyTable(shape="ignored")
+    """Says that it tells nothing that a contract of the suite speaks of."""
+
+    def tells(self, attribute: str) -> bool:
+        """Whether a reply tells this attribute of a session store's result."""
+        return False
+
+    def read(self, reply: Reply, fields: Fields, modulus: int) -> Result:
+        """The value that ``reply`` stands for."""
+        if isinstance(reply, Exception):
+            return Failed(reply.message if isinstance(reply, ErrorReply) else str(reply).encode())
+        value = plain(reply)
+        if self.words and not isinstance(value, tuple):
+            value = self.words.get("nil" if value is None else str(value), value)
+        return Answered(value)
+
+
+def plain(reply: Reply) -> object:
+    """A reply as None, an integer, text (bytes where it is not UTF-8), or a tuple of such."""
+    if isinstance(reply, list | tuple):
+        return tuple(map(plain, reply))
+    if isinstance(reply, bytes):
+        try:
+            return bytes(reply).decode()
+        except UnicodeDecodeError:
+            return bytes(reply)
+    return reply
 
 
 class ReplyMismatch(InputError):

@@ -43,11 +43,9 @@ def scale(binding: Binding, modulus: int) -> tuple[Binding, list[RewrittenLine]]
     for script in binding.scripts:
         sources[script.name] = scale_source(script.source, modulus, full)
         rewritten += _changed_lines(script, sources[script.name])
-    tables, in_toml = _scale_tables(
-        binding.store.operations.model_dump(by_alias=True, exclude_none=True, warnings=False), modulus, full
-    )
-    rewritten += in_toml
     content = binding.store.model_dump(by_alias=True, exclude_none=True, warnings=False)
+    tables, in_toml = _scale_tables(content["operations"], modulus, full)
+    rewritten += in_toml
     store = Store.model_validate({**content, "modulus": modulus, "operations": tables})
     scaled = binding.with_sources(sources).with_store(store)
     return scaled, rewritten

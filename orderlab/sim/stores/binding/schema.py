@@ -171,6 +171,49 @@ class Store(Table):
     specimen: SpecimenTable | None = None
 
 
+class ValueReply(Table):
+    """How the reply of an operation with a contract of its own becomes a plain value."""
+
+    words: dict[str, str] = {}
+
+
+class ContractOperation(Table):
+    """One operation of a store whose contract is its owner's: its fields are those that the contract names."""
+
+    script: str | None = None
+    library: str | None = None
+    function: str | None = None
+    command: list[Argument] | None = None
+    keys: list[Key] = []
+    args: list[Argument] = []
+    steps: list[Step] | None = None
+    reply: ValueReply | None = None
+    read_only: bool = False
+    batch_max: None = None
+
+
+class ContractStore(Table):
+    """A ``store.toml`` whose specification is a class of the owner's: ``specification = "limiter.py:SlidingWindow"``."""
+
+    name: str | None = None
+    base: str | None = None
+    edits: list[Edit] = []
+    specification: str
+    assumptions: list[str] = []
+    keys: dict[str, str] = {}
+    operations: dict[str, ContractOperation] = Field(min_length=1)
+    specimen: SpecimenTable | None = None
+    message: None = None
+    adapter: None = None
+    modulus: int = Field(65535, ge=1, le=65535)
+    fixed: Fixed = Fixed()
+
+
+def has_own_contract(content: dict[str, Any]) -> bool:
+    """Whether the specification is a class in a Python file."""
+    return ":" in str(content.get("specification", ""))
+
+
 _TABLES: dict[str, type[Table]] = {
     "edits": Edit,
     "message": MessageFormat,
@@ -184,10 +227,10 @@ _TABLES: dict[str, type[Table]] = {
 }
 
 
-def check_store(content: dict[str, Any], place: str) -> Store:
+def check_store(content: dict[str, Any], place: str) -> Store | ContractStore:
     """``content``, the parsed TOML, as a Store. Raises InputError that names ``place``, the key and the cure."""
     try:
-        store = Store.model_validate(content)
+        store = (ContractStore if has_own_contract(content) else Store).model_validate(content)
     except ValidationError as error:
         mistakes = error.errors()
         unknown = [one for one in mistakes if one["type"] == "extra_forbidden"]  # often why another key is missing

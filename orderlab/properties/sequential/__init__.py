@@ -1,0 +1,1 @@
+"""Stores judged by a contract alone: runs, searches, witnesses and verdicts that are generic in the contract."""

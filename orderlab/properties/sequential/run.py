@@ -1,0 +1,207 @@
+"""Steps of several clients on a store, carried out on a backend and judged by the store's contract."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from orderlab.model.contracts.contract import Call, Contract, Exchange, Failed, Judge, Reply, Violation
+from orderlab.model.contracts.steps import REPLY_LOST, Begin, ClientStep, Die, Trouble, Wait
+from orderlab.sim.redis.abort import NodeCrashed
+from orderlab.sim.redis.backends import Backend, KernelBackend
+from orderlab.sim.redis.lua.sandbox import ScriptTimeout
+from orderlab.sim.redis.raisable import CONDITIONS, WRONG_TYPE_FOUND, imposed
+from orderlab.sim.redis.replies import Reply as RedisReply
+from orderlab.sim.redis.shard import Effect, GrowthLimit
+from orderlab.sim.stores.binding.binding import Binding
+from orderlab.sim.stores.binding.replies import ReplyMismatch
+from orderlab.sim.stores.binding.results import Answered
+from orderlab.sim.stores.binding.results import Failed as FailedCall
+from orderlab.sim.stores.bound import load_scripts
+
+BY_NAME = {condition.name: condition for condition in CONDITIONS}
+LIMIT_WORD = "stopped at the limits of a script: "
+
+
+class ClientState(NamedTuple):
+    """One client: what it has seen, and the operation that it is in the middle of."""
+
+    seen: tuple[Exchange, ...] = ()
+    pending: Call | None = None
+    replies: tuple[Any, ...] = ()
+    """Of the calls of ``pending`` so far."""
+    begun: int = 0
+    """Operations so far."""
+    retry: Call | None = None
+    """The last operation, if its client did not hear how it ended."""
+
+
+class RunState(NamedTuple):
+    """Everything that a run's future depends on. A value."""
+
+    keyspace: Any
+    now_ms: int
+    judged: Any
+    clients: tuple[ClientState, ...]
+
+    @property
+    def key(self) -> Hashable:
+        """The same for states with the same future."""
+        return frozenset(self.keyspace.items()), self.now_ms, self.judged, self.clients
+
+
+@dataclass
+class Report:
+    """What one step did."""
+
+    reply: Reply = None
+    is_over: bool = True
+    """The operation has ended; otherwise calls of it are left."""
+    stopped: str = ""
+    """How the operation was stopped, if it was."""
+    violation: Violation | None = None
+    effects: list[Effect] = field(default_factory=list)
+    """What was called, on the kernel."""
+
+
+class ContractRun:
+    """A store under several clients. Scripts are loaded when it is made.
+
+    ``skews_ms`` are the clients' clocks less the server's (field ``now_ms`` of a binding).
+    """
+
+    def __init__(
+        self, binding: Binding, contract: Contract, backend: Backend, clients: int, skews_ms: Sequence[int] = ()
+    ) -> None:
+        self.binding = binding
+        self.contract = contract
+        self.backend = backend
+        self.skews_ms = (*skews_ms, *[0] * (clients - len(skews_ms)))
+        self.judge = Judge(contract, backend.now_ms)
+        self.clients = [ClientState() for _ in range(clients)]
+        load_scripts(binding, backend)
+
+    # -- states --------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> RunState:
+        """Where the run is; on the kernel alone."""
+        return RunState(self.backend.keyspace(), self.backend.now_ms, self.judge.frozen, tuple(self.clients))
+
+    def go_to(self, state: RunState) -> None:
+        """Be in ``state``; on the kernel alone."""
+        assert isinstance(self.backend, KernelBackend)
+        self.backend.shard.now_ms = state.now_ms
+        self.backend.load(state.keyspace)
+        self.judge.thaw(state.judged, state.now_ms)
+        self.clients = list(state.clients)
+
+    # -- steps ---------------------------------------------------------------------------------------------
+
+    def perform(self, step: ClientStep) -> Report:
+        """Carry out one step. A step without a meaning here (no operation to resume) does nothing."""
+        if isinstance(step, Wait):
+            self.backend.advance(step.ms)
+            self.judge.at(self.judge.now_ms + step.ms)
+            return Report()
+        client = self.clients[step.client]
+        if isinstance(step, Die):
+            return self._stopped(step.client, Report(), "its client died between two calls", part_way=True)
+        if isinstance(step, Begin):
+            if client.pending is not None:
+                return Report()
+            self.judge.begin(step.client, step.call)
+            client = ClientState(client.seen, step.call, (), client.begun + 1)
+        elif client.pending is None:
+            return Report()
+        self.clients[step.client] = client
+        return self._call(step.client, step.trouble)
+
+    def _call(self, number: int, trouble: Trouble | None) -> Report:
+        """The next call of what a client has begun, and the end of the operation if that was its last."""
+        client, report = self.clients[number], Report()
+        assert client.pending is not None
+        answer = self._next(number, client)
+        if isinstance(answer, tuple):  # nothing to call for these fields
+            return self._over(number, report, answer[0])
+        try:
+            with self._noted(report.effects), self._under(trouble):
+                reply = self._send(answer)
+        except NodeCrashed:
+            return self._stopped(number, report, "the node crashed", part_way=True)
+        except (ScriptTimeout, GrowthLimit) as stopped:
+            return self._over(number, report, Failed(f"{LIMIT_WORD}{stopped}"))
+        client = client._replace(replies=(*client.replies, reply))
+        self.clients[number] = client
+        after = self._next(number, client)
+        if not isinstance(after, tuple):
+            if trouble is not None and trouble.kind == REPLY_LOST:
+                return self._stopped(number, report, "the reply to one of its calls was lost", part_way=True)
+            report.is_over = False
+            return report
+        if trouble is not None and trouble.kind == REPLY_LOST:
+            return self._stopped(number, report, "its reply was lost", part_way=False)
+        if trouble is not None and (isinstance(after[0], Failed) or trouble.kind == WRONG_TYPE_FOUND.name):
+            # What it read under a foreign value says nothing about the store.
+            report.reply = after[0]
+            return self._stopped(number, report, f"{after[0]} ({trouble})", part_way=True)
+        return self._over(number, report, after[0])
+
+    def _next(self, number: int, client: ClientState) -> Any:
+        """The next call of a client's operation, or a tuple of the reply that it ends with."""
+        assert client.pending is not None
+        fields = {"now_ms": self.backend.now_ms + self.skews_ms[number], **dict(client.pending.fields)}
+        try:
+            answer = self.binding.step(client.pending.name, fields, client.replies)
+        except ReplyMismatch as mismatch:
+            return (Failed(f"the binding cannot read the reply: {mismatch}"),)
+        if isinstance(answer, FailedCall):
+            return (Failed(answer.error.decode("utf-8", "replace")),)
+        return (answer.reply,) if isinstance(answer, Answered) else answer
+
+    def _send(self, call: Any) -> RedisReply:
+        reply = self.backend.execute(*call.argv)
+        if isinstance(reply, Exception) and str(reply).startswith("NOSCRIPT"):
+            load_scripts(self.binding, self.backend)
+            reply = self.backend.execute(*call.argv)
+        return reply
+
+    def _over(self, number: int, report: Report, reply: Reply) -> Report:
+        client = self.clients[number]
+        assert client.pending is not None
+        report.reply = reply
+        report.violation = self.judge.finish(number, reply)
+        seen = (*client.seen, Exchange(client.pending, reply))
+        self.clients[number] = ClientState(seen, None, (), client.begun)
+        return report
+
+    def _stopped(self, number: int, report: Report, how: str, part_way: bool) -> Report:
+        client = self.clients[number]
+        if client.pending is None:
+            return report
+        report.stopped = how
+        self.judge.stop(number, f"{client.pending}: {how}", part_way)
+        self.clients[number] = ClientState(client.seen, None, (), client.begun, client.pending)
+        return report
+
+    @contextmanager
+    def _noted(self, effects: list[Effect]) -> Iterator[None]:
+        if not isinstance(self.backend, KernelBackend):
+            yield
+            return
+        self.backend.shard.effects = effects
+        try:
+            yield
+        finally:
+            self.backend.shard.effects = None
+
+    @contextmanager
+    def _under(self, trouble: Trouble | None) -> Iterator[None]:
+        if trouble is None or trouble.kind == REPLY_LOST:
+            yield
+            return
+        assert isinstance(self.backend, KernelBackend)
+        with imposed(self.backend.shard, BY_NAME[trouble.kind], key=trouble.key, before_call=trouble.at):
+            yield

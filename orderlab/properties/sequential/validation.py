@@ -1,0 +1,236 @@
+"""The validation of a store with a contract of its owner's: every law, its verdict, its witness, what was left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from orderlab.model.contracts.contract import ALL_OR_NOTHING, SPECIFICATION, Contract
+from orderlab.model.contracts.steps import ClientStep
+from orderlab.model.errors import InputError
+from orderlab.model.verdict import Outcome, worst
+from orderlab.properties.harness.recording import record_of
+from orderlab.properties.sequential.run import LIMIT_WORD, ContractRun
+from orderlab.properties.sequential.search import Found, Scope, Searched, explore, walk
+from orderlab.properties.sequential.witness import ContractWitness, Rerun, is_about_atomicity, shortened, witness
+from orderlab.sim.redis.backends import Backend, KernelBackend
+from orderlab.sim.redis.cluster.hash_slot import hash_slot
+from orderlab.sim.stores.binding.binding import Binding
+
+ONE_SLOT, BOUNDED = "one-slot", "bounded"
+GENERIC = {
+    SPECIFICATION: "every reply is one that the specification allows",
+    ALL_OR_NOTHING: "an operation that is stopped leaves the store as before or as after",
+    ONE_SLOT: "all keys of one operation hash to one slot; undeclared keys are told",
+    BOUNDED: "every operation ends, within the limits of a script",
+}
+"""Laws that need no contract."""
+SKEW_MS = 700
+"""By how much the second client's clock is ahead of the server's, where a store asks its clients for the time."""
+CAUSES_MAX = 5
+"""Witnesses for one law, each of another operation or line."""
+EFFORTS = {"quick": 0.25, "standard": 1.0, "thorough": 6.0}
+STEPS = 60_000
+"""Steps of the exhaustive scopes at the effort 1."""
+WALKS, LENGTH = 300, 40
+"""Random walks and their length at the effort 1."""
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class ContractResult:
+    """The verdict on one law."""
+
+    law: str
+    statement: str
+    outcome: Outcome
+    tested: int
+    witnesses: tuple[ContractWitness, ...] = ()
+    gaps: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "law": self.law,
+            "statement": self.statement,
+            "outcome": str(self.outcome),
+            "tested": self.tested,
+            "witnesses": [one.to_json() for one in self.witnesses],
+            "not_covered": list(self.gaps),
+        }
+
+
+@dataclass(frozen=True)
+class ContractValidation:
+    """What validation found out about one store with a contract."""
+
+    binding: Binding
+    contract: Contract
+    results: tuple[ContractResult, ...]
+    notes: tuple[str, ...]
+    gaps: tuple[str, ...]
+    work: dict[str, int]
+    seed: int
+
+    @property
+    def outcome(self) -> Outcome:
+        """The worst verdict."""
+        return worst(result.outcome for result in self.results)
+
+    def to_json(self) -> dict[str, Any]:
+        """The schema is in ``notes/contracts.md``."""
+        return {
+            "store": str(self.binding.path),
+            "name": self.binding.name,
+            "contract": type(self.contract).__name__,
+            "outcome": str(self.outcome),
+            "seed": self.seed,
+            "laws": [result.to_json() for result in self.results],
+            "assumptions": list(self.binding.assumptions),
+            "notes": list(self.notes),
+            "not_covered": list(self.gaps),
+            "work": self.work,
+        }
+
+
+def laws_of(contract: Contract) -> dict[str, str]:
+    """Law -> statement: the contract's own, then those that need no contract."""
+    return {one.name: one.statement for one in contract.laws} | GENERIC
+
+
+def validate_contract(
+    binding: Binding,
+    contract: Contract,
+    effort: float = 1.0,
+    seed: int = 0,
+    laws: Iterable[str] | None = None,
+    server: Callable[[], Backend] | None = None,
+    progress: Progress = lambda text: None,
+) -> ContractValidation:
+    """Judge the store of ``binding`` by ``contract``. ``effort`` multiplies the number of steps.
+
+    Raises InputError when the scripts or the contract cannot be run at all.
+    """
+    statements = laws_of(contract)
+    wanted = list(laws) if laws is not None else list(statements)
+    for name in wanted:
+        if name not in statements:
+            raise InputError(f"--law {name}: not a law of {type(contract).__name__}; one of {', '.join(statements)}")
+    searched = Searched()
+    skews = (0, SKEW_MS) if asks_clients_for_time(binding) else ()
+
+    def make(clients: int = max(3, contract.clients)) -> ContractRun:
+        return ContractRun(binding, contract, KernelBackend(), clients, skews)
+
+    for name, scope, share in scopes(contract):
+        progress(name)
+        explore(make(scope.clients), scope, searched, int(STEPS * effort * share), f"every interleaving of {name}")
+    progress("random walks")
+    walk(make(), searched, seed, max(int(WALKS * effort), 20), LENGTH)
+    judge = _Verdicts(binding, contract, searched, Rerun(make), server, progress)
+    results = tuple(judge.result(name, statements[name]) for name in wanted)
+    notes = undeclared_notes(searched)
+    return ContractValidation(binding, contract, results, notes, tuple(searched.gaps), dict(searched.work), seed)
+
+
+def scopes(contract: Contract) -> list[tuple[str, Scope, float]]:
+    """What is explored, with each one's share of the steps."""
+    few = contract.steps_per_client
+    return [
+        (f"one client, {few + 1} operations", Scope(1, few + 1), 0.2),
+        (f"{contract.clients} clients, {few} operations each", Scope(contract.clients, few), 0.6),
+        (f"{contract.clients} clients without faults", Scope(contract.clients, few, waits=3, troubles=0), 0.2),
+    ]
+
+
+def asks_clients_for_time(binding: Binding) -> bool:
+    """Whether any template passes on the client's clock."""
+    return any("<now_ms" in text for text in binding.templates)
+
+
+class _Verdicts:
+    def __init__(
+        self,
+        binding: Binding,
+        contract: Contract,
+        searched: Searched,
+        rerun: Rerun,
+        server: Callable[[], Backend] | None,
+        progress: Progress,
+    ) -> None:
+        self.binding = binding
+        self.contract = contract
+        self.searched = searched
+        self.rerun = rerun
+        self.server = server
+        self.progress = progress
+
+    def result(self, law: str, statement: str) -> ContractResult:
+        """The verdict on one law."""
+        self.progress(f"witness of {law}")
+        if law == ONE_SLOT:
+            return self._one_slot(statement)
+        tested = self._tested(law)
+        witnesses = self._witnesses(law)
+        if witnesses:
+            return ContractResult(law, statement, Outcome.VIOLATED, max(tested, 1), witnesses)
+        if not tested:
+            return ContractResult(law, statement, Outcome.UNKNOWN, 0, (), ("vacuous: no reply put it to the test",))
+        return ContractResult(law, statement, Outcome.HOLDS, tested, (), tuple(self.searched.gaps))
+
+    def _tested(self, law: str) -> int:
+        if law in (SPECIFICATION, BOUNDED):
+            return self.searched.work["steps"]
+        if law == ALL_OR_NOTHING:
+            return self.searched.work["stopped"]
+        return self.searched.tested[law]
+
+    def _witnesses(self, law: str) -> tuple[ContractWitness, ...]:
+        told: dict[tuple[str, str], ContractWitness] = {}
+        for found in sorted(self._candidates(law), key=lambda one: (len(one.steps), repr(one.steps))):
+            steps = shortened(self.rerun, found.steps, self._broken_law(law, found))
+            broken = self.rerun.violation(steps)
+            if broken is None or not self._is_about(law, found, steps):
+                continue
+            made = witness(self.rerun, steps, law, found.search, self.binding, self.server)
+            told.setdefault((made.lua.place, made.text.split("(")[0]), made)
+            if len(told) == CAUSES_MAX:
+                break
+        return tuple(told.values())
+
+    def _candidates(self, law: str) -> list[Found]:
+        if law == BOUNDED:
+            return [one for one in self.searched.found if LIMIT_WORD in one.violation.text]
+        return [one for one in self.searched.found if law in one.violation.laws and LIMIT_WORD not in one.violation.text]
+
+    @staticmethod
+    def _broken_law(law: str, found: Found) -> str:
+        return found.violation.laws[0] if law == BOUNDED else law
+
+    def _is_about(self, law: str, found: Found, steps: tuple[ClientStep, ...]) -> bool:
+        """Whether the law is the cause: what breaks without anything being stopped is not about atomicity."""
+        return law != ALL_OR_NOTHING or is_about_atomicity(self.rerun, steps)
+
+    def _one_slot(self, statement: str) -> ContractResult:
+        """Over everything that was called: the keys of one operation in one slot."""
+        for operation, effects in self.searched.effects:
+            keys = record_of(operation, b"", list(effects)).used
+            slots = {hash_slot(key) for key in keys}
+            if len(slots) > 1:
+                shown = ", ".join(f"{key.decode('latin-1')} ({hash_slot(key)})" for key in sorted(keys))
+                text = f"{operation} uses keys of {len(slots)} slots: {shown}"
+                return ContractResult(ONE_SLOT, statement, Outcome.VIOLATED, len(self.searched.effects), (), (text,))
+        return ContractResult(ONE_SLOT, statement, Outcome.HOLDS, len(self.searched.effects))
+
+
+def undeclared_notes(searched: Searched) -> tuple[str, ...]:
+    """Operations that use keys which they do not declare, one line each."""
+    found: dict[str, str] = {}
+    for operation, effects in searched.effects:
+        undeclared = record_of(operation, b"", list(effects)).undeclared
+        if undeclared:
+            found[operation] = sorted(undeclared)[0].decode("latin-1")
+    return tuple(f"{operation} uses a key that is not in KEYS, such as {key}" for operation, key in found.items())
+

@@ -1,0 +1,113 @@
+"""The bundled stores with contracts of their own, their specimens, and stores that nobody should trust."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orderlab.model.contracts.contract import Call
+from orderlab.model.contracts.steps import Begin, Die, Resume, Trouble, Wait, from_json, to_json
+from orderlab.model.errors import InputError
+from orderlab.model.verdict import Outcome
+from orderlab.properties.sequential.run import ContractRun
+from orderlab.properties.sequential.validation import ContractValidation, validate_contract
+from orderlab.properties.sequential.witness import Rerun, story_lines
+from orderlab.sim.redis.backends import KernelBackend, open_backend
+from orderlab.sim.stores.binding.loader import load_binding
+
+LUA = Path(__file__).parents[3] / "lua"
+SPECIMENS = sorted(
+    path.parent.name
+    for path in (LUA / "specimens").glob("*/store.toml")
+    if path.parent.name.startswith(("lock-", "limiter-"))
+)
+FEW = 0.04
+"""Effort enough for every specimen."""
+
+
+def validated(name: str, effort: float = FEW, seed: int = 0) -> ContractValidation:
+    binding = load_binding(LUA / name, trust_adapter=True)
+    return validate_contract(binding, binding.contract, effort, seed)
+
+
+@pytest.mark.parametrize("name", ["lock", "limiter"])
+def test_the_bundled_stores_keep_every_law_and_put_each_to_the_test(name: str) -> None:
+    found = validated(name)
+    assert {result.law: result.outcome for result in found.results} == {
+        result.law: Outcome.HOLDS for result in found.results
+    }
+    assert all(result.tested for result in found.results)
+
+
+@pytest.mark.parametrize("name", SPECIMENS)
+def test_every_specimen_is_caught_by_the_law_that_it_breaks(name: str) -> None:
+    binding = load_binding(LUA / "specimens" / name, trust_adapter=True)
+    found = validate_contract(binding, binding.contract, FEW)
+    broken = {result.law for result in found.results if result.outcome is Outcome.VIOLATED}
+    assert set(binding.specimen.breaks) <= broken
+    for result in found.results:
+        for one in result.witnesses:
+            assert len(one.steps) <= 10
+            rerun = Rerun(lambda: ContractRun(binding, binding.contract, KernelBackend(), 3, (0, 700)))
+            broken_at = rerun.violation(one.steps)
+            assert broken_at is not None
+            assert broken_at[0] == len(one.steps) - 1
+            assert story_lines(one)
+
+
+def test_the_same_seed_says_the_same() -> None:
+    first, second = (validated("specimens/limiter-member-is-time", seed=3).to_json() for _ in range(2))
+    assert first == second
+
+
+def test_more_effort_never_tells_less() -> None:
+    few, many = (validated("specimens/lock-token-expires", effort) for effort in (0.02, 0.1))
+    broken = [{one.law for one in found.results if one.outcome is Outcome.VIOLATED} for found in (few, many)]
+    assert broken[0] <= broken[1]
+
+
+def test_a_witness_is_confirmed_by_a_real_server() -> None:
+    binding = load_binding(LUA / "specimens" / "lock-release-any", trust_adapter=True)
+    with open_backend("auto") as server:
+        found = validate_contract(binding, binding.contract, 0.02, laws=["own-release"], server=lambda: server)
+    (result,) = found.results
+    assert result.witnesses[0].confirmation.startswith("confirmed by")
+
+
+def test_python_of_a_store_runs_only_when_it_is_trusted() -> None:
+    with pytest.raises(InputError, match="--trust-adapter"):
+        load_binding(LUA / "lock")
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ('specification = "lease.py:Missing"\n', "has no attribute"),
+        ('specification = "../lease.py:Lease"\n', "lies outside"),
+        ('specification = "lease.txt:Lease"\n', "is no specification"),
+        ('specification = "lease.py:Lease"\n[operations.acquired]\nscript = "acquire.lua"\n', 'did you mean "acquire"'),
+        ('specification = "lease.py:Lease"\n[operations.acquire]\nscript = "acquire.lua"\nargs = ["<ttl>"]\n', 'unknown field "ttl"'),
+    ],
+)
+def test_a_wrong_binding_is_one_line(tmp_path: Path, table: str, said: str) -> None:
+    for file in (LUA / "lock").iterdir():
+        if file.is_file() and file.suffix in (".lua", ".py"):
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    operations = "" if "[operations" in table else '[operations.acquire]\nscript = "acquire.lua"\n'
+    (tmp_path / "store.toml").write_text(table + operations)
+    with pytest.raises(InputError, match=said) as raised:
+        load_binding(tmp_path, trust_adapter=True)
+    assert "\n" not in str(raised.value)
+
+
+def test_steps_survive_json() -> None:
+    steps = [
+        Begin(1, Call.of("hit", limit=2, who=b"\xff"), Trouble("wrong-type", b"k")),
+        Resume(0, Trouble("crashed", at=2)),
+        Die(1),
+        Wait(3),
+    ]
+    assert [from_json(to_json(step), "here") for step in steps] == steps
+    with pytest.raises(InputError, match="here"):
+        from_json({"step": "jump"}, "here")
