@@ -29,7 +29,7 @@ def specimens(
     from orderlab.properties.validation.effort import effort_named
     from orderlab.properties.validation.specimens import find_specimens, judge_specimens
 
-    results = judge_specimens(find_specimens(names or ()), effort_named(effort), seed, _progress)
+    results = judge_specimens(find_specimens(names or (), of_sessions=False), effort_named(effort), seed, _progress)
     if sys.stderr.isatty():
         print("\r\x1b[K", end="", file=sys.stderr)
     if as_json:

@@ -18,6 +18,7 @@ from orderlab.model.laws import STORE_LAWS, law_named
 from orderlab.model.verdict import worst
 
 if TYPE_CHECKING:
+    from orderlab.properties.sequential.validation import ContractValidation
     from orderlab.properties.validation.validation import Validation
     from orderlab.sim.redis.backends import Backend
 
@@ -36,29 +37,35 @@ def validate(
         typer.Option(help="Where witnesses are confirmed: auto, redis://HOST:PORT, fakeredis, or kernel for nowhere."),
     ] = "auto",
     law: Annotated[list[str] | None, typer.Option(help="Judge this law only; may be given several times.")] = None,
-    trust_adapter: Annotated[bool, typer.Option(help="Run the Python adapter that a store names.")] = False,
+    trust_adapter: Annotated[bool, typer.Option(help="Run the Python that a store names: its adapter, its contract.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per store.")] = False,
 ) -> None:
-    """Judge stores by the laws of a session store: footprint, every interleaving of small scopes, random runs.
+    """Judge stores by the laws of their contract: footprint, every interleaving of small scopes, random runs.
 
     Exit code 0: every law holds; 1: one is violated; 2: the input is unusable; 3: unknown, or not put to the test.
     """
     from orderlab.properties.validation.effort import effort_named
-    from orderlab.properties.validation.isolated import validate_watched
+    from orderlab.properties.validation.isolated import validate_contract_isolated, validate_watched
     from orderlab.render.validation import WIDTH_IN_PIPE
     from orderlab.sim.stores.binding.loader import load_binding
 
     work = effort_named(effort)
-    laws = [law_named(name).name for name in law] if law else list(STORE_LAWS)
-    for name in laws:
-        if name not in STORE_LAWS:
-            raise InputError(f"--law {name}: not a law of a store; one of {', '.join(STORE_LAWS)}")
     bindings = [load_binding(path, trust_adapter=trust_adapter) for path in paths]
+    laws = list(STORE_LAWS)
+    if law and any(binding.contract is None for binding in bindings):
+        laws = [law_named(name).name for name in law]
+        for name in laws:
+            if name not in STORE_LAWS:
+                raise InputError(f"--law {name}: not a law of a store; one of {', '.join(STORE_LAWS)}")
     console = Console(width=None if sys.stdout.isatty() else WIDTH_IN_PIPE)
     outcomes = []
     with confirming(backend) as server:
         for binding in bindings:
-            found = validate_watched(binding, work, seed, laws, server, _progress(binding.name), budget)
+            found: Validation | ContractValidation
+            if binding.contract is not None:
+                found = validate_contract_isolated(binding, work, seed, law, server, _progress(binding.name))
+            else:
+                found = validate_watched(binding, work, seed, laws, server, _progress(binding.name), budget)
             _clear_progress()
             _show(console, found, as_json)
             outcomes.append(found.outcome)
@@ -86,11 +93,15 @@ def confirming(spec: str) -> Iterator[Backend | None]:
         yield server
 
 
-def _show(console: Console, found: Validation, as_json: bool) -> None:
+def _show(console: Console, found: Validation | ContractValidation, as_json: bool) -> None:
+    from orderlab.properties.sequential.validation import ContractValidation
+    from orderlab.render.contract import print_contract_validation
     from orderlab.render.validation import print_validation
 
     if as_json:
         print(json.dumps(found.to_json()), flush=True)
+    elif isinstance(found, ContractValidation):
+        print_contract_validation(console, found)
     else:
         print_validation(console, found)
 

@@ -30,11 +30,10 @@ SKEW_MS = 700
 """By how much the second client's clock is ahead of the server's, where a store asks its clients for the time."""
 CAUSES_MAX = 5
 """Witnesses for one law, each of another operation or line."""
-EFFORTS = {"quick": 0.25, "standard": 1.0, "thorough": 6.0}
-STEPS = 60_000
-"""Steps of the exhaustive scopes at the effort 1."""
-WALKS, LENGTH = 300, 40
-"""Random walks and their length at the effort 1."""
+STEPS = 6_000
+"""Steps of the exhaustive scopes for each unit of effort (``orderlab.properties.validation.effort``)."""
+WALKS, LENGTH = 30, 40
+"""Random walks for each unit of effort, and how long they are."""
 
 Progress = Callable[[str], None]
 
@@ -73,6 +72,7 @@ class ContractValidation:
     gaps: tuple[str, ...]
     work: dict[str, int]
     seed: int
+    effort: float
 
     @property
     def outcome(self) -> Outcome:
@@ -87,12 +87,21 @@ class ContractValidation:
             "contract": type(self.contract).__name__,
             "outcome": str(self.outcome),
             "seed": self.seed,
+            "effort": self.effort,
             "laws": [result.to_json() for result in self.results],
             "assumptions": list(self.binding.assumptions),
             "notes": list(self.notes),
             "not_covered": list(self.gaps),
             "work": self.work,
         }
+
+
+def contract_of(binding: Binding) -> Contract:
+    """The contract that the binding names. Raises InputError when it is none."""
+    if not isinstance(binding.contract, Contract):
+        kind = type(binding.contract).__name__
+        raise InputError(f"{binding.place}: specification: {kind} is no Contract; derive it from orderlab.contract.Contract")
+    return binding.contract
 
 
 def laws_of(contract: Contract) -> dict[str, str]:
@@ -102,17 +111,17 @@ def laws_of(contract: Contract) -> dict[str, str]:
 
 def validate_contract(
     binding: Binding,
-    contract: Contract,
-    effort: float = 1.0,
+    effort: float = 10.0,
     seed: int = 0,
     laws: Iterable[str] | None = None,
     server: Callable[[], Backend] | None = None,
     progress: Progress = lambda text: None,
 ) -> ContractValidation:
-    """Judge the store of ``binding`` by ``contract``. ``effort`` multiplies the number of steps.
+    """Judge the store of ``binding`` by its own contract. ``effort`` multiplies the number of steps.
 
     Raises InputError when the scripts or the contract cannot be run at all.
     """
+    contract = contract_of(binding)
     statements = laws_of(contract)
     wanted = list(laws) if laws is not None else list(statements)
     for name in wanted:
@@ -128,11 +137,11 @@ def validate_contract(
         progress(name)
         explore(make(scope.clients), scope, searched, int(STEPS * effort * share), f"every interleaving of {name}")
     progress("random walks")
-    walk(make(), searched, seed, max(int(WALKS * effort), 20), LENGTH)
+    walk(make(), searched, seed, max(int(WALKS * effort), 10), LENGTH)
     judge = _Verdicts(binding, contract, searched, Rerun(make), server, progress)
     results = tuple(judge.result(name, statements[name]) for name in wanted)
     notes = undeclared_notes(searched)
-    return ContractValidation(binding, contract, results, notes, tuple(searched.gaps), dict(searched.work), seed)
+    return ContractValidation(binding, contract, results, notes, tuple(searched.gaps), dict(searched.work), seed, effort)
 
 
 def scopes(contract: Contract) -> list[tuple[str, Scope, float]]:

@@ -8,6 +8,7 @@ from typing import Any
 from orderlab.model.errors import InputError, WorkerDied
 from orderlab.model.laws import STORE_LAWS
 from orderlab.model.verdict import Outcome, Verdict
+from orderlab.properties.sequential.validation import ContractValidation, validate_contract
 from orderlab.properties.validation.exploration import MODULUS
 from orderlab.properties.validation.footprint import Footprint
 from orderlab.properties.validation.subject import REHEARSAL_MODULUS
@@ -61,6 +62,30 @@ def validate_watched(
     if answer.died:
         raise WorkerDied(f"{binding.place}: validation ended unfinished: {death_of(binding, answer)}")
     return _unfinished(binding, seed, laws, answer, effort)
+
+
+def validate_contract_isolated(
+    binding: Binding,
+    effort: float,
+    seed: int,
+    laws: list[str] | None,
+    backend: Backend | None,
+    progress: Progress,
+) -> ContractValidation:
+    """As ``validate_contract``, in a process of its own. Raises WorkerDied when it ended by itself, and InputError for a
+    script that could only be ended together with it."""
+    server = None if backend is None else lambda: backend
+    try:
+        answer = watch(
+            lambda: validate_contract(binding, effort, seed, laws, server, progress), script_seconds_max=SCRIPT_SECONDS_MAX
+        )
+    except UnsupportedCommand as error:
+        raise InputError(unsupported(binding, error)) from None
+    if isinstance(answer, Finished):
+        return answer.value
+    if answer.died:
+        raise WorkerDied(f"{binding.place}: validation ended unfinished: {answer.reason}")
+    raise InputError(f"{binding.place}: a script does not end: {answer.reason}; correct it")
 
 
 def death_of(binding: Binding, answer: Unfinished) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS
 from orderlab.model.verdict import Outcome
+from orderlab.properties.sequential.validation import validate_contract
 from orderlab.properties.validation.validation import Validation, validate
 from orderlab.properties.witness.witness import Witness
 from orderlab.sim.stores.binding.binding import Binding, Specimen
@@ -57,10 +58,13 @@ class SpecimenResult:
         }
 
 
-def find_specimens(names: Iterable[str] = (), folder: Path = FOLDER) -> list[Binding]:
-    """The specimens in ``folder``, or those called ``names`` (by folder or by id). Raises InputError for unknown ones."""
-    found = [load_binding(path.parent) for path in sorted(folder.glob("*/store.toml"))]
-    specimens = [binding for binding in found if binding.specimen is not None]
+def find_specimens(names: Iterable[str] = (), of_sessions: bool = True) -> list[Binding]:
+    """The suite's specimens, or those called ``names`` (by folder or by id). ``of_sessions``: of session stores alone.
+
+    Raises InputError for unknown names.
+    """
+    found = [load_binding(path.parent, trust_adapter=True) for path in sorted(FOLDER.glob("*/store.toml"))]
+    specimens = [one for one in found if one.specimen is not None and not (of_sessions and one.contract)]
     wanted = list(names)
     if not wanted:
         return specimens
@@ -82,6 +86,9 @@ def judge_specimens(
         specimen = binding.specimen
         assert specimen is not None
         progress(binding.name)
+        if binding.contract is not None:
+            results.append(_with_contract(binding, specimen, effort, seed))
+            continue
         found = validate(binding, effort, seed, specimen.breaks, only_first=True)
         caught = {
             result.verdict.law: result.verdict.witness.headline
@@ -95,3 +102,12 @@ def judge_specimens(
         outcomes = {result.verdict.law: result.outcome for result in neighbours[home].results}
         results.append(SpecimenResult(binding.name, specimen, caught, {law: outcomes[law] for law in specimen.breaks}))
     return results
+
+
+def _with_contract(binding: Binding, specimen: Specimen, effort: float, seed: int) -> SpecimenResult:
+    """A specimen with a contract of its own, beside its neighbour."""
+    found = validate_contract(binding, effort, seed, specimen.breaks)
+    caught = {result.law: result.witnesses[0].text for result in found.results if result.witnesses}
+    home = load_binding(specimen.neighbour, trust_adapter=True)
+    beside = validate_contract(home, effort, seed, specimen.breaks)
+    return SpecimenResult(binding.name, specimen, caught, {result.law: result.outcome for result in beside.results})

@@ -22,6 +22,7 @@ from orderlab.sim.stores.binding.fields import DEFAULTS
 from orderlab.sim.stores.binding.operations import scope_of
 from orderlab.sim.stores.binding.replies import ROW_SHAPES, ReplyMismatch
 from orderlab.sim.stores.binding.results import Failed, Fetched, Fields, Message, Result
+from orderlab.sim.stores.binding.schema import Store as StoreTables
 from orderlab.sim.stores.cpu_budget import Deadline, OutOfTime
 from orderlab.sim.stores.faults import condition
 from orderlab.sim.stores.scratch import untouched
@@ -222,6 +223,7 @@ def load_scripts(binding: Binding, backend: Backend) -> None:
 
 def terms_of(binding: Binding) -> Store:
     """What the judge must know of the store, read off the fields that its binding passes on."""
+    assert isinstance(binding.store, StoreTables)
     found = frozenset(name for name, bound in binding.operations.items() if bound.reader.table.means == "found")
     return Store(
         modulus=binding.modulus,

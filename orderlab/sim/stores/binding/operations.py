@@ -183,7 +183,7 @@ class OperationCompiler:
         )
 
     def _step(self, operation: str, step: Step, base: Vocabulary, place: str, read_only: bool) -> StepBinding:
-        fields = frozenset((*COMMON_FIELDS, *OPERATION_FIELDS[operation], *_MESSAGE_ONLY))
+        fields = frozenset((*self.common, *self.fields[operation], *_MESSAGE_ONLY))
         for name in (step.each, step.when, step.unless):
             if name is not None and name not in base.fields:
                 raise InputError(f'{place}: unknown list "{name}"; {did_you_mean(name, base.fields)}')
