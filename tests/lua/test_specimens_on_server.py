@@ -249,7 +249,7 @@ BY_ID = {
     for folder in sorted(SPECIMENS.iterdir())
     if folder.is_dir()
     for binding in [load_binding(folder, trust_adapter=True)]
-    if binding.specimen is not None
+    if binding.specimen is not None and binding.contract is None
 }
 
 

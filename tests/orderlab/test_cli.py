@@ -78,7 +78,7 @@ def test_a_budget_is_a_finite_number_of_seconds(option: str) -> None:
 def test_a_binding_without_an_end_is_one_line() -> None:
     done = orderlab("validate", "/dev/zero")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "larger than" in done.stderr
+    assert "not a plain file" in done.stderr
 
 
 def test_without_arguments_it_helps() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from orderlab.properties.harness.state import Between
@@ -70,6 +72,16 @@ class RecordingStore(BoundStore):
         finally:
             shard.effects = None
             self.records.append(record_of(operation, client, effects))
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Whatever is done within leaves no trace, in the keys or in the records: the judge does it, not the store."""
+        was_recording, self.is_recording = self.is_recording, False
+        try:
+            with super().aside():
+                yield
+        finally:
+            self.is_recording = was_recording
 
     def listing(self, client: bytes) -> Result:
         """A fetch of everything, after which the store is as it was."""

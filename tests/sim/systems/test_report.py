@@ -43,7 +43,9 @@ def test_all_that_was_owed_is_delivered_or_trimmed_or_expired_or_waits_or_is_los
     verdicts, _ = judge(in_memory("run", batches, system.names()), Question())
     (work,) = (verdict.work for verdict in verdicts if verdict.law == "at-least-once")
     went = ("first_deliveries", "pending", "excused", "taken_as_expired", "violations")
-    assert sum(work[name] for name in went) == work["antecedents"] == report["counts"]["published"]
+    published = report["counts"]["published"]
+    assert sum(work[name] for name in went) == published
+    assert work["antecedents"] == published - work["pending"] - work["taken_as_expired"], "these put nothing to the test"
     assert work[where] > 0
 
 
