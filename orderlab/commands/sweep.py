@@ -41,6 +41,9 @@ def sweep(
     report: Annotated[bool, typer.Option("--report", help="Write report/index.html and the tables, too.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and about how long.")] = False,
     only: Annotated[int | None, typer.Option(min=0, help="Do this one run here, now, and print its row.")] = None,
+    allow_vacuous: Annotated[
+        bool, typer.Option("--allow-vacuous", help="Exit 0, not 3, where runs put no law to the test, or have none.")
+    ] = False,
     seed: Annotated[int | None, typer.Option(min=0, help="Instead of the file's own; printed.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -48,7 +51,7 @@ def sweep(
 
     A file with a [question] is answered: capacity, sensitivity, risk, rare-event, cheapest, comparison (notes/spark.md).
     The same command goes on where it was stopped. Exit code 0: every run came to its end and held every law; 1: a run
-    violates one; 2: the input is unusable; 3: runs failed, were not done, or left their laws unknown (none was put to the test); 130: interrupted. With a question 1: its
+    violates one; 2: the input is unusable; 3: runs failed, were not done, or left their laws unknown (none was put to the test, or there is none: --allow-vacuous); 130: interrupted. With a question 1: its
     target is missed; 3: it stayed open.
     """
     from orderlab.render.sweep import SweepProgress, print_summary
@@ -58,7 +61,7 @@ def sweep(
     if engine not in ENGINES:
         raise InputError(f"--engine {engine}: no such engine; it is one of {', '.join(ENGINES)}")
     if only is not None:
-        raise typer.Exit(_do_only(file, only, seed, as_json))
+        raise typer.Exit(_do_only(file, only, seed, as_json, allow_vacuous))
     if dry_run:
         _dry_run(file, seed, as_json)
         return
@@ -96,14 +99,21 @@ def sweep(
         typer.echo(json.dumps(summary.to_json()))
     else:
         print_summary(Console(), summary)
-    raise typer.Exit(EXIT[outcome_of(summary)])
+    outcome = outcome_of(summary, allow_vacuous)
+    if outcome is Outcome.UNKNOWN and outcome_of(summary, allow_vacuous=True) is Outcome.HOLDS:
+        typer.echo(
+            f"vacuous: {summary.vacuous:,} runs put no law to the test (a function has none unless it returns verdicts), so the outcome is "
+            "unknown (exit code 3); --allow-vacuous makes it 0", err=as_json,
+        )  # fmt: skip
+    raise typer.Exit(EXIT[outcome])
 
 
-def outcome_of(summary: Summary) -> Outcome:
-    """Of a sweep as a whole."""
+def outcome_of(summary: Summary, allow_vacuous: bool = False) -> Outcome:
+    """Of a sweep as a whole. `allow_vacuous` forgives runs of which no law was put to the test, or which have none."""
     if summary.counts.violated:
         return Outcome.VIOLATED
-    if summary.counts.failed or summary.unknown or summary.counts.rows < summary.runs:
+    unknown = summary.unknown - (summary.vacuous if allow_vacuous else 0)
+    if summary.counts.failed or unknown or summary.counts.rows < summary.runs:
         return Outcome.UNKNOWN
     return Outcome.HOLDS
 
@@ -131,7 +141,7 @@ def _maker(engine: str, master: str | None) -> Callable[[ResultFolder], Engine]:
     return make
 
 
-def _do_only(file: Path, number: int, seed: int | None, as_json: bool) -> int:
+def _do_only(file: Path, number: int, seed: int | None, as_json: bool, allow_vacuous: bool) -> int:
     from orderlab.render.sweep import print_run
     from orderlab.spark_sweeps.single import single_run
 
@@ -141,7 +151,8 @@ def _do_only(file: Path, number: int, seed: int | None, as_json: bool) -> int:
         typer.echo(json.dumps(row))
     else:
         print_run(Console(), row, time.perf_counter() - begun)
-    return EXIT[Outcome(row["outcome"] or "holds")]
+    outcome = Outcome(row["outcome"] or "unknown")
+    return EXIT[Outcome.HOLDS if row["vacuous"] and allow_vacuous else outcome]
 
 
 def _dry_run(file: Path, seed: int | None, as_json: bool) -> None:

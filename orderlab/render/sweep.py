@@ -56,9 +56,9 @@ def print_summary(console: Console, summary: Summary) -> None:
         f"{counts.violated:,} violating a law; {summary.wall_s:.1f} s, {summary.cpu_s:.1f} s of CPU in runs",
         highlight=False,
     )
-    if summary.unknown:
+    if summary.unknown > summary.vacuous:
         console.print(
-            f"{summary.unknown:,} runs left their laws unknown: undecided, or not one was put to the test (vacuous)", highlight=False
+            f"{summary.unknown - summary.vacuous:,} runs left laws undecided", highlight=False
         )
     if summary.spared:
         console.print(f"{summary.spared:,} more runs were spared by replications.until", highlight=False)
@@ -75,7 +75,7 @@ def print_summary(console: Console, summary: Summary) -> None:
         if total > len(rows):
             console.print(f"... and {total - len(rows):,} more {title}, in the rows", highlight=False)
     console.print(
-        f"rows: {summary.folder}/rows (Parquet); digest {summary.digest}; seed: {summary.seed}",
+        f"rows: {escape(str(summary.folder))}/rows (Parquet); digest {summary.digest}; seed: {summary.seed}",
         highlight=False,
         soft_wrap=True,
     )
@@ -83,7 +83,7 @@ def print_summary(console: Console, summary: Summary) -> None:
 
 def print_preview(console: Console, preview: Preview, plan: Plan, file: str) -> None:
     """Number of runs, estimate, first rows."""
-    console.print(f"{file}: {preview.runs:,} runs ({preview.points:,} points)", highlight=False)
+    console.print(f"{escape(file)}: {preview.runs:,} runs ({preview.points:,} points)", highlight=False)
     kind = (plan.sweep.question or {}).get("kind")
     if kind not in (None, "cheapest", "comparison"):
         console.print(
@@ -102,9 +102,9 @@ def print_preview(console: Console, preview: Preview, plan: Plan, file: str) -> 
     for ended in failed:
         console.print(f"run {ended.item} of the pilot {ended.status}: {said(ended.error or '')}", highlight=False)
     names = plan.parameter_names
-    table = Table("run", *names, "seed")
+    table = Table("run", *map(escape, names), "seed")
     for run in preview.first:
-        table.add_row(str(run.number), *(str(run.parameters.get(name, "")) for name in names), str(run.seed))
+        table.add_row(str(run.number), *(escape(str(run.parameters.get(name, ""))) for name in names), str(run.seed))
     console.print(table)
     console.print(f"seed: {plan.sweep.seed}", highlight=False)
 
@@ -115,11 +115,11 @@ def print_run(console: Console, row: Mapping[str, Any], seconds: float) -> None:
     for kind in ("parameters", "verdicts", "metrics"):
         table = Table(kind, "", title_justify="left")
         for name, value in row[kind].items():
-            table.add_row(name, f"{value:g}" if isinstance(value, float) else str(value))
+            table.add_row(escape(name), f"{value:g}" if isinstance(value, float) else escape(str(value)))
         if row[kind]:
             console.print(table)
     for law, witness in row["witnesses"].items():
-        console.print(f"{law}: {escape(str(witness))}", highlight=False, soft_wrap=True)
+        console.print(f"{escape(law)}: {escape(str(witness))}", highlight=False, soft_wrap=True)
 
 
 def print_answer(console: Console, answer: Answer) -> None:
@@ -130,11 +130,11 @@ def print_answer(console: Console, answer: Answer) -> None:
     if len(rows) == 1:
         table = Table("", "", title=answer.kind, title_justify="left", show_header=False)
         for name, value in rows[0].items():
-            table.add_row(name, escape(value))
+            table.add_row(escape(name), escape(value))
     else:
         table = Table(title=answer.kind, title_justify="left")
         for name in names:
-            table.add_column(name, overflow="fold")  # a number that is cut off is another number
+            table.add_column(escape(name), overflow="fold")  # a number that is cut off is another number
         for row in rows:
             table.add_row(*(escape(row.get(name, "")) for name in names))
     if not console.is_terminal:
@@ -145,7 +145,7 @@ def print_answer(console: Console, answer: Answer) -> None:
             console.print(f"{name.replace('_', ' ')}:\n    {escape(command)}", highlight=False, soft_wrap=True)
     for note in answer.notes:
         console.print(escape(note), highlight=False, soft_wrap=True)
-    console.print(f"{answer.folder}/answer.json, answer.csv; seed: {answer.seed}", highlight=False, soft_wrap=True)
+    console.print(f"{escape(str(answer.folder))}/answer.json, answer.csv; seed: {answer.seed}", highlight=False, soft_wrap=True)
 
 
 def said(text: str) -> str:

@@ -71,6 +71,8 @@ class Summary:
     violations: list[dict[str, Any]]
     unknown: int = 0
     """Runs that came to their end without a verdict on their laws: undecided, or not one was put to the test."""
+    vacuous: int = 0
+    """Those of them of which no law was put to the test, or which have none."""
 
     def to_json(self) -> dict[str, Any]:
         """For `--json`."""
@@ -225,16 +227,17 @@ class _Sweeping:
 
     def _summary(self) -> Summary:
         standing = self.folder.standing(len(self.plan))
-        digest, cpu_s, unknown = 0, 0.0, 0
+        digest, cpu_s, unknown, vacuous = 0, 0.0, 0, 0
         failures, violations = _First(FAILURES_SHOWN), _First(FAILURES_SHOWN)
         for table in self.folder.tables(
-            len(self.plan), ["row_digest", "cpu_s", "status", "outcome", "verdicts", "error", "replay"]
+            len(self.plan), ["row_digest", "cpu_s", "status", "outcome", "vacuous", "verdicts", "error", "replay"]
         ):
             digest = combined(table.column("row_digest").to_pylist(), digest)
             cpu_s += float(np.nansum(table.column("cpu_s").to_numpy()))
             runs, status = table.column("run").to_pylist(), table.column("status").to_pylist()
             outcome = table.column("outcome").to_pylist()
-            unknown += outcome.count("unknown")
+            unknown += sum(one == "ok" and told in (None, "unknown") for one, told in zip(status, outcome, strict=True))
+            vacuous += table.column("vacuous").to_pylist().count(True)
             for place, number in enumerate(runs):
                 if status[place] != "ok" or outcome[place] == "violated":
                     row = table.slice(place, 1).to_pylist()[0]
@@ -242,7 +245,7 @@ class _Sweeping:
         return Summary(
             self.folder.path, self.sweep.seed, int(self.wanted.sum()), int((~self.wanted).sum()), standing.counts, self.before, self.stopped, f"{digest:032x}",
             time.perf_counter() - self.begun, cpu_s, failures.rows(), violations.rows(),
-            unknown,
+            unknown, vacuous,
         )  # fmt: skip
 
 

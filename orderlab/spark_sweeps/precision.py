@@ -9,6 +9,8 @@ there are. Looking several times chooses among as many intervals as there can be
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pyarrow.compute as pc
 
@@ -58,6 +60,8 @@ def _is_precise(values: np.ndarray, until: Until, confidence: float) -> bool:
     if len(known) < 2:
         return False
     found = interval_of(known, confidence)
+    if not math.isfinite(found.half_width):
+        return False  # of an infinite mean any half-width is a small share
     return (found.high - found.low) / 2 <= until.half_width * abs(found.estimate)
 
 
@@ -75,6 +79,7 @@ def _values(plan: Plan, folder: ResultFolder, metric: str) -> tuple[np.ndarray, 
             raise InputError(
                 f'{plan.place}: replications.until.metric: no metric "{metric}"; {did_you_mean(metric, names)}'
             )
-        values[runs[ok.to_numpy()]] = found.to_numpy()
+        told = found.to_numpy()
+        values[runs[ok.to_numpy()]] = np.where(np.isnan(told), np.inf, told)  # no number: no mean is known with it
     shape = (plan.points, plan.sweep.replications.count)
     return done.reshape(shape), values.reshape(shape)

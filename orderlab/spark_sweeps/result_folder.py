@@ -100,6 +100,10 @@ class ResultFolder:
                 f"{self.path}: cannot be made ({error.strerror}); name a folder that can be written"
             ) from None
         self._take_lock()
+        if found is None and (self.path / MANIFEST).is_file():  # another start was first, and is done
+            self.close()
+            self.open(manifest, description)
+            return
         if found is None:
             told = json.dumps({**manifest, "description": description}, indent=1, sort_keys=True)
             write_whole(self.path / MANIFEST, told.encode())
@@ -224,7 +228,7 @@ class ResultFolder:
         wanted = None if columns is None else [*columns, SWEEP_DIGEST]
         table = read_rows(path, wanted)
         told = table.column(SWEEP_DIGEST) if SWEEP_DIGEST in table.column_names else None
-        if told is None or not pc.all(pc.equal(told, self.identity)).as_py():
+        if told is None or told.null_count or not pc.all(pc.equal(told, self.identity)).as_py():
             raise InputError(f"{path}: rows of another sweep; remove it: its runs are then done again")
         return table if columns is None else table.drop_columns([SWEEP_DIGEST])
 
@@ -308,7 +312,7 @@ def _difference(found: dict[str, Any], wanted: dict[str, Any]) -> str:
                 return f"{key}.{_difference(one, other)}"
             changed = {
                 "code": "the code has changed since", "scripts": "the Lua scripts have changed since",
-                "subject": "the module of its system, what that imports from beside it, or a cost model has changed since",
+                "subject": "the module of its system, what that imports, or a cost model has changed since",
             }  # fmt: skip
             return changed.get(
                 key, f"{key}: there {json.dumps(one)}, here {json.dumps(other)}"

@@ -33,6 +33,7 @@ SCHEMA_TAIL = [
     pa.field("status", pa.string(), nullable=False),  # ok, error, timeout, memory, killed
     pa.field("error", pa.string()),
     pa.field("outcome", pa.string()),  # holds, violated, unknown; null where nothing was judged
+    pa.field("vacuous", pa.bool_()),  # no law was put to the test, and nothing else is unknown
     pa.field("verdicts", pa.map_(pa.string(), pa.string())),
     pa.field("witnesses", pa.string()),  # JSON by law
     pa.field("metrics", pa.map_(pa.string(), pa.float64())),
@@ -99,6 +100,7 @@ def row_of(
         "run": run.number, "point": run.point, "replication": run.replication, "attempt": attempt, "seed": run.seed,
         "status": ended.status, "error": None if ended.error is None else storable(ended.error),
         "outcome": observed.outcome if observed.verdicts else None,
+        "vacuous": observed.vacuous if ended.status == "ok" else None,
         "verdicts": sorted((storable(law), verdict) for law, verdict in observed.verdicts.items()), "metrics": list(metrics.items()),
         "witnesses": json.dumps(observed.witnesses, sort_keys=True) if observed.witnesses else None,
         "history_digest": observed.history_digest, "history_rows": observed.history_rows,

@@ -55,6 +55,7 @@ class SimulatedSystem:
             rows,
             history.name if kept and history is not None else None,
             str(overall(verdicts)),
+            overall(verdicts) is Outcome.UNKNOWN and overall(verdicts, allow_vacuous=True) is Outcome.HOLDS,
         )
 
     def warm_up(self) -> None:

@@ -19,6 +19,6 @@ def single_run(path: Path, number: int, seed: int | None = None) -> dict[str, An
     observed = subject_of(sweep.system).run(run.parameters, run.seed, None, "none")
     return {
         "run": number, "seed": run.seed, "parameters": run.parameters,
-        "outcome": observed.outcome if observed.verdicts else None, "verdicts": dict(observed.verdicts),
+        "outcome": observed.outcome if observed.verdicts else None, "vacuous": observed.vacuous, "verdicts": dict(observed.verdicts),
         "witnesses": observed.witnesses, "metrics": dict(observed.metrics), "history_digest": observed.history_digest,
     }  # fmt: skip

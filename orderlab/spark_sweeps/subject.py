@@ -30,6 +30,9 @@ class Observed:
     overall: str | None = None
     """The outcome of all laws together, from who knows which were put to the test."""
 
+    vacuous: bool = False
+    """Whether nothing but that no law was put to the test stands in the way of ``holds``."""
+
     @property
     def outcome(self) -> str:
         """Of all laws together."""
@@ -87,6 +90,7 @@ class FunctionSubject:
             {str(name): float(value) for name, value in metrics.items()},
             verdicts,
             to_plain(found.get("witnesses", {})) if extended else {},
+            vacuous=not verdicts,
         )
 
     def warm_up(self) -> None:

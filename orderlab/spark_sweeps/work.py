@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from orderlab.model.errors import InputError
-from orderlab.spark_sweeps.digests import code_digest, subject_digest
+from orderlab.spark_sweeps.digests import code_digest, has_changed, scripts_digest, subject_digest
 from orderlab.spark_sweeps.isolation import isolated
 from orderlab.spark_sweeps.plan import Plan
 from orderlab.spark_sweeps.result_folder import ResultFolder
@@ -45,7 +45,7 @@ class Order:
 @lru_cache(maxsize=2)
 def _prepared(order: Order) -> tuple[Plan, Subject, pa.Schema]:
     """Once per process: the plan, and all that its runs import, so that children need not."""
-    if code_digest() != order.code_digest:
+    if (code_digest(), scripts_digest()) != (order.code_digest, order.scripts_digest):
         raise InputError(
             "workers have another orderlab than the driver; ship its code (notes/spark.md), or start again if files were edited"
         )
@@ -85,11 +85,22 @@ def work_through(order: Order, numbers: Sequence[int]) -> int:
     ):
         waiting.append(row(plan, subject, order.file, ended, order.attempt, digests))
         if time.perf_counter() - committed > COMMIT_S or len(waiting) == COMMIT_ROWS:
-            folder.commit(table_of(waiting, schema))
+            _commit(folder, order, plan, table_of(waiting, schema))
             waiting, committed = [], time.perf_counter()
     if waiting:
-        folder.commit(table_of(waiting, schema))
+        _commit(folder, order, plan, table_of(waiting, schema))
     return len(numbers)
+
+
+def _commit(folder: ResultFolder, order: Order, plan: Plan, rows: pa.Table) -> None:
+    """Raise InputError where rows cannot be kept, or may be of another text than their digests say."""
+    changed = has_changed(plan.sweep, order.scripts_digest, order.subject_digest)
+    if changed is not None:
+        raise InputError(
+            f"{order.file}: {changed} was edited while the sweep ran; what is committed is of the text before: restore that, or "
+            "name another folder (--output)"
+        )
+    folder.commit(rows)
 
 
 def row(plan: Plan, subject: Subject, file: str, ended: Any, attempt: int, digests: dict[str, str]) -> dict[str, Any]:

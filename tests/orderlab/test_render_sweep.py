@@ -1,6 +1,44 @@
 """What a run said is shown on one line and gives a terminal no orders."""
 
-from orderlab.render.sweep import SAID_MAX, said
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from orderlab.model.verdict import Outcome
+from orderlab.render.sweep import SAID_MAX, print_answer, print_preview, print_run, print_summary, said
+from orderlab.spark_sweeps.job import Summary
+from orderlab.spark_sweeps.plan import Plan
+from orderlab.spark_sweeps.preview import Preview
+from orderlab.spark_sweeps.questions.answer import Answer
+from orderlab.spark_sweeps.result_folder import Counts
+from orderlab.spark_sweeps.specification import sweep_of
+
+ODD = "[/a]"
+"""As markup, the end of something that never began."""
+
+
+def _preview(console):
+    plan = Plan(sweep_of({"system": "m:f", "output": "x", "axes": {ODD: [ODD]}}, "x"), "x")
+    print_preview(console, Preview(1, 1, [plan.run(0)], [], 1.0, 1), plan, ODD)
+
+
+@pytest.mark.parametrize("show", [
+    _preview,
+    lambda console: print_summary(
+        console, Summary(Path(ODD), 0, 1, 0, Counts(1, 0, 1), 0, None, "0", 0.0, 0.0, [],
+                         [{"run": 0, "status": "ok", "error": None, "verdicts": [(ODD, "violated")], "replay": ODD}])),
+    lambda console: print_run(
+        console, {"run": 0, "seed": 0, "parameters": {ODD: ODD}, "verdicts": {ODD: "violated"}, "metrics": {ODD: 1.0},
+                  "witnesses": {ODD: ODD}}, 0.0),
+    lambda console: print_answer(console, Answer("risk", 0, Path(ODD), [{ODD: ODD}, {ODD: ODD}], [ODD], Outcome.HOLDS)),
+    lambda console: print_answer(console, Answer("risk", 0, Path(ODD), [{ODD: ODD}], [ODD], Outcome.HOLDS)),
+])  # fmt: skip
+def test_names_of_a_users_own_are_text_not_markup(show):
+    out = io.StringIO()
+    show(Console(file=out, width=200))
+    assert out.getvalue().count(ODD) >= 2
 
 
 def test_what_a_run_said_is_one_printable_line():

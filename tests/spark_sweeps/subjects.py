@@ -134,3 +134,13 @@ def mixed(parameters, seed):
         return {f"m{a}": 1.0 * a}
     odd = {"nan": float("nan"), "inf": float("inf"), "huge": 1e300 * (1 + seed % 3), "ms.mean_ms": -5.0}
     return odd | ({"some": a} if a > 1 else {})
+
+
+def odd_at_times(parameters, seed):
+    """10, and and where the seed is even what `how` says instead of 10."""
+    return {"x": float(parameters["how"]) if parameters["how"] != "1" and seed % 2 == 0 else 10.0 + seed % 7 / 100}
+
+
+def at_times_lawful(parameters, seed):
+    """Judges nothing in one run."""
+    return {"metrics": {"x": 1}, "verdicts": {} if parameters["a"] == parameters["silent"] else {"fifo": "holds"}}

@@ -4,7 +4,9 @@ import json
 
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
+from orderlab.cli import application
 from orderlab.commands.sweep import outcome_of
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
@@ -147,6 +149,29 @@ def test_a_sweep_whose_runs_put_no_law_to_the_test_does_not_hold(pool, sweep_fil
         summary = run_sweep(path, pool, Options(output=str(path.parent / told)))
         assert (summary.counts.violated, summary.unknown) == (0, int(told == "unknown"))
         assert outcome_of(summary) is outcome
+
+
+@pytest.mark.parametrize(("silent", "vacuous"), [("all", 3), (2, 1), (0, 0)])
+def test_runs_without_verdicts_do_not_make_a_sweep_hold(silent, vacuous, pool, sweep_file):
+    function = 'product"\n[base]\nb = 2' if silent == "all" else f'at_times_lawful"\n[base]\nsilent = {silent}'
+    path = sweep_file(f'system = "{SUBJECTS}:{function}\n[axes]\na = [1, 2, 3]\n')
+    summary = run_sweep(path, pool)
+    assert (summary.unknown, summary.vacuous) == (vacuous, vacuous)
+    assert outcome_of(summary) is (Outcome.UNKNOWN if vacuous else Outcome.HOLDS)
+    assert outcome_of(summary, allow_vacuous=True) is Outcome.HOLDS
+
+
+def test_an_undecided_law_is_not_forgiven_with_the_vacuous_ones(pool, sweep_file):
+    path = sweep_file(f'system = "{SUBJECTS}:as_told"\n[base]\nbut = "unknown"\n[axes]\na = [1, 2, 3]\n')
+    assert outcome_of(run_sweep(path, pool), allow_vacuous=True) is Outcome.UNKNOWN
+
+
+@pytest.mark.parametrize(("function", "words", "code"), [
+    ("product", [], 3), ("product", ["--allow-vacuous"], 0), ("lawful", [], 0),
+])  # fmt: skip
+def test_a_single_run_without_verdicts_does_not_hold_either(function, words, code, sweep_file):
+    path = sweep_file(f'system = "{SUBJECTS}:{function}"\n[base]\nb = 2\n[axes]\na = [1, 2]\n')
+    assert CliRunner().invoke(application(["sweep"]), ["sweep", str(path), "--only", "0", *words]).exit_code == code
 
 
 def test_a_sweep_of_another_file_does_not_write_into_the_folder(pool, sweep_file):

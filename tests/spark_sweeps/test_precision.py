@@ -77,6 +77,24 @@ def test_what_is_precise():
     assert not _is_precise(np.array([-1.0, 1.0]), until, 0.95)  # a mean of nothing has no relative width
 
 
+@pytest.mark.parametrize("odd", [np.inf, -np.inf])
+def test_a_mean_that_is_no_number_is_never_precise(odd):
+    until = Until(metric="ms", half_width=0.5)
+    assert not _is_precise(np.array([1.0, odd, 1.0, 1.0, 1.0, 1.0]), until, 0.95)
+    assert _is_precise(np.array([1.0, 1.1, 1.0, 1.0, 1.0, 1.0]), until, 0.95)
+
+
+@pytest.mark.parametrize("how", ["inf", "nan"])
+def test_a_metric_that_is_no_number_gets_all_replications(how, pool, sweep_file):
+    path = sweep_file(
+        'system = "tests.spark_sweeps.subjects:odd_at_times"\n[axes]\n' f'how = ["{how}", "1"]\n[replications]\ncount = 12\n'
+        'common_random_numbers = false\nuntil = { metric = "x", half_width = 0.5 }\n'
+    )
+    summary = run_sweep(path, pool)
+    points = [run // 12 for run in runs_of(summary.folder, 24)]
+    assert (points.count(0), points.count(1)) == (12, 5)
+
+
 def test_a_flag_that_was_not_seen_yet_is_not_known():
     until = Until(metric="lost", half_width=0.5)
     for size in _sizes(5, 500)[:-1]:

@@ -40,7 +40,7 @@ class Answered:
     @property
     def tells_nothing(self) -> bool:
         """It failed, or its laws stayed unknown or were not put to the test: nobody knows what it would have shown."""
-        return self.status != "ok" or self.outcome == "unknown"
+        return self.status != "ok" or self.outcome not in ("holds", "violated")
 
 
 class Ask(Protocol):

@@ -75,9 +75,10 @@ def risk(asked: Risk, configuration: dict[str, Any], ask: Ask, seed: int) -> Lik
             insist_on_an_end(found)
             insist_on_judgement(found)
         for run in found:
-            outcomes.append(not run.is_sound)
+            is_event = run.tells_nothing or run.outcome == "violated"
+            outcomes.append(is_event)
             failed += run.tells_nothing
-            if first is None and not run.is_sound:
+            if first is None and is_event:
                 first = run.replay
         number += 1
         decision, after = wald_test(outcomes, asked.acceptable, asked.unacceptable, asked.error)
