@@ -201,6 +201,8 @@ class RowDecoder:
             return kind_code(self.place, row, cell)
         if table is not None and isinstance(cell, str):
             claim_form(self.place, column, table, numeric=False, row=row)
+            if cell not in table.code_of and not _is_text(cell):
+                raise InputError(f"{self.place}: row {row}: {column} is {cell!a}: half of a surrogate pair is no text")
             return table.code(cell)
         if not integer or (table is None and spec.names) or (table is not None and column not in NUMERIC_NAMES):
             wanted = "an integer" if spec.names is None else "a string"
@@ -214,3 +216,12 @@ class RowDecoder:
                 f" must be in {spec.lowest}..{min(spec.highest, int(limits.max))}"
             )
         return int(cell)
+
+
+def _is_text(name: str) -> bool:
+    """Whether a name is Unicode text: JSON can escape half of a surrogate pair, MQTT (1.5.4-1) and files cannot hold it."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

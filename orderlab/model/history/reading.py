@@ -36,8 +36,8 @@ class ParquetReader:
         self._rows_per_batch = rows_per_batch
         try:
             schema = pq.read_schema(path)
-            texts = [name for name in schema.names if name in COLUMNS and COLUMNS[name].names is not None]
-            flat = [name for name in texts if not pa.types.is_nested(schema.field(name).type)]
+            texts = [column for column in schema if column.name in COLUMNS and COLUMNS[column.name].names is not None]
+            flat = [column.name for column in texts if not pa.types.is_nested(column.type)]
             self._file = pq.ParquetFile(path, read_dictionary=flat, memory_map=True)
         except (pa.ArrowException, OSError) as error:
             raise InputError(f"{path}: truncated or not Parquet ({_one_line(error)}); record it again") from error
@@ -150,8 +150,11 @@ def _json_rows(place: str, lines: IO[str]) -> Iterator[dict[str, Any]]:
         row += 1
         try:
             event = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
-            reason = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deeply"
+        except (ValueError, RecursionError) as error:
+            if isinstance(error, json.JSONDecodeError):
+                reason = error.msg
+            else:
+                reason = "nested too deeply" if isinstance(error, RecursionError) else "a number has too many digits"
             raise InputError(f"{place}: row {row} (line {number}): not JSON: {reason}") from error
         if not isinstance(event, dict):
             raise InputError(f"{place}: row {row} (line {number}): one JSON object per line, not {line.strip()[:40]}")

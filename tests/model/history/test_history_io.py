@@ -204,6 +204,8 @@ TEXTS = [
     ("h.csv", "event_id,time_us,kind\n1,late,heal\n", "row 1: time_us must be an integer, not 'late'"),
     ("h.csv", "event_id,time_us,kind\n99999999999999999999,2,heal\n", "row 1: event_id is 99999999999999999999"),
     ("h.jsonl", '{"event_id": 1,', "row 1 (line 1): not JSON"),
+    ("h.jsonl", '{"event_id": ' + "9" * 5000 + "}", "row 1 (line 1): not JSON: a number has too many digits"),
+    ("h.jsonl", '{"event_id": 1, "time_us": 2, "kind": "connect", "subscriber": "\\ud800"}', "row 1: subscriber is '\\ud800': half of"),
     ("h.jsonl", "[1, 2]\n", "row 1 (line 1): one JSON object per line"),
     ("h.jsonl", '{"event_id": 1, "time_us": 2.5, "kind": "heal"}\n', "row 1: time_us must be an integer, not 2.5"),
     ("h.jsonl", '{"event_id": 1, "time_us": 2, "kind": 7}\n', "row 1: kind must be a string, not 7"),
@@ -252,6 +254,13 @@ def test_a_nested_column_is_named(tmp_path):
     pq.write_table(pa.table({"event_id": [1], "time_us": [1], "kind": ["heal"], "node": [{"a": 1}]}), path)
     with pytest.raises(InputError, match='column "node" has type struct'):
         read_history(path)
+
+
+def test_a_column_that_appears_twice_is_named(tmp_path):
+    ids, kinds = pa.array([1]), pa.array(["heal"])
+    pq.write_table(pa.Table.from_arrays([ids, ids, kinds, kinds], ["event_id", "time_us", "kind", "kind"]), tmp_path / "h.parquet")
+    with pytest.raises(InputError, match='column "kind" appears twice'):
+        read_history(tmp_path / "h.parquet")
 
 
 def test_binary_rubbish_is_one_line(tmp_path):

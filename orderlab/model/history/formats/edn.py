@@ -1,7 +1,8 @@
 """A reader of EDN, the data notation of Clojure, as far as test logs use it: all of its data, any tag, no evaluation.
 
 Vectors and lists become tuples, sets frozen sets, maps dictionaries, keywords `Keyword`, symbols `Symbol`; a tagged
-value is its value. Integers are unbounded; N and M suffixes are accepted, and Clojure's ratios and ##Inf, ##-Inf, ##NaN.
+value is its value. Integers have up to 4,300 digits; N and M suffixes are accepted, and what Clojure prints beside: ratios,
+hexadecimal numbers (within ``#object[…]``), ##Inf, ##-Inf, ##NaN, patterns ``#"…"`` (a string), ``#'vars`` and ``#:name{…}`` (a map).
 """
 
 from __future__ import annotations
@@ -14,14 +15,16 @@ from typing import Any
 _TOKEN = re.compile(
     r"""(?P<space>(?:[\s,]|;[^\n]*)+)
     |(?P<string>"(?:[^"\\]|\\.)*")
+    |(?P<pattern>\#"(?:[^"\\]|\\.)*")
     |(?P<open>\#?\{|[\[(])
     |(?P<close>[\])}])
     |(?P<discard>\#_)
-    |(?P<tag>\#[A-Za-z][\w.*+!?<>=/-]*)
+    |(?P<tag>\#[A-Za-z][\w.*+!?<>=/-]*|\#'|\#::?[\w.*+!?<>=-]*(?=\s*\{))
     |(?P<character>\\(?:newline|return|space|tab|u[0-9a-fA-F]{4}|.))
     |(?P<symbolic>\#\#-?(?:Inf|NaN))
     |(?P<ratio>[+-]?\d+/\d+(?![^\s,;"\[\](){}]))
     |(?P<float>[+-]?\d+(?:\.\d*(?:[eE][+-]?\d+)?|[eE][+-]?\d+)M?(?![^\s,;"\[\](){}]))
+    |(?P<hexadecimal>[+-]?0[xX][0-9a-fA-F]+N?(?![^\s,;"\[\](){}]))
     |(?P<integer>[+-]?\d+[NM]?(?![^\s,;"\[\](){}]))
     |(?P<keyword>:[^\s,;"\[\](){}\\]+)
     |(?P<symbol>[^\s,;"\[\](){}\\#\d][^\s,;"\[\](){}\\]*)""",
@@ -33,8 +36,8 @@ _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _SYMBOLIC = {name: float(name) for name in ("NaN", "Inf", "-Inf")}  # one object each: a NaN is the value that was written
 _CONSTANTS = {"nil": None, "true": True, "false": False}
 _CHARACTERS = {"newline": "\n", "return": "\r", "space": " ", "tab": "\t"}
-
-
+_DIGITS_MAX = 4300
+"""Of an integer: Python reads no more, as the time that it takes grows with their square."""
 
 class EdnError(ValueError):
     """The text is not EDN. `offset` is where."""
@@ -125,8 +128,14 @@ def _key(value: Any) -> Any:
 def _atom(kind: str, token: str, offset: int) -> Any:
     if kind == "string":
         return _ESCAPE.sub(lambda found: _unescaped(found[1], offset), token[1:-1])
+    if kind == "pattern":
+        return token[2:-1]
+    if kind in ("integer", "ratio") and len(token) > _DIGITS_MAX:
+        raise EdnError(f"a number of {len(token)} digits; {_DIGITS_MAX} are read", offset)
     if kind == "integer":
         return int(token.rstrip("NM"))
+    if kind == "hexadecimal":
+        return int(token.rstrip("N"), 16)
     if kind == "ratio":
         return _ratio(token, offset)
     if kind == "symbolic":

@@ -29,6 +29,7 @@ _TYPES = {
     "fail": EventKind.FAIL,
     "info": EventKind.INFO,
 }
+SEEKS = "seek-to-beginning?"  # beside the keys that an assign lists
 _WITHOUT_ARGUMENT = ("read", "r", "get", "dequeue", "deq", "drain")
 _LINE = re.compile(
     r"^\s*(?:(?:\d.*?\s)?\[?[A-Z]{4,5}\b.*?\s)?(?P<process>-?\d+|:[\w-]+)\s+:(?P<type>[\w-]+)\s+:(?P<function>[\w-]+)(?:\s+(?P<rest>.*))?$"
@@ -94,6 +95,8 @@ def _events_of_map(place: str, operation: Any, line: int) -> list[_Event]:
     value = operation.get("value")
     if is_deep((value, operation.get("key"))):
         raise InputError(f"{place}: the value is nested deeper than {DEEPEST} levels")
+    if operation.get(SEEKS) is True and isinstance(value, tuple):
+        value = {"keys": value, SEEKS: True}
     if operation.get("error") is not None and _TYPES[kind] is EventKind.FAIL:
         value = None  # it failed for that reason, not because of what it found
     return [_Event(_process(place, process), _TYPES[kind], str(function), operation.get("key"), value, line)]
@@ -157,8 +160,10 @@ def _value(place: str, kind: EventKind, rest: str | None) -> Any:
             values.append(value)
     except EdnError as error:
         if kind in (EventKind.INVOKE, EventKind.OK):
-            raise InputError(f"{place}: cannot read the value {rest!r}: {error}") from error
+            raise InputError(f"{place}: cannot read the value {rest!r:.80}: {error}") from error
         return None
+    except RecursionError as error:
+        raise InputError(f"{place}: a map or set is nested deeper than {DEEPEST} levels in a key") from error
     if is_deep(tuple(values)):
         raise InputError(f"{place}: the value is nested deeper than {DEEPEST} levels")
     if len(values) > 1:

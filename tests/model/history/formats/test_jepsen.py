@@ -130,6 +130,7 @@ WRONG_EDN = [
     ("{:process 0 :type :invoke :f :read}\n{:process 0 :type :okay :f :read}", "line 2: :type must be one of"),
     ("{:process 0 :type :invoke :f :read}\n\n{:process 0 :type :ok}", "line 3: the operation has no :f"),
     ("{:process 1.5 :type :invoke :f :read}", "line 1: :process must be a number"),
+    ("{:process 0 :type :invoke :f :write :value " + "9" * 5000 + "}", "line 1: not EDN: a number of 5000 digits"),
     ("7", "line 1: expected an operation map"),
     ("; nothing", "no operations"),
     ("  \n", "the file is empty"),
@@ -152,6 +153,7 @@ WRONG_LINES = [
     ("INFO u - 0 :invoke :read nil\nINFO u - 0 :ok :write 1", "line 2: process 0 completes write, it had invoked read"),
     ("INFO u - 0 :invoke :read nil\nINFO u - 0 :okay :read 1", "line 2: unknown type :okay"),
     ("INFO u - 0 :invoke :write [1", "line 1: cannot read the value '[1'"),
+    ("INFO u - 0 :invoke :write #{" + "[" * 9999 + "]" * 9999 + "}", "line 1: a map or set is nested deeper"),
     ("INFO u - 0 :invoke :write 1 2", "line 1: more than one value"),
     ("nothing here", "no operations"),
 ]
