@@ -29,6 +29,7 @@ from orderlab.model.machine_code import njit
 from orderlab.model.verdict import Verdict
 
 LAWS = ("expiry",)
+_CLOCK_ENDS = 2**63 - 1  # a deadline beyond is none: an interval of 2^63 - 1 says "never"
 _AFTER_DEADLINE, _WRONG_INTERVAL, _BEFORE_DEADLINE = 0, 1, 2
 _WHY = (
     "{sequence} was first delivered {late} us after its deadline",
@@ -57,7 +58,7 @@ def _observe(
     met, found = 0, 0
     for row in range(len(kind)):
         what = kind[row]
-        if what == PUBLISH and expiry_interval_us[row] >= 0:
+        if what == PUBLISH and expiry_interval_us[row] >= 0 and time_us[row] <= _CLOCK_ENDS - expiry_interval_us[row]:
             slot = slot_of(deadlines, fifo_of_row[row], sequence[row])
             if deadlines[slot, 2] < 0:
                 deadlines[slot, 0] = fifo_of_row[row]
@@ -75,7 +76,7 @@ def _observe(
             if what == EXPIRE:
                 if left > tolerance_us:
                     why, off = 2, left
-            elif first and left + tolerance_us <= 0:
+            elif first and left <= -tolerance_us:
                 why, off = 0, -left
             elif expiry_interval_us[row] >= 0:
                 off = abs(expiry_interval_us[row] - max(left, 0))

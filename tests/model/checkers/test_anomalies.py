@@ -35,6 +35,8 @@ ANOMALIES = [
     ("at-least-once", "S P1 A1 P2 A2 D2 X", (None, 1, "s", None), "S P1 A1 P2 A2 D1 X"),
     ("at-least-once", "S P1%30 A1 @20 -  +", (None, 1, "s", None), "S P1%30 A1 @30 - +"),
     ("at-least-once", "S P1%30 A1", (None, 1, "s", None), "S P1 A1 E1"),
+    # An interval whose deadline lies beyond the clock says "never".
+    ("at-least-once", "@999999 S P1%9223372036854775 A1", (None, 1, "s", None), "@999999 S P1%9223372036854775 A1 E1"),
     ("at-least-once", "S:a/+ P1:a/b A1:a/b", (None, 1, "s", None), "S:a/+ P1:a/b/c A1:a/b/c"),
     ("at-least-once", "S:# P1:a A1:a", (None, 1, "s", None), "S:# P1:$SYS A1:$SYS"),
     ("at-least-once", "S P1 A1", (None, 1, "s", None), "Sq0 P1 A1"),
@@ -57,6 +59,7 @@ ANOMALIES = [
     ("no-phantom", "P1 C D1", (2, 1, "s", None), "P1 C D1~"),
     # Deadlines are exact: at the deadline is too late, and a repeat of what had begun is not.
     ("expiry", "P1%30 @30 D1", (1, 1, "s", None), "P1%30 @29 D1"),
+    ("expiry", "P1%30 @999999 D1", (1, 1, "s", None), "@9 P1%9223372036854775 @999999 D1"),
     ("expiry", "P1%30 @29 D1>a @30 D1", (2, 1, "s", None), "P1%30 @29 D1 @40 D1!"),
     ("expiry", "P1%30 @29 E1", (1, 1, "s", None), "P1%30 @30 E1"),
     ("expiry", "P1%5000 @1000 D1%3000", (1, 1, "s", None), "P1%5000 @1000 D1%3001"),

@@ -58,6 +58,8 @@ from orderlab.model.checkers.kinds import (
 )
 from orderlab.model.machine_code import njit
 
+_CLOCK_ENDS = 2**63 - 1  # a deadline beyond is none: an interval of 2^63 - 1 says "never"
+
 
 @njit(cache=True)
 def _breaks(state: Any, law: Any, event_id: Any, lane: Any, number: Any, other_event: Any, other_number: Any) -> None:
@@ -271,7 +273,7 @@ def observe_rows(
                 continue
             counts[N_PUBLISHED] += 1
             interval = expiry_interval_us[row]
-            if interval >= 0:
+            if interval >= 0 and time_us[row] <= _CLOCK_ENDS - interval:
                 _note_deadline(mortal, mortal_runs, mortal_used, fifo, number, time_us[row] + interval, interval // 8)
         elif what == PUBLISH_ACKNOWLEDGED:
             fifo = fifo_of_row[row]
