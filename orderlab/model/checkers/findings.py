@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,6 +13,30 @@ from orderlab.model.history.events import EventBatch, EventKind, Names, NameTabl
 from orderlab.model.verdict import Outcome, Verdict
 
 Label = str | int | None
+
+
+class OutOfBudget(Exception):
+    """The seconds that a checker may take are over."""
+
+
+class Budget:
+    """Seconds from now on, None for as many as it takes; a look at the clock costs, so one check in many takes it."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._ends = None if seconds is None else time.monotonic() + seconds
+        self._checks = 0
+
+    def is_over(self) -> bool:
+        """Whether the seconds are over."""
+        return self._ends is not None and time.monotonic() >= self._ends
+
+    def check(self, weight: int = 1) -> None:
+        """Raises OutOfBudget once they are. `weight`: after how much work, in steps of about a microsecond."""
+        self._checks += weight
+        if self._checks >= 1024 and self._ends is not None:
+            self._checks = 0
+            if self.is_over():
+                raise OutOfBudget
 EVENTS_SHOWN = 12
 VACUOUS = "vacuous: nothing in this history puts the law to the test"
 

@@ -150,9 +150,9 @@ def judge_operations(place: str, log: OperationLog, question: Question) -> list[
             if law not in laws:
                 raise InputError(f"--law {law}: the operations of --model {model} are judged by {', '.join(laws)}")
         if model == kafka_log.MODEL:
-            return kafka_log.judge_kafka_log(log, question.laws)
+            return kafka_log.judge_kafka_log(log, question.laws, question.budget_s)
         if model == total_queue.MODEL:
-            return total_queue.judge_total_queue(log, question.laws)
+            return total_queue.judge_total_queue(log, question.laws, question.budget_s)
         return [decide(model, log, question.budget_s)]
     except InputError as error:
         raise InputError(f"{place}: {error}") from error

@@ -23,11 +23,11 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from orderlab.model.checkers.findings import VACUOUS
+from orderlab.model.checkers.findings import VACUOUS, Budget, OutOfBudget
 from orderlab.model.checkers.linearizability.objects import MODELS
 from orderlab.model.checkers.linearizability.operations import FAIL, INFO, OK, OperationLog, Typed
 from orderlab.model.errors import InputError
-from orderlab.model.verdict import Outcome, Verdict
+from orderlab.model.verdict import UNFINISHED, Outcome, Verdict
 
 MODEL = "total-queue"
 LAWS = ("no-lost-element", "no-unexpected-element", "no-duplicate-element")
@@ -53,14 +53,27 @@ class _Element:
     dequeued: list[int]
 
 
-def judge_total_queue(log: OperationLog, laws: Collection[str] = ()) -> list[Verdict]:
-    """The verdicts on the laws asked for, or on all. Raises InputError for an operation that a queue does not have."""
+def judge_total_queue(log: OperationLog, laws: Collection[str] = (), budget_s: float | None = None) -> list[Verdict]:
+    """The verdicts on the laws asked for, or on all. Raises InputError for an operation that a queue does not have.
+
+    What was dequeued later may decide about any element, so a budget that runs out leaves all undecided.
+    """
     started = time.perf_counter()
-    elements, emptied, takers = _elements(log)
+    try:
+        return _judged(log, laws, started, Budget(budget_s))
+    except OutOfBudget:
+        work = {"operations": len(log), "seconds": round(time.perf_counter() - started, 6), UNFINISHED: 1}
+        asked = (law for law in LAWS if not laws or law in laws)
+        return [Verdict(law, Outcome.UNKNOWN, None, work, ("the budget ran out",)) for law in asked]
+
+
+def _judged(log: OperationLog, laws: Collection[str], started: float, budget: Budget) -> list[Verdict]:
+    elements, emptied, takers = _elements(log, budget)
     broken: dict[str, list[tuple[int, str, tuple[int, ...], Any]]] = {law: [] for law in LAWS}
     met, recovered, undecided = dict.fromkeys(LAWS, 0), 0, 0
     lost: dict[Any, list[_Element]] = {}
     for element in elements:
+        budget.check()
         owed = element.acknowledged[len(element.dequeued) :]
         held = min(len(element.acknowledged), len(element.dequeued))
         met["no-lost-element"] += held
@@ -129,7 +142,7 @@ def _notes(law: str, undecided: int) -> Iterator[str]:
         )
 
 
-def _elements(log: OperationLog) -> tuple[list[_Element], dict[Any, int], dict[Any, int]]:
+def _elements(log: OperationLog, budget: Budget) -> tuple[list[_Element], dict[Any, int], dict[Any, int]]:
     """The elements; per key the invocation of the last operation that found the queue empty; and how many elements
     operations of unknown outcome may have taken.
     """
@@ -144,6 +157,7 @@ def _elements(log: OperationLog) -> tuple[list[_Element], dict[Any, int], dict[A
     for row, (function_code, code, outcome) in enumerate(
         zip(log.function.tolist(), log.key.tolist(), log.outcome.tolist(), strict=True)
     ):
+        budget.check()
         function = functions.get(log.functions[function_code])
         if function is None:
             raise InputError(

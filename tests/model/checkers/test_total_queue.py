@@ -84,6 +84,9 @@ def test_a_budget_that_ran_out_accuses_nobody():
     question = Question(laws=("no-lost-element",), budget_s=0.0)
     (found,), _ = judge(in_memory("a line", history.batches, history.names), question)
     assert (found.outcome, found.vacuous) == (Outcome.UNKNOWN, False)
+    log = log_of(" ".join(f"0(enq:{value} 0)" for value in range(1100)) + " 0(drain 0):[]")
+    for found in judge_total_queue(log, budget_s=0):
+        assert (found.outcome, found.vacuous, found.not_covered) == (Outcome.UNKNOWN, False, ("the budget ran out",))
 
 
 def test_what_no_queue_has_is_named():
