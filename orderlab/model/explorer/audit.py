@@ -142,14 +142,15 @@ class Audit:
 
     def _check_symmetry(self, state: Any) -> None:
         truths, steps = self._truths(state), list(self.system.successors(state))
-        after = [dict(self.system.exchanges(target)) for _, target in steps]
+        # By position: two sets may have one name.
+        after = [[image for _, image in self.system.exchanges(target)] for _, target in steps]
         broken = self._broken_steps(state, steps)
-        for exchanged, image in self.system.exchanges(state):
+        for number, (exchanged, image) in enumerate(self.system.exchanges(state)):
             for name, truth in self._truths(image).items():
                 if truths[name] != truth:
                     raise self._no_symmetry(exchanged, name, state)
             expected = Counter(
-                (label.action, images[exchanged]) for (label, _), images in zip(steps, after, strict=True)
+                (label.action, images[number]) for (label, _), images in zip(steps, after, strict=True)
             )
             offered = list(self.system.successors(image))
             found = Counter((label.action, target) for label, target in offered)

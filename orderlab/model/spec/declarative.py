@@ -48,9 +48,11 @@ from orderlab.model.spec.transition_system import (
     StrongFairness,
     TransitionSystem,
     WeakFairness,
+    texts_behind,
 )
 from orderlab.model.spec.variables import (
     Array,
+    ArrayView,
     Domain,
     Draft,
     Schema,
@@ -72,7 +74,20 @@ class GuardNotMet(Exception):
 
 
 def require(guard: Any) -> None:
-    """A conjunct of an action's guard. State the guard before the first assignment."""
+    """A conjunct of an action's guard. State the guard before the first assignment.
+
+    Raises SpecificationError for what is true whatever the state: a generator that no `all` or `any` goes through, a
+    method that is not called, an array.
+    """
+    if guard is True:
+        return
+    if not isinstance(guard, Integral | np.bool_) and (
+        callable(guard) or isinstance(guard, Iterator | ArrayView) or inspect.isawaitable(guard)
+    ):
+        kind = type(guard).__name__ if not isinstance(guard, ArrayView) else "array"
+        raise SpecificationError(
+            f"require: its guard is a {kind}, which is true in every state; call the method, or wrap all(...) or any(...)"
+        )
     if not guard:
         raise GuardNotMet
 
@@ -126,6 +141,14 @@ class LeadsToDeclaration:
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
+
+
+def _ran(method: Callable[..., Any], result: Any) -> None:
+    """Raises SpecificationError if the call of an action has only made something that would run later."""
+    if isinstance(result, Iterator) or inspect.isawaitable(result) or inspect.isasyncgen(result):
+        if inspect.iscoroutine(result):
+            result.close()  # else Python warns that nobody waited for it
+        raise placed(method, f"{method.__name__}: yields or awaits, so a call runs none of it; leave yield and async out")
 
 
 def action(*, actor: str, fair: Fair = False, **ranges: str) -> Callable[[Callable[..., None]], Action]:
@@ -207,6 +230,7 @@ D = TypeVar("D")
 _DECLARATIONS = (Declaration, LeadsToDeclaration, FairnessDeclaration)
 
 
+_ALWAYS_JUDGED = ("no-deadlock", "coverage")
 _MEANT_TO_BE_WRITTEN = frozenset(
     ["variables", "initial", "starts_anywhere", "terminal", "fairness", "action_names", "laws", "describe", "parameters", "source_text", "constraints", "successors", "expansion", "canonical", "is_terminal", "initial_states", "model_post_init", "__init__", "__str__", "__repr__", "__eq__", "__hash__"]
 )
@@ -226,7 +250,12 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
         for name, value in vars(cls).items():
             if isinstance(value, Declaration):
                 _check_parameters(cls.__name__, value)
-            hides = hasattr(Specification, name) and name not in _MEANT_TO_BE_WRITTEN
+            if isinstance(value, _DECLARATIONS) and law_name(name) in _ALWAYS_JUDGED:
+                raise SpecificationError(
+                    f"{cls.__name__}.{name}: every specification has a law {law_name(name)} of its own; choose another name"
+                )
+            meant = name in _MEANT_TO_BE_WRITTEN and not isinstance(value, _DECLARATIONS)
+            hides = hasattr(Specification, name) and not meant
             if hides and (isinstance(value, _DECLARATIONS) or inspect.isfunction(value)):
                 raise SpecificationError(
                     f"{cls.__name__}.{name}: Specification has a method of this name; choose another"
@@ -254,6 +283,8 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
         if not isinstance(variables, Mapping) or not variables:
             raise placed(self.variables, "variables: returns no variables; return a dictionary from names to domains")
         for name, kind in variables.items():
+            if hasattr(Draft, name):
+                raise placed(self.variables, f"variables: {name} is a name that every state has already; choose another")
             if not isinstance(kind, Domain | Array):
                 wrong = f"variables: {name} is {kind!r}, no domain"
                 raise placed(self.variables, f"{wrong}; use integer, boolean, choice, element or Array")
@@ -272,7 +303,18 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
         values = getattr(self, name, None)
         if values is None:
             raise SpecificationError(f'{type(self).__name__}: a parameter ranges over "{name}", which is no attribute')
-        return [int(v) for v in values] if isinstance(values, (EnumMeta, Iterable)) else list(range(int(values)))
+        several = isinstance(values, EnumMeta | Iterable)
+        if isinstance(values, Iterator):
+            raise SpecificationError(
+                f"{type(self).__name__}.{name}: an iterator, which is empty after its first use; make it a tuple"
+            )
+        members = list(values) if several else [values]
+        for member in members:
+            if not isinstance(member, Integral | str) and member != int(member):
+                raise SpecificationError(
+                    f"{type(self).__name__}.{name}: {member!r} is no integer; parameters range over integers"
+                )
+        return [int(member) for member in members] if several else list(range(int(values)))
 
     def bindings(self, declaration: Declaration | LeadsToDeclaration) -> Iterator[tuple[int, ...]]:
         return product(*(self.range_of(name) for name in declaration.ranges.values()))
@@ -297,12 +339,14 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
         schema = self.schema_of_state
         draft = Draft(schema, tuple(schema.lowest()))
         try:
-            self.initial(draft)
+            result = self.initial(draft)  # type: ignore[func-returns-value]
         except GuardNotMet:
             raise placed(self.initial, "initial: require in initial; it only assigns") from None
         except Exception as error:
             error.add_note("in initial")
             raise
+        if result is not None:
+            _ran(self.initial, result)
         start = dict(zip(schema.names, draft._values, strict=True))
         for name in self.starts_anywhere():
             if name not in schema.variables:
@@ -320,11 +364,13 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
         for instance in self.action_instances:
             draft = Draft(self.schema_of_state, state)
             try:
-                instance.declaration.method(self, draft, *instance.arguments)
+                result = instance.declaration.method(self, draft, *instance.arguments)
             except GuardNotMet:
                 continue
             except Exception as error:
                 raise self._at_state(error, f"in action {instance.label}", state) from None
+            if result is not None:
+                _ran(instance.declaration.method, result)
             yield instance.label, tuple(draft._values)
 
     def expansion(self, state: StateTuple) -> Expansion:
@@ -334,11 +380,13 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
             draft = Draft(self.schema_of_state, state, recording=True)
             enabled = True
             try:
-                instance.declaration.method(self, draft, *instance.arguments)
+                result = instance.declaration.method(self, draft, *instance.arguments)
             except GuardNotMet:
                 enabled = False
             except Exception as error:
                 raise self._at_state(error, f"in action {instance.label}", state) from None
+            if enabled and result is not None:
+                _ran(instance.declaration.method, result)
             reads, writes = draft._reads, draft._writes
             assert reads is not None
             assert writes is not None
@@ -440,8 +488,10 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
         return [declaration.name for declaration in self.declared(Action)]
 
     def source_text(self) -> str:
+        variables = "\n".join(f"{name}: {kind}" for name, kind in self.schema_of_state.variables.items())
         owners = [owner for owner in type(self).__mro__ if issubclass(owner, Specification)]
-        return "\n".join(inspect.getsource(owner) for owner in owners)
+        classes = [inspect.getsource(owner) for owner in owners]
+        return "\n".join([*classes, *texts_behind(owner.__module__ for owner in type(self).__mro__), variables])
 
     def canonical(self, state: StateTuple) -> StateTuple:
         from orderlab.model.explorer.symmetry import canonical_state

@@ -7,10 +7,8 @@ offer footprints for partial-order reduction at no extra effort.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from orderlab.model.spec.transition_system import (
@@ -24,7 +22,10 @@ from orderlab.model.spec.transition_system import (
     StrongFairness,
     TransitionSystem,
     WeakFairness,
+    module_of,
+    texts_behind,
 )
+from orderlab.model.spec.variables import SpecificationError
 
 
 class Move(NamedTuple):
@@ -83,6 +84,13 @@ class ProcessSystem(TransitionSystem[Situation]):
     scope: Mapping[str, Any] = field(default_factory=dict)
     actions: Sequence[str] = ()
     bounds: Sequence[Constraint[Situation]] = ()
+
+    def __post_init__(self) -> None:
+        names = [process.name for process in self.processes]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise SpecificationError(
+                f"{self.title}: two processes are called {twice[0]}; a name tells who took a step, so give each its own"
+            )
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -147,8 +155,11 @@ class ProcessSystem(TransitionSystem[Situation]):
         return {**self.shared(state), **self.local(state)}
 
     def source_text(self) -> str:
-        files = {inspect.getfile(process.program) for process in self.processes}
-        return "\n".join(Path(file).read_text() for file in sorted(files))
+        """The texts of the programs, the laws and the bounds, and of what they import."""
+        functions = [process.program for process in self.processes] + [self.may_end]
+        for one in (*self.lawful, *self.bounds):
+            functions += [value for value in vars(one).values() if callable(value)]
+        return "\n".join(texts_behind(module_of(function) for function in functions))
 
     def parameters(self) -> Mapping[str, Any]:
         return self.scope

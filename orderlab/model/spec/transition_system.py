@@ -8,9 +8,12 @@ footprints for partial-order reduction, a readable rendering. The explorer never
 from __future__ import annotations
 
 import inspect
+import sys
+import sysconfig
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from orderlab.model.errors import InputError
@@ -217,3 +220,33 @@ class TransitionSystem(Generic[S]):
         """
         folder = Path(inspect.getfile(type(self))).parent
         return "\n".join(file.read_text() for file in sorted(folder.glob("*.py")))
+
+
+def texts_behind(modules: Iterable[str]) -> list[str]:
+    """The texts of some modules by name, and of those that they import from, as far as these belong to their author:
+    not of Python, not of an installed package, not of this suite."""
+    texts: dict[str, str] = {}
+    waiting = [(name, True) for name in sorted(set(modules))]
+    while waiting:
+        name, is_named = waiting.pop(0)
+        module = sys.modules.get(name)
+        file = Path(getattr(module, "__file__", None) or "")
+        if name in texts or file.suffix != ".py" or not file.is_file():
+            continue
+        if (name.split(".")[0] == __name__.split(".")[0] and not is_named) or _is_installed(file):
+            continue
+        texts[name] = file.read_text()
+        held = [v.__name__ if isinstance(v, ModuleType) else getattr(v, "__module__", None) for v in vars(module).values()]
+        waiting += [(one, False) for one in sorted({one for one in held if isinstance(one, str)})]
+    return [texts[name] for name in sorted(texts)]
+
+
+def _is_installed(file: Path) -> bool:
+    library = Path(sysconfig.get_paths()["stdlib"])
+    return "site-packages" in file.parts or "dist-packages" in file.parts or library in file.parents
+
+
+def module_of(function: Callable[..., Any]) -> str:
+    """Where a function comes from; of a partial one, the function that it calls."""
+    inner = inspect.unwrap(getattr(function, "func", function))
+    return getattr(inner, "__module__", None) or type(inner).__module__

@@ -6,7 +6,7 @@ variable has a finite domain, so that the compiled engine can pack a state into 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import IntEnum
@@ -217,8 +217,8 @@ class Draft(State):
             self._writes.add((name,))
 
 
-class ArrayView:
-    """An array, or a row of one, inside a draft."""
+class ArrayView(Sequence[Any]):
+    """An array, or a row of one, inside a draft: a sequence, so that `match` takes it apart and `count` counts in it."""
 
     __slots__ = ("_at", "_draft", "_path")
 
@@ -253,8 +253,11 @@ class ArrayView:
             raise SpecificationError(f"{name}: index {index} is outside 0..{len(entries) - 1}")
         return (*self._path, int(index))
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: Any) -> Any:
+        """An element; a list of them for a slice."""
         entries = self._entries()
+        if isinstance(index, slice):
+            return [self[at] for at in range(*index.indices(len(entries)))]
         path = self._checked(index, entries)
         value = entries[index]
         if type(value) is tuple:

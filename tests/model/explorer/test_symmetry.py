@@ -149,3 +149,41 @@ def test_symmetry_of_a_system_without_symmetric_sets_changes_nothing() -> None:
 def test_what_is_not_columns_is_interpreted() -> None:
     with pytest.raises(InputError, match="symmetric sets whose members are values"):
         explore(Mailboxes(), Options(symmetry=True, engine="compiled"))
+
+
+class OneName(Specification):
+    """Two symmetric sets of one name."""
+
+    name: ClassVar[str] = "one-name"
+
+    @property
+    def few(self) -> IndexSet:
+        return IndexSet("p", 2, symmetric=True)
+
+    @property
+    def many(self) -> IndexSet:
+        return IndexSet("p", 3, symmetric=True)
+
+    def variables(self) -> Mapping[str, Domain | Array]:
+        return {"a": Array(self.few, boolean()), "b": Array(self.many, boolean()), "last": element(self.few)}
+
+    def starts_anywhere(self) -> list[str]:
+        return ["last"]
+
+    @action(actor="p {p}", p="few", q="many")
+    def mark(self, s: State, p: int, q: int) -> None:
+        require(not s.a[p] and not s.b[q])
+        s.a[p] = True
+        s.b[q] = True
+        s.last = p
+
+    def terminal(self, s: State) -> bool:
+        return bool(all(s.a))
+
+    @invariant()
+    def last_is_marked(self, s: State) -> bool:
+        return bool(s.a[s.last]) or not any(s.b)
+
+
+def test_two_sets_may_have_one_name() -> None:
+    assert explore(OneName(), Options(symmetry=True)).outcome == explore(OneName()).outcome == Outcome.HOLDS

@@ -37,9 +37,10 @@ _COMPARISONS: dict[type[ast.cmpop], str] = {
 }  # fmt: skip
 _FOLDED_CALLS = (len, range, min, max, abs, int, bool, sum, any, all, tuple, list, set, frozenset, sorted)
 _CONTAINERS = (tuple, list, set, frozenset, range, dict, IndexSet)
+_OPERATORS = ["add", "sub", "mul", "floordiv", "mod", "divmod", "pow", "lshift", "rshift", "and", "or", "xor", "truediv"]
 _DUNDERS = [
-    f"__{name}__"
-    for name in ["eq", "ne", "lt", "le", "gt", "ge", "bool", "int", "index", "abs", "neg", "invert", "add", "radd", "sub", "rsub", "mul", "rmul", "floordiv", "rfloordiv", "mod", "rmod"]
+    *(f"__{way}{name}__" for name in _OPERATORS for way in ("", "r")),
+    *(f"__{name}__" for name in ["eq", "ne", "lt", "le", "gt", "ge", "bool", "int", "index", "abs", "neg", "pos", "invert", "hash"]),
 ]
 
 
@@ -262,7 +263,7 @@ class Expressions:
         one = self.value(element, scope)
         known = self.constant(members, scope)
         if known is not UNKNOWN and known is not RAISES:
-            if not isinstance(known, _CONTAINERS) or len(known) > 4096:
+            if not plain_container(known) or len(known) > 4096:
                 raise self.refusal(members, scope)
             if isinstance(known, range) and known.step == 1 and len(known) > 2:
                 at_ends = (self._bound(known.start), self._bound(known.stop - 1))
@@ -420,7 +421,8 @@ class Expressions:
         if not isinstance(generator.target, ast.Name):
             raise self.refusal(node, scope)
         variable = generator.target.id
-        if variable in scope.states or variable == scope.owner:
+        hides_a_local = any(isinstance(n, ast.Name) and n.id == variable for n in ast.walk(generator.iter))
+        if variable in scope.states or variable == scope.owner or hides_a_local:
             raise self.refusal(node, scope)
         body: ast.expr = node.elt
         if len(node.generators) > 1:
@@ -441,7 +443,7 @@ class Expressions:
         if over is RAISES:
             return Value("raised(error)", Interval(0, 0))
         if over is not UNKNOWN:
-            if not isinstance(over, (*_CONTAINERS, EnumMeta)):
+            if not (plain_container(over) or isinstance(over, EnumMeta)):
                 raise self.refusal(generator.iter, scope)
             if len(over) <= UNROLL_AT_MOST:
                 made = self._unrolled(name, variable, list(over), body, whole, scope)
@@ -520,7 +522,7 @@ class Expressions:
         raise self.refusal(node, scope)
 
     def _constant_stretch(self, over: Any, node: ast.expr, scope: Scope) -> Stretch:
-        if not isinstance(over, (*_CONTAINERS, EnumMeta)):
+        if not (plain_container(over) or isinstance(over, EnumMeta)):
             raise self.refusal(node, scope)
         rounds = Interval(len(over), len(over))
         if isinstance(over, range):
@@ -630,6 +632,13 @@ def plain_integer(value: Any) -> bool:
     if not (isinstance(value, int) and isinstance(value, Enum)):
         return False
     return all(getattr(type(value), name) is getattr(int, name) for name in _DUNDERS if hasattr(int, name))
+
+
+def plain_container(value: Any) -> bool:
+    """Whether a constant is a container that holds, counts and yields its members as Python's own does."""
+    kind = next((kind for kind in _CONTAINERS if isinstance(value, kind)), None)
+    names = ("__iter__", "__len__", "__contains__")
+    return kind is not None and all(getattr(type(value), n, None) is getattr(kind, n, None) for n in names)
 
 
 def shortened(node: ast.AST) -> str:
