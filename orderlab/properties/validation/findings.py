@@ -13,16 +13,18 @@ from orderlab.model.contracts.session.refinement import Discrepancy
 from orderlab.model.contracts.trace import Overlap, Step, Trace
 
 _PARTICULARS = re.compile(
-    r"(?P<kept>user_script:\d+|user_function:\d+|\bline \d+)|(?P<sha>\b[0-9a-f]{40}\b)"
+    r"(?P<reply>(?<=does not fit ).*(?= \())"
+    r"|(?P<kept>user_script:\d+|user_function:\d+|\bline \d+)|(?P<sha>\b[0-9a-f]{40}\b)"
     r"|(?P<names>\bm\d+(?:, m\d+)*(?:, and [\d,]+ more)?)|(?P<number>\d[\d,.]*(?:e[+-]?\d+)?)"
 )
-"""What differs between two texts that say the same. Lines of scripts stay."""
+"""What differs between two texts that say the same: a reply that no binding reads is shown whole. Lines of scripts stay."""
+_STANDS_FOR = {"reply": "a reply", "sha": "sha", "names": "m"}
 
 
 @lru_cache(1 << 16)
 def wording(text: str) -> str:
     """A text without the messages, numbers and times that it names."""
-    return _PARTICULARS.sub(lambda found: found[0] if found["kept"] else {"sha": "sha", "names": "m"}.get(str(found.lastgroup), "#"), text)
+    return _PARTICULARS.sub(lambda found: found[0] if found["kept"] else _STANDS_FOR.get(str(found.lastgroup), "#"), text)
 
 
 def was_stopped(law: str, text: str) -> bool:

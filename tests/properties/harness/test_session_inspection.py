@@ -151,6 +151,39 @@ def test_whole_records_of_expired_messages_may_wait_for_the_next_save(expired: l
         assert run.perform(step).discrepancies == []
 
 
+DROPS_AT_PUBREC = "answer.lua", b"one.kind = 'PUBREL'", b"one.kind, one.body = 'PUBREL', nil"
+DROPS_WHEN_EXPIRED = "fetch.lua", b"  if one.till > now then", b"  if one.till <= now then one.body = nil; redis.call('LSET', f, 1, cjson.encode(one)) else"
+
+
+@pytest.mark.parametrize(
+    ("edit", "is_released", "broken"),
+    [
+        (DROPS_AT_PUBREC, True, set()),
+        (DROPS_AT_PUBREC, False, set()),
+        (DROPS_WHEN_EXPIRED, False, {"no-residue"}),
+    ],
+)
+def test_what_is_left_of_a_pubrel_is_no_reference_to_content_that_is_gone(
+    edit: tuple[str, bytes, bytes], is_released: bool, broken: set[str]
+) -> None:
+    """PUBREC lets a store drop the content at once; its record may wait for the next save as whole records may."""
+    binding = load_binding(Path(__file__).parents[2] / "properties" / "stores" / "two-lists")
+    script, old, new = edit
+    source = next(one.source for one in binding.scripts if one.name == script)
+    assert source.count(old) == 1
+    binding = binding.with_sources({script: source.replace(old, new)})
+
+    def alone() -> SessionRun:
+        return SessionRun(BoundStore(binding, KernelBackend()), (b"c1",))
+
+    run = alone()
+    run.inspector = Inspection([usual_elements(alone)])
+    expiring = Publication(2, b"a payload that expires", qos=2, interval_ms=3000)
+    released = [Release(2)] if is_released else []
+    steps: list[Step] = [Save((expiring,)), Fetch(), *released, Wait(3000), Fetch(), Settle()]
+    assert {one.law for step in steps for one in run.perform(step).discrepancies} == broken
+
+
 def test_elements_and_text_of_a_keyspace() -> None:
     kernel = KernelBackend()
     kernel.execute(b"SET", b"{a}s", b"1")

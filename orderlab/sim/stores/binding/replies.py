@@ -84,6 +84,8 @@ class ReplyMismatch(InputError):
     """A reply that the binding cannot read: the binding is wrong, or the script is (a mutant, a damaged store)."""
 
 
+PARTS = "message."
+"""Where a row keeps what a packed message was taken apart into, for paths such as ``message.topic``."""
 DEFAULT_COLUMNS = {"strings": ("value",), "pairs": ("first", "second")}
 ROW_SHAPES = ("strings", "messages", "json", "pairs", "records")
 
@@ -173,8 +175,10 @@ class ReplyReader:
 
     def _row(self, items: list[Any]) -> Row:
         row = dict(zip(self.columns, items, strict=True))
-        if self.unpack is not None and row.get("message"):  # a PUBREL may have dropped its content
-            row |= self.unpack(row["message"])
+        if self.unpack is not None and "message" in row:
+            parts = self.unpack(row["message"]) if row["message"] else {}  # a PUBREL may have dropped its content
+            row |= parts
+            row[PARTS] = parts
         return row
 
     def _integer(self, name: str, row: Row, fields: Fields) -> int | None:
@@ -303,6 +307,8 @@ def _compile_members(path: str, columns: tuple[str, ...], place: str) -> Callabl
 
     def find(row: Row) -> Any:
         value = row.get(first)
+        if members and first == "message" and PARTS in row:
+            value = row[PARTS]
         for member in members:
             if isinstance(value, bytes):
                 value = load_json(value)

@@ -100,6 +100,8 @@ class Account(NamedTuple):
     """The highest token that was given out."""
     fates: tuple[tuple[int, Fate], ...] = ()
     """What became of every message that is not live, by label."""
+    expired_as_pubrel: frozenset[int] = frozenset()
+    """Messages that expired after their PUBREC: a store may have dropped their content then, which was no clean-up."""
     slack_ms: int = 0
     """By how much the clock of the store may run ahead of the judge's: 0 in virtual time."""
 
@@ -116,7 +118,9 @@ class Account(NamedTuple):
         labels = {entry.label for entry in queue}
         gone = {entry.label: fate for entry in self.queue if entry.label not in labels}
         fates = self.fates if not gone else tuple(sorted({**dict(self.fates), **gone}.items()))
-        return self._replace(session=self.session._replace(queue=queue), fates=fates)
+        released = {entry.label for entry in self.queue if entry.label in gone and entry.kind == "PUBREL"}
+        bare = self.expired_as_pubrel | released if fate == "expired" and released else self.expired_as_pubrel
+        return self._replace(session=self.session._replace(queue=queue), fates=fates, expired_as_pubrel=bare)
 
     def with_fates(self, labels: list[int], fate: Fate) -> Account:
         """The account with ``fate`` written down for messages that never were in the queue."""
