@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from orderlab.model.errors import InputError
 from orderlab.sim.redis.numbers import double_text
 
 if TYPE_CHECKING:
@@ -59,6 +60,16 @@ class ErrorReply(Exception):
         return f"ErrorReply({self.message!r})"
 
 
+class UnhashableReply(InputError):
+    """A set or a map of RESP3 with a member or key that is nested too deep for Python."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"a member of a set or key of a map in a RESP3 reply is nested deeper than {KEY_LEVELS_MAX} levels; let the script reply "
+            "with arrays there"
+        )
+
+
 OK = Status(b"OK")
 QUEUED = Status(b"QUEUED")
 
@@ -91,3 +102,21 @@ def scored(shard: Keyspace, members: Sequence[bytes], scores: Sequence[float]) -
     flat[::2] = members
     flat[1::2] = map(double_text, scores)
     return flat
+
+
+KEY_LEVELS_MAX = 200
+"""Levels of arrays, maps and sets within a member of a set, or within a key of a map, that Python can hash and compare."""
+
+
+def as_key(reply: Reply, levels: int = KEY_LEVELS_MAX) -> Reply:
+    """A reply as a member of a set or a key of a map, where RESP3 allows any: arrays are tuples there, and maps sets of
+    pairs. Raises UnhashableReply for what is nested deeper than ``levels``."""
+    if not isinstance(reply, list | tuple | set | frozenset | dict):
+        return reply
+    if not levels:
+        raise UnhashableReply
+    if isinstance(reply, list | tuple):
+        return tuple([as_key(item, levels - 1) for item in reply])
+    if isinstance(reply, set | frozenset):
+        return frozenset([as_key(item, levels - 1) for item in reply])
+    return frozenset([(as_key(key, levels - 1), as_key(value, levels - 1)) for key, value in reply.items()])

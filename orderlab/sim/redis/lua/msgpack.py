@@ -61,7 +61,7 @@ class MsgpackReader:
         """
         if offset < 0 or limit < 0:
             raise MsgpackError(
-                f"Invalid request to unpack with offset of {offset} and limit of {_to_int(len(data))}."
+                f"Invalid request to unpack with offset of {_to_int(offset)} and limit of {_to_int(len(data))}."
             )
         if offset > len(data):
             raise MsgpackError(f"Start offset {_to_int(offset)} greater than input length {len(data)}.")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from orderlab.sim.redis.numbers import INTEGER_MIN, double_text
-from orderlab.sim.redis.replies import BigNumber, ErrorReply, Reply, Status, Verbatim
+from orderlab.sim.redis.replies import BigNumber, ErrorReply, Reply, Status, Verbatim, as_key
 
 PORTION = 4000
 """Values that cross into Lua at once; the stack of a C function holds 8000."""
@@ -189,13 +189,5 @@ class ResultReader:
         if self._resp == 2 or code == b"*":
             return items
         if code == b"~":
-            return {_hashable(item) for item in items}
-        return {_hashable(items[i]): items[i + 1] for i in range(0, len(items), 2)}
-
-
-def _hashable(reply: Reply) -> Reply:
-    if isinstance(reply, list):
-        return tuple(map(_hashable, reply))
-    if isinstance(reply, set):
-        return frozenset(reply)
-    return tuple(sorted(reply.items())) if isinstance(reply, dict) else reply
+            return {as_key(item) for item in items}
+        return {as_key(items[i]): items[i + 1] for i in range(0, len(items), 2)}

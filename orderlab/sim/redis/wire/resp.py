@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from orderlab.sim.redis.replies import BigNumber, ErrorReply, Reply, Status, Verbatim
+from orderlab.sim.redis.replies import BigNumber, ErrorReply, Reply, Status, Verbatim, as_key
 
 
 def encode_command(argv: Sequence[bytes]) -> bytes:
@@ -68,9 +68,9 @@ class ReplyReader:
             return BigNumber(rest)
         if kind == b"%":
             pairs = self._items(2 * int(rest))
-            return {_hashable(pairs[i]): pairs[i + 1] for i in range(0, len(pairs), 2)}
+            return {as_key(pairs[i]): pairs[i + 1] for i in range(0, len(pairs), 2)}
         if kind == b"~":
-            return {_hashable(item) for item in self._items(int(rest))}
+            return {as_key(item) for item in self._items(int(rest))}
         if kind == b"!":
             return ErrorReply(self._bulk(int(rest), 0) or b"")
         raise ValueError(f"not a RESP reply: {(kind + rest)[:40]!r}")
@@ -105,12 +105,3 @@ class ReplyReader:
         if not chunk:
             raise EOFError("the server closed the connection")
         self._buffer += chunk
-
-
-def _hashable(value: Reply) -> Reply:
-    """Sets and maps of RESP3 may nest; their members must be hashable here."""
-    if isinstance(value, list):
-        return tuple(map(_hashable, value))
-    if isinstance(value, set):
-        return frozenset(value)
-    return tuple(sorted(value.items())) if isinstance(value, dict) else value

@@ -51,10 +51,11 @@ local function check_string(value, number, count)
   return value
 end
 
--- lua_tonumber and a C cast to int, without a complaint: what is no number counts as 0.
+-- lua_tonumber and a C cast to int, without a complaint: what is no number counts as 0, what does not fit is the smallest.
 local function as_int(value)
   local kind = type(value)
-  return check_int((kind == "number" or kind == "string") and tonumber(value) or 0, 1, 1)
+  value = to_integer((kind == "number" or kind == "string") and tonumber(value) or 0)
+  return value >= -2147483648 and value <= 2147483647 and value or -2147483648
 end
 
 host.as_int = as_int

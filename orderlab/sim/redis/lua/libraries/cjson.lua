@@ -2,10 +2,11 @@
 
 local host = ...
 local python, contents, tree, marks = host.python, host.contents, host.tree, host.marks
-local bad_argument, check_integer, check_string = host.bad_argument, host.check_integer, host.check_string
+local bad_argument, check_int, check_string = host.bad_argument, host.check_int, host.check_string
 local null, read_json, write_json = host.null, host.read_json, host.write_json
 local error, ipairs, next, rawget, select, type = error, ipairs, next, rawget, select, type
 local concat, find, floor, format, gsub, huge = table.concat, string.find, math.floor, string.format, string.gsub, math.huge
+local match = string.match
 local is_mark = {}
 for _, mark in pairs(marks) do
   is_mark[mark] = true
@@ -207,7 +208,7 @@ end
 
 local function integer_option(config, field, value, number, low, high)
   if value ~= nil then
-    value = check_integer(value, number, number)
+    value = check_int(value, number, number)
     if value < low or value > high then
       bad_argument(1, "expected integer between " .. low .. " and " .. format("%d", high))
     end
@@ -220,7 +221,7 @@ local function enum_option(value, number, options)
   if type(value) == "boolean" then
     return options[value and 2 or 1]
   end
-  local text = check_string(value, number, number)
+  local text = match(check_string(value, number, number), "^[^%z]*") -- a C string
   for _, option in ipairs(options) do
     if option == text then
       return option

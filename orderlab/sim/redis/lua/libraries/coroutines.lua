@@ -20,12 +20,12 @@ local function new_coroutine(f)
   return thread
 end
 
-local function settle_resume(thread, ok, err, ...)
+local function settle_resume(thread, ok, ...)
   if ok then
-    return true, err, ...
+    return true, ...
   end
   check_abort()
-  return false, placed(err, thread)
+  return false, placed((...), thread)
 end
 
 function library.resume(...)
@@ -37,12 +37,12 @@ function library.resume(...)
   return settle_resume(thread, resume(...))
 end
 
-local function settle_wrap(thread, ok, err, ...)
+local function settle_wrap(thread, ok, ...)
   if ok then
-    return err, ...
+    return ...
   end
   check_abort()
-  err = placed(err, thread)
+  local err = placed((...), thread)
   if type(err) == "string" or type(err) == "number" then
     error(err) -- with the caller's place in front, as auxwrap of lbaselib.c
   end

@@ -121,11 +121,13 @@ end
 
 -- Catching ------------------------------------------------------------------------------------------------------------
 
-local function settle_pcall(ok, err, ...)
+-- As many results as there are: `err` as a parameter would add a nil to a function that returns nothing.
+local function settle_pcall(ok, ...)
   if ok then
-    return true, err, ...
+    return true, ...
   end
   check_abort()
+  local err = ...
   if type(err) == "table" then
     local text = err.err
     local kind = type(text)
@@ -144,6 +146,9 @@ end
 function globals.pcall(...)
   local count = select("#", ...)
   local f = ...
+  if count == 0 then
+    f = true -- what luaRedisPcall finds on its stack then
+  end
   if count <= 1 or not is_callable(f) then
     return settle_pcall(xpcall(f, place_error))
   end

@@ -33,8 +33,10 @@ local function load_text(text, name)
   collectgarbage("restart")
   if not ok then
     return nil, f
+  elseif f then
+    return f
   end
-  return f, message
+  return nil, message
 end
 
 function globals.loadstring(...)

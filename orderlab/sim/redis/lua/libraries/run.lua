@@ -67,14 +67,6 @@ local function put_table(t, slots)
     end
     return put(",", field == 0 and 1 / field < 0 and "-0" or field) -- a number that crosses into Python loses the sign
   end
-  field = rawget(t, "map")
-  if type(field) == "table" then
-    return put_map(field, slots)
-  end
-  field = rawget(t, "set")
-  if type(field) == "table" then
-    return put_set(field, slots)
-  end
   field = rawget(t, "big_number")
   if type(field) == "string" then
     return put("(", field)
@@ -86,6 +78,14 @@ local function put_table(t, slots)
       put("=", kind)
       return put("=", text)
     end
+  end
+  field = rawget(t, "map")
+  if type(field) == "table" then
+    return put_map(field, slots)
+  end
+  field = rawget(t, "set")
+  if type(field) == "table" then
+    return put_set(field, slots)
   end
   put("*", "")
   for _, value in ipairs(t) do
@@ -124,10 +124,12 @@ local function put_all(value)
   put_value(value, FIRST_SLOTS)
 end
 
--- The size of an array of strings and numbers that has no other fields, or nil for any other table.
+-- The size of an array of strings and numbers, or nil for any other table. The fields that make something else of a table are
+-- asked for one by one: `next` after the last item sees none that its order has before.
 local function flat_size(t)
   local count = #t
-  if getmetatable(t) or count >= ITEMS_AT_ONCE or next(t, count > 0 and count or nil) ~= nil then
+  if getmetatable(t) or count >= ITEMS_AT_ONCE or t.err or t.ok or t.double or t.big_number or t.verbatim_string or t.map
+      or t.set then
     return nil
   end
   local bytes = 0
