@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from orderlab.sim.redis.replies import BigNumber, ErrorReply, Status, Verbatim
+from orderlab.sim.redis.replies import BigNumber, ErrorReply, Status, UnhashableReply, Verbatim
 from orderlab.sim.redis.wire.resp import ReplyReader, encode_command
 
 
@@ -61,3 +61,11 @@ def test_a_cut_stream_and_a_foreign_one_are_errors() -> None:
 
 def test_commands_are_arrays_of_bulk_strings() -> None:
     assert encode_command([b"SET", b"k", b"\r\n"]) == b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$2\r\n\r\n\r\n"
+
+
+def test_members_of_sets_and_keys_of_maps_may_be_anything() -> None:
+    maps = [b"%2\r\n$1\r\na\r\n:1\r\n:2\r\n%0\r\n", b"%2\r\n:2\r\n%0\r\n$1\r\na\r\n:1\r\n"]
+    one, other = (ReplyReader(receiver(b"~1\r\n" + text, 9)).read() for text in maps)
+    assert one == other == {frozenset({(b"a", 1), (2, frozenset())})}
+    with pytest.raises(UnhashableReply, match="nested deeper than 200 levels"):
+        ReplyReader(receiver(b"~1\r\n" + b"*1\r\n" * 201 + b":1\r\n", 99)).read()

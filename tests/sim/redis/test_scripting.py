@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orderlab.sim.redis.replies import ErrorReply
+from orderlab.sim.redis.replies import ErrorReply, UnhashableReply
 from orderlab.sim.redis.shard import Shard
 
 if TYPE_CHECKING:
@@ -211,3 +211,13 @@ def test_the_clock_takes_no_argument() -> None:
     reply = shard.execute((b"EVAL", b"return redis.call('TIME', nil)", b"0"))
     assert isinstance(reply, ErrorReply)
     assert b"must be strings or integers" in reply.message
+
+
+def test_a_key_nested_too_deep_for_python_is_told() -> None:
+    shard = Shard()
+    shard.execute((b"HELLO", b"3"))
+    script = b"local t = {1} for _ = 1, %d do t = {t} end return {set = {[t] = true}}"
+    assert isinstance(shard.execute((b"EVAL", script % 150, b"0")), set)
+    with pytest.raises(UnhashableReply, match="nested deeper than 200 levels"):
+        shard.execute((b"EVAL", script % 3000, b"0"))
+    assert shard.execute((b"EVAL", b"return 1", b"0")) == 1

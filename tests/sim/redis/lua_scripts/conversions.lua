@@ -192,3 +192,21 @@ redis.setresp(3) return redis.pcall('nosuch')
 return redis.call('zscore','z','m')
 return redis.call('hgetall','h')
 return true
+-- which field decides, wherever the table keeps it: an index may come last in the order of `next`
+local t={big_number='12',dddd=1,ok='S'} t.dddd=nil t.big_number=nil t[3]='v3' t[1]='v1' t[5]='v5' t[2]='v2' return t
+local t={err='E x',dddd=1,map={q='r'}} t.dddd=nil t.map=nil t[3]='v3' t[1]='v1' t[5]='v5' t[2]='v2' return t
+local t={dddd=1,ok=false,x1=2} t.dddd=nil t[1]='v1' t[2]='v2' return t
+return {1,2,x=3,[5]=5}
+return {map={q='r'},big_number='12'}
+return {map={q='r'},verbatim_string={format='txt',string='z'}}
+return {set={q=true},big_number='12'}
+return {set={q=true},verbatim_string={format='txt',string='z'}}
+return {map={q='r'},set={q=true}}
+return {double=1.5,big_number='12',map={q='r'}}
+return {big_number='12',verbatim_string={format='txt',string='z'}}
+-- members of sets and keys of maps may be anything
+return {map={[{map={a={map={b=1}}}}]=1}}
+return {set={[{map={a=1,[2]=3}}]=true}}
+return {set={[{map={a=1,[true]=3,[{1}]=2}}]=true}}
+return {set={[{set={a=1,[{map={x={}}}]=1}}]=true}}
+return {map={[{1,{2,{map={x='y'}}}}]={set={a=true}}}}

@@ -191,3 +191,33 @@ return redis.pcall('command','getkeys','eval','x','7','a')
 return redis.pcall('command','getkeys','zunionstore','d','7','a')
 return redis.pcall('command','getkeys','nosuch','d')
 return redis.pcall('command','count','x')
+-- how many values come back
+return select('#', pcall(function() end))
+return select('#', pcall(function() return nil, nil end))
+return select('#', pcall(redis.log, 1, 'x'))
+return select('#', xpcall(function() end, print))
+return select('#', coroutine.resume(coroutine.create(function() end)))
+return select('#', coroutine.wrap(function() end)())
+return select('#', loadstring('return'))
+return select('#', loadstring('x y'))
+return select('#', load(function() end))
+return {pcall()}
+return {xpcall()}
+-- casts to int: of a double what does not fit is the smallest, of a 64-bit integer its low half counts
+return redis.set_repl(2^32+1)
+return redis.set_repl(-2^40)
+return redis.set_repl(0/0)
+return redis.set_repl(1.9)
+return redis.setresp(2^32+3)
+return redis.setresp(3.9)
+return redis.log(2^32+1, 'x')
+return redis.log(1/0, 'x')
+return redis.log(-0.5, 'x')
+return {cmsgpack.unpack_one('\1', 0/0)}
+return {cmsgpack.unpack_limit('\1\2\3', 1, 1e300)}
+return cjson.encode_max_depth(2^32+5)
+return cjson.encode_max_depth(2^32)
+return {cjson.encode_sparse_array(true, 2^32+5)}
+return cjson.encode_keep_buffer('on\0x')
+return cjson.encode_keep_buffer('x\0x')
+return cjson.encode_invalid_numbers('null\0')
