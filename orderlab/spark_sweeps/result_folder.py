@@ -1,7 +1,8 @@
 """The folder of a sweep's results: a manifest, and rows in Parquet files that workers commit on their own.
 
 A file appears whole (temporary name, fsync, rename) and its name says what it holds, so that progress and counts need
-no file to be opened: ``rows/<attempt>-<digest of the runs>.<rows>-<failed>-<violated>.parquet``. A run that was
+no file to be opened: ``rows/<attempt>-<digest of the runs>.<rows>-<failed>-<violated>.<digest of the content>.parquet``;
+who opens one compares the last of them, so that a file that was edited or damaged gives no figure. A run that was
 committed twice, by a worker that outlived its driver, counts once: readers keep the first of equal attempts.
 Renaming needs a POSIX file system (a local disk, NFS); an object store does not rename atomically.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import io
 import json
 import math
 import os
@@ -35,7 +37,7 @@ LISTING_SHARE = 0.02
 """Of the driver's time that goes into looking at names while a sweep runs."""
 SWEEP_DIGEST = "sweep_digest"
 """The column in which each row says to which sweep it belongs (`identity_of`)."""
-_NAME = re.compile(r"(\d+)-([0-9a-f]{32})\.(\d+)-(\d+)-(\d+)\.parquet")
+_NAME = re.compile(r"(\d+)-([0-9a-f]{32})\.(\d+)-(\d+)-(\d+)\.([0-9a-f]{16})\.parquet")
 
 
 @dataclass(frozen=True)
@@ -154,12 +156,16 @@ class ResultFolder:
         violated = sum(one == "violated" for one in outcome)
         digest = digest_of(np.ascontiguousarray(runs, "<i8").tobytes())
         temporary = self.rows_path / f".{uuid.uuid4().hex}.tmp"
+        packed = io.BytesIO()
+        pq.write_table(table, packed, compression="zstd")
+        content = packed.getvalue()
         try:
             with temporary.open("wb") as file:
-                pq.write_table(table, file, compression="zstd")
+                file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(temporary, self.rows_path / f"{attempt}-{digest}.{len(runs)}-{failed}-{violated}.parquet")
+            name = f"{attempt}-{digest}.{len(runs)}-{failed}-{violated}.{_content_digest(content)}.parquet"
+            os.replace(temporary, self.rows_path / name)
         except OSError as error:
             temporary.unlink(missing_ok=True)
             raise InputError(f"{self.path}: {disk_complaint(error)}") from None
@@ -233,12 +239,19 @@ class ResultFolder:
         return table if columns is None else table.drop_columns([SWEEP_DIGEST])
 
 
+def _content_digest(content: bytes) -> str:
+    return digest_of(content)[:16]
+
+
 class _Listing:
-    """What the names in a folder of rows add up to; a name that was seen is not parsed again."""
+    """What the names in a folder of rows add up to; a name that was seen is not parsed again. The same runs committed by two
+    workers count once.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._seen: set[str] = set()
+        self._counted: set[str] = set()
         self._by_attempt: dict[int, np.ndarray] = {}
         self._took_s = 0.0
         self._at = -math.inf
@@ -249,11 +262,15 @@ class _Listing:
         with os.scandir(self._path) as entries:
             names = {entry.name for entry in entries}
         if not self._seen <= names:  # files were removed: count afresh
-            self._seen, self._by_attempt = set(), {}
+            self._seen, self._counted, self._by_attempt = set(), set(), {}
         for name in names - self._seen:
             match = _NAME.fullmatch(name)
             if match is not None:
                 self._seen.add(name)
+                whose = name.partition(".")[0]
+                if whose in self._counted:
+                    continue
+                self._counted.add(whose)
                 total = self._by_attempt.setdefault(int(match[1]), np.zeros(3, np.int64))
                 total += [int(match[3]), int(match[4]), int(match[5])]
         self._at = time.perf_counter()
@@ -287,7 +304,10 @@ class Standing:
 def read_rows(path: Path, columns: Sequence[str] | None) -> pa.Table:
     """One committed file. Raises InputError."""
     try:
-        table = pq.ParquetFile(path).read(columns=columns, use_threads=False)
+        content, named = path.read_bytes(), _NAME.fullmatch(path.name)
+        if named is not None and named[6] != _content_digest(content):
+            raise OSError("not what a worker wrote: edited or damaged since")
+        table = pq.ParquetFile(pa.BufferReader(content)).read(columns=columns, use_threads=False)
         if set(columns or ()) <= set(table.column_names):
             return table
         raise InputError(f"{path}: {_FOREIGN}")

@@ -1,7 +1,9 @@
 """The folder of results: whole files or none, a run counted once, and one line for what cannot be."""
 
 import errno
+import io
 import os
+import random
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 from orderlab.model.errors import InputError
 from orderlab.spark_sweeps import result_folder
 from orderlab.spark_sweeps.result_folder import Counts, ResultFolder, identity_of
+from orderlab.spark_sweeps.specification import digest_of
 
 MANIFEST = {"sweep": {"axes": {"a": [1]}}, "code": "c"}
 
@@ -26,6 +29,14 @@ def rows(runs, attempt=1, status="ok", outcome="holds", manifest=MANIFEST):
             "sweep_digest": [identity_of(manifest)] * len(runs),
         }
     )
+
+
+def forged(place, table):
+    """A file of rows that no worker committed, under a name as if one had."""
+    packed = io.BytesIO()
+    pq.write_table(table, packed)
+    digest = digest_of(packed.getvalue())[:16]
+    (place / f"1-{'0' * 32}.{len(table)}-0-0.{digest}.parquet").write_bytes(packed.getvalue())
 
 
 @pytest.fixture
@@ -104,6 +115,35 @@ def test_a_damaged_file_is_named(folder):
         folder.standing(1)
 
 
+def test_no_bit_of_a_file_can_change_without_being_told(folder):
+    folder.commit(rows([0, 1, 2, 3]))
+    (path,) = folder.files()
+    content, random_bits = path.read_bytes(), random.Random(5)
+    for bit in random_bits.sample(range(8 * len(content)), 200):
+        damaged = bytearray(content)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        with pytest.raises(InputError, match=r"edited or damaged since\); remove it: its runs are then done again"):
+            folder.standing(4)
+    path.write_bytes(content)
+    assert folder.standing(4).counts.rows == 4
+
+
+def test_rows_that_were_edited_are_named(folder):
+    folder.commit(rows([0, 1], outcome="violated"))
+    (path,) = folder.files()
+    pq.write_table(rows([0, 1]), path)
+    with pytest.raises(InputError, match="edited or damaged since"):
+        list(folder.tables(2))
+
+
+def test_runs_that_two_workers_committed_are_counted_once_by_name(folder):
+    folder.commit(rows([0, 1]))
+    folder.commit(rows([0, 1], status="error", outcome=None))  # a task that was tried again
+    assert len(folder.files()) == 2
+    assert folder.counts().rows == folder.standing(2).counts.rows == 2
+
+
 def test_a_start_that_was_killed_before_its_manifest_was_whole_is_gone_on_with(tmp_path):
     folder = ResultFolder(tmp_path / "out")
     folder.rows_path.mkdir(parents=True)
@@ -129,7 +169,7 @@ def test_a_manifest_that_says_nothing_is_named(manifest, folder):
 
 @pytest.mark.parametrize("table", [pa.table({"run": [7]}), rows([9]), rows([-1])], ids=["columns", "above", "below"])
 def test_rows_of_another_sweep_are_named(table, folder):
-    pq.write_table(table, folder.rows_path / f"1-{'0' * 32}.1-0-0.parquet")
+    forged(folder.rows_path, table)
     with pytest.raises(InputError, match="not rows of this sweep; remove it"):
         folder.standing(9)
 

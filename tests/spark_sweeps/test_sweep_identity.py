@@ -16,6 +16,7 @@ from orderlab.spark_sweeps.job import Options, load, run_sweep
 from orderlab.spark_sweeps.report.page import write_report
 from orderlab.spark_sweeps.result_folder import ResultFolder
 from orderlab.spark_sweeps.specification import sweep_of
+from tests.spark_sweeps.test_result_folder import forged
 
 
 @pytest.fixture
@@ -175,7 +176,8 @@ def test_a_row_that_does_not_say_whose_it_is_is_refused(module, sweep_file, one_
     table = pq.read_table(file)
     place = table.column_names.index("sweep_digest")
     field = table.schema.field("sweep_digest").with_nullable(True)
-    pq.write_table(table.set_column(place, field, pa.nulls(len(table), pa.string())), file)
+    file.unlink()
+    forged(file.parent, table.set_column(place, field, pa.nulls(len(table), pa.string())))
     with pytest.raises(InputError, match="rows of another sweep"):
         run_sweep(path, one_process)
 
