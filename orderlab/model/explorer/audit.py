@@ -10,7 +10,7 @@ states only may pass.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from random import Random
 from typing import Any
 
@@ -49,14 +49,28 @@ class Audit:
         self.system = system
         self.constraints = constraints
         self._random = Random(f"audit {seed}")
+        self._decided: frozenset[str] = frozenset()
+        self._is_known: Callable[[Any], bool] = lambda state: True
         self._step_laws = [law for law in laws if isinstance(law, StepInvariant)]
         self._lookers = [law for law in laws if isinstance(law, Invariant | Sometimes)]
         self._obligations = [law for law in laws if isinstance(law, LeadsTo)]
 
     def check(
-        self, count: int, state: Callable[[int], Any], cut: set[int], symmetry: bool = False, reduction: bool = False
+        self,
+        count: int,
+        state: Callable[[int], Any],
+        cut: set[int],
+        symmetry: bool = False,
+        reduction: bool = False,
+        decided: Collection[str] = (),
+        is_known: Callable[[Any], bool] = lambda state: True,
     ) -> None:
-        """Raises InputError for a claim that a sample of the states 0..count-1 refutes."""
+        """Raises InputError for a claim that a sample of the states 0..count-1 refutes.
+
+        `decided` names the invariants that a whole search has found true in all of these states, and the goals that it
+        has found in none; `is_known` tells the states that it came to.
+        """
+        self._decided, self._is_known = frozenset(decided), is_known
         sampled = list(self._sample(count, state, cut, FIRST, DRAWN))
         for _ in range(min(TIMES_AT_MOST, max(1, ASKED // max(1, len(sampled))))):
             for one in sampled:
@@ -115,7 +129,13 @@ class Audit:
         if one != other:
             odd = next((pair for pair in [*one, *other] if pair not in one or pair not in other), (one + other)[0])
             raise self._not_the_same(f"action {Label(*odd[0])}", state)
+        for label, after in one:
+            if not self._is_known(after):
+                raise self._not_the_same(f"action {Label(*label)}", state)
         truths = self._truths(state)
+        for name in self._decided & truths.keys():
+            if truths[name] in ((True,), (True, False)):
+                raise self._not_the_same(name, state)
         again = self._truths(state)
         for name, truth in truths.items():
             if again[name] != truth:

@@ -93,7 +93,11 @@ def explore(
     seconds = run.meter.total_seconds()
     constraints = constraints_of(system, options)
     audit = Audit(system, run.chosen.laws, constraints, options.seed)
-    audit.check(run.space.count, run.space.state, run.space.cut, options.symmetry, run.reduction is not None)
+    decided = [law.name for law in run.chosen.laws if run.complete and law.name not in run.space.found]
+    audit.check(
+        run.space.count, run.space.state, run.space.cut, options.symmetry, run.reduction is not None, decided,
+        lambda state: not run.complete or run.reduction is not None or run.space.number_of(state) is not None,
+    )  # fmt: skip
     judge = _Judge(run)
     verdicts = judge.verdicts()
     space = run.space

@@ -202,6 +202,52 @@ def test_what_draws_at_random_gets_no_verdict(where: str) -> None:
         explore(Unsteady(where=where))
 
 
+class Counting(Specification):
+    """What one step counts in a list, beside the state, a law or a guard looks at later."""
+
+    name: ClassVar[str] = "counting"
+    looks: str
+    steps: ClassVar[list[int]] = []
+
+    def variables(self) -> Mapping[str, Domain | Array]:
+        return {"x": integer(0, 30), "y": boolean()}
+
+    @action(actor="clock")
+    def tick(self, s: State) -> None:
+        require(s.x < 30)
+        s.x += 1
+        if s.x == 20:
+            self.steps.append(1)
+
+    @action(actor="clock")
+    def late(self, s: State) -> None:
+        require(s.x == 10)
+        s.y = self.looks == "guard" and len(self.steps) > 3
+
+    @invariant()
+    def once(self, s: State) -> bool:
+        return self.looks != "law" or len(self.steps) < 3
+
+    @sometimes()
+    def half(self, s: State) -> bool:
+        return bool(s.x == 15)
+
+    def terminal(self, s: State) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("looks", "named"), [("law", "once"), ("guard", "action late")])
+def test_what_the_search_has_found_must_be_so_when_asked_again(looks: str, named: str) -> None:
+    Counting.steps.clear()
+    with pytest.raises(InputError, match=f"{named} does not do the same twice"):
+        explore(Counting(looks=looks), Options(engine="interpreted"))
+
+
+def test_what_is_counted_and_not_looked_at_does_not_matter() -> None:
+    Counting.steps.clear()
+    assert explore(Counting(looks="nowhere"), Options(engine="interpreted")).outcome == Outcome.HOLDS
+
+
 @pytest.mark.parametrize(
     ("where", "message"),
     [
