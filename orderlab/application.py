@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -10,7 +11,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from orderlab import __version__
 from orderlab.cli import COMMANDS, PROGRAM, SUMMARIES
-from orderlab.exit_codes import ExitCode
+from orderlab.exit_codes import ExitCode, of_signal
 from orderlab.model.errors import Defect
 
 
@@ -40,6 +41,8 @@ class Command(TyperCommand):
         try:
             return super().invoke(ctx)
         except SystemExit as ended:
+            if isinstance(ended.__context__, BrokenPipeError):  # rich ends so when its reader goes, `| head` for one
+                raise typer.Exit(of_signal(signal.SIGPIPE)) from ended
             raise Defect(f"something called sys.exit({ended.code!r})") from ended
         except EOFError as error:
             raise Defect(f"EOFError: {error}") from error

@@ -30,6 +30,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
+from orderlab.model.contracts.asked import Asked
 from orderlab.model.errors import InputError
 
 State = Hashable
@@ -162,11 +163,13 @@ class Contract:
     @property
     def laws(self) -> tuple[ContractLaw, ...]:
         """The laws of the class, in the order in which they are written."""
-        found = {}
+        found: dict[str, ContractLaw] = {}
         for kind in reversed(type(self).__mro__):
             for member in vars(kind).values():
                 if hasattr(member, "law"):
                     name, statement = member.law
+                    if name in found and found[name].check.__name__ != member.__name__:
+                        raise InputError(f'{kind.__name__}.{member.__name__}: there is a law "{name}" already; name it otherwise')
                     found[name] = ContractLaw(name, statement, member)
         return tuple(found.values())
 
@@ -206,9 +209,10 @@ class Judge:
 
     def __init__(self, contract: Contract, now_ms: int) -> None:
         self.contract = contract
+        self.asked = Asked(contract)
         self.laws = contract.laws
         self.now_ms = now_ms
-        self.candidates: frozenset[Candidate] = frozenset({Candidate(contract.initial())})
+        self.candidates: frozenset[Candidate] = frozenset({Candidate(self.asked.initial())})
         """At the last quiet moment, or now if nothing is under way."""
         self.overlapping: tuple[Event, ...] = ()
         """Events since the last quiet moment."""
@@ -330,34 +334,23 @@ class Judge:
         self, state: State, call: Call, is_heard: bool, reply: Reply, pool: Sequence[Reply], now_ms: int
     ) -> Iterator[State]:
         """The states in which ``call`` leaves ``state``, with this reply if it was heard."""
-        for allowed, after in self._outcomes(state, call, now_ms):
+        for outcome in self.asked.outcomes(state, call, now_ms):
+            allowed = outcome[0]
             if isinstance(allowed, AnyOf):
                 open_yet = (reply,) if is_heard else (allowed.example, *pool)
-                told = [one for one in open_yet if allowed.accepts(one)]
+                told = [one for one in open_yet if self.asked.accepts(allowed, one)]
             else:
                 told = [allowed] if not is_heard or is_same(allowed, reply) else []
             for one in told:
-                yield after(one) if callable(after) else after
-
-    def _outcomes(self, state: State, call: Call, now_ms: int) -> list[Outcome]:
-        try:
-            return list(self.contract.outcomes(state, call, now_ms))
-        except Exception as error:
-            raise mistake(self.contract, "outcomes", f"{state!r:.200}, {call}", error) from error
+                yield self.asked.after(outcome, one)
 
     def _aged(self, one: Candidate, now_ms: int) -> Candidate:
-        try:
-            return Candidate(self.contract.elapse(one.state, now_ms), one.done)
-        except Exception as error:
-            raise mistake(self.contract, "elapse", f"{one.state!r:.200}", error) from error
+        return Candidate(self.asked.elapse(one.state, now_ms), one.done)
 
     # -- laws ----------------------------------------------------------------------------------------------
 
     def _holds(self, one: ContractLaw, state: State, call: Call, reply: Reply) -> bool | None:
-        try:
-            return one.check(self.contract, state, call, reply, self.now_ms)
-        except Exception as error:
-            raise mistake(self.contract, f"law {one.name}", f"{state!r:.200}, {call}, {reply!r:.80}", error) from error
+        return self.asked.holds(one, state, call, reply, self.now_ms)
 
     def _count(self, call: Call, reply: Reply, before: Iterable[Candidate]) -> None:
         for one in self.laws:
@@ -374,7 +367,9 @@ class Judge:
             laws = laws or [name for name, told in verdicts.items() if False in told] or [SPECIFICATION]
         if self._stopped:
             laws.insert(0, ALL_OR_NOTHING)
-        allowed = sorted({str(one) if isinstance(one, AnyOf) else repr(one) for state in before for one, _ in self._outcomes(state, call, self.now_ms)})
+        allowed = sorted({str(one) if isinstance(one, AnyOf) else repr(one) for state in before for one, _ in self.asked.outcomes(state, call, self.now_ms)})
+        if before and not allowed:
+            raise self.asked.nothing_allowed(before[0], call)
         told = f"{call} replied {reply if isinstance(reply, Failed) else repr(reply)}; allowed: {', '.join(allowed[:4]) or 'nothing'}"
         if self._stopped:
             told += f" (after {self._stopped})"
@@ -388,12 +383,3 @@ def is_same(one: Reply, other: Reply) -> bool:
     if isinstance(one, tuple):
         return len(one) == len(other) and all(map(is_same, one, other))
     return bool(one == other)
-
-
-def mistake(contract: Contract, part: str, given: str, error: Exception) -> InputError:
-    """A mistake of the contract's author as one line: what raised, for what, and where."""
-    frame = error.__traceback__
-    while frame is not None and frame.tb_next is not None:
-        frame = frame.tb_next
-    place = f"{frame.tb_frame.f_code.co_filename}:{frame.tb_lineno}: " if frame is not None else ""
-    return InputError(f"{place}{type(contract).__name__}.{part}: {type(error).__name__}: {error} (for {given}); correct the contract")

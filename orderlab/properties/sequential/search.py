@@ -99,7 +99,7 @@ def moments(run: ContractRun) -> list[int]:
     now = run.judge.now_ms
     deadlines = set(run.backend.shard.deadlines_ms.values()) if hasattr(run.backend, "shard") else set()
     for state in run.judge.states():
-        deadlines.update(run.contract.deadlines_ms(state))
+        deadlines.update(run.judge.asked.deadlines_ms(state))
     waits = sorted({at + by - now for at in deadlines for by in (-1, 0, 1) if at + by > now})
     return waits[:WAITS_MAX]
 
@@ -135,7 +135,7 @@ def moves(run: ContractRun, scope: Scope, troubled: int) -> Iterator[ClientStep]
             if troubled < scope.troubles:
                 yield Die(number)
         elif client.begun < scope.steps_per_client:
-            calls = list(run.contract.calls(number, client.seen))[:CALLS_MAX]
+            calls = run.judge.asked.calls(number, client.seen)[:CALLS_MAX]
             if client.retry is not None and client.retry not in calls:
                 calls.insert(0, client.retry)
             for call in calls:

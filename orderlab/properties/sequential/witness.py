@@ -91,7 +91,7 @@ class Rerun:
 def is_legal(run: ContractRun, step: Begin) -> bool:
     """Whether the contract has the client make this call after what it has seen, or it is sent once more."""
     client = run.clients[step.client]
-    return step.call == client.retry or step.call in list(run.contract.calls(step.client, client.seen))
+    return step.call == client.retry or step.call in run.judge.asked.calls(step.client, client.seen)
 
 
 def shortened(rerun: Rerun, steps: Steps, law: str) -> Steps:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
+import pickle
 import re
 import stat
 import sys
@@ -60,7 +62,7 @@ def load_binding(path: Path | str, *, trust_adapter: bool = False) -> Binding:
         check_syntax(script)
     contract = None
     if isinstance(store, ContractStore):
-        contract = _load_class(store.specification, f"{place}: specification", folders, trust_adapter)()
+        contract = _made(_load_class(store.specification, f"{place}: specification", folders, trust_adapter), place, store)
     binding = Binding(file.parent, place, store, tuple(scripts.values()), None, contract)
     assert binding.operations  # compiles every template, so that a mistake shows now
     if store.adapter is None:
@@ -173,6 +175,19 @@ def _is_file(path: Path) -> bool:
         return False
 
 
+def _made(kind: Any, place: str, store: ContractStore) -> Any:
+    """An instance of a contract's class, in which at least ``operations`` can be read."""
+    try:
+        contract = kind()
+        for name, fields in contract.operations.items():
+            if not isinstance(name, str) or isinstance(fields, str) or not all(isinstance(one, str) for one in fields):
+                raise TypeError(f'operations[{name!r}] is {fields!r:.60}; write {{"{name}": ("field", ...)}}')
+        pickle.dumps(contract)
+    except (Exception, SystemExit) as error:
+        raise InputError(f"{place}: specification: {store.specification} failed: {type(error).__name__}: {error}") from None
+    return contract
+
+
 def _load_adapter(reference: str, binding: Binding, folders: list[Path], trusted: bool) -> Adapter:
     place = f"{binding.place}: adapter"
     made = _load_class(reference, place, folders, trusted)
@@ -192,7 +207,8 @@ def _load_class(reference: str, place: str, folders: list[Path], trusted: bool) 
     if not trusted:
         raise InputError(f'{place}: "{reference}" is Python that would run here; pass --trust-adapter if you trust it')
     file = _read_script(folders, name, place).path
-    specification = importlib.util.spec_from_file_location(f"orderlab_adapter_{file.stem}", file)
+    digest = hashlib.sha1(str(file.resolve()).encode()).hexdigest()[:12]  # files of two stores may have the same name
+    specification = importlib.util.spec_from_file_location(f"orderlab_adapter_{file.stem}_{digest}", file)
     assert specification is not None
     assert specification.loader is not None
     module = importlib.util.module_from_spec(specification)
@@ -200,5 +216,5 @@ def _load_class(reference: str, place: str, folders: list[Path], trusted: bool) 
     try:
         specification.loader.exec_module(module)
         return getattr(module, class_name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(f"{place}: {reference} failed: {type(error).__name__}: {error}") from None

@@ -1,0 +1,258 @@
+"""What the class of a contract's author answers, checked: a mistake in it is one line with place and cure, never a verdict.
+
+Every question goes through ``Asked``: answers have the right types and are finite, states can be told apart, nothing loops
+for ever, and what is asked twice is answered alike. The last is tried on the first questions and on some later ones, since
+a contract that draws random numbers would make each verdict a matter of luck.
+"""
+
+from __future__ import annotations
+
+import inspect
+import signal
+import threading
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from orderlab.model.errors import InputError
+
+if TYPE_CHECKING:
+    from orderlab.model.contracts.contract import Call, Contract, ContractLaw, Exchange, Outcome
+
+ANSWERS_MAX = 4096
+"""Of one question: outcomes of a call, calls of a client, deadlines of a state."""
+SECONDS_MAX = 20.0
+"""Processor time of one question. It only stops what would not end: no verdict depends on it."""
+TWICE_FIRST, TWICE_EVERY = 300, 50
+"""The first questions are asked twice, then one of so many."""
+CLIENTS_MAX, STEPS_MAX = 8, 20
+
+
+class _Endless(Exception):
+    """A question took more than SECONDS_MAX."""
+
+
+class Asked:
+    """A contract whose answers are checked. Every method raises InputError for a mistake of the author."""
+
+    def __init__(self, contract: Contract) -> None:
+        self.contract = contract
+        self.name = type(contract).__name__
+        self._questions = 0
+        self._check_class()
+
+    def initial(self) -> Hashable:
+        """The state of an empty store."""
+        first, second = self._ask("initial", "", self.contract.initial), self._ask("initial", "", self.contract.initial)
+        self._check_state("initial", "", first)
+        if not _alike(first, second):
+            raise self._wrong("initial", "", f"{_short(first)} is not equal to a second one; compare states by value")
+        return first  # type: ignore[no-any-return]
+
+    def outcomes(self, state: Hashable, call: Call, now_ms: int) -> list[Outcome]:
+        """All that is allowed."""
+        from orderlab.model.contracts.contract import AnyOf
+
+        given = f"state {_short(state)}, {call}, now_ms {now_ms}"
+        found = self._list("outcomes", given, lambda: self.contract.outcomes(state, call, now_ms))
+        for one in found:
+            if not isinstance(one, tuple) or len(one) != 2:
+                raise self._wrong("outcomes", given, f"yielded {_short(one)}; yield a reply and the state that goes with it")
+            reply, after = one
+            if isinstance(reply, AnyOf):
+                if not self._ask("outcomes", given, lambda reply=reply: reply.accepts(reply.example)):  # type: ignore[misc]
+                    raise self._wrong("outcomes", given, f"AnyOf does not accept its own example {reply.example!r:.60}")
+            elif not is_plain(reply):
+                cure = "a reply is None, an integer, text, bytes or a tuple of such"
+                raise self._wrong("outcomes", given, f"yielded the reply {_short(reply)}; {cure}")
+            if not callable(after):
+                self._check_state("outcomes", given, after)
+        if self._is_due():
+            again = self._list("outcomes", given, lambda: self.contract.outcomes(state, call, now_ms))
+            if not _alike(*([self._settled(one, given) for one in some] for some in (found, again))):
+                raise self._changes("outcomes", given)
+        return found
+
+    def after(self, outcome: Outcome, reply: Any) -> Hashable:
+        """The state in which an outcome leaves the store once ``reply`` is known."""
+        after: Any = outcome[1]
+        if not callable(after):
+            return after  # type: ignore[no-any-return]
+        state = self._ask("outcomes", f"reply {_short(reply)}", lambda: after(reply))
+        self._check_state("outcomes", f"reply {_short(reply)}", state)
+        return state  # type: ignore[no-any-return]
+
+    def accepts(self, choice: Any, reply: Any) -> bool:
+        """Whether an AnyOf takes ``reply``."""
+        return bool(self._ask("outcomes", f"reply {_short(reply)}", lambda: choice.accepts(reply)))
+
+    def elapse(self, state: Hashable, now_ms: int) -> Hashable:
+        """The state at ``now_ms`` if nothing but time has happened."""
+        given = f"state {_short(state)}, now_ms {now_ms}"
+        aged = self._ask("elapse", given, lambda: self.contract.elapse(state, now_ms))
+        self._check_state("elapse", given, aged)
+        if self._is_due():
+            if not _alike(aged, self._ask("elapse", given, lambda: self.contract.elapse(state, now_ms))):
+                raise self._changes("elapse", given)
+            again = self._ask("elapse", f"state {_short(aged)}, now_ms {now_ms}", lambda: self.contract.elapse(aged, now_ms))
+            if not _alike(aged, again):
+                told = f"gave {_short(aged)}, and from there at the same moment {_short(again)}; it must be idempotent"
+                raise self._wrong("elapse", given, told)
+        return aged  # type: ignore[no-any-return]
+
+    def deadlines_ms(self, state: Hashable) -> list[int]:
+        """Moments at which time alone changes something."""
+        given = f"state {_short(state)}"
+        found = self._list("deadlines_ms", given, lambda: self.contract.deadlines_ms(state))
+        for one in found:
+            if type(one) is not int:
+                raise self._wrong("deadlines_ms", given, f"gave {_short(one)}; give moments as integers, in ms")
+        if self._is_due() and found != self._list("deadlines_ms", given, lambda: self.contract.deadlines_ms(state)):
+            raise self._changes("deadlines_ms", given)
+        return found
+
+    def calls(self, client: int, seen: Sequence[Exchange]) -> list[Call]:
+        """The calls that are worth trying by a client that has seen ``seen``."""
+        given = f"client {client}, seen {_short(seen)}"
+        found = self._list("calls", given, lambda: self.contract.calls(client, seen))
+        for one in found:
+            self.check_call(one, given)
+        if self._is_due() and found != self._list("calls", given, lambda: self.contract.calls(client, seen)):
+            raise self._changes("calls", given)
+        return found
+
+    def check_call(self, call: Any, given: str = "", part: str = "calls") -> None:
+        """Raises InputError for what is no call of an operation of the contract, with all of its fields."""
+        from orderlab.model.contracts.contract import Call
+
+        if not isinstance(call, Call):
+            raise self._wrong(part, given, f"gave {_short(call)}; give Call.of(operation, field=value)")
+        if call.name not in self.contract.operations:
+            raise self._wrong(part, given, f'no operation "{call.name}"; one of {", ".join(self.contract.operations)}')
+        wanted, fields = set(self.contract.operations[call.name]), {name for name, _ in call.fields}
+        if wanted != fields:
+            odd = ", ".join([f"{one} is missing" for one in sorted(wanted - fields)] + [f"{one} is none" for one in sorted(fields - wanted)])
+            raise self._wrong(part, given, f"{call}: {odd}; operations has {call.name}({', '.join(self.contract.operations[call.name])})")
+        for name, value in call.fields:
+            if not is_plain(value) and type(value) not in (bool, float):
+                raise self._wrong(part, given, f"{call}: {name} is no plain value; give numbers, text, bytes or tuples of such")
+
+    def holds(self, law: ContractLaw, state: Hashable, call: Call, reply: Any, now_ms: int) -> bool | None:
+        """What a law says of a reply."""
+        given = f"state {_short(state)}, {call}, reply {_short(reply)}"
+        told = self._ask(f"law {law.name}", given, lambda: law.check(self.contract, state, call, reply, now_ms))
+        if told is not None and told is not True and told is not False:
+            raise self._wrong(f"law {law.name}", given, f"returned {_short(told)}; return True, False or None")
+        return told
+
+    def nothing_allowed(self, state: Hashable, call: Call) -> InputError:
+        """The mistake of a contract that allows no reply at all to a call."""
+        told = "yields nothing, so that every reply is wrong; yield what is allowed, or leave the call out of calls"
+        return self._wrong("outcomes", f"state {_short(state)}, {call}", told)
+
+    # -- asking --------------------------------------------------------------------------------------------
+
+    def _ask(self, part: str, given: str, question: Callable[[], Any]) -> Any:
+        try:
+            with _ending():
+                return question()
+        except (Exception, SystemExit) as error:
+            said = f"does not end within {SECONDS_MAX:g} s" if isinstance(error, _Endless) else f"{type(error).__name__}: {error}"
+            raise self._wrong(part, given, said, error) from error
+
+    def _list(self, part: str, given: str, question: Callable[[], Any]) -> list[Any]:
+        found = self._ask(part, given, lambda: list(islice(question(), ANSWERS_MAX + 1)))
+        if len(found) > ANSWERS_MAX:
+            raise self._wrong(part, given, f"more than {ANSWERS_MAX:,} answers; leave fewer choices open")
+        return found  # type: ignore[no-any-return]
+
+    def _is_due(self) -> bool:
+        self._questions += 1
+        return self._questions <= TWICE_FIRST or self._questions % TWICE_EVERY == 0
+
+    def _settled(self, outcome: Outcome, given: str) -> tuple[Any, Any]:
+        """An outcome as values that can be compared."""
+        from orderlab.model.contracts.contract import AnyOf
+
+        reply = outcome[0]
+        shown = (reply.words, reply.example) if isinstance(reply, AnyOf) else reply
+        return shown, self.after(outcome, reply.example if isinstance(reply, AnyOf) else reply)
+
+    def _check_state(self, part: str, given: str, state: Any) -> None:
+        try:
+            hash(state)
+        except Exception as error:
+            told = f"the state {_short(state)} cannot be hashed ({error}); use tuples, frozensets, frozen dataclasses"
+            raise self._wrong(part, given, told) from None
+
+    def _check_class(self) -> None:
+        for name, low, high in (("clients", 1, CLIENTS_MAX), ("steps_per_client", 1, STEPS_MAX)):
+            value = getattr(self.contract, name)
+            if type(value) is not int or not low <= value <= high:
+                raise self._wrong(name, "", f"{value!r:.60}; give a number from {low} to {high}")
+        if not self.contract.operations:
+            raise self._wrong("operations", "", "there are none; name each operation with its fields")
+
+    def _changes(self, part: str, given: str) -> InputError:
+        told = "asked twice, it answered differently; let it depend on its arguments alone, and compare states by value"
+        return self._wrong(part, given, told)
+
+    def _wrong(self, part: str, given: str, told: str, error: BaseException | None = None) -> InputError:
+        shown = " ".join(f"{told}{f' (for {given})' if given else ''}".split())
+        cure = "" if "; " in told else "; correct the contract"
+        return InputError(f"{self._place(part, error)}{self.name}.{part}: {shown}{cure}")
+
+    def _place(self, part: str, error: BaseException | None) -> str:
+        """The author's line that raised, or where the part begins."""
+        method = next((one.check for one in self.contract.laws if part == f"law {one.name}"), None)
+        method = method or getattr(type(self.contract), part, None)
+        code = getattr(method, "__code__", None)
+        file = code.co_filename if code is not None else inspect.getfile(type(self.contract))
+        line = code.co_firstlineno if code is not None else 0
+        frame = error.__traceback__ if error is not None else None
+        while frame is not None:
+            if frame.tb_frame.f_code.co_filename == file:
+                line = frame.tb_lineno
+            frame = frame.tb_next
+        return f"{file}:{line}: " if line else f"{file}: "
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a store's reply can be this: None, an integer, text, bytes, or a tuple of such."""
+    from orderlab.model.contracts.contract import Failed
+
+    if isinstance(value, Failed):
+        return True
+    return all(map(is_plain, value)) if type(value) is tuple else value is None or type(value) in (int, str, bytes)
+
+
+def _alike(one: Any, other: Any) -> bool:
+    return bool(one == other)
+
+
+def _short(value: Any) -> str:
+    try:
+        shown = repr(value)
+    except Exception as error:
+        return f"{type(value).__name__} whose repr raises {type(error).__name__}"
+    return shown if len(shown) <= 160 else f"{shown[:160]}…"
+
+
+@contextmanager
+def _ending() -> Iterator[None]:
+    """Raise _Endless in what takes SECONDS_MAX of processor time; in the main thread, where alone signals arrive."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    if signal.getsignal(signal.SIGVTALRM) is not _raise_endless:
+        signal.signal(signal.SIGVTALRM, _raise_endless)
+    signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS_MAX)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+
+
+def _raise_endless(number: int, frame: object) -> None:
+    raise _Endless
