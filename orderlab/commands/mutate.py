@@ -41,6 +41,7 @@ def mutate(
     out: Annotated[Path | None, typer.Option(help="Folder of results, resumed from; by default in the cache.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Judge again what is known, and keep nothing.")] = False,
     list_them: Annotated[bool, typer.Option("--list", help="List the mutants, judge none.")] = False,
+    trust_adapter: Annotated[bool, typer.Option(help="Run the Python that a store names: its adapter, its contract.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Make mutants of a store's scripts and validate each: killed by a law, survived, equivalent, or timed out.
@@ -52,13 +53,14 @@ def mutate(
     from orderlab.properties.mutants.operators import mutants_of
     from orderlab.properties.mutants.sampling import sample
     from orderlab.properties.mutants.score import Score
+    from orderlab.properties.sequential.validation import contract_of, laws_of
     from orderlab.render.mutation import render_score
     from orderlab.sim.stores.binding.loader import load_binding
 
     if specification or path == SPECIFICATION_OF_STORES:
         _specification(path, only or [], limit, seed, list_them, as_json)
         return
-    binding = load_binding(Path(path))
+    binding = load_binding(Path(path), trust_adapter=trust_adapter)
     mutants = sample(mutants_of(binding, only or ()), limit, seed)
     if list_them:
         _list(mutants, as_json)
@@ -69,7 +71,7 @@ def mutate(
     campaign = Campaign(binding, mutants, seed, budget, jobs, folder)
     judged = campaign.run(_progress)
     _clear_progress()
-    score = Score(judged)
+    score = Score(judged) if binding.contract is None else Score(judged, tuple(laws_of(contract_of(binding))))
     if as_json:
         found = {"store": str(binding.path), "seed": seed, "budget_s": budget, "interrupted": campaign.interrupted}
         print(json.dumps({**found, **score.to_json(), "scope": campaign.scope, "of": len(mutants)}))

@@ -12,7 +12,10 @@ from orderlab.exit_codes import ExitCode
 from orderlab.model.errors import InputError
 
 if TYPE_CHECKING:
+    from orderlab.model.contracts.steps import ContractTrace
     from orderlab.model.contracts.trace import Trace
+    from orderlab.sim.redis.backends import Backend
+    from orderlab.sim.stores.binding.binding import Binding
 
 
 def replay(
@@ -20,49 +23,78 @@ def replay(
     store: Annotated[Path | None, typer.Option(help="The store to replay on; by default the one in the trace.")] = None,
     law: Annotated[str | None, typer.Option(help="Which witness of a validation; by default the first.")] = None,
     backend: Annotated[str, typer.Option(help="kernel, fakeredis, auto or redis://HOST:PORT.")] = "kernel",
-    trust_adapter: Annotated[bool, typer.Option(help="Run the Python adapter that the store names.")] = False,
+    trust_adapter: Annotated[bool, typer.Option(help="Run the Python that the store names: its adapter, its contract.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Take the steps of a trace again and judge each.
 
     Exit code 0: no law is broken; 1: one is; 2: unusable input.
     """
-    from orderlab.model.contracts.session.words import told_step
-    from orderlab.model.contracts.trace import Pass
-    from orderlab.properties.witness.confirmation import run_on
-    from orderlab.properties.witness.explanation import tell
+    from orderlab.model.contracts.steps import ContractTrace
     from orderlab.sim.redis.backends import open_backend
     from orderlab.sim.stores.binding.loader import load_binding
 
     trace = read_trace(file, law)
     binding = load_binding(store or Path(trace.store), trust_adapter=trust_adapter)
+    if isinstance(trace, ContractTrace) != (binding.contract is not None):
+        kinds = ("of a contract of its owner's", "of a session store")
+        found, needed = kinds if isinstance(trace, ContractTrace) else kinds[::-1]
+        raise InputError(f"{file}: a trace {found}, but {binding.place} is one {needed}; name another with --store")
     with open_backend(backend) as opened:
         place = opened.describe()
-        reports = run_on(trace, binding, opened)
-    broken = [(at, one) for at, report in enumerate(reports, 1) for one in report.discrepancies]
+        retold = _retold_contract(trace, binding, opened) if isinstance(trace, ContractTrace) else _retold(trace, binding, opened)
+    is_broken = any(one["broken"] for one in retold)
     if as_json:
-        steps = [
-            {
-                "step": told_step(report.step, trace),
-                "result": tell(report.result),
-                "broken": [list(one) for one in report.discrepancies],
-            }
-            for report in reports
-        ]
-        print(json.dumps({"backend": place, "store": str(binding.path), "seed": trace.seed, "steps": steps}))
+        print(json.dumps({"backend": place, "store": str(binding.path), "seed": trace.seed, "steps": retold}))
     else:
-        for at, report in enumerate(reports, 1):
-            print(f"{at}. {told_step(report.step, trace)}")
-            if not isinstance(report.step, Pass):
-                print(f"   {tell(report.result)}")
-            for one in report.discrepancies:
-                print(f"   {one.law} is violated: {one.text}")
-        print(f"on {place}: {'violated' if broken else 'no law is broken'}; seed: {trace.seed}")
-    raise typer.Exit(ExitCode.VIOLATED if broken else ExitCode.HOLDS)
+        for at, one in enumerate(retold, 1):
+            print(f"{at}. {one['step']}")
+            if one["result"]:
+                print(f"   {one['result']}")
+            for name, text in one["broken"]:
+                print(f"   {name} is violated: {text}")
+        print(f"on {place}: {'violated' if is_broken else 'no law is broken'}; seed: {trace.seed}")
+    raise typer.Exit(ExitCode.VIOLATED if is_broken else ExitCode.HOLDS)
 
 
-def read_trace(file: Path, law: str | None) -> Trace:
+def _retold(trace: Trace, binding: Binding, backend: Backend) -> list[dict[str, Any]]:
+    """Each step on a session store: what it was, what came of it, [law, text] of each that it broke."""
+    from orderlab.model.contracts.session.words import told_step
+    from orderlab.model.contracts.trace import Pass
+    from orderlab.properties.witness.confirmation import run_on
+    from orderlab.properties.witness.explanation import tell
+
+    return [
+        {
+            "step": told_step(report.step, trace),
+            "result": "" if isinstance(report.step, Pass) else tell(report.result),
+            "broken": [[one.law, one.text] for one in report.discrepancies],
+        }
+        for report in run_on(trace, binding, backend)
+    ]
+
+
+def _retold_contract(trace: ContractTrace, binding: Binding, backend: Backend) -> list[dict[str, Any]]:
+    """Each step on a store with a contract, up to the first that breaks a law: no state explains what comes after."""
+    from orderlab.properties.sequential.run import ContractRun
+    from orderlab.properties.sequential.validation import contract_of
+    from orderlab.properties.sequential.witness import told_report, told_step
+
+    backend.flush()
+    run = ContractRun(binding, contract_of(binding), backend, trace.clients, trace.skews_ms)
+    retold = []
+    for step, report in zip(trace.steps, run.replayed(trace.steps), strict=True):
+        wrong = report.violation
+        broken = [[name, wrong.text] for name in wrong.laws] if wrong is not None else []
+        retold.append({"step": told_step(step), "result": told_report(step, report), "broken": broken})
+        if broken:
+            break
+    return retold
+
+
+def read_trace(file: Path, law: str | None) -> Trace | ContractTrace:
     """The trace in ``file``. Raises InputError when there is none."""
+    from orderlab.model.contracts.steps import ContractTrace
     from orderlab.model.contracts.trace import Trace
 
     try:
@@ -72,8 +104,14 @@ def read_trace(file: Path, law: str | None) -> Trace:
     except ValueError as error:
         raise InputError(f"{file}: not JSON ({error}); give what validate --json printed") from None
     if isinstance(data, dict) and "laws" in data:
-        witnesses = [one for one in data["laws"] if one.get("witness") and law in (None, one["law"])]
-        if not witnesses:
-            raise InputError(f"{file}: no witness{f' of {law}' if law else ''} in it; every such law held")
-        data = witnesses[0]["witness"]["trace"]
+        try:
+            asked = [one for one in data["laws"] if law in (None, one["law"])]
+            found = [w for one in asked for w in (one.get("witnesses") or [one.get("witness")]) if w]
+            if not found:
+                raise InputError(f"{file}: no witness{f' of {law}' if law else ''} in it; every such law held")
+            data = found[0]["trace"]
+        except (KeyError, TypeError, AttributeError):
+            raise InputError(f"{file}: not a validation; give what validate --json printed") from None
+    if isinstance(data, dict) and "contract" in data:
+        return ContractTrace.from_json(data, str(file))
     return Trace.from_json(data, str(file))

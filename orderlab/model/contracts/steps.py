@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,8 @@ from orderlab.model.contracts.contract import Call
 from orderlab.model.errors import InputError
 
 SCHEMA = 1
+CLIENTS_MAX = 100
+WAIT_MS_MAX = 10**12
 REPLY_LOST = "reply-lost"
 """The operation was carried out; its client never hears of it."""
 
@@ -76,7 +79,15 @@ def to_json(step: ClientStep) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
     return {"bytes": value.decode("latin-1")} if isinstance(value, bytes) else value
+
+
+def _read(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(map(_read, value))
+    return value["bytes"].encode("latin-1") if isinstance(value, dict) else value
 
 
 def from_json(content: Any, place: str) -> ClientStep:
@@ -89,13 +100,61 @@ def from_json(content: Any, place: str) -> ClientStep:
         trouble = told and Trouble(str(told["kind"]), told["key"].encode("latin-1"), int(told["at"]))
         client = int(content["client"])
         if kind == "begin":
-            fields = {
-                name: value["bytes"].encode("latin-1") if isinstance(value, dict) else value
-                for name, value in content["fields"].items()
-            }
-            return Begin(client, Call.of(content["operation"], **fields), trouble)
+            fields = tuple((str(name), _read(value)) for name, value in content["fields"].items())
+            return Begin(client, Call(str(content["operation"]), fields), trouble)
         if kind in ("resume", "die"):
             return Resume(client, trouble) if kind == "resume" else Die(client)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{place}: no step ({type(error).__name__}: {error}); export the trace again") from None
     raise InputError(f"{place}: unknown step {kind!r}; one of begin, resume, die, wait")
+
+
+@dataclass(frozen=True, slots=True)
+class ContractTrace:
+    """Steps of clients on a store with a contract, and what is needed to take them again."""
+
+    steps: tuple[ClientStep, ...]
+    clients: int
+    skews_ms: tuple[int, ...] = ()
+    """The clients' clocks less the server's."""
+    store: str = ""
+    """Folder of the store that it was found on, as the user named it."""
+    contract: str = ""
+    law: str = ""
+    """The law that it shows to be violated, if it does."""
+    seed: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "schema": SCHEMA,
+            "contract": self.contract,
+            "store": self.store,
+            "law": self.law,
+            "seed": self.seed,
+            "clients": self.clients,
+            "skews_ms": list(self.skews_ms),
+            "steps": [to_json(step) for step in self.steps],
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any], place: str) -> ContractTrace:
+        """The trace that ``to_json`` gave ``data`` for. Raises InputError that names what is wrong where."""
+        if data.get("schema") != SCHEMA:
+            raise InputError(f"{place}: schema {data.get('schema')!r}; this version reads schema {SCHEMA}")
+        if not isinstance(data.get("steps"), list):
+            raise InputError(f"{place}: steps is no list; give the JSON that validate --json writes under 'trace'")
+        steps = tuple(from_json(one, f"{place}: steps[{at}]") for at, one in enumerate(data["steps"]))
+        try:
+            clients, skews = int(data["clients"]), tuple(int(one) for one in data.get("skews_ms", ()))
+        except (KeyError, ValueError, TypeError) as error:
+            raise InputError(f"{place}: {type(error).__name__} {error}; clients and skews_ms are numbers") from None
+        if not 1 <= clients <= CLIENTS_MAX or len(skews) > clients:
+            raise InputError(f"{place}: clients {clients}, {len(skews)} skews_ms; at most {CLIENTS_MAX}, and a skew for each at most")
+        for at, step in enumerate(steps):
+            if isinstance(step, Wait) and not 0 <= step.ms <= WAIT_MS_MAX:
+                raise InputError(f"{place}: steps[{at}].ms: {step.ms}; give 0 to {WAIT_MS_MAX}")
+            if not isinstance(step, Wait) and not 0 <= step.client < clients:
+                raise InputError(f"{place}: steps[{at}].client: {step.client}; there are {clients} clients, from 0")
+        store, contract, law = (str(data.get(name, "")) for name in ("store", "contract", "law"))
+        return cls(steps, clients, skews, store, contract, law, data.get("seed"))

@@ -19,9 +19,10 @@ from typing import Any
 from orderlab.model.errors import InputError
 from orderlab.model.files import write_whole
 from orderlab.properties.mutants.equivalence import Table, tabulate
-from orderlab.properties.mutants.judging import judge_quickly, judge_thoroughly
+from orderlab.properties.mutants.judging import judge_by_contract, judge_quickly, judge_thoroughly
 from orderlab.properties.mutants.mutant import Mutant
 from orderlab.properties.mutants.result import Result
+from orderlab.properties.sequential.validation import validate_contract
 from orderlab.sim.redis.lua.watchdog import CANCELLED, Unfinished, watch
 from orderlab.sim.stores.binding.binding import Binding
 
@@ -29,6 +30,8 @@ SCRIPT_SECONDS_MAX = 40.0
 """Processor time of one script that the sandbox cannot stop."""
 BUDGETS_MAX = 30
 """Wall time of a judgement, in budgets: machines are shared."""
+RUNS_AT_ALL, FEW_EFFORT, MORE_EFFORT = 0.01, 0.4, 2.0
+"""Of ``orderlab validate``, for stores with a contract of their owner's: the original once, the two rounds of mutants."""
 JUDGE_FAILED = "the judge failed"
 """How the text of a result begins that is none: the mutant counts as survived, and is judged again the next time."""
 ROOMS = ("model", "sim", "properties")
@@ -84,7 +87,9 @@ class Campaign:
             self._check_original()
             self._round(left, lambda one: self._quickly(one), progress, keeps_survivors=False)
             left = [mutant for mutant in left if mutant not in self.results]
-        if left and not self.interrupted:
+        if left and not self.interrupted and self.binding.contract is not None:
+            self._round(left, lambda one: self._by_contract(one.of(self.binding), MORE_EFFORT), progress)
+        elif left and not self.interrupted:
             table = self._watched(partial(tabulate, self.binding), seconds_max=None)
             if not isinstance(table, Table):
                 raise InputError(f"{self.binding.place}: the store itself cannot be explored: {table.reason}; mend it")
@@ -92,7 +97,11 @@ class Campaign:
             self._round(left, lambda one: self._thoroughly(one, table), progress)
 
     def _check_original(self) -> None:
-        found = self._watched(partial(judge_quickly, self.binding, self.seed, self.budget_s), seconds_max=None)
+        work = partial(judge_quickly, self.binding, self.seed, self.budget_s)
+        if self.binding.contract is not None:
+            validate_contract(self.binding, RUNS_AT_ALL, self.seed)  # so that a mistake of the contract is told as such
+            work = partial(judge_by_contract, self.binding, self.seed, MORE_EFFORT)
+        found = self._watched(work, seconds_max=None)
         if isinstance(found, Result) and found.outcome != "survived":
             raise InputError(
                 f"{self.binding.place}: the store itself breaks {found.law} ({found.text}); "
@@ -101,7 +110,12 @@ class Campaign:
 
     # -- one mutant, in a process of its own ---------------------------------------------------------------------------
 
+    def _by_contract(self, mutated: Binding, effort: float) -> Result | None:
+        return self._judged(partial(judge_by_contract, mutated, self.seed, effort))
+
     def _quickly(self, mutant: Mutant) -> Result | None:
+        if self.binding.contract is not None:
+            return self._by_contract(mutant.of(self.binding), FEW_EFFORT)
         return self._judged(partial(judge_quickly, mutant.of(self.binding), self.seed, self.budget_s))
 
     def _thoroughly(self, mutant: Mutant, table: Table) -> Result | None:
@@ -161,6 +175,8 @@ class Campaign:
     def context(self) -> bytes:
         """Everything that a result depends on beside its mutant: the store, the judge, the budget, the seed."""
         told = hashlib.sha256(repr((self.seed, self.budget_s, self.binding.store)).encode())
+        for file in sorted(self.binding.path.glob("*.py")):  # a contract of the store's owner
+            told.update(file.name.encode() + file.read_bytes())
         for script in self.binding.scripts:
             told.update(script.name.encode() + script.source)
         told.update(_code_digest())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from orderlab.model.contracts.steps import ContractTrace
 from orderlab.model.contracts.trace import Trace
 
 OUTCOMES = ("killed", "timed out", "survived", "equivalent")
@@ -20,7 +21,7 @@ class Result:
     law: str = ""
     text: str = ""
     """What was said of the broken law, or how a survivor differs from the original."""
-    trace: Trace | None = None
+    trace: Trace | ContractTrace | None = None
     found_by: str = ""
     cpu_s: float = 0.0
     """Processor time of the validation."""
@@ -45,7 +46,9 @@ class Result:
     @classmethod
     def from_json(cls, data: Any, place: str) -> Result:
         """The result that ``to_json`` gave ``data`` for. Raises KeyError or InputError when it is none."""
-        trace = None if data["trace"] is None else Trace.from_json(data["trace"], place)
+        told = data["trace"]
+        read = ContractTrace.from_json if told and "contract" in told else Trace.from_json
+        trace = None if told is None else read(told, place)
         return cls(
             data["outcome"],
             data["law"] or "",

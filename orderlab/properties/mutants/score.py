@@ -19,6 +19,8 @@ class Score:
     """The sum of many judgements."""
 
     judged: Sequence[Judged]
+    laws: tuple[str, ...] = tuple(STORE_LAWS)
+    """That the store is held to."""
 
     @cached_property
     def outcomes(self) -> dict[str, int]:
@@ -70,13 +72,13 @@ class Score:
         """Laws that were never the first to break, and broke beside another."""
         first = self.by_law()
         seen = {law for one in self.judged for law in one.result.beside}
-        return [law for law in STORE_LAWS if law in seen and law not in first]
+        return [law for law in self.laws if law in seen and law not in first]
 
     @property
     def idle_laws(self) -> list[str]:
         """Laws that no mutant was seen to break, first or beside another."""
         known = {*self.by_law(), *self.laws_beside}
-        return [law for law in STORE_LAWS if law not in known]
+        return [law for law in self.laws if law not in known]
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, every mutant among them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from orderlab.properties.machines.tally import tally_of
 from orderlab.properties.plugin import TOLD
 from orderlab.properties.plugin.traces import home_of, keep_trace
 from orderlab.properties.profiles import kept_examples
+from orderlab.properties.sequential.witness import story_lines
 from orderlab.properties.validation.isolated import runaway_of, unsupported
 from orderlab.properties.validation.single_law import LawRun, run_law
 from orderlab.sim.redis.lacking import UnsupportedCommand
@@ -40,7 +42,7 @@ class StoreFile(pytest.File):
             load_binding(self.path, trust_adapter=self.config.getoption("--orderlab-trust-adapter"))
         except InputError as error:
             raise self.CollectError(str(error)) from None
-        for law in self.session_of_laws.laws:
+        for law in self.session_of_laws.laws_of[self.path]:
             item: LawItem = LawItem.from_parent(self, name=law)
             item.laws = self.session_of_laws
             yield item
@@ -66,6 +68,9 @@ class LawItem(pytest.Item):
         self.user_properties += [("orderlab-seed", laws.seed), ("orderlab-profile", laws.profile.name)]
         try:
             binding = load_binding(self.path, trust_adapter=self.config.getoption("--orderlab-trust-adapter"))
+            if binding.contract is not None:
+                self._end(self._by_contract(binding))
+                return
             kept = kept_examples(home_of(self.config) / EXAMPLES)
             answer = watch(
                 lambda: run_law(binding, self.name, laws.profile, laws.seed, kept), script_seconds_max=SCRIPT_SECONDS_MAX
@@ -75,6 +80,10 @@ class LawItem(pytest.Item):
         except InputError as error:
             raise LawBroken(f"the store cannot be tested: {error}") from None
         run = self._unfinished(binding, answer) if isinstance(answer, Unfinished) else answer.value
+        self._end(run)
+
+    def _end(self, run: LawRun) -> None:
+        """Tell what became of the law: pass, fail, or skip."""
         for name, tally in run.tallies.items():
             tally_of(name).add(tally)
         self.user_properties.append(("orderlab-outcome", run.outcome))
@@ -85,6 +94,18 @@ class LawItem(pytest.Item):
             raise LawBroken(f"{self.name} is unknown: {run.because}")
         if run.outcome in ("unknown", "not applicable"):
             pytest.skip(f"{run.outcome}: {run.because}")
+
+    def _by_contract(self, binding: Binding) -> LawRun:
+        """The law's verdict by the contract that the store's owner wrote."""
+        began = time.monotonic()
+        found = self.laws.validation_of(binding)
+        result = next(one for one in found.results if one.law == self.name)
+        run = LawRun(str(self.path), self.name, self.laws.seed, str(result.outcome), tested=result.tested)
+        run.because = "; ".join([one.text for one in result.witnesses] or result.gaps)
+        run.story = [line for one in result.witnesses for line, _ in story_lines(one)] or [f"{self.name} is {run.outcome}: {run.because}"]
+        run.witness = result.witnesses[0].trace.to_json() if result.witnesses else None
+        run.seconds = time.monotonic() - began
+        return run
 
     def _unfinished(self, binding: Binding, answer: Unfinished) -> LawRun:
         """A script that had to be ended together with its process breaks ``bounded``; no other law could be judged."""
@@ -98,11 +119,17 @@ class LawItem(pytest.Item):
         """The story, where the trace lies, and what replays it."""
         yield from run.story
         if run.witness is not None:
-            yield f"  {keep_trace(self.config, self.laws.trace_name(self.path, self.name), run.witness)}"
+            told = keep_trace(self.config, self.laws.trace_name(self.path, self.name), run.witness)
+            yield f"  {told}{' --trust-adapter' if self._is_trusted else ''}"
         options = f"--orderlab-law {self.name} --orderlab-profile {self.laws.profile.name} --orderlab-seed {run.seed}"
+        options += " --orderlab-trust-adapter" if self._is_trusted else ""
         yield f"  test it again: pytest --orderlab-store {self._shown(self.path)} {options}"
         if run.blob:
             yield f"  Hypothesis: {run.blob} on {run.machine}"
+
+    @property
+    def _is_trusted(self) -> bool:
+        return bool(self.config.getoption("--orderlab-trust-adapter"))
 
     def _shown(self, path: Path) -> str:
         return os.path.relpath(path, self.config.invocation_params.dir)

@@ -14,8 +14,15 @@ from orderlab.model.laws import STORE_LAWS, law_named
 from orderlab.properties.plugin.items import StoreFile
 from orderlab.properties.plugin.summary import print_summary
 from orderlab.properties.profiles import Profile, profile_named
+from orderlab.properties.sequential.validation import ContractValidation, contract_of, laws_of
+from orderlab.properties.validation.effort import QUICK, STANDARD, THOROUGH
+from orderlab.properties.validation.isolated import validate_contract_isolated
+from orderlab.sim.stores.binding.binding import Binding
+from orderlab.sim.stores.binding.loader import FILE_NAME, load_binding
 
 OPTION = "--orderlab-store"
+EFFORTS = {"dev": QUICK, "ci": STANDARD, "nightly": THOROUGH}
+"""Of ``orderlab validate``, by profile, for a store with a contract of its owner's."""
 
 
 class LawSession:
@@ -23,16 +30,15 @@ class LawSession:
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
+        self._validations: dict[Path, ContractValidation] = {}
         here = config.invocation_params.dir
         given = [here / path for path in config.getoption(OPTION)]
         try:
             named = [_store_file(path) for path in [*given, *config.getini("orderlab_stores")]]
             self.stores = list(dict.fromkeys(named))
-            self.laws = [law_named(name).name for name in config.getoption("--orderlab-law")] or list(STORE_LAWS)
-            for name in self.laws:
-                if name not in STORE_LAWS:
-                    raise InputError(f"--orderlab-law {name}: not a law of a store; one of {', '.join(STORE_LAWS)}")
             self.profile = self._profile()
+            self.laws_of = {store: self._known(store) for store in self.stores}
+            self._narrow(config.getoption("--orderlab-law"))
         except InputError as error:
             raise pytest.UsageError(str(error)) from None
         self.seed: int = config.getoption("--orderlab-seed")
@@ -40,6 +46,35 @@ class LawSession:
         if forced is not None and str(forced).lstrip("-").isdigit():
             self.seed = int(forced)
         self._add_to_arguments()
+
+    def _known(self, store: Path) -> list[str]:
+        """The laws that a store can be held to. One that cannot be loaded says so when it is collected."""
+        try:
+            binding = load_binding(store, trust_adapter=self.config.getoption("--orderlab-trust-adapter"))
+            return list(STORE_LAWS) if binding.contract is None else list(laws_of(contract_of(binding)))
+        except InputError:
+            return list(STORE_LAWS)
+
+    def _narrow(self, wanted: list[str]) -> None:
+        """Keep the laws that were asked for. Raises InputError for one that no store is held to."""
+        known = {law for laws in self.laws_of.values() for law in laws}
+        for name in wanted:
+            if name not in known:
+                if known <= set(STORE_LAWS):
+                    law_named(name)  # says what may be meant
+                raise InputError(f"--orderlab-law {name}: not a law of a store; one of {', '.join(sorted(known))}")
+        if wanted:
+            self.laws_of = {
+                store: [law for law in dict.fromkeys(wanted) if law in laws] for store, laws in self.laws_of.items()
+            }
+
+    def validation_of(self, binding: Binding) -> ContractValidation:
+        """What a store with a contract of its owner's was found to do: all of its laws in one go, judged once."""
+        if binding.path not in self._validations:
+            laws = self.laws_of[binding.path / FILE_NAME]
+            work = EFFORTS[self.profile.name]
+            self._validations[binding.path] = validate_contract_isolated(binding, work, self.seed, laws, None, lambda text: None)
+        return self._validations[binding.path]
 
     def _profile(self) -> Profile:
         name = self.config.getoption("--orderlab-profile") or ("ci" if os.environ.get("CI") else "dev")
@@ -80,7 +115,7 @@ class LawSession:
 
     def pytest_report_header(self) -> Iterator[str]:
         """Profile, time and seed: what is needed to run the same again."""
-        profile, count = self.profile, len(self.laws) * len(self.stores)
+        profile, count = self.profile, sum(map(len, self.laws_of.values()))
         told = f"orderlab: profile {profile.name}, seed {self.seed}, {count} laws to test"
         if profile.seconds is not None:
             told += f", {profile.seconds:g} s each: about {count * profile.seconds / 60:.0f} min on one core"

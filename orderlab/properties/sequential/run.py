@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from orderlab.model.contracts.contract import Call, Contract, Exchange, Failed, Judge, Reply, Violation
 from orderlab.model.contracts.steps import REPLY_LOST, Begin, ClientStep, Die, Trouble, Wait
+from orderlab.model.errors import InputError
 from orderlab.sim.redis.abort import NodeCrashed
 from orderlab.sim.redis.backends import Backend, KernelBackend
 from orderlab.sim.redis.lua.sandbox import ScriptTimeout
@@ -61,6 +62,8 @@ class Report:
     """The operation has ended; otherwise calls of it are left."""
     stopped: str = ""
     """How the operation was stopped, if it was."""
+    is_idle: bool = False
+    """The step had no meaning: there is no operation to resume, or another is under way."""
     violation: Violation | None = None
     effects: list[Effect] = field(default_factory=list)
     """What was called, on the kernel."""
@@ -111,11 +114,11 @@ class ContractRun:
             return self._stopped(step.client, Report(), "its client died between two calls", part_way=True)
         if isinstance(step, Begin):
             if client.pending is not None:
-                return Report()
+                return Report(is_idle=True)
             self.judge.begin(step.client, step.call)
             client = ClientState(client.seen, step.call, (), client.begun + 1)
         elif client.pending is None:
-            return Report()
+            return Report(is_idle=True)
         self.clients[step.client] = client
         return self._call(step.client, step.trouble)
 
@@ -180,11 +183,26 @@ class ContractRun:
     def _stopped(self, number: int, report: Report, how: str, part_way: bool) -> Report:
         client = self.clients[number]
         if client.pending is None:
-            return report
+            return Report(is_idle=True)
         report.stopped = how
         self.judge.stop(number, f"{client.pending}: {how}", part_way)
         self.clients[number] = ClientState(client.seen, None, (), client.begun, client.pending)
         return report
+
+    def replayed(self, steps: Sequence[ClientStep]) -> Iterator[Report]:
+        """What each step does. Raises InputError for a call that the contract or the store does not have, and for
+        trouble that only the kernel can be brought into."""
+        for number, step in enumerate(steps, 1):
+            trouble = getattr(step, "trouble", None)
+            if trouble is not None and trouble.kind != REPLY_LOST:
+                if trouble.kind not in BY_NAME:
+                    raise InputError(f"step {number}: unknown trouble {trouble.kind!r}; one of {', '.join([REPLY_LOST, *BY_NAME])}")
+                if not isinstance(self.backend, KernelBackend):
+                    raise InputError(f"step {number}: {self.backend.describe()} is not brought into {trouble.kind}; replay on the kernel")
+            if isinstance(step, Begin):
+                self.judge.asked.check_call(step.call, part=f"step {number}")
+                self.binding.operation(step.call.name)
+            yield self.perform(step)
 
     @contextmanager
     def _noted(self, effects: list[Effect]) -> Iterator[None]:

@@ -138,7 +138,7 @@ def validate_contract(
         explore(make(scope.clients), scope, searched, int(STEPS * effort * share), f"every interleaving of {name}")
     progress("random walks")
     walk(make(), searched, seed, max(int(WALKS * effort), 10), LENGTH)
-    judge = _Verdicts(binding, contract, searched, Rerun(make), server, progress)
+    judge = _Verdicts(binding, contract, searched, Rerun(make), server, progress, seed)
     results = tuple(judge.result(name, statements[name]) for name in wanted)
     notes = undeclared_notes(searched)
     return ContractValidation(binding, contract, results, notes, tuple(searched.gaps), dict(searched.work), seed, effort)
@@ -168,7 +168,9 @@ class _Verdicts:
         rerun: Rerun,
         server: Callable[[], Backend] | None,
         progress: Progress,
+        seed: int,
     ) -> None:
+        self.seed = seed
         self.binding = binding
         self.contract = contract
         self.searched = searched
@@ -203,7 +205,7 @@ class _Verdicts:
             broken = self.rerun.violation(steps)
             if broken is None or not self._is_about(law, found, steps):
                 continue
-            made = witness(self.rerun, steps, law, found.search, self.binding, self.server)
+            made = witness(self.rerun, steps, law, found.search, self.binding, self.server, self.seed)
             told.setdefault((made.lua.place, made.text.split("(")[0]), made)
             if len(told) == CAUSES_MAX:
                 break

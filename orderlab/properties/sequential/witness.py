@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from orderlab.model.contracts.contract import ALL_OR_NOTHING, Contract, Violation
-from orderlab.model.contracts.steps import REPLY_LOST, Begin, ClientStep, Die, Resume, Wait, to_json
+from orderlab.model.contracts.contract import ALL_OR_NOTHING, Contract, Failed, Violation
+from orderlab.model.contracts.steps import REPLY_LOST, Begin, ClientStep, ContractTrace, Die, Resume, Wait
 from orderlab.properties.harness.recording import record_of
 from orderlab.properties.sequential.run import ContractRun, Report
 from orderlab.properties.witness.explanation import shown_keyspace
@@ -20,8 +20,6 @@ from orderlab.sim.stores.binding.results import Failed as FailedCall
 Steps = tuple[ClientStep, ...]
 SHORTER_MAX = 600
 """Runs that making one witness shorter may take."""
-AT_ONCE_MS = 50
-"""On a real server time goes on by itself: a witness whose waits are decided by less than this is not confirmed there."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +27,7 @@ class ContractWitness:
     """One law broken, the steps that show it, and what they do."""
 
     law: str
-    steps: Steps
+    trace: ContractTrace
     text: str
     told: tuple[str, ...]
     """What each step did."""
@@ -42,12 +40,17 @@ class ContractWitness:
     search: str
     confirmation: str
 
+    @property
+    def steps(self) -> Steps:
+        """The steps, the last of which breaks the law."""
+        return self.trace.steps
+
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
         return {
             "law": self.law,
             "text": self.text,
-            "steps": [to_json(step) for step in self.steps],
+            "trace": self.trace.to_json(),
             "told": list(self.told),
             "states": list(self.states),
             "keys_before": shown_keyspace(self.before),
@@ -169,16 +172,21 @@ def told_step(step: ClientStep) -> str:
     return f"{who}: {step.call}{under}" if isinstance(step, Begin) else f"{who}: the next call of its operation{under}"
 
 
-def _told(step: ClientStep, report: Report) -> str:
+def told_report(step: ClientStep, report: Report) -> str:
+    """What a step did, in words."""
     if isinstance(step, Wait):
         return ""
+    if report.is_idle:
+        return "nothing: another operation is under way" if isinstance(step, Begin) else "nothing: no operation is under way"
     if report.stopped:
         return f"stopped: {report.stopped}"
-    return f"replied {report.reply if isinstance(report.reply, tuple) and hasattr(report.reply, 'text') else repr(report.reply)}" if report.is_over else "more calls to come"
+    if not report.is_over:
+        return "more calls to come"
+    return f"replied {report.reply if isinstance(report.reply, Failed) else repr(report.reply)}"
 
 
 def witness(
-    rerun: Rerun, steps: Steps, law: str, search: str, binding: Binding, server: Callable[[], Backend] | None
+    rerun: Rerun, steps: Steps, law: str, search: str, binding: Binding, server: Callable[[], Backend] | None, seed: int = 0
 ) -> ContractWitness:
     """Run ``steps`` once more and take notes."""
     run = rerun.run
@@ -193,17 +201,19 @@ def witness(
             pending[step.client] = step.call.name
         if isinstance(step, Begin | Resume):
             operation = pending[step.client]
-        told.append(_told(step, report))
+        told.append(told_report(step, report))
         states.append("; ".join(sorted(repr(state) for state in run.judge.states())) if report.violation is None else "none")
     failed = None
-    if report.violation is not None and isinstance(report.reply, tuple) and hasattr(report.reply, "text"):
+    if report.violation is not None and isinstance(report.reply, Failed):
         failed = FailedCall(report.reply.text.encode())
     records = [record_of(operation, b"", report.effects)] if report.effects else []
     lua = line_to_look_at(records, binding, failed) if operation else LuaLine()
     text = report.violation.text if report.violation is not None else "not reproduced"
     confirmation = "not confirmed: no real server" if server is None else confirmed(steps, law, binding, run.contract, len(run.clients), run.skews_ms, server)
+    kind = type(run.contract).__name__
+    trace = ContractTrace(steps, len(run.clients), tuple(run.skews_ms), str(binding.path), kind, law, seed)
     return ContractWitness(
-        law, steps, text, tuple(told), tuple(states), before, run.backend.keyspace(), lua, search, confirmation
+        law, trace, text, tuple(told), tuple(states), before, run.backend.keyspace(), lua, search, confirmation
     )
 
 
