@@ -25,9 +25,11 @@ class Trouble:
     """wrong-type: of which key."""
     at: int = 0
     """crashed, killed: before which ``redis.call`` of the script, from 0."""
+    found: str = ""
+    """wrong-type: the type of the value that is found there, list or string."""
 
     def __str__(self) -> str:
-        where = f" of {self.key.decode('latin-1').encode('unicode_escape').decode()}" if self.key else ""
+        where = f" of {self.key.decode('latin-1').encode('unicode_escape').decode()}{self.found and f' (a {self.found})'}" if self.key else ""
         return f"{self.kind}{where}" + (f" before redis.call {self.at + 1}" if self.kind in ("crashed", "killed") else "")
 
 
@@ -74,7 +76,7 @@ def to_json(step: ClientStep) -> dict[str, Any]:
         told |= {"operation": step.call.name, "fields": {name: _plain(value) for name, value in step.call.fields}}
     trouble = getattr(step, "trouble", None)
     if trouble is not None:
-        told["trouble"] = {"kind": trouble.kind, "key": trouble.key.decode("latin-1"), "at": trouble.at}
+        told["trouble"] = {"kind": trouble.kind, "key": trouble.key.decode("latin-1"), "at": trouble.at, "found": trouble.found}
     return told
 
 
@@ -97,7 +99,7 @@ def from_json(content: Any, place: str) -> ClientStep:
         if kind == "wait":
             return Wait(int(content["ms"]))
         told = content.get("trouble")
-        trouble = told and Trouble(str(told["kind"]), told["key"].encode("latin-1"), int(told["at"]))
+        trouble = told and Trouble(str(told["kind"]), told["key"].encode("latin-1"), int(told["at"]), str(told["found"]))
         client = int(content["client"])
         if kind == "begin":
             fields = tuple((str(name), _read(value)) for name, value in content["fields"].items())

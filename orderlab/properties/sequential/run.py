@@ -221,5 +221,7 @@ class ContractRun:
             yield
             return
         assert isinstance(self.backend, KernelBackend)
-        with imposed(self.backend.shard, BY_NAME[trouble.kind], key=trouble.key, before_call=trouble.at):
+        with imposed(
+            self.backend.shard, BY_NAME[trouble.kind], key=trouble.key, before_call=trouble.at, found=trouble.found
+        ):
             yield

@@ -23,6 +23,7 @@ from orderlab.sim.redis.raisable import (
     SLOT_MIGRATES,
     WRONG_TYPE_FOUND,
     expects_a_type,
+    foreign_type,
     strikes,
 )
 from orderlab.sim.redis.registry import find
@@ -122,9 +123,14 @@ def troubles_of(effects: Sequence[Effect], is_over: bool) -> Iterator[Trouble]:
                 yield Trouble(condition.name)
                 break
             wrote = wrote or one.is_write
-    typed = {key: None for one in inner for key in one.keys if (command := find(one.argv)) and expects_a_type(command)}
-    for key in typed:
-        yield Trouble(WRONG_TYPE_FOUND.name, key)
+    typed: dict[bytes, list[bytes]] = {}
+    for one in inner:
+        command = find(one.argv)
+        if command is not None and expects_a_type(command):
+            for key in one.keys:
+                typed.setdefault(key, []).append(command.name)
+    for key, names in typed.items():
+        yield Trouble(WRONG_TYPE_FOUND.name, key, found=foreign_type(names))
 
 
 def moves(run: ContractRun, scope: Scope, troubled: int) -> Iterator[ClientStep]:

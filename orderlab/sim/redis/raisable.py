@@ -9,7 +9,7 @@ which calls that can be, so that an explorer need not try the others. Source: ``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -186,6 +186,17 @@ _UNTYPED = frozenset(
 """Commands on keys that take whatever they find (SET is typed only with GET; MGET reads other types as missing)."""
 
 
+_OF_LISTS = frozenset(
+    b"""lpush rpush lpushx rpushx lpop rpop llen lindex linsert lset lrange lrem ltrim lpos lmove rpoplpush lmpop blpop
+    brpop blmove brpoplpush blmpop sort sort_ro""".split()
+)
+
+
+def foreign_type(names: Iterable[bytes]) -> str:
+    """The type of a value that is of the wrong type for all commands of these names (lower case), if there is one."""
+    return "string" if any(name in _OF_LISTS for name in names) else "list"
+
+
 def expects_a_type(command: Command) -> bool:
     """Whether the command can meet a value of the wrong type."""
     return command.has_keys and (command.name not in _UNTYPED or command.name == b"set")
@@ -245,11 +256,13 @@ def abort_before(index: int, abort: Abort) -> Interrupt:
 
 
 @contextmanager
-def imposed(shard: Shard, condition: Condition, *, key: bytes = b"", before_call: int = 0) -> Iterator[None]:
+def imposed(
+    shard: Shard, condition: Condition, *, key: bytes = b"", before_call: int = 0, found: str = ""
+) -> Iterator[None]:
     """Within it ``shard`` is in the condition; afterwards all that was assigned is as before.
 
-    ``key``: the one that ``wrong-type`` plants a value under; what was there comes back unless the planted value was
-    replaced meanwhile. ``before_call``: where ``killed`` and ``crashed`` strike.
+    ``key``: the one that ``wrong-type`` plants a value under, of the type ``found``; what was there comes back unless the
+    planted value was replaced meanwhile. ``before_call``: where ``killed`` and ``crashed`` strike.
     """
     settings = dict(condition.settings)
     if condition is SLOT_MIGRATES:
@@ -258,7 +271,7 @@ def imposed(shard: Shard, condition: Condition, *, key: bytes = b"", before_call
         settings["interrupt"] = abort_before(before_call, ABORTS[condition.name])
     undo = [_assign(shard, name, value) for name, value in settings.items()]
     if condition is WRONG_TYPE_FOUND:
-        undo.append(_plant(shard, key))
+        undo.append(_plant(shard, key, found))
     try:
         yield
     finally:
@@ -273,14 +286,15 @@ def _assign(shard: Shard, name: str, value: object) -> Callable[[], None]:
     return lambda: setattr(owner, name, old)
 
 
-def _plant(shard: Shard, key: bytes) -> Callable[[], None]:
-    """Put a value under ``key`` that is of another type than what is there: a list, or a string over a list."""
+def _plant(shard: Shard, key: bytes, found: str) -> Callable[[], None]:
+    """Put a value under ``key``: of the type ``found``, or of another than what is there (a list, or a string over one)."""
     before = shard.freeze([key])
-    planted = ("string", b"planted", None) if before.get(key, ("",))[0] == "list" else ("list", (b"planted",), None)
+    kind = found or ("string" if before.get(key, ("",))[0] == "list" else "list")
+    planted = ("string", b"planted", None) if kind == "string" else ("list", (b"planted",), None)
     shard.patch({key: planted})
 
     def restore() -> None:
-        if shard.freeze([key]) == {key: planted}:
+        if shard.freeze([key]).get(key, ())[:2] == planted[:2]:  # a deadline may have been set on it
             shard.patch(before, removed=[key])
 
     return restore

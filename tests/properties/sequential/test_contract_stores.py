@@ -11,9 +11,12 @@ from orderlab.model.contracts.steps import Begin, Die, Resume, Trouble, Wait, fr
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.properties.sequential.run import ContractRun
+from orderlab.properties.sequential.search import troubles_of
 from orderlab.properties.sequential.validation import ContractValidation, validate_contract
 from orderlab.properties.sequential.witness import Rerun, story_lines
 from orderlab.sim.redis.backends import KernelBackend, open_backend
+from orderlab.sim.redis.raisable import WRONG_TYPE_FOUND, imposed
+from orderlab.sim.redis.shard import Effect, Shard
 from orderlab.sim.stores.binding.loader import load_binding
 
 LUA = Path(__file__).parents[3] / "lua"
@@ -111,3 +114,19 @@ def test_steps_survive_json() -> None:
     assert [from_json(to_json(step), "here") for step in steps] == steps
     with pytest.raises(InputError, match="here"):
         from_json({"step": "jump"}, "here")
+
+
+def test_a_value_of_the_wrong_type_is_wrong_for_the_commands_that_meet_it() -> None:
+    """A list planted under the key of a queue would be a queue that holds what nobody put."""
+    run_of = {b"LPUSH": b"string", b"ZADD": b"list", b"GET": b"list"}
+    for name, kind in run_of.items():
+        effects = [Effect((name, b"k", b"1", b"v"), (b"k",), (), True, 0, None)]
+        (trouble,) = [one for one in troubles_of(effects, False) if one.kind == "wrong-type"]
+        assert trouble.found.encode() == kind
+
+
+def test_what_was_planted_goes_even_if_a_deadline_was_set_on_it() -> None:
+    shard = Shard()
+    with imposed(shard, WRONG_TYPE_FOUND, key=b"k", found="string"):
+        shard.execute([b"PEXPIRE", b"k", b"1000"])
+    assert shard.execute([b"EXISTS", b"k"]) == 0
