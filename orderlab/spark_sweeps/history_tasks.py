@@ -81,7 +81,8 @@ def judge_part(task: Task, names: Names, batches: Iterable[EventBatch], file: st
     checkers = [checker for checker in (deliveries, resent, expired, flying) if checker is not None]
     for batch in batches:
         if ((batch.kind >= STORE_KINDS[0]) & (batch.kind <= STORE_KINDS[-1])).any():
-            raise InputError("the history has store operations, which one process judges; name its files one by one, without --master")
+            cure = "name its files one by one, without --master"
+            raise InputError(f"the history has store operations, which one process judges; {cure}")
         for checker in checkers:
             checker.observe(batch)
     partial = deliveries and deliveries.partial(task.end_us)
