@@ -424,8 +424,13 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
             raise placed(method, f"{name}: returned {answer!r}, which is neither true nor false; return a comparison")
         return bool(answer)
 
-    def _predicate(self, name: str, asked_by: Callable[..., Any] | None = None) -> Any:
-        """A method of the specification by name. Raises SpecificationError, with the nearest name, if there is none."""
+    def _predicate(
+        self, name: str, asked_by: Callable[..., Any] | None = None, given: Iterable[str] | None = None
+    ) -> Any:
+        """A method of the specification by name, which takes a state and the parameters that are `given` (None: any).
+
+        Raises SpecificationError, with the nearest name, if there is none, and if it takes something else.
+        """
         found = getattr(self, name, None)
         if isinstance(found, _DECLARATIONS):
             raise SpecificationError(
@@ -437,6 +442,18 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
             cure = f'did you mean "{near[0]}"?' if near else "define it: def NAME(self, s), true or false of a state"
             wrong = f'{type(self).__name__}: no predicate "{name}"; {cure}'
             raise SpecificationError(wrong) if asked_by is None else placed(asked_by, wrong)
+        if given is None:
+            return found
+        given = list(given)
+        try:
+            inspect.signature(found).bind(None, *given)
+        except TypeError:
+            takes = ", ".join(list(inspect.signature(found).parameters)[1:]) or "none"
+            wrong = (
+                f"{type(self).__name__}: the predicate {name} is asked of a state with the parameters"
+                f" {', '.join(given) or 'none'}, but takes {takes}; let both be the same"
+            )
+            raise (SpecificationError(wrong) if asked_by is None else placed(asked_by, wrong)) from None
         return found
 
     def truth_of(self, predicate: str, state: StateTuple, *arguments: int) -> bool:
@@ -451,7 +468,7 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
 
     def constraint_named(self, name: str) -> Constraint[StateTuple]:
         try:
-            method = self._predicate(name)
+            method = self._predicate(name, given=())
         except SpecificationError as error:
             raise InputError(f"--constraint {name}: {error}") from None
         return self._constraint(name, method)
@@ -517,7 +534,7 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
         found: list[Law] = [self._invariant(d) for d in self.declared(InvariantDeclaration)]
         for declared in self.declared(LeadsToDeclaration):
             for predicate in filter(None, (declared.when, declared.then)):
-                self._predicate(predicate)
+                self._predicate(predicate, given=declared.ranges)
         found += [self._step_invariant(d) for d in self.declared(StepInvariantDeclaration)]
         found += [self._goal(d) for d in self.declared(SometimesDeclaration)]
         for declaration in self.declared(LeadsToDeclaration):
@@ -555,7 +572,7 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
 
     def _invariant(self, declaration: InvariantDeclaration) -> Invariant[StateTuple]:
         bindings = list(self.bindings(declaration))
-        when = None if declaration.when is None else self._predicate(declaration.when, declaration.method)
+        when = None if declaration.when is None else self._predicate(declaration.when, declaration.method, declaration.ranges)
 
         def judge(draft: Draft) -> bool:
             for binding in bindings:

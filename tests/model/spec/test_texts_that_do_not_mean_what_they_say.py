@@ -16,7 +16,15 @@ from orderlab.model.errors import InputError
 from orderlab.model.explorer.budget import Budget
 from orderlab.model.explorer.exploration import explore
 from orderlab.model.explorer.search import Options
-from orderlab.model.spec.declarative import Specification, SpecificationError, action, invariant, require
+from orderlab.model.spec.declarative import (
+    LeadsToDeclaration,
+    Specification,
+    SpecificationError,
+    action,
+    invariant,
+    leads_to,
+    require,
+)
 from orderlab.model.spec.processes import Process, ProcessSystem
 from orderlab.model.spec.variables import Array, IndexSet, boolean, integer
 from orderlab.model.verdict import Outcome
@@ -357,3 +365,33 @@ def test_a_checkpoint_of_processes_knows_a_partial_program(tmp_path: Path) -> No
     kept = tmp_path / "kept"
     explore(system, Options(budget=Budget(max_states=20), checkpoint=kept))
     assert explore(system, Options(checkpoint=kept)).distinct_states == 51
+
+
+class AsksWithout(Counts):
+    both: ClassVar[IndexSet] = IndexSet("two", 2)
+
+    def is_set(self, s: Any, i: int) -> bool:
+        return bool(s.a[i])
+
+    @invariant(when="is_low")
+    def is_asked(self, s: Any) -> bool:
+        return bool(s.x < 3)
+
+
+def test_a_predicate_is_asked_with_the_parameters_that_it_takes() -> None:
+    class Antecedent(AsksWithout):
+        @invariant(when="is_set")
+        def small(self, s: Any) -> bool:
+            return True
+
+    class Obligation(AsksWithout):
+        live: ClassVar[LeadsToDeclaration] = leads_to("is_low", "is_low", i="both")
+
+    with pytest.raises(SpecificationError, match="is_set is asked of a state with the parameters none, but takes i"):
+        explore(Antecedent(), INTERPRETED)
+    with pytest.raises(SpecificationError, match="is_low is asked of a state with the parameters i, but takes none"):
+        explore(Obligation(), INTERPRETED)
+    with pytest.raises(InputError, match=r"--constraint is_set: .* but takes i"):
+        explore(AsksWithout(), Options(constraints=("is_set",)))
+    found = explore(AsksWithout(), Options(engine="interpreted", constraints=("is_low",), keep_going=True))
+    assert {v.law: v.outcome for v in found.verdicts}["is-asked"] == Outcome.HOLDS
