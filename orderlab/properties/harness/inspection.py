@@ -169,12 +169,17 @@ class Inspection:
             elif self.usual[step.client].remembers and isinstance(step, Clear) and before.accounts[step.client].fates:
                 text = f"after the clear {self.usual[step.client].remembers} tells of messages that came and went"
                 found.append(Discrepancy("no-residue", text, False))
-        if reply.status == "error" and before.accounts == without_fates(run.state, before):
-            changed = changes(self._before, keyspace)
-            if changed:
-                text = f"a failed operation changed {', '.join(key.decode('latin-1') for key in changed)}"
-                found.append(Discrepancy("all-or-nothing", text))
-        return found
+        return found + self.half_done(run, before, report)
+
+    def half_done(self, run: SessionRun, before: RunState, report: StepReport) -> list[Discrepancy]:
+        """What a failed operation has changed, also where its failure breaks a law by itself: a mark that it wrote makes
+        the next attempt a repetition, which no listing shows."""
+        is_error = run.reply_of(report.result).status == "error"
+        if not is_error or before.accounts != without_fates(run.state, before):
+            return []
+        changed = changes(self._before, _keyspace(run))
+        text = f"a failed operation changed {', '.join(key.decode('latin-1') for key in changed)}"
+        return [Discrepancy("all-or-nothing", text)] if changed else []
 
     def settle(self, run: SessionRun, step: Settle) -> list[Discrepancy]:
         """Nothing is live any more and fetch has seen that: what is left?"""

@@ -192,8 +192,11 @@ class SessionRun:
         if isinstance(report.result, Endless):
             text = report.result.error.decode()
             report.discrepancies = [Discrepancy("bounded", text)]
-        elif self.inspector is not None and report.result is not None and not report.diverges:
-            report.discrepancies += self.inspector.check(self, step, before, report)
+        elif self.inspector is not None and report.result is not None:
+            if not report.diverges:
+                report.discrepancies += self.inspector.check(self, step, before, report)
+            elif isinstance(step, Save) and all(one.law != "all-or-nothing" for one in report.discrepancies):
+                report.discrepancies = self.inspector.half_done(self, before, report) + report.discrepancies
         if report.result is not None:
             note(self.met, before, self.state, report)
         return report

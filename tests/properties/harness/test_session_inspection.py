@@ -258,3 +258,17 @@ def test_a_counter_that_outlives_the_session_is_no_mark_of_its_end(kept: str, br
     run.inspector = Inspection([usual_elements(lambda: SessionRun(BoundStore(binding, KernelBackend()), (b"c1",)))])
     steps: list[Step] = [Save((ONE,)), Fetch(), Acknowledge(1), Clear()]
     assert {one.law for step in steps for one in run.perform(step).discrepancies} == broken
+
+
+@pytest.mark.parametrize(("written", "broken"), [("", {"no-loss"}), ("redis.call('HSET', KEYS[3], 'x', 1)", {"no-loss", "all-or-nothing"})])
+def test_a_save_that_is_refused_without_reason_may_be_half_done_as_well(written: str, broken: set[str]) -> None:
+    """What it wrote before its error shows in no listing."""
+    binding = load_binding(Path(__file__).parents[2] / "properties" / "stores" / "two-lists")
+    source = next(script.source for script in binding.scripts if script.name == "save.lua")
+    fails = f"if redis.call('LLEN', KEYS[1]) > 1 then {written} redis.call('GET', KEYS[3]) end\n".encode()
+    binding = binding.with_sources({"save.lua": fails + source})
+    run = SessionRun(BoundStore(binding, KernelBackend()), (b"c1",))
+    run.inspector = Inspection([usual_elements(lambda: SessionRun(BoundStore(binding, KernelBackend()), (b"c1",)))])
+    assert run.perform(Save((ONE,))).discrepancies == []
+    found = run.perform(Save((Publication(2, b"another one"),))).discrepancies
+    assert {one.law for one in found} == broken
