@@ -19,10 +19,10 @@ STATES = 500
 WALKS = 25
 EXAMPLES = 10
 """Of the state machine from an empty store, and again from near the wrap."""
-WITNESS_STEPS = 8_000
+WITNESS_STEPS = 5_000
 """Steps for all witnesses of one law (``Reruns.spent``): each law has its own."""
-WITNESS_STEPS_MAX = 40_000
-SHORTENING_STEPS = 6_000
+WITNESS_STEPS_MAX = 25_000
+SHORTENING_STEPS = 3_000
 """Of which so many to make one of them short."""
 INSTRUCTIONS = 500_000_000
 """Of Lua, for one analysis in the first round, counted in whole millions of each script: for scripts that are slow, but end."""

@@ -21,6 +21,7 @@ from orderlab.properties.validation.findings import Findings
 from orderlab.properties.validation.subject import DEFAULT_EXPIRY_MS, Subject
 from orderlab.sim.costs.estimate import estimate_us
 from orderlab.sim.redis.cluster.hash_slot import hash_slot
+from orderlab.sim.stores.binding.results import Failed
 from orderlab.sim.stores.cpu_budget import OutOfTime
 
 WHOLE_KEYSPACE = (b"keys", b"scan", b"flushall", b"flushdb", b"dbsize", b"randomkey")
@@ -33,6 +34,9 @@ SIZES = (10, 100, 1000)
 """Queue lengths at which operations are measured, beside the configured limit."""
 SUPERLINEAR = 2.5
 """A queue ten times as long may cost ten times as much, times this for what is rounded."""
+JUDGED_MAX = 1000
+"""Messages of a queue up to which each step is judged by every law as well. Longer ones are judged where an operation fails
+or declines there, and by the large crowds: a listing of all that waits takes longer than what is measured."""
 FOREVER_MS = 864_000_000
 _NUMBER = re.compile(r"\d+")
 
@@ -96,7 +100,7 @@ def _visit(subject: Subject, findings: Findings, footprint: Footprint) -> bool:
         return False
     limit = subject.limit or CONFIGURED_LIMIT
     shorter = [size for size in SIZES if size < limit] or [max(limit // 2, 1)]
-    return all(_visit_length(subject, size, findings, footprint) for size in (limit, *shorter))
+    return all(_visit_length(subject, size, findings, footprint, size <= JUDGED_MAX) for size in (limit, *shorter))
 
 
 def battery(subject: Subject) -> list[Step]:
@@ -170,23 +174,27 @@ def _judge_record(record: Record, subject: Subject, footprint: Footprint, client
 # -- growth ------------------------------------------------------------------------------------------------------------
 
 
-def _visit_length(subject: Subject, size: int, findings: Findings, footprint: Footprint) -> bool:
+def _visit_length(subject: Subject, size: int, findings: Findings, footprint: Footprint, is_judged: bool) -> bool:
     """One queue of ``size`` messages, through everything that can be done to it.
 
     Where the store breaks a law on the way it is measured all the same: what it does with a full queue has its cost, right
     or wrong. False when a script had to be stopped.
     """
+    is_first = not is_judged
     store = RecordingStore(subject.binding, DEFAULT_EXPIRY_MS)
     store.is_recording = True
     store.terms, store.deadline = subject.store.terms, subject.deadline
     run = SessionRun(store, (b"plain-client",))
     taken: list[Step] = []
-    is_judged = True
+    if not is_judged:
+        run.stop_judging()
     at_limit = size == (subject.limit or CONFIGURED_LIMIT)
     for situation, step in _situations(subject, size, store.largest_batch):
         store.records.clear()
         taken.append(step)
         report = run.perform(step)
+        if is_first and (isinstance(report.result, Failed) or getattr(report.result, "refused", None) is not None):
+            return _visit_length(subject, size, findings, footprint, is_judged=True)
         found = list(report.discrepancies) if is_judged else [one for one in report.discrepancies if one.law == "bounded"]
         findings.work["operations"] += len(store.records)
         for record in store.records[-1:]:

@@ -156,6 +156,13 @@ class Prepared:
         return run
 
 
+Asked = tuple[str, tuple[Step, ...], tuple[bytes, ...], int, tuple[bytes, ...]]
+
+
+def _asked(trace: Trace, law: str) -> Asked:
+    return law, trace.steps, trace.clients, trace.default_expiry_ms, trace.producers
+
+
 class Reruns:
     """Runs traces of one store again and again. Where many messages pass, the way there is gone only once."""
 
@@ -165,6 +172,8 @@ class Reruns:
         """Work so far: one for each step, and more for those of many messages. The same on every machine."""
         self._places: dict[tuple[tuple[Step, ...], tuple[bytes, ...], int, tuple[bytes, ...]], Prepared] = {}
         self._rehearsal: Reruns | None = None
+        self._known: dict[Asked, tuple[int, str] | None] = {}
+        """Where traces of many messages break a law: they are asked about several times on the way to a witness."""
 
     @property
     def rehearsal(self) -> Reruns | None:
@@ -194,6 +203,19 @@ class Reruns:
 
         With ``words`` it must be broken in this wording (``findings.wording``).
         """
+        if heaviness(trace) < HEAVY:
+            return self._run(trace, law, words)
+        asked = _asked(trace, law)
+        if asked not in self._known and not words:
+            self._known[asked] = found = self._run(trace, law)
+            if found is not None:  # cut there it is broken there as well
+                self._known[_asked(replace(trace, steps=trace.steps[: found[0]]), law)] = found
+        known = self._known.get(asked, ())
+        if known is None or (known and (not words or wording(known[1]) == words)):
+            return known
+        return self._run(trace, law, words)
+
+    def _run(self, trace: Trace, law: str, words: str = "") -> tuple[int, str] | None:
         run, taken = self.start(trace)
         held, charged = 0, self.subject.deadline.charged
         for at, step in enumerate(trace.steps[taken:], taken + 1):
@@ -209,6 +231,8 @@ class Reruns:
         return None
 
 
+HEAVY = 1_000
+"""Work (``heaviness``) of a trace of thousands of messages: it is run as seldom as possible."""
 CHARGED_STEPS = 20
 """Steps that take as long as a million instructions of Lua."""
 MESSAGES_A_STEP = 20

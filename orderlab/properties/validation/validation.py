@@ -32,7 +32,7 @@ from orderlab.properties.validation.headline import Cause
 from orderlab.properties.validation.machine import run_machine
 from orderlab.properties.validation.queue_at_limit import SMALL_CROWDS, run_crowds
 from orderlab.properties.validation.scenarios import run_scenarios
-from orderlab.properties.validation.subject import Reruns, Subject, heaviness
+from orderlab.properties.validation.subject import HEAVY, Reruns, Subject, heaviness
 from orderlab.properties.validation.walks import walk_about
 from orderlab.properties.witness.confirmation import NOT_BY_RUNNING, Confirmation, confirm, place_of
 from orderlab.properties.witness.explanation import explain
@@ -50,8 +50,6 @@ CONFIRMING = 0.1
 """And beyond it, for confirmations on a server."""
 CAUSES_MAX = 5
 """Witnesses with different causes that are told of one law."""
-HEAVY = 1_000
-"""Work (``heaviness``) of a trace from which on it is tried last: thousands of messages."""
 LARGE_CROWDS_FROM = 4.0
 """The effort from which on the larger crowds are run."""
 ENDLESS_STEPS = 3_000
@@ -145,8 +143,8 @@ def validate(
 ) -> Validation:
     """Judge the store of ``binding`` by ``laws`` with so much ``effort``; ``budget_s`` is a cap in seconds on all of it.
 
-    ``backend`` is a real server that witnesses are replayed on, if there is one. With ``only_first`` it ends after the round
-    that has a witness for each of ``laws``. Raises InputError when the store cannot be run at all.
+    ``backend`` is a real server that witnesses are replayed on, if there is one. With ``only_first`` it ends with the analysis
+    after which each of ``laws`` has a witness. Raises InputError when the store cannot be run at all.
     """
     began = time.monotonic()
     limit = binding.fixed.get("limit")
@@ -159,6 +157,9 @@ def validate(
     searches = Searches(subject, small, findings, footprint, progress)
     judge = Judge(subject, small, findings, backend, progress)
 
+    def is_enough(now: float) -> bool:
+        return only_first and judge.has_soon(now)
+
     def cap(share: float) -> None:
         if budget_s is not None:
             subject.deadline.set(max(share * budget_s + began - time.monotonic(), 0.0), time.monotonic)
@@ -166,11 +167,13 @@ def validate(
     for now in rounds_of(effort):
         try:
             cap(SEARCHING)
-            cut_in = searches.round(now)
+            cut_in = searches.round(now, is_enough)
         except KeyboardInterrupt:
             findings.interrupted = True
             break
         subject.deadline.allow(inf)
+        if only_first and judge.has_all:
+            break
         cap(1.0)
         is_whole = judge.consider(now)
         if cut_in or not is_whole:
@@ -205,8 +208,8 @@ class Searches:
         self.done = 0.0
         """The effort of the rounds so far."""
 
-    def round(self, effort: float) -> str:
-        """Everything up to ``effort``. Where the time ran out, if it did: the name of that analysis."""
+    def round(self, effort: float, is_enough: Callable[[float], bool] = lambda effort: False) -> str:
+        """Everything up to ``effort``, unless it ``is_enough`` before. Where the time ran out, if it did: the name of that analysis."""
         for name, analysis in self._analyses(effort):
             self.progress(f"{name}, {name_of_effort(effort)}")
             self.subject.deadline.allow(INSTRUCTIONS + INSTRUCTIONS_MORE * effort)
@@ -216,6 +219,8 @@ class Searches:
                 if self.subject.deadline.is_past:
                     return name
                 self.findings.gaps.append(f"{name}: not finished, the scripts are too slow")
+            if is_enough(effort):
+                break
         self.done = effort
         return ""
 
@@ -288,6 +293,15 @@ class Judge:
                     self._as_found(laws)
                     return False
         return True
+
+    def has_soon(self, effort: float) -> bool:
+        """Whether each law that was asked for has a witness, with those that are soon made of what was found so far."""
+        if not self.findings.wanted <= self.findings.by_law.keys():
+            return False
+        self.subject.deadline.allow(inf)
+        self._used.clear()
+        self._share = witness_steps(effort)
+        return all(self._within_share(law, self._plain) for law in sorted(self.findings.wanted)) and self.has_all
 
     @property
     def has_all(self) -> bool:

@@ -95,6 +95,8 @@ def _with_plainer_steps(trace: Trace, law: Law, reruns: Reruns, until: int) -> T
     at = 0
     while at < len(best.steps) and reruns.spent < until:
         for plainer in _plainer(best.steps[at], plain_limits(reruns.subject)):
+            if reruns.spent >= until:
+                return best
             found = _cut(replace(best, steps=(*best.steps[:at], plainer, *best.steps[at + 1 :])), law, reruns)
             if found is not None:
                 best = found

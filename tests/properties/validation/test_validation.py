@@ -78,7 +78,7 @@ def test_scenarios_put_every_law_to_the_test(name: str) -> None:
 @pytest.mark.parametrize("binding", find_specimens(), ids=lambda binding: binding.name)
 def test_every_specimen_is_caught_by_the_laws_that_it_breaks(binding: Binding) -> None:
     assert binding.specimen is not None
-    found = validate(binding, QUICK, laws=binding.specimen.breaks)
+    found = validate(binding, QUICK, laws=binding.specimen.breaks, only_first=True)
     assert {result.verdict.law: result.outcome for result in found.results} == dict.fromkeys(
         binding.specimen.breaks, Outcome.VIOLATED
     )
