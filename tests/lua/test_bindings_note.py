@@ -42,6 +42,15 @@ def test_the_store_of_the_note_is_judged_from_the_command_line(folder: Path) -> 
     assert told["retransmission"]["outcome"] == "unknown"
 
 
+@pytest.mark.exhaustive
+def test_the_store_of_the_note_is_judged_by_every_law(folder: Path) -> None:
+    command = [sys.executable, "-m", "orderlab.cli", "validate", "--json", "--effort", "quick", "--backend", "kernel", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (1, "")
+    fallen = {law["law"] for law in json.loads(done.stdout)["laws"] if law["outcome"] == "violated"}
+    assert fallen >= {"packet-id", "legal-trim", "expiry", "no-residue", "all-or-nothing", "one-slot", "no-phantom", "drain"}
+
+
 @pytest.mark.server
 def test_the_store_of_the_note_works(folder: Path, open_store: Callable[..., Any]) -> None:
     store = open_store(folder)

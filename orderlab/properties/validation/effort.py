@@ -20,7 +20,9 @@ WALKS = 25
 EXAMPLES = 10
 """Of the state machine from an empty store, and again from near the wrap."""
 WITNESS_STEPS = 5_000
-"""Steps for all witnesses of one law (``Reruns.spent``): each law has its own."""
+"""Steps for each search for witnesses of one law (``Reruns.spent``): each law has its own."""
+SCALED_STEPS = 20_000
+"""At least so many for the first witness of a law at full scale: two times all identifiers come round, each acknowledged."""
 WITNESS_STEPS_MAX = 25_000
 SHORTENING_STEPS = 3_000
 """Of which so many to make one of them short."""

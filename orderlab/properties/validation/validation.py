@@ -18,6 +18,7 @@ from orderlab.properties.validation.effort import (
     INSTRUCTIONS,
     INSTRUCTIONS_MORE,
     QUICK,
+    SCALED_STEPS,
     STANDARD,
     WALKS,
     count,
@@ -175,7 +176,7 @@ def validate(
         if only_first and judge.has_all:
             break
         cap(1.0)
-        is_whole = judge.consider(now)
+        is_whole = judge.consider(now, only_first)
         if cut_in or not is_whole:
             place = cut_in or "the witnesses"
             told = f"the cap of {budget_s:g} s cut off the round {name_of_effort(now)} in: {place}; what comes after was not done"
@@ -273,20 +274,20 @@ class Judge:
         """The same of what was tried with others passing."""
         self._pending: dict[str, list[Finding]] = defaultdict(list)
         """Of a law, what breaks it in the small scope and not, as it stands, on the scripts as they are; made short."""
-        self._used: Counter[str] = Counter()
-        """Of each law's share of this round."""
+        self._used: Counter[tuple[str, str]] = Counter()
+        """Of each law's share of each search in this round."""
         self._share = 0
 
     # -- witnesses ---------------------------------------------------------------------------------------------------
 
-    def consider(self, effort: float) -> bool:
-        """Make witnesses of what was found so far. False when the time ran out."""
+    def consider(self, effort: float, only_first: bool = False) -> bool:
+        """Make witnesses of what was found so far, with ``only_first`` one for each law. False when the time ran out."""
         self.rounds += 1
         self._used.clear()
         self._share = witness_steps(effort)
         laws = [law for law in STORE_LAWS if law in self.findings.by_law]
         further = [self._further] if effort < STANDARD else [self._further, self._further_scaled]
-        for search in (self._plain, self._scaled, *further):
+        for search in (self._plain, self._scaled, *(() if only_first else further)):
             for law in laws:
                 self.progress(f"witness of {law}")
                 if not self._within_share(law, search):
@@ -311,7 +312,9 @@ class Judge:
     def _within_share(self, law: str, search: Callable[[str], Iterator[None]]) -> bool:
         """Search step by step while the law's share lasts; False when the time ran out."""
         steps = search(law)
-        while self._used[law] < self._share:
+        name = search.__name__
+        share = max(self._share, SCALED_STEPS) if name == "_scaled" else self._share
+        while self._used[law, name] < share:
             before = self._spent()
             try:
                 next(steps)
@@ -320,7 +323,7 @@ class Judge:
             except OutOfTime:  # or scripts that do not end
                 return not self.subject.deadline.is_past
             finally:
-                self._used[law] += self._spent() - before
+                self._used[law, name] += self._spent() - before
         return True
 
     def _spent(self) -> int:
