@@ -296,3 +296,15 @@ def test_no_two_runs_of_a_risk_question_share_their_random_numbers(sweep_file, p
 
 def _no_engine(folder):
     raise AssertionError("nothing is left to run")
+
+
+def test_what_follows_from_the_compared_parameter_keeps_no_pair_apart():
+    def run(script, derived, value):
+        return Answered(0, 0, {"script": script, "twice": derived}, 1, "ok", "holds", {"ms": value}, "")
+
+    asked = Comparison(kind="comparison", parameter="script", a="a", b="b", metrics=("ms",))
+    runs = [run("a", 1, 10.0), run("b", 2, 12.0)]
+    (found,) = comparison(asked, runs, {"twice": "..."})
+    assert (found.difference.estimate, found.others) == (2.0, {})
+    with pytest.raises(InputError, match="no two runs share their seed"):
+        comparison(asked, runs)

@@ -119,7 +119,7 @@ def _told(
         case Comparison():
             runs = _all_runs(path, sweep, plan, make_engine, on_progress)
             sure_of_pairs = asked.model_copy(update={"confidence": confidence_of(sweep, asked.confidence)})
-            return tables.of_comparison(asked, comparison(sure_of_pairs, runs), plan.parameter_names)
+            return tables.of_comparison(asked, comparison(sure_of_pairs, runs, sweep.derived), plan.parameter_names)
     raise AssertionError(f"no answer to {asked}")
 
 

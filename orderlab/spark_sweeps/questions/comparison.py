@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -46,15 +46,15 @@ class Difference:
         return self.difference.low > 0 or self.difference.high < 0
 
 
-def comparison(asked: Comparison, runs: Sequence[Answered]) -> list[Difference]:
-    """Differences by metric and by the other parameters. Raises InputError where no pair of runs shares its seed."""
+def comparison(asked: Comparison, runs: Sequence[Answered], derived: Collection[str] = ()) -> list[Difference]:
+    """Differences by metric and by the other parameters; what is ``derived`` follows from these and the compared one. Raises InputError where no pair of runs shares its seed."""
     if asked.a == asked.b:
         raise InputError(f"question: a and b are both {asked.a!r}; compare two values of {asked.parameter}")
     sides: dict[Any, dict[tuple[Any, int], Answered]] = {asked.a: {}, asked.b: {}}
     for run in runs:
         value = run.parameters.get(asked.parameter)
         if value in sides:
-            others = tuple((name, other) for name, other in run.parameters.items() if name != asked.parameter)
+            others = tuple((name, other) for name, other in run.parameters.items() if name != asked.parameter and name not in derived)
             sides[value][others, run.seed] = run
     for value, found in sides.items():
         if not found:
