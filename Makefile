@@ -5,12 +5,12 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: run test compiled cluster-test check bench conformance exhaustive lock redis-server spin
+.PHONY: run test locales compiled cluster-test check bench conformance exhaustive lock redis-server spin
 
 run: .venv/installed compiled
 	$(BIN)/orderlab validate lua/session --backend kernel
 
-test: .venv/installed redis-server spin compiled
+test: .venv/installed redis-server spin locales compiled
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup tests
 
 # A Spark master and two workers on loopback, one of which is killed halfway through a sweep.
@@ -47,6 +47,10 @@ redis-server:
 
 spin:
 	@command -v spin >/dev/null || $(call install,spin)
+
+# A locale with a decimal comma is made of these in one test.
+locales:
+	@test -d /usr/share/i18n/locales || $(call install,locales)
 
 install = { echo "make: installing $(1)"; \
 	(apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y $(1)) >/dev/null 2>&1 \
