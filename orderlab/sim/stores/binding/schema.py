@@ -86,8 +86,8 @@ class Step(Table):
     capture: str | None = None
 
 
-class Operation(Table):
-    """One operation: either the call itself, or ``steps``."""
+class Calls(Table):
+    """What every operation has: either the call itself, or ``steps``."""
 
     script: str | None = None
     library: str | None = None
@@ -96,8 +96,13 @@ class Operation(Table):
     keys: list[Key] = []
     args: list[Argument] = []
     steps: list[Step] | None = None
-    reply: Reply | None = None
     read_only: bool = False
+
+
+class Operation(Calls):
+    """One operation of a session store."""
+
+    reply: Reply | None = None
     batch_max: int | None = Field(None, ge=1)
 
 
@@ -177,18 +182,10 @@ class ValueReply(Table):
     words: dict[str, str] = {}
 
 
-class ContractOperation(Table):
+class ContractOperation(Calls):
     """One operation of a store whose contract is its owner's: its fields are those that the contract names."""
 
-    script: str | None = None
-    library: str | None = None
-    function: str | None = None
-    command: list[Argument] | None = None
-    keys: list[Key] = []
-    args: list[Argument] = []
-    steps: list[Step] | None = None
     reply: ValueReply | None = None
-    read_only: bool = False
     batch_max: None = None
 
 
