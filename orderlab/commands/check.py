@@ -95,7 +95,7 @@ def _check(file: Path, question: Question, master: str | None, allow_vacuous: bo
     from orderlab.model.checkers.judge import judge, judge_operations
     from orderlab.model.history.formats import read_edn_operations, read_log_lines
     from orderlab.model.history_io import HistoryFile
-    from orderlab.render.verdicts import print_verdicts, why_vacuous
+    from orderlab.report.verdicts import print_verdicts, why_vacuous
 
     form = "parts" if master is not None or file.is_dir() else form_of(file)
     if form == "parts":

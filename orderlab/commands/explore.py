@@ -73,7 +73,7 @@ def explore(
     from orderlab.model.explorer.budget import Budget
     from orderlab.model.explorer.exploration import explore as explore_system
     from orderlab.model.explorer.search import Options
-    from orderlab.render.exploration import exploration_lines
+    from orderlab.report.exploration import exploration_lines
 
     if list_them:
         own = own_file(specification or "")
@@ -142,7 +142,7 @@ def parsed(settings: list[str]) -> dict[str, str]:
 
 
 def print_catalogue(known: Mapping[str, Entry], as_json: bool) -> None:
-    from orderlab.render.exploration import catalogue_lines
+    from orderlab.report.exploration import catalogue_lines
 
     if as_json:
         typer.echo(json.dumps({n: {"summary": e.summary, "parameters": _schema(e)} for n, e in known.items()}))
@@ -181,7 +181,7 @@ def _interruptible() -> Iterator[list[int]]:
 
 
 def _show_progress(progress: Progress) -> None:
-    from orderlab.render.exploration import progress_line
+    from orderlab.report.exploration import progress_line
 
     typer.echo(f"\r\x1b[K{progress_line(progress)}", err=True, nl=False)
 

@@ -54,7 +54,7 @@ def mutate(
     from orderlab.properties.mutants.sampling import sample
     from orderlab.properties.mutants.score import Score
     from orderlab.properties.sequential.validation import contract_of, laws_of
-    from orderlab.render.mutation import render_score
+    from orderlab.report.mutation import render_score
     from orderlab.sim.stores.binding.loader import load_binding
 
     if specification or path == SPECIFICATION_OF_STORES:
@@ -86,7 +86,7 @@ def _specification(path: str, only: list[str], limit: int | None, seed: int, lis
     """``path`` is the name of a specification, or a store, whose specification is meant."""
     from orderlab.properties.mutants.sampling import sample
     from orderlab.properties.mutants.specification import mutants_of_system, mutate_specification, specification_named
-    from orderlab.render.mutation import render_specification
+    from orderlab.report.mutation import render_specification
     from orderlab.sim.stores.binding.loader import load_binding
 
     is_store = (Path(path) / "store.toml").is_file() or path.endswith(".toml")
@@ -111,7 +111,7 @@ def _exit_code(interrupted: bool, survived: bool) -> ExitCode:
 
 
 def _list(mutants: list[Mutant], as_json: bool) -> None:
-    from orderlab.render.mutation import mutant_lines
+    from orderlab.report.mutation import mutant_lines
 
     if as_json:
         print(json.dumps([mutant.to_json() for mutant in mutants]))

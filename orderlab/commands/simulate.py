@@ -59,7 +59,7 @@ def simulate(
     vacuous: no law was put to the test, or not the one that was asked for (`drain`, by its bound).
     """
     from orderlab.model.checkers.judge import Question
-    from orderlab.render.verdicts import why_vacuous
+    from orderlab.report.verdicts import why_vacuous
     from orderlab.sim.engine.replications import replication_seed
     from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
     from orderlab.sim.systems.settings import read_config
@@ -192,7 +192,7 @@ def _window(text: str | None, chosen: Settings) -> tuple[int, int]:
 def _print_replications(
     system: str, chosen: Settings, seed: int, outcome: str, runs: list[_Run], as_json: bool
 ) -> None:
-    from orderlab.render.simulation import print_replications
+    from orderlab.report.simulation import print_replications
     from orderlab.sim.engine.replications import joint_verdicts, means
 
     result = {
@@ -215,7 +215,7 @@ def _print_replications(
 
 
 def _search(system: str, chosen: Settings, seed: int, below_ms: float, tolerance: float, as_json: bool) -> None:
-    from orderlab.render.sustainable import print_ceiling, step_line
+    from orderlab.report.sustainable import print_ceiling, step_line
     from orderlab.sim.systems.sustainable import ceiling_json, sustainable_rate
 
     def show(step: Step) -> None:
@@ -233,7 +233,7 @@ def _search(system: str, chosen: Settings, seed: int, below_ms: float, tolerance
 
 
 def _print(run: _Run, as_json: bool) -> None:
-    from orderlab.render.simulation import print_simulation
+    from orderlab.report.simulation import print_simulation
 
     if as_json:
         verdicts = [verdict.to_json() for verdict in run.verdicts]
@@ -279,6 +279,6 @@ def _print_catalogue(as_json: bool) -> None:
 
 
 def _show_progress(progress: Progress) -> None:
-    from orderlab.render.simulation import progress_line
+    from orderlab.report.simulation import progress_line
 
     typer.echo(f"\r\x1b[K{progress_line(progress)}", err=True, nl=False)

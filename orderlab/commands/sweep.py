@@ -54,7 +54,7 @@ def sweep(
     violates one; 2: the input is unusable; 3: runs failed, were not done, or left their laws unknown (none was put to the test, or there is none: --allow-vacuous); 130: interrupted. With a question 1: its
     target is missed; 3: it stayed open.
     """
-    from orderlab.render.sweep import SweepProgress, print_summary
+    from orderlab.report.sweep import SweepProgress, print_summary
     from orderlab.spark_sweeps.job import Options, load, run_sweep
     from orderlab.spark_sweeps.questions.answer import answer
 
@@ -119,7 +119,7 @@ def outcome_of(summary: Summary, allow_vacuous: bool = False) -> Outcome:
 
 
 def _print_answer(found: Answer, as_json: bool) -> None:
-    from orderlab.render.sweep import print_answer
+    from orderlab.report.sweep import print_answer
 
     if as_json:
         told = {"kind": found.kind, "seed": found.seed, "folder": str(found.folder), "rows": found.rows}
@@ -142,7 +142,7 @@ def _maker(engine: str, master: str | None) -> Callable[[ResultFolder], Engine]:
 
 
 def _do_only(file: Path, number: int, seed: int | None, as_json: bool, allow_vacuous: bool) -> int:
-    from orderlab.render.sweep import print_run
+    from orderlab.report.sweep import print_run
     from orderlab.spark_sweeps.single import single_run
 
     begun = time.perf_counter()
@@ -156,7 +156,7 @@ def _do_only(file: Path, number: int, seed: int | None, as_json: bool, allow_vac
 
 
 def _dry_run(file: Path, seed: int | None, as_json: bool) -> None:
-    from orderlab.render.sweep import print_preview
+    from orderlab.report.sweep import print_preview
     from orderlab.spark_sweeps.job import load
     from orderlab.spark_sweeps.preview import preview
 

@@ -46,7 +46,7 @@ def validate(
     """
     from orderlab.properties.validation.effort import effort_named
     from orderlab.properties.validation.isolated import validate_contract_isolated, validate_watched
-    from orderlab.render.validation import WIDTH_IN_PIPE
+    from orderlab.report.validation import WIDTH_IN_PIPE
     from orderlab.sim.stores.binding.loader import load_binding
 
     work = effort_named(effort)
@@ -95,8 +95,8 @@ def confirming(spec: str) -> Iterator[Backend | None]:
 
 def _show(console: Console, found: Validation | ContractValidation, as_json: bool) -> None:
     from orderlab.properties.sequential.validation import ContractValidation
-    from orderlab.render.contract import print_contract_validation
-    from orderlab.render.validation import print_validation
+    from orderlab.report.contract import print_contract_validation
+    from orderlab.report.validation import print_validation
 
     if as_json:
         print(json.dumps(found.to_json()), flush=True)

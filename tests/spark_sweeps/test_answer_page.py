@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from orderlab.render.sweep import print_answer
+from orderlab.report.sweep import print_answer
 from orderlab.spark_sweeps.job import load
 from orderlab.spark_sweeps.questions.answer import answer
 from orderlab.spark_sweeps.report.answer_page import write_answer_page

@@ -16,7 +16,7 @@ from orderlab.properties.witness.explanation import Explanation, shown_keyspace
 from orderlab.properties.witness.story import story_lines
 from orderlab.properties.witness.suspect_line import LuaLine, line_to_look_at
 from orderlab.properties.witness.witness import Witness
-from orderlab.render.validation import print_validation
+from orderlab.report.validation import print_validation
 from orderlab.sim.redis.shard import Effect
 from orderlab.sim.stores.binding.loader import load_binding
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from orderlab.model.verdict import Verdict
-from orderlab.render.verdicts import print_verdicts
+from orderlab.report.verdicts import print_verdicts
 from orderlab.sim.systems.progress import Progress
 
 BAR = 24

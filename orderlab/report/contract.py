@@ -10,7 +10,7 @@ from orderlab.properties.sequential.validation import ContractValidation
 from orderlab.properties.sequential.witness import story_lines
 from orderlab.properties.validation.effort import name_of_effort
 from orderlab.properties.witness.story import without_controls
-from orderlab.render.validation import STYLE
+from orderlab.report.validation import STYLE
 
 
 def print_contract_validation(console: Console, found: ContractValidation) -> None:

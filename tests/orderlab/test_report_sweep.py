@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from orderlab.model.verdict import Outcome
-from orderlab.render.sweep import SAID_MAX, print_answer, print_preview, print_run, print_summary, said
+from orderlab.report.sweep import SAID_MAX, print_answer, print_preview, print_run, print_summary, said
 from orderlab.spark_sweeps.job import Summary
 from orderlab.spark_sweeps.plan import Plan
 from orderlab.spark_sweeps.preview import Preview
