@@ -215,7 +215,7 @@ def _print_replications(
 
 
 def _search(system: str, chosen: Settings, seed: int, below_ms: float, tolerance: float, as_json: bool) -> None:
-    from orderlab.report.sustainable import print_ceiling, step_line
+    from orderlab.report.simulation import print_ceiling, step_line
     from orderlab.sim.systems.sustainable import ceiling_json, sustainable_rate
 
     def show(step: Step) -> None:
