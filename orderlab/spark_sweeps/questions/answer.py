@@ -53,6 +53,8 @@ class Answer:
     rows: list[dict[str, Any]]
     notes: list[str]
     outcome: Outcome
+    settings: tuple[str, ...] = ()
+    """Columns that say which configuration a row is about. A parameter called as a column of the answer is ``parameter.NAME``."""
 
 
 def question_of(sweep: SweepFile, place: str) -> BaseModel:
@@ -89,8 +91,9 @@ def answer(path: Path, sweep: SweepFile, plan: Plan, make_engine: MakeEngine, on
     write_whole(folder / "answer.json", json.dumps(content, indent=1).encode())
     write_whole(folder / "answer.csv", _csv(told.rows).encode())
     return Answer(
-        str(sweep.question and sweep.question["kind"]), sweep.seed, folder, told.rows, told.notes, told.outcome
-    )
+        str(sweep.question and sweep.question["kind"]), sweep.seed, folder, told.rows, told.notes, told.outcome,
+        told.settings,
+    )  # fmt: skip
 
 
 def _told(

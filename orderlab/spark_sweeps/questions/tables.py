@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -18,29 +18,53 @@ COMMANDS = ("first_event", "first_violation")
 """Columns that hold a command that replays a run."""
 
 
+PARAMETER, METRIC = "parameter", "metric"
+
+
+def columns_beside(taken: Collection[str], names: Iterable[str], kind: str) -> dict[str, str]:
+    """Name -> its column in a table that has the columns ``taken``: the name itself, or ``parameter.NAME`` where another
+    column is called so. Users name parameters and metrics as they like, and no column may hide another.
+    """
+    names = list(dict.fromkeys(names))
+    used = {*taken, *names}
+    found = {}
+    for name in names:
+        column = name
+        while column in taken or (column != name and column in used):
+            column = f"{kind}.{column}"
+        used.add(column)
+        found[name] = column
+    return found
+
+
 @dataclass(frozen=True)
 class Told:
-    """An answer. ``outcome`` is VIOLATED where the question has a target and it is missed, UNKNOWN where it stayed open."""
+    """An answer. ``outcome`` is VIOLATED where the question has a target and it is missed, UNKNOWN where it stayed open.
+    ``settings``: the columns that say which configuration a row is about.
+    """
 
     rows: list[dict[str, Any]]
     notes: list[str] = field(default_factory=list)
     outcome: Outcome = Outcome.HOLDS
+    settings: tuple[str, ...] = ()
 
 
 def of_capacity(asked: Capacity, found: Sequence[Bracket]) -> Told:
     """A row for each configuration: the highest rate that is kept and the lowest that is not."""
+    kept, broken, at_kept = capacity_columns(asked.parameter, asked.metric)
+    names = columns_beside((kept, broken, at_kept, "runs", "sure"), (name for one in found for name in one.configuration), PARAMETER)
     rows = [
         {
-            **bracket.configuration, f"{asked.parameter}_kept": bracket.kept,
-            f"{asked.parameter}_broken": bracket.to_json()["broken"], f"{asked.metric}_at_kept": bracket.at_kept,
-            "runs": bracket.runs, "sure": bracket.is_sure,
+            **{names[name]: value for name, value in bracket.configuration.items()},
+            kept: bracket.kept, broken: bracket.to_json()["broken"], at_kept: bracket.at_kept, "runs": bracket.runs,
+            "sure": bracket.is_sure,
         }
         for bracket in found
     ]  # fmt: skip
     notes = [
         f"kept: every run came to its end and broke no law, and the interval of the mean of {asked.metric} lies below "
         f"{asked.below:g}; of a simulated system also: everything is delivered, and latency does not grow by 1 % or more. "
-        f"The capacity lies between {asked.parameter}_kept and {asked.parameter}_broken ({asked.confidence:.0%}); that no law "
+        f"The capacity lies between {kept} and {broken} ({asked.confidence:.0%}); that no law "
         "breaks at a rate is known for its runs alone.",
     ]
     if any(not bracket.is_sure for bracket in found):
@@ -49,10 +73,16 @@ def of_capacity(asked: Capacity, found: Sequence[Bracket]) -> Told:
             "replications: raise question.replications_max, or make runs longer, for a narrower answer."
         )
     if any(bracket.kept == 0 for bracket in found):
-        notes.append(f"{asked.parameter}_kept 0: not even {asked.low:g} is kept; lower question.from.")
+        notes.append(f"{kept} 0: not even {asked.low:g} is kept; lower question.from.")
     if any(bracket.broken == float("inf") for bracket in found):
-        notes.append(f"{asked.parameter}_broken empty: even {asked.high:g} is kept; raise question.to.")
-    return Told(rows, notes)
+        notes.append(f"{broken} empty: even {asked.high:g} is kept; raise question.to.")
+    return Told(rows, notes, settings=tuple(names.values()))
+
+
+def capacity_columns(parameter: str, metric: str) -> tuple[str, str, str]:
+    """The columns of the rate that is kept, of the one that is not, and of the metric at the former."""
+    kept, broken = f"{parameter}_kept", f"{parameter}_broken"
+    return kept, broken, columns_beside((kept, broken), [f"{metric}_at_kept"], METRIC)[f"{metric}_at_kept"]
 
 
 def of_sensitivity(asked: Sensitivity, found: Sequence[Influence]) -> Told:
@@ -136,15 +166,15 @@ def of_rare_event(asked: RareEvent, found: RareAnswer) -> Told:
 def of_cheapest(asked: Cheapest, found: Sequence[Offer], names: Sequence[str]) -> Told:
     """A row for each configuration, those that meet the targets first, then by price."""
     rows = []
+    means, highs = target_columns(asked.targets)
+    columns = columns_beside((*OFFER, *means.values(), *highs.values()), names, PARAMETER)
     for offer in found:
-        row: dict[str, Any] = {name: offer.parameters.get(name) for name in names}
+        row: dict[str, Any] = {column: offer.parameters.get(name) for name, column in columns.items()}
         for metric in asked.targets:
             interval = offer.metrics.get(metric)
-            row[metric] = None if interval is None else interval.estimate
-            row[f"{metric}.high"] = None if interval is None else _finite(interval.high)
-        rows.append(
-            {**row, "price": offer.price, "sound": offer.is_sound, "meets": offer.meets, "on_front": offer.on_front}
-        )
+            row[means[metric]] = None if interval is None else interval.estimate
+            row[highs[metric]] = None if interval is None else _finite(interval.high)
+        rows.append({**row, **dict(zip(OFFER, (offer.price, offer.is_sound, offer.meets, offer.on_front), strict=True))})
     targets = ", ".join(f"{metric} < {bound:g}" for metric, bound in asked.targets.items())
     first = next(iter(asked.targets))
     notes = [
@@ -154,14 +184,28 @@ def of_cheapest(asked: Cheapest, found: Sequence[Offer], names: Sequence[str]) -
     ]
     if not any(offer.meets for offer in found):
         notes.append("No configuration meets the targets.")
-    return Told(rows, notes, Outcome.HOLDS if any(offer.meets for offer in found) else Outcome.VIOLATED)
+    outcome = Outcome.HOLDS if any(offer.meets for offer in found) else Outcome.VIOLATED
+    return Told(rows, notes, outcome, tuple(columns.values()))
+
+
+OFFER = ("price", "sound", "meets", "on_front")
+
+
+def target_columns(targets: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Of each target the columns of its mean and of the upper end of the mean's interval."""
+    means = columns_beside(OFFER, targets, METRIC)
+    ends = {metric: f"{column}.high" for metric, column in means.items()}
+    beside = columns_beside((*OFFER, *means.values()), ends.values(), "interval")
+    return means, {metric: beside[end] for metric, end in ends.items()}
 
 
 def of_comparison(asked: Comparison, found: Sequence[Difference], names: Sequence[str]) -> Told:
     """A row for each metric and setting of the other parameters."""
+    columns = columns_beside(DIFFERENCE, (name for name in names if any(name in one.others for one in found)), PARAMETER)
     rows = [
         {
-            "metric": one.metric, **{name: one.others[name] for name in names if name in one.others}, "a": one.a, "b": one.b,
+            "metric": one.metric, **{column: one.others[name] for name, column in columns.items() if name in one.others},
+            "a": one.a, "b": one.b,
             "difference": one.difference.estimate, "low": _finite(one.difference.low), "high": _finite(one.difference.high),
             "pairs": one.difference.count, "ratio": one.ratio, "differs": one.differs, "unpaired": one.unpaired,
         }
@@ -177,7 +221,10 @@ def of_comparison(asked: Comparison, found: Sequence[Difference], names: Sequenc
             f"{len(found)} intervals at {asked.confidence:.0%} each: about {len(found) * (1 - asked.confidence):.1g} of them "
             "would miss where nothing differs."
         )
-    return Told(rows, notes)
+    return Told(rows, notes, settings=tuple(columns.values()))
+
+
+DIFFERENCE = ("metric", "a", "b", "difference", "low", "high", "pairs", "ratio", "differs", "unpaired")
 
 
 def _finite(value: float) -> float | None:

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from orderlab.sim.engine.intervals import Interval, interval_of
+from orderlab.spark_sweeps.questions.tables import METRIC, PARAMETER, columns_beside
 from orderlab.spark_sweeps.result_folder import ResultFolder
 from orderlab.spark_sweeps.rows import PREFIX
 
@@ -85,6 +86,9 @@ def _rank(name: str) -> int:
     return len(wanted) + (0 if "mean_ms" in name else 1)
 
 
+CLIFF = ("last_below", "ms_there", "first_beyond")
+
+
 def cliff(points: Sequence[PointRows], axis: str, metric: str) -> list[dict[str, Any]]:
     """Along a numeric axis, for each setting of the others: the last value below TWO_DIGITS ms and the first beyond (a
     failed point is beyond). Nothing, where no point lies beyond, or none below: then there is no such place.
@@ -105,8 +109,9 @@ def cliff(points: Sequence[PointRows], axis: str, metric: str) -> list[dict[str,
         ]
         if not below and not beyond:
             continue  # nothing here has that metric
+        columns = columns_beside(CLIFF, (name for name, _ in others), PARAMETER)
         rows.append({
-            **dict(others), "last_below": below[-1][0].parameters[axis] if below else None,
+            **{columns[name]: value for name, value in others}, "last_below": below[-1][0].parameters[axis] if below else None,
             "ms_there": below[-1][1].estimate if below else None,
             "first_beyond": beyond[0].parameters[axis] if beyond else None,
         })  # fmt: skip
@@ -114,17 +119,47 @@ def cliff(points: Sequence[PointRows], axis: str, metric: str) -> list[dict[str,
     return rows if crossed else []
 
 
+COUNTED = ("point", "runs", "failed", "violated")
+
+
+@dataclass(frozen=True)
+class PointColumns:
+    """What parameters and metrics are called in a table of points, where both may be called anything. ``ends``: of each metric
+    the columns of its number of runs and of both ends of its interval.
+    """
+
+    parameters: dict[str, str]
+    metrics: dict[str, str]
+    ends: dict[str, tuple[str, str, str]]
+
+
+def point_columns(points: Sequence[PointRows], metrics: Sequence[str]) -> PointColumns:
+    """Each name once, whatever users call their own."""
+    means = columns_beside(COUNTED, metrics, METRIC)
+    ends = [f"{column}.{end}" for column in means.values() for end in ("runs", "low", "high")]
+    beside = columns_beside((*COUNTED, *means.values()), ends, "interval")
+    names = (name for one in points for name in one.parameters)
+    given = columns_beside((*COUNTED, *means.values(), *beside.values()), names, PARAMETER)
+    of_metric = {
+        metric: (beside[f"{column}.runs"], beside[f"{column}.low"], beside[f"{column}.high"]) for metric, column in means.items()
+    }
+    return PointColumns(given, means, of_metric)
+
+
 def points_table(points: Sequence[PointRows], metrics: Sequence[str]) -> pa.Table:
     """One row a point: parameters, runs, failed, violated, and for each metric mean and interval."""
+    columns = point_columns(points, metrics)
     rows = []
     for one in points:
-        row: dict[str, Any] = {"point": one.point, **one.parameters}
+        row: dict[str, Any] = {"point": one.point}
+        row |= {columns.parameters[name]: value for name, value in one.parameters.items()}
         row |= {"runs": one.runs, "failed": one.failed, "violated": one.violated}
         for metric in metrics:
             found = one.interval(metric)
-            row[metric] = None if found is None else found.estimate
-            row[f"{metric}.runs"] = 0 if found is None else found.count
-            row[f"{metric}.low"] = None if found is None or math.isinf(found.low) else found.low
-            row[f"{metric}.high"] = None if found is None or math.isinf(found.high) else found.high
+            runs, low, high = columns.ends[metric]
+            row[columns.metrics[metric]] = None if found is None else found.estimate
+            row[runs] = 0 if found is None else found.count
+            row[low] = None if found is None or math.isinf(found.low) else found.low
+            row[high] = None if found is None or math.isinf(found.high) else found.high
         rows.append(row)
     return pa.Table.from_pylist(rows)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from orderlab.spark_sweeps.questions.answer import Answer
+from orderlab.spark_sweeps.questions.tables import capacity_columns, target_columns
 from orderlab.spark_sweeps.report.drawings import Figure, svg
 from orderlab.spark_sweeps.specification import SweepFile
 
@@ -16,10 +17,10 @@ def drawn(answer: Answer, sweep: SweepFile) -> str | None:
     """The drawing, None for a kind that is said in words."""
     asked = sweep.question or {}
     draw = _DRAWINGS.get(answer.kind)
-    return None if draw is None or not answer.rows else draw(answer.rows, asked)
+    return None if draw is None or not answer.rows else draw(answer.rows, asked, answer.settings)
 
 
-def _sensitivity(rows: Rows, asked: Mapping[str, Any]) -> str:
+def _sensitivity(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]) -> str:
     names = [str(row["parameter"]) for row in rows]
     figure = Figure(figsize=(7, 0.8 + 0.5 * len(rows)), layout="constrained")
     axes = figure.subplots()
@@ -39,9 +40,10 @@ def _sensitivity(rows: Rows, asked: Mapping[str, Any]) -> str:
     return svg(figure)
 
 
-def _cheapest(rows: Rows, asked: Mapping[str, Any]) -> str:
+def _cheapest(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]) -> str:
     """Price against the first target, the front as a line of steps."""
-    metric = next(iter(asked["targets"]))
+    target = next(iter(asked["targets"]))
+    metric = target_columns(asked["targets"])[0][target]
     figure = Figure(figsize=(7, 3.6), layout="constrained")
     axes = figure.subplots()
     for told, marker, face in (("meets", "o", "black"), ("does not meet", "o", "white")):
@@ -50,50 +52,54 @@ def _cheapest(rows: Rows, asked: Mapping[str, Any]) -> str:
                      edgecolor="black", label=told)  # fmt: skip
     front = sorted((row["price"], row[metric]) for row in rows if row["on_front"])
     axes.step([x for x, _ in front], [y for _, y in front], where="post", lw=1, color="0.4", label="front")
-    axes.axhline(asked["targets"][metric], color="0.4", lw=0.8, ls=":", label="target")
+    axes.axhline(asked["targets"][target], color="0.4", lw=0.8, ls=":", label="target")
     axes.set_xlabel("price")
-    axes.set_ylabel(metric)
+    axes.set_ylabel(target)
     axes.legend(fontsize=8)
     return svg(figure)
 
 
-def _comparison(rows: Rows, asked: Mapping[str, Any]) -> str:
-    """Differences relative to a, so that metrics of any unit share an axis."""
+def _comparison(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]) -> str:
+    """Differences relative to a, so that metrics of any unit share an axis; of 0 nothing is a share, and nothing is drawn."""
     figure = Figure(figsize=(7, 0.9 + 0.35 * len(rows)), layout="constrained")
     axes = figure.subplots()
-    plain = ("metric", "a", "b", "difference", "low", "high", "pairs", "ratio", "differs", "unpaired")
     labels = []
     for place, row in enumerate(rows):
-        others = ", ".join(f"{name} {value}" for name, value in row.items() if name not in plain)
-        labels.append(f"{row['metric']}{' at ' if others else ''}{others}")
-        scale = 100 / abs(row["a"]) if row["a"] else 0.0
+        others = _named(row, settings)
+        labels.append(f"{row['metric']}{' at ' if others else ''}{others}{'' if row['a'] else ' (0 there)'}")
+        if not row["a"]:
+            continue
+        scale = 100 / abs(row["a"])
         centre = row["difference"] * scale
         reach = [[centre - row["low"] * scale], [row["high"] * scale - centre]] if row["low"] is not None else None
         axes.errorbar([centre], [place], xerr=reach, color="black", marker="o" if row["differs"] else ".", capsize=3)
     axes.set_yticks(range(len(rows)), labels, fontsize=8)
-    axes.invert_yaxis()
+    axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.axvline(0, color="0.3", lw=0.6)
     axes.set_xlabel(f"difference of {asked['b']} from {asked['a']}, % of {asked['a']}")
     return svg(figure)
 
 
-def _capacity(rows: Rows, asked: Mapping[str, Any]) -> str:
+def _capacity(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]) -> str:
     parameter = asked["parameter"]
-    kept, broken = f"{parameter}_kept", f"{parameter}_broken"
-    plain = (kept, broken, f"{asked['metric']}_at_kept", "runs", "sure")
+    kept, broken, _ = capacity_columns(parameter, asked["metric"])
     figure = Figure(figsize=(7, 0.9 + 0.35 * len(rows)), layout="constrained")
     axes = figure.subplots()
     for place, row in enumerate(rows):
         end = row[broken] if row[broken] is not None else asked["to"]
         axes.barh([place], [row[kept]], 0.6, color="0.6")
         axes.barh([place], [end - row[kept]], 0.6, left=[row[kept]], color="white", edgecolor="black", hatch="///")
-    labels = [", ".join(f"{name} {value}" for name, value in row.items() if name not in plain) for row in rows]
-    axes.set_yticks(range(len(rows)), labels, fontsize=8)
+    axes.set_yticks(range(len(rows)), [_named(row, settings) for row in rows], fontsize=8)
     axes.invert_yaxis()
     axes.set_xlabel(f"{parameter}: grey is kept, hatched is open")
     return svg(figure)
 
 
-_DRAWINGS: dict[str, Callable[[Rows, Mapping[str, Any]], str]] = {
+def _named(row: Mapping[str, Any], settings: Sequence[str]) -> str:
+    """The configuration that a row is about."""
+    return ", ".join(f"{name} {row[name]}" for name in settings if name in row)
+
+
+_DRAWINGS: dict[str, Callable[[Rows, Mapping[str, Any], Sequence[str]], str]] = {
     "sensitivity": _sensitivity, "cheapest": _cheapest, "comparison": _comparison, "capacity": _capacity,
 }  # fmt: skip

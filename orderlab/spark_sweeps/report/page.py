@@ -15,7 +15,16 @@ from orderlab.model.files import write_whole
 from orderlab.spark_sweeps.plan import Plan
 from orderlab.spark_sweeps.precision import confidence_of, wanted_runs
 from orderlab.spark_sweeps.questions.tables import cell
-from orderlab.spark_sweeps.report.aggregates import PointRows, by_point, chosen_metrics, cliff, points_table, varies
+from orderlab.spark_sweeps.report.aggregates import (
+    PointColumns,
+    PointRows,
+    by_point,
+    chosen_metrics,
+    cliff,
+    point_columns,
+    points_table,
+    varies,
+)
 from orderlab.spark_sweeps.report.drawings import curves, heat_map
 from orderlab.spark_sweeps.report.templates import held_fixed, template
 from orderlab.spark_sweeps.result_folder import ResultFolder
@@ -47,12 +56,12 @@ def write_report(path: Path) -> Path:
         points, numeric, [name for name in plan.parameter_names if name not in sweep.derived], metrics
     )
     shown, hidden = _bad(folder, len(plan))
-    table = points_table(points, metrics)
+    table, columns = points_table(points, metrics), point_columns(points, metrics)
     page = template("page.html.j2").render(
         title=f"Sweep of {sweep.system}", description=manifest.get("description", ""), counts=counts, runs=int(wanted.sum()), spared=int((~wanted).sum()), until=sweep.replications.until,
         cliffs=cliffs[:POINTS_SHOWN], cliff_axis=along, cliff_metric=latency,
         drawings=drawings, undrawn=undrawn, varied=list(plan.parameter_names), replications=sweep.replications.count,
-        shown=shown, hidden=hidden, points=[_shown_point(one, metrics) for one in points[:POINTS_SHOWN]],
+        shown=shown, hidden=hidden, points=[_shown_point(one, metrics, columns) for one in points[:POINTS_SHOWN]],
         points_hidden=max(0, len(points) - POINTS_SHOWN),
         fixed=held_fixed(sweep, plan.parameter_names), digests=_digests(manifest, sweep),
     )  # fmt: skip
@@ -107,11 +116,12 @@ def _digests(manifest: dict[str, Any], sweep: Any) -> list[dict[str, Any]]:
     return [{"": name, "digest": value} for name, value in told.items()]
 
 
-def _shown_point(one: PointRows, metrics: list[str]) -> dict[str, Any]:
+def _shown_point(one: PointRows, metrics: list[str], columns: PointColumns) -> dict[str, Any]:
     """A row of the page: a mean and its interval share a cell, so that a printed page holds six metrics."""
-    row = {"point": one.point, **one.parameters, "runs": one.runs, "failed": one.failed, "violated": one.violated}
-    for metric in metrics:
-        found = one.interval(metric)
+    row: dict[str, Any] = {"point": one.point, **{columns.parameters[name]: value for name, value in one.parameters.items()}}
+    row |= {"runs": one.runs, "failed": one.failed, "violated": one.violated}
+    for name in metrics:
+        found, metric = one.interval(name), columns.metrics[name]
         if found is None:
             row[metric] = None
         elif math.isinf(found.low):

@@ -1,0 +1,111 @@
+"""Tables of answers and points: users name parameters and metrics as they like, and no column hides another."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from orderlab.sim.engine.intervals import Interval
+from orderlab.spark_sweeps.job import load
+from orderlab.spark_sweeps.questions.answer import answer
+from orderlab.spark_sweeps.questions.capacity import Bracket, Capacity
+from orderlab.spark_sweeps.questions.cheapest import Cheapest, Offer
+from orderlab.spark_sweeps.questions.comparison import Comparison, Difference
+from orderlab.spark_sweeps.questions.tables import columns_beside, of_capacity, of_cheapest, of_comparison
+from orderlab.spark_sweeps.report.aggregates import PointRows, cliff, points_table
+from orderlab.spark_sweeps.report.answer_drawings import drawn
+
+OWN = (
+    "metric", "a", "b", "difference", "low", "high", "pairs", "ratio", "differs", "unpaired", "price", "sound", "meets", "on_front",
+    "runs", "sure", "point", "failed", "violated", "last_below", "ms_there", "first_beyond", "rate_kept", "rate_broken",
+    "ms_at_kept", "ms", "ms.high", "ms.low", "ms.runs", "parameter.a", "parameter.parameter.a", "metric.price", "",
+)  # fmt: skip
+SETTING = {name: f"value of {name}" for name in OWN}
+ESTIMATE = Interval(5.0, 4.0, 6.0, 7)
+
+
+def holds_all(row, settings):
+    """Every value of the setting stands in the row, once."""
+    assert sorted(map(str, (row[name] for name in settings))) == sorted(SETTING.values())
+    assert [str(value).startswith("value of") for value in row.values()].count(True) == len(SETTING)
+
+
+def test_a_name_that_is_free_stays():
+    assert columns_beside(("a", "b"), ["rate", "c"], "parameter") == {"rate": "rate", "c": "c"}
+    assert columns_beside(("a", "b"), ["a", "parameter.a"], "parameter") == {
+        "a": "parameter.parameter.a", "parameter.a": "parameter.a",
+    }  # fmt: skip
+
+
+def test_parameters_called_as_columns_of_a_comparison():
+    asked = Comparison(kind="comparison", parameter="rate", a=1, b=2, metrics=("ms",))
+    (row,) = (told := of_comparison(asked, [Difference("ms", SETTING, 1.0, 6.0, ESTIMATE, 6.0, 0)], OWN)).rows
+    holds_all(row, told.settings)
+    assert (row["metric"], row["a"], row["b"], row["difference"], row["low"], row["high"]) == ("ms", 1.0, 6.0, 5.0, 4.0, 6.0)
+    assert row["parameter.low"] == "value of low"
+
+
+def test_parameters_called_as_columns_of_a_capacity():
+    asked = Capacity(kind="capacity", parameter="rate", low=1, high=9, metric="ms", below=3)
+    (row,) = (told := of_capacity(asked, [Bracket(SETTING, 0.05, 4.0, 5.0, runs=8, at_kept=2.5)])).rows
+    holds_all(row, told.settings)
+    assert (row["rate_kept"], row["rate_broken"], row["ms_at_kept"], row["runs"], row["sure"]) == (4.0, 5.0, 2.5, 8, True)
+    tricky = Capacity(kind="capacity", parameter="ms_at", low=1, high=9, metric="ms", below=3)
+    (row,) = of_capacity(tricky, [Bracket({}, 0.05, 4.0, 5.0, at_kept=2.5)]).rows
+    assert (row["ms_at_kept"], row["metric.ms_at_kept"]) == (4.0, 2.5)
+
+
+def test_parameters_and_targets_called_as_columns_of_offers():
+    targets = {"price": 9.0, "ms": 9.0, "ms.high": 9.0}
+    asked = Cheapest(kind="cheapest", price="a", targets=targets)
+    told_of = {name: Interval(float(number), number - 0.5, number + 0.5, 3) for number, name in enumerate(targets, 1)}
+    (row,) = (told := of_cheapest(asked, [Offer(0, SETTING, 77.0, told_of, True, True, False)], OWN)).rows
+    holds_all(row, told.settings)
+    assert (row["price"], row["sound"], row["meets"], row["on_front"]) == (77.0, True, True, False)
+    numbers = [value for value in row.values() if isinstance(value, float) and value < 9]
+    assert numbers == [1, 1.5, 2, 2.5, 3, 3.5]
+
+
+def test_parameters_and_metrics_called_as_columns_of_points():
+    metrics = ["runs", "ms", "ms.low", "point"]
+    one = PointRows(3, SETTING, {name: [float(number)] * 2 for number, name in enumerate(metrics, 10)}, runs=2, violated=1)
+    (row,) = points_table([one], metrics).to_pylist()
+    holds_all(row, [name for name, value in row.items() if str(value).startswith("value of")])
+    assert (row["point"], row["runs"], row["failed"], row["violated"]) == (3, 2, 0, 1)
+    assert {value for value in row.values() if isinstance(value, float)} >= {10.0, 11.0, 12.0, 13.0}
+    assert (row["metric.runs"], row["ms"], row["ms.low"], row["metric.point"]) == (10.0, 11.0, 12.0, 13.0)
+    away = {**SETTING, "rate": 2}
+    points = [PointRows(0, {**SETTING, "rate": 1}, {"ms": [1.0]}), PointRows(1, away, {"ms": [200.0]})]
+    (row,) = cliff(points, "rate", "ms")
+    assert (row["last_below"], row["ms_there"], row["first_beyond"]) == (1, 1.0, 2)
+    assert sorted(value for value in row.values() if isinstance(value, str)) == sorted(SETTING.values())
+
+
+@pytest.mark.parametrize(
+    ("axis", "question"),
+    [
+        ("low", 'kind = "comparison"\nparameter = "servers"\na = 1\nb = 2\nmetrics = ["ms"]'),
+        ("sound", 'kind = "cheapest"\nprice = "servers"\ntargets = { ms = 30 }'),
+        ("runs", 'kind = "capacity"\nparameter = "rate"\nfrom = 1\nto = 30\nmetric = "ms"\nbelow = 50\nreplications = 2'),
+    ],
+)
+def test_such_a_question_is_answered_and_drawn(axis, question, sweep_file, pool):
+    text = f'system = "tests.spark_sweeps.subjects:station"\n[base]\nspeed = 2\n[axes]\n{axis} = ["one", "two"]\n'
+    servers = "" if axis == "runs" else "servers = [1, 2]\n"
+    sweep, plan = load(path := sweep_file(f"{text}{servers}[replications]\ncount = 2\n[question]\n{question}"))
+    found = answer(path, sweep, plan, pool, None)
+    assert {row[f"parameter.{axis}"] for row in found.rows} == {"one", "two"}
+    picture = drawn(found, sweep)
+    assert picture is not None
+    if axis != "sound":  # a cloud of points has no labels
+        assert f"parameter.{axis} one" in picture
+
+
+def test_of_a_mean_of_nothing_no_share_is_drawn():
+    """A difference from 0 is no percentage: it must not be drawn as none at all."""
+    rows = [{"metric": "lost", "a": 0.0, "b": 5.0, "difference": 5.0, "low": 4.0, "high": 6.0, "differs": True, "ratio": None}]
+    found = SimpleNamespace(kind="comparison", rows=rows, settings=())
+    picture = drawn(found, SimpleNamespace(question={"a": 1, "b": 2}))
+    assert "lost (0 there)" in picture
+    assert 'id="LineCollection_1"' not in picture
+    assert 'id="LineCollection_1"' in drawn(SimpleNamespace(kind="comparison", rows=[{**rows[0], "a": 1.0}], settings=()),
+                                            SimpleNamespace(question={"a": 1, "b": 2}))  # fmt: skip
