@@ -65,7 +65,7 @@ def summed(found: list[Found]) -> dict[str, Any]:
         "found": sum(bool(one.law) for one in found),
         "of": len(found),
         "laws": sorted({one.law for one in found if one.law}),
-        "examples": {"median": statistics.median(o.count for o in found), "worst": max(o.count for o in found)},
+        "examples": {"median": statistics.median(o.searched for o in found), "worst": max(o.searched for o in found)},
         "cpu_s": {
             "median": round(statistics.median(o.cpu_s for o in found), 3),
             "worst": round(max(o.cpu_s for o in found), 3),

@@ -151,7 +151,8 @@ def print_catalogue(known: Mapping[str, Entry], as_json: bool) -> None:
 
 
 def _schema(entry: Entry) -> Mapping[str, Any]:
-    return entry.parameters.model_json_schema().get("properties", {})
+    properties: Mapping[str, Any] = entry.parameters.model_json_schema().get("properties", {})
+    return properties
 
 
 def _engine(name: str) -> Engine:

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
+import numpy.typing as npt
 
 from orderlab.model.errors import InputError
 from orderlab.spark_sweeps.plan import Plan, Run
 from orderlab.spark_sweeps.result_folder import ResultFolder, read_rows
 from orderlab.spark_sweeps.rows import PREFIX
 
+FloatArray = npt.NDArray[np.float64]
 RIDGE = 0.3
 ROWS_MAX = 5000
 SECONDS_MIN = 1e-4
@@ -31,22 +33,26 @@ class CostModel:
         seconds = np.log([max(second, SECONDS_MIN) for _, second in rows]) if rows else np.array([math.log(default_s)])
         self._mean = float(seconds.mean())
         self._highest = float(seconds.max()) + math.log(10)
-        self._weights = self._centre = self._scale = np.zeros(0)
+        self._weights: FloatArray = np.zeros(0)
+        self._centre: FloatArray = np.zeros(0)
+        self._scale: FloatArray = np.zeros(0)
         if len(rows) < 3:
             return
         for name in sorted({name for parameters, _ in rows for name in parameters}):
             values = [parameters.get(name) for parameters, _ in rows]
-            if all(_is_number(value) for value in values):
+            numbers = [value for value in values if _is_number(value)]
+            if len(numbers) == len(values):
                 self._columns.append((name, "number"))
-                if all(value > 0 for value in values):
+                if all(number > 0 for number in numbers):
                     self._columns.append((name, "log"))
             else:
                 self._columns += [(name, f"={value}") for value in sorted({str(value) for value in values})[:20]]
         features = np.array([self._features(parameters) for parameters, _ in rows]).reshape(len(rows), -1)
-        self._centre, self._scale = features.mean(axis=0), np.maximum(features.std(axis=0), 1e-12)
+        self._centre = np.asarray(features.mean(axis=0), np.float64)
+        self._scale = np.asarray(np.maximum(features.std(axis=0), 1e-12), np.float64)
         varied = (features - self._centre) / self._scale
         gram = varied.T @ varied + RIDGE * np.eye(varied.shape[1])
-        self._weights = np.linalg.solve(gram, varied.T @ (seconds - self._mean))
+        self._weights = np.asarray(np.linalg.solve(gram, varied.T @ (seconds - self._mean)), np.float64)
 
     def seconds(self, parameters: Mapping[str, Any]) -> float:
         """The estimate for a run with these parameters."""
@@ -71,10 +77,11 @@ class CostModel:
         found = []
         for name, kind in self._columns:
             value = parameters.get(name)
+            number = value if _is_number(value) else 0.0
             if kind == "number":
-                found.append(float(value) if _is_number(value) else 0.0)
+                found.append(float(number))
             elif kind == "log":
-                found.append(math.log(value) if _is_number(value) and value > 0 else 0.0)
+                found.append(math.log(number) if number > 0 else 0.0)
             else:
                 found.append(float(f"={value}" == kind))
         return found
@@ -154,5 +161,5 @@ def model_of_earlier(path: str) -> CostModel:
     return CostModel(rows)
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -64,7 +64,7 @@ class Expression:
             if name not in values:
                 raise InputError(f'{self.place}: unknown name "{name}"; {did_you_mean(name, tuple(values))}')
         try:
-            found = _evaluate(self._tree, values)
+            found: Value = _evaluate(self._tree, values)
         except (ArithmeticError, ValueError, TypeError) as error:
             raise InputError(f'{self.place}: "{self.text}" has no value here ({error})') from None
         if isinstance(found, float) and not math.isfinite(found):

@@ -101,7 +101,7 @@ def _shuffled(
     for name in ("publisher", "topic", "qos", "subscriber"):
         if name not in frame.columns:
             frame = frame.withColumn(name, F.lit(None).cast("string" if name != "qos" else "tinyint"))
-    end_us = parts.end_us if parts.end_us is not None else frame.agg(F.max("time_us")).first()[0]
+    end_us = parts.end_us if parts.end_us is not None else frame.agg(F.max("time_us")).collect()[0][0]
     count = max(2, session.sparkContext.defaultParallelism * 2)
     everywhere = [F.lit(number) for number in range(count * len(roles))]
     is_answer = F.col("kind").isin([kind.label for kind in ANSWERS])

@@ -85,12 +85,14 @@ def judge_part(task: Task, names: Names, batches: Iterable[EventBatch], file: st
             raise InputError(f"the history has store operations, which one process judges; {cure}")
         for checker in checkers:
             checker.observe(batch)
-    partial = deliveries and deliveries.partial(task.end_us)
+    partial = None if deliveries is None else deliveries.partial(task.end_us)
     published = 0 if partial is None else partial.counts.get("published", 0)
     other = deliveries.partial(task.end_us, published_elsewhere=True) if deliveries and not published else None
     return PartResult(
-        file, task.laws, partial, other, published, resent and resent.partial(), expired and expired.partial(),
-        flying and flying.partial(),
+        file, task.laws, partial, other, published,
+        None if resent is None else resent.partial(),
+        None if expired is None else expired.partial(),
+        None if flying is None else flying.partial(),
     )  # fmt: skip
 
 

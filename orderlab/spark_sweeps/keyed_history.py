@@ -151,4 +151,5 @@ def fifo_part(publisher: IntArray, topic: IntArray, qos: IntArray, parts: int) -
     with np.errstate(over="ignore"):
         mixed = (publisher.astype(np.uint64) << np.uint64(32)) ^ (topic.astype(np.uint64) << np.uint64(2))
         mixed = (mixed ^ (qos.astype(np.uint64) & np.uint64(3))) * _MIX
-        return ((mixed >> np.uint64(33)) % np.uint64(parts)).astype(np.int64)
+        part: IntArray = ((mixed >> np.uint64(33)) % np.uint64(parts)).astype(np.int64)
+        return part

@@ -65,6 +65,7 @@ from orderlab.properties.harness.state import (
     Sending,
     SessionStore,
 )
+from orderlab.sim.stores.binding.results import Answered as ContractReply
 from orderlab.sim.stores.binding.results import Cleared, Failed, Fetched, FetchedMessage, Opened, Removed, Result, Saved
 
 MOST_ROUNDS = 64
@@ -99,6 +100,8 @@ class Inspector(Protocol):
     def begin(self, run: SessionRun) -> None: ...
 
     def check(self, run: SessionRun, step: Step, before: RunState, report: StepReport) -> list[Discrepancy]: ...
+
+    def half_done(self, run: SessionRun, before: RunState, report: StepReport) -> list[Discrepancy]: ...
 
     def settle(self, run: SessionRun, step: Settle) -> list[Discrepancy]: ...
 
@@ -421,6 +424,7 @@ class SessionRun:
             return Reply()
         if isinstance(result, Failed):
             return Reply("error", result.error.decode("utf-8", "replace"))
+        assert not isinstance(result, ContractReply), result  # of a store with a contract of its own
         if result.refused is not None:
             return Reply("refused", result.refused)
         if isinstance(result, Saved):

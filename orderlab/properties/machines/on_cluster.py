@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 
 from orderlab.model.contracts.trace import Fault
 from orderlab.properties.harness.recording import Record, record_of
@@ -24,7 +24,6 @@ from orderlab.sim.redis.raisable import SLOT_MIGRATES
 from orderlab.sim.redis.registry import find
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import Effect, FrozenKeyspace, Shard
-from orderlab.sim.redis.wire.connection import Connection
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.results import Fields, Result
 from orderlab.sim.stores.bound import BoundStore, calls_for
@@ -56,16 +55,23 @@ class ClusterBackend(Backend):
     """Masters and a client that follows redirections. Of a slot that moves, the source's keys count over the target's."""
 
     contains_scripts = True
-    masters: Cluster | ClusterProcess
 
-    def __init__(self) -> None:
+    @property
+    @abstractmethod
+    def masters(self) -> Cluster | ClusterProcess:
+        """The nodes."""
+        ...
+
+    def __init__(self, masters: Cluster | ClusterProcess) -> None:
         self.met: Counter[str] = Counter()
         """Errors that nodes gave, redirections included."""
-        self._connect()
+        self._connect(masters)
 
-    def _connect(self) -> None:
-        nodes = {self.masters.address(at).encode(): _Noting(node, self.met) for at, node in enumerate(self.masters.nodes)}
-        self.client = RedirectingClient(nodes)
+    def _connect(self, masters: Cluster | ClusterProcess) -> None:
+        nodes: Sequence[Node] = masters.nodes
+        self.client = RedirectingClient(
+            {masters.address(at).encode(): _Noting(node, self.met) for at, node in enumerate(nodes)}
+        )
 
     def execute(self, *argv: bytes) -> Reply:
         """Where its keys live; scripts are loaded everywhere."""
@@ -100,10 +106,14 @@ class KernelCluster(ClusterBackend):
     sees_virtual_time = True
 
     def __init__(self) -> None:
-        self.masters = Cluster(MASTERS, FIRST_MS)
+        self._masters = Cluster(MASTERS, FIRST_MS)
         self._replicas: list[FrozenKeyspace] = [{}] * MASTERS
         self._libraries: list[Argv] = []
-        super().__init__()
+        super().__init__(self._masters)
+
+    @property
+    def masters(self) -> Cluster:
+        return self._masters
 
     @property
     def now_ms(self) -> int:
@@ -138,7 +148,7 @@ class KernelCluster(ClusterBackend):
         self.masters.replace([new if shard is old else shard for shard in self.masters.shards])
         for argv in self._libraries:
             new.execute(argv)
-        self._connect()
+        self._connect(self.masters)
 
     def describe(self) -> str:
         return f"a cluster of {MASTERS} kernel shards"
@@ -153,8 +163,12 @@ class ServerCluster(ClusterBackend):
     sees_virtual_time = False
 
     def __init__(self, masters: ClusterProcess) -> None:
-        self.masters = masters
-        super().__init__()
+        self._masters = masters
+        super().__init__(masters)
+
+    @property
+    def masters(self) -> ClusterProcess:
+        return self._masters
 
     @property
     def now_ms(self) -> int:
@@ -162,7 +176,7 @@ class ServerCluster(ClusterBackend):
         return int(seconds) * 1000 + int(microseconds) // 1000
 
     def contents(self, node: int) -> FrozenKeyspace:
-        connection: Connection = self.masters.nodes[node]
+        connection = self.masters.nodes[node]
 
         def asking(commands: Sequence[Argv]) -> list[Reply]:
             """Of keys that have arrived before their slot a node tells only whoever asks."""
@@ -212,10 +226,11 @@ class ClusterStore(BoundStore):
         self._aside.backend.load(self.backend.keyspace())
         return self._aside.perform("fetch", client, {"count": EVERYTHING, "after": 0})
 
-    def under(self, fault: Fault, operation: str, client: bytes, fields: Fields) -> AbstractContextManager[None]:
+    @contextmanager
+    def under(self, fault: Fault, operation: str, client: bytes, fields: Fields) -> Iterator[None]:
         """A slot that migrates here does so by itself; other faults are not made on a cluster."""
         assert fault.kind == SLOT_MIGRATES.name, fault
-        return nullcontext()
+        yield
 
     def slots_of(self, client: bytes) -> list[int]:
         """The slots of all keys that calls for a client name."""

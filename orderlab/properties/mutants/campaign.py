@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from orderlab.model.errors import InputError
 from orderlab.model.files import write_whole
@@ -36,6 +36,7 @@ JUDGE_FAILED = "the judge failed"
 """How the text of a result begins that is none: the mutant counts as survived, and is judged again the next time."""
 ROOMS = ("model", "sim", "properties")
 
+T = TypeVar("T")
 Progress = Callable[[int, int, str], None]
 """Told how many are done, of how many, and what is going on."""
 
@@ -134,7 +135,7 @@ class Campaign:
             return Result("timed out", "bounded", answer.reason, None, "the watchdog", answer.seconds)
         return answer
 
-    def _watched(self, work: Callable[[], Any], seconds_max: float | None) -> Any:
+    def _watched(self, work: Callable[[], T], seconds_max: float | None) -> T | Unfinished:
         answer = watch(
             work,
             script_seconds_max=SCRIPT_SECONDS_MAX,

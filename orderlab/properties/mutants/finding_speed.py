@@ -18,7 +18,7 @@ from orderlab.model.laws import STORE_LAWS
 from orderlab.model.spec.transition_system import Label
 from orderlab.model.verdict import Outcome, Verdict
 from orderlab.properties.exploration.small_scope import Scope, StoreState, StoreSystem
-from orderlab.properties.harness.run import StepReport
+from orderlab.properties.harness.run import SessionRun, StepReport
 from orderlab.properties.machines.pipeline import simulate
 from orderlab.properties.strategies.pipelines import ANYWHERE, ROUND_MS, WAITING, Strike, publishing_ms
 from orderlab.properties.validation.exploration import CLIENT, SCOPES, applies, fitted, small_world
@@ -40,7 +40,7 @@ class Found(NamedTuple):
 
     law: str
     """The first that broke; empty when none did in time."""
-    count: int
+    searched: int
     """Examples, states or walks until then."""
     cpu_s: float
 
@@ -60,20 +60,21 @@ def by_hypothesis(binding: Binding, seed: int, seconds: float) -> Found:
     rounds = 0
     while not is_over():
         machine = machine_for(places[rounds % len(places)], findings, is_over)
-        machine.make_run = staticmethod(_counted(machine.make_run, lambda: not is_over()))  # type: ignore[method-assign]
+        counted = _Counted(machine.make_run, lambda: not is_over())
+        machine.make_run = counted
         run_examples(machine, seed * 1000 + rounds)
-        count += machine.make_run.calls  # type: ignore[attr-defined]
+        count += counted.calls
         rounds += 1
     return Found(_law(findings), count, time.process_time() - began)
 
 
-class _counted:  # noqa: N801 - stands for a function
+class _Counted:
     """A function that counts its calls while ``counts`` says so."""
 
-    def __init__(self, function: Callable[[], object], counts: Callable[[], bool]) -> None:
+    def __init__(self, function: Callable[[], SessionRun], counts: Callable[[], bool]) -> None:
         self._function, self._counts, self.calls = function, counts, 0
 
-    def __call__(self) -> object:
+    def __call__(self) -> SessionRun:
         self.calls += self._counts()
         return self._function()
 

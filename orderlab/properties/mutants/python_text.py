@@ -150,7 +150,8 @@ def _called(node: ast.Call) -> str:
 
 
 def _without(text: Text, call: ast.Call, keyword: ast.keyword) -> Change:
-    others = [text.of(one) for one in (*call.args, *call.keywords) if one is not keyword]
+    given: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
+    others = [text.of(one) for one in given if one is not keyword]
     start, end = text.span(call.func)[1], text.span(call)[1]
     return Change(
         start, end, b"(" + b", ".join(others) + b")", f"dropped: {keyword.arg} = {_said(text, keyword.value)}"

@@ -255,7 +255,7 @@ def _drawn(run: ContractRun, scope: Scope, draw: random.Random, rate: float) -> 
     if not ahead:
         return None
     step = draw.choice([one for one in ahead if not isinstance(one, Die) or draw.random() < rate] or ahead)
-    if isinstance(step, Die) or draw.random() >= rate:
+    if isinstance(step, Die | Wait) or draw.random() >= rate:
         return step
     before = run.state
     report = run.perform(step)

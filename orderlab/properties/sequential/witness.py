@@ -146,7 +146,9 @@ def is_about_atomicity(rerun: Rerun, steps: Steps) -> bool:
     if not stopped:
         return False
     whole = tuple(
-        replace(step, trouble=replace(step.trouble, kind=REPLY_LOST)) if getattr(step, "trouble", None) else step
+        replace(step, trouble=replace(step.trouble, kind=REPLY_LOST))
+        if isinstance(step, Begin | Resume) and step.trouble is not None
+        else step
         for step in steps
     )
     without = tuple(step for at, step in enumerate(steps) if at not in stopped)
@@ -221,7 +223,7 @@ def confirmed(
     steps: Steps, law: str, binding: Binding, contract: Contract, clients: int, skews_ms: Sequence[int], server: Callable[[], Backend]
 ) -> str:
     """What a real server says of the same steps, in words."""
-    troubled = next((step.trouble for step in steps if getattr(step, "trouble", None)), None)
+    troubled = next((step.trouble for step in steps if isinstance(step, Begin | Resume) and step.trouble), None)
     if troubled is not None and troubled.kind != REPLY_LOST:
         return f"not confirmed: a server is not brought into {troubled.kind} here"
     backend = server()

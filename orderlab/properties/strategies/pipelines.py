@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from orderlab.sim.faults.catalogue import FAULTS
 from orderlab.sim.systems.catalogue import settings_of
+from orderlab.sim.systems.tbmq_p2p import P2PSettings
 
 ROUND_MS = 10
 """Moments shrink to multiples of it: nobody would write 237 ms where 240 does as well."""
@@ -46,18 +47,23 @@ def _of_producer(acks: str, idempotent: bool) -> dict[str, Any]:
     return {"acks": acks, "idempotent": idempotent}
 
 
+def _flat(drawn: dict[str, Any]) -> dict[str, Any]:
+    producer: dict[str, Any] = drawn.pop("producer")
+    return {**SMALLEST, **producer, **drawn}
+
+
 configurations = st.fixed_dictionaries(
     {
         "publishers": st.integers(1, 8),
         "brokers": st.integers(2, 3),
         "partitions": st.integers(1, 4),
         "redis_nodes": st.integers(2, 3),
-        "producer": st.sampled_from([("all", False), ("all", True), ("1", False)]),
+        "producer": st.sampled_from([_of_producer("all", False), _of_producer("all", True), _of_producer("1", False)]),
         "lettuce_batch": st.sampled_from([1, 10, 150]),
         "offline_share": st.sampled_from([0.0, 0.5]),
         "scripts": st.sampled_from(["session", "published"]),
     }
-).map(lambda drawn: {**SMALLEST, **_of_producer(*drawn.pop("producer")), **drawn})
+).map(_flat)
 """Settings for ``orderlab.sim.systems``; every one is valid."""
 
 
@@ -80,12 +86,14 @@ ANYWHERE = tuple(
 
 def publishing_ms(settings: Mapping[str, Any]) -> int:
     """For how long a run with these settings publishes: when faults matter."""
-    return round(1000 * (settings["warm_up_s"] + settings["duration_s"]))
+    seconds: float = settings["warm_up_s"] + settings["duration_s"]
+    return round(1000 * seconds)
 
 
 def ticks_ms(settings: Mapping[str, Any]) -> tuple[int, ...]:
     """After how long each buffer is flushed in a run with these settings: of Kafka's producers, of the driver of Redis."""
     chosen = settings_of("tbmq-p2p", dict(settings))
+    assert isinstance(chosen, P2PSettings), chosen
     return tuple(max(round(ms), 1) for ms in (chosen.linger_ms, chosen.flush_ms))
 
 

@@ -78,7 +78,8 @@ SCENARIOS: dict[str, list[Step]] = {
         *(Wait(1000), *saves(5), Fetch(), Drain(), Settle()),
     ],
     "a PUBREC comes late": [
-        *(quick(one(1, qos=2)), Fetch(), Acknowledge(1), *(quick(one(label, qos=2)) for label in (2, 3, 4))),
+        *(quick(one(1, qos=2)), Fetch(), Acknowledge(1)),
+        *(quick(one(label, qos=2)) for label in (2, 3, 4)),
         *(Fetch(), Release(1), Fetch(), Drain(), Settle()),
     ],
     "an identifier is live when the counter comes round": [
@@ -183,7 +184,8 @@ SCENARIOS: dict[str, list[Step]] = {
         *(Fetch(), *saves(22, limit=1), Drain(), Settle()),
     ],
     "numbers get a second digit": [
-        *(*(Open(clean_start=True) for _ in range(8)), quick(one(1, qos=2)), Fetch(), Open(clean_start=True)),
+        *(Open(clean_start=True) for _ in range(8)),
+        *(quick(one(1, qos=2)), Fetch(), Open(clean_start=True)),
         *(quick(one(2, qos=2)), Fetch(), Release(1), Acknowledge(1), Save((one(3),), stale=True), Clear(stale=True), Fetch()),
         *(Open(stale=True), Open(), *saves(*range(4, 12), limit=2), Fetch(), Repeat(), *saves(12), Repeat(older=True)),
         *(Repeat(), Fetch(count=1), Fetch(onward=True), Acknowledge(12), Fetch(), Drain(), Settle(), Clear(), Open()),

@@ -107,7 +107,7 @@ class Subject:
     @property
     def may_have_no_default(self) -> bool:
         """Whether callers may give a default interval of 0: messages without one of their own never expire."""
-        return self.store.takes_default and self.binding.store.callers.default_expiry_ms == "any"
+        return self.store.takes_default and self.binding.callers.default_expiry_ms == "any"
 
     @property
     def limit(self) -> int | None:

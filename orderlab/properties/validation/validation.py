@@ -99,7 +99,7 @@ class Validation:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """The author's, and what every search takes for granted."""
-        callers, taken = self.binding.store.callers, list(self.binding.assumptions)
+        callers, taken = self.binding.callers, list(self.binding.assumptions)
         if "limit" not in self.binding.fixed and callers.limit != "any":
             taken.append(f"no caller gives a limit that is not in 1..{self.binding.modulus:,}")
         if callers.default_expiry_ms == "positive":
@@ -473,10 +473,10 @@ class Judge:
         if law in findings.by_law:
             work["antecedents"] = max(work["antecedents"], findings.broken[law])
             told = sorted(self.witnesses.get(law, {}).values(), key=lambda one: (one.round, one.finding.size))
-            first, *others = [self._with_confirmation(one) for one in told[:CAUSES_MAX]] or [None]
-            if first is not None:
-                verdict = Verdict(law, Outcome.VIOLATED, first, work, tuple(gaps))
-                return LawResult(verdict, others=tuple(one for one in others if one is not None))
+            witnesses = [self._with_confirmation(one) for one in told[:CAUSES_MAX]]
+            if witnesses:
+                verdict = Verdict(law, Outcome.VIOLATED, witnesses[0], work, tuple(gaps))
+                return LawResult(verdict, others=tuple(witnesses[1:]))
             gaps.append(BROKEN_SMALL)
             return LawResult(Verdict(law, Outcome.UNKNOWN, None, work, tuple(gaps)), small_scope=self._in_small_scope(law))
         if findings.interrupted:

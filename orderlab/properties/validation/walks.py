@@ -53,7 +53,7 @@ class Habits(NamedTuple):
     producers: tuple[bytes, ...] = PRODUCERS
 
 
-LIFETIMES = (
+LIFETIMES: tuple[tuple[float | None, ...], ...] = (
     (None,),
     (1000, 2000, 3000),
     (1000, 1000, 2000, 40_000, None),
@@ -76,7 +76,8 @@ def draw_habits(draw: random.Random, subject: Subject) -> Habits:
     tail = (draw.choice([0, 0, 2]), draw.choice([0, 0.5]))
     if subject.limit is not None:
         limits = (subject.limit,)
-    forbidden, lifetimes = draw.random() < FORBIDDEN, draw.choice(LIFETIMES)
+    forbidden = draw.random() < FORBIDDEN
+    lifetimes = draw.choice(LIFETIMES)
     if forbidden:
         lifetimes = (None, 1000, 1500, -1, 1e18)
     default_ms = 0 if subject.may_have_no_default and draw.random() < 0.15 else DEFAULT_EXPIRY_MS

@@ -66,7 +66,7 @@ def with_fewer_steps(trace: Trace, law: str, large: Reruns) -> Trace:
     if cut(best) is None:
         return trace
     while at < len(best):
-        shorter = next((found for candidate in _without(best, at) if (found := cut(candidate))), None)
+        shorter = next((taken for candidate in _without(best, at) if (taken := cut(candidate))), None)
         at = at + 1 if shorter is None else 0
         best = shorter or best
     if best == trace.steps:

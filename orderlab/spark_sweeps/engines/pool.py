@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Sequence
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
 import numpy as np
@@ -38,14 +38,15 @@ class PoolEngine:
     def _run(self, order: Order, chunks: Sequence[np.ndarray], should_stop: Callable[[], bool]) -> bool:
         waiting = list(enumerate(chunks))[::-1]
         tries = [0] * len(chunks)
-        busy: dict[Any, int] = {}
+        busy: dict[Connection, int] = {}
         while waiting or busy:
             while waiting and len(busy) < self.cores:
                 place, chunk = waiting.pop()
                 pipe = self._free_worker(busy)
                 pipe.send((order, chunk.tolist()))
                 busy[pipe] = place
-            for pipe in wait(list(busy), POLL_S):
+            ready = wait(list(busy), POLL_S)
+            for pipe in [one for one in busy if one in ready]:
                 place = busy.pop(pipe)
                 try:
                     complaint = pipe.recv()

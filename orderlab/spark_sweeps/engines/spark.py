@@ -92,7 +92,7 @@ class SparkEngine:
     def executors(self) -> int:
         """How many processes can run tasks now; a local master is one itself."""
         context = self.session.sparkContext
-        if context.master.startswith("local") and not context.master.startswith("local-cluster"):
+        if context.master is None or (context.master.startswith("local") and not context.master.startswith("local-cluster")):
             return 1
         blocks: Any = context._jsc.sc().getExecutorMemoryStatus()  # of the driver, too
         return int(blocks.size()) - 1

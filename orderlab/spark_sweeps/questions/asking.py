@@ -15,8 +15,8 @@ from orderlab.model.errors import InputError
 from orderlab.sim.stores.binding.fields import did_you_mean
 from orderlab.spark_sweeps.job import Options, Progress, Summary, run_loaded
 from orderlab.spark_sweeps.plan import Plan, seed_of
-from orderlab.spark_sweeps.result_folder import MANIFEST, ResultFolder
-from orderlab.spark_sweeps.specification import DesignChoice, SweepFile
+from orderlab.spark_sweeps.result_folder import ResultFolder
+from orderlab.spark_sweeps.specification import MANIFEST, DesignChoice, SweepFile
 
 
 @dataclass(frozen=True)
@@ -83,9 +83,12 @@ def asking(
     of any rounds share their random numbers, as an estimate of a probability needs it.
     """
 
+    earlier: str | None = None  # what runs cost is known from the round before
+
     def ask(
         name: str, points: Sequence[Mapping[str, Any]], replications: int, seeds: Sequence[int] | None = None
     ) -> list[Answered]:
+        nonlocal earlier
         rows = tuple(dict(point) for point in points)
         design = DesignChoice(kind="table", rows=rows, seeds=None if seeds is None else tuple(seeds))
         again = sweep.replications.model_copy(update={"count": replications, "until": None})
@@ -96,7 +99,6 @@ def asking(
             changes["seed"] = seed_of(sweep.seed, name)
             changes["replications"] = again.model_copy(update={"common_random_numbers": False})
         asked = sweep.model_copy(update=changes)
-        nonlocal earlier
         plan = Plan(asked, str(place))
         summary: Summary = run_loaded(place, asked, plan, make_engine, Options(costs=earlier), on_progress)
         if summary.counts.rows < summary.runs:
@@ -106,7 +108,6 @@ def asking(
         earlier = output
         return answers(ResultFolder(output), plan)
 
-    earlier: str | None = None  # what runs cost is known from the round before
     return ask
 
 

@@ -100,7 +100,7 @@ def rare_event(asked: RareEvent, configuration: Mapping[str, Any], ask: Ask, see
     if asked.plain_runs:
         points = [{**configuration, "faults": drawn_faults(asked, seed, run)} for run in range(asked.plain_runs)]
         scores = [seen.score(run) for run in ask("plain", points, 1)]
-        plain = clopper_pearson(sum(one > bound for one in scores), len(scores))
+        plain = clopper_pearson(sum(bool(one > bound) for one in scores), len(scores))
     return RareAnswer(found, plain, seen.failed, seen.first)
 
 

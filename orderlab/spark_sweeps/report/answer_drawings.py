@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from matplotlib.figure import Figure
+
 from orderlab.spark_sweeps.questions.answer import Answer
 from orderlab.spark_sweeps.questions.tables import capacity_columns, target_columns
-from orderlab.spark_sweeps.report.drawings import Figure, svg
+from orderlab.spark_sweeps.report.drawings import svg
 from orderlab.spark_sweeps.specification import SweepFile
 
 Rows = Sequence[Mapping[str, Any]]

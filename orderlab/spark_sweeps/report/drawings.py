@@ -23,6 +23,8 @@ LINES_MAX = 8
 PANELS_MAX = 4
 LABEL_WIDTH = 60
 """Characters of a line of the legend."""
+TURNED: dict[str, Any] = {"rotation": 45, "ha": "right"}
+"""Labels of a heat map that are wider than a column."""
 TICK_WIDTH = 8
 """Characters that a column of a heat map has room for."""
 
@@ -114,7 +116,7 @@ def heat_map(points: Sequence[PointRows], axis_x: str, axis_y: str, metric: str)
     image = drawn.imshow(means, aspect="auto", cmap="Greys", origin="lower")
     x_labels, y_labels = ([textwrap.shorten(str(value), 24, placeholder="...") for value in each] for each in (x_values, y_values))
     upright = max(len(label) for label in x_labels) <= TICK_WIDTH
-    drawn.set_xticks(range(len(x_values)), x_labels, **({} if upright else {"rotation": 45, "ha": "right"}))
+    drawn.set_xticks(range(len(x_values)), x_labels, **({} if upright else TURNED))
     drawn.set_yticks(range(len(y_values)), y_labels)
     drawn.set_xlabel(axis_x)
     drawn.set_ylabel(axis_y)

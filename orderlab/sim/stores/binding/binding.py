@@ -15,7 +15,7 @@ from orderlab.sim.stores.binding.fields import DEFAULTS, OPERATION_FIELDS, did_y
 from orderlab.sim.stores.binding.operations import OperationBinding, OperationCompiler, scope_of
 from orderlab.sim.stores.binding.replies import ReplyReader
 from orderlab.sim.stores.binding.results import Failed, Fields, Result, Saved
-from orderlab.sim.stores.binding.schema import ContractStore, Store
+from orderlab.sim.stores.binding.schema import Callers, ContractStore, Store
 from orderlab.sim.stores.binding.templates import Template
 
 if TYPE_CHECKING:
@@ -88,6 +88,11 @@ class Binding:
     def fixed(self) -> Mapping[str, int]:
         """Fields whose value the scripts fix themselves (``limit``, ``default_expiry_ms``)."""
         return {name: value for name, value in self.store.fixed.model_dump().items() if value is not None}
+
+    @property
+    def callers(self) -> Callers:
+        """What callers may give."""
+        return self.store.callers if isinstance(self.store, Store) else Callers()
 
     @property
     def specimen(self) -> Specimen | None:
