@@ -32,8 +32,7 @@ import numpy as np
 from benchmarks.sweep_histories import spark_check_vs_duckdb
 from benchmarks.sweep_loads import burned
 from benchmarks.timing import report
-from orderlab.model.errors import InputError
-from orderlab.sim.stores.binding.fields import did_you_mean
+from orderlab.model.errors import InputError, did_you_mean
 from orderlab.spark_sweeps.engines.spark import SparkEngine
 from orderlab.spark_sweeps.job import Options, run_sweep
 from orderlab.spark_sweeps.spark_session import start_session

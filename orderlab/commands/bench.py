@@ -41,7 +41,7 @@ def bench(
 
     A figure that is not reached is shown as such; that is a result, not an error.
     """
-    from orderlab.sim.stores.binding.fields import did_you_mean
+    from orderlab.model.errors import did_you_mean
 
     if name not in (ALL, *BENCHMARKS):
         raise InputError(f"bench {name}: no such benchmark; {did_you_mean(name, (*BENCHMARKS, ALL))}")

@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from orderlab.model.errors import InputError
-from orderlab.sim.stores.binding.fields import did_you_mean
+from orderlab.model.errors import InputError, did_you_mean
 
 Value = bool | int | float | str
 LENGTH_MAX = 1000

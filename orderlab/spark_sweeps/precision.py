@@ -14,9 +14,8 @@ import math
 import numpy as np
 import pyarrow.compute as pc
 
-from orderlab.model.errors import InputError
+from orderlab.model.errors import InputError, did_you_mean
 from orderlab.sim.engine.intervals import interval_of
-from orderlab.sim.stores.binding.fields import did_you_mean
 from orderlab.spark_sweeps.plan import Plan
 from orderlab.spark_sweeps.result_folder import ResultFolder
 from orderlab.spark_sweeps.specification import SweepFile, Until

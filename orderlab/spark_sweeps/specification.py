@@ -10,9 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from orderlab.model.errors import InputError
-from orderlab.sim.costs import shortened
-from orderlab.sim.stores.binding.fields import did_you_mean
+from orderlab.model.errors import InputError, did_you_mean, shortened
 from orderlab.sim.systems.settings import read_config
 from orderlab.spark_sweeps.axes import VALUES_MAX, Axis, Value
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from orderlab.model.classics.catalogue import CATALOGUE, make
-from orderlab.model.errors import InputError
+from orderlab.model.errors import InputError, did_you_mean
 from orderlab.model.explorer.budget import Budget
 from orderlab.model.explorer.coverage import COVERAGE
 from orderlab.model.explorer.exploration import explore
@@ -30,7 +30,6 @@ from orderlab.properties.mutants.mutant import Mutant
 from orderlab.properties.mutants.python_text import OPERATORS, mutants_of_functions
 from orderlab.properties.mutants.sampling import sample
 from orderlab.sim.redis.lua.watchdog import Unfinished, watch
-from orderlab.sim.stores.binding.fields import did_you_mean
 
 STATES_MAX = 20_000
 """Of one mutant. A flaw of a small scope shows early."""

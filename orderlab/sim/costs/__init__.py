@@ -9,10 +9,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from orderlab.model.errors import InputError
+from orderlab.model.errors import InputError, shortened
 
 FOLDER = Path(__file__).parent
-GIVEN_MAX = 80
 LARGEST = 1e9
 SMALLEST_RATE = 1e-3
 Cost = Annotated[float, Field(ge=0, le=LARGEST)]
@@ -189,15 +188,6 @@ def costs_of(content: dict[str, Any]) -> Costs:
             if f"{table}.{name}" not in costs.sources:
                 raise InputError(f'sources: nothing says where {table}.{name} comes from; add "{table}.{name}" = "..."')
     return costs
-
-
-def shortened(given: object) -> str:
-    """A value as it was given, as far as one line has room for it."""
-    try:
-        shown = repr(given)
-    except ValueError:  # Python prints no integer of more than 4300 digits
-        shown = "a very large integer"
-    return shown if len(shown) <= GIVEN_MAX else shown[:GIVEN_MAX] + "..."
 
 
 def first_error(error: ValidationError) -> str:

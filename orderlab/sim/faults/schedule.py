@@ -15,13 +15,12 @@ from functools import partial
 
 import numpy as np
 
-from orderlab.model.errors import InputError
+from orderlab.model.errors import InputError, did_you_mean
 from orderlab.model.history.events import EventKind
 from orderlab.sim.drivers.pipelined import PipelinedDriver
 from orderlab.sim.engine.timers import call_at
 from orderlab.sim.faults.catalogue import FAULTS, Among, FaultKind
 from orderlab.sim.mqtt.world import Fabric
-from orderlab.sim.stores.binding.fields import did_you_mean
 
 STRIKES_MAX = 100_000
 LASTS_MAX_US = 86_400_000_000

@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from orderlab.model.errors import InputError
+from orderlab.model.errors import InputError, did_you_mean
 from orderlab.model.history.events import EventBatch, Names
 from orderlab.sim.mqtt.world import Fabric
-from orderlab.sim.stores.binding.fields import did_you_mean
 from orderlab.sim.systems import tbmq_application, tbmq_jedis, tbmq_lettuce, tbmq_p2p, tbmq_postgres
 from orderlab.sim.systems.progress import Progress
 from orderlab.sim.systems.settings import Settings, make_settings

@@ -9,9 +9,8 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from orderlab.model.errors import InputError
+from orderlab.model.errors import InputError, did_you_mean
 from orderlab.sim.costs import first_error
-from orderlab.sim.stores.binding.fields import did_you_mean
 
 
 class Settings(BaseModel):

@@ -12,10 +12,9 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from orderlab.model.errors import InputError
+from orderlab.model.errors import InputError, did_you_mean
 from orderlab.model.files import write_whole
 from orderlab.model.verdict import Outcome
-from orderlab.sim.stores.binding.fields import did_you_mean
 from orderlab.spark_sweeps.engines.engine import Engine
 from orderlab.spark_sweeps.job import Options, Progress, run_loaded
 from orderlab.spark_sweeps.plan import Plan

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from orderlab.model.errors import InputError
-from orderlab.sim.stores.binding.fields import did_you_mean
+from orderlab.model.errors import InputError, did_you_mean
 from orderlab.spark_sweeps.job import Options, Progress, Summary, run_loaded
 from orderlab.spark_sweeps.plan import Plan, seed_of
 from orderlab.spark_sweeps.result_folder import ResultFolder

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from orderlab.model.errors import InputError
+from orderlab.model.errors import InputError, did_you_mean
 from orderlab.properties.mutants.mutant import Mutant
 from orderlab.properties.mutants.operators import (
     arithmetic,
@@ -23,7 +23,6 @@ from orderlab.properties.mutants.operators import (
 from orderlab.properties.mutants.syntax import Chunk, Operator
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.calls import Script
-from orderlab.sim.stores.binding.fields import did_you_mean
 from orderlab.sim.stores.binding.syntax import check_syntax
 
 OPERATORS: dict[str, Operator] = {

@@ -8,10 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from orderlab.model.errors import InputError
+from orderlab.model.errors import InputError, did_you_mean
 from orderlab.sim.redis.replies import Reply
 from orderlab.sim.stores.binding.calls import Call, Script
-from orderlab.sim.stores.binding.fields import DEFAULTS, OPERATION_FIELDS, did_you_mean
+from orderlab.sim.stores.binding.fields import DEFAULTS, OPERATION_FIELDS
 from orderlab.sim.stores.binding.operations import OperationBinding, OperationCompiler, scope_of
 from orderlab.sim.stores.binding.replies import ReplyReader
 from orderlab.sim.stores.binding.results import Failed, Fields, Result, Saved

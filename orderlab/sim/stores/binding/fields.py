@@ -5,7 +5,6 @@ A field's name is the same in ``store.toml``, in Python and in error messages. U
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import Any
 
 COMMON_FIELDS = ("client", "epoch", "now_ms", "modulus")
@@ -59,12 +58,3 @@ DEFAULTS: dict[str, Any] = {
     "sequence": 0,
 }
 """Value of a field that the caller of an operation leaves out (``modulus`` comes from the binding)."""
-
-
-def did_you_mean(word: str, known: tuple[str, ...] | list[str]) -> str:
-    """The end of an error message: the known word that is meant, or all of them."""
-    by_lower = {candidate.lower(): candidate for candidate in known}
-    near = get_close_matches(word.lower(), list(by_lower), n=1, cutoff=0.6)
-    if near:
-        return f'did you mean "{by_lower[near[0]]}"?'
-    return f"known here: {', '.join(known)}" if known else "nothing is known here"

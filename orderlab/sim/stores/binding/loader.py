@@ -14,10 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from orderlab.model.errors import InputError
+from orderlab.model.errors import InputError, did_you_mean
 from orderlab.sim.stores.binding.binding import Adapter, Binding
 from orderlab.sim.stores.binding.calls import Script
-from orderlab.sim.stores.binding.fields import did_you_mean
 from orderlab.sim.stores.binding.schema import (
     ContractOperation,
     ContractStore,

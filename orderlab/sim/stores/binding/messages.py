@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from orderlab.model.errors import InputError
-from orderlab.sim.stores.binding.fields import did_you_mean
+from orderlab.model.errors import InputError, did_you_mean
 from orderlab.sim.stores.binding.filters import to_text
 from orderlab.sim.stores.binding.json_bytes import dump_json, load_json
 from orderlab.sim.stores.binding.templates import Evaluate, Scope, Vocabulary, compile_template

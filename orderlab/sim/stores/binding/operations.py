@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from orderlab.model.errors import InputError
+from orderlab.model.errors import InputError, did_you_mean
 from orderlab.sim.stores.binding.calls import Call, CommandCall, Script, ScriptCall
-from orderlab.sim.stores.binding.fields import COMMON_FIELDS, MESSAGE_FIELDS, OPERATION_FIELDS, did_you_mean
+from orderlab.sim.stores.binding.fields import COMMON_FIELDS, MESSAGE_FIELDS, OPERATION_FIELDS
 from orderlab.sim.stores.binding.filters import to_text
 from orderlab.sim.stores.binding.json_bytes import dump_json
 from orderlab.sim.stores.binding.messages import RAW, MessageCodec, compile_tree, json_codec, packed_codec

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from orderlab.model.errors import InputError
+from orderlab.model.errors import InputError, did_you_mean
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.stores.binding.fields import (
     COMMON_FIELDS,
@@ -18,7 +18,6 @@ from orderlab.sim.stores.binding.fields import (
     INTEGER_MEANINGS,
     OPERATION_FIELDS,
     RESULT_ATTRIBUTES,
-    did_you_mean,
 )
 from orderlab.sim.stores.binding.filters import DECODERS, Filter, number, to_text
 from orderlab.sim.stores.binding.json_bytes import load_json, to_bytes

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
 
-from orderlab.model.errors import InputError
-from orderlab.sim.stores.binding.fields import OPERATION_FIELDS, did_you_mean
+from orderlab.model.errors import InputError, did_you_mean
+from orderlab.sim.stores.binding.fields import OPERATION_FIELDS
 
 Shape = Literal["ignored", "status", "integer", "strings", "messages", "json", "pairs", "records"]
 

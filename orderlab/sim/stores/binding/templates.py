@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from orderlab.model.errors import InputError
-from orderlab.sim.stores.binding.fields import did_you_mean
+from orderlab.model.errors import InputError, did_you_mean
 from orderlab.sim.stores.binding.filters import ENCODERS, TAKES_ARGUMENT, Filter, to_text
 
 Scope = dict[str, Any]
