@@ -23,7 +23,7 @@ from orderlab.model.verdict import Verdict, overall
 if TYPE_CHECKING:
     from orderlab.model.checkers.judge import Question
     from orderlab.model.history.events import EventBatch
-    from orderlab.sim.systems.progress import Progress
+    from orderlab.sim.systems.base import Progress
     from orderlab.sim.systems.settings import Settings
     from orderlab.sim.systems.sustainable import Step
 
@@ -60,7 +60,7 @@ def simulate(
     """
     from orderlab.model.checkers.judge import Question
     from orderlab.report.verdicts import why_vacuous
-    from orderlab.sim.engine.replications import replication_seed
+    from orderlab.sim.engine.random_streams import replication_seed
     from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
     from orderlab.sim.systems.settings import read_config
 
@@ -134,8 +134,8 @@ def _run(
     from orderlab.model.checkers.judge import judge
     from orderlab.model.files import write_whole
     from orderlab.model.history_io import HistoryFile, HistoryWriter
-    from orderlab.sim.engine.timeline import Tracer
     from orderlab.sim.systems.catalogue import entry
+    from orderlab.sim.systems.timeline import Tracer
 
     started = time.perf_counter()
     with ExitStack() as stack:
@@ -176,7 +176,7 @@ def _run(
 
 def _window(text: str | None, chosen: Settings) -> tuple[int, int]:
     """By default the first 20 ms after the warm-up."""
-    from orderlab.sim.engine.timeline import parse_window
+    from orderlab.sim.systems.timeline import parse_window
 
     begin_s = float(getattr(chosen, "warm_up_s", 0.0))
     try:
@@ -192,14 +192,15 @@ def _window(text: str | None, chosen: Settings) -> tuple[int, int]:
 def _print_replications(
     system: str, chosen: Settings, seed: int, outcome: str, runs: list[_Run], as_json: bool
 ) -> None:
+    from orderlab.model.verdict import joint_verdicts
     from orderlab.report.simulation import print_replications
-    from orderlab.sim.engine.replications import joint_verdicts, means
+    from orderlab.sim.engine.intervals import report_means
 
     result = {
         "system": system, "seed": seed, "outcome": outcome, "settings": chosen.model_dump(),
         "warm_up": {"rule": "fixed", "cut_s": runs[0].report["warm_up"]["cut_s"],
                     "settled_runs": sum(bool(run.report["warm_up"]["has_settled"]) for run in runs)},
-        "means": means([run.report for run in runs]),
+        "means": report_means([run.report for run in runs]),
         "verdicts": joint_verdicts([(run.seed, run.verdicts) for run in runs]),
         "replications": [
             {"seed": run.seed, "outcome": run.result["outcome"], "history_digest": run.result["history_digest"],

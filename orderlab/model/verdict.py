@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass
 from enum import StrEnum
 from typing import Any
@@ -79,6 +80,27 @@ def overall(verdicts: Iterable[Verdict], named: Collection[str] = (), allow_vacu
     if found is not Outcome.HOLDS or allow_vacuous:
         return found
     return Outcome.HOLDS if tested and {verdict.law for verdict in tested}.issuperset(named) else Outcome.UNKNOWN
+
+
+def joint_verdicts(runs: Sequence[tuple[int, Sequence[Verdict]]]) -> list[dict[str, Any]]:
+    """Per law the worst outcome over the runs that put it to the test, how often each came ("vacuous" where it was not),
+    and the first run that has that outcome, unless it holds, by its seed. A law that no run tests is unknown, vacuous.
+    """
+    by_law: dict[str, list[tuple[int, Verdict]]] = {}
+    for seed, verdicts in runs:
+        for verdict in verdicts:
+            by_law.setdefault(verdict.law, []).append((seed, verdict))
+    joint = []
+    for law, told in by_law.items():
+        outcome = overall(verdict for _, verdict in told)
+        vacuous = all(verdict.vacuous for _, verdict in told)
+        first = next((seed for seed, verdict in told if verdict.outcome is outcome and verdict.vacuous == vacuous), None)
+        joint.append({
+            "law": law, "outcome": str(outcome), "vacuous": vacuous,
+            "runs": dict(Counter("vacuous" if verdict.vacuous else str(verdict.outcome) for _, verdict in told)),
+            "seed": None if outcome is Outcome.HOLDS else first,
+        })  # fmt: skip
+    return joint
 
 
 def to_plain(value: Any) -> Any:

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from orderlab.model.verdict import Verdict
 from orderlab.report.verdicts import print_verdicts
-from orderlab.sim.systems.progress import Progress
+from orderlab.sim.systems.base import Progress
 from orderlab.sim.systems.sustainable import Step
 
 BAR = 24

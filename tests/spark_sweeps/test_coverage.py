@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from orderlab.sim.engine.intervals import difference_interval, interval_of
-from orderlab.sim.engine.replications import means
+from orderlab.sim.engine.intervals import difference_interval, interval_of, report_means
 from orderlab.spark_sweeps.axes import Axis
 from orderlab.spark_sweeps.precision import _is_precise, _sizes, confidence_of
 from orderlab.spark_sweeps.questions.asking import Answered
@@ -90,7 +89,7 @@ def test_a_mean_of_counts_is_held_and_so_is_that_of_their_differences(mean, time
 @TIMES
 def test_replications_hold_their_mean(times):
     rng = np.random.default_rng(2)
-    found = [means([{"ms": 30 + rng.normal()} for _ in range(5)])["ms"] for _ in range(times)]
+    found = [report_means([{"ms": 30 + rng.normal()} for _ in range(5)])["ms"] for _ in range(times)]
     insist("5 replications", [one["low"] <= 30 <= one["high"] for one in found])
 
 

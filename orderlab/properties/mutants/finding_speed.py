@@ -28,7 +28,7 @@ from orderlab.properties.validation.subject import Prepared, Subject
 from orderlab.properties.validation.walks import walk_about
 from orderlab.sim.engine.random_streams import RandomStreams
 from orderlab.sim.stores.binding.binding import Binding
-from orderlab.sim.systems.device_settings import STORES
+from orderlab.sim.systems.settings import STORES
 
 RIGHT = "session"
 SIMULATED = frozenset(STORES) - {RIGHT}

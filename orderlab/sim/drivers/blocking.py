@@ -17,11 +17,9 @@ from functools import partial
 import simpy
 
 from orderlab.sim.drivers.pipelined import ASKING, COMMAND_BYTES, REPLY_BYTES
-from orderlab.sim.drivers.replies import ReplyGroup
-from orderlab.sim.drivers.request_slot import slot_of
+from orderlab.sim.drivers.requests import ReplyGroup, slot_of
+from orderlab.sim.engine.clock import Station, call_at
 from orderlab.sim.engine.network import Link, Network
-from orderlab.sim.engine.stations import Station
-from orderlab.sim.engine.timers import call_at
 from orderlab.sim.redis.cluster.cluster import REDIRECTIONS_MAX, number_at
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.servers.redis import RedisNode, Request

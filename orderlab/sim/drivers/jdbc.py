@@ -14,11 +14,10 @@ from typing import Any
 import simpy
 
 from orderlab.sim.drivers.pipelined import COMMAND_BYTES, REPLY_BYTES
-from orderlab.sim.drivers.replies import ReplyGroup
+from orderlab.sim.drivers.requests import ReplyGroup
+from orderlab.sim.engine.clock import Station, call_at
 from orderlab.sim.engine.network import Link, Network
-from orderlab.sim.engine.stations import Station
-from orderlab.sim.engine.timers import call_at
-from orderlab.sim.servers.postgres.server import PostgresServer, Statement, StatementError
+from orderlab.sim.servers.postgres import PostgresServer, Statement, StatementError
 
 
 @dataclass(frozen=True, slots=True)

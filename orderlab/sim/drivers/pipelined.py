@@ -15,10 +15,9 @@ from dataclasses import dataclass
 
 import simpy
 
-from orderlab.sim.drivers.replies import ReplyGroup
-from orderlab.sim.drivers.request_slot import slot_of
+from orderlab.sim.drivers.requests import ReplyGroup, slot_of
+from orderlab.sim.engine.clock import call_at
 from orderlab.sim.engine.network import Link, Network
-from orderlab.sim.engine.timers import call_at
 from orderlab.sim.redis.cluster.cluster import REDIRECTIONS_MAX, number_at
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.servers.redis import RedisNode, Request

@@ -16,7 +16,7 @@ from functools import partial
 import numpy as np
 import simpy
 
-from orderlab.sim.engine.timers import call_at
+from orderlab.sim.engine.clock import call_at
 
 RETRANSMIT_US = 200_000
 """Linux's smallest retransmission timeout; it doubles with every attempt in vain (RFC 6298, 5.5)."""

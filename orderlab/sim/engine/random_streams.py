@@ -12,6 +12,14 @@ from hashlib import blake2b
 import numpy as np
 
 
+def replication_seed(seed: int, number: int) -> int:
+    """The seed of replication ``number``. The first one is the run that ``seed`` alone gives."""
+    if number == 0:
+        return seed
+    digest = blake2b(f"{seed}\0replication\0{number}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 11  # 53 bits: exact in JSON, whoever reads it
+
+
 class RandomStreams:
     """The streams of one run. Asking twice for a name gives the same stream object, where it stands."""
 

@@ -3,7 +3,7 @@
 Warm-up is cut by a stated rule: nothing that was published before the end of the warm-up counts. A run has no confidence
 interval: its seed draws once where clients are and when they publish, and however long it is, its batches know of no other
 draw (of 30 seeds 2 held the mean of all in an interval by batch means, and 1 in a run five times as long,
-``notes/statistics.md``). Replications have one (`orderlab.sim.engine.replications`).
+``notes/statistics.md``). Replications have one (`orderlab.sim.engine.intervals`).
 """
 
 from __future__ import annotations

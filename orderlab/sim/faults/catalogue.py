@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from orderlab.sim.drivers.pipelined import PipelinedDriver
-from orderlab.sim.engine.timers import call_at
+from orderlab.sim.engine.clock import call_at
 from orderlab.sim.kafka.consumer_group import COORDINATOR
 from orderlab.sim.mqtt.world import Fabric
 from orderlab.sim.redis.memory import STARTUP_BYTES, MemoryAccount

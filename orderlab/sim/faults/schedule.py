@@ -18,7 +18,7 @@ import numpy as np
 from orderlab.model.errors import InputError, did_you_mean
 from orderlab.model.history.events import EventKind
 from orderlab.sim.drivers.pipelined import PipelinedDriver
-from orderlab.sim.engine.timers import call_at
+from orderlab.sim.engine.clock import call_at
 from orderlab.sim.faults.catalogue import FAULTS, Among, FaultKind
 from orderlab.sim.mqtt.world import Fabric
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import simpy
 
+from orderlab.sim.engine.clock import call_at
 from orderlab.sim.engine.network import Link
-from orderlab.sim.engine.timers import call_at
 from orderlab.sim.kafka.broker import KafkaCluster, Partition
 
 Polled = list[tuple[Partition, int, list[int]]]

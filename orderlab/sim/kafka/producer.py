@@ -9,10 +9,9 @@ from typing import Literal
 
 import simpy
 
+from orderlab.sim.engine.clock import call_at
 from orderlab.sim.engine.network import Link
-from orderlab.sim.engine.timers import call_at
-from orderlab.sim.kafka.broker import KafkaCluster, Partition
-from orderlab.sim.kafka.log import AppendError
+from orderlab.sim.kafka.broker import AppendError, KafkaCluster, Partition
 
 
 @dataclass(frozen=True, slots=True)

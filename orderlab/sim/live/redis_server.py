@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 
 from orderlab.model.errors import InputError
-from orderlab.sim.live.lifetime import dying_with_this_process
+from orderlab.sim.live.die_with_parent import dying_with_this_process
 
 BINARY_NAMES = ("redis-server", "valkey-server")
 OLDEST = (7, 0)

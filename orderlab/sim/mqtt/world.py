@@ -11,10 +11,10 @@ import simpy
 
 from orderlab.model.history.events import EventKind, NameTable
 from orderlab.sim.costs import Costs
+from orderlab.sim.engine.clock import Station, Waits
 from orderlab.sim.engine.network import Latency, Link, Network
 from orderlab.sim.engine.random_streams import RandomStreams
 from orderlab.sim.engine.recorder import HistoryRecorder
-from orderlab.sim.engine.stations import Station, Waits
 from orderlab.sim.engine.statistics import LatencyHistogram
 from orderlab.sim.kafka.broker import KafkaCluster, Partition
 from orderlab.sim.kafka.consumer_group import ConsumerGroup
@@ -30,7 +30,7 @@ from orderlab.sim.mqtt.clients.slow_readers import SlowReaders
 from orderlab.sim.mqtt.connections import SessionTable
 from orderlab.sim.mqtt.rules.inflight_window import UNLIMITED, InflightWindows
 from orderlab.sim.mqtt.rules.qos import QosLevels, where
-from orderlab.sim.servers.postgres.server import PostgresServer
+from orderlab.sim.servers.postgres import PostgresServer
 from orderlab.sim.servers.redis import RedisNode
 from orderlab.sim.servers.slot_migration import MovingSlots
 

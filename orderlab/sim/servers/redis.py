@@ -15,8 +15,7 @@ from typing import Literal, NamedTuple
 import simpy
 
 from orderlab.sim.costs import RedisCosts
-from orderlab.sim.engine.stations import Station
-from orderlab.sim.engine.timers import call_at
+from orderlab.sim.engine.clock import Station, call_at
 from orderlab.sim.redis.conditions import is_calm
 from orderlab.sim.redis.lua.shared import SharedLua
 from orderlab.sim.redis.pipelining import execute_all

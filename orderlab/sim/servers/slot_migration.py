@@ -11,7 +11,7 @@ from functools import partial
 
 import simpy
 
-from orderlab.sim.engine.timers import call_at
+from orderlab.sim.engine.clock import call_at
 from orderlab.sim.redis.cluster.cluster import Cluster
 from orderlab.sim.redis.cluster.hash_slot import SLOT_COUNT, hash_slot
 from orderlab.sim.servers.redis import RedisNode, Request

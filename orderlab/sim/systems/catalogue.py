@@ -9,8 +9,8 @@ from typing import Any, Protocol
 from orderlab.model.errors import InputError, did_you_mean
 from orderlab.model.history.events import EventBatch, Names
 from orderlab.sim.mqtt.world import Fabric
-from orderlab.sim.systems import tbmq_application, tbmq_jedis, tbmq_lettuce, tbmq_p2p, tbmq_postgres
-from orderlab.sim.systems.progress import Progress
+from orderlab.sim.systems import tbmq_application, tbmq_p2p, tbmq_prototype
+from orderlab.sim.systems.base import Progress
 from orderlab.sim.systems.settings import Settings, make_settings
 
 Sink = Callable[[EventBatch], None]
@@ -54,15 +54,15 @@ SYSTEMS: dict[str, Entry] = {
     ),
     "tbmq-postgres": Entry(
         "the one-node prototype with two tables of PostgreSQL behind a pool of connections",
-        tbmq_postgres.PostgresSettings, {}, tbmq_postgres.PostgresSystem,
+        tbmq_prototype.PostgresSettings, {}, tbmq_prototype.PostgresSystem,
     ),
     "tbmq-jedis": Entry(
         "the one-node prototype with Redis behind blocking connections",
-        tbmq_jedis.JedisSettings, {}, tbmq_jedis.JedisSystem,
+        tbmq_prototype.JedisSettings, {}, tbmq_prototype.JedisSystem,
     ),
     "tbmq-lettuce": Entry(
         "the one-node prototype with Redis behind one pipeline per node",
-        tbmq_lettuce.LettuceSettings, {}, tbmq_lettuce.LettuceSystem,
+        tbmq_prototype.LettuceSettings, {}, tbmq_prototype.LettuceSystem,
     ),
     "tbmq-application": Entry(
         "fan-in: many devices, a few persistent applications and groups that share a subscription, each on a Kafka topic",

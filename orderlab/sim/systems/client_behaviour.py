@@ -13,7 +13,7 @@ from orderlab.sim.mqtt.clients.reconnects import Reconnects
 from orderlab.sim.mqtt.rules.qos import QosLevels, draw_levels, parse_shares
 from orderlab.sim.mqtt.rules.retained import RetainHandling
 from orderlab.sim.mqtt.world import Fabric
-from orderlab.sim.systems.client_settings import ClientSettings
+from orderlab.sim.systems.settings import ClientSettings
 
 
 def schedule_of(settings: ClientSettings, publishers: Clients, streams: RandomStreams, until_us: int) -> Schedule:

@@ -11,12 +11,12 @@ import simpy
 from orderlab.sim.costs import Costs
 from orderlab.sim.drivers.blocking import BlockingDriver, PoolSettings
 from orderlab.sim.drivers.pipelined import PipelinedDriver, PipelineSettings
-from orderlab.sim.engine.stations import Station
+from orderlab.sim.engine.clock import Station
 from orderlab.sim.mqtt.sessions import EPOCH_MS, StoredSessions
 from orderlab.sim.redis.lua.shared import SharedLua
 from orderlab.sim.servers.redis import Follower, RedisNode
 from orderlab.sim.stores.binding import load_binding
-from orderlab.sim.systems.device_settings import STORES, RedisSettings
+from orderlab.sim.systems.settings import STORES, RedisSettings
 
 FLUSHED_AFTER_US = 30_000_000
 """When Linux writes back a page that nobody asks it to: vm.dirty_expire_centisecs, 30 s by default."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from orderlab.sim.engine.stations import Station, Waits
+from orderlab.sim.engine.clock import Station, Waits
 from orderlab.sim.engine.statistics import LatencyHistogram
 from orderlab.sim.mqtt.world import Fabric
 

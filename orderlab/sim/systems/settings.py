@@ -1,16 +1,20 @@
-"""Settings of a system: from `--set`, a file, or a preset to a checked value."""
-
+"""Settings of a system, from `--set`, a file, or a preset to a checked value: those that every system has."""
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from orderlab.model.errors import InputError, did_you_mean
 from orderlab.sim.costs import first_error
+from orderlab.sim.mqtt.broker.retaining import RETAINED_FROM
+from orderlab.sim.mqtt.clients.bursts import Pattern
+from orderlab.sim.mqtt.rules.inflight_window import UNLIMITED
+from orderlab.sim.mqtt.rules.qos import parse_shares
+from orderlab.sim.mqtt.sessions import NUMBER_BYTES
 
 
 class Settings(BaseModel):
@@ -54,3 +58,184 @@ def read_config(path: Path) -> dict[str, Any]:
         raise InputError(f"{path}: not TOML ({error}); write key = value, one a line") from None
     except RecursionError:
         raise InputError(f"{path}: not usable (nested too deeply); write key = value, one a line") from None
+
+
+class ClientSettings(Settings):
+    """How clients behave. By default: one QoS, a steady rate, everyone stays and reads at once."""
+
+    rate: float = Field(default=1.0, gt=0, le=1000, allow_inf_nan=False)
+    """Messages per second and publisher; with on and off times, while it is on."""
+    publish_on_s: float | None = Field(default=None, ge=0.001, le=86_400)
+    publish_off_s: float | None = Field(default=None, ge=0.001, le=86_400)
+    """Publishers publish for a while and are silent for a while; by default they never stop."""
+    publish_pattern: Pattern = "regular"
+    """Of on and off times: exactly as long, at a phase of each publisher's own; exponential; or the same for all at once."""
+    qos: int = Field(default=1, ge=0, le=2)
+    """Of publishers and subscriptions. QoS 0 is neither stored nor acknowledged."""
+    publish_qos: str = ""
+    """Shares of the publishers by QoS, ``0=0.2 1=0.5 2=0.3``; by default all have ``qos``."""
+    subscription_qos: str = ""
+    """Shares of the subscriptions by granted QoS, likewise. A delivery has the lower QoS of the two."""
+    receive_maximum: int = Field(default=UNLIMITED, ge=1, le=UNLIMITED)
+    """Of every subscriber: how many PUBLISH packets it takes without having acknowledged one."""
+    slow_share: float = Field(default=0.0, ge=0, le=1)
+    """Of the subscribers, how many read slowly all the time."""
+    slow_read_ms: float = Field(default=50.0, gt=0, le=3_600_000)
+    """Between two packets that a slow one reads."""
+    offline_share: float = Field(default=0.0, ge=0, le=1)
+    """Of the subscribers, how many lose their connection again and again."""
+    online_s: float = Field(default=0.5, ge=0.001, le=86_400)
+    offline_s: float = Field(default=0.2, ge=0.001, le=86_400)
+    """How long they are with and without a connection."""
+    reconnect_pattern: Literal["exponential", "regular", "together"] = "exponential"
+    """Of those times: exponential around these means; exactly as long, at a phase of each subscriber's own; or all are lost
+    at once, as when a load balancer restarts, and come back after exponential times."""
+    clean_start_share: float = Field(default=0.0, ge=0, le=1)
+    """Of their connects, how many have Clean Start 1: the session ends, a new one begins."""
+    takeover_share: float = Field(default=0.0, ge=0, le=1)
+    """Of their connects, how many come, to another broker if there is one, while the client is still connected."""
+    session_expiry_s: float | None = Field(default=None, ge=0, le=2**32 - 1)
+    """Session Expiry Interval of every subscriber; by default sessions do not expire."""
+    resubscribe: bool = False
+    """Whether subscribers send SUBSCRIBE after every CONNECT, as many clients do, though their session has it."""
+    retained_share: float = Field(default=0.0, ge=0, le=1)
+    """Of the publishers, how many set RETAIN on all that they publish."""
+    retained_clear_every: int = Field(default=0, ge=0)
+    """Of what those publish, every so-manieth message is empty and removes the retained one; 0: none."""
+    retain_handling: Literal[0, 1, 2] = 0
+    """Of subscriptions: retained messages at every SUBSCRIBE, only where the subscription is new, or never."""
+    retain_as_published: bool = False
+    """Of subscriptions: whether what is sent on keeps its RETAIN flag."""
+
+    @field_validator("retain_handling", mode="before")
+    @classmethod
+    def _a_number(cls, given: object) -> object:
+        return int(given) if isinstance(given, str) and given.isdecimal() else given
+
+    @property
+    def sessions_end(self) -> bool:
+        """Whether a session may end in a run."""
+        return self.clean_start_share > 0 or self.session_expiry_s is not None
+
+    @model_validator(mode="after")
+    def _movers_exist(self) -> ClientSettings:
+        for name in ("clean_start_share", "takeover_share"):
+            if getattr(self, name) and not self.offline_share:
+                raise ValueError(f"{name} is of the connects of those who come and go; set offline_share above 0")
+        return self
+
+    @model_validator(mode="after")
+    def _bursts_have_both(self) -> ClientSettings:
+        on_s, off_s = self.publish_on_s, self.publish_off_s
+        if (on_s is None) != (off_s is None):
+            raise ValueError("publish_on_s and publish_off_s go together; set both or neither")
+        if on_s is not None and on_s * self.rate < 1:
+            raise ValueError(f"publish_on_s {on_s:g} is shorter than the time between two messages; set rate to 1/{on_s:g} at least")
+        if on_s is None and self.publish_pattern != "regular":
+            raise ValueError("publish_pattern is of on and off times; set publish_on_s and publish_off_s")
+        return self
+
+    @model_validator(mode="after")
+    def _shares_add_up(self) -> ClientSettings:
+        for name in ("publish_qos", "subscription_qos"):
+            try:
+                if getattr(self, name):
+                    parse_shares(name, getattr(self, name))
+            except InputError as error:
+                raise ValueError(str(error)) from None
+        return self
+
+    @model_validator(mode="after")
+    def _somebody_subscribes_later(self) -> ClientSettings:
+        if self.retained_share and not (self.offline_share and (self.resubscribe or self.sessions_end)):
+            raise ValueError("nobody subscribes after a publish; set offline_share, and resubscribe=true or clean_start_share")
+        return self
+
+
+SCRIPTS = Path(__file__).parents[2] / "lua"
+STORES = {"published": SCRIPTS / "specimens" / "published", "session": SCRIPTS / "session"}
+
+
+class DeviceSettings(ClientSettings):
+    """Each publisher with a subscriber of its own, whatever keeps the sessions. The defaults are the row 200k."""
+
+    publishers: int = Field(default=100_000, ge=1, le=2_000_000)
+    brokers: int = Field(default=1, ge=1, le=100)
+    broker_cores: int = Field(default=16, ge=1, le=1024)
+    kafka_brokers: int = Field(default=3, ge=1, le=100)
+    partitions: int = Field(default=12, ge=1, le=1000)
+    linger_ms: float = Field(default=10.0, ge=0, le=10_000)
+    batch_bytes: int = Field(default=16_384, ge=1)
+    """The producers' ``batch.size``."""
+    acks: Literal["0", "1", "all"] = "1"
+    idempotent: bool = False
+    max_poll_records: int = Field(default=1000, ge=1)
+    payload_bytes: int = Field(default=62, ge=NUMBER_BYTES, le=1_000_000)
+    limit: int = Field(default=10_000, ge=1, le=65_535)
+    """Messages kept per session."""
+    faults: str = ""
+    """``name@seconds:target:duration``, separated by blanks; target and duration may be left out."""
+    fault_rates: str = ""
+    """``name=rate/s``, separated by blanks: faults that strike at random."""
+    handover: Literal["after-commit", "before-commit"] = "after-commit"
+    """When what was saved goes on to whoever holds the connection; published: after the commit. Before it, a broker that
+    dies in between leaves repetitions instead of gaps, and a store that knows a batch again has its session read anew."""
+    session_timeout_s: float = Field(default=10.0, ge=0.001, le=86_400)
+    request_timeout_s: float = Field(default=30.0, ge=0.001, le=86_400)
+    retries: int = Field(default=1, ge=0, le=2**31 - 1)
+    pack_pause_s: float = Field(default=1.0, ge=0.001, le=86_400)
+    """Before what failed of a pack is tried again."""
+    pack_retries: int = Field(default=3, ge=0, le=2**31 - 1)
+    """How often; what still fails is given up, and committed with the rest."""
+    drain_s: float = Field(default=1.0, ge=0.001, le=3600)
+    """After the measured interval nobody publishes; the run goes on until all has arrived, at most for this long."""
+    costs: str = "cluster"
+    tick_us: int = Field(default=500, ge=10, le=100_000)
+    warm_up_s: float = Field(default=0.15, ge=0, le=3600)
+    duration_s: float = Field(default=0.3, ge=0.001, le=86_400)
+
+    @property
+    def may_fill(self) -> bool:
+        """Whether a session may reach its limit in a run, were every message of its publisher saved twice."""
+        return self.limit < 2 * (self.rate * (self.warm_up_s + self.duration_s) + 2)
+
+    @model_validator(mode="after")
+    def _kafka_would_start(self) -> DeviceSettings:
+        """The Java client refuses the same, as the sequence could not be kept."""
+        if self.idempotent and (self.acks != "all" or not self.retries):
+            raise ValueError("idempotent: such a producer needs acks=all and retries above 0; set these too")
+        return self
+
+    @model_validator(mode="after")
+    def _numbers_fit(self) -> DeviceSettings:
+        messages = self.publishers * (1 + self.rate * (self.warm_up_s + self.duration_s + 2))
+        most = RETAINED_FROM if self.retained_share else 10**NUMBER_BYTES
+        if messages >= most:
+            raise ValueError(f"about {messages:.3g} messages; at most {most:.3g}: shorten the run")
+        return self
+
+
+class RedisSettings(DeviceSettings):
+    """Sessions in Redis."""
+
+    expiry_s: int | None = Field(default=None, ge=1, le=2**32 - 1)
+    """Message Expiry Interval of every message; none by default."""
+    redis_nodes: int = Field(default=3, ge=1, le=1000)
+    redis_replica_lag_ms: float | None = Field(default=None, ge=0, le=60_000)
+    """Lag of a replica of each node; none by default, as published."""
+    appendfsync: Literal["off", "no", "everysec", "always"] = "off"
+    """Off, as published: no append-only file. Otherwise what is written to it is on disk when the system flushes it by itself,
+    within a second, or before the reply. That matters when the machine dies; a process that dies leaves the whole file."""
+    scripts: Literal["published", "session"] = "published"
+    inbound: Literal["memory", "store"] = "memory"
+    """Where brokers keep which publishes with QoS 2 they have received and not released; in the store, a broker that dies takes
+    nothing along, and sessions know messages again by publisher and number, however they came."""
+
+    @model_validator(mode="after")
+    def _numbers_come_in_order(self) -> RedisSettings:
+        if self.inbound == "store" and not (self.scripts == "session" and self.idempotent):
+            raise ValueError(
+                "inbound=store numbers what publishers send, and sessions refuse a lower number; set scripts=session, which has "
+                "numbers, and idempotent=true, which keeps order"
+            )
+        return self

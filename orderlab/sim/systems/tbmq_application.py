@@ -10,8 +10,8 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from orderlab.model.history.events import EventKind, Names, NameTable
+from orderlab.sim.engine.clock import Station
 from orderlab.sim.engine.network import Network
-from orderlab.sim.engine.stations import Station
 from orderlab.sim.kafka.consumer_group import Consumer, ConsumerGroup, ConsumerSettings
 from orderlab.sim.kafka.partitioner import partitions_for_rows
 from orderlab.sim.mqtt.application.application import Applications, Queue
@@ -26,10 +26,9 @@ from orderlab.sim.mqtt.rules.qos import QosLevels
 from orderlab.sim.mqtt.rules.topics import split_shared
 from orderlab.sim.mqtt.world import Fabric
 from orderlab.sim.servers.redis import RedisNode
+from orderlab.sim.systems.base import DeviceSystem, Progress
 from orderlab.sim.systems.client_behaviour import levels_of
-from orderlab.sim.systems.device_settings import DeviceSettings
-from orderlab.sim.systems.progress import Progress
-from orderlab.sim.systems.tbmq_p2p import DeviceSystem
+from orderlab.sim.systems.settings import DeviceSettings
 
 ALL = "p/#"
 """What applications subscribe to: the topics of all devices."""

@@ -7,7 +7,7 @@ import simpy
 
 from orderlab.sim.costs import load_costs
 from orderlab.sim.drivers.blocking import BlockingDriver, PoolSettings
-from orderlab.sim.engine.stations import Station, Tenant
+from orderlab.sim.engine.clock import Station, Tenant
 from orderlab.sim.redis.replies import ErrorReply
 from orderlab.sim.servers.redis import RedisNode, Request
 

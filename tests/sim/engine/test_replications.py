@@ -1,10 +1,10 @@
-"""Replications: seeds of their own, Student-t intervals, verdicts of all; and the warm-up by MSER-5."""
+"""Replications: seeds of their own, Student-t intervals; and the warm-up by MSER-5."""
 
 import numpy as np
 import pytest
 
-from orderlab.model.verdict import Outcome, Verdict
-from orderlab.sim.engine.replications import joint_verdicts, means, replication_seed
+from orderlab.sim.engine.intervals import report_means
+from orderlab.sim.engine.random_streams import replication_seed
 from orderlab.sim.engine.statistics import LatencyHistogram, mser_5
 
 
@@ -17,7 +17,7 @@ def test_the_first_replication_is_the_run_itself_and_no_two_are_alike():
 
 
 def test_the_interval_is_that_of_student():
-    found = means([{"a": {"b": value}, "name": "x", "flag": True} for value in (10.0, 12.0, 14.0)])
+    found = report_means([{"a": {"b": value}, "name": "x", "flag": True} for value in (10.0, 12.0, 14.0)])
     assert found == {"a.b": {
         "mean": 12.0, "half_width": pytest.approx(4.968, abs=1e-3), "low": pytest.approx(7.032, abs=1e-3),
         "high": pytest.approx(16.97, abs=1e-2), "min": 10.0, "max": 14.0,
@@ -25,28 +25,8 @@ def test_the_interval_is_that_of_student():
 
 
 def test_one_run_has_no_interval_and_a_figure_that_some_lack_is_left_out():
-    assert means([{"a": 1}])["a"]["half_width"] is None
-    assert list(means([{"a": 1, "b": [2]}, {"a": 3}])) == ["a"]
-
-
-def test_one_run_that_breaks_a_law_breaks_it_for_all():
-    def told(outcome):
-        witness = {"message": 1} if outcome is Outcome.VIOLATED else None
-        return [Verdict("fifo", outcome, witness), Verdict("expiry", Outcome.HOLDS)]
-
-    runs = [(1, told(Outcome.HOLDS)), (5, told(Outcome.VIOLATED)), (6, told(Outcome.VIOLATED))]
-    fifo, expiry = joint_verdicts(runs)
-    assert fifo == {"law": "fifo", "outcome": "violated", "vacuous": False, "runs": {"holds": 1, "violated": 2}, "seed": 5}
-    assert expiry["seed"] is None
-
-
-def test_a_law_that_no_run_tests_is_vacuous_and_one_that_some_run_tests_is_not():
-    untested = Verdict("fifo", Outcome.UNKNOWN, None, {"antecedents": 0})
-    tested = Verdict("fifo", Outcome.HOLDS, None, {"antecedents": 3})
-    (none,) = joint_verdicts([(1, [untested]), (2, [untested])])
-    assert (none["outcome"], none["vacuous"], none["runs"], none["seed"]) == ("unknown", True, {"vacuous": 2}, 1)
-    (some,) = joint_verdicts([(1, [untested]), (2, [tested])])
-    assert (some["outcome"], some["vacuous"], some["runs"], some["seed"]) == ("holds", False, {"vacuous": 1, "holds": 1}, None)
+    assert report_means([{"a": 1}])["a"]["half_width"] is None
+    assert list(report_means([{"a": 1, "b": [2]}, {"a": 3}])) == ["a"]
 
 
 def series(rising, level, length=400):

@@ -2,7 +2,7 @@
 
 import random
 
-from orderlab.sim.engine.stations import Station, Tenant
+from orderlab.sim.engine.clock import Station, Tenant
 
 
 def by_search(servers, jobs):

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from orderlab.sim.engine.timeline import Tracer, parse_window
 from orderlab.sim.systems.tbmq_p2p import P2PSettings, P2PSystem
+from orderlab.sim.systems.timeline import Tracer, parse_window
 from tests.sim.chrome_trace import complaints
 
 SETTINGS = {

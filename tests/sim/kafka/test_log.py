@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orderlab.sim.kafka.log import SEQUENCES_REMEMBERED, AppendError, Batch, PartitionLog
+from orderlab.sim.kafka.broker import SEQUENCES_REMEMBERED, AppendError, Batch, PartitionLog
 
 
 def test_a_record_is_readable_once_the_followers_have_it() -> None:

@@ -12,7 +12,7 @@ PROGRAM = """
 import json, sys
 from orderlab.sim.faults.catalogue import FAULTS
 from orderlab.sim.systems.tbmq_p2p import P2PSettings, P2PSystem
-from orderlab.sim.engine.timeline import Tracer
+from orderlab.sim.systems.timeline import Tracer
 
 digests = {}
 for name in ("", *(name for name, kind in FAULTS.items() if kind.among != "postgres")):

@@ -4,7 +4,7 @@ import pytest
 
 from orderlab.model.checkers.judge import Question, in_memory, judge
 from orderlab.sim.mqtt.broker.broker import MqttBroker
-from orderlab.sim.systems.tbmq_jedis import JedisSettings, JedisSystem
+from orderlab.sim.systems.tbmq_prototype import JedisSettings, JedisSystem
 
 OVERLOADED = {
     "publishers": 25, "rate": 60.0, "brokers": 2, "kafka_brokers": 1, "warm_up_s": 0.05, "duration_s": 0.3, "drain_s": 3.0, "partitions": 1,

@@ -9,7 +9,7 @@ from orderlab.model.errors import InputError
 from orderlab.model.history.events import EventKind
 from orderlab.sim.systems.catalogue import settings_of
 from orderlab.sim.systems.tbmq_p2p import P2PSettings, P2PSystem
-from orderlab.sim.systems.tbmq_postgres import PostgresSettings, PostgresSystem
+from orderlab.sim.systems.tbmq_prototype import PostgresSettings, PostgresSystem
 
 SMALL = {
     "publishers": 40, "rate": 25.0, "brokers": 2, "warm_up_s": 0.1, "duration_s": 0.5, "drain_s": 2.0,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from orderlab.model.errors import InputError
-from orderlab.sim.engine.stations import Station
+from orderlab.sim.engine.clock import Station
 from orderlab.sim.systems.catalogue import settings_of
 from orderlab.sim.systems.sustainable import find_ceiling, growth, is_sustained, sustainable_rate
 

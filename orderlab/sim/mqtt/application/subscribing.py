@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from orderlab.sim.engine.timers import call_at
-from orderlab.sim.kafka.log import AppendError
+from orderlab.sim.engine.clock import call_at
+from orderlab.sim.kafka.broker import AppendError
 from orderlab.sim.mqtt.application.application import Applications
 from orderlab.sim.mqtt.application.routing import ApplicationRouting
 from orderlab.sim.mqtt.broker.subscribing import Subscribing

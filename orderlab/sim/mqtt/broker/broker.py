@@ -15,8 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import simpy
 
-from orderlab.sim.engine.stations import Station
-from orderlab.sim.engine.timers import call_at
+from orderlab.sim.engine.clock import Station, call_at
 from orderlab.sim.kafka.broker import Partition
 from orderlab.sim.kafka.consumer_group import Consumer, Polled
 from orderlab.sim.kafka.producer import Producer

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orderlab.model.history.events import EventKind
-from orderlab.sim.engine.timers import call_at
+from orderlab.sim.engine.clock import call_at
 from orderlab.sim.mqtt.broker.replay_filter import Found
 from orderlab.sim.mqtt.broker.retaining import are_retained
 from orderlab.sim.mqtt.clients.population import Ints

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import simpy
 
-from orderlab.sim.engine.timers import call_at
+from orderlab.sim.engine.clock import call_at
+from orderlab.sim.kafka.broker import AppendError
 from orderlab.sim.kafka.consumer_group import Consumer
-from orderlab.sim.kafka.log import AppendError
 from orderlab.sim.kafka.producer import OnAnswered
 from orderlab.sim.mqtt.broker.inflight_batch import Pack
 from orderlab.sim.mqtt.clients.population import Ints

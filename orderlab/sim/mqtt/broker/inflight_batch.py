@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import simpy
 
-from orderlab.sim.kafka.log import AppendError
+from orderlab.sim.kafka.broker import AppendError
 
 
 class Pack:

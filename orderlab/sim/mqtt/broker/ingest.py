@@ -14,8 +14,8 @@ import numpy as np
 import simpy
 
 from orderlab.model.history.events import EventKind
-from orderlab.sim.engine.timers import call_at
-from orderlab.sim.kafka.log import AppendError
+from orderlab.sim.engine.clock import call_at
+from orderlab.sim.kafka.broker import AppendError
 from orderlab.sim.kafka.producer import OnAnswered
 from orderlab.sim.mqtt.broker.qos2_receiver import Receiving
 from orderlab.sim.mqtt.clients.population import Ints

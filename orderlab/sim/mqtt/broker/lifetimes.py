@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from orderlab.model.history.events import EventKind
-from orderlab.sim.engine.timers import call_at
+from orderlab.sim.engine.clock import call_at
 from orderlab.sim.mqtt.broker.persistence import Call
 from orderlab.sim.mqtt.world import Fabric
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from orderlab.sim.engine.clock import Station
 from orderlab.sim.engine.network import Network
-from orderlab.sim.engine.stations import Station
 from orderlab.sim.servers.redis import RedisNode
 
 Call = Any

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from orderlab.sim.engine.timers import call_at
+from orderlab.sim.engine.clock import call_at
 from orderlab.sim.mqtt.clients.population import Ints
 from orderlab.sim.mqtt.sessions import EPOCH_MS, StoredSessions
 from orderlab.sim.servers.redis import RedisNode

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from orderlab.model.history.events import EventKind
-from orderlab.sim.engine.timers import call_at
+from orderlab.sim.engine.clock import call_at
 from orderlab.sim.mqtt.clients.population import Ints
 from orderlab.sim.mqtt.connections import Deliveries
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from orderlab.model.history.events import EventKind
-from orderlab.sim.engine.timers import call_at
+from orderlab.sim.engine.clock import call_at
 from orderlab.sim.mqtt.broker.retaining import RETAINED_FROM
 from orderlab.sim.mqtt.clients.population import Ints
 from orderlab.sim.mqtt.connections import unstored

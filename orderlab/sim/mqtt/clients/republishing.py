@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from orderlab.sim.engine.timers import call_at
-from orderlab.sim.kafka.log import AppendError
+from orderlab.sim.engine.clock import call_at
+from orderlab.sim.kafka.broker import AppendError
 from orderlab.sim.kafka.producer import OnAnswered
 from orderlab.sim.mqtt.clients.population import Ints
 

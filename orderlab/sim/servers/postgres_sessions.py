@@ -1,5 +1,4 @@
 """The operations on sessions as transactions on the two tables, and the periodic clean-up of what nobody will fetch."""
-
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
@@ -9,8 +8,7 @@ import simpy
 
 from orderlab.model.protocol.packet_id import MODULUS
 from orderlab.sim.mqtt.sessions import NUMBER_BYTES
-from orderlab.sim.servers.postgres.server import PostgresServer, Statement, StatementError
-from orderlab.sim.servers.postgres.tables import MessageRow, SessionRow, Transaction
+from orderlab.sim.servers.postgres import MessageRow, PostgresServer, SessionRow, Statement, StatementError, Transaction
 
 DEFAULT_EXPIRY_S = 604_800
 

@@ -1,9 +1,8 @@
 """Which law of the delivery pipeline survives which fault, as published and repaired: the table of ``notes/guarantees.md``.
 
-``python -m orderlab.sim.systems.guarantees`` runs every fault on both variants with several seeds, judges the histories, and writes the
+``python -m orderlab.properties.guarantees`` runs every fault on both variants with several seeds, judges the histories, and writes the
 table into the note, between its marks, once with QoS 1 and once with QoS 2. "Broken" is proved by a history; "kept" means that these runs showed no violation.
 """
-
 from __future__ import annotations
 
 import argparse
@@ -22,7 +21,7 @@ from orderlab.model.verdict import Outcome, Verdict, overall
 from orderlab.sim.faults.catalogue import FAULTS
 from orderlab.sim.systems.tbmq_p2p import P2PSettings, P2PSystem
 
-NOTE = Path(__file__).parents[3] / "notes" / "guarantees.md"
+NOTE = Path(__file__).parents[2] / "notes" / "guarantees.md"
 VARIANTS = ("published", "repaired")
 LAWS = {
     1: ("fifo", "at-least-once", "retransmission", "no-phantom", "packet-id", "expiry", "drain"),
@@ -38,7 +37,7 @@ STRIKES_AT = "0.5"
 LONGER = {"redis-partition": 1.0, "redis-oom": 1.0}
 """Faults that brokers ride out at their usual length; so long, in seconds, they do not."""
 RATES = "redis-stall=1/s redis-failover=0.5/s redis-connection-loss=1/s kafka-leader-change=0.5/s lost-puback=1/s"
-MARKS = ("<!-- the table below is written by: python -m orderlab.sim.systems.guarantees -->", "<!-- end of the table -->")
+MARKS = ("<!-- the table below is written by: python -m orderlab.properties.guarantees -->", "<!-- end of the table -->")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +156,7 @@ def put(note: str, text: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Write the table."""
-    parser = argparse.ArgumentParser(prog="python -m orderlab.sim.systems.guarantees", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m orderlab.properties.guarantees", description=__doc__)
     parser.add_argument("--seeds", type=int, default=3, help="how many, from 1 on")
     parser.add_argument("--note", type=Path, default=NOTE)
     given = parser.parse_args(arguments)

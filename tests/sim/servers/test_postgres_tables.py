@@ -5,7 +5,7 @@ import random
 import pytest
 
 from orderlab.sim.costs import load_costs
-from orderlab.sim.servers.postgres.tables import MessageRow, SessionRow, Tables, Transaction
+from orderlab.sim.servers.postgres import MessageRow, SessionRow, Tables, Transaction
 
 COSTS = load_costs("prototype").postgres
 

@@ -5,9 +5,9 @@ import simpy
 
 from orderlab.sim.costs import load_costs
 from orderlab.sim.drivers.jdbc import ConnectionPool, JdbcDriver
-from orderlab.sim.engine.stations import Station
-from orderlab.sim.servers.postgres.server import PostgresServer, StatementError
-from orderlab.sim.servers.postgres.session_store import CleanUp, PostgresSessions
+from orderlab.sim.engine.clock import Station
+from orderlab.sim.servers.postgres import PostgresServer, StatementError
+from orderlab.sim.servers.postgres_sessions import CleanUp, PostgresSessions
 
 COSTS = load_costs("prototype").postgres
 

@@ -6,7 +6,7 @@ import pytest
 
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome, Verdict
-from orderlab.sim.systems.guarantees import (
+from orderlab.properties.guarantees import (
     FAULTS_HERE,
     MARKS,
     NOTE,

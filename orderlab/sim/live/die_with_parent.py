@@ -1,5 +1,4 @@
 """Processes that this one starts end with it, even if it is killed."""
-
 from __future__ import annotations
 
 import ctypes

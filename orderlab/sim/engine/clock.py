@@ -1,13 +1,28 @@
-"""A station: equal servers, one queue, first come first served; what it did, and how long jobs waited.
-
-The instant at which a job is done is computed when it arrives (Kiefer and Wolfowitz's recursion: a job takes the server
-that is free first), so a job costs no event. Jobs must be handed over in the order in which they arrive.
-"""
-
+"""Calling a function at an instant of virtual time: one event, no process."""
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from heapq import heapreplace
+
+import simpy
+
+
+class _Call(simpy.Event):
+    """An event that has succeeded already and only calls a function when its instant comes."""
+
+    _ok = True
+    _value = None
+
+    def __init__(self, env: simpy.Environment, function: Callable[[], None]) -> None:
+        self.env = env
+        self.callbacks = [lambda _: function()]
+
+
+def call_at(env: simpy.Environment, at_us: float, function: Callable[[], None]) -> None:
+    """Call ``function`` at ``at_us``, rounded up to a whole microsecond; at once after this event if that is past."""
+    delay = -int(-at_us // 1) - int(env.now)
+    env.schedule(_Call(env, function), delay=delay if delay > 0 else 0)
 
 
 class Waits:
