@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[1] / "orderlab"
 ROOMS = ("model", "sim", "properties", "spark_sweeps")
 ALLOWED: dict[str, tuple[str, ...]] = {
     "model": ("model",),
-    "sim": ("sim", "model.errors", "model.files", "model.history", "model.protocol.packet_id"),
+    "sim": ("sim", "model.errors", "model.files", "model.history", "model.protocol.packet_id", "model.contracts.steps", "model.contracts.session.capabilities"),
     "properties": ("properties", "sim", "model"),
     # the notation of the setting `faults`, in which a question about random ones writes what it draws
     "spark_sweeps": ("spark_sweeps", "model", "sim.systems", "sim.engine", "sim.faults.schedule"),
@@ -24,18 +24,8 @@ SCRIPTS = ("spark_sweeps.main",)
 """Run by their path, as the command line is by its name, and imported by nobody: they belong to it wherever they lie."""
 BELOW = ("program", "exit_codes")
 """How a process ends: below every room, for each has modules that are run by name."""
-EXCEPTIONS: frozenset[tuple[str, str]] = frozenset(
-    {
-        ("sim.stores.bound", "model.contracts.session.refinement"),
-        ("sim.stores.bound", "model.contracts.trace"),
-        ("sim.stores.bound", "properties.harness.is_expected_type"),
-        ("sim.stores.bound", "properties.harness.state"),
-        ("sim.stores.faults", "model.contracts.trace"),
-        ("sim.stores.memo", "model.contracts.trace"),
-        ("sim.stores.memo", "properties.harness.state"),
-    }
-)
-CIRCLES = {"sim.redis": 25, "sim.mqtt": 13, "properties.harness": 6}
+EXCEPTIONS: frozenset[tuple[str, str]] = frozenset()
+CIRCLES = {"sim.redis": 25, "sim.mqtt": 13}
 """Modules that import each other in a circle, by room and number; none elsewhere but pairs and triples of one folder."""
 
 

@@ -12,8 +12,8 @@ from orderlab.exit_codes import ExitCode
 from orderlab.model.errors import InputError
 
 if TYPE_CHECKING:
+    from orderlab.model.contracts.session.steps import Trace
     from orderlab.model.contracts.steps import ContractTrace
-    from orderlab.model.contracts.trace import Trace
     from orderlab.sim.redis.backends import Backend
     from orderlab.sim.stores.binding.binding import Binding
 
@@ -59,8 +59,7 @@ def replay(
 
 def _retold(trace: Trace, binding: Binding, backend: Backend) -> list[dict[str, Any]]:
     """Each step on a session store: what it was, what came of it, [law, text] of each that it broke."""
-    from orderlab.model.contracts.session.words import told_step
-    from orderlab.model.contracts.trace import Pass
+    from orderlab.model.contracts.session.steps import Pass, told_step
     from orderlab.properties.witness.confirmation import run_on
     from orderlab.properties.witness.explanation import tell
 
@@ -94,8 +93,8 @@ def _retold_contract(trace: ContractTrace, binding: Binding, backend: Backend) -
 
 def read_trace(file: Path, law: str | None) -> Trace | ContractTrace:
     """The trace in ``file``. Raises InputError when there is none."""
+    from orderlab.model.contracts.session.steps import Trace
     from orderlab.model.contracts.steps import ContractTrace
-    from orderlab.model.contracts.trace import Trace
 
     try:
         data: Any = json.loads(file.read_bytes())

@@ -97,13 +97,13 @@ def test_mutate(
 
 @pytest.mark.parametrize(("broken", "told"), [([], 0), ([SimpleNamespace(law="fifo", text="")], 1)])
 def test_replay(code: Code, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, broken: list[Any], told: int) -> None:
-    from orderlab.model.contracts.trace import Pass
+    from orderlab.model.contracts.session.steps import Pass
 
     report = SimpleNamespace(step=Pass(1), result=None, discrepancies=broken)
     monkeypatch.setattr("orderlab.properties.witness.confirmation.run_on", lambda *_: [report])
     trace = {"store": str(ROOT / "lua/pending"), "seed": 0, "start_ms": 0, "steps": []}
     monkeypatch.setattr("orderlab.commands.replay.read_trace", lambda *_: SimpleNamespace(**trace))
-    monkeypatch.setattr("orderlab.model.contracts.session.words.told_step", lambda *_: "")
+    monkeypatch.setattr("orderlab.model.contracts.session.steps.told_step", lambda *_: "")
     assert code("replay", tmp_path / "trace.json") == told
 
 

@@ -17,16 +17,17 @@ REPLY_LOST = "reply-lost"
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
-    """What befalls one call: a condition of ``orderlab.sim.redis.raisable``, or ``reply-lost``."""
+class Fault:
+    """What stops or befalls an operation: a condition of the node, or an event at one call."""
 
     kind: str
+    """The name of a condition of ``orderlab.sim.redis.raisable``, ``client-dies`` or ``reply-lost``."""
+    at: int = 0
+    """killed, crashed: before which ``redis.call`` of the script, from 0; client-dies: after how many calls."""
     key: bytes = b""
     """wrong-type: of which key."""
-    at: int = 0
-    """crashed, killed: before which ``redis.call`` of the script, from 0."""
     found: str = ""
-    """wrong-type: the type of the value that is found there, list or string."""
+    """wrong-type: the type of the value that is found there."""
 
     def __str__(self) -> str:
         where = f" of {self.key.decode('latin-1').encode('unicode_escape').decode()}{self.found and f' (a {self.found})'}" if self.key else ""
@@ -39,7 +40,7 @@ class Begin:
 
     client: int
     call: Call
-    trouble: Trouble | None = None
+    trouble: Fault | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class Resume:
     """The next call of the operation that the client has begun reaches the store."""
 
     client: int
-    trouble: Trouble | None = None
+    trouble: Fault | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ def from_json(content: Any, place: str) -> ClientStep:
         if kind == "wait":
             return Wait(int(content["ms"]))
         told = content.get("trouble")
-        trouble = told and Trouble(str(told["kind"]), told["key"].encode("latin-1"), int(told["at"]), str(told["found"]))
+        trouble = told and Fault(str(told["kind"]), int(told["at"]), told["key"].encode("latin-1"), str(told["found"]))
         client = int(content["client"])
         if kind == "begin":
             fields = tuple((str(name), _read(value)) for name, value in content["fields"].items())

@@ -11,13 +11,13 @@ from collections.abc import Hashable
 from typing import NamedTuple
 
 from orderlab.model.contracts.session.refinement import Account, Discrepancy
-from orderlab.model.contracts.trace import Save, Settle, Step, Wait
+from orderlab.model.contracts.session.run_state import Batch, Cursor, RunState, Sending
+from orderlab.model.contracts.session.steps import Save, Settle, Step, Wait
 from orderlab.model.errors import InputError
+from orderlab.properties.contracts.session.inspection import Inspection, usual_elements
+from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.exploration.scope import Scope
 from orderlab.properties.exploration.state import Broken, Core, Interned
-from orderlab.properties.harness.inspection import Inspection, usual_elements
-from orderlab.properties.harness.run import SessionRun
-from orderlab.properties.harness.state import Batch, Cursor, RunState, Sending
 from orderlab.sim.redis.backends.kernel import FIRST_MS
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.bound import CLIENT_DIED, CRASHED, keeps_sent
@@ -52,7 +52,7 @@ class SessionEffects:
         self.remembers = remembers
         self.cores: Interned[Core] = Interned()
         self.store = RememberingStore(binding, DEFAULT_EXPIRY_MS)
-        self.store.terms = self.store.terms._replace(keeps_sent=keeps_sent(self.store))
+        self.store.capabilities = self.store.capabilities._replace(keeps_sent=keeps_sent(self.store))
         self._effects: dict[Hashable, Effect | None] = {}
         self._deadlines_ms: dict[int, tuple[int, ...]] = {}
         names = max(scope.writers, 2)

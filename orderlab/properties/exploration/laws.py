@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 
 from orderlab.model.contracts.session.refinement import Account
 from orderlab.properties.exploration.scope import Scope
-from orderlab.properties.harness.state import SessionStore
+from orderlab.sim.stores.session_store import SessionStore
 
 EXPLORED = (
     "store-order",
@@ -37,7 +37,7 @@ def explored_laws(scope: Scope, operations: Collection[str], law: str | None) ->
 
 def goals(scope: Scope, store: SessionStore) -> list[str]:
     """Situations without which the laws would hold for want of trying."""
-    most, modulus = scope.messages, store.terms.modulus
+    most, modulus = scope.messages, store.capabilities.modulus
     found = ["several messages live"] if most > 1 and scope.limit > 1 else []
     found += ["the queue is full"] if most >= scope.limit else []
     found += ["a message is trimmed"] if most > scope.limit else []

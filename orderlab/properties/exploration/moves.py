@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from orderlab.model.contracts.trace import Acknowledge, Clear, Fault, Fetch, Open, Overlap, Release, Repeat, Save
+from orderlab.model.contracts.session.run_state import Batch
+from orderlab.model.contracts.session.steps import Acknowledge, Clear, Fetch, Open, Overlap, Release, Repeat, Save
+from orderlab.model.contracts.steps import Fault
 from orderlab.properties.exploration.effects import Effect, Sendings, SessionEffects
 from orderlab.properties.exploration.scope import CLEARS, CRASHES, DUPLICATES, ERRORS, FREE, LOST_REPLIES, Scope
 from orderlab.properties.exploration.state import Broken, Interned, Known, Last, Writer
 from orderlab.properties.exploration.words import name_of, shown
-from orderlab.properties.harness.state import Batch
 from orderlab.sim.stores.faults import NODE_CONDITIONS
 
 Arguments = tuple[tuple[str, Any], ...]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from orderlab.model.contracts.trace import Publication
+from orderlab.model.contracts.session.steps import Publication
 
 BUDGETS = ("crashes", "lost_replies", "duplicates", "expiries", "clears", "errors", "script_flush", "failover")
 CRASHES, LOST_REPLIES, DUPLICATES, EXPIRIES, CLEARS, ERRORS, SCRIPT_FLUSH, FAILOVER = range(len(BUDGETS))

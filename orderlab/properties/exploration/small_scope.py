@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import ClassVar, NamedTuple
 
-from orderlab.model.contracts.trace import (
+from orderlab.model.contracts.session.run_state import RunState
+from orderlab.model.contracts.session.steps import (
     Acknowledge,
     Clear,
     Drain,
-    Fault,
     Fetch,
     Open,
     Overlap,
@@ -27,10 +27,11 @@ from orderlab.model.contracts.trace import (
     Step,
     Wait,
 )
+from orderlab.model.contracts.steps import Fault
 from orderlab.model.explorer.space import Space
 from orderlab.model.spec.transition_system import Label, TransitionSystem
-from orderlab.properties.harness.run import SessionRun, StepReport
-from orderlab.properties.harness.state import RunState
+from orderlab.properties.contracts.session.run import StepReport
+from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.sim.stores.faults import NODE_CONDITIONS
 from orderlab.sim.stores.memo import RememberingStore
 
@@ -213,7 +214,7 @@ class StoreSystem(TransitionSystem[StoreState]):
             yield READER, Clear(client, stale=True), used
             yield READER, Open(client, True), used
             yield READER, Open(client, False), used
-            if self.store.terms.tells_connects:
+            if self.store.capabilities.tells_connects:
                 for late in (Open(client, True, stale=True), Open(client, False, stale=True), Open(client, again=True)):
                     yield READER, late, used
             for fault in self._faults(state, Clear(client)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Generic, NamedTuple, TypeVar
 
 from orderlab.model.contracts.session.refinement import Account
-from orderlab.properties.harness.state import Connection, Sending
+from orderlab.model.contracts.session.run_state import Connection, Sending
 
 T = TypeVar("T")
 

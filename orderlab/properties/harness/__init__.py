@@ -1,1 +1,1 @@
-"""Runs the steps of a trace on a store and holds each against the contract."""
+"""What every kind of store is run with: what its operations call and leave in its keys."""

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from orderlab.properties.harness.state import Between
 from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.redis.shard import Effect
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.results import Fields, Result
 from orderlab.sim.stores.bound import BoundStore
+from orderlab.sim.stores.session_store import Interruption
 
 SCRIPT_CALLS = (b"evalsha", b"eval", b"fcall", b"evalsha_ro", b"eval_ro", b"fcall_ro")
 
@@ -59,7 +59,7 @@ class RecordingStore(BoundStore):
         self.is_recording = False
         super().__init__(binding, KernelBackend(), default_expiry_ms)
 
-    def perform(self, operation: str, client: bytes, fields: Fields, between: Between | None = None) -> Result:
+    def perform(self, operation: str, client: bytes, fields: Fields, between: Interruption | None = None) -> Result:
         """As on any store, with a record."""
         assert isinstance(self.backend, KernelBackend)
         shard = self.backend.shard

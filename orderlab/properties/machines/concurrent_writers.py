@@ -10,7 +10,8 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition
 
-from orderlab.model.contracts.trace import Acknowledge, Clear, Fault, Fetch, Open, Overlap, Repeat, Save
+from orderlab.model.contracts.session.steps import Acknowledge, Clear, Fetch, Open, Overlap, Repeat, Save
+from orderlab.model.contracts.steps import Fault
 from orderlab.properties.machines.store import StoreMachine
 from orderlab.properties.machines.tally import rule
 from orderlab.properties.strategies import session as given

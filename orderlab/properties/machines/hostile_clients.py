@@ -8,9 +8,10 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from orderlab.model.contracts.session.refinement import Discrepancy
-from orderlab.model.contracts.trace import Acknowledge, Clear, Fetch, Open, Release, Save, Step
+from orderlab.model.contracts.session.steps import Acknowledge, Clear, Fetch, Open, Release, Save, Step
+from orderlab.properties.contracts.session.run import StepReport
+from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.harness.recording import RecordingStore
-from orderlab.properties.harness.run import SessionRun, StepReport
 from orderlab.properties.machines.store import StoreMachine
 from orderlab.properties.machines.tally import initialize, rule
 from orderlab.properties.strategies.mqtt import clients

@@ -9,8 +9,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from orderlab.model.contracts.session.refinement import Discrepancy
-from orderlab.model.contracts.session.words import told_step
-from orderlab.model.contracts.trace import Step, Trace
+from orderlab.model.contracts.session.steps import Step, Trace, told_step
 from orderlab.model.errors import InputError
 from orderlab.properties.validation.findings import Finding
 from orderlab.properties.validation.subject import Reruns, Subject

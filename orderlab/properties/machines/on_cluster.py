@@ -10,9 +10,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from orderlab.model.contracts.trace import Fault
+from orderlab.model.contracts.steps import Fault
 from orderlab.properties.harness.recording import Record, record_of
-from orderlab.properties.harness.state import EVERYTHING, Between
 from orderlab.sim.live.redis_cluster import ClusterProcess
 from orderlab.sim.redis.backends import Backend, KernelBackend
 from orderlab.sim.redis.backends.dump import dump
@@ -27,6 +26,7 @@ from orderlab.sim.redis.shard import Effect, FrozenKeyspace, Shard
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.results import Fields, Result
 from orderlab.sim.stores.bound import BoundStore, calls_for
+from orderlab.sim.stores.session_store import EVERYTHING, Interruption
 
 MASTERS = 3
 COUNTED = (b"MOVED", b"ASK", b"TRYAGAIN", b"CROSSSLOT", b"NOSCRIPT")
@@ -208,7 +208,7 @@ class ClusterStore(BoundStore):
         """What the last operation called, where that can be seen."""
         super().__init__(binding, backend, default_expiry_ms)
 
-    def perform(self, operation: str, client: bytes, fields: Fields, between: Between | None = None) -> Result:
+    def perform(self, operation: str, client: bytes, fields: Fields, between: Interruption | None = None) -> Result:
         """As on any store; on kernel shards with a record."""
         if not isinstance(self.cluster, KernelCluster):
             return super().perform(operation, client, fields, between)

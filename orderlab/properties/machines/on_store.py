@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from orderlab.properties.harness.run import SessionRun
+from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.machines.store import StoreMachine, configured, faults_of
 from orderlab.properties.validation.subject import CLIENTS, DEFAULT_EXPIRY_MS, Prepared, Subject
 from orderlab.properties.witness.confirmation import SLACK_MS
@@ -56,13 +56,13 @@ def on_backend(
     """
     backend.flush()
     store = BoundStore(binding, backend, DEFAULT_EXPIRY_MS)
-    terms = store.terms._replace(keeps_sent=keeps_sent(store))
+    capabilities = store.capabilities._replace(keeps_sent=keeps_sent(store))
     is_server = isinstance(backend, ServerBackend)
 
     def make_run() -> SessionRun:
         backend.flush()
         fresh = BoundStore(binding, backend, DEFAULT_EXPIRY_MS)
-        fresh.terms = terms
+        fresh.capabilities = capabilities
         return SessionRun(fresh, clients, slack_ms=SLACK_MS if is_server else 0)
 
     facts = facts_of(binding, store.largest_batch) | {

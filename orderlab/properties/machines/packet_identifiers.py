@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from hypothesis import strategies as st
 
-from orderlab.model.contracts.trace import Acknowledge, Fetch, Pass, Release, Save
+from orderlab.model.contracts.session.steps import Acknowledge, Fetch, Pass, Release, Save
 from orderlab.properties.machines.store import StoreMachine
 from orderlab.properties.machines.tally import initialize, rule
 
@@ -71,7 +71,7 @@ class PacketIdentifiers(StoreMachine):
         if self.passes_max or self.ended:
             self.pass_by_count(FULL_SCALE + past)
             return
-        modulus = self.run.store.terms.modulus
+        modulus = self.run.store.capabilities.modulus
         for _ in range(min(modulus + past, SMALL)):
             self.take(Save(self.batch([(None, 1)]), limit=modulus))
             self.take(Fetch())

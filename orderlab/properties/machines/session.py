@@ -10,7 +10,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition
 
-from orderlab.model.contracts.trace import (
+from orderlab.model.contracts.session.steps import (
     Acknowledge,
     Answer,
     Clear,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from orderlab.model.contracts.trace import Acknowledge, Clear, Fetch, Open, Save, Settle, Wait
+from orderlab.model.contracts.session.steps import Acknowledge, Clear, Fetch, Open, Save, Settle, Wait
 from orderlab.properties.machines.store import StoreMachine
 from orderlab.properties.machines.tally import rule
 

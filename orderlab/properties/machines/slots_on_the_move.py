@@ -18,11 +18,11 @@ from hypothesis.stateful import precondition
 
 from orderlab.model.contracts.session.refinement import Discrepancy
 from orderlab.model.contracts.session.refinement.account import names_of
-from orderlab.model.contracts.trace import (
+from orderlab.model.contracts.session.run_state import Batch, RunState
+from orderlab.model.contracts.session.steps import (
     Acknowledge,
     Clear,
     Drain,
-    Fault,
     Fetch,
     Open,
     Release,
@@ -32,9 +32,11 @@ from orderlab.model.contracts.trace import (
     Step,
     Wait,
 )
-from orderlab.properties.harness.inspection import Inspection
-from orderlab.properties.harness.run import SessionRun, StepReport
-from orderlab.properties.harness.state import Batch, RunState
+from orderlab.model.contracts.steps import Fault
+from orderlab.properties.contracts.session.inspection import Inspection
+from orderlab.properties.contracts.session.run import StepReport
+from orderlab.properties.contracts.session.steps import SessionRun
+from orderlab.properties.harness.suspect_line import line_to_look_at
 from orderlab.properties.machines.law_violated import LawViolated
 from orderlab.properties.machines.on_cluster import (
     MASTERS,
@@ -51,7 +53,6 @@ from orderlab.properties.strategies import session as given
 from orderlab.properties.validation.subject import DEFAULT_EXPIRY_MS, Subject
 from orderlab.properties.witness.confirmation import SLACK_MS
 from orderlab.properties.witness.story import lua_lines
-from orderlab.properties.witness.suspect_line import line_to_look_at
 from orderlab.sim.redis.raisable import SLOT_MIGRATES
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.results import Failed, Result
@@ -79,7 +80,7 @@ class SlotsOnTheMove(StoreMachine):
         if self.ended:
             return
         store = ClusterStore(self.subject.binding, type(self).new_backend(), DEFAULT_EXPIRY_MS)
-        store.terms = self.subject.store.terms
+        store.capabilities = self.subject.store.capabilities
         clients = (client, BYSTANDER)
         usual = self.subject.usual_of(clients)
         self.store = store

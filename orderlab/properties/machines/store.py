@@ -1,6 +1,6 @@
 """The base of all machines over a session store: a run, steps that are judged as they are taken, and a tally.
 
-A subclass says which store (``make_run``) and adds rules; each rule makes steps of a trace (``orderlab.model.contracts.trace``) and takes
+A subclass says which store (``make_run``) and adds rules; each rule makes steps of a trace (``orderlab.model.contracts.session.steps``) and takes
 them. So whatever a machine finds is a trace, which can be made short, told, written to a file and replayed on any
 backend. ``on_store`` makes the subclass for a store and a backend; ``notes/properties.md`` shows one with rules of its
 own.
@@ -16,11 +16,10 @@ from typing import Any, ClassVar
 from hypothesis.stateful import RuleBasedStateMachine
 
 from orderlab.model.contracts.session.spec import MODULUS
-from orderlab.model.contracts.trace import (
+from orderlab.model.contracts.session.steps import (
     Acknowledge,
     Clear,
     Drain,
-    Fault,
     Fetch,
     Open,
     Overlap,
@@ -32,15 +31,16 @@ from orderlab.model.contracts.trace import (
     Trace,
     Wait,
 )
+from orderlab.model.contracts.steps import Fault
+from orderlab.properties.contracts.session.run import StepReport
+from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.harness.recording import RecordingStore
-from orderlab.properties.harness.run import SessionRun, StepReport
 from orderlab.properties.machines.law_violated import LawViolated
 from orderlab.properties.machines.tally import Tally, tally_of
 from orderlab.sim.redis.backends import Backend, KernelBackend, ServerBackend
 from orderlab.sim.redis.raisable import CONDITIONS
 from orderlab.sim.stores.cpu_budget import OutOfTime
-from orderlab.sim.stores.faults import NODE_CONDITIONS
-from orderlab.sim.stores.scratch import untouched
+from orderlab.sim.stores.faults import NODE_CONDITIONS, untouched
 
 WAITS_MAX_MS = 3_000_000_000_000
 """The time that may pass in one example, 95 years: even the longest interval (136 years) then ends before 2286, so that deadlines
@@ -130,17 +130,17 @@ class StoreMachine(RuleBasedStateMachine):
             return replace(step, step=self.within_limits(step.step), during=self.within_limits(step.during))
         if not isinstance(step, Save):
             return step
-        terms = self.run.store.terms
-        if self.limit is None and terms.checks_limit and not 1 <= step.limit <= MODULUS:
+        capabilities = self.run.store.capabilities
+        if self.limit is None and capabilities.checks_limit and not 1 <= step.limit <= MODULUS:
             return step
-        return replace(step, limit=self.limit or max(min(step.limit, terms.modulus), 1))
+        return replace(step, limit=self.limit or max(min(step.limit, capabilities.modulus), 1))
 
     def _trace(self, steps: tuple[Step, ...], law: str) -> Trace:
         """The steps with what it takes to go them again."""
         store = self.run.store
         binding = getattr(store, "binding", None)
         path = "" if binding is None else str(binding.path)
-        return Trace(steps, tuple(self.run.clients), store.default_expiry_ms, store.terms.modulus, path, law)
+        return Trace(steps, tuple(self.run.clients), store.default_expiry_ms, store.capabilities.modulus, path, law)
 
     def _cut_off(self) -> None:
         self.ended = True

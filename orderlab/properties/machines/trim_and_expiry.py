@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from orderlab.model.contracts.trace import Acknowledge, Drain, Fetch, Release, Save, Settle, Wait
+from orderlab.model.contracts.session.steps import Acknowledge, Drain, Fetch, Release, Save, Settle, Wait
 from orderlab.properties.machines.store import WAITS_MAX_MS, StoreMachine
 from orderlab.properties.machines.tally import rule
 from orderlab.properties.strategies import session as given

@@ -11,7 +11,6 @@ are; their words are for people. How much work a reply cost is not compared: tha
 from __future__ import annotations
 
 from orderlab.model.laws import STORE_LAWS
-from orderlab.properties.harness.state import EVERYTHING, Between, Endless
 from orderlab.properties.validation.exploration import SCOPES, applies, explore_scope, fitted
 from orderlab.properties.validation.findings import Findings
 from orderlab.properties.validation.scenarios import run_scenarios
@@ -21,6 +20,7 @@ from orderlab.sim.redis.shard import FrozenKeyspace
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.results import Failed, Fields, Result
 from orderlab.sim.stores.memo import RememberingStore
+from orderlab.sim.stores.session_store import EVERYTHING, Interruption, TimedOut
 
 STATES_MAX = 300
 """Pairs of keyspaces in each scope."""
@@ -65,7 +65,7 @@ class BesideStore(RememberingStore):
         super().restart(now_ms)
         self.other.restart(now_ms)
 
-    def perform(self, operation: str, client: bytes, fields: Fields, between: Between | None = None) -> Result:
+    def perform(self, operation: str, client: bytes, fields: Fields, between: Interruption | None = None) -> Result:
         """The result of both."""
         other = self.other
         other.set_now(self._now_ms)
@@ -89,7 +89,7 @@ class BesideStore(RememberingStore):
 
 def told(result: Result) -> str:
     """What a client learns from a result."""
-    if isinstance(result, Failed) and not isinstance(result, Endless):
+    if isinstance(result, Failed) and not isinstance(result, TimedOut):
         return f"error {result.error.split(b' ', 1)[0].decode('latin-1')}"
     return repr(result)
 
@@ -109,7 +109,7 @@ def difference_to_clients(
     findings = Findings(frozenset(STORE_LAWS))
     try:
         small._store = BesideStore(small.binding, other)
-        small._store.terms = ours.store.terms
+        small._store.capabilities = ours.store.capabilities
         run_scenarios(small, findings)
         walk_about(small, findings, walks)
         for scope in SCOPES:

@@ -16,10 +16,9 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from orderlab.model.contracts.trace import Fault
+from orderlab.model.contracts.steps import Fault
 from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS
-from orderlab.properties.harness.state import Between
 from orderlab.properties.mutants import beside
 from orderlab.properties.mutants.long_run import Step, long_run
 from orderlab.properties.validation.exploration import MODULUS, SCOPES, applies, explore_scope, fitted
@@ -39,6 +38,7 @@ from orderlab.sim.stores.binding.results import Fields, Result
 from orderlab.sim.stores.bound import load_scripts
 from orderlab.sim.stores.faults import condition
 from orderlab.sim.stores.memo import RememberingStore
+from orderlab.sim.stores.session_store import Interruption
 
 STATES_MAX = 6000
 """Of each scope of the original."""
@@ -82,7 +82,7 @@ class NotingStore(RememberingStore):
         self._fields: Fields = {}
         super().__init__(binding, default_expiry_ms)
 
-    def perform(self, operation: str, client: bytes, fields: Fields, between: Between | None = None) -> Result:
+    def perform(self, operation: str, client: bytes, fields: Fields, between: Interruption | None = None) -> Result:
         """As on any store; what the caller gave is noted with each call."""
         self._fields = fields
         return super().perform(operation, client, fields, between)
@@ -143,7 +143,7 @@ def tabulate(
     subject = Subject(original)
     small = subject.scaled(min(MODULUS, original.modulus))
     small._store = store = NotingStore(small.binding, small.store.default_expiry_ms)
-    store.terms = Subject(small.binding).store.terms
+    store.capabilities = Subject(small.binding).store.capabilities
     findings = Findings(frozenset(STORE_LAWS))
     said: list[str] = []
     run_scenarios(small, findings)

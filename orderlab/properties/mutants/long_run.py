@@ -10,13 +10,13 @@ import hashlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from orderlab.properties.harness.state import EVERYTHING
 from orderlab.properties.mutants.beside import told
 from orderlab.properties.validation.subject import DEFAULT_EXPIRY_MS
 from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.results import Fetched, Message
 from orderlab.sim.stores.bound import BoundStore
+from orderlab.sim.stores.session_store import EVERYTHING
 
 CLIENT = b"client-one"
 MANY = 6500

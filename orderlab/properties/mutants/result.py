@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from orderlab.model.contracts.session.steps import Trace
 from orderlab.model.contracts.steps import ContractTrace
-from orderlab.model.contracts.trace import Trace
 
 OUTCOMES = ("killed", "timed out", "survived", "equivalent")
 """Killed: a law was seen broken. Timed out: a script did not end, which breaks ``bounded``. Equivalent: it differs from

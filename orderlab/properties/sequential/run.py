@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from orderlab.model.contracts.contract import Call, Contract, Exchange, Failed, Judge, Reply, Violation
-from orderlab.model.contracts.steps import REPLY_LOST, Begin, ClientStep, Die, Trouble, Wait
+from orderlab.model.contracts.steps import REPLY_LOST, Begin, ClientStep, Die, Fault, Wait
 from orderlab.model.errors import InputError
 from orderlab.sim.redis.abort import NodeCrashed
 from orderlab.sim.redis.backends import Backend, KernelBackend
@@ -122,7 +122,7 @@ class ContractRun:
         self.clients[step.client] = client
         return self._call(step.client, step.trouble)
 
-    def _call(self, number: int, trouble: Trouble | None) -> Report:
+    def _call(self, number: int, trouble: Fault | None) -> Report:
         """The next call of what a client has begun, and the end of the operation if that was its last."""
         client, report = self.clients[number], Report()
         assert client.pending is not None
@@ -216,7 +216,7 @@ class ContractRun:
             self.backend.shard.effects = None
 
     @contextmanager
-    def _under(self, trouble: Trouble | None) -> Iterator[None]:
+    def _under(self, trouble: Fault | None) -> Iterator[None]:
         if trouble is None or trouble.kind == REPLY_LOST:
             yield
             return

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from orderlab.model.contracts.contract import Violation
-from orderlab.model.contracts.steps import REPLY_LOST, Begin, ClientStep, Die, Resume, Trouble, Wait
+from orderlab.model.contracts.steps import REPLY_LOST, Begin, ClientStep, Die, Fault, Resume, Wait
 from orderlab.properties.harness.recording import SCRIPT_CALLS
 from orderlab.properties.sequential.run import ContractRun, Report, RunState
 from orderlab.sim.redis.raisable import (
@@ -105,22 +105,22 @@ def moments(run: ContractRun) -> list[int]:
     return waits[:WAITS_MAX]
 
 
-def troubles_of(effects: Sequence[Effect], is_over: bool) -> Iterator[Trouble]:
+def troubles_of(effects: Sequence[Effect], is_over: bool) -> Iterator[Fault]:
     """What can befall a call that did ``effects`` when nothing befell it."""
     if is_over:
-        yield Trouble(REPLY_LOST)
+        yield Fault(REPLY_LOST)
     inner = [one for one in effects if one.argv[0].lower() not in SCRIPT_CALLS]
     if not inner:
         return
-    yield Trouble(CRASHED.name, at=len(inner) - 1)
+    yield Fault(CRASHED.name, at=len(inner) - 1)
     if not inner[0].is_write:
-        yield Trouble(KILLED.name, at=0)
+        yield Fault(KILLED.name, at=0)
     wrote = False
     for condition in (*REFUSALS, SLOT_MIGRATES):
         wrote = False
         for one in inner:
             if strikes(condition, one.argv, wrote):
-                yield Trouble(condition.name)
+                yield Fault(condition.name)
                 break
             wrote = wrote or one.is_write
     typed: dict[bytes, list[bytes]] = {}
@@ -130,7 +130,7 @@ def troubles_of(effects: Sequence[Effect], is_over: bool) -> Iterator[Trouble]:
             for key in one.keys:
                 typed.setdefault(key, []).append(command.name)
     for key, names in typed.items():
-        yield Trouble(WRONG_TYPE_FOUND.name, key, found=foreign_type(names))
+        yield Fault(WRONG_TYPE_FOUND.name, key=key, found=foreign_type(names))
 
 
 def moves(run: ContractRun, scope: Scope, troubled: int) -> Iterator[ClientStep]:

@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from orderlab.model.contracts.session.refinement import Discrepancy
-from orderlab.model.contracts.trace import Overlap, Step, Trace
+from orderlab.model.contracts.session.steps import Overlap, Step, Trace
 
 _PARTICULARS = re.compile(
     r"(?P<reply>(?<=does not fit ).*(?= \())"
@@ -80,7 +80,7 @@ class Findings:
     work: Counter[str] = field(default_factory=Counter)
     """Numbers by name with their unit: states, transitions, examples, steps, operations."""
     met: Counter[str] = field(default_factory=Counter)
-    """How often each situation that a law speaks of came about (``orderlab.properties.harness.coverage``)."""
+    """How often each situation that a law speaks of came about (``orderlab.model.contracts.session.coverage``)."""
     broken: Counter[str] = field(default_factory=Counter)
     """How many steps were seen to break each law."""
     notes: list[str] = field(default_factory=list)

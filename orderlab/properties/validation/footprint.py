@@ -10,12 +10,21 @@ from itertools import pairwise
 from typing import Any
 
 from orderlab.model.contracts.session.refinement import Discrepancy
-from orderlab.model.contracts.trace import Acknowledge, Clear, Fetch, Open, Publication, Release, Save, Step, Wait
+from orderlab.model.contracts.session.steps import (
+    Acknowledge,
+    Clear,
+    Fetch,
+    Open,
+    Publication,
+    Release,
+    Save,
+    Step,
+    Wait,
+)
 from orderlab.model.errors import InputError
+from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.harness.leaks import spellings
 from orderlab.properties.harness.recording import Record, RecordingStore
-from orderlab.properties.harness.run import SessionRun
-from orderlab.properties.harness.state import Endless
 from orderlab.properties.strategies.session import HOSTILE_CLIENTS
 from orderlab.properties.validation.findings import Findings
 from orderlab.properties.validation.subject import DEFAULT_EXPIRY_MS, Subject
@@ -23,6 +32,7 @@ from orderlab.sim.costs.estimate import estimate_us
 from orderlab.sim.redis.cluster.hash_slot import hash_slot
 from orderlab.sim.stores.binding.results import Failed
 from orderlab.sim.stores.cpu_budget import OutOfTime
+from orderlab.sim.stores.session_store import TimedOut
 
 WHOLE_KEYSPACE = (b"keys", b"scan", b"flushall", b"flushdb", b"dbsize", b"randomkey")
 """Commands whose work depends on everybody's keys."""
@@ -127,7 +137,7 @@ def _visit_client(subject: Subject, client: bytes, findings: Findings, footprint
     """The battery for one client. False when a script had to be stopped: there is no point in going on."""
     store = RecordingStore(subject.binding, DEFAULT_EXPIRY_MS)
     store.is_recording = True
-    store.terms, store.deadline = subject.store.terms, subject.deadline
+    store.capabilities, store.deadline = subject.store.capabilities, subject.deadline
     taken: list[Step] = []
     try:
         run = SessionRun(store, (client,))
@@ -142,7 +152,7 @@ def _visit_client(subject: Subject, client: bytes, findings: Findings, footprint
                 findings.work["operations"] += 1
             findings.add(found, subject.trace(taken, (client,)), "footprint")
             if report.diverges:
-                return not isinstance(report.result, Endless)
+                return not isinstance(report.result, TimedOut)
     except InputError as error:
         findings.gaps.append(f"client identifier {client[:20]!r}: {error}")
     return True
@@ -183,7 +193,7 @@ def _visit_length(subject: Subject, size: int, findings: Findings, footprint: Fo
     is_first = not is_judged
     store = RecordingStore(subject.binding, DEFAULT_EXPIRY_MS)
     store.is_recording = True
-    store.terms, store.deadline = subject.store.terms, subject.deadline
+    store.capabilities, store.deadline = subject.store.capabilities, subject.deadline
     run = SessionRun(store, (b"plain-client",))
     taken: list[Step] = []
     if not is_judged:
@@ -207,7 +217,7 @@ def _visit_length(subject: Subject, size: int, findings: Findings, footprint: Fo
                 text += f" ({commands:,} commands); the budget is {BLOCKING_BUDGET_MS:.0f} ms"
                 found.append(Discrepancy("bounded", text, False))
         findings.add(found, subject.trace(taken, (b"plain-client",)), f"a queue of {size:,}")
-        if isinstance(report.result, Endless):
+        if isinstance(report.result, TimedOut):
             return False
         if report.diverges and is_judged:
             is_judged = False

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from orderlab.model.contracts.session.words import FAULTS
-from orderlab.model.contracts.trace import Open, Overlap, Pass, Repeat, Save, Step, Trace, Wait
+from orderlab.model.contracts.session.steps import FAULTS, Open, Overlap, Pass, Repeat, Save, Step, Trace, Wait
 from orderlab.properties.validation.findings import Finding, wording
 from orderlab.properties.witness.explanation import Explanation
 

@@ -14,8 +14,8 @@ from hypothesis.internal.conjecture import providers
 from hypothesis.stateful import run_state_machine_as_test
 
 from orderlab.model.contracts.session.refinement import Discrepancy
-from orderlab.model.contracts.trace import Acknowledge, Fetch, Pass, Publication, Release, Save, Settle, Step
-from orderlab.properties.harness.run import SessionRun
+from orderlab.model.contracts.session.steps import Acknowledge, Fetch, Pass, Publication, Release, Save, Settle, Step
+from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.machines.session import SessionMachine
 from orderlab.properties.machines.tally import tally_of
 from orderlab.properties.validation.effort import EXAMPLES

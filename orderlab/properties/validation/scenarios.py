@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from orderlab.model.contracts.session.refinement.callers import forbidden_in
-from orderlab.model.contracts.trace import (
+from orderlab.model.contracts.session.refinement.account import forbidden_in
+from orderlab.model.contracts.session.steps import (
     PRODUCERS,
     Acknowledge,
     Answer,
     Clear,
     Drain,
-    Fault,
     Fetch,
     Open,
     Publication,
@@ -22,6 +21,7 @@ from orderlab.model.contracts.trace import (
     Step,
     Wait,
 )
+from orderlab.model.contracts.steps import Fault
 from orderlab.properties.validation.findings import Findings
 from orderlab.properties.validation.stepping import fitted_step, take_steps
 from orderlab.properties.validation.subject import CLIENTS, DEFAULT_EXPIRY_MS, Subject
@@ -246,13 +246,13 @@ def run_scenarios(small: Subject, findings: Findings) -> None:
         _run(small, findings, name, [fitted_step(step, small) for step in steps], default_expiry_ms=0)
     for name, steps in NUMBERED_PRODUCERS.items():
         _run(small, findings, name, [fitted_step(step, small) for step in steps], producers=NUMBERED)
-    if small.store.terms.checks_limit and small.limit is None:
+    if small.store.capabilities.checks_limit and small.limit is None:
         _run(small, findings, "limits that no queue can keep", _wrong_limits(small.binding.modulus))
     if _beside(small, [quick(one(4), one(5))], findings):
         return  # it goes wrong with what callers do give
     for name, steps in FORBIDDEN.items():
         fitted = [fitted_step(step, small) for step in steps]
-        if any(forbidden_in(step, small.store.terms) for step in fitted):
+        if any(forbidden_in(step, small.store.capabilities) for step in fitted):
             _try_forbidden(small, findings, name, fitted)
 
 

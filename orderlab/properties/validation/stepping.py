@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from orderlab.model.contracts.trace import Save, Step
-from orderlab.properties.harness.run import SessionRun
+from orderlab.model.contracts.session.steps import Save, Step
+from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.validation.findings import Findings
 from orderlab.properties.validation.subject import Subject
 

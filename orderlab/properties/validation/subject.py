@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from orderlab.model.contracts.trace import PRODUCERS, Pass, Save, Step, Trace
-from orderlab.properties.harness.inspection import Inspection, Usual, usual_elements
+from orderlab.model.contracts.session.steps import PRODUCERS, Pass, Save, Step, Trace
+from orderlab.properties.contracts.session.inspection import Inspection, Usual, usual_elements
+from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.harness.recording import RecordingStore
-from orderlab.properties.harness.run import SessionRun
 from orderlab.properties.validation.findings import wording
 from orderlab.sim.redis.backends.kernel import FIRST_MS
 from orderlab.sim.redis.lua.sandbox import Limits
@@ -55,7 +55,7 @@ class Subject:
             else:
                 self._store = RecordingStore(self.binding, DEFAULT_EXPIRY_MS)
             self._store.deadline = self.deadline
-            self._store.terms = self._store.terms._replace(keeps_sent=keeps_sent(self._store))
+            self._store.capabilities = self._store.capabilities._replace(keeps_sent=keeps_sent(self._store))
         return self._store
 
     def run(

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
-from orderlab.model.contracts.trace import Pass, Step, Trace
+from orderlab.model.contracts.session.coverage import BY_LAW
+from orderlab.model.contracts.session.steps import Pass, Step, Trace
 from orderlab.model.errors import InputError
 from orderlab.model.laws import LAWS, STORE_LAWS
 from orderlab.model.verdict import Outcome, Verdict, worst
-from orderlab.properties.harness.coverage import BY_LAW
 from orderlab.properties.validation.effort import (
     INSTRUCTIONS,
     INSTRUCTIONS_MORE,

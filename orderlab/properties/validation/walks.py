@@ -11,13 +11,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from orderlab.model.contracts.trace import (
+from orderlab.model.contracts.session.steps import (
     PRODUCERS,
     Acknowledge,
     Answer,
     Clear,
     Drain,
-    Fault,
     Fetch,
     Open,
     Overlap,
@@ -29,7 +28,8 @@ from orderlab.model.contracts.trace import (
     Step,
     Wait,
 )
-from orderlab.properties.harness.run import SessionRun
+from orderlab.model.contracts.steps import Fault
+from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.validation.findings import Findings
 from orderlab.properties.validation.stepping import take_steps
 from orderlab.properties.validation.subject import CLIENTS, DEFAULT_EXPIRY_MS, Subject
@@ -135,7 +135,7 @@ class Walk:
         size = min(draw.randint(1, habits.batch), self.subject.store.largest_batch)
         messages = tuple(self._message() for _ in range(size))
         limit = draw.choice(habits.limits)
-        may_be_wrong = habits.forbidden or self.subject.store.terms.checks_limit
+        may_be_wrong = habits.forbidden or self.subject.store.capabilities.checks_limit
         if self.subject.limit is None and may_be_wrong and draw.random() < 0.03:
             limit = draw.choice([0, -1, self.subject.binding.modulus + 1])
         return Save(messages, self._client(), draw.randrange(2), limit, draw.random() < 0.05)
@@ -186,9 +186,9 @@ class Walk:
 
     def _session(self) -> Step:
         kinds = ["clear", "clean start", "reconnect"]
-        if self.subject.store.terms.tells_connects:
+        if self.subject.store.capabilities.tells_connects:
             kinds += ["late", "again"]
-        if self.subject.store.terms.tells_ends:
+        if self.subject.store.capabilities.tells_ends:
             kinds.append("late end")
         kind = self.draw.choice(kinds)
         if kind in ("late", "again"):

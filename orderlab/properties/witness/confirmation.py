@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from orderlab.model.contracts.trace import Fault, Pass, Trace, Wait
+from orderlab.model.contracts.session.steps import Pass, Trace, Wait
+from orderlab.model.contracts.steps import Fault
 from orderlab.model.errors import InputError
-from orderlab.properties.harness.inspection import Inspection, Usual
-from orderlab.properties.harness.run import SessionRun, StepReport
+from orderlab.properties.contracts.session.inspection import Inspection, Usual
+from orderlab.properties.contracts.session.run import StepReport
+from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.sim.redis.backends import Backend, ServerBackend
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.bound import BoundStore

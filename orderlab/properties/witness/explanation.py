@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from orderlab.model.contracts.trace import Answer, Release, Step, Trace, step_to_json
-from orderlab.properties.harness.inspection import items_of
+from orderlab.model.contracts.session.steps import Answer, Release, Step, Trace, step_to_json
+from orderlab.properties.contracts.session.inspection import items_of
+from orderlab.properties.contracts.session.run import StepReport
+from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.harness.recording import RecordingStore
-from orderlab.properties.harness.run import SessionRun, StepReport
-from orderlab.properties.harness.state import Endless
+from orderlab.properties.harness.suspect_line import LuaLine, line_to_look_at, shown_bytes
 from orderlab.properties.validation.findings import was_stopped
 from orderlab.properties.validation.subject import Reruns
-from orderlab.properties.witness.suspect_line import LuaLine, line_to_look_at, shown_bytes
 from orderlab.sim.redis.shard import FrozenKeyspace
 from orderlab.sim.stores.binding.results import Failed, Removed
+from orderlab.sim.stores.session_store import TimedOut
 
 SHOWN_MAX = 300
 """Characters of one value."""
@@ -69,7 +70,7 @@ def explain(reruns: Reruns, trace: Trace) -> Explanation:
         before = store.backend.keyspace()
         store.records.clear()
         report = run.perform(step)
-        exhausts = exhausts or isinstance(report.result, Endless)
+        exhausts = exhausts or isinstance(report.result, TimedOut)
         exhausts = exhausts or any(was_stopped(one.law, one.text) for one in report.discrepancies)  # within a drain
         told.append(tell(report.result, step))
         queues.append(_queues(run))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from orderlab.model.contracts.trace import Overlap, Pass, Publication, Save, Settle, Step, Trace
+from orderlab.model.contracts.session.steps import Overlap, Pass, Publication, Save, Settle, Step, Trace
 from orderlab.properties.validation.subject import Reruns
 from orderlab.properties.witness.minimisation import renumbered, with_plain_payloads
 

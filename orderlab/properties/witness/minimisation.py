@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from orderlab.model.contracts.trace import (
+from orderlab.model.contracts.session.steps import (
     Acknowledge,
     Answer,
     Clear,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from orderlab.model.contracts.session.words import told_step
+from orderlab.model.contracts.session.steps import told_step
+from orderlab.properties.harness.suspect_line import LuaLine
 from orderlab.properties.witness.explanation import shown_keyspace
-from orderlab.properties.witness.suspect_line import LuaLine
 from orderlab.properties.witness.witness import Witness
 from orderlab.sim.redis.shard import FrozenKeyspace
 

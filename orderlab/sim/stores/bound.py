@@ -6,11 +6,9 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
-from orderlab.model.contracts.session.refinement import Store
-from orderlab.model.contracts.trace import Fault
+from orderlab.model.contracts.session.capabilities import Capabilities
+from orderlab.model.contracts.steps import Fault
 from orderlab.model.errors import InputError
-from orderlab.properties.harness.is_expected_type import is_right_type
-from orderlab.properties.harness.state import EVERYTHING, Between, ClientDied, Endless
 from orderlab.sim.redis.abort import NodeCrashed
 from orderlab.sim.redis.backends import Backend, KernelBackend
 from orderlab.sim.redis.lua.sandbox import ScriptTimeout
@@ -24,8 +22,8 @@ from orderlab.sim.stores.binding.replies import ROW_SHAPES, ReplyMismatch
 from orderlab.sim.stores.binding.results import Failed, Fetched, Fields, Message, Result
 from orderlab.sim.stores.binding.schema import Store as StoreTables
 from orderlab.sim.stores.cpu_budget import Deadline, OutOfTime
-from orderlab.sim.stores.faults import condition
-from orderlab.sim.stores.scratch import untouched
+from orderlab.sim.stores.faults import condition, is_right_type, untouched
+from orderlab.sim.stores.session_store import EVERYTHING, ClientDied, Interruption, TimedOut
 
 CRASHED = Failed(b"the node crashed")
 CLIENT_DIED = Failed(b"the client died")
@@ -67,7 +65,7 @@ class BoundStore:
         self.endless_max = ENDLESS_MAX
         self._endless_count = 0
         self.fetch_is_read_only = binding.operation("fetch").read_only
-        self.terms = terms_of(binding)
+        self.capabilities = capabilities_of(binding)
         self._now_ms = backend.now_ms
         load_scripts(binding, backend)
 
@@ -109,7 +107,7 @@ class BoundStore:
             return self.backend.shard.deadlines_ms.values()
         return [deadline for _, _, deadline in self.backend.keyspace().values() if deadline is not None]
 
-    def perform(self, operation: str, client: bytes, fields: Fields, between: Between | None = None) -> Result:
+    def perform(self, operation: str, client: bytes, fields: Fields, between: Interruption | None = None) -> Result:
         """Carry out one operation, all its calls. ``between`` hears after each call but the last how many there were.
 
         A reply that the binding cannot read is a failure of the operation: its scripts may be anybody's.
@@ -154,10 +152,10 @@ class BoundStore:
         """Go on although some scripts had to be stopped: for whoever repeats few steps, and looks at the time."""
         self._endless_count = 0
 
-    def _stopped(self, operation: str, why: str) -> Endless:
+    def _stopped(self, operation: str, why: str) -> TimedOut:
         self._endless_count += 1
         self.deadline.charge(STOPPED)
-        return Endless(f"{operation}: {why}".encode())
+        return TimedOut(f"{operation}: {why}".encode())
 
     def acknowledge_all(self, client: bytes, fields: Sequence[Fields]) -> None:
         """Many acknowledgements in one pipeline; an operation of several calls is carried out call by call."""
@@ -221,11 +219,11 @@ def load_scripts(binding: Binding, backend: Backend) -> None:
             raise InputError(f"{script.path}: {reply.message.decode('utf-8', 'replace')}; mend the script")
 
 
-def terms_of(binding: Binding) -> Store:
+def capabilities_of(binding: Binding) -> Capabilities:
     """What the judge must know of the store, read off the fields that its binding passes on."""
     assert isinstance(binding.store, StoreTables)
     found = frozenset(name for name, bound in binding.operations.items() if bound.reader.table.means == "found")
-    return Store(
+    return Capabilities(
         modulus=binding.modulus,
         has_tokens="acknowledge" not in binding.operations or uses(binding, "acknowledge", "sequence", 1, 2),
         has_pages=uses(binding, "fetch", "after", 1, 2),

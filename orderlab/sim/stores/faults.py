@@ -3,17 +3,40 @@
 A fault is a condition of the node or of a key, not an injected answer: the error comes out at whichever call a server
 would raise it at, with the server's text.
 """
-
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from orderlab.model.contracts.trace import Fault
+from orderlab.model.contracts.steps import Fault
 from orderlab.model.errors import InputError
 from orderlab.sim.redis.backends import Backend, KernelBackend, ServerBackend
 from orderlab.sim.redis.raisable import CONDITIONS, SLOT_MIGRATES, Moment, imposed
 from orderlab.sim.redis.replies import ErrorReply, Reply
+from orderlab.sim.redis.shard import Effect
+
+
+@contextmanager
+def untouched(backend: Backend) -> Iterator[None]:
+    """Whatever happens to the keys within is undone at the end."""
+    if isinstance(backend, KernelBackend):
+        shard = backend.shard
+        was_journaling = shard.undo is not None
+        mark = shard.snapshot()
+        try:
+            yield
+        finally:
+            shard.rollback(mark)
+            if not was_journaling:
+                shard.forget_snapshots()
+        return
+    before = backend.keyspace()
+    try:
+        yield
+    finally:
+        if backend.keyspace() != before:
+            backend.load(before)
+
 
 BY_NAME = {condition.name: condition for condition in CONDITIONS}
 CLIENT_DIES = "client-dies"
@@ -103,3 +126,37 @@ def value_of(backend: Backend, key: bytes) -> Reply:
         b"set": (b"SMEMBERS", key),
     }
     return (bytes(kind), backend.execute(*readers[kind]) if kind in readers else None)
+
+
+def is_right_type(backend: Backend, fault: Fault, perform: Callable[[], object]) -> bool:
+    """Tries the operation (``perform``) without the fault. Backends other than the kernel do not show its calls: there
+    only what it makes tells."""
+    if fault.found not in PLANTED or backend.execute(b"TYPE", fault.key) != b"none":
+        return False
+    effects: list[Effect] = []
+    with untouched(backend):
+        if isinstance(backend, KernelBackend):
+            noted, backend.shard.effects = backend.shard.effects, effects
+        try:
+            perform()
+        finally:
+            if isinstance(backend, KernelBackend):
+                backend.shard.effects = noted
+        if backend.execute(b"TYPE", fault.key) == fault.found.encode():
+            return True
+    plain = (effect for effect in effects if not effect.argv[0].lower().startswith((b"eval", b"fcall")))
+    calls = {effect.argv for effect in plain if fault.key in effect.keys}
+    return any(_types_taken(backend, argv, fault.key) == {fault.found} for argv in sorted(calls))
+
+
+def _types_taken(backend: Backend, argv: tuple[bytes, ...], key: bytes) -> set[str]:
+    """Types of ``key`` with which a call does not end in WRONGTYPE."""
+    taken: set[str] = set()
+    for found, (name, *arguments) in PLANTED.items():
+        with untouched(backend):
+            backend.execute(b"DEL", key)
+            backend.execute(name, key, *arguments)
+            reply = backend.execute(*argv)
+        if not (isinstance(reply, ErrorReply) and reply.message.startswith(b"WRONGTYPE")):
+            taken.add(found)
+    return taken

@@ -10,8 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from orderlab.model.contracts.trace import Fault
-from orderlab.properties.harness.state import EVERYTHING, Between
+from orderlab.model.contracts.steps import Fault
 from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.redis.lua.host import LuaHost
 from orderlab.sim.redis.lua.sandbox import Limits
@@ -20,6 +19,7 @@ from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.results import Fields, Result
 from orderlab.sim.stores.bound import SAMPLE, BoundStore
 from orderlab.sim.stores.faults import condition
+from orderlab.sim.stores.session_store import EVERYTHING, Interruption
 
 Frozen = tuple[tuple[bytes, Any], ...]
 
@@ -110,7 +110,7 @@ class RememberingStore(BoundStore):
         """Deadlines that Redis itself keeps for keys."""
         return [deadline for _, _, deadline in self._frozen[self._at].values() if deadline is not None]
 
-    def perform(self, operation: str, client: bytes, fields: Fields, between: Between | None = None) -> Result:
+    def perform(self, operation: str, client: bytes, fields: Fields, between: Interruption | None = None) -> Result:
         """As on any store; an operation that others interrupt is carried out anew."""
         if between is not None:
             return self._interrupted(operation, client, fields, between)
@@ -127,7 +127,7 @@ class RememberingStore(BoundStore):
         self._go(known[1])
         return known[0]
 
-    def _interrupted(self, operation: str, client: bytes, fields: Fields, between: Between) -> Result:
+    def _interrupted(self, operation: str, client: bytes, fields: Fields, between: Interruption) -> Result:
         shard = self.kernel.shard
 
         def away(calls: int) -> None:

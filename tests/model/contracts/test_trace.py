@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orderlab.model.contracts.trace import SCHEMA, Fault, Overlap, Publication, Save, Step, Trace, Wait
+from orderlab.model.contracts.session.steps import SCHEMA, Overlap, Publication, Save, Step, Trace, Wait
+from orderlab.model.contracts.steps import Fault
 from orderlab.model.errors import InputError
 
 STEPS = st.one_of([st.from_type(kind) for kind in get_args(Step) if kind is not Overlap])

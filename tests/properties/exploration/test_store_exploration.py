@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from orderlab.model.contracts.trace import Save
+from orderlab.model.contracts.session.steps import Save
 from orderlab.model.errors import InputError
 from orderlab.model.explorer.exploration import Exploration, explore
 from orderlab.model.explorer.search import Options, search
 from orderlab.model.verdict import Outcome
+from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.exploration.effects import CLIENT
 from orderlab.properties.exploration.scope import Scope
 from orderlab.properties.exploration.small_scope import Scope as EarlierScope
 from orderlab.properties.exploration.small_scope import StoreSystem
 from orderlab.properties.exploration.system import StoreExploration
-from orderlab.properties.harness.run import SessionRun
 from orderlab.sim.redis.backends.kernel import FIRST_MS
 from orderlab.sim.stores.binding.loader import load_binding
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import strategies as st
 
 from orderlab.model.contracts.session.refinement import Discrepancy
-from orderlab.model.contracts.trace import Acknowledge, Fetch, Save, Trace
+from orderlab.model.contracts.session.steps import Acknowledge, Fetch, Save, Trace
 from orderlab.properties.machines.law_violated import LawViolated
 from orderlab.properties.machines.on_store import on_backend, on_kernel
 from orderlab.properties.machines.store import StoreMachine

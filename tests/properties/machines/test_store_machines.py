@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from orderlab.model.contracts.session.coverage import BY_LAW
 from orderlab.model.contracts.session.spec import LONGEST_INTERVAL_S
-from orderlab.model.contracts.trace import Fetch, Open, Overlap, Save, Wait
-from orderlab.properties.harness.coverage import BY_LAW
+from orderlab.model.contracts.session.steps import Fetch, Open, Overlap, Save, Wait
 from orderlab.properties.machines.by_law import ALL, machines_for
 from orderlab.properties.machines.hostile_clients import HostileClients
 from orderlab.properties.machines.law_violated import LawViolated

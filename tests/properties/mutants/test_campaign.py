@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.model.contracts.trace import Trace
+from orderlab.model.contracts.session.steps import Trace
 from orderlab.model.errors import InputError
 from orderlab.properties.mutants.campaign import Campaign, Judged
 from orderlab.properties.mutants.equivalence import Table

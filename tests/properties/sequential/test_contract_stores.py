@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from orderlab.model.contracts.contract import Call
-from orderlab.model.contracts.steps import Begin, Die, Resume, Trouble, Wait, from_json, to_json
+from orderlab.model.contracts.steps import Begin, Die, Fault, Resume, Wait, from_json, to_json
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.properties.sequential.run import ContractRun
@@ -106,8 +106,8 @@ def test_a_wrong_binding_is_one_line(tmp_path: Path, table: str, said: str) -> N
 
 def test_steps_survive_json() -> None:
     steps = [
-        Begin(1, Call.of("hit", limit=2, who=b"\xff"), Trouble("wrong-type", b"k")),
-        Resume(0, Trouble("crashed", at=2)),
+        Begin(1, Call.of("hit", limit=2, who=b"\xff"), Fault("wrong-type", key=b"k")),
+        Resume(0, Fault("crashed", at=2)),
         Die(1),
         Wait(3),
     ]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from orderlab.model.contracts.contract import Call
-from orderlab.model.contracts.steps import Begin, ContractTrace, Resume, Trouble, Wait
+from orderlab.model.contracts.steps import Begin, ContractTrace, Fault, Resume, Wait
 from orderlab.model.errors import InputError
 from orderlab.properties.mutants.campaign import Campaign
 from orderlab.properties.mutants.operators import mutants_of
@@ -48,7 +48,7 @@ def test_a_witness_is_replayed_and_its_neighbour_passes(tmp_path: Path) -> None:
 
 
 def test_a_trace_survives_json_and_a_wrong_one_is_one_line() -> None:
-    steps = (Begin(1, Call.of("hit", who=b"\xff", of=(1, ("a",))), Trouble("killed")), Resume(0), Wait(3))
+    steps = (Begin(1, Call.of("hit", who=b"\xff", of=(1, ("a",))), Fault("killed")), Resume(0), Wait(3))
     trace = ContractTrace(steps, 2, (0, 700), "lua/lock", "Lease", "fencing", 4)
     told = json.loads(json.dumps(trace.to_json()))
     assert ContractTrace.from_json(told, "here") == trace

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.model.contracts.trace import Clear
+from orderlab.model.contracts.session.steps import Clear
 from orderlab.model.laws import STORE_LAWS
 from orderlab.properties.validation.findings import Findings
 from orderlab.properties.validation.queue_at_limit import CLIENT, crowds, full_queues, run_crowds

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from orderlab.model.contracts.session.refinement import Discrepancy
-from orderlab.model.contracts.trace import Fault, Fetch, Save, Trace
+from orderlab.model.contracts.session.steps import Fetch, Save, Trace
+from orderlab.model.contracts.steps import Fault
 from orderlab.properties.validation.findings import Findings, kind_of, wording
 
 

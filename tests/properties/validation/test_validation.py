@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.model.contracts.trace import Acknowledge, Fetch, Pass, Publication, Save, Settle, Step, Wait
+from orderlab.model.contracts.session.coverage import BY_LAW
+from orderlab.model.contracts.session.steps import Acknowledge, Fetch, Pass, Publication, Save, Settle, Step, Wait
 from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS
 from orderlab.model.verdict import Outcome
-from orderlab.properties.harness.coverage import BY_LAW
 from orderlab.properties.validation.effort import QUICK
 from orderlab.properties.validation.exploration import SCOPES, applies, explore_scope, fitted, small_world
 from orderlab.properties.validation.findings import Findings

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.model.contracts.trace import Publication, Save
+from orderlab.model.contracts.session.steps import Publication, Save
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
-from orderlab.properties.harness.run import SessionRun
+from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.validation.validation import validate
 from orderlab.properties.witness.confirmation import refuse_company
 from orderlab.properties.witness.witness import Witness

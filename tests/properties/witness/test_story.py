@@ -6,15 +6,15 @@ from pathlib import Path
 
 from rich.console import Console
 
-from orderlab.model.contracts.trace import Publication, Save, Trace
+from orderlab.model.contracts.session.steps import Publication, Save, Trace
 from orderlab.model.verdict import Outcome, Verdict
 from orderlab.properties.harness.recording import Record
+from orderlab.properties.harness.suspect_line import LuaLine, line_to_look_at
 from orderlab.properties.validation.findings import Finding
 from orderlab.properties.validation.footprint import Footprint
 from orderlab.properties.validation.validation import LawResult, Validation
 from orderlab.properties.witness.explanation import Explanation, shown_keyspace
 from orderlab.properties.witness.story import story_lines
-from orderlab.properties.witness.suspect_line import LuaLine, line_to_look_at
 from orderlab.properties.witness.witness import Witness
 from orderlab.report.validation import print_validation
 from orderlab.sim.redis.shard import Effect

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.model.contracts.trace import (
+from orderlab.model.contracts.session.steps import (
     Acknowledge,
     Clear,
-    Fault,
     Fetch,
     Open,
     Publication,
@@ -20,7 +19,8 @@ from orderlab.model.contracts.trace import (
     Step,
     Wait,
 )
-from orderlab.properties.harness.run import SessionRun
+from orderlab.model.contracts.steps import Fault
+from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.stores.binding.loader import load_binding
 from orderlab.sim.stores.binding.scaling import scale

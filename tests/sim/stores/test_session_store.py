@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from orderlab.model.contracts.trace import Fault
+from orderlab.model.contracts.steps import Fault
 from orderlab.model.errors import InputError
-from orderlab.properties.harness.state import Endless
 from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
 from orderlab.sim.stores.binding.results import Failed, Fetched, Message, Saved
-from orderlab.sim.stores.bound import ENDLESS_MAX, BoundStore, keeps_sent, terms_of, uses
+from orderlab.sim.stores.bound import ENDLESS_MAX, BoundStore, capabilities_of, keeps_sent, uses
 from orderlab.sim.stores.cpu_budget import OutOfTime
 from orderlab.sim.stores.faults import NODE_CONDITIONS, condition
+from orderlab.sim.stores.session_store import TimedOut
 
 LUA = Path(__file__).parents[3] / "lua"
 CLIENT = b"c"
@@ -54,9 +54,9 @@ def binding(name: str) -> Binding:
 
 def test_what_the_judge_must_know_is_read_off_the_binding() -> None:
     session, published, pending = (
-        terms_of(binding("session")),
-        terms_of(binding("specimens/published")),
-        terms_of(binding("specimens/pending-as-published")),
+        capabilities_of(binding("session")),
+        capabilities_of(binding("specimens/published")),
+        capabilities_of(binding("specimens/pending-as-published")),
     )
     assert (session.has_tokens, session.has_pages, session.has_counts) == (True, True, True)
     assert (published.has_tokens, published.has_pages, published.has_counts) == (False, False, False)
@@ -165,16 +165,16 @@ def test_an_endless_script_is_stopped_and_a_store_that_goes_on_like_that_is_give
     binding_of_session = binding("session")
     endless = BoundStore(binding_of_session.with_sources({"fetch.lua": b"while true do end"}), KernelBackend())
     results = [endless.listing(CLIENT) for _ in range(ENDLESS_MAX)]
-    assert {type(one) for one in results} == {Endless}
+    assert {type(one) for one in results} == {TimedOut}
     with pytest.raises(OutOfTime):
         endless.listing(CLIENT)
     endless.run_again()
-    assert isinstance(endless.listing(CLIENT), Endless)
+    assert isinstance(endless.listing(CLIENT), TimedOut)
 
 
 def test_a_script_that_fills_the_keyspace_is_stopped_like_one_that_does_not_end() -> None:
     script = b"for i = 1, 9 do redis.call('SETRANGE', 'k' .. i, 1e8, 'x') end"
     filling = BoundStore(binding("session").with_sources({"fetch.lua": script}), KernelBackend())
     stopped = filling.listing(CLIENT)
-    assert isinstance(stopped, Endless)
+    assert isinstance(stopped, TimedOut)
     assert b"made the keyspace grow" in stopped.error

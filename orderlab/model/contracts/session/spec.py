@@ -13,8 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from orderlab.model.contracts.session.offers import is_offered_what_is_due, marks_follow_saves
-from orderlab.model.contracts.session.step_laws import AGAIN, LATE, step_laws
+from orderlab.model.contracts.session.laws import AGAIN, LATE, is_offered_what_is_due, marks_follow_saves, step_laws
 from orderlab.model.spec.transition_system import Invariant, Label, Law, Sometimes, TransitionSystem
 
 MODULUS = 65535

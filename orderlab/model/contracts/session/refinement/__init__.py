@@ -5,15 +5,7 @@ everything) after it. It keeps the account that the abstract session would keep 
 difference breaks. It knows nothing of Redis.
 """
 
-from orderlab.model.contracts.session.refinement.account import (
-    Account,
-    Discrepancy,
-    Judgement,
-    Reply,
-    Seen,
-    Store,
-    Told,
-)
+from orderlab.model.contracts.session.refinement.account import Account, Discrepancy, Judgement, Reply, Seen, Told
 from orderlab.model.contracts.session.refinement.saves import judge_save
 from orderlab.model.contracts.session.refinement.steps import (
     judge_acknowledge,
@@ -34,7 +26,6 @@ __all__ = [
     "Judgement",
     "Reply",
     "Seen",
-    "Store",
     "Told",
     "judge_acknowledge",
     "judge_clear",

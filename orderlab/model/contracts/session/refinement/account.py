@@ -1,49 +1,14 @@
 """What the judge keeps and what it is shown: the account of one client, replies, listings, discrepancies."""
-
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from orderlab.model.contracts.session.spec import MODULUS, Entry, Kind, Session
+from orderlab.model.contracts.session.capabilities import Capabilities
+from orderlab.model.contracts.session.spec import Entry, Kind, Session, lifetime
+from orderlab.model.contracts.session.steps import Answer, Overlap, Publication, Save, Step
 
 Fate = Literal["acknowledged", "expired", "trimmed", "cleared", "refused"]
-
-
-class Store(NamedTuple):
-    """What the judge must know of the kind of store before it: its terms, not its mechanism."""
-
-    modulus: int = MODULUS
-    has_tokens: bool = True
-    """Acknowledge and release carry the token that came with the message, beside the packet identifier."""
-    keeps_sent: bool = False
-    """A message whose delivery has begun stays past its deadline (MQTT allows either)."""
-    has_pages: bool = True
-    """Fetch can go on behind the last message of the previous page."""
-    has_counts: bool = True
-    """Fetch takes a page size."""
-    tells_each: bool = False
-    """The reply to a save tells of each of its messages that is kept."""
-    tells_unkept: bool = True
-    """It also has a row for each that is not."""
-    tells_ids: bool = False
-    """It tells the packet identifier of each."""
-    answers_again: bool = False
-    """A save that comes again is promised the reply that was lost."""
-    tells_presence: bool = False
-    """The reply to an open tells whether a session waited (3.2.2.1.1)."""
-    closed_word: str | None = None
-    """The word that a record of a session that is gone is promised; None: none is."""
-    older_word: str | None = None
-    """The word that a batch older than its producer's last is promised."""
-    tells_found: frozenset[str] = frozenset()
-    """Operations whose reply is promised to be 1 exactly when what they are for was there, live."""
-    tells_connects: bool = False
-    """Open is given the number of the CONNECT and has a word to refuse one that comes too late."""
-    checks_limit: bool = False
-    """Callers may give any limit: a save with one outside 1..modulus is promised to be declined."""
-    tells_ends: bool = False
-    """Clear is given the number of the session's CONNECT, and can say that it ended none."""
 
 
 class Seen(NamedTuple):
@@ -160,3 +125,55 @@ class Judgement(NamedTuple):
 
 def labels_of(listing: Sequence[Seen]) -> list[int | None]:
     return [seen.label for seen in listing]
+
+
+ACCUSING = frozenset(("all-or-nothing", "bounded"))
+"""Laws that any input can break."""
+LONGEST_STRING = 65535
+"""Bytes of a string of MQTT (1.5.4)."""
+
+
+def forbidden_in(step: Step, store: Capabilities) -> str:
+    """What of a step no caller may give, in words; empty when there is nothing."""
+    match step:
+        case Save(messages=()):
+            return "a batch without messages"
+        case Save(limit=limit) if not 1 <= limit <= store.modulus and not store.checks_limit:
+            return f"limit {limit}"
+        case Save(messages=messages):
+            return next(filter(None, map(_forbidden_in_message, messages)), "")
+        case Answer(packet_id=packet_id) if not 1 <= packet_id <= store.modulus:
+            return f"packet identifier {packet_id}"
+        case Overlap(step=inner, during=during):
+            return forbidden_in(inner, store) or forbidden_in(during, store)
+    return ""
+
+
+def forbidden_in_clients(clients: Sequence[bytes]) -> str:
+    """Which client identifier no session can have; the empty one is replaced before there is a session (3.1.3.1)."""
+    wrong = next((one for one in clients if not one or _is_no_string(one)), None)
+    return "" if wrong is None else f"client identifier {wrong[:20].decode('latin-1')!r}"
+
+
+def _forbidden_in_message(message: Publication) -> str:
+    if not is_interval(message.interval_ms):
+        assert message.interval_ms is not None
+        return f"an interval of {message.interval_ms / 1000:g} s ({name_of(message.label)})"
+    if message.qos not in (0, 1, 2):
+        return f"QoS {message.qos}"
+    if not message.topic or _is_no_string(message.topic) or any(one in message.topic for one in b"#+"):
+        return f"topic {message.topic[:20].decode('latin-1')!r}"
+    return ""
+
+
+def is_interval(interval_ms: object) -> bool:
+    """Whether it is a Message Expiry Interval: none, or whole seconds in four bytes (3.3.2.3.3), 0 included."""
+    return interval_ms is None or lifetime(interval_ms, 0).is_exact
+
+
+def _is_no_string(text: bytes) -> bool:
+    """Whether MQTT has no such string: no UTF-8, too long, or with a NUL in it (1.5.4)."""
+    try:
+        return "\0" in text.decode() or len(text) > LONGEST_STRING
+    except UnicodeDecodeError:
+        return True

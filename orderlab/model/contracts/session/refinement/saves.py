@@ -5,20 +5,26 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from orderlab.model.contracts.session.capabilities import Capabilities
 from orderlab.model.contracts.session.refinement.account import (
     Account,
     Discrepancy,
     Judgement,
     Reply,
     Seen,
-    Store,
     Told,
     labels_of,
     name_of,
     names_of,
 )
-from orderlab.model.contracts.session.refinement.identifiers import Assigned, judge_identifiers, judge_tokens
-from orderlab.model.contracts.session.refinement.listing import LOST, compare, is_missing
+from orderlab.model.contracts.session.refinement.listing import (
+    LOST,
+    Assigned,
+    compare,
+    is_missing,
+    judge_identifiers,
+    judge_tokens,
+)
 from orderlab.model.contracts.session.spec import Entry, Message, entry_of, kept
 
 
@@ -40,7 +46,7 @@ class Save(NamedTuple):
 
 
 def judge_save(
-    account: Account, save: Save, reply: Reply, listing: Sequence[Seen], store: Store, faulted: bool = False
+    account: Account, save: Save, reply: Reply, listing: Sequence[Seen], store: Capabilities, faulted: bool = False
 ) -> Judgement:
     """Append and trim, or refuse and change nothing."""
     shown = labels_of(listing)
@@ -74,7 +80,7 @@ def judge_save(
     return Judgement(expected, found)
 
 
-def _is_questionable(save: Save, store: Store) -> bool:
+def _is_questionable(save: Save, store: Capabilities) -> bool:
     """Whether a store may refuse this save: MQTT cannot express it, or there is no identifier left.
 
     An interval of 0 is one of MQTT's. A save that holds nothing else may be declined by a word, for nothing is to be kept.
@@ -96,7 +102,7 @@ def _may_be_told(count: int, before: Account, after: Account, save: Save) -> boo
     return min(certain, save.limit) <= count <= len(save.messages) or len(after.queue) <= count <= longest
 
 
-def _least_told(save: Save, store: Store) -> int:
+def _least_told(save: Save, store: Capabilities) -> int:
     """Of how many messages the reply to a save must tell."""
     if store.tells_unkept:
         return len(save.messages)
@@ -104,13 +110,13 @@ def _least_told(save: Save, store: Store) -> int:
     return min(kept, max(save.limit, 0))
 
 
-def _may_leave_as_before(save: Save, reply: Reply, store: Store, faulted: bool) -> bool:
+def _may_leave_as_before(save: Save, reply: Reply, store: Capabilities, faulted: bool) -> bool:
     if not save.messages or ((faulted or save.is_overtaken) and reply.status != "done"):
         return True
     return (reply.status != "done" and _is_questionable(save, store)) or (reply.status == "refused" and _is_dead(save))
 
 
-def _must_not_save(account: Account, save: Save, reply: Reply, listing: Sequence[Seen], store: Store) -> Judgement:
+def _must_not_save(account: Account, save: Save, reply: Reply, listing: Sequence[Seen], store: Capabilities) -> Judgement:
     """A record of a cleared session, or the repetition of a save that was carried out."""
     labels = [message.label for message in save.messages]
     shown = labels_of(listing)
@@ -129,7 +135,7 @@ def _must_not_save(account: Account, save: Save, reply: Reply, listing: Sequence
     return Judgement(account, compare(account, account.queue, listing, LOST))
 
 
-def _declined_otherwise(save: Save, reply: Reply, store: Store) -> list[Discrepancy]:
+def _declined_otherwise(save: Save, reply: Reply, store: Capabilities) -> list[Discrepancy]:
     """A save that must not be carried out is declined by the word that the binding promises, so that its caller knows
     not to try again; an error in its place would have it tried for ever."""
     word = store.closed_word if save.is_stale else store.older_word if save.is_older else None
@@ -142,7 +148,7 @@ def _declined_otherwise(save: Save, reply: Reply, store: Store) -> list[Discrepa
     return [Discrepancy("all-or-nothing", f"{what} is promised the word {word}, and is answered: {said}", False)]
 
 
-def _told_otherwise(account: Account, save: Save, reply: Reply, store: Store) -> list[Discrepancy]:
+def _told_otherwise(account: Account, save: Save, reply: Reply, store: Capabilities) -> list[Discrepancy]:
     """The reply that was lost is given again, if it tells anything: another one would have the wrong message sent.
 
     Of a message that is gone it may say that it is not kept. Any identifier but its own would now be another message's.
@@ -175,7 +181,7 @@ def _told_otherwise(account: Account, save: Save, reply: Reply, store: Store) ->
     return []
 
 
-def _is_not(entry: Entry, told: Told, store: Store) -> bool:
+def _is_not(entry: Entry, told: Told, store: Capabilities) -> bool:
     """Whether a reply tells a live message otherwise than it is. ``tells_ids``: then no identifier means not kept."""
     packet_id, token = told
     if packet_id is None and store.tells_ids:
@@ -188,7 +194,7 @@ def _in_words(told: Told) -> str:
 
 
 def _after_save(
-    account: Account, save: Save, reply: Reply, listing: Sequence[Seen], store: Store
+    account: Account, save: Save, reply: Reply, listing: Sequence[Seen], store: Capabilities
 ) -> tuple[Account, list[Discrepancy]]:
     """The account after a save that was carried out, and what was wrong with the identifiers."""
     now_ms = account.session.now_ms

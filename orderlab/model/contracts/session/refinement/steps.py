@@ -9,15 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from orderlab.model.contracts.session.refinement.account import (
-    Account,
-    Discrepancy,
-    Judgement,
-    Reply,
-    Seen,
-    Store,
-    labels_of,
-)
+from orderlab.model.contracts.session.capabilities import Capabilities
+from orderlab.model.contracts.session.refinement.account import Account, Discrepancy, Judgement, Reply, Seen, labels_of
 from orderlab.model.contracts.session.refinement.listing import LOST, compare
 from orderlab.model.contracts.session.spec import Entry
 
@@ -31,7 +24,7 @@ def judge_time(
     account: Account,
     now_ms: int,
     listing: Sequence[Seen],
-    store: Store,
+    store: Capabilities,
     redis_deadlines_ms: frozenset[int] = frozenset(),
 ) -> Judgement:
     """Time has passed: what is past its deadline is gone, everything else is as it was.
@@ -63,7 +56,7 @@ def judge_fetch(
     reply: Reply,
     returned: Sequence[Seen],
     listing: Sequence[Seen],
-    store: Store,
+    store: Capabilities,
     faulted: bool = False,
 ) -> Judgement:
     """Return the ``count`` oldest live messages that earlier pages (``passed``) have not, and remove nothing."""
@@ -107,7 +100,7 @@ class Answer(NamedTuple):
     packet_id: int
 
 
-def _targets(account: Account, answer: Answer, store: Store) -> tuple[Entry | None, bool]:
+def _targets(account: Account, answer: Answer, store: Capabilities) -> tuple[Entry | None, bool]:
     """The message that an answer is for, and whether the store may take it for that one."""
     if answer.label is not None:
         entry = account.session.entry(answer.label)
@@ -120,7 +113,7 @@ def _targets(account: Account, answer: Answer, store: Store) -> tuple[Entry | No
 
 
 def judge_acknowledge(
-    account: Account, answer: Answer, reply: Reply, listing: Sequence[Seen], store: Store, faulted: bool = False
+    account: Account, answer: Answer, reply: Reply, listing: Sequence[Seen], store: Capabilities, faulted: bool = False
 ) -> Judgement:
     """Remove the very message that the acknowledgement is for, and no other, however late it comes."""
     target, is_certain = _targets(account, answer, store)
@@ -144,7 +137,7 @@ def judge_acknowledge(
     return Judgement(account, found + _wrong_count(reply, 1, found))
 
 
-def _may_have_remains(account: Account, answer: Answer, operation: str, store: Store) -> bool:
+def _may_have_remains(account: Account, answer: Answer, operation: str, store: Capabilities) -> bool:
     """Whether a message that has expired may count: its remains may be there to act upon, unless the store promises to
     count the live alone. On a clock that runs by itself it may have expired just after the operation."""
     is_expired = answer.label is not None and account.fate(answer.label) == "expired"
@@ -152,7 +145,7 @@ def _may_have_remains(account: Account, answer: Answer, operation: str, store: S
 
 
 def _told_nothing(
-    reply: Reply, answer: Answer, operation: str, store: Store, found: list[Discrepancy]
+    reply: Reply, answer: Answer, operation: str, store: Capabilities, found: list[Discrepancy]
 ) -> list[Discrepancy]:
     """An error, or nothing, where it is promised to be told whether a message was there; of an identifier that MQTT has."""
     is_told = reply.status == "refused" or (reply.status == "done" and reply.removed is not None)
@@ -171,7 +164,7 @@ def _wrong_count(reply: Reply, removed: int, found: list[Discrepancy]) -> list[D
 
 
 def judge_release(
-    account: Account, answer: Answer, reply: Reply, listing: Sequence[Seen], store: Store, faulted: bool = False
+    account: Account, answer: Answer, reply: Reply, listing: Sequence[Seen], store: Capabilities, faulted: bool = False
 ) -> Judgement:
     """PUBLISH becomes PUBREL, in place, under the same identifier and deadline."""
     target, is_certain = _targets(account, answer, store)
@@ -224,7 +217,7 @@ def judge_clear(
     return Judgement(cleared, compare(cleared, (), listing, ()))
 
 
-def judge_stale_clear(account: Account, reply: Reply, listing: Sequence[Seen], store: Store) -> Judgement:
+def judge_stale_clear(account: Account, reply: Reply, listing: Sequence[Seen], store: Capabilities) -> Judgement:
     """The end of an earlier session, after another has begun: it changes nothing, and finds nothing to end."""
     found = compare(account, account.queue, listing, LOST)
     if not found and "clear" in store.tells_found and reply.status != "refused" and reply.removed != 0:

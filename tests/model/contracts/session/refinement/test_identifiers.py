@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orderlab.model.contracts.session.refinement.identifiers import (
+from orderlab.model.contracts.session.refinement.listing import (
     Assigned,
     judge_identifiers,
     judge_tokens,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from orderlab.model.contracts.session.capabilities import Capabilities
 from orderlab.model.contracts.session.refinement import (
     Account,
     Reply,
     Seen,
-    Store,
     judge_acknowledge,
     judge_release,
     judge_save,
@@ -17,7 +17,7 @@ from orderlab.model.contracts.session.refinement.steps import Answer
 from orderlab.model.contracts.session.spec import Lifetime, Message, Session, entry_of
 
 LONG = Lifetime(60_000, 60_000)
-STORE = Store(modulus=5, tells_each=True)
+STORE = Capabilities(modulus=5, tells_each=True)
 ONE, TWO = Message(1, LONG, 2), Message(2, LONG, 1)
 HOLDING = Account(
     session=Session((entry_of(ONE, 1, 0, 1), entry_of(TWO, 2, 0, 2))), last_ids=frozenset({2}), last_token=2

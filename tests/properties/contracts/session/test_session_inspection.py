@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.model.contracts.trace import (
+from orderlab.model.contracts.session.steps import (
     Acknowledge,
     Clear,
     Drain,
@@ -20,14 +20,14 @@ from orderlab.model.contracts.trace import (
     Step,
     Wait,
 )
-from orderlab.properties.harness.inspection import Inspection, changes, usual_elements
+from orderlab.properties.contracts.session.inspection import Inspection, changes, usual_elements
+from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.harness.leaks import bytes_in, elements_of, holds, keys_of, surplus, text_of
-from orderlab.properties.harness.run import SessionRun
 from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.stores.binding.loader import load_binding
 from orderlab.sim.stores.bound import BoundStore
 
-LUA = Path(__file__).parents[3] / "lua"
+LUA = Path(__file__).parents[4] / "lua"
 ONE = Publication(1, b"a payload of its own")
 
 
@@ -140,7 +140,7 @@ EXPIRED: dict[str, list[Step]] = {
 @pytest.mark.parametrize("expired", EXPIRED.values(), ids=EXPIRED.keys())
 def test_whole_records_of_expired_messages_may_wait_for_the_next_save(expired: list[Step]) -> None:
     """With their payloads beside them they are no references that outlive anything, recognised or not."""
-    binding = load_binding(Path(__file__).parents[2] / "properties" / "stores" / "two-lists")
+    binding = load_binding(Path(__file__).parents[3] / "properties" / "stores" / "two-lists")
 
     def alone() -> SessionRun:
         return SessionRun(BoundStore(binding, KernelBackend()), (b"c1",))
@@ -167,7 +167,7 @@ def test_what_is_left_of_a_pubrel_is_no_reference_to_content_that_is_gone(
     edit: tuple[str, bytes, bytes], is_released: bool, broken: set[str]
 ) -> None:
     """PUBREC lets a store drop the content at once; its record may wait for the next save as whole records may."""
-    binding = load_binding(Path(__file__).parents[2] / "properties" / "stores" / "two-lists")
+    binding = load_binding(Path(__file__).parents[3] / "properties" / "stores" / "two-lists")
     script, old, new = edit
     source = next(one.source for one in binding.scripts if one.name == script)
     assert source.count(old) == 1
@@ -218,7 +218,7 @@ def test_a_failed_operation_may_clean_up_but_not_add() -> None:
 @pytest.mark.parametrize(("option", "broken"), [("", {"expiry"}), (", 'KEEPTTL'", set())])
 def test_a_key_that_loses_its_deadline_keeps_its_message_too_long(option: str, broken: set[str]) -> None:
     """Seen at once: nobody has to wait until then, and no reply has to tell what is left."""
-    binding = load_binding(Path(__file__).parents[2] / "properties" / "stores" / "strings")
+    binding = load_binding(Path(__file__).parents[3] / "properties" / "stores" / "strings")
     source = next(script.source for script in binding.scripts if script.name == "release.lua")
     assert source.count(b", 'KEEPTTL'") == 1
     binding = binding.with_sources({"release.lua": source.replace(b", 'KEEPTTL'", option.encode())})
@@ -233,7 +233,7 @@ def test_a_key_that_loses_its_deadline_keeps_its_message_too_long(option: str, b
 
 def test_a_key_of_many_messages_may_have_its_deadline_moved() -> None:
     """A session in one key that lasts as long as its longest message: each message still ends when it should."""
-    binding = load_binding(Path(__file__).parents[2] / "properties" / "stores" / "packed")
+    binding = load_binding(Path(__file__).parents[3] / "properties" / "stores" / "packed")
     sources = {script.name: script.source for script in binding.scripts}
     set_once = b"redis.call('SET', KEYS[1], cmsgpack.pack(s))"
     assert set_once in sources["save.lua"]
@@ -248,7 +248,7 @@ def test_a_key_of_many_messages_may_have_its_deadline_moved() -> None:
 @pytest.mark.parametrize(("kept", "broken"), [("'l', last[1], 's', last[2]", {"no-residue"}), ("'l', 0, 's', 0", set())])
 def test_a_counter_that_outlives_the_session_is_no_mark_of_its_end(kept: str, broken: set[str]) -> None:
     """Both leave two fields behind, as they do behind a session without messages; one tells of those that there were."""
-    binding = load_binding(Path(__file__).parents[2] / "properties" / "stores" / "as-members")
+    binding = load_binding(Path(__file__).parents[3] / "properties" / "stores" / "as-members")
     source = next(script.source for script in binding.scripts if script.name == "end.lua").decode()
     delete = "redis.call('DEL', KEYS[1], KEYS[2])"
     assert source.count(delete) == 1
@@ -263,7 +263,7 @@ def test_a_counter_that_outlives_the_session_is_no_mark_of_its_end(kept: str, br
 @pytest.mark.parametrize(("written", "broken"), [("", {"no-loss"}), ("redis.call('HSET', KEYS[3], 'x', 1)", {"no-loss", "all-or-nothing"})])
 def test_a_save_that_is_refused_without_reason_may_be_half_done_as_well(written: str, broken: set[str]) -> None:
     """What it wrote before its error shows in no listing."""
-    binding = load_binding(Path(__file__).parents[2] / "properties" / "stores" / "two-lists")
+    binding = load_binding(Path(__file__).parents[3] / "properties" / "stores" / "two-lists")
     source = next(script.source for script in binding.scripts if script.name == "save.lua")
     fails = f"if redis.call('LLEN', KEYS[1]) > 1 then {written} redis.call('GET', KEYS[3]) end\n".encode()
     binding = binding.with_sources({"save.lua": fails + source})

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from orderlab.model.contracts.trace import Fetch, Overlap, Publication, Repeat, Save, Step
-from orderlab.properties.harness.run import SessionRun, StepReport
+from orderlab.model.contracts.session.steps import Fetch, Overlap, Publication, Repeat, Save, Step
+from orderlab.properties.contracts.session.run import StepReport
+from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.sim.stores.binding.results import Failed, Fields, Result, Saved
-from tests.properties.harness.test_session_run import PlainStore
+from tests.properties.contracts.session.test_session_run import PlainStore
 
 
 class ComparesAndSets(PlainStore):

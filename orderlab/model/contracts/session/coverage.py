@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from orderlab.model.contracts.session.refinement import Account
-from orderlab.model.contracts.trace import Acknowledge, Clear, Drain, Fetch, Open, Repeat, Save, Settle, Wait
-from orderlab.properties.harness.state import RunState
-from orderlab.sim.stores.binding.results import Failed
-
-if TYPE_CHECKING:
-    from orderlab.properties.harness.run import StepReport
+from orderlab.model.contracts.session.run_state import RunState
+from orderlab.model.contracts.session.steps import (
+    Acknowledge,
+    Clear,
+    Drain,
+    Fetch,
+    Open,
+    Repeat,
+    Save,
+    Settle,
+    Step,
+    Wait,
+)
 
 
 class Situation(NamedTuple):
@@ -50,22 +56,17 @@ BY_LAW: dict[str, tuple[Situation, ...]] = {
 }
 
 
-def note(met: Counter[str], before: RunState, after: RunState, report: StepReport) -> None:
-    """Count what came about in one step."""
-    met.update(situations(before, after, report))
-
-
-def situations(before: RunState, after: RunState, report: StepReport) -> Iterator[str]:
+def situations(before: RunState, after: RunState, step: Step, has_failed: bool) -> Iterator[str]:
     """What came about in one step that was carried out."""
-    if isinstance(report.result, Failed):
+    if has_failed:
         yield "an operation fails"
     for then, now in zip(before.accounts, after.accounts, strict=True):
         yield from _of_queue(then, now)
-    match report.step:
+    match step:
         case Save(stale=True):
             yield "a record comes after its session was cleared"
         case Save(client=client):
-            yield from _of_save(before.accounts[client], after.accounts[client], report.step)
+            yield from _of_save(before.accounts[client], after.accounts[client], step)
         case Repeat():
             yield "a lost reply is followed by a retry"
         case Fetch(client=client):

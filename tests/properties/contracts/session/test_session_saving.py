@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from orderlab.model.contracts.trace import Publication, Repeat, Save, Step
-from orderlab.properties.harness.run import SessionRun
+from orderlab.model.contracts.session.steps import Publication, Repeat, Save, Step
+from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.stores.binding.loader import load_binding
 from orderlab.sim.stores.bound import BoundStore
 
-PENDING = Path(__file__).parents[3] / "lua" / "pending"
+PENDING = Path(__file__).parents[4] / "lua" / "pending"
 EARLIER = Repeat(older=True)
 
 

@@ -12,15 +12,27 @@ from typing import Any, NamedTuple
 
 from orderlab.model.contracts.session.refinement import Discrepancy
 from orderlab.model.contracts.session.refinement.account import PROBE, name_of, names_of
+from orderlab.model.contracts.session.run_state import RunState
 from orderlab.model.contracts.session.spec import FOREVER_MS, Entry
-from orderlab.model.contracts.trace import Acknowledge, Clear, Fetch, Open, Publication, Release, Save, Settle, Step
-from orderlab.properties.harness.churn import PASSING_MARK
+from orderlab.model.contracts.session.steps import (
+    Acknowledge,
+    Clear,
+    Fetch,
+    Open,
+    Publication,
+    Release,
+    Save,
+    Settle,
+    Step,
+)
+from orderlab.properties.contracts.session.run import StepReport
+from orderlab.properties.contracts.session.saving import PASSING_MARK
+from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.harness.leaks import bytes_of, elements_of, holds, is_mark, keys_of, surplus, text_of
-from orderlab.properties.harness.run import SessionRun, StepReport
-from orderlab.properties.harness.state import Endless, RunState
 from orderlab.sim.redis.keyspace import TYPES
 from orderlab.sim.redis.shard import FrozenKeyspace
 from orderlab.sim.stores.cpu_budget import OutOfTime
+from orderlab.sim.stores.session_store import TimedOut
 
 GROWTH_ROUNDS = ((12, 20, 28), (104, 124, 144))
 """When the bytes of a store are measured, at first and to be sure: within each no number of messages gets another digit."""
@@ -110,7 +122,7 @@ def _come_and_go_on(run: SessionRun, first: int, last: int, producers: int) -> N
         publication = Publication(label, b"come and go %d" % label, qos=1 + label % 2)
         save = Save((publication,), producer=label % producers, limit=run.store.limit)
         for step in (save, Fetch(), Release(label), Acknowledge(label)):
-            if isinstance(run.perform(step).result, Endless):
+            if isinstance(run.perform(step).result, TimedOut):
                 raise OutOfTime
 
 
@@ -221,7 +233,7 @@ class Inspection:
         for client, account in enumerate(run.state.accounts):
             for entry in account.queue:
                 exact = entry.earliest_ms == entry.latest_ms < FOREVER_MS
-                stays = entry.sent and run.store.terms.keeps_sent
+                stays = entry.sent and run.store.capabilities.keeps_sent
                 if exact and not stays and holds(text, run.publications[entry.label][1].payload):
                     found = self._outlives(run, client, entry, step)
                     if found:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.model.contracts.trace import Clear, Fetch, Open, Publication, Save, Step
-from orderlab.properties.harness.run import SessionRun
+from orderlab.model.contracts.session.steps import Clear, Fetch, Open, Publication, Save, Step
+from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.stores.binding.loader import load_binding
 from orderlab.sim.stores.bound import BoundStore
 
-LUA = Path(__file__).parents[3] / "lua"
+LUA = Path(__file__).parents[4] / "lua"
 CLEAN, GO_ON, AGAIN = Open(clean_start=True), Open(), Open(again=True)
 LATE, LATE_AND_CLEAN = Open(stale=True), Open(clean_start=True, stale=True)
 
@@ -67,7 +67,7 @@ def test_a_flaw_is_named(find: bytes, replace: bytes, law: str, said: str) -> No
 
 def test_a_connect_that_began_the_session_is_not_taken_for_an_earlier_one() -> None:
     """Its reply tells no epoch; the session goes on under a later CONNECT, and the one that began it is not late."""
-    binding = load_binding(Path(__file__).parents[2] / "properties" / "stores" / "two-lists")
+    binding = load_binding(Path(__file__).parents[3] / "properties" / "stores" / "two-lists")
     run = SessionRun(BoundStore(binding, KernelBackend()), (b"c",))
     reports = [run.perform(step) for step in (GO_ON, LATE_AND_CLEAN, CLEAN, save(1), LATE, LATE_AND_CLEAN, Fetch())]
     assert [one.text for report in reports for one in report.discrepancies] == []
@@ -112,4 +112,4 @@ def test_nothing_comes_late_before_an_earlier_session_was_ended() -> None:
 
 
 def test_a_store_whose_clear_tells_nothing_is_not_asked() -> None:
-    assert not BoundStore(load_binding(LUA / "specimens" / "published"), KernelBackend()).terms.tells_ends
+    assert not BoundStore(load_binding(LUA / "specimens" / "published"), KernelBackend()).capabilities.tells_ends

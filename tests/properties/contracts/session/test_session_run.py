@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from orderlab.model.contracts.session.refinement import Store
-from orderlab.model.contracts.trace import (
+from orderlab.model.contracts.session.capabilities import Capabilities
+from orderlab.model.contracts.session.steps import (
     Acknowledge,
     Clear,
     Drain,
-    Fault,
     Fetch,
     Publication,
     Release,
@@ -25,7 +24,8 @@ from orderlab.model.contracts.trace import (
     Step,
     Wait,
 )
-from orderlab.properties.harness.run import SessionRun
+from orderlab.model.contracts.steps import Fault
+from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.sim.stores.binding.results import (
     Assigned,
     Cleared,
@@ -71,7 +71,7 @@ class PlainStore:
 
     def __init__(self, flaw: str = "", modulus: int = 4) -> None:
         self.flaw = flaw
-        self.terms = Store(modulus, has_tokens=flaw != "late-acknowledgement", keeps_sent=False, checks_limit=True)
+        self.capabilities = Capabilities(modulus, has_tokens=flaw != "late-acknowledgement", keeps_sent=False, checks_limit=True)
         self.now = 1_000_000
         self.queues: dict[bytes, Queue] = {}
 
@@ -138,7 +138,7 @@ class PlainStore:
 
     def save(self, queue: Queue, fields: dict[str, Any]) -> Result:
         limit, messages = fields["limit"], fields["messages"]
-        if not 1 <= limit <= self.terms.modulus and self.flaw != "limit-zero":
+        if not 1 <= limit <= self.capabilities.modulus and self.flaw != "limit-zero":
             return Failed(b"ERR limit")
         if fields["epoch"] < queue.epoch and self.flaw != "stale-record":
             return Saved(refused="stale")
@@ -162,7 +162,7 @@ class PlainStore:
         return Saved(tuple(assigned))
 
     def append(self, queue: Queue, message: Any, fields: dict[str, Any]) -> int:
-        modulus = self.terms.modulus
+        modulus = self.capabilities.modulus
         live = {one.packet_id for one in queue.kept}
         while len(queue.kept) >= modulus and message.expiry_ms != 0:
             live.discard(queue.kept.pop(0).packet_id)
