@@ -16,11 +16,13 @@ from rich.console import Console
 from orderlab import names
 from orderlab.exit_codes import EXIT, ExitCode
 from orderlab.model.errors import InputError
-from orderlab.model.verdict import Verdict, overall
+from orderlab.model.verdict import Verdict, overall, worst
 from orderlab.program import tell
+from orderlab.report.forms import REPORT_HELP
 
 if TYPE_CHECKING:
     from orderlab.model.checkers.judge import Question
+    from orderlab.report.report import Subject
 
 _LOG_LINE = re.compile(r"(?m)^\s*(?:(?:\d.*\s)?\[?[A-Z]{4,5}\b.*\s)?:?[\w-]+\s+:(?:invoke|ok|fail|info)\s+:")
 _WORST_FIRST = (ExitCode.VIOLATED, ExitCode.UNUSABLE, ExitCode.UNKNOWN, ExitCode.HOLDS)
@@ -50,6 +52,7 @@ def check(
     ] = False,
     seed: Annotated[int, typer.Option(help="Printed; checking draws nothing at random.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a file, each on a line.")] = False,
+    report: Annotated[list[str] | None, typer.Option(metavar="FORM=FILE", help=REPORT_HELP)] = None,
 ) -> None:
     """Judge histories: order, loss, duplicates, phantoms, retransmission, expiry, packets in flight, agreement,
     linearizability, and the anomalies of queues and of logs with offsets and transactions.
@@ -58,7 +61,9 @@ def check(
     not suffice, or vacuous: no law was put to the test, or not one that --law names. Of several files the worst: 1, 2, 3, 0.
     """
     from orderlab.model.checkers.judge import Question
+    from orderlab.report.output import made_report, wanted_reports, write_reports
 
+    wanted = wanted_reports(report)
     question = Question(
         laws=tuple(law or ()),
         model=model,
@@ -68,11 +73,12 @@ def check(
         budget_s=budget,
     )
     codes = []
+    subjects: list[Subject] = []
     for number, file in enumerate(files):
         if number and not as_json:
             typer.echo("")
         try:
-            codes.append(_check(file, question, master, allow_vacuous, seed, as_json))
+            codes.append(_check(file, question, master, allow_vacuous, seed, as_json, subjects))
         except InputError as error:
             if len(files) == 1:
                 raise
@@ -81,7 +87,12 @@ def check(
                 typer.echo(json.dumps({"file": str(file), "outcome": "unusable", "error": str(error), "seed": seed}))
             sys.stdout.flush()  # so that both streams tell the files in their order
             tell("orderlab", str(error))
-    raise typer.Exit(min(codes, key=_WORST_FIRST.index))
+    code = min(codes, key=_WORST_FIRST.index)
+    if wanted:
+        cap = f"capped at {budget:g} s a file" if budget is not None else ""
+        outcome = worst(one.outcome for one in subjects)
+        write_reports(made_report("check", outcome, subjects, seed, budget=cap, exit_code=code), wanted)
+    raise typer.Exit(code)
 
 
 def _microseconds(option: str, milliseconds: float) -> int:
@@ -90,11 +101,14 @@ def _microseconds(option: str, milliseconds: float) -> int:
     return round(milliseconds * 1000)
 
 
-def _check(file: Path, question: Question, master: str | None, allow_vacuous: bool, seed: int, as_json: bool) -> ExitCode:
-    """Judge one file and print what was found."""
+def _check(
+    file: Path, question: Question, master: str | None, allow_vacuous: bool, seed: int, as_json: bool, subjects: list[Subject]
+) -> ExitCode:
+    """Judge one file, print what was found, and add it to ``subjects``."""
     from orderlab.model.checkers.judge import judge, judge_operations
     from orderlab.model.history.formats import read_edn_operations, read_log_lines
     from orderlab.model.history_io import HistoryFile
+    from orderlab.report.subjects import subject_of_history
     from orderlab.report.verdicts import print_verdicts, why_vacuous
 
     form = "parts" if master is not None or file.is_dir() else form_of(file)
@@ -109,6 +123,7 @@ def _check(file: Path, question: Question, master: str | None, allow_vacuous: bo
         raise InputError(f"{file}: no law applies to these events; name one with --law")
     outcome = overall(verdicts, question.named, allow_vacuous)
     reason = why_vacuous(verdicts, outcome, question.named)
+    subjects.append(subject_of_history(str(file), rows, verdicts, outcome, str(file)))
     if as_json:
         found = {"file": str(file), "rows": rows, "outcome": str(outcome), "vacuous": reason is not None, "seed": seed}
         typer.echo(json.dumps({**found, "verdicts": [verdict.to_json() for verdict in verdicts]}))

@@ -16,6 +16,7 @@ import typer
 
 from orderlab.exit_codes import EXIT
 from orderlab.model.errors import InputError
+from orderlab.report.forms import REPORT_HELP
 
 if TYPE_CHECKING:
     from orderlab.model.classics.catalogue import Entry
@@ -59,6 +60,7 @@ def explore(
     ] = False,
     template: Annotated[bool, typer.Option("--template", help="Print a specification to begin with.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    report: Annotated[list[str] | None, typer.Option(metavar="FORM=FILE", help=REPORT_HELP)] = None,
 ) -> None:
     """Visit every state of a specification: laws, goals, liveness, deadlock, coverage.
 
@@ -74,6 +76,8 @@ def explore(
     from orderlab.model.explorer.exploration import explore as explore_system
     from orderlab.model.explorer.search import Options
     from orderlab.report.exploration import exploration_lines
+    from orderlab.report.output import made_report, wanted_reports, write_reports
+    from orderlab.report.subjects import subject_of_specification
 
     if list_them:
         own = own_file(specification or "")
@@ -81,6 +85,7 @@ def explore(
         return
     if specification is None:
         raise InputError("explore: which specification? name one, or use --list")
+    wanted = wanted_reports(report)
     own = own_file(specification)
     known, name = chosen_in_file(own, specification) if own else (entries(), specification)
     with errors_placed_in(own):
@@ -120,6 +125,11 @@ def explore(
         typer.echo(json.dumps({**found.to_json(), "seed": seed}, default=str))
     else:
         typer.echo("\n".join([*exploration_lines(found), f"seed: {seed}"]))
+    if wanted:
+        again = ["orderlab", "explore", specification, *(part for one in settings or [] for part in ("--set", one))]
+        subject = subject_of_specification(found, again, specification)
+        cap = f"capped at {budget:g} s" if budget is not None else ""
+        write_reports(made_report("explore", found.outcome, [subject], seed, budget=cap), wanted)
     raise typer.Exit(EXIT[found.outcome])
 
 

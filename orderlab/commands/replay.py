@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
 
 def replay(
-    file: Annotated[Path, typer.Argument(help="A trace, or the output of validate --json.")],
+    file: Annotated[Path, typer.Argument(help="A trace, a JSON report, or the output of validate --json.")],
     store: Annotated[Path | None, typer.Option(help="The store to replay on; by default the one in the trace.")] = None,
     law: Annotated[str | None, typer.Option(help="Which witness of a validation; by default the first.")] = None,
+    finding: Annotated[int | None, typer.Option(min=1, help="Which finding of a report, by its number.")] = None,
     backend: Annotated[str, typer.Option(help="kernel, fakeredis, auto or redis://HOST:PORT.")] = "kernel",
     trust_adapter: Annotated[bool, typer.Option(help="Run the Python that the store names: its adapter, its contract.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -34,7 +35,7 @@ def replay(
     from orderlab.sim.redis.backends import open_backend
     from orderlab.sim.stores.binding.loader import load_binding
 
-    trace = read_trace(file, law)
+    trace = read_trace(file, law, finding)
     binding = load_binding(store or Path(trace.store), trust_adapter=trust_adapter)
     if isinstance(trace, ContractTrace) != (binding.contract is not None):
         kinds = ("of a contract of its owner's", "of a session store")
@@ -91,7 +92,7 @@ def _retold_contract(trace: ContractTrace, binding: Binding, backend: Backend) -
     return retold
 
 
-def read_trace(file: Path, law: str | None) -> Trace | ContractTrace:
+def read_trace(file: Path, law: str | None, finding: int | None = None) -> Trace | ContractTrace:
     """The trace in ``file``. Raises InputError when there is none."""
     from orderlab.model.contracts.session.steps import Trace
     from orderlab.model.contracts.steps import ContractTrace
@@ -102,7 +103,11 @@ def read_trace(file: Path, law: str | None) -> Trace | ContractTrace:
         raise InputError(f"{file}: {error.strerror}; name the JSON file of a trace") from None
     except ValueError as error:
         raise InputError(f"{file}: not JSON ({error}); give what validate --json printed") from None
-    if isinstance(data, dict) and "laws" in data:
+    if isinstance(data, dict) and "subjects" in data:
+        data = _of_report(data, file, law, finding)
+    elif finding is not None:
+        raise InputError(f"{file}: no report, and --finding is of one; give what --report json=FILE wrote")
+    elif isinstance(data, dict) and "laws" in data:
         try:
             asked = [one for one in data["laws"] if law in (None, one["law"])]
             found = [w for one in asked for w in (one.get("witnesses") or [one.get("witness")]) if w]
@@ -114,3 +119,24 @@ def read_trace(file: Path, law: str | None) -> Trace | ContractTrace:
     if isinstance(data, dict) and "contract" in data:
         return ContractTrace.from_json(data, str(file))
     return Trace.from_json(data, str(file))
+
+
+def _of_report(data: Any, file: Path, law: str | None, finding: int | None) -> Any:
+    """The trace of one finding of a report, by its number, else the first one of ``law``."""
+    from pydantic import ValidationError
+
+    from orderlab.report.report import Report
+
+    try:
+        report = Report.model_validate(data)
+    except ValidationError as error:
+        raise InputError(f"{file}: not a report of this version ({error.errors()[0]['msg']}); write it again") from None
+    findings = [one for subject in report.subjects for one in subject.findings]
+    if finding is not None and finding > len(findings):
+        raise InputError(f"{file}: --finding {finding}: it has {len(findings)}; name one of them")
+    asked = findings[finding - 1 : finding] if finding is not None else [one for one in findings if law in (None, one.law)]
+    if not asked:
+        raise InputError(f"{file}: no finding{f' of {law}' if law else ''} in it; every such law held")
+    if report.command != "validate" or asked[0].witness is None:
+        raise InputError(f"{file}: a report of {report.command}, which has no steps on a store; give one of validate")
+    return asked[0].witness

@@ -19,6 +19,7 @@ from orderlab import names
 from orderlab.exit_codes import EXIT
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Verdict, overall
+from orderlab.report.forms import REPORT_HELP
 
 if TYPE_CHECKING:
     from orderlab.model.checkers.judge import Question
@@ -52,6 +53,7 @@ def simulate(
     ] = False,
     seed: Annotated[int, typer.Option(help="Of every random draw; printed.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    report: Annotated[list[str] | None, typer.Option(metavar="FORM=FILE", help=REPORT_HELP)] = None,
 ) -> None:
     """Simulate a broker system: throughput, latency, utilisation, and the verdict of every pipeline law.
 
@@ -59,6 +61,8 @@ def simulate(
     vacuous: no law was put to the test, or not the one that was asked for (`drain`, by its bound).
     """
     from orderlab.model.checkers.judge import Question
+    from orderlab.report.output import made_report, wanted_reports, write_reports
+    from orderlab.report.subjects import subject_of_simulation
     from orderlab.report.verdicts import why_vacuous
     from orderlab.sim.engine.random_streams import replication_seed
     from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
@@ -71,7 +75,10 @@ def simulate(
         raise InputError(f"simulate: which system? one of {', '.join(SYSTEMS)}; --list shows their settings")
     given = {} if config is None else read_config(config)
     chosen = settings_of(system, {**given, **parsed(settings or [])})
+    wanted = wanted_reports(report)
     if sustainable:
+        if wanted:
+            raise InputError("--report: --sustainable judges no law; leave one of them out")
         if history is not None or trace is not None or replications != 1:
             raise InputError(
                 "simulate: --sustainable runs many times and keeps nothing of them; "
@@ -108,6 +115,9 @@ def simulate(
     reason = why_vacuous(told, outcome, question.named)
     if reason is not None:
         typer.echo(reason, err=as_json)
+    if wanted:
+        subjects = [subject_of_simulation(run.result, run.verdicts, overall(run.verdicts, question.named, allow_vacuous)) for run in runs]
+        write_reports(made_report("simulate", outcome, subjects, seed), wanted)
     raise typer.Exit(EXIT[outcome])
 
 

@@ -16,10 +16,12 @@ from orderlab.exit_codes import EXIT
 from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS, law_named
 from orderlab.model.verdict import worst
+from orderlab.report.forms import REPORT_HELP
 
 if TYPE_CHECKING:
     from orderlab.properties.sequential.validation import ContractValidation
     from orderlab.properties.validation.validation import Validation
+    from orderlab.report.report import Subject
     from orderlab.sim.redis.backends import Backend
 
 
@@ -39,17 +41,20 @@ def validate(
     law: Annotated[list[str] | None, typer.Option(help="Judge this law only; may be given several times.")] = None,
     trust_adapter: Annotated[bool, typer.Option(help="Run the Python that a store names: its adapter, its contract.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per store.")] = False,
+    report: Annotated[list[str] | None, typer.Option(metavar="FORM=FILE", help=REPORT_HELP)] = None,
 ) -> None:
     """Judge stores by the laws of their contract: footprint, every interleaving of small scopes, random runs.
 
     Exit code 0: every law holds; 1: one is violated; 2: the input is unusable; 3: unknown, or not put to the test.
     """
-    from orderlab.properties.validation.effort import effort_named
+    from orderlab.properties.validation.effort import effort_named, name_of_effort
     from orderlab.properties.validation.isolated import validate_contract_isolated, validate_watched
+    from orderlab.report.output import made_report, replayable, wanted_reports, write_reports
     from orderlab.report.validation import WIDTH_IN_PIPE
     from orderlab.sim.stores.binding.loader import load_binding
 
     work = effort_named(effort)
+    wanted = wanted_reports(report)
     bindings = [load_binding(path, trust_adapter=trust_adapter) for path in paths]
     laws = list(STORE_LAWS)
     if law and any(binding.contract is None for binding in bindings):
@@ -59,6 +64,7 @@ def validate(
                 raise InputError(f"--law {name}: not a law of a store; one of {', '.join(STORE_LAWS)}")
     console = Console(width=None if sys.stdout.isatty() else WIDTH_IN_PIPE)
     outcomes = []
+    subjects = []
     with confirming(backend) as server:
         for binding in bindings:
             found: Validation | ContractValidation
@@ -69,6 +75,13 @@ def validate(
             _clear_progress()
             _show(console, found, as_json)
             outcomes.append(found.outcome)
+            if wanted:
+                subjects.append(_subject(found))
+    if wanted:
+        outcome = worst(outcomes)
+        cap = f"capped at {budget:g} s a store" if budget else ""
+        whole = made_report("validate", outcome, subjects, seed, name_of_effort(work), cap)
+        write_reports(replayable(whole, wanted), wanted)
     raise typer.Exit(EXIT[worst(outcomes)])
 
 
@@ -104,6 +117,13 @@ def _show(console: Console, found: Validation | ContractValidation, as_json: boo
         print_contract_validation(console, found)
     else:
         print_validation(console, found)
+
+
+def _subject(found: Validation | ContractValidation) -> Subject:
+    from orderlab.properties.sequential.validation import ContractValidation
+    from orderlab.report.subjects import subject_of_contract, subject_of_session
+
+    return subject_of_contract(found) if isinstance(found, ContractValidation) else subject_of_session(found)
 
 
 def _progress(name: str) -> Callable[[str], None]:

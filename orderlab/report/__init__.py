@@ -1,1 +1,1 @@
-"""What the command line prints, one file per form."""
+"""What commands print and write: one model of what was found (`report`), and the forms that it takes."""

@@ -39,6 +39,8 @@ class ContractWitness:
     lua: LuaLine
     search: str
     confirmation: str
+    keyspaces: tuple[FrozenKeyspace, ...] = ()
+    """The keys after each step."""
 
     @property
     def steps(self) -> Steps:
@@ -192,7 +194,7 @@ def witness(
 ) -> ContractWitness:
     """Run ``steps`` once more and take notes."""
     run = rerun.run
-    told, states = [], []
+    told, states, keyspaces = [], [], []
     before: FrozenKeyspace = run.backend.keyspace()
     report, operation = Report(), ""
     pending: dict[int, str] = {}
@@ -205,6 +207,7 @@ def witness(
             operation = pending[step.client]
         told.append(told_report(step, report))
         states.append("; ".join(sorted(repr(state) for state in run.judge.states())) if report.violation is None else "none")
+        keyspaces.append(run.backend.keyspace())
     failed = None
     if report.violation is not None and isinstance(report.reply, Failed):
         failed = FailedCall(report.reply.text.encode())
@@ -215,7 +218,7 @@ def witness(
     kind = type(run.contract).__name__
     trace = ContractTrace(steps, len(run.clients), tuple(run.skews_ms), str(binding.path), kind, law, seed)
     return ContractWitness(
-        law, trace, text, tuple(told), tuple(states), before, run.backend.keyspace(), lua, search, confirmation
+        law, trace, text, tuple(told), tuple(states), before, run.backend.keyspace(), lua, search, confirmation, tuple(keyspaces)
     )
 
 

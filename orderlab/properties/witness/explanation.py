@@ -40,6 +40,8 @@ class Explanation:
     """A script was stopped at its limit of instructions or memory."""
     error: str = ""
     """What the last step failed with, if it did."""
+    keyspaces: tuple[FrozenKeyspace | None, ...] = ()
+    """The keys after each step; None on the way to where many messages have passed."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; bytes as Latin-1 text."""
@@ -62,6 +64,7 @@ def explain(reruns: Reruns, trace: Trace) -> Explanation:
     assert isinstance(store, RecordingStore)
     told = ["" for _ in range(taken)]
     queues = ["" for _ in range(taken)]
+    keyspaces: list[FrozenKeyspace | None] = [None] * taken
     before: FrozenKeyspace = store.backend.keyspace()
     store.is_recording = True
     report: StepReport | None = None
@@ -74,13 +77,15 @@ def explain(reruns: Reruns, trace: Trace) -> Explanation:
         exhausts = exhausts or any(was_stopped(one.law, one.text) for one in report.discrepancies)  # within a drain
         told.append(tell(report.result, step))
         queues.append(_queues(run))
+        keyspaces.append(store.backend.keyspace())
     if not store.records:  # time passed: what fetch then returns is what is wrong
         store.perform("fetch", trace.clients[0], {"count": 65535, "after": 0, "epoch": 1})
     store.is_recording = False
     lua = line_to_look_at(store.records, subject.binding, None if report is None else report.result)
     failed = report is not None and isinstance(report.result, Failed)
     error = tell(report.result) if report is not None and failed else ""
-    return Explanation(tuple(told), tuple(queues), before, store.backend.keyspace(), lua, exhausts, error)
+    after = store.backend.keyspace()
+    return Explanation(tuple(told), tuple(queues), before, after, lua, exhausts, error, tuple(keyspaces))
 
 
 def tell(result: Any, step: Step | None = None) -> str:

@@ -1,0 +1,79 @@
+"""A report as Markdown, sized for a comment on a pull request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from orderlab.model.verdict import Outcome
+from orderlab.report.report import Finding, Report, Subject
+from orderlab.report.words import counted, harmless, holding, story
+
+SIZE_MAX = 60_000
+"""Characters; what takes comments cuts them off, or refuses them, at 65,536."""
+MARK = {Outcome.HOLDS: "✅", Outcome.VIOLATED: "❌", Outcome.UNKNOWN: "❔"}
+
+
+def markdown(report: Report, size_max: int = SIZE_MAX) -> str:
+    """The text of the comment: the answer, then each root cause with its witness folded; the last ones are left out, and it is
+    said, where they would not fit."""
+    head = f"{MARK[report.outcome]} **orderlab {report.command}**: {_plain(report.sentence)}\n"
+    foot = _foot(report)
+    left = size_max - len(head) - len(foot) - 200
+    parts: list[str] = []
+    dropped = 0
+    for part in (part for subject in report.subjects for part in _parts(subject)):
+        if len(part) > left:
+            dropped += 1
+            continue
+        parts.append(part)
+        left -= len(part)
+    if dropped:
+        parts.append(f"\n_{dropped} more parts did not fit here; the JSON and HTML reports have all of them._\n")
+    return head + "".join(parts) + foot
+
+
+def _parts(subject: Subject) -> Iterator[str]:
+    yield f"\n### {_plain(subject.name)}\n"
+    for root in subject.roots:
+        yield _root(root)
+    undecided = [one for one in subject.laws if one.is_applicable and one.outcome is Outcome.UNKNOWN]
+    if undecided:
+        yield "\n" + "".join(f"- ❔ `{one.law}` is undecided: {_plain(one.because)}\n" for one in undecided)
+    if holds := holding(subject):
+        yield f"\n{holds}.\n"
+
+
+def _root(root: list[Finding]) -> str:
+    first = root[0]
+    laws = ", ".join(f"`{law}`" for law in dict.fromkeys(one.law for one in root))
+    where = f" at `{first.line.path}:{first.line.line}`" if first.line is not None else ""
+    lines = [f"\n- **{laws}**{where}: {_plain(first.headline)}\n"]
+    lines += [f"  - `{one.law}`: {_plain(one.headline)}\n" for one in root[1:]]
+    told = harmless("\n".join(f"  {line}" for line in story(first)))
+    fence = "`" * max(3, _longest_run(told) + 1)
+    lines.append(f"\n  <details><summary>{counted(len(first.steps), 'step')}</summary>\n\n  {fence}\n{told}\n  {fence}\n\n  </details>\n")
+    return "".join(lines)
+
+
+def _foot(report: Report) -> str:
+    gaps = sum(len(subject.not_covered) for subject in report.subjects)
+    told = [f"seed {report.seed}"]
+    told += [f"effort {report.effort}"] if report.effort else []
+    told += [report.budget] if report.budget else []
+    told += [f"{name} {version}" for name, version in report.versions.items()]
+    told += [f"{gaps} limits of what was looked at, in the full report"] if gaps else []
+    return f"\n<sub>{_plain(', '.join(told))}</sub>\n"
+
+
+def _plain(text: str) -> str:
+    """Text that Markdown and HTML leave as it is, on one line."""
+    text = " ".join(harmless(text).split())
+    for sign in "\\`*_[]<>|#":
+        text = text.replace(sign, f"\\{sign}" if sign not in "<>" else {"<": "&lt;", ">": "&gt;"}[sign])
+    return text.replace("@", "@\u200b")  # nobody is called by name
+
+
+def _longest_run(text: str) -> int:
+    import re
+
+    return max((len(one) for one in re.findall("`+", text)), default=0)

@@ -1,0 +1,109 @@
+"""``--report FORM=FILE``: which forms there are, and files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from orderlab.exit_codes import EXIT, ExitCode
+from orderlab.model.errors import InputError
+from orderlab.model.files import write_whole
+from orderlab.model.verdict import Outcome
+from orderlab.report.forms import FORMS
+from orderlab.report.report import Report, Subject, versions
+
+
+def _json(report: Report) -> str:
+    return report.model_dump_json(indent=1) + "\n"
+
+
+def _sarif(report: Report) -> str:
+    from orderlab.report.sarif import sarif
+
+    return sarif(report)
+
+
+def _junit(report: Report) -> str:
+    from orderlab.report.junit import junit
+
+    return junit(report)
+
+
+def _html(report: Report) -> str:
+    from orderlab.report.page import page
+
+    return page(report)
+
+
+def _markdown(report: Report) -> str:
+    from orderlab.report.markdown import markdown
+
+    return markdown(report)
+
+
+WRITERS: dict[str, Callable[[Report], str]] = dict(zip(FORMS, (_json, _sarif, _junit, _html, _markdown), strict=True))
+
+
+class Wanted(NamedTuple):
+    """One report that was asked for."""
+
+    form: str
+    file: Path
+
+
+def wanted_reports(given: Sequence[str] | None) -> list[Wanted]:
+    """What ``--report`` asks for, before any work is done. Raises InputError where a form or a file cannot be."""
+    found: list[Wanted] = []
+    for text in given or ():
+        form, sign, name = text.partition("=")
+        if not sign or not name or form not in FORMS:
+            raise InputError(f"--report {text}: no FORM=FILE; FORM is one of {', '.join(FORMS)}")
+        file = Path(name)
+        if file.is_dir() or not file.parent.is_dir():
+            raise InputError(f"--report {text}: {file} is a folder; name a file" if file.is_dir() else
+                             f"--report {text}: there is no folder {file.parent}; make it or name another")  # fmt: skip
+        if not os.access(file.parent, os.W_OK):
+            raise InputError(f"--report {text}: nothing can be written in {file.parent}; name another folder")
+        if any(file.absolute() == one.file.absolute() for one in found):
+            raise InputError(f"--report {text}: {file} is asked for twice; give each form a file of its own")
+        found.append(Wanted(form, file))
+    return found
+
+
+def made_report(
+    command: str,
+    outcome: Outcome,
+    subjects: Sequence[Subject],
+    seed: int,
+    effort: str = "",
+    budget: str = "",
+    exit_code: ExitCode | None = None,
+) -> Report:
+    """The report of a whole run. ``exit_code``: where it is not that of the outcome."""
+    return Report(
+        command=command, outcome=outcome, exit_code=EXIT[outcome] if exit_code is None else exit_code, subjects=tuple(subjects), seed=seed, effort=effort,
+        budget=budget, versions=versions(),
+    )  # fmt: skip
+
+
+def replayable(report: Report, wanted: Sequence[Wanted]) -> Report:
+    """The same with a command for each finding of a store that shows it again; it reads the JSON of this report."""
+    file = next((one.file for one in wanted if one.form == "json"), Path("report.json"))
+    number, subjects = 0, []
+    for subject in report.subjects:
+        findings = []
+        for one in subject.findings:
+            number += 1
+            findings.append(one.model_copy(update={"replay": shlex.join(["orderlab", "replay", str(file), "--finding", str(number)])}))
+        subjects.append(subject.model_copy(update={"findings": tuple(findings)}))
+    return report.model_copy(update={"subjects": tuple(subjects)})
+
+
+def write_reports(report: Report, wanted: Sequence[Wanted]) -> None:
+    """Write each file, whole or not at all."""
+    made = [(one.file, WRITERS[one.form](report).encode()) for one in wanted]
+    for file, data in made:
+        write_whole(file, data)

@@ -1,0 +1,112 @@
+"""A report as one HTML page that needs nothing else: no network, no other file, and no script to be read."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from orderlab.model.verdict import Outcome
+from orderlab.report.report import Finding, Report, Step, Subject
+from orderlab.report.words import harmless, holding
+
+if TYPE_CHECKING:
+    import jinja2
+
+STORE = "store"
+"""The lane of what is called."""
+KEYS_SHOWN = 24
+UNCHANGED_SHOWN = 6
+"""Keys of one state that are shown, and those of them that the step did not change."""
+
+
+class KeyRow(NamedTuple):
+    """A key in the state after a step; ``sign``: ``+`` new, ``-`` gone, ``~`` changed, or nothing."""
+
+    sign: str
+    key: str
+    value: str
+
+
+class StepRow(NamedTuple):
+    """A step with the places of its lanes, counted from 0, and the keys after it."""
+
+    number: int
+    step: Step
+    at: int
+    to: int
+    keys: list[KeyRow] | None
+    left_out: int
+
+
+class Drawing(NamedTuple):
+    """A finding as a sequence of steps between lanes."""
+
+    lanes: list[str]
+    rows: list[StepRow]
+    before: list[KeyRow]
+    after: list[KeyRow]
+
+
+def page(report: Report) -> str:
+    """The text of the page."""
+    return harmless(
+        template("report.html.j2").render(
+            report=report,
+            subjects=report.subjects,
+            Outcome=Outcome,
+            drawing=drawing,
+            holding=holding,
+            undecided=_undecided,
+        )
+    )
+
+
+def template(name: str) -> jinja2.Template:
+    """One of the ``.html.j2`` files beside this one."""
+    import jinja2
+
+    here = files("orderlab.report")
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+        loader=jinja2.FunctionLoader(lambda name: here.joinpath(name).read_text()),
+    )  # fmt: skip
+    return environment.get_template(name)
+
+
+def drawing(finding: Finding) -> Drawing:
+    """Who acts at which step, on what, and the keys after each step as they differ from those before it."""
+    lanes = list(dict.fromkeys(step.lane for step in finding.steps))
+    calls = any(step.answer for step in finding.steps)
+    lanes = [*lanes, STORE] if calls else lanes
+    rows, known = [], {}  # type: list[StepRow], dict[str, str]
+    for number, step in enumerate(finding.steps, 1):
+        at = lanes.index(step.lane)
+        to = len(lanes) - 1 if step.answer else at
+        keys = None if step.keys is None else key_rows(known, step.keys)
+        known = known if step.keys is None else step.keys
+        rows.append(StepRow(number, step, at, to, *_shown(keys)))
+    return Drawing(lanes, rows, key_rows(finding.before, finding.before), key_rows(finding.before, finding.after))
+
+
+def _shown(keys: list[KeyRow] | None) -> tuple[list[KeyRow] | None, int]:
+    """What of a state is shown, and how many keys are left out."""
+    if keys is None:
+        return None, 0
+    changed = sum(bool(row.sign) for row in keys)
+    shown = keys[: min(changed + UNCHANGED_SHOWN, KEYS_SHOWN)]
+    return shown, len(keys) - len(shown)
+
+
+def key_rows(before: dict[str, str], after: dict[str, str]) -> list[KeyRow]:
+    """The keys of two states, what changed first."""
+    rows = []
+    for key in sorted({*before, *after}):
+        if key not in after:
+            rows.append(KeyRow("-", key, before[key]))
+        else:
+            rows.append(KeyRow("" if before.get(key) == after[key] else "~" if key in before else "+", key, after[key]))
+    return sorted(rows, key=lambda row: not row.sign)
+
+
+def _undecided(subject: Subject) -> list[Any]:
+    return [one for one in subject.laws if one.is_applicable and one.outcome is Outcome.UNKNOWN]

@@ -1,0 +1,191 @@
+"""The report: what one command found, in the one form that every page, file and comment is made of.
+
+`Report` has a subject for each store, specification or history that was judged; a subject has its laws, and a finding for
+each cause under which a law fell. The JSON of it is what ``--report json=FILE`` writes; its schema lies beside this module
+(``report.schema.json``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from importlib.resources import files
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from orderlab.model.verdict import Outcome
+
+FORMAT = 1
+"""Of the JSON; counts up when a reader of an older one would misread it."""
+SCHEMA = "report.schema.json"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Line(_Part):
+    """A line of a script."""
+
+    path: str
+    line: int
+    source: str = ""
+    role: str = ""
+    """What it has to do with the finding: `calls`, `wrote before`."""
+
+    @property
+    def place(self) -> str:
+        """``file:line`` with the name of the file alone."""
+        return f"{self.path.rpartition('/')[2]}:{self.line}"
+
+
+class Step(_Part):
+    """One step of a witness. ``keys`` are those of the store after it, where they are few; None where they were not noted."""
+
+    lane: str
+    """Who acts: a client, a producer, `time`, `node`, a process of the specification."""
+    action: str
+    answer: str = ""
+    state: str = ""
+    """After it, in words: what the specification has, or what changed."""
+    fault: str = ""
+    keys: dict[str, str] | None = None
+
+
+class Finding(_Part):
+    """A law broken in one way, with the shortest known witness."""
+
+    law: str
+    headline: str
+    cause: str
+    """The same for findings of one subject that have one root: told once, under the first."""
+    fingerprint: str
+    """The same from run to run while the law falls by the same line in the same way; numbers of lines do not count."""
+    steps: tuple[Step, ...]
+    initial: dict[str, str] = Field(default_factory=dict)
+    """Of a specification, the state that the steps begin in."""
+    before: dict[str, str] = Field(default_factory=dict)
+    after: dict[str, str] = Field(default_factory=dict)
+    """Of a store, its keys around the last step."""
+    line: Line | None = None
+    related: tuple[Line, ...] = ()
+    call: str = ""
+    found_by: str = ""
+    confirmation: str = ""
+    is_certain: bool = True
+    """False: seen in the small scope alone."""
+    replay: str = ""
+    """The command that shows it again."""
+    witness: dict[str, Any] | None = None
+    """What that command reads."""
+
+
+class JudgedLaw(_Part):
+    """One law of a subject and its verdict."""
+
+    law: str
+    statement: str
+    clauses: tuple[str, ...] = ()
+    outcome: Outcome
+    tested: int | None = None
+    """How often it was put to the test; None where that is not counted."""
+    because: str = ""
+    """Why the outcome is unknown, or the law not applicable."""
+    is_applicable: bool = True
+
+
+class Subject(_Part):
+    """A store, a specification, a history or a simulated system that was judged."""
+
+    name: str
+    path: str = ""
+    kind: str
+    outcome: Outcome
+    laws: tuple[JudgedLaw, ...]
+    findings: tuple[Finding, ...] = ()
+    facts: dict[str, str] = Field(default_factory=dict)
+    """What was measured, in words, by name."""
+    assumptions: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    not_covered: tuple[str, ...] = ()
+    scope: tuple[str, ...] = ()
+    """How far was looked, a sentence each."""
+
+    def named(self, *outcomes: Outcome) -> list[str]:
+        """The applicable laws with these outcomes."""
+        return [one.law for one in self.laws if one.is_applicable and one.outcome in outcomes]
+
+    @property
+    def roots(self) -> list[list[Finding]]:
+        """The findings by cause, in the order in which they were told."""
+        grouped: dict[str, list[Finding]] = {}
+        for one in self.findings:
+            grouped.setdefault(one.cause, []).append(one)
+        return list(grouped.values())
+
+    @property
+    def answer(self) -> str:
+        """The verdict in a few words."""
+        broken, unknown, holding = (self.named(one) for one in (Outcome.VIOLATED, Outcome.UNKNOWN, Outcome.HOLDS))
+        judged = len(broken) + len(unknown) + len(holding)
+        if broken:
+            roots = [root for root in self.roots if any(one.is_certain for one in root)]
+            ways = f", by {len(roots)} causes" if len(roots) > 1 else ""
+            text = f"{len(broken)} of {judged} laws {_are(broken)} violated{ways}"
+        elif unknown:
+            text = f"{len(unknown)} of {judged} laws {_are(unknown)} undecided: {', '.join(unknown)}"
+        elif holding:
+            text = "the law holds" if judged == 1 else f"all {judged} laws hold"
+        else:
+            text = "no law was put to the test"
+        return f"{self.name}: {text}"
+
+    @property
+    def sentence(self) -> str:
+        """The verdict, and the plainest finding if there is one."""
+        certain = [one for one in self.findings if one.is_certain]
+        return f"{self.answer}; {certain[0].law}: {certain[0].headline}" if certain else self.answer
+
+
+class Report(_Part):
+    """All that one run of a command found."""
+
+    format: int = FORMAT
+    command: str
+    outcome: Outcome
+    exit_code: int
+    subjects: tuple[Subject, ...]
+    seed: int
+    effort: str = ""
+    budget: str = ""
+    versions: dict[str, str]
+
+    @property
+    def sentence(self) -> str:
+        """The answer first: of all subjects."""
+        if len(self.subjects) == 1:
+            return self.subjects[0].sentence
+        return "; ".join(one.answer for one in self.subjects) or "nothing was judged"
+
+
+def _are(laws: list[str]) -> str:
+    return "is" if len(laws) == 1 else "are"
+
+
+def fingerprint_of(*parts: str) -> str:
+    """A digest of what tells one finding from another."""
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+def versions(more: Iterable[tuple[str, str]] = ()) -> dict[str, str]:
+    """Of this suite, of Python, and of what else a result rests on."""
+    import platform
+    from importlib.metadata import version
+
+    return {"orderlab": version("orderlab"), "python": platform.python_version(), **dict(more)}
+
+
+def published_schema() -> str:
+    """The JSON schema of a report, as the package has it."""
+    return files("orderlab.report").joinpath(SCHEMA).read_text()

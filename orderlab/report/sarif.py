@@ -1,0 +1,138 @@
+"""A report as SARIF 2.1.0 (OASIS): a rule for each law, a result for each finding, at its line of Lua."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from orderlab.model.verdict import Outcome
+from orderlab.report.report import Finding, JudgedLaw, Line, Report, Subject
+from orderlab.report.words import story
+
+VERSION = "2.1.0"
+SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+FINGERPRINT = "orderlab/v1"
+
+
+def sarif(report: Report, root: Path | None = None) -> str:
+    """The text of the file. Paths are told relative to ``root`` (the working directory), as code scanning wants them."""
+    return json.dumps(sarif_log(report, root or Path.cwd()), indent=2, ensure_ascii=False) + "\n"
+
+
+def sarif_log(report: Report, root: Path) -> dict[str, Any]:
+    """The log as plain values."""
+    rules: dict[str, JudgedLaw] = {}
+    for subject in report.subjects:
+        for law in subject.laws:
+            rules.setdefault(law.law, law)
+    numbers = {name: number for number, name in enumerate(rules)}
+    run = {
+        "tool": {
+            "driver": {
+                "name": "orderlab",
+                "semanticVersion": report.versions["orderlab"],
+                "rules": [_rule(law) for law in rules.values()],
+            }
+        },
+        "invocations": [
+            {
+                "executionSuccessful": report.exit_code in (0, 1, 3),
+                "exitCode": report.exit_code,
+                "toolExecutionNotifications": [
+                    {"level": "note", "message": {"text": f"{subject.name}: not covered: {gap}"}}
+                    for subject in report.subjects
+                    for gap in subject.not_covered
+                ],
+            }
+        ],
+        "columnKind": "utf16CodeUnits",
+        "results": [
+            _result(finding, subject, numbers[finding.law], root) for subject in report.subjects for finding in subject.findings
+        ]
+        + [
+            _undecided(law, subject, numbers[law.law], root)
+            for subject in report.subjects
+            for law in subject.laws
+            if law.is_applicable and law.outcome is Outcome.UNKNOWN and law.law not in {one.law for one in subject.findings}
+        ],
+        "properties": {"seed": report.seed, "effort": report.effort, "budget": report.budget, "versions": report.versions},
+    }
+    return {"$schema": SCHEMA, "version": VERSION, "runs": [run]}
+
+
+def _rule(law: JudgedLaw) -> dict[str, Any]:
+    clauses = f" ({', '.join(law.clauses)})" if law.clauses else ""
+    return {
+        "id": law.law,
+        "name": "".join(word.capitalize() for word in law.law.replace("_", "-").split("-")),
+        "shortDescription": {"text": f"The law {law.law} is violated"},
+        "fullDescription": {"text": f"{law.statement or law.law}{clauses}"},
+        "defaultConfiguration": {"level": "error"},
+    }
+
+
+def _result(finding: Finding, subject: Subject, rule: int, root: Path) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "ruleId": finding.law,
+        "ruleIndex": rule,
+        "kind": "fail",
+        "level": "error" if finding.is_certain else "warning",
+        "message": {"text": "\n".join([f"{subject.name}: {finding.headline}", *story(finding)])},
+        "locations": [_location(finding.line, subject, root)],
+        "partialFingerprints": {FINGERPRINT: finding.fingerprint},
+        "codeFlows": [
+            {
+                "threadFlows": [
+                    {
+                        "locations": [
+                            {
+                                "location": {"message": {"text": step.action}},
+                                "executionOrder": number,
+                                "state": {name: {"text": value} for name, value in (step.keys or {}).items()},
+                            }
+                            for number, step in enumerate(finding.steps, 1)
+                        ]
+                    }
+                ]
+            }
+        ]
+        if finding.steps
+        else [],
+    }
+    if finding.related:
+        told["relatedLocations"] = [
+            {**_location(line, subject, root), "id": number, "message": {"text": line.role}}
+            for number, line in enumerate(finding.related, 1)
+        ]
+    return told
+
+
+def _undecided(law: JudgedLaw, subject: Subject, rule: int, root: Path) -> dict[str, Any]:
+    return {
+        "ruleId": law.law,
+        "ruleIndex": rule,
+        "kind": "open",
+        "level": "none",
+        "message": {"text": f"{subject.name}: {law.law} is undecided: {law.because}"},
+        "locations": [_location(None, subject, root)],
+    }
+
+
+def _location(line: Line | None, subject: Subject, root: Path) -> dict[str, Any]:
+    """Where the line stands; without one, the file that names the subject."""
+    path = line.path if line is not None else subject.path or subject.name
+    place: dict[str, Any] = {"artifactLocation": {"uri": _uri(path, root)}}
+    if line is not None:
+        place["region"] = {"startLine": line.line, **({"snippet": {"text": line.source}} if line.source else {})}
+    return {"physicalLocation": place}
+
+
+def _uri(path: str, root: Path) -> str:
+    from urllib.parse import quote
+
+    absolute = Path(path).absolute()
+    try:
+        return quote(str(absolute.relative_to(root.absolute())))
+    except ValueError:
+        return absolute.as_uri()

@@ -1,0 +1,348 @@
+"""From what a command found to the subjects of its report."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orderlab.model.laws import LAWS
+from orderlab.model.verdict import Outcome, Verdict, to_plain
+from orderlab.report.report import Finding, JudgedLaw, Line, Step, Subject, fingerprint_of
+
+if TYPE_CHECKING:
+    from orderlab.model.explorer.behaviour import Behaviour
+    from orderlab.model.explorer.exploration import Exploration
+    from orderlab.properties.sequential.validation import ContractResult, ContractValidation
+    from orderlab.properties.sequential.witness import ContractWitness
+    from orderlab.properties.validation.validation import LawResult, Validation
+    from orderlab.properties.witness.suspect_line import LuaLine
+    from orderlab.properties.witness.witness import Witness
+    from orderlab.sim.redis.shard import FrozenKeyspace
+
+KEYS_NOTED = 60
+"""Of a state after a step; larger ones are left out."""
+
+
+# -- stores ----------------------------------------------------------------------------------------------------------------
+
+
+def subject_of_session(found: Validation) -> Subject:
+    """The subject for a store of sessions."""
+    from orderlab.report.validation import because, scaled_lines
+
+    findings: list[Finding] = []
+    laws = []
+    for result in found.results:
+        law = result.verdict.law
+        witnesses = _witnesses(result)
+        findings += [_of_witness(one, law, found, is_certain=one is not result.small_scope) for one in witnesses]
+        met = result.verdict.work.get("antecedents")
+        laws.append(
+            JudgedLaw(
+                law=law, statement=LAWS[law].statement, clauses=LAWS[law].clauses, outcome=result.outcome,
+                tested=None if met is None else int(met), is_applicable=not result.not_applicable,
+                because="" if witnesses and result.outcome is Outcome.VIOLATED else "; ".join(filter(None, because(result))),
+            )
+        )  # fmt: skip
+    facts = {f"commands of {name}": _costs(by_length) for name, by_length in found.footprint.costs.items()}
+    return Subject(
+        name=found.binding.name, path=_file_of(found.binding.path), kind="store", outcome=found.outcome, laws=tuple(laws),
+        findings=_plainest_first(findings), facts=facts, assumptions=found.assumptions, notes=found.notes,
+        not_covered=found.gaps, scope=(*_work(found.work), *(f"for the small scope, {line}" for line in scaled_lines(found))),
+    )  # fmt: skip
+
+
+def _witnesses(result: LawResult) -> list[Witness]:
+    from orderlab.properties.witness.witness import Witness
+
+    told = (result.verdict.witness, *result.others, result.small_scope)
+    return [one for one in told if isinstance(one, Witness)]
+
+
+def _of_witness(one: Witness, law: str, found: Validation, is_certain: bool) -> Finding:
+    from orderlab.model.contracts.session.words import told_step
+    from orderlab.properties.validation.headline import circumstances
+    from orderlab.properties.witness.explanation import shown_keyspace
+
+    trace, explained, cause = one.finding.trace, one.explanation, one.cause
+    lua = explained.lua
+    told = zip(trace.steps, explained.told, explained.queues, explained.keyspaces, strict=True)
+    around = ", ".join(circumstances(trace))
+    return Finding(
+        law=law,
+        headline=one.headline,
+        cause="\0".join((cause.place, cause.written, cause.error, around) if cause.place else (law, cause.wording)),
+        fingerprint=fingerprint_of(found.binding.name, law, _name(lua), lua.source, cause.error, cause.wording),
+        steps=tuple(
+            Step(lane=_lane(step, trace.steps), action=told_step(step, trace), answer=answer, state=_live(live), keys=_keys(keys))
+            for step, answer, live, keys in told
+        ),
+        before=shown_keyspace(explained.before),
+        after=shown_keyspace(explained.after),
+        line=_line(lua),
+        related=_written(lua),
+        call=lua.call,
+        found_by=one.finding.analysis,
+        confirmation=one.confirmation,
+        is_certain=is_certain,
+        witness=trace.to_json(),
+    )
+
+
+def subject_of_contract(found: ContractValidation) -> Subject:
+    """The subject for a store with a contract of its owner's."""
+    findings = [_of_contract_witness(one, result, found) for result in found.results for one in result.witnesses]
+    laws = tuple(
+        JudgedLaw(
+            law=one.law, statement=one.statement, outcome=one.outcome, tested=one.tested,
+            because="" if one.outcome is not Outcome.UNKNOWN else "; ".join(one.gaps),
+        )
+        for one in found.results
+    )  # fmt: skip
+    return Subject(
+        name=found.binding.name, path=_file_of(found.binding.path), kind="store", outcome=found.outcome, laws=laws,
+        findings=_plainest_first(findings), assumptions=tuple(found.binding.assumptions), notes=found.notes,
+        not_covered=found.gaps, scope=tuple(_work(found.work)), facts={"contract": type(found.contract).__name__},
+    )  # fmt: skip
+
+
+def _of_contract_witness(one: ContractWitness, result: ContractResult, found: ContractValidation) -> Finding:
+    from orderlab.properties.sequential.witness import told_step
+    from orderlab.properties.witness.explanation import shown_keyspace
+
+    told = zip(one.steps, one.told, one.states, one.keyspaces, strict=True)
+    steps = tuple(
+        Step(lane=_lane(step, one.steps), action=told_step(step), answer=answer, state=f"the contract's state: {states}", keys=_keys(keys))
+        for step, answer, states, keys in told
+    )
+    place = one.lua.place
+    return Finding(
+        law=result.law,
+        headline=f"{_line_name(one.lua)}: {one.text}" if place else one.text,
+        cause="\0".join((place, repr(one.steps[-1:]))) if place else f"{result.law}\0{one.text}",
+        fingerprint=fingerprint_of(found.binding.name, result.law, _name(one.lua), one.lua.source, one.text.split("(")[0]),
+        steps=steps,
+        before=shown_keyspace(one.before),
+        after=shown_keyspace(one.after),
+        line=_line(one.lua),
+        related=_written(one.lua),
+        call=one.lua.call,
+        found_by=one.search,
+        confirmation=one.confirmation,
+        witness=one.trace.to_json(),
+    )
+
+
+def _plainest_first(findings: list[Finding]) -> tuple[Finding, ...]:
+    """What is certain before what is not, what takes fewer steps first."""
+    return tuple(sorted(findings, key=lambda one: (not one.is_certain, len(one.steps))))
+
+
+def _lane(step: Any, steps: Sequence[Any]) -> str:
+    """Who takes a step: the writer or the client that it names, or time itself."""
+    if hasattr(step, "during"):
+        return _lane(step.step, steps)
+    if hasattr(step, "producer"):
+        return f"producer {step.producer + 1}"
+    if hasattr(step, "ms"):
+        return "time"
+    if hasattr(step, "client"):
+        return f"client {step.client + 1}"
+    label = getattr(step, "label", None)
+    for one in steps:
+        saved = getattr(one, "step", one)
+        if any(message.label == label for message in getattr(saved, "messages", ())):
+            return f"client {saved.client + 1}"
+    return "client 1"
+
+
+def _keys(keyspace: FrozenKeyspace | None) -> dict[str, str] | None:
+    from orderlab.properties.witness.explanation import shown_keyspace
+
+    return None if keyspace is None or len(keyspace) > KEYS_NOTED else shown_keyspace(keyspace)
+
+
+def _live(live: str) -> str:
+    return f"the specification has live: {live}" if live else ""
+
+
+def _file_of(path: Path) -> str:
+    return str(path / "store.toml" if path.is_dir() else path)
+
+
+def _name(lua: LuaLine) -> str:
+    return lua.path.name if lua.path is not None else ""
+
+
+def _line_name(lua: LuaLine) -> str:
+    return f"{_name(lua)}:{lua.line}"
+
+
+def _line(lua: LuaLine) -> Line | None:
+    if lua.path is None or lua.line is None:
+        return None
+    return Line(path=str(lua.path), line=lua.line, source=lua.source, role=lua.call)
+
+
+def _written(lua: LuaLine) -> tuple[Line, ...]:
+    """The line with which a script had written before it failed."""
+    place, _, call = lua.written.partition(": ")
+    path, _, number = place.rpartition(":")
+    return (Line(path=path, line=int(number), source=call, role="written before it failed"),) if number.isdigit() else ()
+
+
+def _costs(by_length: Mapping[int, tuple[int, float]]) -> str:
+    return ", ".join(f"{calls:,} for {length:,} ({ms:.2f} ms)" for length, (calls, ms) in sorted(by_length.items()))
+
+
+def _work(work: Mapping[str, float]) -> Iterable[str]:
+    return [", ".join(f"{number:,} {name}" for name, number in work.items())] if work else []
+
+
+# -- histories, specifications, simulations ----------------------------------------------------------------------------------
+
+
+def subject_of_history(name: str, rows: int, verdicts: Sequence[Verdict], outcome: Outcome, path: str = "") -> Subject:
+    """The subject for one history, or one linearizability log."""
+    return Subject(
+        name=name, path=path, kind="history", outcome=outcome, laws=_judged(verdicts),
+        findings=tuple(_of_events(one, name) for one in verdicts if one.outcome is Outcome.VIOLATED),
+        facts={"rows": f"{rows:,}"}, not_covered=_gaps(verdicts),
+    )  # fmt: skip
+
+
+def subject_of_simulation(result: Mapping[str, Any], verdicts: Sequence[Verdict], outcome: Outcome) -> Subject:
+    """The subject for one run of a system; what may differ between two runs of one seed is left out."""
+    through = result["throughput_per_s"]
+    facts = {
+        "messages in, per s": f"{through['in']:,}",
+        "messages out, per s": f"{through['out']:,}",
+        "measured, s": f"{result['measured_s']:g}",
+        "history": f"{result['history_rows']:,} rows, {result['history_digest']}",
+    }
+    for stage, latency in result["latency"].items():
+        if latency["count"]:
+            facts[f"latency {stage.replace('_', ' ')}, ms"] = (
+                f"mean {latency['mean_ms']:g}, 50 % {latency['p50_ms']:g}, 99 % {latency['p99_ms']:g}, max {latency['max_ms']:g}"
+            )
+    for kind, used in result["utilisation"].items():
+        facts[f"utilisation {kind}"] = f"mean {sum(used) / len(used):.1%}, max {max(used):.1%} of {len(used)}"
+    name = f"{result['system']}, seed {result['seed']}"
+    return Subject(
+        name=name, kind="simulation", outcome=outcome, laws=_judged(verdicts),
+        findings=tuple(_of_events(one, name) for one in verdicts if one.outcome is Outcome.VIOLATED),
+        facts=facts, not_covered=_gaps(verdicts),
+    )  # fmt: skip
+
+
+def _judged(verdicts: Iterable[Verdict]) -> tuple[JudgedLaw, ...]:
+    return tuple(
+        JudgedLaw(
+            law=one.law,
+            statement=LAWS[one.law].statement if one.law in LAWS else "",
+            clauses=LAWS[one.law].clauses if one.law in LAWS else (),
+            outcome=Outcome.UNKNOWN if one.vacuous else one.outcome,
+            tested=int(one.work["antecedents"]) if "antecedents" in one.work else None,
+            because="" if one.outcome is not Outcome.UNKNOWN and not one.vacuous else "; ".join(one.not_covered) or "vacuous",
+            is_applicable=not one.vacuous,
+        )
+        for one in verdicts
+    )
+
+
+def _gaps(verdicts: Iterable[Verdict]) -> tuple[str, ...]:
+    told = dict.fromkeys(f"{one.law}: {gap}" for one in verdicts for gap in one.not_covered)
+    return tuple(told)
+
+
+def _of_events(verdict: Verdict, name: str) -> Finding:
+    witness = to_plain(verdict.witness)
+    events = witness.get("events") or witness.get("operations") or ()
+    where = {key: witness[key] for key in ("publisher", "topic", "qos", "subscriber", "sequence", "key") if witness.get(key) is not None}
+    place = ", ".join(f"{key} {value}" for key, value in where.items())
+    return Finding(
+        law=verdict.law,
+        headline=f"{witness['why']}{f' ({place})' if place else ''}",
+        cause=f"{verdict.law}\0{place}",
+        fingerprint=fingerprint_of(name, verdict.law, str(witness["why"]), place),
+        steps=tuple(_event(event) for event in events),
+        witness=witness,
+    )
+
+
+def _event(event: Mapping[str, Any]) -> Step:
+    """An event of a history, or an operation of a log by the rows of its two events."""
+    rest = {name: value for name, value in event.items() if value is not None}
+    if "event_id" not in rest:
+        rows = "-".join(str(row) for row in rest.pop("rows", ()))
+        lane = f"process {rest.pop('process')}" if "process" in rest else "client"
+        return Step(lane=lane, action=f"{_pairs(rest)}{f' (rows {rows})' if rows else ''}")
+    number, at_us, kind = rest.pop("event_id"), rest.pop("time_us"), rest.pop("kind")
+    lane = next((str(rest[name]) for name in ("subscriber", "publisher", "client", "node") if rest.get(name)), "system")
+    return Step(lane=lane, action=f"{kind} {_pairs(rest)} (event {number} at {at_us / 1e6:.6f} s)")
+
+
+def _pairs(fields: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={value}" for name, value in fields.items())
+
+
+def subject_of_specification(found: Exploration, command: Sequence[str] = (), path: str = "") -> Subject:
+    """The subject for an explored specification. ``command``: what shows it again; ``path``: its name, or file and name."""
+    parameters = dict(found.parameters)
+    rewritten = [f"with fewer identifiers: {line}" for line in parameters.pop("rewritten", [])]
+    scope = ", ".join(f"{name}={value}" for name, value in parameters.items())
+    findings = tuple(_of_behaviour(one, found, command) for one in found.verdicts if one.outcome is Outcome.VIOLATED)
+    whole = "complete" if found.complete else f"not complete: {found.stopped_by}"
+    size = f"{found.distinct_states:,} distinct states, {found.transitions:,} transitions, depth {found.depth}, {whole}"
+    fired = "actions: " + ", ".join(f"{name} {times:,}" for name, times in found.actions.items())
+    return Subject(
+        name=f"{found.specification}({scope})", path=path.rpartition(":")[0], kind="specification", outcome=found.outcome,
+        laws=tuple(
+            JudgedLaw(
+                law=one.law, statement=_statement(one), outcome=one.outcome,
+                tested=int(one.work["antecedents"]) if "antecedents" in one.work else None,
+                because="; ".join(one.not_covered) if one.outcome is Outcome.UNKNOWN else "",
+            )
+            for one in found.verdicts
+        ),
+        findings=findings, notes=found.notes, scope=(size, fired, *rewritten), not_covered=_gaps(found.verdicts),
+    )  # fmt: skip
+
+
+def _statement(verdict: Verdict) -> str:
+    return " ".join(str(getattr(verdict.witness, "statement", "")).split())
+
+
+def _of_behaviour(verdict: Verdict, found: Exploration, command: Sequence[str]) -> Finding:
+    from orderlab.model.explorer.behaviour import Behaviour
+
+    witness = verdict.witness
+    if not isinstance(witness, Behaviour):
+        said = "; ".join(f"{name.replace('_', ' ')}: {value}" for name, value in to_plain(witness).items() if value)
+        return Finding(
+            law=verdict.law, headline=said, cause=verdict.law, steps=(),
+            fingerprint=fingerprint_of(found.specification, verdict.law), witness=to_plain(witness),
+        )  # fmt: skip
+    return Finding(
+        law=verdict.law,
+        headline=witness.why or f"{verdict.law} is broken after {len(witness.steps)} steps",
+        cause=verdict.law,
+        fingerprint=fingerprint_of(found.specification, verdict.law),
+        steps=tuple(_transitions(witness)),
+        initial={name: str(value) for name, value in witness.initial.items()},
+        replay=shlex.join(command),
+        witness=witness.to_json(),
+    )
+
+
+def _transitions(witness: Behaviour) -> Iterable[Step]:
+    state = {name: str(value) for name, value in witness.initial.items()}
+    for number, step in enumerate(witness.steps):
+        changed = {str(place): str(after) for place, _, after in step.changes}
+        state = {**state, **changed}
+        given = ", ".join(f"{name}={value}" for name, value in step.arguments.items())
+        again = "from here on again and again: " if number == witness.loop_start else ""
+        after = ", ".join(f"{place} = {value}" for place, value in changed.items())
+        yield Step(lane=step.actor, action=f"{step.actor}: {again}{step.action}{f'({given})' if given else ''}", state=f"then {after}" if after else "")

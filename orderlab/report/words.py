@@ -1,0 +1,49 @@
+"""Words that several forms of a report share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from orderlab.model.verdict import Outcome
+from orderlab.report.report import Finding, Subject
+
+_CONTROLS = re.compile("[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def story(finding: Finding) -> Iterator[str]:
+    """A witness as numbered lines of plain text, its Lua line, and how to see it again."""
+    if finding.initial:
+        yield "0. " + ", ".join(f"{name} = {value}" for name, value in finding.initial.items())
+    for number, step in enumerate(finding.steps, 1):
+        yield f"{number}. {step.action}"
+        if step.answer:
+            yield f"   {step.answer}"
+        if step.state:
+            yield f"   {step.state}"
+    if finding.line is not None:
+        yield f"{finding.line.path}:{finding.line.line}: {finding.line.source}"
+    for line in finding.related:
+        yield f"{line.role}: {line.path}:{line.line}: {line.source}"
+    if finding.found_by or finding.confirmation:
+        yield "; ".join(
+            filter(None, (f"found by {finding.found_by}" if finding.found_by else "", finding.confirmation))
+        )
+    if finding.replay:
+        yield f"replay: {finding.replay}"
+
+
+def holding(subject: Subject) -> str:
+    """The laws that hold, in one line; empty where none does."""
+    laws = subject.named(Outcome.HOLDS)
+    return f"{len(laws)} hold: {', '.join(laws)}" if laws else ""
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 step``, ``2 steps``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def harmless(text: str) -> str:
+    """Text with escapes for what moves a terminal, and what no XML file can carry."""
+    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
