@@ -14,10 +14,10 @@ from orderlab.report.report import Finding, JudgedLaw, Line, Step, Subject, fing
 if TYPE_CHECKING:
     from orderlab.model.explorer.behaviour import Behaviour
     from orderlab.model.explorer.exploration import Exploration
+    from orderlab.properties.harness.suspect_line import LuaLine
     from orderlab.properties.sequential.validation import ContractResult, ContractValidation
     from orderlab.properties.sequential.witness import ContractWitness
     from orderlab.properties.validation.validation import LawResult, Validation
-    from orderlab.properties.witness.suspect_line import LuaLine
     from orderlab.properties.witness.witness import Witness
     from orderlab.sim.redis.shard import FrozenKeyspace
 
@@ -62,7 +62,7 @@ def _witnesses(result: LawResult) -> list[Witness]:
 
 
 def _of_witness(one: Witness, law: str, found: Validation, is_certain: bool) -> Finding:
-    from orderlab.model.contracts.session.words import told_step
+    from orderlab.model.contracts.session.steps import told_step
     from orderlab.properties.validation.headline import circumstances
     from orderlab.properties.witness.explanation import shown_keyspace
 
