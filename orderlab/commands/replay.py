@@ -60,14 +60,14 @@ def replay(
 
 def _retold(trace: Trace, binding: Binding, backend: Backend) -> list[dict[str, Any]]:
     """Each step on a session store: what it was, what came of it, [law, text] of each that it broke."""
-    from orderlab.model.contracts.session.steps import Pass, told_step
+    from orderlab.model.contracts.session.steps import Churn, told_step
     from orderlab.properties.witness.confirmation import run_on
     from orderlab.properties.witness.explanation import tell
 
     return [
         {
             "step": told_step(report.step, trace),
-            "result": "" if isinstance(report.step, Pass) else tell(report.result),
+            "result": "" if isinstance(report.step, Churn) else tell(report.result),
             "broken": [[one.law, one.text] for one in report.discrepancies],
         }
         for report in run_on(trace, binding, backend)

@@ -97,9 +97,9 @@ def test_mutate(
 
 @pytest.mark.parametrize(("broken", "told"), [([], 0), ([SimpleNamespace(law="fifo", text="")], 1)])
 def test_replay(code: Code, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, broken: list[Any], told: int) -> None:
-    from orderlab.model.contracts.session.steps import Pass
+    from orderlab.model.contracts.session.steps import Churn
 
-    report = SimpleNamespace(step=Pass(1), result=None, discrepancies=broken)
+    report = SimpleNamespace(step=Churn(1), result=None, discrepancies=broken)
     monkeypatch.setattr("orderlab.properties.witness.confirmation.run_on", lambda *_: [report])
     trace = {"store": str(ROOT / "lua/pending"), "seed": 0, "start_ms": 0, "steps": []}
     monkeypatch.setattr("orderlab.commands.replay.read_trace", lambda *_: SimpleNamespace(**trace))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from orderlab.model.contracts.session.refinement import Account, Discrepancy
 from orderlab.model.contracts.session.run_state import Batch, Cursor, RunState, Sending
-from orderlab.model.contracts.session.steps import Save, Settle, Step, Wait
+from orderlab.model.contracts.session.steps import Quiesce, Save, Step, Wait
 from orderlab.model.errors import InputError
 from orderlab.properties.contracts.session.inspection import Inspection, usual_elements
 from orderlab.properties.contracts.session.steps import SessionRun
@@ -21,7 +21,7 @@ from orderlab.properties.exploration.state import Broken, Core, Interned
 from orderlab.sim.redis.backends.kernel import FIRST_MS
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.bound import CLIENT_DIED, CRASHED, keeps_sent
-from orderlab.sim.stores.memo import RememberingStore
+from orderlab.sim.stores.memo import MemoStore
 
 CLIENT = b"client-one"
 DEFAULT_EXPIRY_MS = 20_000
@@ -51,7 +51,7 @@ class SessionEffects:
         self.scope = scope
         self.remembers = remembers
         self.cores: Interned[Core] = Interned()
-        self.store = RememberingStore(binding, DEFAULT_EXPIRY_MS)
+        self.store = MemoStore(binding, DEFAULT_EXPIRY_MS)
         self.store.capabilities = self.store.capabilities._replace(keeps_sent=keeps_sent(self.store))
         self._effects: dict[Hashable, Effect | None] = {}
         self._deadlines_ms: dict[int, tuple[int, ...]] = {}
@@ -68,7 +68,7 @@ class SessionEffects:
         self.minds_lost_scripts = scope.has_lost_scripts and not self.store.finds_scripts_again(CLIENT)
         """Whether it makes a difference that the node has no scripts when an operation begins."""
 
-    def _restarted(self) -> RememberingStore:
+    def _restarted(self) -> MemoStore:
         self.store.restart(FIRST_MS)
         return self.store
 
@@ -144,7 +144,7 @@ class SessionEffects:
         at = self.cores[core]
         if at.account.queue or not at.connection.is_open:
             return ()
-        found = self.perform(core, Settle(), (), self._later_batches)
+        found = self.perform(core, Quiesce(), (), self._later_batches)
         return tuple(one for one in found.broken if one[0] == "no-residue") if found is not None else ()
 
     # -- looking -------------------------------------------------------------------------------------------------------

@@ -7,7 +7,17 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from orderlab.model.contracts.session.run_state import Batch
-from orderlab.model.contracts.session.steps import Acknowledge, Clear, Fetch, Open, Overlap, Release, Repeat, Save
+from orderlab.model.contracts.session.steps import (
+    Acknowledge,
+    Clear,
+    Fetch,
+    Interleave,
+    Open,
+    Release,
+    Retry,
+    Save,
+    kind_of_step,
+)
 from orderlab.model.contracts.steps import Fault
 from orderlab.properties.exploration.effects import Effect, Sendings, SessionEffects
 from orderlab.properties.exploration.scope import CLEARS, CRASHES, DUPLICATES, ERRORS, FREE, LOST_REPLIES, Scope
@@ -152,7 +162,7 @@ class Moves:
         step = self._save(last.label, last.position, name, last.is_stale)
         was_done = self.effects.is_saved(core, last.label)
         batches = self._batches(name - 1, Batch(last.position + 1, step, last.epoch, was_done))
-        found = self.effects.perform(core, Repeat(name - 1), (), batches, without_scripts)
+        found = self.effects.perform(core, Retry(name - 1), (), batches, without_scripts)
         if found is not None:
             after = self.known.number(self.known[known].told(found.told))
             answered = self.writers.number(self._answered(at, last))
@@ -182,7 +192,7 @@ class Moves:
         batches = tuple(numbers.get(one, Batch()) for one in range(max(self.scope.writers, 2)))
         found = []
         for calls in range(1, MOST_CALLS):
-            effect = self.effects.perform(core, Overlap(step, during, calls), (), batches)
+            effect = self.effects.perform(core, Interleave(step, during, calls), (), batches)
             if effect is None:
                 continue
             told = self.known.number(after.told(effect.told))
@@ -196,7 +206,7 @@ class Moves:
         self, step: Faultable, core: int, sendings: Sendings, batches: tuple[Batch, ...], without_scripts: bool
     ) -> Iterator[tuple[int, str, Effect]]:
         """A step without trouble, then with each kind that the scope has and that makes itself felt."""
-        action = type(step).__name__.lower()
+        action = kind_of_step(step)
         plain = self.effects.perform(core, step, sendings, batches, without_scripts)
         if plain is None:
             return

@@ -16,16 +16,17 @@ from orderlab.model.contracts.session.run_state import RunState
 from orderlab.model.contracts.session.steps import (
     Acknowledge,
     Clear,
-    Drain,
+    DrainQueue,
     Fetch,
+    Interleave,
     Open,
-    Overlap,
+    Quiesce,
     Release,
-    Repeat,
+    Retry,
     Save,
-    Settle,
     Step,
     Wait,
+    kind_of_step,
 )
 from orderlab.model.contracts.steps import Fault
 from orderlab.model.explorer.space import Space
@@ -33,7 +34,7 @@ from orderlab.model.spec.transition_system import Label, TransitionSystem
 from orderlab.properties.contracts.session.run import StepReport
 from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.sim.stores.faults import NODE_CONDITIONS
-from orderlab.sim.stores.memo import RememberingStore
+from orderlab.sim.stores.memo import MemoStore
 
 Faultable = Save | Fetch | Acknowledge | Release | Clear | Open
 WRITERS = "writer"
@@ -68,7 +69,7 @@ class Used(NamedTuple):
 
 
 class StoreState(NamedTuple):
-    """One moment. ``keyspace`` is the number of a frozen keyspace (``RememberingStore``)."""
+    """One moment. ``keyspace`` is the number of a frozen keyspace (``MemoStore``)."""
 
     keyspace: int
     now_ms: int
@@ -88,7 +89,7 @@ class StoreSystem(TransitionSystem[StoreState]):
         scope: Scope,
         found: Callable[[StoreState, Step, StepReport], None],
     ) -> None:
-        assert isinstance(run.store, RememberingStore)
+        assert isinstance(run.store, MemoStore)
         self.scope = scope
         self.run = run
         self.store = run.store
@@ -114,8 +115,8 @@ class StoreSystem(TransitionSystem[StoreState]):
             if report.result is not None:
                 if report.discrepancies:
                     self.found(state, step, report)
-                if not report.diverges and not isinstance(step, Drain | Settle):
-                    yield Label(actor, type(step).__name__.lower()), step, self._now(used)
+                if not report.diverges and not isinstance(step, DrainQueue | Quiesce):
+                    yield Label(actor, kind_of_step(step)), step, self._now(used)
             self._go_to(state)
 
     # -- moments -------------------------------------------------------------------------------------------------------
@@ -137,16 +138,16 @@ class StoreSystem(TransitionSystem[StoreState]):
         yield from self._offers_of_sessions(state)
         if self.scope.drains:
             for client, account in enumerate(state.run.accounts):
-                drain = [Drain(client, count) for count in (1, 2)]
-                yield from ((READER, one, state.used) for one in (drain if account.queue else [Settle(client)]))
+                drain = [DrainQueue(client, count) for count in (1, 2)]
+                yield from ((READER, one, state.used) for one in (drain if account.queue else [Quiesce(client)]))
 
     def _offers_of_writers(self, state: StoreState) -> Iterator[tuple[str, Step, Used]]:
         scope, used = self.scope, state.used
         for writer, program in enumerate(scope.programs):
             actor = f"{WRITERS} {writer + 1}"
             if used.repeats < scope.repeats and state.run.batches[writer].step is not None:
-                yield actor, Repeat(writer), used._replace(repeats=used.repeats + 1)
-                yield actor, Repeat(writer, older=True), used._replace(repeats=used.repeats + 1)
+                yield actor, Retry(writer), used._replace(repeats=used.repeats + 1)
+                yield actor, Retry(writer, older=True), used._replace(repeats=used.repeats + 1)
             if used.positions[writer] == len(program):
                 continue
             step = program[used.positions[writer]]
@@ -166,7 +167,7 @@ class StoreSystem(TransitionSystem[StoreState]):
             during = self.scope.programs[other][moved.positions[other]]
             both = moved._replace(positions=tuple(p + (w == other) for w, p in enumerate(moved.positions)))
             for at in (1, 2, 3):
-                yield f"{WRITERS} {writer + 1}", Overlap(step, during, at), both
+                yield f"{WRITERS} {writer + 1}", Interleave(step, during, at), both
         for at in (1, 2, 3):
             if "save" in self._gaps:
                 died = moved._replace(faults=moved.faults + 1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition
 
-from orderlab.model.contracts.session.steps import Acknowledge, Clear, Fetch, Open, Overlap, Repeat, Save
+from orderlab.model.contracts.session.steps import Acknowledge, Clear, Fetch, Interleave, Open, Retry, Save
 from orderlab.model.contracts.steps import Fault
 from orderlab.properties.machines.store import StoreMachine
 from orderlab.properties.machines.tally import rule
@@ -37,27 +37,27 @@ class ConcurrentWriters(StoreMachine):
     @rule(writer=writers)
     def reply_is_lost(self, writer: int) -> None:
         """The same call once more, however much the others have done since."""
-        self.take(Repeat(writer))
+        self.take(Retry(writer))
 
     @rule(writer=writers)
     def goes_back(self, writer: int) -> None:
         """A writer begins again at its last commit."""
-        self.take(Repeat(writer, older=True))
-        self.take(Repeat(writer))
+        self.take(Retry(writer, older=True))
+        self.take(Retry(writer))
 
     @rule(writer=writers, broken=st.sampled_from(BROKEN_INTERVALS), at=st.integers(0, 2))
     def save_with_broken_message(self, writer: int, broken: float | None, at: int) -> None:
         """A batch of three, one of which nobody should have sent; then the retry."""
         messages = [(broken if place == at else None, 1) for place in range(3)]
         self.take(Save(self.batch(messages), 0, writer, 100))
-        self.take(Repeat(writer))
+        self.take(Retry(writer))
 
     @precondition(lambda self: self.faults)
     @rule(writer=writers, size=sizes, fault=given.fault_numbers, limit=given.ordinary_limits)
     def node_in_trouble(self, writer: int, size: int, fault: int, limit: int) -> None:
         """The node refuses, wherever it does; then the retry."""
         self.take(self.save_of(writer, size, limit, self.fault(fault)))
-        self.take(Repeat(writer))
+        self.take(Retry(writer))
 
     @rule(writer=writers, size=sizes, key=st.integers(0, 20), found=given.found_types, limit=given.ordinary_limits)
     def wrong_type(self, writer: int, size: int, key: int, found: str, limit: int) -> None:
@@ -69,14 +69,14 @@ class ConcurrentWriters(StoreMachine):
     def stopped(self, writer: int, size: int, kind: str, before_call: int) -> None:
         """An operator kills the script, or the node crashes; then the retry."""
         self.take(self.save_of(writer, size, 2, Fault(kind, before_call)))
-        self.take(Repeat(writer))
+        self.take(Retry(writer))
 
     @precondition(lambda self: self.has_gaps)
     @rule(writer=writers, other=writers, at=st.integers(1, 3), size=sizes)
     def interleave(self, writer: int, other: int, at: int, size: int) -> None:
         """Another writer's save between two calls of this one."""
         if other != writer:
-            self.take(Overlap(self.save_of(writer, size), self.save_of(other, size), at))
+            self.take(Interleave(self.save_of(writer, size), self.save_of(other, size), at))
 
     @precondition(lambda self: self.has_gaps)
     @rule(writer=writers, at=st.integers(1, 3), size=sizes)

@@ -20,7 +20,7 @@ from orderlab.properties.witness.witness import Witness
 from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.redis.lacking import UnsupportedCommand
 from orderlab.sim.stores.bound import BoundStore
-from orderlab.sim.stores.cpu_budget import OutOfTime
+from orderlab.sim.stores.cpu_budget import BudgetExceeded
 
 
 class LawViolated(AssertionError):
@@ -52,8 +52,8 @@ class LawViolated(AssertionError):
             where += "; keys and line are those of the kernel, which took the same steps"
         try:
             explanation = explain(Reruns(Subject(self.store.binding)), self.trace)
-        except (InputError, OutOfTime, UnsupportedCommand) as error:
-            why = "scripts do not end" if isinstance(error, OutOfTime) else str(error)
+        except (InputError, BudgetExceeded, UnsupportedCommand) as error:
+            why = "scripts do not end" if isinstance(error, BudgetExceeded) else str(error)
             return "\n".join([*self._bare(), f"  no line of Lua: the kernel cannot take the same steps: {why}"])
         return "\n".join(line for line, _ in story_lines(finding.law, Witness(finding, explanation, where)))
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from hypothesis import strategies as st
 
-from orderlab.model.contracts.session.steps import Acknowledge, Fetch, Pass, Release, Save
+from orderlab.model.contracts.session.steps import Acknowledge, Churn, Fetch, Release, Save
 from orderlab.properties.machines.store import StoreMachine
 from orderlab.properties.machines.tally import initialize, rule
 
@@ -38,7 +38,7 @@ class PacketIdentifiers(StoreMachine):
         """So many messages come and go, if the example may still afford them."""
         if 0 < count <= self.passes_max - self.passed:
             self.passed += count
-            self.take(Pass(count, by_expiry=True))
+            self.take(Churn(count, by_expiry=True))
 
     @rule(size=st.integers(1, 4), qos=st.sampled_from([1, 2]), keeps=st.integers(1, 5))
     def save(self, size: int, qos: int, keeps: int) -> None:

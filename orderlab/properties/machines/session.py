@@ -15,10 +15,10 @@ from orderlab.model.contracts.session.steps import (
     Answer,
     Clear,
     Fetch,
+    Interleave,
     Open,
-    Overlap,
     Release,
-    Repeat,
+    Retry,
     Save,
     Step,
     Wait,
@@ -67,13 +67,13 @@ class SessionMachine(StoreMachine):
     @rule(producer=st.integers(0, 1))
     def repeat(self, producer: int) -> None:
         """A lost reply, and the retry."""
-        self.take(Repeat(producer))
+        self.take(Retry(producer))
 
     @rule(producer=st.integers(0, 1))
     def go_back(self, producer: int) -> None:
         """A batch older than the last comes again, and the last after it."""
-        self.take(Repeat(producer, older=True))
-        self.take(Repeat(producer))
+        self.take(Retry(producer, older=True))
+        self.take(Retry(producer))
 
     @rule(client=st.integers(0, 1), count=given.page_sizes, onward=st.booleans())
     def fetch(self, client: int, count: int | None, onward: bool) -> None:
@@ -156,7 +156,7 @@ class SessionMachine(StoreMachine):
     def save_in_trouble(self, client: int, producer: int, messages: list[tuple[int | None, int]], fault: int) -> None:
         """The node is full, a replica, without replicas, without a disk, or giving its slot away; then a retry."""
         self.take(Save(self.batch(messages), client, producer, 3, False, self.fault(fault)))
-        self.take(Repeat(producer))
+        self.take(Retry(producer))
 
     @rule(
         client=st.integers(0, 1),
@@ -196,4 +196,4 @@ class SessionMachine(StoreMachine):
         """Two saves for one client at the same time; of consequence where a save takes more than one call."""
         outer, inner = self.publication(), self.publication()
         during = Save((inner,), 0, 1 - producer, limit)
-        self.take(Overlap(Save((outer,), 0, producer, limit), during, at))
+        self.take(Interleave(Save((outer,), 0, producer, limit), during, at))

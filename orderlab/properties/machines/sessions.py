@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from orderlab.model.contracts.session.steps import Acknowledge, Clear, Fetch, Open, Save, Settle, Wait
+from orderlab.model.contracts.session.steps import Acknowledge, Clear, Fetch, Open, Quiesce, Save, Wait
 from orderlab.properties.machines.store import StoreMachine
 from orderlab.properties.machines.tally import rule
 
@@ -55,7 +55,7 @@ class Sessions(StoreMachine):
         self.take(Fetch(client))
         for label in self.live(client):
             self.take(Acknowledge(label))
-        self.take(Settle(client))
+        self.take(Quiesce(client))
 
     @rule(ms=st.sampled_from([1000, 30_000, 1_000_000_000]))
     def wait(self, ms: int) -> None:

@@ -22,15 +22,16 @@ from orderlab.model.contracts.session.run_state import Batch, RunState
 from orderlab.model.contracts.session.steps import (
     Acknowledge,
     Clear,
-    Drain,
+    DrainQueue,
     Fetch,
     Open,
+    Quiesce,
     Release,
-    Repeat,
+    Retry,
     Save,
-    Settle,
     Step,
     Wait,
+    kind_of_step,
 )
 from orderlab.model.contracts.steps import Fault
 from orderlab.properties.contracts.session.inspection import Inspection
@@ -104,7 +105,7 @@ class SlotsOnTheMove(StoreMachine):
         if report.result is not None:
             self.story.append(in_words(step))
         if isinstance(report.result, Failed) and report.result.error.startswith(b"CROSSSLOT"):
-            text = f"the keys of one {type(step).__name__.lower()} are in several slots: {report.result.error.decode()}"
+            text = f"the keys of one {kind_of_step(step)} are in several slots: {report.result.error.decode()}"
             report.discrepancies = [Discrepancy("one-slot", text)]
         return report
 
@@ -145,7 +146,7 @@ class SlotsOnTheMove(StoreMachine):
     @rule(producer=st.integers(0, 1))
     def repeat(self, producer: int) -> None:
         """What was refused, or lost with a master, or answered to nobody, comes again."""
-        self.take(Repeat(producer))
+        self.take(Retry(producer))
 
     @rule(client=st.integers(0, 1), count=st.sampled_from([None, 1, 2]))
     def fetch(self, client: int, count: int | None) -> None:
@@ -269,8 +270,8 @@ class SlotsOnTheMove(StoreMachine):
         if not self.ended:
             self.migration.end()
             self.catch_up()
-            self.take(Drain(client))
-            self.take(Settle(client))
+            self.take(DrainQueue(client))
+            self.take(Quiesce(client))
 
     def catch_up(self) -> None:
         """The replicas have what their masters have."""
@@ -315,7 +316,7 @@ class SlotsOnTheMove(StoreMachine):
 
 def in_words(step: Step) -> str:
     """A step of this machine, as one line of its story."""
-    name = type(step).__name__.lower()
+    name = kind_of_step(step)
     match step:
         case Save():
             told = f"producer {step.producer} saves {names_of([one.label for one in step.messages])} for client {step.client}"
@@ -324,7 +325,7 @@ def in_words(step: Step) -> str:
             told = f"{name} m{step.label}"
         case Wait():
             told = f"{step.ms} ms pass"
-        case Repeat():
+        case Retry():
             told = f"producer {step.producer} repeats {'an older' if step.older else 'its last'} save"
         case Open():
             told = f"client {step.client} connects" + (" with a clean start" if step.clean_start else "")

@@ -19,17 +19,18 @@ from orderlab.model.contracts.session.spec import MODULUS
 from orderlab.model.contracts.session.steps import (
     Acknowledge,
     Clear,
-    Drain,
+    DrainQueue,
     Fetch,
+    Interleave,
     Open,
-    Overlap,
     Publication,
+    Quiesce,
     Release,
     Save,
-    Settle,
     Step,
     Trace,
     Wait,
+    kind_of_step,
 )
 from orderlab.model.contracts.steps import Fault
 from orderlab.properties.contracts.session.run import StepReport
@@ -39,7 +40,7 @@ from orderlab.properties.machines.law_violated import LawViolated
 from orderlab.properties.machines.tally import Tally, tally_of
 from orderlab.sim.redis.backends import Backend, KernelBackend, ServerBackend
 from orderlab.sim.redis.raisable import CONDITIONS
-from orderlab.sim.stores.cpu_budget import OutOfTime
+from orderlab.sim.stores.cpu_budget import BudgetExceeded
 from orderlab.sim.stores.faults import NODE_CONDITIONS, untouched
 
 WAITS_MAX_MS = 3_000_000_000_000
@@ -84,7 +85,7 @@ class StoreMachine(RuleBasedStateMachine):
         if not self.ended:
             try:
                 self.run = type(self).make_run()
-            except OutOfTime:  # scripts that do not end: no failure, which Hypothesis would look into
+            except BudgetExceeded:  # scripts that do not end: no failure, which Hypothesis would look into
                 self._cut_off()
             else:
                 self.labels = len(self.run.publications)
@@ -107,7 +108,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.steps.append(step)
         try:
             report = self.perform(step)
-        except OutOfTime:
+        except BudgetExceeded:
             self._cut_off()
             return
         if report.result is None:
@@ -126,7 +127,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def within_limits(self, step: Step) -> Step:
         """The step with a limit that callers may give: the one that the store fixes, or one that a queue can keep, or any."""
-        if isinstance(step, Overlap):
+        if isinstance(step, Interleave):
             return replace(step, step=self.within_limits(step.step), during=self.within_limits(step.during))
         if not isinstance(step, Save):
             return step
@@ -172,7 +173,7 @@ class StoreMachine(RuleBasedStateMachine):
         """The step while one of the keys that it meets, or would make, holds a value of type ``found``."""
         try:
             keys = [] if self.ended else self._keys_touched(step)
-        except OutOfTime:
+        except BudgetExceeded:
             self._cut_off()
             return
         if keys:
@@ -204,8 +205,8 @@ class StoreMachine(RuleBasedStateMachine):
         """Once the trouble is over, everything comes out in the end and nothing stays behind."""
         try:
             for client in range(2):
-                self.take(Drain(client, 1 + client))
-                self.take(Settle(client))
+                self.take(DrainQueue(client, 1 + client))
+                self.take(Quiesce(client))
         finally:
             if hasattr(self, "run"):
                 self.tally.met.update(self.run.met)
@@ -214,7 +215,7 @@ class StoreMachine(RuleBasedStateMachine):
 
 def step_name(step: Step) -> str:
     """The kind of a step, and what befell it."""
-    name = type(step).__name__.lower()
+    name = kind_of_step(step)
     fault = getattr(step, "fault", None)
     if isinstance(fault, Fault):
         return f"{name} / {fault.kind}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from orderlab.model.contracts.session.steps import Acknowledge, Drain, Fetch, Release, Save, Settle, Wait
+from orderlab.model.contracts.session.steps import Acknowledge, DrainQueue, Fetch, Quiesce, Release, Save, Wait
 from orderlab.properties.machines.store import WAITS_MAX_MS, StoreMachine
 from orderlab.properties.machines.tally import rule
 from orderlab.properties.strategies import session as given
@@ -72,5 +72,5 @@ class TrimAndExpiry(StoreMachine):
     @rule(client=clients, count=st.integers(1, 2))
     def drain(self, client: int, count: int) -> None:
         """A subscriber that stays connected."""
-        self.take(Drain(client, count))
-        self.take(Settle(client))
+        self.take(DrainQueue(client, count))
+        self.take(Quiesce(client))

@@ -19,7 +19,7 @@ from orderlab.properties.validation.walks import walk_about
 from orderlab.sim.redis.shard import FrozenKeyspace
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.results import Failed, Fields, Result
-from orderlab.sim.stores.memo import RememberingStore
+from orderlab.sim.stores.memo import MemoStore
 from orderlab.sim.stores.session_store import EVERYTHING, Interruption, TimedOut
 
 STATES_MAX = 300
@@ -31,10 +31,10 @@ class Different(Exception):
     """A client can tell the two apart; says how."""
 
 
-class BesideStore(RememberingStore):
+class ProductStore(MemoStore):
     """A store that does everything on another one as well. Raises Different at the first reply that differs."""
 
-    def __init__(self, binding: Binding, other: RememberingStore) -> None:
+    def __init__(self, binding: Binding, other: MemoStore) -> None:
         self.other = other
         self._pairs: dict[tuple[int, int], int] = {}
         self._both: list[tuple[int, int]] = []
@@ -105,10 +105,10 @@ def difference_to_clients(
         return "operations of several calls are not compared by their replies"
     ours = Subject(original).scaled(min(modulus, original.modulus))
     small = Subject(mutated).scaled(min(modulus, original.modulus))
-    other = RememberingStore(ours.binding, DEFAULT_EXPIRY_MS)
+    other = MemoStore(ours.binding, DEFAULT_EXPIRY_MS)
     findings = Findings(frozenset(STORE_LAWS))
     try:
-        small._store = BesideStore(small.binding, other)
+        small._store = ProductStore(small.binding, other)
         small._store.capabilities = ours.store.capabilities
         run_scenarios(small, findings)
         walk_about(small, findings, walks)

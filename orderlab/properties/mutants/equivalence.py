@@ -37,7 +37,7 @@ from orderlab.sim.stores.binding.replies import ReplyMismatch
 from orderlab.sim.stores.binding.results import Fields, Result
 from orderlab.sim.stores.bound import load_scripts
 from orderlab.sim.stores.faults import condition
-from orderlab.sim.stores.memo import RememberingStore
+from orderlab.sim.stores.memo import MemoStore
 from orderlab.sim.stores.session_store import Interruption
 
 STATES_MAX = 6000
@@ -74,7 +74,7 @@ class Outcome(NamedTuple):
     """The reply as the binding reads it."""
 
 
-class NotingStore(RememberingStore):
+class NotingStore(MemoStore):
     """Notes every call of a script that it has not made before."""
 
     def __init__(self, binding: Binding, default_expiry_ms: int) -> None:

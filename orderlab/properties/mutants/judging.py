@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from orderlab.model.contracts.session.steps import Pass, Trace
+from orderlab.model.contracts.session.steps import Churn, Trace
 from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS
 from orderlab.model.verdict import Outcome
@@ -29,7 +29,7 @@ from orderlab.properties.validation.walks import walk_about
 from orderlab.properties.witness.full_scale import at_full_scale
 from orderlab.properties.witness.minimisation import minimise
 from orderlab.sim.stores.binding.binding import Binding
-from orderlab.sim.stores.cpu_budget import OutOfTime
+from orderlab.sim.stores.cpu_budget import BudgetExceeded
 
 DEFAULT_BUDGET_S = 12.0
 """A cap for a mutant that nothing kills, in processor time of one core: what is done is counted in steps."""
@@ -150,17 +150,17 @@ def _judge(binding: Binding, seed: int, budget_s: float, analyses: Callable[[Cas
         return result("killed", "bounded", f"the store cannot be run: {error}", None, "loading")
     large, small = Reruns(case.subject), Reruns(case.small)
     for analysis in analyses(case):
-        case.subject.deadline.allow(INSTRUCTIONS)
-        case.subject.deadline.set(max(began_cpu_s + budget_s - time.process_time(), 0.0))
-        with suppress(OutOfTime):  # scripts that do not end; what they did until then is known
+        case.subject.cpu_budget.allow(INSTRUCTIONS)
+        case.subject.cpu_budget.set(max(began_cpu_s + budget_s - time.process_time(), 0.0))
+        with suppress(BudgetExceeded):  # scripts that do not end; what they did until then is known
             analysis()
-        case.subject.deadline.allow(INSTRUCTIONS)
-        case.subject.deadline.set(max(began_cpu_s + budget_s - time.process_time(), 0.25 * budget_s))
+        case.subject.cpu_budget.allow(INSTRUCTIONS)
+        case.subject.cpu_budget.set(max(began_cpu_s + budget_s - time.process_time(), 0.25 * budget_s))
         for finding in _candidates(case.findings):
             if finding.law == "bounded" and ENDLESS in finding.text:
                 return result("timed out", finding.law, finding.text, finding.trace, finding.analysis)
             shown = None
-            with suppress(OutOfTime):  # a witness that takes longer than its mutant may is none
+            with suppress(BudgetExceeded):  # a witness that takes longer than its mutant may is none
                 shown = _reproduced(finding, small, large)
             if shown is not None:
                 beside = tuple(sorted(case.findings.by_law.keys() - {shown.law}))
@@ -184,7 +184,7 @@ def _reproduced(finding: Finding, small: Reruns, large: Reruns) -> Finding | Non
     found = at_full_scale(trace, law, modulus, small, large)
     if found is None:
         return None
-    if not any(isinstance(step, Pass) for step in found.steps):
+    if not any(isinstance(step, Churn) for step in found.steps):
         found = minimise(found, law, large, SHORTENING)
     broken = large.law_broken(found, law)
     return replace(finding, text=broken[1] if broken else finding.text, trace=found)

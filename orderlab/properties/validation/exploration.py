@@ -17,7 +17,7 @@ from orderlab.properties.validation.effort import STATES, count
 from orderlab.properties.validation.findings import Findings, kind_of
 from orderlab.properties.validation.subject import Subject
 from orderlab.sim.stores.binding.results import Fetched
-from orderlab.sim.stores.cpu_budget import OutOfTime
+from orderlab.sim.stores.cpu_budget import BudgetExceeded
 
 MODULUS = 3
 """Packet identifiers in the small world: few, so that a handful of saves goes round."""
@@ -177,7 +177,7 @@ def applies(scope: Scope, subject: Subject) -> bool:
     return scope.name != "sessions" or bool({"clear", "open"} & set(subject.binding.operations))
 
 
-class _UntilOutOfTime(StoreSystem):
+class _UntilBudgetExceeded(StoreSystem):
     """Leads nowhere any more once the work has run out, so that the search ends with what it has."""
 
     is_over = False
@@ -186,12 +186,12 @@ class _UntilOutOfTime(StoreSystem):
         if not self.is_over:
             try:
                 yield from super().successors(state)
-            except OutOfTime:
+            except BudgetExceeded:
                 self.is_over = True
 
 
 def explore_scope(subject: Subject, scope: Scope, findings: Findings, states: int | None = None) -> Search:
-    """One scope, breadth first, so many states of it. Raises OutOfTime once what was found is noted."""
+    """One scope, breadth first, so many states of it. Raises BudgetExceeded once what was found is noted."""
     run = subject.run((CLIENT,))
     told: list[tuple[StoreState, Step, StepReport]] = []
     known: Counter[object] = Counter()
@@ -204,16 +204,16 @@ def explore_scope(subject: Subject, scope: Scope, findings: Findings, states: in
             known.update(kinds)
             told.append((state, step, report))
 
-    system = _UntilOutOfTime(run, scope, found)
+    system = _UntilBudgetExceeded(run, scope, found)
     done = search(system, Options(Budget(states), engine="interpreted"))
     candidates, told = told, []
     for state, step, report in candidates:
-        with suppress(OutOfTime):  # its steps are remembered, and need no more work
+        with suppress(BudgetExceeded):  # its steps are remembered, and need no more work
             trace = subject.trace((*path_to(system, done.space, state), step), (CLIENT,))
             findings.add(report.discrepancies, trace, f"exploration of the scope {scope.name}")
     findings.met.update(run.met)
     findings.work["states"] += done.space.count
     findings.work["transitions"] += done.space.steps
     if system.is_over:
-        raise OutOfTime
+        raise BudgetExceeded
     return done

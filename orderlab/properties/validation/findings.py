@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from orderlab.model.contracts.session.refinement import Discrepancy
-from orderlab.model.contracts.session.steps import Overlap, Step, Trace
+from orderlab.model.contracts.session.steps import Interleave, Step, Trace, kind_of_step
 
 _PARTICULARS = re.compile(
     r"(?P<reply>(?<=does not fit ).*(?= \())"
@@ -42,11 +42,11 @@ class Kind(NamedTuple):
 
 def kind_of(law: str, text: str, step: Step | None) -> Kind:
     """The kind of one discrepancy. Of keys in several slots there is one kind: operations share their keys."""
-    inner = step.step if isinstance(step, Overlap) else step
+    inner = step.step if isinstance(step, Interleave) else step
     fault = getattr(inner, "fault", None)
     if law == "one-slot":
         return Kind("keys in several slots", "", "")
-    return Kind(wording(text), type(step).__name__.lower(), "" if fault is None else fault.kind)
+    return Kind(wording(text), "" if step is None else kind_of_step(step), "" if fault is None else fault.kind)
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from orderlab.properties.validation.subject import DEFAULT_EXPIRY_MS, Subject
 from orderlab.sim.costs.estimate import estimate_us
 from orderlab.sim.redis.cluster.hash_slot import hash_slot
 from orderlab.sim.stores.binding.results import Failed
-from orderlab.sim.stores.cpu_budget import OutOfTime
+from orderlab.sim.stores.cpu_budget import BudgetExceeded
 from orderlab.sim.stores.session_store import TimedOut
 
 WHOLE_KEYSPACE = (b"keys", b"scan", b"flushall", b"flushdb", b"dbsize", b"randomkey")
@@ -95,7 +95,7 @@ def measure_footprint(subject: Subject, findings: Findings, footprint: Footprint
     is_measured = False
     try:
         is_measured = _visit(subject, findings, footprint)
-    except OutOfTime:
+    except BudgetExceeded:
         findings.gaps.append("footprint: not every queue length was measured, so that growth is not known")
     _judge_growth(subject, footprint, findings, is_measured)
     return footprint
@@ -137,7 +137,7 @@ def _visit_client(subject: Subject, client: bytes, findings: Findings, footprint
     """The battery for one client. False when a script had to be stopped: there is no point in going on."""
     store = RecordingStore(subject.binding, DEFAULT_EXPIRY_MS)
     store.is_recording = True
-    store.capabilities, store.deadline = subject.store.capabilities, subject.deadline
+    store.capabilities, store.cpu_budget = subject.store.capabilities, subject.cpu_budget
     taken: list[Step] = []
     try:
         run = SessionRun(store, (client,))
@@ -193,7 +193,7 @@ def _visit_length(subject: Subject, size: int, findings: Findings, footprint: Fo
     is_first = not is_judged
     store = RecordingStore(subject.binding, DEFAULT_EXPIRY_MS)
     store.is_recording = True
-    store.capabilities, store.deadline = subject.store.capabilities, subject.deadline
+    store.capabilities, store.cpu_budget = subject.store.capabilities, subject.cpu_budget
     run = SessionRun(store, (b"plain-client",))
     taken: list[Step] = []
     if not is_judged:

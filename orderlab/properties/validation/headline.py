@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from orderlab.model.contracts.session.steps import FAULTS, Open, Overlap, Pass, Repeat, Save, Step, Trace, Wait
+from orderlab.model.contracts.session.steps import FAULTS, Churn, Interleave, Open, Retry, Save, Step, Trace, Wait
 from orderlab.properties.validation.findings import Finding, wording
 from orderlab.properties.witness.explanation import Explanation
 
@@ -59,23 +59,23 @@ def circumstances(trace: Trace) -> Iterator[str]:
     if not trace.steps:
         return
     last = trace.steps[-1]
-    inner = last.step if isinstance(last, Overlap) else last
+    inner = last.step if isinstance(last, Interleave) else last
     fault = _fault_of(trace)
     if fault is not None:
         yield FAULTS.get(fault, fault)
-    if isinstance(last, Overlap):
+    if isinstance(last, Interleave):
         yield "another save comes between its calls"
     if isinstance(inner, Save):
         yield from _of_save(inner)
     elif isinstance(inner, Wait):
         yield f"after {inner.ms:,} ms"
-    elif isinstance(inner, Repeat):
+    elif isinstance(inner, Retry):
         yield "the save before the last comes again" if inner.older else "the same save comes again"
     elif isinstance(inner, Open) and inner.again:
         yield "the same CONNECT comes again"
     if getattr(inner, "stale", False):
         yield "it comes late, from an earlier session"
-    if any(isinstance(step, Pass) for step in trace.steps):
+    if any(isinstance(step, Churn) for step in trace.steps):
         yield "identifiers have come round"
 
 
@@ -90,7 +90,7 @@ def _of_save(step: Save) -> Iterator[str]:
 
 def _fault_of(trace: Trace) -> str | None:
     last: Step | None = trace.steps[-1] if trace.steps else None
-    fault = getattr(last.step if isinstance(last, Overlap) else last, "fault", None)
+    fault = getattr(last.step if isinstance(last, Interleave) else last, "fault", None)
     return None if fault is None else str(fault.kind)
 
 

@@ -14,7 +14,7 @@ from hypothesis.internal.conjecture import providers
 from hypothesis.stateful import run_state_machine_as_test
 
 from orderlab.model.contracts.session.refinement import Discrepancy
-from orderlab.model.contracts.session.steps import Acknowledge, Fetch, Pass, Publication, Release, Save, Settle, Step
+from orderlab.model.contracts.session.steps import Acknowledge, Churn, Fetch, Publication, Quiesce, Release, Save, Step
 from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.machines.session import SessionMachine
 from orderlab.properties.machines.tally import tally_of
@@ -23,7 +23,7 @@ from orderlab.properties.validation.findings import Findings
 from orderlab.properties.validation.stepping import fitted_step, take_steps
 from orderlab.properties.validation.subject import CLIENTS, Prepared, Subject
 from orderlab.sim.stores.binding.results import Failed
-from orderlab.sim.stores.cpu_budget import OutOfTime
+from orderlab.sim.stores.cpu_budget import BudgetExceeded
 
 STEPS_PER_EXAMPLE = 30
 EXAMPLES_AT_ONCE = EXAMPLES
@@ -36,7 +36,7 @@ WAITING = tuple(Publication(label, b"<%d>waiting" % label, b"t", 1 + label % 2, 
 def near_the_wrap(subject: Subject) -> tuple[Step, ...]:
     """Three messages wait, one of them sent, while nearly all other identifiers pass."""
     passing = subject.binding.modulus - len(WAITING) - 3
-    return (Save(WAITING, limit=subject.store.limit), Fetch(count=1), Pass(passing, by_expiry=True))
+    return (Save(WAITING, limit=subject.store.limit), Fetch(count=1), Churn(passing, by_expiry=True))
 
 
 ACROSS_THE_WRAP: tuple[Step, ...] = (
@@ -48,7 +48,7 @@ ACROSS_THE_WRAP: tuple[Step, ...] = (
 """Steps from near the wrap that take the counter round, past messages that wait."""
 
 
-COME_AND_GO: tuple[Step, ...] = (Save((Publication(1, b"<1>payload"),), limit=100), Fetch(), Acknowledge(1), Settle())
+COME_AND_GO: tuple[Step, ...] = (Save((Publication(1, b"<1>payload"),), limit=100), Fetch(), Acknowledge(1), Quiesce())
 """What grows with each message shows at full scale only: a small world has no more identifiers than a handful."""
 
 
@@ -85,14 +85,14 @@ def run_machine(subject: Subject, findings: Findings, rounds: int, first: int = 
 
 
 def _examples_from(place: Prepared, findings: Findings, rounds: int, number: int) -> None:
-    """Rounds of examples from one place. Raises OutOfTime."""
+    """Rounds of examples from one place. Raises BudgetExceeded."""
     machine = machine_for(place, findings, lambda: False)
     cut_off = tally_of(machine.__name__).cut_off
     for one in range(rounds):
         run_examples(machine, 1_000_003 * place.subject.seed + number + 2 * one)
         findings.work["examples"] += EXAMPLES_AT_ONCE
         if tally_of(machine.__name__).cut_off > cut_off:
-            raise OutOfTime
+            raise BudgetExceeded
 
 
 def machine_for(place: Prepared, findings: Findings, is_over: Callable[[], bool]) -> type[SessionMachine]:

@@ -13,15 +13,15 @@ from itertools import islice
 
 from orderlab.model.contracts.session.steps import (
     Acknowledge,
+    Churn,
     Clear,
-    Drain,
+    DrainQueue,
     Fetch,
     Open,
-    Pass,
     Publication,
+    Quiesce,
     Release,
     Save,
-    Settle,
     Step,
     Wait,
 )
@@ -76,18 +76,18 @@ def crowds(subject: Subject) -> Iterator[Crowd]:
     at = _Labels(largest, subject.limit)
     early: list[Step] = [*at.saves(2, LONG_MS, most), *at.saves(some, 1000, most), *at.saves(20, LONG_MS, most)]
     early += [Wait(1000), *at.saves(1, LONG_MS, most), *at.saves(1, LONG_MS, 23), Fetch(), *at.saves(2, LONG_MS, 23)]
-    yield "many expire behind one that stays", [*early, Fetch(), Drain(count=10), Settle()]
+    yield "many expire behind one that stays", [*early, Fetch(), DrainQueue(count=10), Quiesce()]
     at = _Labels(largest, subject.limit)
     front: list[Step] = [*at.saves(some, 1000, most), *at.saves(20, LONG_MS, most), Wait(1000), *at.saves(1, 5000, 22)]
-    front += [Fetch(count=10), Wait(5000), *at.saves(2, LONG_MS, 22), Fetch(), Drain(count=10), Settle()]
+    front += [Fetch(count=10), Wait(5000), *at.saves(2, LONG_MS, 22), Fetch(), DrainQueue(count=10), Quiesce()]
     yield "many expire before some that stay, and the session ends with many", [*front, *at.saves(some, 1000, most), Clear()]
     at = _Labels(largest, subject.limit)
     trims: list[Step] = [*at.saves(many, LONG_MS, most), Fetch(count=1500), Acknowledge(many), Release(many // 2 | 1)]
     trims += [*at.saves(1, None, max(many // 2, 1)), Fetch(), *at.saves(many, LONG_MS, most), *at.saves(3, LONG_MS, 2)]
-    yield "many go at once", [*trims, Fetch(), Drain(count=1), Settle()]
+    yield "many go at once", [*trims, Fetch(), DrainQueue(count=1), Quiesce()]
     at = _Labels(largest, subject.limit)
     ends: list[Step] = [*at.saves(many, 2000, most), *at.saves(many // 4, 1000, most), Open(clean_start=True), Fetch()]
-    yield "a session ends with many", [*ends, *at.saves(1, 1500, most), Wait(1000), Fetch(), Drain(count=1), Settle()]
+    yield "a session ends with many", [*ends, *at.saves(1, 1500, most), Wait(1000), Fetch(), DrainQueue(count=1), Quiesce()]
 
 
 def rounds(subject: Subject) -> Iterator[Crowd]:
@@ -99,7 +99,7 @@ def rounds(subject: Subject) -> Iterator[Crowd]:
         at = _Labels(largest, None)
         some = min(most // 3, SOME)
         steps: list[Step] = [*at.saves(some, interval_ms, most), Fetch(count=1)]
-        steps += [Pass(most - some - 10, by_expiry=True), Wait(ROUND_TAKES_MS), Fetch(), *at.saves(some, LONG_MS, most)]
+        steps += [Churn(most - some - 10, by_expiry=True), Wait(ROUND_TAKES_MS), Fetch(), *at.saves(some, LONG_MS, most)]
         yield f"identifiers come round to many that {fate}", [*steps, Fetch(), *at.saves(20, LONG_MS, most), Fetch()]
 
 

@@ -10,14 +10,14 @@ from orderlab.model.contracts.session.steps import (
     Acknowledge,
     Answer,
     Clear,
-    Drain,
+    DrainQueue,
     Fetch,
     Open,
     Publication,
+    Quiesce,
     Release,
-    Repeat,
+    Retry,
     Save,
-    Settle,
     Step,
     Wait,
 )
@@ -49,7 +49,7 @@ def in_trouble(number: int, kind: str) -> list[Step]:
     label, fault = 3 * number + 1, Fault(kind)
     save = Save((one(label), one(label + 1, 1000, 2)), limit=2, fault=fault)
     answers: list[Step] = [Acknowledge(label, fault), Release(label + 1, fault)]
-    return [save, Repeat(), Fetch(), Fetch(fault=fault), *answers]
+    return [save, Retry(), Fetch(), Fetch(fault=fault), *answers]
 
 
 LONG_INTERVALS = (86_400_000, 2_147_483_647_000, 2_147_483_648_000, 4_294_967_295_000)
@@ -68,73 +68,73 @@ CONTENTS = (
 """Payloads and topics that a careless encoding would change: MQTT payloads are any bytes, up to 256 MB of them."""
 
 SCENARIOS: dict[str, list[Step]] = {
-    "identifiers go round": [*saves(1, 2, 3, limit=2), Fetch(), *saves(4, 5, limit=2), Fetch(), Drain(), Settle()],
+    "identifiers go round": [*saves(1, 2, 3, limit=2), Fetch(), *saves(4, 5, limit=2), Fetch(), DrainQueue(), Quiesce()],
     "an acknowledgement comes late": [
         *(*saves(1), Fetch(), Acknowledge(1), *saves(2, 3, 4), Acknowledge(1), Fetch()),
         *(Acknowledge(4), Acknowledge(1)),
     ],
     "an answer comes late and its identifier is that of a message with a deadline": [
         *(*saves(1, 2), Fetch(), Acknowledge(1), *saves(3), quick(one(4, 1000, 2)), Acknowledge(1), Release(1), Fetch()),
-        *(Wait(1000), *saves(5), Fetch(), Drain(), Settle()),
+        *(Wait(1000), *saves(5), Fetch(), DrainQueue(), Quiesce()),
     ],
     "a PUBREC comes late": [
         *(quick(one(1, qos=2)), Fetch(), Acknowledge(1)),
         *(quick(one(label, qos=2)) for label in (2, 3, 4)),
-        *(Fetch(), Release(1), Fetch(), Drain(), Settle()),
+        *(Fetch(), Release(1), Fetch(), DrainQueue(), Quiesce()),
     ],
     "an identifier is live when the counter comes round": [
         *(*saves(1), Fetch(), *saves(2), Acknowledge(2), Fetch(), Acknowledge(2), *saves(3, 4, 5), Fetch()),
         Acknowledge(1),
     ],
     "the queue runs empty": [
-        *(*saves(1), Fetch(), Acknowledge(1), *saves(2), Drain(count=1), Settle(), *saves(3)),
+        *(*saves(1), Fetch(), Acknowledge(1), *saves(2), DrainQueue(count=1), Quiesce(), *saves(3)),
     ],
     "nothing of a batch lives": [
-        *(*saves(1), Fetch(), Acknowledge(1), quick(one(2, 0)), Repeat(), *saves(3), Fetch(), Acknowledge(3)),
-        *(quick(one(4, 0), one(5, 0)), *saves(6), quick(one(7, 0)), *saves(8), Fetch(), Drain(), Settle()),
+        *(*saves(1), Fetch(), Acknowledge(1), quick(one(2, 0)), Retry(), *saves(3), Fetch(), Acknowledge(3)),
+        *(quick(one(4, 0), one(5, 0)), *saves(6), quick(one(7, 0)), *saves(8), Fetch(), DrainQueue(), Quiesce()),
     ],
     "a save that keeps nothing lowers the limit": [
         *(*saves(1, 2, 3), quick(one(4, 0), limit=2), Fetch(), *saves(5), quick(one(6, 0), one(7, 0), limit=1), Fetch()),
-        *(Repeat(), Fetch(), Drain(), Settle()),
+        *(Retry(), Fetch(), DrainQueue(), Quiesce()),
     ],
     "expired messages before a full queue": [
         *(quick(one(1, 40_000)), quick(one(2, 1000)), quick(one(3, 1000)), Wait(1000), *saves(4, 5)),
-        *(Fetch(), Drain(count=1), Settle()),
+        *(Fetch(), DrainQueue(count=1), Quiesce()),
     ],
     "expired messages fill a page": [
-        *(quick(one(1, 1000)), quick(one(2, 1000)), quick(one(3)), Wait(1000), Fetch(count=1), Drain(count=1)),
+        *(quick(one(1, 1000)), quick(one(2, 1000)), quick(one(3)), Wait(1000), Fetch(count=1), DrainQueue(count=1)),
     ],
     "a deadline passes before a save and a fetch": [
         *(quick(one(1, 1000)), quick(one(2, 40_000)), Wait(1000), Save((one(3),), limit=2), Fetch(), Wait(1), Fetch()),
     ],
     "deadlines pass": [
         *(quick(one(1, 2000), one(2), one(3, 5000)), Wait(1999), Fetch(count=1), Wait(1), Fetch(), Wait(18_000)),
-        *(Fetch(), quick(one(4, 1000)), Fetch(), Wait(999), Fetch(), Wait(1), Fetch(), Drain(), Settle()),
+        *(Fetch(), quick(one(4, 1000)), Fetch(), Wait(999), Fetch(), Wait(1), Fetch(), DrainQueue(), Quiesce()),
     ],
     "answers come after the deadline": [
         *(quick(one(1, 1000, 2), one(2, 1000), one(3, 40_000, 2)), Fetch(), Release(3), Wait(999), Release(3), Wait(1)),
-        *(Release(1), Acknowledge(2), Acknowledge(1), Release(3), Fetch(), Acknowledge(3), Release(3), Drain(), Settle()),
+        *(Release(1), Acknowledge(2), Acknowledge(1), Release(3), Fetch(), Acknowledge(3), Release(3), DrainQueue(), Quiesce()),
     ],
     "answers come in the millisecond of the deadline": [
         *(Wait(500), quick(one(1, 1000, 2), one(2, 1000)), Fetch(), Wait(1000), Release(1), Acknowledge(2), Fetch()),
-        *(quick(one(3, 1000)), Wait(1000), *saves(4), Fetch(), Drain(), Settle()),
+        *(quick(one(3, 1000)), Wait(1000), *saves(4), Fetch(), DrainQueue(), Quiesce()),
     ],
     "answers come one millisecond before the deadline": [
         *(quick(one(1, 1000, 2), one(2, 1000)), Fetch(), Wait(999), Release(1), Acknowledge(2), *saves(3, limit=2), Fetch()),
-        *(Wait(1), Acknowledge(1), Fetch(), Drain(), Settle()),
+        *(Wait(1), Acknowledge(1), Fetch(), DrainQueue(), Quiesce()),
     ],
     "a batch passes over an identifier and comes again": [
-        *(*saves(1, 2, 3), Fetch(), Acknowledge(1), Acknowledge(3), quick(one(4), one(5)), Repeat(), Fetch()),
-        *(Acknowledge(4), Acknowledge(5), quick(one(6, 0), one(7), one(8)), Repeat(), Fetch(), Drain(), Settle()),
+        *(*saves(1, 2, 3), Fetch(), Acknowledge(1), Acknowledge(3), quick(one(4), one(5)), Retry(), Fetch()),
+        *(Acknowledge(4), Acknowledge(5), quick(one(6, 0), one(7), one(8)), Retry(), Fetch(), DrainQueue(), Quiesce()),
     ],
     "early deadlines one after the other": [
         *(quick(one(1, 40_000)), quick(one(2, 1000)), quick(one(3, 3000)), Wait(1000), quick(one(4, 5000)), Fetch()),
         *(Wait(2000), quick(one(5, 4000)), Fetch(), Wait(2000), quick(one(6, 40_000)), Fetch(), Wait(2000)),
-        *(quick(one(7)), Fetch(), Drain(), Settle()),
+        *(quick(one(7)), Fetch(), DrainQueue(), Quiesce()),
     ],
     "released messages": [
         *(quick(one(1, 3000, 2), one(2, None, 2), one(3)), Fetch(), Release(1), Release(2), Fetch(), Release(2)),
-        *(Wait(1000), Fetch(), Acknowledge(2), Wait(1999), Fetch(), Wait(1), Fetch(), Drain(), Settle()),
+        *(Wait(1000), Fetch(), Acknowledge(2), Wait(1999), Fetch(), Wait(1), Fetch(), DrainQueue(), Quiesce()),
     ],
     "sessions end and begin": [
         *(*saves(1, 2), Fetch(), Clear(), Save((one(3),), stale=True), Acknowledge(1), Open(clean_start=True), *saves(4)),
@@ -143,7 +143,7 @@ SCENARIOS: dict[str, list[Step]] = {
     ],
     "the end of a session comes late": [
         *(*saves(1), Clear(), Open(clean_start=True), *saves(2), Clear(stale=True), Fetch(), *saves(3)),
-        *(Open(clean_start=True), Clear(stale=True), *saves(4), Fetch(), Drain(), Settle(), Clear(), Clear(stale=True)),
+        *(Open(clean_start=True), Clear(stale=True), *saves(4), Fetch(), DrainQueue(), Quiesce(), Clear(), Clear(stale=True)),
         *(Clear(), Open(), *saves(5), Clear(stale=True), Open(), Clear(stale=True), Fetch()),
     ],
     "answers come from an earlier session": [
@@ -154,21 +154,21 @@ SCENARIOS: dict[str, list[Step]] = {
     "a CONNECT comes late or twice": [
         *(Open(clean_start=True), *saves(1), Open(again=True), Open(clean_start=True, stale=True), Open(stale=True)),
         *(Fetch(), Open(), Open(again=True), *saves(2), Fetch(), Open(again=True), Acknowledge(1), Clear(), Open()),
-        *(Open(again=True), Open(stale=True), *saves(3), Open(again=True), Fetch(), Drain(), Open(again=True)),
+        *(Open(again=True), Open(stale=True), *saves(3), Open(again=True), Fetch(), DrainQueue(), Open(again=True)),
     ],
     "a producer goes back": [
-        *(*saves(1), Repeat(older=True), *saves(2), Repeat(older=True), Repeat(), Fetch(), Acknowledge(1)),
-        *(Repeat(older=True), Fetch(), quick(one(3), one(4)), Repeat(older=True), Drain(), Repeat(older=True), Settle()),
-        *(*saves(5), Clear(), Repeat(older=True), Open(clean_start=True), Repeat(older=True), Repeat(), *saves(6)),
-        *(Repeat(older=True), *saves(7), Repeat(older=True), Fetch()),
+        *(*saves(1), Retry(older=True), *saves(2), Retry(older=True), Retry(), Fetch(), Acknowledge(1)),
+        *(Retry(older=True), Fetch(), quick(one(3), one(4)), Retry(older=True), DrainQueue(), Retry(older=True), Quiesce()),
+        *(*saves(5), Clear(), Retry(older=True), Open(clean_start=True), Retry(older=True), Retry(), *saves(6)),
+        *(Retry(older=True), *saves(7), Retry(older=True), Fetch()),
     ],
     "a producer goes back behind a save that keeps nothing": [
-        *(*saves(1), quick(one(2, 0)), Repeat(older=True), Fetch(), *saves(3), Repeat(older=True), Fetch(), Drain(), Settle()),
+        *(*saves(1), quick(one(2, 0)), Retry(older=True), Fetch(), *saves(3), Retry(older=True), Fetch(), DrainQueue(), Quiesce()),
     ],
     "replies are lost": [
-        *(quick(one(1), one(2)), Repeat(), Fetch(), Acknowledge(1), Repeat(), Save((one(3),), producer=1), Repeat()),
-        *(Repeat(1), *saves(4), Repeat(), quick(one(5), one(6, 0), one(7)), Repeat(), Acknowledge(5), Repeat()),
-        *(Save((one(8), one(9), one(10)), limit=2), Repeat(), Drain(), Repeat(), Settle()),
+        *(quick(one(1), one(2)), Retry(), Fetch(), Acknowledge(1), Retry(), Save((one(3),), producer=1), Retry()),
+        *(Retry(1), *saves(4), Retry(), quick(one(5), one(6, 0), one(7)), Retry(), Acknowledge(5), Retry()),
+        *(Save((one(8), one(9), one(10)), limit=2), Retry(), DrainQueue(), Retry(), Quiesce()),
     ],
     "the node is in trouble": [
         *(step for number, kind in enumerate(NODE_CONDITIONS) for step in in_trouble(number, kind)),
@@ -176,19 +176,19 @@ SCENARIOS: dict[str, list[Step]] = {
     ],
     "the node is in trouble when a client connects": [
         *(step for at, kind in enumerate(NODE_CONDITIONS, 1) for step in (*saves(at), Open(0, True, Fault(kind)))),
-        *(*saves(101), Fetch(), Drain(), Settle()),
+        *(*saves(101), Fetch(), DrainQueue(), Quiesce()),
     ],
     "values at the edge of what MQTT knows": [
-        *(quick(one(1), one(2, 0), one(3)), quick(one(23, 0)), Repeat(), Fetch()),
+        *(quick(one(1), one(2, 0), one(3)), quick(one(23, 0)), Retry(), Fetch()),
         *(quick(one(4 + 2 * n), one(5 + 2 * n, value)) for n, value in enumerate(LONG_INTERVALS)),
-        *(Fetch(), *saves(22, limit=1), Drain(), Settle()),
+        *(Fetch(), *saves(22, limit=1), DrainQueue(), Quiesce()),
     ],
     "numbers get a second digit": [
         *(Open(clean_start=True) for _ in range(8)),
         *(quick(one(1, qos=2)), Fetch(), Open(clean_start=True)),
         *(quick(one(2, qos=2)), Fetch(), Release(1), Acknowledge(1), Save((one(3),), stale=True), Clear(stale=True), Fetch()),
-        *(Open(stale=True), Open(), *saves(*range(4, 12), limit=2), Fetch(), Repeat(), *saves(12), Repeat(older=True)),
-        *(Repeat(), Fetch(count=1), Fetch(onward=True), Acknowledge(12), Fetch(), Drain(), Settle(), Clear(), Open()),
+        *(Open(stale=True), Open(), *saves(*range(4, 12), limit=2), Fetch(), Retry(), *saves(12), Retry(older=True)),
+        *(Retry(), Fetch(count=1), Fetch(onward=True), Acknowledge(12), Fetch(), DrainQueue(), Quiesce(), Clear(), Open()),
     ],
     "two clients": [
         *(*saves(1, 2), *saves(3, 4, client=1), Fetch(0, 1), Fetch(1, 1), Acknowledge(1), Clear(0), Fetch(1)),
@@ -204,7 +204,7 @@ SCENARIOS: dict[str, list[Step]] = {
     ],
     "equal messages": [
         quick(Publication(1, b"same"), Publication(2, b"same")),
-        *(Fetch(), Drain(), quick(Publication(3, b"b"), Publication(4, b"a")), Fetch()),
+        *(Fetch(), DrainQueue(), quick(Publication(3, b"b"), Publication(4, b"a")), Fetch()),
     ],
 }
 """Steps by name. Identifiers go round after three in the small world."""
@@ -214,15 +214,15 @@ NO_DEFAULT: dict[str, list[Step]] = {
     "messages that never expire": [
         *(*saves(1), quick(one(2, 1000), one(3, qos=2)), Fetch(), Wait(1), Fetch(), Release(3), Wait(999), Fetch()),
         *(Wait(20_000), Fetch(), Wait(10_000_000_000), Fetch(), Acknowledge(1), *saves(4, 5, limit=2), Fetch(count=1)),
-        *(Acknowledge(3), quick(one(6, 0), one(7)), Repeat(), Fetch(), Drain(), Settle()),
+        *(Acknowledge(3), quick(one(6, 0), one(7)), Retry(), Fetch(), DrainQueue(), Quiesce()),
     ],
 }
 """With a default interval of 0, where callers may give one."""
 NUMBERED_PRODUCERS: dict[str, list[Step]] = {
     "producers called as identifiers are": [
-        *(Save((one(1),)), Save((one(2),), producer=1), Fetch(), Repeat(0), Repeat(1), Acknowledge(1), Fetch()),
-        *(Save((one(3, qos=2),), producer=1), Repeat(0), Fetch(), Release(3), Acknowledge(2), Save((one(4),)), Fetch()),
-        *(Repeat(), Repeat(1), Drain(), Repeat(), Settle(), Save((one(5),)), Clear(), Open(clean_start=True), *saves(6)),
+        *(Save((one(1),)), Save((one(2),), producer=1), Fetch(), Retry(0), Retry(1), Acknowledge(1), Fetch()),
+        *(Save((one(3, qos=2),), producer=1), Retry(0), Fetch(), Release(3), Acknowledge(2), Save((one(4),)), Fetch()),
+        *(Retry(), Retry(1), DrainQueue(), Retry(), Quiesce(), Save((one(5),)), Clear(), Open(clean_start=True), *saves(6)),
     ],
 }
 
@@ -274,7 +274,7 @@ def _wrong_limits(modulus: int) -> list[Step]:
     steps = saves(1, 2, 3, limit=min(3, modulus))
     for label, limit in enumerate((0, -1, modulus + 1), 4):
         steps += [*saves(label, limit=limit), Fetch()]
-    return [*steps, *saves(9, limit=2), Drain(), Settle()]
+    return [*steps, *saves(9, limit=2), DrainQueue(), Quiesce()]
 
 
 def _try_forbidden(small: Subject, findings: Findings, name: str, steps: list[Step]) -> None:
@@ -287,7 +287,7 @@ def _try_forbidden(small: Subject, findings: Findings, name: str, steps: list[St
 def _beside(small: Subject, steps: list[Step], findings: Findings, analysis: str = "") -> str:
     """What goes wrong when ``steps`` are taken among others; what any input may be blamed for goes to ``findings``."""
     run, taken = small.run(), []
-    for step in (*saves(1, 2), Fetch(), *steps, Repeat(), *saves(8), Fetch()):
+    for step in (*saves(1, 2), Fetch(), *steps, Retry(), *saves(8), Fetch()):
         fitted = fitted_step(step, small)
         report = run.perform(fitted)
         if report.result is None:

@@ -31,7 +31,7 @@ from orderlab.properties.validation.validation import Judge, LawResult
 from orderlab.properties.witness.story import story_lines
 from orderlab.properties.witness.witness import Witness
 from orderlab.sim.stores.binding.binding import Binding
-from orderlab.sim.stores.cpu_budget import OutOfTime
+from orderlab.sim.stores.cpu_budget import BudgetExceeded
 
 
 @dataclass
@@ -68,7 +68,7 @@ def run_law(
     before = {name: tally.copy() for name, tally in TALLIES.items()}
     try:
         run_scenarios(small, findings)
-    except OutOfTime:
+    except BudgetExceeded:
         findings.gaps.append("scenarios: not finished, scripts did not end")
     if law in FOOTPRINT_LAWS and not findings.is_settled:
         measure_footprint(subject, findings)

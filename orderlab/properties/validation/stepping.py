@@ -25,7 +25,7 @@ def take_steps(
     """Take ``steps`` until they end or nothing can be judged any more; what they break goes to ``findings``.
 
     ``run`` is one of ``subject`` and has taken ``prefix`` before. Each step is asked for when the one before it has been
-    taken, so that it may depend on what the run has come to. Raises OutOfTime.
+    taken, so that it may depend on what the run has come to. Raises BudgetExceeded.
     """
     taken = list(prefix)
     for step in steps:

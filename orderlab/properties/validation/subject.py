@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from orderlab.model.contracts.session.steps import PRODUCERS, Pass, Save, Step, Trace
+from orderlab.model.contracts.session.steps import PRODUCERS, Churn, Save, Step, Trace
 from orderlab.properties.contracts.session.inspection import Inspection, Usual, usual_elements
 from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.harness.recording import RecordingStore
@@ -15,8 +15,8 @@ from orderlab.sim.redis.lua.sandbox import Limits
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.scaling import RewrittenLine, scale
 from orderlab.sim.stores.bound import BoundStore, keeps_sent
-from orderlab.sim.stores.cpu_budget import Deadline, OutOfTime
-from orderlab.sim.stores.memo import RememberingStore
+from orderlab.sim.stores.cpu_budget import BudgetExceeded, CpuBudget
+from orderlab.sim.stores.memo import MemoStore
 
 DEFAULT_EXPIRY_MS = 20_000
 """Short, so that messages without an interval expire within a run as well."""
@@ -37,7 +37,7 @@ class Subject:
     """What scaling changed, if this is a scaled store."""
     remembers: bool = False
     """Whether what operations do is remembered: for a search that comes by the same keyspace often."""
-    deadline: Deadline = field(default_factory=Deadline)
+    cpu_budget: CpuBudget = field(default_factory=CpuBudget)
     """When to give up, however slow the scripts are; shared with every twin."""
     _store: BoundStore | None = None
     _usual: dict[tuple[bytes, tuple[bytes, ...]], Usual | None] = field(default_factory=dict)
@@ -49,12 +49,12 @@ class Subject:
         """The store on its kernel."""
         if self._store is None:
             if self.remembers:
-                self._store = RememberingStore(
+                self._store = MemoStore(
                     self.binding, DEFAULT_EXPIRY_MS, SMALL_LIMITS if self.rewritten else None
                 )
             else:
                 self._store = RecordingStore(self.binding, DEFAULT_EXPIRY_MS)
-            self._store.deadline = self.deadline
+            self._store.cpu_budget = self.cpu_budget
             self._store.capabilities = self._store.capabilities._replace(keeps_sent=keeps_sent(self._store))
         return self._store
 
@@ -89,8 +89,8 @@ class Subject:
         if asked not in self._usual:
             try:
                 self._usual[asked] = usual_elements(lambda: self._bare_run((client,), producers))
-            except OutOfTime:  # too many scripts that do not end: what the steps to come will show
-                self.deadline.check()
+            except BudgetExceeded:  # too many scripts that do not end: what the steps to come will show
+                self.cpu_budget.check()
                 self._usual[asked] = None
             self.store.run_again()
         return self._usual[asked]
@@ -98,7 +98,7 @@ class Subject:
     def scaled(self, modulus: int, remembers: bool = True) -> Subject:
         """The same store with packet identifiers 1..``modulus``."""
         binding, rewritten = scale(self.binding, modulus)
-        return Subject(binding, self.seed, rewritten, remembers, self.deadline)
+        return Subject(binding, self.seed, rewritten, remembers, self.cpu_budget)
 
     def recording(self) -> Subject:
         """The same store on a kernel that can write down what is called."""
@@ -187,7 +187,7 @@ class Reruns:
     def start(self, trace: Trace) -> tuple[SessionRun, int]:
         """A run ready for ``trace``, and how many of its steps it has taken already."""
         self.subject.store.run_again()
-        passes = [at for at, step in enumerate(trace.steps, 1) if isinstance(step, Pass)]
+        passes = [at for at, step in enumerate(trace.steps, 1) if isinstance(step, Churn)]
         for length in passes[:1]:
             way = trace.steps[:length], trace.clients, trace.default_expiry_ms, trace.producers
             if way not in self._places:
@@ -217,12 +217,12 @@ class Reruns:
 
     def _run(self, trace: Trace, law: str, words: str = "") -> tuple[int, str] | None:
         run, taken = self.start(trace)
-        held, charged = 0, self.subject.deadline.charged
+        held, charged = 0, self.subject.cpu_budget.charged
         for at, step in enumerate(trace.steps[taken:], taken + 1):
             report = run.perform(step)
             held += weight(step) if isinstance(step, Save) else 0
-            self.spent += weight(step) + held // 4 + CHARGED_STEPS * (self.subject.deadline.charged - charged)
-            charged = self.subject.deadline.charged
+            self.spent += weight(step) + held // 4 + CHARGED_STEPS * (self.subject.cpu_budget.charged - charged)
+            charged = self.subject.cpu_budget.charged
             for one in report.discrepancies:
                 if one.law == law and (not words or wording(one.text) == words):
                     return at, one.text
@@ -242,9 +242,9 @@ MESSAGES_A_STEP = 20
 def weight(step: Step) -> int:
     """What a step costs beside others, by what it says."""
     match step:
-        case Pass(count=messages, by_expiry=True):
+        case Churn(count=messages, by_expiry=True):
             return 1 + messages // MESSAGES_A_STEP
-        case Pass(count=messages):
+        case Churn(count=messages):
             return 1 + 3 * messages // MESSAGES_A_STEP
         case Save(messages=batch):
             return 1 + len(batch) // MESSAGES_A_STEP

@@ -10,7 +10,7 @@ from math import inf
 from typing import Any
 
 from orderlab.model.contracts.session.coverage import BY_LAW
-from orderlab.model.contracts.session.steps import Pass, Step, Trace
+from orderlab.model.contracts.session.steps import Churn, Step, Trace
 from orderlab.model.errors import InputError
 from orderlab.model.laws import LAWS, STORE_LAWS
 from orderlab.model.verdict import Outcome, Verdict, worst
@@ -43,7 +43,7 @@ from orderlab.properties.witness.witness import Witness
 from orderlab.sim.redis.backends import Backend
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.scaling import RewrittenLine
-from orderlab.sim.stores.cpu_budget import OutOfTime
+from orderlab.sim.stores.cpu_budget import BudgetExceeded
 
 SEARCHING = 0.7
 """Of a cap in seconds, what the analyses may take; the rest is for witnesses."""
@@ -163,7 +163,7 @@ def validate(
 
     def cap(share: float) -> None:
         if budget_s is not None:
-            subject.deadline.set(max(share * budget_s + began - time.monotonic(), 0.0), time.monotonic)
+            subject.cpu_budget.set(max(share * budget_s + began - time.monotonic(), 0.0), time.monotonic)
 
     for now in rounds_of(effort):
         try:
@@ -172,7 +172,7 @@ def validate(
         except KeyboardInterrupt:
             findings.interrupted = True
             break
-        subject.deadline.allow(inf)
+        subject.cpu_budget.allow(inf)
         if only_first and judge.has_all:
             break
         cap(1.0)
@@ -186,7 +186,7 @@ def validate(
             break
     if findings.interrupted:
         judge.consider(QUICK)
-    subject.deadline.lift()
+    subject.cpu_budget.lift()
     cap(1.0 + CONFIRMING)
     results = tuple(judge.result(law) for law in STORE_LAWS if law in findings.wanted)
     gaps = tuple(judge.gaps)
@@ -213,11 +213,11 @@ class Searches:
         """Everything up to ``effort``, unless it ``is_enough`` before. Where the time ran out, if it did: the name of that analysis."""
         for name, analysis in self._analyses(effort):
             self.progress(f"{name}, {name_of_effort(effort)}")
-            self.subject.deadline.allow(INSTRUCTIONS + INSTRUCTIONS_MORE * effort)
+            self.subject.cpu_budget.allow(INSTRUCTIONS + INSTRUCTIONS_MORE * effort)
             try:
                 analysis()
-            except OutOfTime:
-                if self.subject.deadline.is_past:
+            except BudgetExceeded:
+                if self.subject.cpu_budget.is_past:
                     return name
                 self.findings.gaps.append(f"{name}: not finished, the scripts are too slow")
             if is_enough(effort):
@@ -299,7 +299,7 @@ class Judge:
         """Whether each law that was asked for has a witness, with those that are soon made of what was found so far."""
         if not self.findings.wanted <= self.findings.by_law.keys():
             return False
-        self.subject.deadline.allow(inf)
+        self.subject.cpu_budget.allow(inf)
         self._used.clear()
         self._share = witness_steps(effort)
         return all(self._within_share(law, self._plain) for law in sorted(self.findings.wanted)) and self.has_all
@@ -320,8 +320,8 @@ class Judge:
                 next(steps)
             except StopIteration:
                 return True
-            except OutOfTime:  # or scripts that do not end
-                return not self.subject.deadline.is_past
+            except BudgetExceeded:  # or scripts that do not end
+                return not self.subject.cpu_budget.is_past
             finally:
                 self._used[law, name] += self._spent() - before
         return True
@@ -383,7 +383,7 @@ class Judge:
 
     def _with_passing(self) -> list[Witness]:
         known = [one for causes in self.witnesses.values() for one in causes.values()]
-        return [one for one in known if any(isinstance(step, Pass) for step in one.finding.trace.steps)]
+        return [one for one in known if any(isinstance(step, Churn) for step in one.finding.trace.steps)]
 
     def _bring_to_scale(self, law: str, further: bool = False) -> Iterator[None]:
         for finding in list(self._pending[law]):
@@ -418,7 +418,7 @@ class Judge:
 
     def _short(self, found: Trace, law: str) -> Trace:
         """A trace on the scripts as they are, made short."""
-        if any(isinstance(step, Pass) for step in found.steps):
+        if any(isinstance(step, Churn) for step in found.steps):
             return with_fewer_steps(found, law, self.large)
         broken = self.large.law_broken(found, law)
         if broken and is_endless(Finding(law, broken[1], found, "")):
@@ -441,7 +441,7 @@ class Judge:
 
     def _as_found(self, laws: list[str]) -> None:
         """The time has run out: of each law without a witness, what was found on the scripts as they are, as it was found."""
-        self.subject.deadline.lift()
+        self.subject.cpu_budget.lift()
         for law in laws:
             if self.witnesses.get(law):
                 continue
@@ -449,7 +449,7 @@ class Judge:
             light = [one for one in full if heaviness(one.trace) <= HEAVY]
             for finding in light[:1] or full[:1]:
                 self._tell(finding)
-        self.subject.deadline.set(0.0, time.monotonic)
+        self.subject.cpu_budget.set(0.0, time.monotonic)
 
     # -- verdicts ----------------------------------------------------------------------------------------------------
 
@@ -494,7 +494,7 @@ class Judge:
         known = [*self._pending[law], *(one for one in self.findings.by_law[law] if one.trace.modulus != self.modulus)]
         if not known or not small.rewritten:
             return None
-        self.subject.deadline.lift()
+        self.subject.cpu_budget.lift()
         trace = replace(known[0].trace, law=law, store=str(small.binding.path), seed=small.seed)
         explanation = explain(Reruns(small.recording()), trace)
         return Witness(replace(known[0], trace=trace), explanation, f"with {trace.modulus} packet identifiers only", self.rounds)
@@ -513,7 +513,7 @@ class Judge:
         if trace.law in NOT_BY_RUNNING:
             return Confirmation(place_of(self.backend)).words(trace.law)
         if steps not in self.confirmed:
-            if self.subject.deadline.is_past:
+            if self.subject.cpu_budget.is_past:
                 return "not confirmed: the cap on the time was reached"
             try:
                 self.confirmed[steps] = self._confirm(trace, exhausts)

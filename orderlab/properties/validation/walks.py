@@ -16,15 +16,15 @@ from orderlab.model.contracts.session.steps import (
     Acknowledge,
     Answer,
     Clear,
-    Drain,
+    DrainQueue,
     Fetch,
+    Interleave,
     Open,
-    Overlap,
     Publication,
+    Quiesce,
     Release,
-    Repeat,
+    Retry,
     Save,
-    Settle,
     Step,
     Wait,
 )
@@ -103,8 +103,8 @@ class Walk:
         """All of it: in the end the queue is emptied, and nothing may stay behind."""
         for _ in range(STEPS_PER_WALK - 2):
             yield self.step()
-        yield Drain()
-        yield Settle()
+        yield DrainQueue()
+        yield Quiesce()
 
     def step(self) -> Step:
         """The next step."""
@@ -114,10 +114,10 @@ class Walk:
             self._acknowledge,
             self._release,
             self._wait,
-            lambda: Repeat(self.draw.randrange(2), self.draw.random() < 0.3),
+            lambda: Retry(self.draw.randrange(2), self.draw.random() < 0.3),
             self._session,
             self._fault,
-            lambda: Drain(self._client(), self.draw.choice([1, 2])),
+            lambda: DrainQueue(self._client(), self.draw.choice([1, 2])),
         )
         return self.draw.choices(choices, self.habits.weights)[0]()
 
@@ -127,7 +127,7 @@ class Walk:
     def _save(self) -> Step:
         save = self._plain_save()
         if "save" in self.gaps and self.draw.random() < 0.3:
-            return Overlap(save, replace(self._plain_save(), producer=1 - save.producer), self.draw.randint(1, 3))
+            return Interleave(save, replace(self._plain_save(), producer=1 - save.producer), self.draw.randint(1, 3))
         return save
 
     def _plain_save(self) -> Save:
@@ -172,7 +172,7 @@ class Walk:
         """Now and then with a save between its calls, where it takes several."""
         if operation not in self.gaps or self.draw.random() < 0.7:
             return step
-        return Overlap(step, self._plain_save(), self.draw.randint(1, 2))
+        return Interleave(step, self._plain_save(), self.draw.randint(1, 2))
 
     def _wait(self) -> Step:
         """To the deadline of a live message, a little before or after, or for any time."""

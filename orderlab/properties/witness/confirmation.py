@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from orderlab.model.contracts.session.steps import Pass, Trace, Wait
+from orderlab.model.contracts.session.steps import Churn, Trace, Wait
 from orderlab.model.contracts.steps import Fault
 from orderlab.model.errors import InputError
 from orderlab.properties.contracts.session.inspection import Inspection, Usual
@@ -81,7 +81,7 @@ def run_on(trace: Trace, binding: Binding, backend: Backend, usual: list[Usual] 
     is_server = isinstance(backend, ServerBackend)
     store = BoundStore(binding, backend, trace.default_expiry_ms, is_server and waits_ms <= LONGEST_WAIT_MS)
     run = SessionRun(store, trace.clients, trace.producers, slack_ms=SLACK_MS if is_server else 0)
-    if usual is not None and not any(isinstance(step, Pass) for step in trace.steps):
+    if usual is not None and not any(isinstance(step, Churn) for step in trace.steps):
         run.inspector = Inspection(usual)
     reports: list[StepReport] = []
     for step in trace.steps:

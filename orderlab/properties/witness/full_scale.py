@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from orderlab.model.contracts.session.steps import Overlap, Pass, Publication, Save, Settle, Step, Trace
+from orderlab.model.contracts.session.steps import Churn, Interleave, Publication, Quiesce, Save, Step, Trace
 from orderlab.properties.validation.subject import Reruns
 from orderlab.properties.witness.minimisation import renumbered, with_plain_payloads
 
@@ -52,7 +52,7 @@ def with_fewer_steps(trace: Trace, law: str, large: Reruns) -> Trace:
     Tried in rehearsal, and carried out at full scale once; the trace as it is if that does not break the law.
     """
     rehearsal = large.rehearsal
-    if rehearsal is None or sum(isinstance(step, Pass) for step in trace.steps) != 1:
+    if rehearsal is None or sum(isinstance(step, Churn) for step in trace.steps) != 1:
         return trace
     modulus = rehearsal.subject.binding.modulus
 
@@ -79,18 +79,18 @@ def with_fewer_steps(trace: Trace, law: str, large: Reruns) -> Trace:
 def _without(steps: tuple[Step, ...], at: int) -> Iterator[tuple[Step, ...]]:
     """The steps but one: with as many messages more that pass as it saves, and without."""
     left = steps[at]
-    if isinstance(left, Pass):
+    if isinstance(left, Churn):
         return
     rest = (*steps[:at], *steps[at + 1 :])
-    more = len(left.messages) if isinstance(left, Save) else int(isinstance(left, Settle))
+    more = len(left.messages) if isinstance(left, Save) else int(isinstance(left, Quiesce))
     if more:
-        yield tuple(replace(step, count=step.count + more) if isinstance(step, Pass) else step for step in rest)
+        yield tuple(replace(step, count=step.count + more) if isinstance(step, Churn) else step for step in rest)
     yield rest
 
 
 def _scaled_down(step: Step, modulus: int, smaller: int) -> Step:
     """A step of a witness at full scale, in a world with fewer identifiers."""
-    if isinstance(step, Pass):
+    if isinstance(step, Churn):
         return replace(step, count=max(step.count - modulus + smaller, 0))
     if isinstance(step, Save) and smaller < step.limit <= modulus:
         return replace(step, limit=smaller)
@@ -151,7 +151,7 @@ def _with_passing(trace: Trace, count: int, points: int, counters: list[int], sm
         [
             at
             for at, (step, counter) in enumerate(zip(trace.steps, counters, strict=True))
-            if counter == point and isinstance(step, Save | Overlap)
+            if counter == point and isinstance(step, Save | Interleave)
         ]
         for point in range(points, -1, -1)  # 0: before the first save, for a batch that goes round by itself
     ]
@@ -163,7 +163,7 @@ def _with_passing(trace: Trace, count: int, points: int, counters: list[int], sm
             steps: list[Step] = []
             for at, step in enumerate(trace.steps):
                 if at in where:
-                    steps.append(Pass(count, getattr(step, "client", 0), by_expiry=expire))
+                    steps.append(Churn(count, getattr(step, "client", 0), by_expiry=expire))
                 steps.append(step)
             default_ms = LONG_MS if expire and trace.default_expiry_ms else trace.default_expiry_ms
             yield replace(trace, steps=tuple(steps), default_expiry_ms=default_ms)

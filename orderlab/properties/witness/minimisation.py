@@ -9,17 +9,17 @@ from typing import NamedTuple
 from orderlab.model.contracts.session.steps import (
     Acknowledge,
     Answer,
+    Churn,
     Clear,
-    Drain,
+    DrainQueue,
     Fetch,
+    Interleave,
     Open,
-    Overlap,
-    Pass,
     Publication,
+    Quiesce,
     Release,
-    Repeat,
+    Retry,
     Save,
-    Settle,
     Step,
     Trace,
     Wait,
@@ -47,8 +47,8 @@ def minimise(trace: Trace, law: str, reruns: Reruns, steps: int = SHORTENING_STE
     until = reruns.spent + steps
     broken_law = Law(law, wording)
     best = _cut(trace, broken_law, reruns) or trace
-    if any(isinstance(step, Pass) for step in best.steps):
-        without = tuple(step for step in best.steps if not isinstance(step, Pass))
+    if any(isinstance(step, Churn) for step in best.steps):
+        without = tuple(step for step in best.steps if not isinstance(step, Churn))
         best = _cut(replace(best, steps=without), broken_law, reruns) or best
     improved = True
     while improved and reruns.spent < until:
@@ -108,7 +108,7 @@ def _with_plainer_steps(trace: Trace, law: Law, reruns: Reruns, until: int) -> T
 
 def _moved(step: Step) -> Step:
     """The step with the first client in place of another."""
-    if isinstance(step, Save | Fetch | Clear | Open | Drain | Settle | Pass | Answer) and step.client:
+    if isinstance(step, Save | Fetch | Clear | Open | DrainQueue | Quiesce | Churn | Answer) and step.client:
         return replace(step, client=0)
     return step
 
@@ -129,7 +129,7 @@ def _plainer(step: Step, limits: tuple[int, ...]) -> Iterator[Step]:
     match step:
         case Save():
             yield from _plainer_saves(step, limits)
-        case Repeat(producer=producer) if producer:
+        case Retry(producer=producer) if producer:
             yield replace(step, producer=0)
         case Fetch():
             yield from _unless_same(step, fault=None)
@@ -141,9 +141,9 @@ def _plainer(step: Step, limits: tuple[int, ...]) -> Iterator[Step]:
             for fewer in (1, 1000, ms // 2 // 1000 * 1000, ms // 1000 * 1000, ms - 1000, ms - 1):
                 if 0 < fewer < ms:
                     yield Wait(fewer)
-        case Overlap(step=inner, during=during, at=at):
-            yield from (Overlap(plainer, during, at) for plainer in _plainer(inner, limits))
-            yield from (Overlap(inner, plainer, at) for plainer in _plainer(during, limits))
+        case Interleave(step=inner, during=during, at=at):
+            yield from (Interleave(plainer, during, at) for plainer in _plainer(inner, limits))
+            yield from (Interleave(inner, plainer, at) for plainer in _plainer(during, limits))
 
 
 def _plainer_saves(step: Save, limits: tuple[int, ...]) -> Iterator[Step]:
@@ -208,7 +208,7 @@ def renumbered(trace: Trace) -> Trace:
                 return replace(step, messages=tuple(replace(one, label=number[one.label]) for one in messages))
             case Acknowledge(label=label) | Release(label=label) if label in number:
                 return replace(step, label=number[label])
-            case Overlap(step=inner, during=during):
+            case Interleave(step=inner, during=during):
                 return replace(step, step=renamed(inner), during=renamed(during))
         return step
 
@@ -237,6 +237,6 @@ def with_plain_payloads(trace: Trace) -> Trace:
 def _messages_of(step: Step) -> Sequence[Publication]:
     if isinstance(step, Save):
         return step.messages
-    if isinstance(step, Overlap):
+    if isinstance(step, Interleave):
         return [*_messages_of(step.step), *_messages_of(step.during)]
     return ()

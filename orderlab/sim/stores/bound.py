@@ -21,7 +21,7 @@ from orderlab.sim.stores.binding.operations import scope_of
 from orderlab.sim.stores.binding.replies import ROW_SHAPES, ReplyMismatch
 from orderlab.sim.stores.binding.results import Failed, Fetched, Fields, Message, Result
 from orderlab.sim.stores.binding.schema import Store as StoreTables
-from orderlab.sim.stores.cpu_budget import Deadline, OutOfTime
+from orderlab.sim.stores.cpu_budget import BudgetExceeded, CpuBudget
 from orderlab.sim.stores.faults import condition, is_right_type, untouched
 from orderlab.sim.stores.session_store import EVERYTHING, ClientDied, Interruption, TimedOut
 
@@ -30,7 +30,7 @@ CLIENT_DIED = Failed(b"the client died")
 NO_MEMORY = b"not enough memory"
 """What Lua says at the sandbox's limit; a server has none, and would go on taking memory."""
 ENDLESS_MAX = 3
-"""Operations that had to be stopped, after which OutOfTime is raised: each takes its whole limit."""
+"""Operations that had to be stopped, after which BudgetExceeded is raised: each takes its whole limit."""
 STOPPED = 20
 """Millions of instructions that a script which had to be stopped counts for: one that fills the memory takes few."""
 IN_PIPELINE = 50
@@ -49,8 +49,8 @@ class BoundStore:
     ) -> None:
         self.binding = binding
         self.backend = backend
-        self.deadline = Deadline()
-        """For whoever runs scripts that may be slow: past it every operation raises OutOfTime."""
+        self.cpu_budget = CpuBudget()
+        """For whoever runs scripts that may be slow: past it every operation raises BudgetExceeded."""
         self.sleeps = sleeps
         """Time passes by waiting for it: for a server whose scripts ask it for the time."""
         self.operations = frozenset(binding.operations)
@@ -112,9 +112,9 @@ class BoundStore:
 
         A reply that the binding cannot read is a failure of the operation: its scripts may be anybody's.
         """
-        self.deadline.check()
+        self.cpu_budget.check()
         if self._endless_count >= self.endless_max:
-            raise OutOfTime
+            raise BudgetExceeded
         given = {"now_ms": self._now_ms, "client": client, **fields}
         replies: list[Reply] = []
         try:
@@ -134,8 +134,8 @@ class BoundStore:
             return CLIENT_DIED
         except (ScriptTimeout, GrowthLimit) as stopped:
             self._charge()
-            if self.deadline.is_past:
-                raise OutOfTime from None
+            if self.cpu_budget.is_past:
+                raise BudgetExceeded from None
             return self._stopped(operation, str(stopped))
         except ReplyMismatch as mismatch:
             return Failed(f"the binding cannot read the reply: {mismatch}".encode())
@@ -146,7 +146,7 @@ class BoundStore:
             charged = self.backend.shard.charged
             if charged:
                 self.backend.shard.charged = 0
-                self.deadline.charge(charged)
+                self.cpu_budget.charge(charged)
 
     def run_again(self) -> None:
         """Go on although some scripts had to be stopped: for whoever repeats few steps, and looks at the time."""
@@ -154,7 +154,7 @@ class BoundStore:
 
     def _stopped(self, operation: str, why: str) -> TimedOut:
         self._endless_count += 1
-        self.deadline.charge(STOPPED)
+        self.cpu_budget.charge(STOPPED)
         return TimedOut(f"{operation}: {why}".encode())
 
     def acknowledge_all(self, client: bytes, fields: Sequence[Fields]) -> None:
@@ -165,7 +165,7 @@ class BoundStore:
             return
         calls = [self.binding.step("acknowledge", {"client": client, "now_ms": self._now_ms, **one}) for one in fields]
         for start in range(0, len(calls), IN_PIPELINE):
-            self.deadline.check()
+            self.cpu_budget.check()
             part = calls[start : start + IN_PIPELINE]
             self.backend.pipeline([call.argv for call in part if not isinstance(call, Result)])
 

@@ -14,12 +14,12 @@ CHARGED = 1_000_000
 """Instructions of one script are counted in whole millions: what ends sooner is counted by its steps."""
 
 
-class OutOfTime(Exception):
+class BudgetExceeded(Exception):
     """The work, or the time, that was set for it has run out."""
 
 
 @dataclass
-class Deadline:
+class CpuBudget:
     """Shared by all stores of one piece of work."""
 
     at_s: float = inf
@@ -57,6 +57,6 @@ class Deadline:
         return self.at_s < inf and self.clock() >= self.at_s
 
     def check(self) -> None:
-        """Raises OutOfTime when the time or the instructions have run out."""
+        """Raises BudgetExceeded when the time or the instructions have run out."""
         if self.instructions_left <= 0 or self.is_past:
-            raise OutOfTime
+            raise BudgetExceeded

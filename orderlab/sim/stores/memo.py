@@ -37,7 +37,7 @@ class ValueBackend(KernelBackend):
         return self.shard.freeze() if self.value is None else self.value
 
 
-class RememberingStore(BoundStore):
+class MemoStore(BoundStore):
     """``keyspace`` is the number of the keyspace that the store is in; assign it to go elsewhere."""
 
     def __init__(self, binding: Binding, default_expiry_ms: int, limits: Limits | None = None) -> None:

@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orderlab.model.contracts.session.steps import SCHEMA, Overlap, Publication, Save, Step, Trace, Wait
+from orderlab.model.contracts.session.steps import SCHEMA, Interleave, Publication, Save, Step, Trace, Wait
 from orderlab.model.contracts.steps import Fault
 from orderlab.model.errors import InputError
 
-STEPS = st.one_of([st.from_type(kind) for kind in get_args(Step) if kind is not Overlap])
+STEPS = st.one_of([st.from_type(kind) for kind in get_args(Step) if kind is not Interleave])
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(STEPS, max_size=5), st.binary(max_size=4))
 def test_a_trace_comes_back_from_json(steps: list[Step], client: bytes) -> None:
     clean = [step for step in steps if "nan" not in repr(step)]
-    trace = Trace((*clean, *(Overlap(one, Wait(1), 2) for one in clean)), (client, b"\xff"), seed=3)
+    trace = Trace((*clean, *(Interleave(one, Wait(1), 2) for one in clean)), (client, b"\xff"), seed=3)
     assert Trace.from_json(json.loads(json.dumps(trace.to_json()))) == trace
 
 

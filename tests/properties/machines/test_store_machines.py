@@ -10,7 +10,7 @@ import pytest
 
 from orderlab.model.contracts.session.coverage import BY_LAW
 from orderlab.model.contracts.session.spec import LONGEST_INTERVAL_S
-from orderlab.model.contracts.session.steps import Fetch, Open, Overlap, Save, Wait
+from orderlab.model.contracts.session.steps import Fetch, Interleave, Open, Save, Wait
 from orderlab.properties.machines.by_law import ALL, machines_for
 from orderlab.properties.machines.hostile_clients import HostileClients
 from orderlab.properties.machines.law_violated import LawViolated
@@ -121,8 +121,8 @@ def test_no_limit_that_a_queue_cannot_keep_is_given_unless_the_store_promises_to
         machine.take(Save(machine.batch([(None, 1)] * 4), limit=limit))
         assert len(machine.live(0)) == kept
     assert [step.limit for step in machine.steps] == ([3, 65536, 2, 0] if checks else [3, 3, 2, 1])
-    both = Overlap(Save((), limit=4), Save((), limit=2))
-    assert machine.within_limits(both) == Overlap(Save((), limit=3), Save((), limit=2))
+    both = Interleave(Save((), limit=4), Save((), limit=2))
+    assert machine.within_limits(both) == Interleave(Save((), limit=3), Save((), limit=2))
     machine.teardown()
 
 

@@ -62,7 +62,7 @@ def test_a_script_that_does_not_end_breaks_bounded_and_leaves_the_rest_unknown(t
     laws = ("--orderlab-law", "bounded", "--orderlab-law", "no-loss", "-rs")
     found = run_pytest(tmp_path, "--orderlab-store", str(store(tmp_path / "mine", "while true do end")), *laws)
     assert "Traceback" not in found.stdout
-    assert "OutOfTime" not in found.stdout
+    assert "BudgetExceeded" not in found.stdout
     assert "bounded is violated: save: the script" in found.stdout
     assert "no-loss          unknown" in found.stdout
     assert found.stdout.count("1 failed, 1 skipped") == 1

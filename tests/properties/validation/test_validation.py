@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orderlab.model.contracts.session.coverage import BY_LAW
-from orderlab.model.contracts.session.steps import Acknowledge, Fetch, Pass, Publication, Save, Settle, Step, Wait
+from orderlab.model.contracts.session.steps import Acknowledge, Churn, Fetch, Publication, Quiesce, Save, Step, Wait
 from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS
 from orderlab.model.verdict import Outcome
@@ -155,16 +155,16 @@ def test_a_witness_is_made_short_and_brought_to_full_scale() -> None:
     large = at_full_scale(short, "packet-id", 65535, Reruns(small), Reruns(subject))
     assert large is not None
     assert large.modulus == 65535
-    assert [step.count for step in large.steps if isinstance(step, Pass)] == [65532]
+    assert [step.count for step in large.steps if isinstance(step, Churn)] == [65532]
 
 
 def test_saves_that_only_took_the_counter_round_are_messages_that_pass() -> None:
     large = Reruns(Subject(load_binding(LUA / "specimens" / "identifier-reused-while-live")))
     saves = [Save((Publication(label, b"m%d" % label),), limit=100) for label in (5, 6, 7, 8)]
-    steps = (*saves[:2], Settle(1), saves[2], Pass(65_532), saves[3])
+    steps = (*saves[:2], Quiesce(1), saves[2], Churn(65_532), saves[3])
     found = with_fewer_steps(large.subject.trace(steps), "packet-id", large)
     first, passing, last = found.steps
-    assert passing == Pass(65_534)
+    assert passing == Churn(65_534)
     assert isinstance(first, Save)
     assert isinstance(last, Save)
     assert [one.payload for step in (first, last) for one in step.messages] == [b"m1", b"m2"]

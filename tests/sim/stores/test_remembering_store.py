@@ -14,7 +14,7 @@ from orderlab.model.contracts.session.steps import (
     Open,
     Publication,
     Release,
-    Repeat,
+    Retry,
     Save,
     Step,
     Wait,
@@ -25,7 +25,7 @@ from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.stores.binding.loader import load_binding
 from orderlab.sim.stores.binding.scaling import scale
 from orderlab.sim.stores.bound import BoundStore
-from orderlab.sim.stores.memo import RememberingStore
+from orderlab.sim.stores.memo import MemoStore
 
 LUA = Path(__file__).parents[3] / "lua"
 
@@ -39,7 +39,7 @@ def random_step(draw: random.Random, label: int) -> Step:
         Fetch(count=draw.choice([None, 1])),
         Acknowledge(old),
         Release(old),
-        Repeat(draw.randrange(2)),
+        Retry(draw.randrange(2)),
         Wait(draw.choice([1, 999, 1000])),
         draw.choice([Clear(), Open(clean_start=True), Open()]),
     ]
@@ -52,7 +52,7 @@ def test_remembering_changes_no_answer(name: str) -> None:
     for seed in range(12):
         draw = random.Random(seed)
         plain = SessionRun(BoundStore(binding, KernelBackend(), 5000), (b"c1",))
-        remembering = SessionRun(RememberingStore(binding, 5000), (b"c1",))
+        remembering = SessionRun(MemoStore(binding, 5000), (b"c1",))
         for _ in range(25):
             step = random_step(draw, len(plain.publications))
             one, other = plain.perform(step), remembering.perform(step)
@@ -63,7 +63,7 @@ def test_remembering_changes_no_answer(name: str) -> None:
 
 
 def test_going_back_is_assigning_a_number() -> None:
-    store = RememberingStore(load_binding(LUA / "session"), 5000)
+    store = MemoStore(load_binding(LUA / "session"), 5000)
     run = SessionRun(store, (b"c1",))
     empty, state = store.keyspace, run.state
     run.perform(Save((Publication(1, b"a"),)))

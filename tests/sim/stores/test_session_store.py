@@ -14,7 +14,7 @@ from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
 from orderlab.sim.stores.binding.results import Failed, Fetched, Message, Saved
 from orderlab.sim.stores.bound import ENDLESS_MAX, BoundStore, capabilities_of, keeps_sent, uses
-from orderlab.sim.stores.cpu_budget import OutOfTime
+from orderlab.sim.stores.cpu_budget import BudgetExceeded
 from orderlab.sim.stores.faults import NODE_CONDITIONS, condition
 from orderlab.sim.stores.session_store import TimedOut
 
@@ -166,7 +166,7 @@ def test_an_endless_script_is_stopped_and_a_store_that_goes_on_like_that_is_give
     endless = BoundStore(binding_of_session.with_sources({"fetch.lua": b"while true do end"}), KernelBackend())
     results = [endless.listing(CLIENT) for _ in range(ENDLESS_MAX)]
     assert {type(one) for one in results} == {TimedOut}
-    with pytest.raises(OutOfTime):
+    with pytest.raises(BudgetExceeded):
         endless.listing(CLIENT)
     endless.run_again()
     assert isinstance(endless.listing(CLIENT), TimedOut)

@@ -10,12 +10,12 @@ from orderlab.model.contracts.session.run_state import RunState
 from orderlab.model.contracts.session.steps import (
     Acknowledge,
     Clear,
-    Drain,
+    DrainQueue,
     Fetch,
     Open,
-    Repeat,
+    Quiesce,
+    Retry,
     Save,
-    Settle,
     Step,
     Wait,
 )
@@ -67,7 +67,7 @@ def situations(before: RunState, after: RunState, step: Step, has_failed: bool) 
             yield "a record comes after its session was cleared"
         case Save(client=client):
             yield from _of_save(before.accounts[client], after.accounts[client], step)
-        case Repeat():
+        case Retry():
             yield "a lost reply is followed by a retry"
         case Fetch(client=client):
             yield from _of_fetch(after.accounts[client])
@@ -77,9 +77,9 @@ def situations(before: RunState, after: RunState, step: Step, has_failed: bool) 
             yield from _of_time(before, after)
         case Clear(stale=False) | Open(clean_start=True, stale=False, again=False):
             yield "a session is cleared"
-        case Drain():
+        case DrainQueue():
             yield "a queue is drained"
-        case Settle():
+        case Quiesce():
             yield "an empty queue settles"
 
 

@@ -43,7 +43,7 @@ class Save:
 
 
 @dataclass(frozen=True, slots=True)
-class Repeat:
+class Retry:
     """The reply to the producer's last save was lost: it sends the very same call again.
 
     ``older``: it goes back further, to the batch before its last one, as a reader of a log does that begins again at
@@ -131,7 +131,7 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Drain:
+class DrainQueue:
     """The subscriber stays connected: pages of ``count`` are fetched and acknowledged until nothing comes any more."""
 
     client: int = 0
@@ -139,14 +139,14 @@ class Drain:
 
 
 @dataclass(frozen=True, slots=True)
-class Settle:
+class Quiesce:
     """A client with an empty queue fetches, one message comes and goes, it fetches again: what remains is residue."""
 
     client: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class Churn:
     """``count`` other messages are saved for a client and are acknowledged, or expire: identifiers go by.
 
     Those that expire take a second for each batch, and far less work.
@@ -159,7 +159,7 @@ class Pass:
 
 
 @dataclass(frozen=True, slots=True)
-class Overlap:
+class Interleave:
     """``step`` takes several calls; after ``at`` of them ``during`` comes in between. A single script is one call."""
 
     step: Step
@@ -167,8 +167,30 @@ class Overlap:
     at: int = 1
 
 
-Step = Save | Repeat | Fetch | Acknowledge | Release | Answer | Clear | Open | Wait | Drain | Settle | Pass | Overlap
-KINDS: dict[str, type[Any]] = {kind.__name__.lower(): kind for kind in get_args(Step)}
+Step = Save | Retry | Fetch | Acknowledge | Release | Answer | Clear | Open | Wait | DrainQueue | Quiesce | Churn | Interleave
+KINDS: dict[str, type[Any]] = {
+    "save": Save,
+    "repeat": Retry,
+    "fetch": Fetch,
+    "acknowledge": Acknowledge,
+    "release": Release,
+    "answer": Answer,
+    "clear": Clear,
+    "open": Open,
+    "wait": Wait,
+    "drain": DrainQueue,
+    "settle": Quiesce,
+    "pass": Churn,
+    "overlap": Interleave,
+}
+"""Kind of step -> its class. These names are what traces on disk say."""
+NAMES = {made: name for name, made in KINDS.items()}
+
+
+def kind_of_step(step: Step) -> str:
+    """The kind of a step, as traces call it."""
+    return NAMES[type(step)]
+
 
 
 PRODUCERS = (b"p0", b"p1")
@@ -233,11 +255,11 @@ class Trace:
 def step_to_json(step: Step) -> dict[str, Any]:
     """One step; fields at their defaults are left out."""
     body = _plain(asdict(step))
-    if isinstance(step, Overlap):
+    if isinstance(step, Interleave):
         body |= {"step": step_to_json(step.step), "during": step_to_json(step.during)}
     usual = {f.name: f.default for f in fields(step) if f.default is not MISSING}
     told = {name: value for name, value in body.items() if name not in usual or value != _plain(usual[name])}
-    return {"do": type(step).__name__.lower(), **told}
+    return {"do": kind_of_step(step), **told}
 
 
 def _plain(value: Any) -> Any:
@@ -260,7 +282,7 @@ def _build(kind: type[Any], data: Mapping[str, Any], place: str) -> Any:
     hints = get_type_hints(kind)
     for name in data:
         if name not in hints:
-            raise InputError(f"{place}.{name}: unknown field; {kind.__name__.lower()} has {', '.join(hints)}")
+            raise InputError(f"{place}.{name}: unknown field; {NAMES[kind] if kind in NAMES else kind.__name__.lower()} has {', '.join(hints)}")
     try:
         return kind(**{name: _read(hints[name], value, f"{place}.{name}") for name, value in data.items()})
     except TypeError as error:
@@ -315,9 +337,9 @@ def _told(step: Step, trace: Trace) -> str:
             endless = trace.default_expiry_ms == 0 and any(one.interval_ms is None for one in step.messages)
             default = ", default interval 0: never expires" if endless else ""
             return f"{_named(step.producer, trace)} saves {messages}{whose}, limit {step.limit}{default}{stale}"
-        case Repeat(older=True):
+        case Retry(older=True):
             return f"{_named(step.producer, trace)} goes back and sends the save before its last again"
-        case Repeat():
+        case Retry():
             return f"the reply was lost: {_named(step.producer, trace)} sends the same save again"
         case Fetch():
             what = "everything" if step.count is None else f"a page of {step.count}"
@@ -342,14 +364,14 @@ def _told(step: Step, trace: Trace) -> str:
             return f"connect with Clean Start {int(step.clean_start)}{whose}"
         case Wait():
             return f"{step.ms:,} ms pass"
-        case Drain():
+        case DrainQueue():
             return f"fetch pages of {step.count} and acknowledge until nothing comes{whose}"
-        case Settle():
+        case Quiesce():
             return f"fetch, save and acknowledge one message more, fetch{whose}"
-        case Pass():
+        case Churn():
             fate = "expire" if step.by_expiry else "are acknowledged"
             return f"{step.count:,} other messages are saved and {fate}{whose}"
-        case Overlap():
+        case Interleave():
             return f"{told_step(step.step, trace)}; after {step.at} of its calls: {told_step(step.during, trace)}"
 
 

@@ -20,10 +20,11 @@ from orderlab.model.contracts.session.steps import (
     Fetch,
     Open,
     Publication,
+    Quiesce,
     Release,
     Save,
-    Settle,
     Step,
+    kind_of_step,
 )
 from orderlab.properties.contracts.session.run import StepReport
 from orderlab.properties.contracts.session.saving import PASSING_MARK
@@ -31,7 +32,7 @@ from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.harness.leaks import bytes_of, elements_of, holds, is_mark, keys_of, surplus, text_of
 from orderlab.sim.redis.keyspace import TYPES
 from orderlab.sim.redis.shard import FrozenKeyspace
-from orderlab.sim.stores.cpu_budget import OutOfTime
+from orderlab.sim.stores.cpu_budget import BudgetExceeded
 from orderlab.sim.stores.session_store import TimedOut
 
 GROWTH_ROUNDS = ((12, 20, 28), (104, 124, 144))
@@ -62,7 +63,7 @@ def usual_elements(alone: Callable[[], SessionRun], producers: int = 2) -> Usual
     without any ends.
 
     A store may keep something for each producer, so what one of fewer producers leaves over may go unnoticed. Raises
-    OutOfTime when a script does not end: then nothing is usual.
+    BudgetExceeded when a script does not end: then nothing is usual.
     """
     few, many = (_come_and_go(alone(), rounds, producers) for rounds in (1, 4))
     run = alone()
@@ -123,7 +124,7 @@ def _come_and_go_on(run: SessionRun, first: int, last: int, producers: int) -> N
         save = Save((publication,), producer=label % producers, limit=run.store.limit)
         for step in (save, Fetch(), Release(label), Acknowledge(label)):
             if isinstance(run.perform(step).result, TimedOut):
-                raise OutOfTime
+                raise BudgetExceeded
 
 
 def _begun(run: SessionRun, settled: dict[bytes, int]) -> dict[bytes, int]:
@@ -193,7 +194,7 @@ class Inspection:
         text = f"a failed operation changed {', '.join(key.decode('latin-1') for key in changed)}"
         return [Discrepancy("all-or-nothing", text)] if changed else []
 
-    def settle(self, run: SessionRun, step: Settle) -> list[Discrepancy]:
+    def settle(self, run: SessionRun, step: Quiesce) -> list[Discrepancy]:
         """Nothing is live any more and fetch has seen that: what is left?"""
         usual = self.usual[step.client]
         found: list[Discrepancy] = []
@@ -247,7 +248,7 @@ class Inspection:
         labels = [seen.label for seen in run.seen_in(client, listed)]
         if entry.label not in labels:
             return []
-        done = type(step).__name__.lower()
+        done = kind_of_step(step)
         text = f"{done}: the key of {name_of(entry.label)} has lost its deadline, and keeps it {left_ms - 1:,} ms from now"
         return [Discrepancy("expiry", f"{text}, when its interval is over", False)]
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from orderlab.model.contracts.session.refinement import Account, Judgement, Seen, judge_save
 from orderlab.model.contracts.session.refinement.saves import Save as Saving
 from orderlab.model.contracts.session.run_state import Batch, Sending
-from orderlab.model.contracts.session.steps import Pass, Repeat, Save
+from orderlab.model.contracts.session.steps import Churn, Retry, Save
 from orderlab.properties.contracts.session.run import Run, StepReport, assigned_to, incoming, outgoing, replaced
 from orderlab.sim.stores.binding.results import Assigned, Failed, Fetched, Message, Result, Saved
 from orderlab.sim.stores.session_store import EVERYTHING
@@ -30,7 +30,7 @@ def save_next(run: Run, step: Save, report: StepReport) -> None:
     _judge(run, batch, step, report)
 
 
-def save_again(run: Run, step: Repeat, report: StepReport) -> None:
+def save_again(run: Run, step: Retry, report: StepReport) -> None:
     """The producer's last batch once more. ``older``: the one that was done before it, of a store that has a word for it."""
     last = run.state.batches[step.producer]
     batch = last.earlier if step.older else last
@@ -142,7 +142,7 @@ PASSING_MS = 1000
 """How long they live if they are to expire."""
 
 
-def pass_by(run: Run, step: Pass) -> tuple[Result, int]:
+def pass_by(run: Run, step: Churn) -> tuple[Result, int]:
     """Save and have acknowledged, or expire; the result of the last save, and the ms that passed meanwhile.
 
     The account knows of them only where the counter is afterwards.
@@ -183,7 +183,7 @@ def pass_by(run: Run, step: Pass) -> tuple[Result, int]:
     return result, passed_ms
 
 
-def _fields(run: Run, step: Pass, number: int, size: int, passed_ms: int, limit: int) -> dict[str, object]:
+def _fields(run: Run, step: Churn, number: int, size: int, passed_ms: int, limit: int) -> dict[str, object]:
     session = run.state.accounts[step.client].session
     interval_ms = PASSING_MS if step.by_expiry else None
     return {
@@ -199,7 +199,7 @@ def _fields(run: Run, step: Pass, number: int, size: int, passed_ms: int, limit:
     }
 
 
-def _sendings(run: Run, step: Pass, result: Result, size: int) -> list[Sending]:
+def _sendings(run: Run, step: Churn, result: Result, size: int) -> list[Sending]:
     """Under what they were saved: by the reply, or by what a fetch returns behind the messages that stay."""
     if isinstance(result, Saved) and len(result.assigned) == size:
         told = [Sending(one.packet_id, one.sequence) for one in result.assigned if one.packet_id is not None]

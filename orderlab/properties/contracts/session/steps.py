@@ -22,16 +22,16 @@ from orderlab.model.contracts.session.steps import (
     PRODUCERS,
     Acknowledge,
     Answer,
+    Churn,
     Clear,
-    Drain,
+    DrainQueue,
     Fetch,
+    Interleave,
     Open,
-    Overlap,
-    Pass,
+    Quiesce,
     Release,
-    Repeat,
+    Retry,
     Save,
-    Settle,
     Step,
     Wait,
 )
@@ -55,7 +55,7 @@ class Inspector(Protocol):
 
     def half_done(self, run: SessionRun, before: RunState, report: StepReport) -> list[Discrepancy]: ...
 
-    def settle(self, run: SessionRun, step: Settle) -> list[Discrepancy]: ...
+    def settle(self, run: SessionRun, step: Quiesce) -> list[Discrepancy]: ...
 
 
 class SessionRun(Run):
@@ -165,7 +165,7 @@ def wait(run: SessionRun, step: Wait, report: StepReport) -> None:
     run.time_passed(step.ms, report)
 
 
-def drain(run: SessionRun, step: Drain, report: StepReport) -> None:
+def drain(run: SessionRun, step: DrainQueue, report: StepReport) -> None:
     """Fetch and acknowledge, page by page, until a page is empty and so is the queue."""
     rounds = len(run.state.accounts[step.client].queue) + MOST_ROUNDS
     for _ in range(rounds):
@@ -187,19 +187,19 @@ def drain(run: SessionRun, step: Drain, report: StepReport) -> None:
     report.discrepancies.append(Discrepancy("drain", text))
 
 
-def settle(run: SessionRun, step: Settle, report: StepReport) -> None:
+def settle(run: SessionRun, step: Quiesce, report: StepReport) -> None:
     is_idle = run.state.connections[step.client].is_open and not run.state.accounts[step.client].queue
     if run.inspector is not None and is_idle:
         report.result = Fetched()
         report.discrepancies += run.inspector.settle(run, step)
 
 
-def overlap(run: SessionRun, step: Overlap, report: StepReport) -> None:
+def overlap(run: SessionRun, step: Interleave, report: StepReport) -> None:
     """Another step comes between two calls of an operation that takes several, which may decline then.
 
     Two saves of one producer do not overlap: its batches are numbered, and one follows the other.
     """
-    producers = [one.producer for one in (step.step, step.during) if isinstance(one, Save | Repeat)]
+    producers = [one.producer for one in (step.step, step.during) if isinstance(one, Save | Retry)]
     if len(producers) > len(set(producers)):
         return
 
@@ -216,7 +216,7 @@ def overlap(run: SessionRun, step: Overlap, report: StepReport) -> None:
     report.discrepancies += inner.discrepancies
 
 
-def go_by(run: SessionRun, step: Pass, report: StepReport) -> None:
+def go_by(run: SessionRun, step: Churn, report: StepReport) -> None:
     if not step.by_expiry and "acknowledge" not in run.store.operations:
         return  # what is saved stays: nothing goes by
     report.result, passed_ms = pass_by(run, step)
@@ -225,7 +225,7 @@ def go_by(run: SessionRun, step: Pass, report: StepReport) -> None:
 
 HANDLERS: Mapping[type[Any], Callable[[SessionRun, Any, StepReport], None]] = {
     Save: save_next,
-    Repeat: save_again,
+    Retry: save_again,
     Fetch: fetch,
     Acknowledge: answer,
     Release: answer,
@@ -233,9 +233,9 @@ HANDLERS: Mapping[type[Any], Callable[[SessionRun, Any, StepReport], None]] = {
     Clear: begin,
     Open: begin,
     Wait: wait,
-    Drain: drain,
-    Settle: settle,
-    Pass: go_by,
-    Overlap: overlap,
+    DrainQueue: drain,
+    Quiesce: settle,
+    Churn: go_by,
+    Interleave: overlap,
 }
 """What carries out each kind of step."""

@@ -9,14 +9,14 @@ import pytest
 
 from orderlab.model.contracts.session.steps import (
     Acknowledge,
+    Churn,
     Clear,
-    Drain,
+    DrainQueue,
     Fetch,
-    Pass,
     Publication,
+    Quiesce,
     Release,
     Save,
-    Settle,
     Step,
     Wait,
 )
@@ -49,7 +49,7 @@ def broken_by(changes_to: dict[str, tuple[bytes, bytes]], steps: list[Step], cli
     return sorted({one.law for step in steps for one in run.perform(step).discrepancies})
 
 
-COME_AND_GO: list[Step] = [Save((ONE,)), Fetch(), Acknowledge(1), Fetch(), Drain(), Settle()]
+COME_AND_GO: list[Step] = [Save((ONE,)), Fetch(), Acknowledge(1), Fetch(), DrainQueue(), Quiesce()]
 
 
 def test_the_bundled_store_leaves_nothing() -> None:
@@ -94,7 +94,7 @@ def test_a_payload_is_recognised_in_four_spellings_and_a_short_one_in_none() -> 
 @pytest.mark.parametrize("payload", [b"\x99" * 4, b"\xff" * 9, b"0000"])
 def test_a_monotonous_payload_is_not_recognised_in_a_number(payload: bytes) -> None:
     """A store that writes 9999999999999 for "no deadline" holds four bytes 0x99 in hexadecimal."""
-    steps = [Save((Publication(1, payload), Publication(2, b'another payload'))), Fetch(), Acknowledge(1), Drain(), Settle()]
+    steps = [Save((Publication(1, payload), Publication(2, b'another payload'))), Fetch(), Acknowledge(1), DrainQueue(), Quiesce()]
     assert broken_by({}, steps) == []
     assert not holds(b"9999999999999 1740000000000", payload)
     assert holds(b"..." + payload * 4 + b"...", payload * 4)
@@ -131,7 +131,7 @@ def test_what_is_usual_is_measured_alike_on_runs_that_share_a_store() -> None:
 
 
 EXPIRED: dict[str, list[Step]] = {
-    "passed by": [Pass(30, by_expiry=True)],
+    "passed by": [Churn(30, by_expiry=True)],
     "no payload": [Save((Publication(2, b"", interval_ms=1000),)), Wait(1000)],
     "a monotonous payload": [Save((Publication(2, b"zzzz", interval_ms=1000),)), Wait(1000)],
 }
@@ -147,7 +147,7 @@ def test_whole_records_of_expired_messages_may_wait_for_the_next_save(expired: l
 
     run = alone()
     run.inspector = Inspection([usual_elements(alone)])
-    for step in (Save((ONE,)), Fetch(), Acknowledge(1), *expired, Settle()):
+    for step in (Save((ONE,)), Fetch(), Acknowledge(1), *expired, Quiesce()):
         assert run.perform(step).discrepancies == []
 
 
@@ -180,7 +180,7 @@ def test_what_is_left_of_a_pubrel_is_no_reference_to_content_that_is_gone(
     run.inspector = Inspection([usual_elements(alone)])
     expiring = Publication(2, b"a payload that expires", qos=2, interval_ms=3000)
     released = [Release(2)] if is_released else []
-    steps: list[Step] = [Save((expiring,)), Fetch(), *released, Wait(3000), Fetch(), Settle()]
+    steps: list[Step] = [Save((expiring,)), Fetch(), *released, Wait(3000), Fetch(), Quiesce()]
     assert {one.law for step in steps for one in run.perform(step).discrepancies} == broken
 
 

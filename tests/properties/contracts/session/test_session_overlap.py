@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from orderlab.model.contracts.session.steps import Fetch, Overlap, Publication, Repeat, Save, Step
+from orderlab.model.contracts.session.steps import Fetch, Interleave, Publication, Retry, Save, Step
 from orderlab.properties.contracts.session.run import StepReport
 from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.sim.stores.binding.results import Failed, Fields, Result, Saved
@@ -42,25 +42,25 @@ def laws(report: StepReport) -> list[str]:
 
 def test_a_save_that_was_overtaken_may_decline_by_a_word_or_an_error() -> None:
     for flaw in ("", "error"):
-        for report in performed(ComparesAndSets(flaw), Overlap(saved(1, 0), saved(2, 1), 1), Repeat(0), Fetch()):
+        for report in performed(ComparesAndSets(flaw), Interleave(saved(1, 0), saved(2, 1), 1), Retry(0), Fetch()):
             assert laws(report) == []
             assert report.result is not None
 
 
 def test_one_that_was_not_overtaken_may_not() -> None:
     assert laws(performed(ComparesAndSets("declines-always"), saved(1, 0))[0]) == ["no-loss"]
-    overlap = Overlap(saved(1, 0), saved(2, 1), 2)  # there is no second moment between two calls
+    overlap = Interleave(saved(1, 0), saved(2, 1), 2)  # there is no second moment between two calls
     assert laws(performed(ComparesAndSets("declines-always"), overlap, saved(3, 1))[0]) == ["no-loss"]
-    after = performed(ComparesAndSets("declines-always"), Overlap(saved(1, 0), Fetch(), 1), saved(2, 1))
+    after = performed(ComparesAndSets("declines-always"), Interleave(saved(1, 0), Fetch(), 1), saved(2, 1))
     assert laws(after[1]) == ["no-loss"]
 
 
 def test_nor_say_so_when_it_has_saved() -> None:
-    assert laws(performed(ComparesAndSets("lies"), Overlap(saved(1, 0), saved(2, 1), 1))[0]) == ["all-or-nothing"]
+    assert laws(performed(ComparesAndSets("lies"), Interleave(saved(1, 0), saved(2, 1), 1))[0]) == ["all-or-nothing"]
 
 
 def test_a_producer_sends_one_batch_after_the_other() -> None:
-    for during in (saved(2, 0), Repeat(0)):
-        (report,) = performed(ComparesAndSets(), Overlap(saved(1, 0), during, 1))
+    for during in (saved(2, 0), Retry(0)):
+        (report,) = performed(ComparesAndSets(), Interleave(saved(1, 0), during, 1))
         assert report.result is None
         assert laws(report) == []

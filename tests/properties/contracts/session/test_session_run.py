@@ -15,11 +15,11 @@ from orderlab.model.contracts.session.capabilities import Capabilities
 from orderlab.model.contracts.session.steps import (
     Acknowledge,
     Clear,
-    Drain,
+    DrainQueue,
     Fetch,
     Publication,
     Release,
-    Repeat,
+    Retry,
     Save,
     Step,
     Wait,
@@ -249,13 +249,13 @@ def random_step(draw: random.Random, label: int, intervals_ms: Sequence[float | 
             lambda: Save(messages, client, producer, draw.choice([1, 2, 3, 9, 0, -1]), False, draw.choice(faults)),
             lambda: Save(messages, client, producer, draw.choice([2, 3, 4]), draw.random() < 0.2),
             lambda: Save(messages, client, producer, 3),
-            lambda: Repeat(producer),
+            lambda: Retry(producer),
             lambda: Fetch(client, draw.choice([None, 1, 2, 5]), draw.random() < 0.5),
             lambda: Acknowledge(seen),
             lambda: Release(seen),
             lambda: Clear(client) if draw.random() < 0.3 else Fetch(client),
             lambda: Wait(draw.choice([1, 500, 999, 1000, 2000, 60_000])),
-            lambda: Drain(client, draw.choice([1, 2])) if draw.random() < 0.2 else Fetch(client, 2),
+            lambda: DrainQueue(client, draw.choice([1, 2])) if draw.random() < 0.2 else Fetch(client, 2),
         ]
     )()
 
@@ -267,7 +267,7 @@ def laws_broken(flaw: str, wanted: str = "", runs: int = 150, steps: int = 40) -
         draw = random.Random(seed)
         run = SessionRun(PlainStore(flaw), (b"c1", b"c2"))
         for at in range(steps):
-            step = random_step(draw, len(run.publications), FORBIDDEN if seed % 5 == 4 else PERMITTED) if at < steps - 2 else Drain(at % 2, 1)
+            step = random_step(draw, len(run.publications), FORBIDDEN if seed % 5 == 4 else PERMITTED) if at < steps - 2 else DrainQueue(at % 2, 1)
             report = run.perform(step)
             for one in report.discrepancies if flaw else (*report.discrepancies, *report.beside):
                 found.setdefault(one.law, f"seed {seed}: {step}: {one.text}")

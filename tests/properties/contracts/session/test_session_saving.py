@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from orderlab.model.contracts.session.steps import Publication, Repeat, Save, Step
+from orderlab.model.contracts.session.steps import Publication, Retry, Save, Step
 from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.stores.binding.loader import load_binding
 from orderlab.sim.stores.bound import BoundStore
 
 PENDING = Path(__file__).parents[4] / "lua" / "pending"
-EARLIER = Repeat(older=True)
+EARLIER = Retry(older=True)
 
 
 def save(*labels: int) -> Save:

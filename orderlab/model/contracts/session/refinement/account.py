@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 from orderlab.model.contracts.session.capabilities import Capabilities
 from orderlab.model.contracts.session.spec import Entry, Kind, Session, lifetime
-from orderlab.model.contracts.session.steps import Answer, Overlap, Publication, Save, Step
+from orderlab.model.contracts.session.steps import Answer, Interleave, Publication, Save, Step
 
 Fate = Literal["acknowledged", "expired", "trimmed", "cleared", "refused"]
 
@@ -144,7 +144,7 @@ def forbidden_in(step: Step, store: Capabilities) -> str:
             return next(filter(None, map(_forbidden_in_message, messages)), "")
         case Answer(packet_id=packet_id) if not 1 <= packet_id <= store.modulus:
             return f"packet identifier {packet_id}"
-        case Overlap(step=inner, during=during):
+        case Interleave(step=inner, during=during):
             return forbidden_in(inner, store) or forbidden_in(during, store)
     return ""
 
