@@ -189,7 +189,7 @@ NAMES = {made: name for name, made in KINDS.items()}
 
 def kind_of_step(step: Step) -> str:
     """The kind of a step, as traces call it."""
-    return NAMES[type(step)]
+    return next(NAMES[kind] for kind in type(step).__mro__ if kind in NAMES)
 
 
 
