@@ -48,7 +48,7 @@ def validate(
     Exit code 0: every law holds; 1: one is violated; 2: the input is unusable; 3: unknown, or not put to the test.
     """
     from orderlab.properties.validation.effort import effort_named, name_of_effort
-    from orderlab.properties.validation.isolated import validate_contract_isolated, validate_watched
+    from orderlab.properties.validation.isolated import validate_contract_isolated, validate_isolated
     from orderlab.report.output import made_report, replayable, wanted_reports, write_reports
     from orderlab.report.validation import WIDTH_IN_PIPE
     from orderlab.sim.stores.binding.loader import load_binding
@@ -71,7 +71,7 @@ def validate(
             if binding.contract is not None:
                 found = validate_contract_isolated(binding, work, seed, law, server, _progress(binding.name))
             else:
-                found = validate_watched(binding, work, seed, laws, server, _progress(binding.name), budget)
+                found = validate_isolated(binding, work, seed, laws, server, _progress(binding.name), budget)
             _clear_progress()
             _show(console, found, as_json)
             outcomes.append(found.outcome)

@@ -14,7 +14,7 @@ from orderlab.model.contracts.session.refinement import Account, Discrepancy
 from orderlab.model.contracts.session.run_state import Batch, Cursor, RunState, Sending
 from orderlab.model.contracts.session.steps import Quiesce, Save, Step, Wait
 from orderlab.model.errors import InputError
-from orderlab.properties.contracts.session.inspection import Inspection, usual_elements
+from orderlab.properties.contracts.session.inspection import Inspection, measure_baseline
 from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.exploration.scope import Scope
 from orderlab.properties.exploration.state import Broken, Core, Interned
@@ -57,9 +57,9 @@ class SessionEffects:
         self._deadlines_ms: dict[int, tuple[int, ...]] = {}
         names = max(scope.writers, 2)
         producers = tuple(b"p%d" % at for at in range(names))
-        usual = usual_elements(lambda: SessionRun(self._restarted(), (CLIENT,), producers), names)
+        baseline = measure_baseline(lambda: SessionRun(self._restarted(), (CLIENT,), producers), names)
         self.run = SessionRun(self._restarted(), (CLIENT,), producers)
-        self.run.inspector = Inspection([usual])
+        self.run.inspector = Inspection([baseline])
         for label in range(1, scope.messages + 1):
             self.run.register(Save((scope.publication(label, 0),)))
         self._no_batches = (Batch(),) * names

@@ -87,7 +87,7 @@ def keys_of(keyspace: FrozenKeyspace, client: bytes, others: tuple[bytes, ...]) 
     }
 
 
-def surplus(found: Mapping[bytes, int], usual: Mapping[bytes, int]) -> str:
-    """Which keys hold more than usual, in words; empty when none does."""
-    more = {key: size for key, size in found.items() if size > usual.get(key, 0)}
-    return ", ".join(f"{key.decode('latin-1')} ({size} instead of {usual.get(key, 0)})" for key, size in more.items())
+def surplus(found: Mapping[bytes, int], baseline: Mapping[bytes, int]) -> str:
+    """Which keys hold more than their baseline, in words; empty when none does."""
+    more = {key: size for key, size in found.items() if size > baseline.get(key, 0)}
+    return ", ".join(f"{key.decode('latin-1')} ({size} instead of {baseline.get(key, 0)})" for key, size in more.items())

@@ -78,7 +78,7 @@ class HandshakeBothWays(RuleBasedStateMachine):
         state = self.states[leg]
         for law in self.legs[leg].laws():
             if isinstance(law, Invariant) and (law.antecedent is None or law.antecedent(state)):
-                self.tally.met[law.name] += 1
+                self.tally.coverage[law.name] += 1
                 assert law.holds(state), f"{law.name} is violated on leg {leg + 1} after {'; '.join(self.told)}"
         last = self.states[1]
         assert first_deliveries_in_order(last), f"fifo is violated end to end after {'; '.join(self.told)}"
@@ -132,7 +132,7 @@ class HandshakeBothWays(RuleBasedStateMachine):
         """Both legs go on until neither has a step left; then whatever was published was handed over."""
         self.finish(0)
         self.finish(1, "publish")
-        self.tally.met["at-least-once"] += self.states[0].published > 0
+        self.tally.coverage["at-least-once"] += self.states[0].published > 0
         for leg in (0, 1):
             assert self.legs[leg].settled(self.states[leg]), f"at-least-once is violated after {'; '.join(self.told)}"
 

@@ -25,10 +25,10 @@ class HostileClients(StoreMachine):
     def connect_as(self, client: bytes) -> None:
         """Any identifier; the same run otherwise."""
         if not self.ended:
-            met, store = self.run.met, self.run.store
+            met, store = self.run.coverage, self.run.store
             other = b"bystander" if client != b"bystander" else b"another"
             self.run = SessionRun(store, (client, other))
-            self.run.met = met
+            self.run.coverage = met
 
     def perform(self, step: Step) -> StepReport:
         """As in any machine; and every operation by the slots of its keys."""
@@ -42,7 +42,7 @@ class HostileClients(StoreMachine):
         finally:
             store.is_recording = False
         for record in store.records:
-            self.run.met["an operation for a hostile client identifier"] += 1
+            self.run.coverage["an operation for a hostile client identifier"] += 1
             slots = hash_slots(record.declared | record.used)
             if len(slots) > 1:
                 text = f"{record.operation}: the keys of one operation are in {len(slots)} slots"

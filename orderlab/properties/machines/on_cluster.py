@@ -63,14 +63,14 @@ class ClusterBackend(Backend):
         ...
 
     def __init__(self, masters: Cluster | ClusterProcess) -> None:
-        self.met: Counter[str] = Counter()
+        self.coverage: Counter[str] = Counter()
         """Errors that nodes gave, redirections included."""
         self._connect(masters)
 
     def _connect(self, masters: Cluster | ClusterProcess) -> None:
         nodes: Sequence[Node] = masters.nodes
         self.client = RedirectingClient(
-            {masters.address(at).encode(): _Noting(node, self.met) for at, node in enumerate(nodes)}
+            {masters.address(at).encode(): _Noting(node, self.coverage) for at, node in enumerate(nodes)}
         )
 
     def execute(self, *argv: bytes) -> Reply:

@@ -80,7 +80,7 @@ class PipelineUnderFaults(RuleBasedStateMachine):
         if schedule not in self.judged:
             self.judged[schedule] = simulate(self.settings_of_system, schedule)
         for verdict in self.judged[schedule]:
-            self.tally.met[verdict.law] += 1
+            self.tally.coverage[verdict.law] += 1
             if verdict.outcome is Outcome.VIOLATED and (self.laws is None or verdict.law in self.laws):
                 given = [f"--set {key}={value}" for key, value in self.settings_of_system.items()]
                 command = f"orderlab simulate {SYSTEM} {' '.join(given)} --set 'faults={written(schedule)}'"

@@ -68,7 +68,7 @@ OPEN = Fault(SLOT_MIGRATES.name)
 
 
 class SlotsOnTheMove(StoreMachine):
-    """A client whose slot moves, and one beside it. ``subject``: the store, for what is usual in its keys."""
+    """A client whose slot moves, and one beside it. ``subject``: the store, for the baseline of its keys."""
 
     subject: ClassVar[Subject]
     new_backend: ClassVar[Callable[[], ClusterBackend]]
@@ -83,10 +83,10 @@ class SlotsOnTheMove(StoreMachine):
         store = ClusterStore(self.subject.binding, type(self).new_backend(), DEFAULT_EXPIRY_MS)
         store.capabilities = self.subject.store.capabilities
         clients = (client, BYSTANDER)
-        usual = self.subject.usual_of(clients)
+        baseline = self.subject.baselines_of(clients)
         self.store = store
         self.run = SessionRun(store, clients, slack_ms=self.slack_ms)
-        self.run.inspector = Inspection(usual) if usual else None
+        self.run.inspector = Inspection(baseline) if baseline else None
         self.migration = Migration(store.cluster)
         self.replica: RunState = self.run.state
         self.last_result: Result | None = None
@@ -125,7 +125,7 @@ class SlotsOnTheMove(StoreMachine):
         moves = self.migration.slot in self.store.slots_of(self.run.clients[client])
         if moves:
             step = replace(step, fault=OPEN)
-            self.tally.met["an operation while its slot moves"] += 1
+            self.tally.coverage["an operation while its slot moves"] += 1
         self.take(step)
 
     @rule(
@@ -261,7 +261,7 @@ class SlotsOnTheMove(StoreMachine):
                 self.run.state = self._reverted(self.run.state, at)
         self.happened("failover", f"the master of client {client} fails, a replica takes over")
         if self.run.state != before:
-            self.tally.met["a failover loses operations"] += 1
+            self.tally.coverage["a failover loses operations"] += 1
             self.take(Wait(0))
 
     @rule(client=st.integers(0, 1))
@@ -310,7 +310,7 @@ class SlotsOnTheMove(StoreMachine):
         """The slot arrives; then everything comes out in the end and nothing stays behind."""
         if hasattr(self, "migration"):
             self.migration.end()
-            self.tally.met.update(served(self.store.cluster.met))
+            self.tally.coverage.update(served(self.store.cluster.coverage))
         super().teardown()
 
 

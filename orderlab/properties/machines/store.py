@@ -184,7 +184,7 @@ class StoreMachine(RuleBasedStateMachine):
         run, store = self.run, self.run.store
         if not isinstance(store, RecordingStore):
             return sorted(self.backend.keyspace())
-        state, met, run.met = run.state, run.met, Counter()
+        state, met, run.coverage = run.state, run.coverage, Counter()
         was_recording, store.is_recording = store.is_recording, True
         store.records.clear()
         try:
@@ -192,7 +192,7 @@ class StoreMachine(RuleBasedStateMachine):
                 run.perform(self.within_limits(step))
         finally:
             store.is_recording = was_recording
-            run.state, run.met = state, met
+            run.state, run.coverage = state, met
         return sorted({key for record in store.records for key in record.used})
 
     @property
@@ -209,7 +209,7 @@ class StoreMachine(RuleBasedStateMachine):
                 self.take(Quiesce(client))
         finally:
             if hasattr(self, "run"):
-                self.tally.met.update(self.run.met)
+                self.tally.coverage.update(self.run.coverage)
             tally_of(type(self).__name__).add(self.tally)
 
 

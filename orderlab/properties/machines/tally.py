@@ -26,7 +26,7 @@ class Tally:
     """Rule -> how often Hypothesis chose it."""
     steps: Counter[str] = field(default_factory=Counter)
     """Kind of step or action -> how often it was carried out: a rule may find nothing to do."""
-    met: Counter[str] = field(default_factory=Counter)
+    coverage: Counter[str] = field(default_factory=Counter)
     """Situation that a law speaks of -> how often it came about."""
 
     def add(self, other: Tally) -> None:
@@ -35,7 +35,7 @@ class Tally:
         self.cut_off += other.cut_off
         self.rules.update(other.rules)
         self.steps.update(other.steps)
-        self.met.update(other.met)
+        self.coverage.update(other.coverage)
 
     def since(self, before: Tally) -> Tally:
         """What came after ``before``, an earlier copy."""
@@ -44,27 +44,27 @@ class Tally:
             self.cut_off - before.cut_off,
             self.rules - before.rules,
             self.steps - before.steps,
-            self.met - before.met,
+            self.coverage - before.coverage,
         )
 
     def copy(self) -> Tally:
         """The counts as they stand."""
-        return Tally(self.examples, self.cut_off, Counter(self.rules), Counter(self.steps), Counter(self.met))
+        return Tally(self.examples, self.cut_off, Counter(self.rules), Counter(self.steps), Counter(self.coverage))
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, sorted."""
-        counts = {name: dict(sorted(getattr(self, name).items())) for name in ("rules", "steps", "met")}
+        counts = {name: dict(sorted(getattr(self, name).items())) for name in ("rules", "steps", "coverage")}
         return {"examples": self.examples, "cut_off": self.cut_off, **counts}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Tally:
         """The tally that ``to_json`` gave ``data`` for."""
-        return cls(data["examples"], data["cut_off"], *(Counter(data[name]) for name in ("rules", "steps", "met")))
+        return cls(data["examples"], data["cut_off"], *(Counter(data[name]) for name in ("rules", "steps", "coverage")))
 
     def lines(self) -> Iterator[str]:
         """For a reader: the most frequent first, every one named."""
         yield f"{self.examples:,} examples" + (f", {self.cut_off:,} cut off: scripts did not end" if self.cut_off else "")
-        for name, counts in (("rules", self.rules), ("carried out", self.steps), ("put to the test", self.met)):
+        for name, counts in (("rules", self.rules), ("carried out", self.steps), ("put to the test", self.coverage)):
             told = ", ".join(f"{key} {count:,}" for key, count in sorted(counts.items(), key=lambda one: (-one[1], one[0])))
             yield f"{name}: {told or 'nothing'}"
 

@@ -61,10 +61,10 @@ class SystemMachine(RuleBasedStateMachine):
         for law in self.laws:
             if isinstance(law, Invariant):
                 is_met = law.antecedent is None or law.antecedent(after)
-                self.tally.met[law.name] += is_met
+                self.tally.coverage[law.name] += is_met
                 holds = not is_met or law.holds(after)
             elif isinstance(law, StepInvariant) and label is not None:
-                self.tally.met[law.name] += 1
+                self.tally.coverage[law.name] += 1
                 holds = law.holds(before, label, after)
             else:
                 continue

@@ -22,7 +22,7 @@ from orderlab.properties.validation.exploration import SCOPES, applies, explore_
 from orderlab.properties.validation.findings import Finding, Findings
 from orderlab.properties.validation.footprint import measure_footprint
 from orderlab.properties.validation.machine import run_machine
-from orderlab.properties.validation.queue_at_limit import run_crowds
+from orderlab.properties.validation.queue_at_limit import run_queues_at_limit
 from orderlab.properties.validation.scenarios import run_scenarios
 from orderlab.properties.validation.subject import Reruns, Subject
 from orderlab.properties.validation.walks import walk_about
@@ -75,7 +75,7 @@ class Case:
 
     def large(self) -> Iterator[Analysis]:
         """At full scale, where the small world does not reach."""
-        yield lambda: run_crowds(self.subject, self.findings)
+        yield lambda: run_queues_at_limit(self.subject, self.findings)
         yield lambda: measure_footprint(self.subject, self.findings)
         yield lambda: run_machine(self.subject, self.findings, MACHINE_ROUNDS)
 

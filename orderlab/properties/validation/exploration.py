@@ -211,7 +211,7 @@ def explore_scope(subject: Subject, scope: Scope, findings: Findings, states: in
         with suppress(BudgetExceeded):  # its steps are remembered, and need no more work
             trace = subject.trace((*path_to(system, done.space, state), step), (CLIENT,))
             findings.add(report.discrepancies, trace, f"exploration of the scope {scope.name}")
-    findings.met.update(run.met)
+    findings.coverage.update(run.coverage)
     findings.work["states"] += done.space.count
     findings.work["transitions"] += done.space.steps
     if system.is_over:

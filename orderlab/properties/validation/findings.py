@@ -79,7 +79,7 @@ class Findings:
     by_law: dict[str, list[Finding]] = field(default_factory=dict)
     work: Counter[str] = field(default_factory=Counter)
     """Numbers by name with their unit: states, transitions, examples, steps, operations."""
-    met: Counter[str] = field(default_factory=Counter)
+    coverage: Counter[str] = field(default_factory=Counter)
     """How often each situation that a law speaks of came about (``orderlab.model.contracts.session.coverage``)."""
     broken: Counter[str] = field(default_factory=Counter)
     """How many steps were seen to break each law."""

@@ -46,7 +46,7 @@ SUPERLINEAR = 2.5
 """A queue ten times as long may cost ten times as much, times this for what is rounded."""
 JUDGED_MAX = 1000
 """Messages of a queue up to which each step is judged by every law as well. Longer ones are judged where an operation fails
-or declines there, and by the large crowds: a listing of all that waits takes longer than what is measured."""
+or declines there, and by the long queues at the limit: a listing of all that waits takes longer than what is measured."""
 FOREVER_MS = 864_000_000
 _NUMBER = re.compile(r"\d+")
 
@@ -148,7 +148,7 @@ def _visit_client(subject: Subject, client: bytes, findings: Findings, footprint
             found = list(report.discrepancies)
             for record in store.records:
                 found += _judge_record(record, subject, footprint, client)
-                findings.met["an operation for a hostile client identifier"] += 1
+                findings.coverage["an operation for a hostile client identifier"] += 1
                 findings.work["operations"] += 1
             findings.add(found, subject.trace(taken, (client,)), "footprint")
             if report.diverges:
@@ -211,7 +211,7 @@ def _visit_length(subject: Subject, size: int, findings: Findings, footprint: Fo
             commands, ms = len(record.calls), estimate_us(record.calls) / 1000
             if situation:
                 footprint.costs[situation][size] = commands, ms
-                findings.met["an operation at the configured limit"] += at_limit
+                findings.coverage["an operation at the configured limit"] += at_limit
             if ms > BLOCKING_BUDGET_MS:
                 text = f"{situation or record.operation} with {size:,} messages blocks the node for about {ms:.0f} ms"
                 text += f" ({commands:,} commands); the budget is {BLOCKING_BUDGET_MS:.0f} ms"
@@ -259,7 +259,7 @@ def _judge_growth(subject: Subject, footprint: Footprint, findings: Findings, is
     """A queue ten times as long must not cost much more than ten times as much."""
     for situation, by_length in footprint.costs.items():
         lengths = sorted(by_length)
-        findings.met["queue lengths are compared"] += is_measured * max(len(lengths) - 1, 1)
+        findings.coverage["queue lengths are compared"] += is_measured * max(len(lengths) - 1, 1)
         for short, long in pairwise(lengths):
             (few, few_ms), (many, many_ms) = by_length[short], by_length[long]
             allowed = long / short * SUPERLINEAR

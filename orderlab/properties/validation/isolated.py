@@ -37,7 +37,7 @@ class Runaway:
         return {"text": self.text, "script": self.script, "keys": list(self.keys), "args": list(self.args)}
 
 
-def validate_watched(
+def validate_isolated(
     binding: Binding,
     effort: float,
     seed: int,

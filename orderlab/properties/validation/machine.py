@@ -59,7 +59,7 @@ def cross_the_wrap(place: Prepared, findings: Findings) -> None:
 
 def _take_once(place: Prepared, steps: tuple[Step, ...], findings: Findings, name: str) -> None:
     run, subject = place.run(), place.subject
-    run.met = findings.met
+    run.coverage = findings.coverage
     largest = subject.store.largest_batch
     possible = (step for step in steps if not isinstance(step, Save) or len(step.messages) <= largest)
     take_steps(subject, run, (fitted_step(step, subject) for step in possible), findings, name, place.prefix)
@@ -102,7 +102,7 @@ def machine_for(place: Prepared, findings: Findings, is_over: Callable[[], bool]
 
     def make_run() -> SessionRun:
         run = place.run()
-        run.met = findings.met
+        run.coverage = findings.coverage
         return run
 
     def found(discrepancies: list[Discrepancy], steps: tuple[Step, ...]) -> None:

@@ -35,13 +35,13 @@ MANY = 8_200
 SOME = 1_500
 """Messages that expire at once: more than a sweep with a budget takes at a time."""
 LONG_MS = 864_000_000
-SMALL_CROWDS = 2
-"""Of the crowds, the first so many take a fraction of a second each."""
+SMALL_QUEUES = 2
+"""Of these, the first so many take a fraction of a second each."""
 ROUND = 2_000
 """Packet identifiers where they go round: more than a sweep with a budget takes."""
 ROUND_TAKES_MS = 400_000
 """Longer than it takes the identifiers to go round in batches that expire, a second each."""
-Crowd = tuple[str, list[Step]]
+Filled = tuple[str, list[Step]]
 
 
 class _Labels:
@@ -69,8 +69,8 @@ class _Labels:
             yield Save(messages, limit=self.fixed or limit)
 
 
-def crowds(subject: Subject) -> Iterator[Crowd]:
-    """The runs, the quickest first. A store that takes messages one by one, or holds few, has smaller crowds."""
+def queues_at_limit(subject: Subject) -> Iterator[Filled]:
+    """The runs, the quickest first. A store that takes messages one by one, or holds few, has shorter queues."""
     largest, most = subject.store.largest_batch, subject.limit or subject.binding.modulus
     many, some = (min(count if largest >= 100 else 60, most // 2) for count in (MANY, SOME))
     at = _Labels(largest, subject.limit)
@@ -90,7 +90,7 @@ def crowds(subject: Subject) -> Iterator[Crowd]:
     yield "a session ends with many", [*ends, *at.saves(1, 1500, most), Wait(1000), Fetch(), DrainQueue(count=1), Quiesce()]
 
 
-def rounds(subject: Subject) -> Iterator[Crowd]:
+def rounds(subject: Subject) -> Iterator[Filled]:
     """Runs in which identifiers come round to many messages at once."""
     largest, most = subject.store.largest_batch, subject.binding.modulus
     if largest < 100 or subject.limit is not None:
@@ -103,7 +103,7 @@ def rounds(subject: Subject) -> Iterator[Crowd]:
         yield f"identifiers come round to many that {fate}", [*steps, Fetch(), *at.saves(20, LONG_MS, most), Fetch()]
 
 
-def full_queues(subject: Subject) -> Iterator[Crowd]:
+def full_queues(subject: Subject) -> Iterator[Filled]:
     """Runs in which every identifier is taken: the next message has to wait for a trim, or for what has expired."""
     most = subject.binding.modulus
     if subject.limit is not None:
@@ -116,15 +116,15 @@ def full_queues(subject: Subject) -> Iterator[Crowd]:
         yield f"a full queue whose messages {name}", [*steps, at.save(1, LONG_MS, few), Fetch(), Clear()]
 
 
-def run_crowds(subject: Subject, findings: Findings, first: int = 0, last: int | None = None) -> None:
+def run_queues_at_limit(subject: Subject, findings: Findings, first: int = 0, last: int | None = None) -> None:
     """Run those from number ``first`` up to ``last``, all by default; what they break goes to ``findings``.
 
     Identifiers go round on a twin first, which takes a fraction of a second; what it shows is run on the scripts as they are.
     """
     if first == 0:
         _go_round(subject, findings)
-    for crowd in islice(crowds(subject), first, last):
-        _run_one(subject, crowd, findings)
+    for filled in islice(queues_at_limit(subject), first, last):
+        _run_one(subject, filled, findings)
 
 
 def _go_round(subject: Subject, findings: Findings) -> None:
@@ -134,13 +134,13 @@ def _go_round(subject: Subject, findings: Findings) -> None:
         for small, large in zip(small_ones, large_ones, strict=True):
             rehearsed = Findings(findings.wanted)
             _run_one(twin, small, rehearsed)
-            findings.met.update(rehearsed.met)
+            findings.coverage.update(rehearsed.coverage)
             if rehearsed.by_law.keys() - findings.by_law.keys():  # at full scale it takes long, and the rest is known
                 _run_one(subject, large, findings)
 
 
-def _run_one(subject: Subject, crowd: Crowd, findings: Findings) -> None:
-    name, steps = crowd
+def _run_one(subject: Subject, filled: Filled, findings: Findings) -> None:
+    name, steps = filled
     run = subject.run((CLIENT,))
-    take_steps(subject, run, steps, findings, f"a crowd: {name}")
-    findings.met.update(run.met)
+    take_steps(subject, run, steps, findings, f"a queue at its limit: {name}")
+    findings.coverage.update(run.coverage)

@@ -265,7 +265,7 @@ def _run(
     producers: tuple[bytes, ...] = PRODUCERS,
 ) -> None:
     run = small.run(CLIENTS, default_expiry_ms, producers)
-    run.met = findings.met
+    run.coverage = findings.coverage
     take_steps(small, run, steps, findings, f"the scenario '{name}'")
 
 

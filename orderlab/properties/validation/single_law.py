@@ -84,7 +84,7 @@ def run_law(
             findings.add(error.discrepancies, trace, f"the state machine {machine.__name__}")
     found.tallies = {name: tally.since(before.get(name, Tally())) for name, tally in TALLIES.items()}
     for name, tally in found.tallies.items():
-        findings.met.update(tally.met)
+        findings.coverage.update(tally.coverage)
         if tally.cut_off:
             findings.gaps.append(f"{name}: {tally.cut_off:,} of {tally.examples:,} examples were cut off, scripts did not end")
     judge = Judge(subject, small, findings, None, lambda text: None)

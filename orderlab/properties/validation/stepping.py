@@ -1,6 +1,6 @@
 """Steps taken one after the other on the kernel, each judged against the specification, and what they break noted.
 
-Scenarios, walks, crowds and the ways that a machine begins with differ in where their steps come from, in nothing else.
+Scenarios, walks, queues at the limit and the ways that a machine begins with differ in where their steps come from, in nothing else.
 """
 
 from __future__ import annotations

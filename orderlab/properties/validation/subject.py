@@ -1,4 +1,4 @@
-"""The store under validation: runs on the kernel on demand, its layout's usual size, its scaled twin."""
+"""The store under validation: runs on the kernel on demand, the baseline of its layout, its scaled twin."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from orderlab.model.contracts.session.steps import PRODUCERS, Churn, Save, Step, Trace
-from orderlab.properties.contracts.session.inspection import Inspection, Usual, usual_elements
+from orderlab.properties.contracts.session.inspection import Baseline, Inspection, measure_baseline
 from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.harness.recording import RecordingStore
 from orderlab.properties.validation.findings import wording
@@ -40,7 +40,7 @@ class Subject:
     cpu_budget: CpuBudget = field(default_factory=CpuBudget)
     """When to give up, however slow the scripts are; shared with every twin."""
     _store: BoundStore | None = None
-    _usual: dict[tuple[bytes, tuple[bytes, ...]], Usual | None] = field(default_factory=dict)
+    _baseline: dict[tuple[bytes, tuple[bytes, ...]], Baseline | None] = field(default_factory=dict)
     _producers: tuple[bytes, ...] = PRODUCERS
     """Of the last run that was begun."""
 
@@ -65,35 +65,35 @@ class Subject:
         producers: tuple[bytes, ...] = PRODUCERS,
     ) -> SessionRun:
         """A new run on an empty keyspace, its keys inspected."""
-        usual = self.usual_of(clients, producers)
+        baseline = self.baselines_of(clients, producers)
         self.store.set_default_expiry(default_expiry_ms)
         self._producers = producers
         run = self._bare_run(clients, producers)
-        run.inspector = Inspection(usual) if usual else None
+        run.inspector = Inspection(baseline) if baseline else None
         return run
 
     def _bare_run(self, clients: Sequence[bytes], producers: tuple[bytes, ...]) -> SessionRun:
         self.store.restart(FIRST_MS)
         return SessionRun(self.store, clients, producers)
 
-    def usual_of(
+    def baselines_of(
         self, clients: Sequence[bytes], producers: tuple[bytes, ...] = PRODUCERS
-    ) -> list[Usual] | None:
+    ) -> list[Baseline] | None:
         """That of several clients, if it is known of all."""
-        known = [usual for client in clients if (usual := self.usual(client, producers)) is not None]
+        known = [baseline for client in clients if (baseline := self.baseline(client, producers)) is not None]
         return known if len(known) == len(clients) else None
 
-    def usual(self, client: bytes, producers: tuple[bytes, ...] = PRODUCERS) -> Usual | None:
+    def baseline(self, client: bytes, producers: tuple[bytes, ...] = PRODUCERS) -> Baseline | None:
         """What the layout holds for a client when all is well; None when a script does not end even then."""
         asked = client, producers
-        if asked not in self._usual:
+        if asked not in self._baseline:
             try:
-                self._usual[asked] = usual_elements(lambda: self._bare_run((client,), producers))
+                self._baseline[asked] = measure_baseline(lambda: self._bare_run((client,), producers))
             except BudgetExceeded:  # too many scripts that do not end: what the steps to come will show
                 self.cpu_budget.check()
-                self._usual[asked] = None
+                self._baseline[asked] = None
             self.store.run_again()
-        return self._usual[asked]
+        return self._baseline[asked]
 
     def scaled(self, modulus: int, remembers: bool = True) -> Subject:
         """The same store with packet identifiers 1..``modulus``."""
@@ -102,7 +102,7 @@ class Subject:
 
     def recording(self) -> Subject:
         """The same store on a kernel that can write down what is called."""
-        return replace(self, remembers=False, _store=None, _usual={})
+        return replace(self, remembers=False, _store=None, _baseline={})
 
     @property
     def may_have_no_default(self) -> bool:

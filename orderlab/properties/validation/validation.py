@@ -31,7 +31,7 @@ from orderlab.properties.validation.findings import Finding, Findings, Kind, was
 from orderlab.properties.validation.footprint import Footprint, measure_footprint
 from orderlab.properties.validation.headline import Cause
 from orderlab.properties.validation.machine import run_machine
-from orderlab.properties.validation.queue_at_limit import SMALL_CROWDS, run_crowds
+from orderlab.properties.validation.queue_at_limit import SMALL_QUEUES, run_queues_at_limit
 from orderlab.properties.validation.scenarios import run_scenarios
 from orderlab.properties.validation.subject import HEAVY, Reruns, Subject, heaviness
 from orderlab.properties.validation.walks import walk_about
@@ -51,8 +51,8 @@ CONFIRMING = 0.1
 """And beyond it, for confirmations on a server."""
 CAUSES_MAX = 5
 """Witnesses with different causes that are told of one law."""
-LARGE_CROWDS_FROM = 4.0
-"""The effort from which on the larger crowds are run."""
+LONG_QUEUES_FROM = 4.0
+"""The effort from which on the longer queues at the limit are run."""
 ENDLESS_STEPS = 3_000
 """Steps for making a witness short on the scripts as they are where one of them does not end."""
 BROKEN_SMALL = "broken in the small scope, and not reproduced on the scripts as they are"
@@ -236,12 +236,12 @@ class Searches:
         if not done:
             yield "scenarios", lambda: run_scenarios(small, findings)
             yield "footprint", lambda: measure_footprint(subject, findings, self.footprint)
-            yield "crowds", lambda: run_crowds(subject, findings, 0, SMALL_CROWDS)
+            yield "queues at the limit", lambda: run_queues_at_limit(subject, findings, 0, SMALL_QUEUES)
         yield "exploration", lambda: explore_scopes(small, findings, effort)
         yield "random walks", lambda: walk_about(small, findings, *more(WALKS))
         yield "state machine", lambda: run_machine(subject, findings, *more(1))
-        if done < LARGE_CROWDS_FROM <= effort:
-            yield "large crowds", lambda: run_crowds(subject, findings, SMALL_CROWDS)
+        if done < LONG_QUEUES_FROM <= effort:
+            yield "large queues at the limit", lambda: run_queues_at_limit(subject, findings, SMALL_QUEUES)
 
 
 class Judge:
@@ -351,7 +351,7 @@ class Judge:
             yield
 
     def _scaled(self, law: str) -> Iterator[None]:
-        """The first witness, of what takes long: messages that must pass, crowds."""
+        """The first witness, of what takes long: messages that must pass, queues at the limit."""
         if self.witnesses.get(law):
             return
         for known in self._with_passing():  # what took long to reach for one law often breaks another as well
@@ -468,7 +468,7 @@ class Judge:
             missing = sorted({need for one in BY_LAW[law] for need in one.needs if need not in operations})
             reason = f"the store has no {' and no '.join(missing)}"
             return LawResult(Verdict(law, Outcome.UNKNOWN, work=work, not_covered=(reason,)), reason)
-        work["antecedents"] = min((findings.met[one.name] for one in situations), default=0)
+        work["antecedents"] = min((findings.coverage[one.name] for one in situations), default=0)
         gaps = self.gaps
         if law in findings.by_law:
             work["antecedents"] = max(work["antecedents"], findings.broken[law])
@@ -481,7 +481,7 @@ class Judge:
             return LawResult(Verdict(law, Outcome.UNKNOWN, None, work, tuple(gaps)), small_scope=self._in_small_scope(law))
         if findings.interrupted:
             return LawResult(Verdict(law, Outcome.UNKNOWN, None, work, (*gaps, "interrupted before the end")))
-        unmet = [one.name for one in situations if not findings.met[one.name]]
+        unmet = [one.name for one in situations if not findings.coverage[one.name]]
         if unmet:
             gaps.append(f"vacuous, not put to the test: never came about: {'; '.join(unmet)}")
             return LawResult(Verdict(law, Outcome.UNKNOWN, None, work, tuple(gaps)))
@@ -527,7 +527,7 @@ class Judge:
         if exhausts:
             reason = "a script that was stopped at its limits here is not let loose on a server"
             return Confirmation(place_of(self.backend), cannot=reason)
-        return confirm(trace, self.subject.binding, self.backend, self.subject.usual_of(trace.clients))
+        return confirm(trace, self.subject.binding, self.backend, self.subject.baselines_of(trace.clients))
 
 
 def is_endless(finding: Finding) -> bool:

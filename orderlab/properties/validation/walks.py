@@ -221,7 +221,7 @@ def walk_about(subject: Subject, findings: Findings, walks: int, first: int = 0)
         draw = random.Random(f"{subject.seed} {number}")
         habits = draw_habits(draw, subject)
         run = subject.run(CLIENTS, habits.default_expiry_ms, habits.producers)
-        run.met = findings.met
+        run.coverage = findings.coverage
         walk = Walk(draw, run, habits, subject)
         take_steps(subject, run, walk.steps(), findings, "a random walk")
         findings.work["walks"] += 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from orderlab.model.contracts.session.steps import Churn, Trace, Wait
 from orderlab.model.contracts.steps import Fault
 from orderlab.model.errors import InputError
-from orderlab.properties.contracts.session.inspection import Inspection, Usual
+from orderlab.properties.contracts.session.inspection import Baseline, Inspection
 from orderlab.properties.contracts.session.run import StepReport
 from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.sim.redis.backends import Backend, ServerBackend
@@ -59,30 +59,30 @@ def refuse_company(backend: Backend) -> None:
         )
 
 
-def confirm(trace: Trace, binding: Binding, backend: Backend, usual: list[Usual] | None) -> Confirmation:
+def confirm(trace: Trace, binding: Binding, backend: Backend, baseline: list[Baseline] | None) -> Confirmation:
     """Run a witness on ``backend`` and say which laws it breaks there."""
     place = place_of(backend)
     cannot = _cannot(trace, backend)
     if cannot:
         return Confirmation(place, cannot=cannot)
-    reports = run_on(trace, binding, backend, usual)
+    reports = run_on(trace, binding, backend, baseline)
     broken = frozenset(one.law for report in reports for one in report.discrepancies)
     waits = any(isinstance(step, Wait) for step in trace.steps)
     return Confirmation(place, broken, "there, time cannot be set to the millisecond" if waits else "")
 
 
-def run_on(trace: Trace, binding: Binding, backend: Backend, usual: list[Usual] | None = None) -> list[StepReport]:
+def run_on(trace: Trace, binding: Binding, backend: Backend, baseline: list[Baseline] | None = None) -> list[StepReport]:
     """Take the steps of a trace on ``backend``, judging each, until one after which nothing can be judged.
 
-    ``usual`` has the keys inspected as well; that is left out where many messages pass.
+    ``baseline`` has the keys inspected as well; that is left out where many messages pass.
     """
     backend.flush()
     waits_ms = sum(step.ms for step in trace.steps if isinstance(step, Wait))
     is_server = isinstance(backend, ServerBackend)
     store = BoundStore(binding, backend, trace.default_expiry_ms, is_server and waits_ms <= LONGEST_WAIT_MS)
     run = SessionRun(store, trace.clients, trace.producers, slack_ms=SLACK_MS if is_server else 0)
-    if usual is not None and not any(isinstance(step, Churn) for step in trace.steps):
-        run.inspector = Inspection(usual)
+    if baseline is not None and not any(isinstance(step, Churn) for step in trace.steps):
+        run.inspector = Inspection(baseline)
     reports: list[StepReport] = []
     for step in trace.steps:
         reports.append(run.perform(step))

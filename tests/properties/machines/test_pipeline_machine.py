@@ -51,7 +51,7 @@ class RestartsWithFile(PipelineUnderFaults):
 def test_what_only_delays_breaks_no_law() -> None:
     search(HarmlessFaults, 1, 6)
     tally = tally_of("HarmlessFaults")
-    assert tally.met["fifo"] >= 6
+    assert tally.coverage["fifo"] >= 6
     assert set(tally.steps) & set(HarmlessFaults.names)
 
 
@@ -66,4 +66,4 @@ def test_the_same_restarts_lose_nothing_where_every_write_is_in_the_file() -> No
     search(RestartsWithFile, 1, 5)
     tally = tally_of("RestartsWithFile")
     assert tally.steps["redis-restart"] >= 1
-    assert tally.met["at-least-once"] >= 5
+    assert tally.coverage["at-least-once"] >= 5

@@ -24,7 +24,7 @@ def test_the_handshake_holds_both_ways_and_every_law_is_tested() -> None:
     run(flawed("none"))
     tally = tally_of("Handshake_none")
     wanted = {"fifo", "packet-id", "retransmission", "exactly-once", "at-least-once", "receive-maximum"}
-    assert wanted <= tally.met.keys()
+    assert wanted <= tally.coverage.keys()
     assert {"disconnect", "takeover", "receive PUBREL", "receive PUBACK"} <= tally.steps.keys()
 
 

@@ -57,8 +57,8 @@ def test_a_store_that_declares_its_keys_holds_and_every_phase_comes_about(store:
     assert phases <= tally.steps.keys(), phases - tally.steps.keys()
     met = {"the cluster says MOVED", "the cluster says ASK", "the cluster says TRYAGAIN", "the cluster says NOSCRIPT"}
     met |= {"a failover loses operations", "an operation while its slot moves", "a lost reply is followed by a retry"}
-    assert met <= tally.met.keys(), met - tally.met.keys()
-    assert "a script stopped at a key that is not there" not in tally.met
+    assert met <= tally.coverage.keys(), met - tally.coverage.keys()
+    assert "a script stopped at a key that is not there" not in tally.coverage
 
 
 def test_a_key_that_is_not_declared_stops_a_script_midway(tmp_path: Path) -> None:

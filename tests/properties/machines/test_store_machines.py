@@ -61,11 +61,11 @@ def test_the_rare_situations_of_every_law_come_about() -> None:
     for machine in (*ALL, HostileClients):
         on = on_kernel(machine, subject, machine.__name__)
         assert search(on, Profile("rare", 25, 25), 4, None, False) is None
-    met: Counter[str] = Counter()
+    coverage: Counter[str] = Counter()
     for tally in TALLIES.values():
-        met.update(tally.met)
+        coverage.update(tally.coverage)
     wanted = {one.name for law, situations in BY_LAW.items() if law != "bounded" for one in situations}
-    assert wanted <= met.keys(), wanted - met.keys()
+    assert wanted <= coverage.keys(), wanted - coverage.keys()
     for machine in ALL:
         rules = {name for name in dir(machine) if hasattr(getattr(machine, name), "hypothesis_stateful_rule")}
         fired = {name.replace(" ", "_") for name in tally_of(machine.__name__).rules}

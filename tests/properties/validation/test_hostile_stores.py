@@ -17,7 +17,7 @@ from orderlab.properties.profiles import Profile
 from orderlab.properties.validation import validation
 from orderlab.properties.validation.exploration import small_world
 from orderlab.properties.validation.findings import Findings
-from orderlab.properties.validation.isolated import validate_watched
+from orderlab.properties.validation.isolated import validate_isolated
 from orderlab.properties.validation.machine import cross_the_wrap, near_the_wrap
 from orderlab.properties.validation.scenarios import run_scenarios
 from orderlab.properties.validation.single_law import run_law
@@ -128,7 +128,7 @@ def test_a_flush_is_found_as_work_on_everybodys_keys() -> None:
 )
 def test_a_command_that_the_kernel_lacks_is_named_and_nobody_is_accused(code: str, named: str) -> None:
     with pytest.raises(InputError, match=rf"store.toml: its scripts call {named}\b.*cannot be judged") as raised:
-        validate_watched(with_first(code), 0.1, 0, ["no-loss"], None, lambda text: None)
+        validate_isolated(with_first(code), 0.1, 0, ["no-loss"], None, lambda text: None)
     assert str(raised.value).count("does not implement") == 1
 
 

@@ -72,7 +72,7 @@ def test_scenarios_put_every_law_to_the_test(name: str) -> None:
         for situation in situations
         if law not in ("one-slot", "bounded") and all(need in binding.operations for need in situation.needs)
     }
-    assert {name for name in wanted if not findings.met[name]} == set()
+    assert {name for name in wanted if not findings.coverage[name]} == set()
 
 
 @pytest.mark.parametrize("binding", find_specimens(), ids=lambda binding: binding.name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from orderlab.model.contracts.session.refinement.account import Account, Told
+from orderlab.model.contracts.session.refinement.account import Account, SaveReplyRow
 from orderlab.model.contracts.session.steps import Save
 
 
@@ -23,7 +23,7 @@ class Batch(NamedTuple):
     step: Save | None = None
     epoch: int = 1
     was_done: bool = False
-    told: tuple[Told, ...] = ()
+    told: tuple[SaveReplyRow, ...] = ()
     """What the first reply told of its messages, as far as one has come."""
     earlier: Batch | None = None
     """The one that was done before it; that one's is left out."""

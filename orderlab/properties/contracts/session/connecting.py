@@ -9,8 +9,8 @@ from orderlab.model.contracts.session.refinement import (
     Account,
     Discrepancy,
     Judgement,
+    ObservedMessage,
     Reply,
-    Seen,
     judge_open,
     judge_open_again,
     judge_stale_clear,
@@ -66,7 +66,7 @@ def begin(run: Run, step: Clear | Open, report: StepReport) -> None:
             cursors=replaced(run.state.cursors, step.client, Cursor()) if clean else run.state.cursors,
         )
 
-    def judge(account: Account, listing: Sequence[Seen]) -> Judgement:
+    def judge(account: Account, listing: Sequence[ObservedMessage]) -> Judgement:
         return judge_open(account, epoch, clean, reply, listing, may_fail)
 
     run.judge(report, step.client, judge)
@@ -121,7 +121,7 @@ def come_late(run: Run, step: Open) -> tuple[Result | None, Judge | None]:
     reply = run.reply_of(result)
     answer = (result.session_present, result.epoch) if isinstance(result, Opened) else None
 
-    def judge(account: Account, listing: Sequence[Seen]) -> Judgement:
+    def judge(account: Account, listing: Sequence[ObservedMessage]) -> Judgement:
         if step.again:
             return judge_open_again(account, reply, answer == first[1:], listing)
         return judge_stale_open(account, reply, listing)

@@ -43,7 +43,7 @@ LEAVES_NOTHING = ("acknowledged", "trimmed", "cleared", "refused")
 """Fates after which not even the payload may be kept."""
 
 
-class Usual(NamedTuple):
+class Baseline(NamedTuple):
     """How many elements each key of one client holds when all is well."""
 
     settled: dict[bytes, int]
@@ -58,12 +58,12 @@ class Usual(NamedTuple):
     """Whether the payload of a message that waits can be recognised in the keys."""
 
 
-def usual_elements(alone: Callable[[], SessionRun], producers: int = 2) -> Usual:
+def measure_baseline(alone: Callable[[], SessionRun], producers: int = 2) -> Baseline:
     """Measured on runs of the store itself with one client: a few messages of each producer come and go; a session
     without any ends.
 
     A store may keep something for each producer, so what one of fewer producers leaves over may go unnoticed. Raises
-    BudgetExceeded when a script does not end: then nothing is usual.
+    BudgetExceeded when a script does not end: then there is none.
     """
     few, many = (_come_and_go(alone(), rounds, producers) for rounds in (1, 4))
     run = alone()
@@ -77,7 +77,7 @@ def usual_elements(alone: Callable[[], SessionRun], producers: int = 2) -> Usual
     remembers = _remembers(alone(), empty)
     begun = _begun(alone(), few)
     grows = surplus(many, few) or _growing_bytes(alone, producers)
-    return Usual(few, cleared, begun, grows, remembers, shows_payloads)
+    return Baseline(few, cleared, begun, grows, remembers, shows_payloads)
 
 
 def _remembers(run: SessionRun, empty: FrozenKeyspace) -> str:
@@ -152,10 +152,10 @@ def _probe(run: SessionRun, client: int) -> list[Discrepancy]:
 
 
 class Inspection:
-    """Inspects the steps of one run. ``usual`` is what is normal, by client."""
+    """Inspects the steps of one run. ``baseline`` is what is held when all is well, by client."""
 
-    def __init__(self, usual: Sequence[Usual]) -> None:
-        self.usual = usual
+    def __init__(self, baseline: Sequence[Baseline]) -> None:
+        self.baseline = baseline
         self._before: FrozenKeyspace = {}
 
     def begin(self, run: SessionRun) -> None:
@@ -174,13 +174,13 @@ class Inspection:
         if clears and reply.status == "done":
             assert isinstance(step, Clear | Open)
             mine = self._mine(run, step.client, keyspace)
-            usual = self.usual[step.client]
-            held, expected = elements_of(mine), usual.cleared if isinstance(step, Clear) else usual.settled
-            more = surplus(held, expected) or (surplus(held, usual.begun) if isinstance(step, Open) else "")
+            baseline = self.baseline[step.client]
+            held, expected = elements_of(mine), baseline.cleared if isinstance(step, Clear) else baseline.settled
+            more = surplus(held, expected) or (surplus(held, baseline.begun) if isinstance(step, Open) else "")
             if more:
                 found.append(Discrepancy("no-residue", f"after the clear there is still {more}", False))
-            elif self.usual[step.client].remembers and isinstance(step, Clear) and before.accounts[step.client].fates:
-                text = f"after the clear {self.usual[step.client].remembers} tells of messages that came and went"
+            elif self.baseline[step.client].remembers and isinstance(step, Clear) and before.accounts[step.client].fates:
+                text = f"after the clear {self.baseline[step.client].remembers} tells of messages that came and went"
                 found.append(Discrepancy("no-residue", text, False))
         return found + self.half_done(run, before, report)
 
@@ -196,10 +196,10 @@ class Inspection:
 
     def settle(self, run: SessionRun, step: Quiesce) -> list[Discrepancy]:
         """Nothing is live any more and fetch has seen that: what is left?"""
-        usual = self.usual[step.client]
+        baseline = self.baseline[step.client]
         found: list[Discrepancy] = []
-        if usual.grows:
-            found.append(Discrepancy("no-residue", f"with each message that comes and goes grows {usual.grows}", False))
+        if baseline.grows:
+            found.append(Discrepancy("no-residue", f"with each message that comes and goes grows {baseline.grows}", False))
         first = run.take(Fetch(step.client)).discrepancies
         more, left = self._left(run, step.client)
         if more and not left and not run.store.fetch_is_read_only and self._shows_payloads(run, step.client):
@@ -263,18 +263,18 @@ class Inspection:
         passed = holds(text_of(self._mine(run, client, _keyspace(run))), PASSING_MARK)
         fates = account.fates
         marked = all(is_mark(run.publications[label][1].payload) for label, fate in fates if fate not in LEAVES_NOTHING)
-        return self.usual[client].shows_payloads and marked and not passed
+        return self.baseline[client].shows_payloads and marked and not passed
 
     def _size(self, run: SessionRun, client: int) -> int:
         return sum(elements_of(self._mine(run, client, _keyspace(run))).values())
 
     def _left(self, run: SessionRun, client: int) -> tuple[str, list[int]]:
-        """What the keys of a client with an empty queue hold beyond the usual, and whose payloads are among it."""
+        """What the keys of a client with an empty queue hold beyond the baseline, and whose payloads are among it."""
         mine = self._mine(run, client, _keyspace(run))
         text = text_of(mine)
         account = run.state.accounts[client]
         left = [label for label, _ in account.fates if holds(text, run.publications[label][1].payload)]
-        return surplus(elements_of(mine), self.usual[client].settled), left
+        return surplus(elements_of(mine), self.baseline[client].settled), left
 
     def _mine(self, run: SessionRun, client: int, keyspace: FrozenKeyspace) -> FrozenKeyspace:
         others = tuple(name for at, name in enumerate(run.clients) if at != client)

@@ -16,8 +16,8 @@ from orderlab.model.contracts.session.refinement import (
     Account,
     Discrepancy,
     Judgement,
+    ObservedMessage,
     Reply,
-    Seen,
     judge_quiet,
     judge_time,
 )
@@ -33,7 +33,7 @@ from orderlab.sim.stores.session_store import EVERYTHING, ClientDied, Interrupti
 
 T = TypeVar("T")
 
-Judge = Callable[[Account, Sequence[Seen]], Judgement]
+Judge = Callable[[Account, Sequence[ObservedMessage]], Judgement]
 """Judges one client's account by the listing after a step."""
 
 
@@ -85,7 +85,7 @@ class Run:
             (Connection(),) * count,
             forbidden_in_clients(self.clients),
         )
-        self.met: Counter[str] = Counter()
+        self.coverage: Counter[str] = Counter()
         """How often the situations came about that the laws speak of (``orderlab.model.contracts.session.coverage``)."""
         self._is_judging = True
         self.interruption: Interruption | None = None
@@ -117,7 +117,7 @@ class Run:
                 self.publications[publication.label] = (step.client, publication)
                 self._by_payload.setdefault(publication.payload, []).append(publication.label)
 
-    def note_sent(self, client: int, messages: Sequence[FetchedMessage], returned: Sequence[Seen]) -> None:
+    def note_sent(self, client: int, messages: Sequence[FetchedMessage], returned: Sequence[ObservedMessage]) -> None:
         sendings = dict(self.state.sendings)
         account = self.state.accounts[client]
         for message, seen in zip(messages, returned, strict=True):
@@ -131,7 +131,7 @@ class Run:
             cursor = Cursor(messages[-1].sequence or 0, frozenset(passed))
             self.state = self.state._replace(cursors=replaced(self.state.cursors, client, cursor))
 
-    def identify_in(self, client: int, messages: Sequence[FetchedMessage]) -> list[Seen]:
+    def identify_in(self, client: int, messages: Sequence[FetchedMessage]) -> list[ObservedMessage]:
         return identify(
             messages,
             self.state.accounts[client],
@@ -142,7 +142,7 @@ class Run:
             self.store.now_ms,
         )
 
-    def seen_in(self, client: int, result: Result) -> list[Seen]:
+    def seen_in(self, client: int, result: Result) -> list[ObservedMessage]:
         """Which messages of the run a listing shows."""
         return self.identify_in(client, result.messages) if isinstance(result, Fetched) else []
 
@@ -173,7 +173,7 @@ class Run:
         now_ms = self.state.accounts[0].session.now_ms + ms
         deadlines_ms = frozenset(self.store.redis_deadlines_ms())
 
-        def judge(account: Account, listing: Sequence[Seen]) -> Judgement:
+        def judge(account: Account, listing: Sequence[ObservedMessage]) -> Judgement:
             return judge_time(account, now_ms, listing, self.store.capabilities, deadlines_ms)
 
         for client in range(len(self.clients)):
@@ -214,7 +214,7 @@ class Run:
         client: int,
         judge: Judge,
         account: Account,
-        listing: list[Seen],
+        listing: list[ObservedMessage],
         listed: Fetched,
     ) -> Judgement | None:
         """The judgement with those messages listed that are not gone, for they come later; None when none does.
@@ -233,7 +233,7 @@ class Run:
             judgement.discrepancies.append(Discrepancy("drain", text))
         return judgement
 
-    def _with_lag(self, account: Account, listing: Sequence[Seen]) -> Account:
+    def _with_lag(self, account: Account, listing: Sequence[ObservedMessage]) -> Account:
         """The account on a clock that runs by itself: what was due meanwhile may be gone."""
         if not self.slack_ms:
             return account
@@ -256,7 +256,7 @@ def dying_after(calls: int) -> Interruption:
 FURTHER = Outgoing(b"a message to see what comes with it", b"t", 1, None, 0)
 
 
-def come_later(run: Run, client: int, listed: Fetched, shown: set[int | None]) -> tuple[list[Seen], bool]:
+def come_later(run: Run, client: int, listed: Fetched, shown: set[int | None]) -> tuple[list[ObservedMessage], bool]:
     """Which live messages come in later pages, each page acknowledged, and whether it takes another save for one.
 
     Tried, and taken back.
@@ -277,9 +277,9 @@ def come_later(run: Run, client: int, listed: Fetched, shown: set[int | None]) -
         return [*hidden, *more], bool(more)
 
 
-def _page_by_page(run: Run, client: int, page: Fetched, known: set[int | None]) -> list[Seen]:
+def _page_by_page(run: Run, client: int, page: Fetched, known: set[int | None]) -> list[ObservedMessage]:
     """What ``page`` shows that is not known, and the pages that come when it is acknowledged."""
-    found: list[Seen] = []
+    found: list[ObservedMessage] = []
     is_first = True
     while page.messages:
         fresh = [one for one in run.seen_in(client, page) if one.label is not None and one.label not in known]
@@ -361,7 +361,7 @@ def identify(
     publications: Mapping[int, tuple[int, Publication]],
     by_payload: Mapping[bytes, Sequence[int]],
     now_ms: int,
-) -> list[Seen]:
+) -> list[ObservedMessage]:
     """Which message of the run each fetched one is.
 
     By content; among equal contents by packet identifier (``told`` are those that the last save assigned), then from
@@ -370,7 +370,7 @@ def identify(
     live = {entry.label: entry for entry in account.queue}
     by_id = {entry.packet_id: entry.label for entry in account.queue}
     used: set[int] = set()
-    found: list[Seen] = []
+    found: list[ObservedMessage] = []
     for message in reversed(messages):
         label = None
         if message.kind == "PUBREL" and not message.payload:
@@ -381,7 +381,7 @@ def identify(
             used.add(label)
         altered = "" if label is None else alteration(message, publications[label][1])
         kind: Kind = "PUBREL" if message.kind == "PUBREL" else "PUBLISH"
-        found.append(Seen(label, message.packet_id, kind, remaining_ms(message, now_ms), altered, message.sequence))
+        found.append(ObservedMessage(label, message.packet_id, kind, remaining_ms(message, now_ms), altered, message.sequence))
     found.reverse()
     return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from orderlab.model.contracts.session.refinement import Account, Judgement, Seen, judge_save
+from orderlab.model.contracts.session.refinement import Account, Judgement, ObservedMessage, judge_save
 from orderlab.model.contracts.session.refinement.saves import Save as Saving
 from orderlab.model.contracts.session.run_state import Batch, Sending
 from orderlab.model.contracts.session.steps import Churn, Retry, Save
@@ -86,7 +86,7 @@ def _judge(run: Run, batch: Batch, step: Save, report: StepReport, is_older: boo
         run.is_overtaken,
     )
 
-    def judge(account: Account, listing: Sequence[Seen]) -> Judgement:
+    def judge(account: Account, listing: Sequence[ObservedMessage]) -> Judgement:
         return judge_save(account, saving, reply, listing, store.capabilities, step.fault is not None)
 
     run.judge(report, step.client, judge)

@@ -10,7 +10,7 @@ from orderlab.model.contracts.session.refinement import (
     Account,
     Discrepancy,
     Judgement,
-    Seen,
+    ObservedMessage,
     judge_acknowledge,
     judge_fetch,
     judge_release,
@@ -96,7 +96,7 @@ class SessionRun(Run):
             elif isinstance(step, Save) and all(one.law != "all-or-nothing" for one in report.discrepancies):
                 report.discrepancies = self.inspector.half_done(self, before, report) + report.discrepancies
         if report.result is not None:
-            self.met.update(situations(before, self.state, step, isinstance(report.result, Failed)))
+            self.coverage.update(situations(before, self.state, step, isinstance(report.result, Failed)))
         return report
 
 
@@ -108,14 +108,14 @@ def fetch(run: SessionRun, step: Fetch, report: StepReport) -> None:
     result = run.call(step.fault, "fetch", step.client, {"count": count, "after": cursor.sequence})
     report.result = result
     reply = run.reply_of(result)
-    returned: list[Seen] = []
+    returned: list[ObservedMessage] = []
     if isinstance(result, Fetched):
         returned = run.identify_in(step.client, result.messages)
         run.note_sent(step.client, result.messages, returned)
     page = step.count if run.store.capabilities.has_counts else None
     faulted = step.fault is not None or run.is_overtaken
 
-    def judge(account: Account, listing: Sequence[Seen]) -> Judgement:
+    def judge(account: Account, listing: Sequence[ObservedMessage]) -> Judgement:
         return judge_fetch(account, page, cursor.passed, reply, returned, listing, run.store.capabilities, faulted)
 
     run.judge(report, step.client, judge)
@@ -153,7 +153,7 @@ def _carry_out_answer(
     may_fail = fault is not None or run.is_overtaken
     answered = Answered(label, sending.packet_id)
 
-    def judge(account: Account, listing: Sequence[Seen]) -> Judgement:
+    def judge(account: Account, listing: Sequence[ObservedMessage]) -> Judgement:
         return judge_one(account, answered, reply, listing, run.store.capabilities, may_fail)
 
     run.judge(report, client, judge)

@@ -20,7 +20,7 @@ from orderlab.model.contracts.session.steps import (
     Step,
     Wait,
 )
-from orderlab.properties.contracts.session.inspection import Inspection, changes, usual_elements
+from orderlab.properties.contracts.session.inspection import Inspection, changes, measure_baseline
 from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.harness.leaks import bytes_in, elements_of, holds, keys_of, surplus, text_of
 from orderlab.sim.redis.backends import KernelBackend
@@ -45,7 +45,7 @@ def broken_by(changes_to: dict[str, tuple[bytes, bytes]], steps: list[Step], cli
 
     names = (b"c1", b"c2")[:clients]
     run = SessionRun(BoundStore(binding, KernelBackend()), names)
-    run.inspector = Inspection([usual_elements(alone)] * clients)
+    run.inspector = Inspection([measure_baseline(alone)] * clients)
     return sorted({one.law for step in steps for one in run.perform(step).discrepancies})
 
 
@@ -126,8 +126,8 @@ def test_what_is_usual_is_measured_alike_on_runs_that_share_a_store() -> None:
         shared.flush()
         return SessionRun(BoundStore(binding, shared), (b"c1",))
 
-    assert usual_elements(sharing) == usual_elements(alone)
-    assert usual_elements(sharing).cleared == {}
+    assert measure_baseline(sharing) == measure_baseline(alone)
+    assert measure_baseline(sharing).cleared == {}
 
 
 EXPIRED: dict[str, list[Step]] = {
@@ -146,7 +146,7 @@ def test_whole_records_of_expired_messages_may_wait_for_the_next_save(expired: l
         return SessionRun(BoundStore(binding, KernelBackend()), (b"c1",))
 
     run = alone()
-    run.inspector = Inspection([usual_elements(alone)])
+    run.inspector = Inspection([measure_baseline(alone)])
     for step in (Save((ONE,)), Fetch(), Acknowledge(1), *expired, Quiesce()):
         assert run.perform(step).discrepancies == []
 
@@ -177,7 +177,7 @@ def test_what_is_left_of_a_pubrel_is_no_reference_to_content_that_is_gone(
         return SessionRun(BoundStore(binding, KernelBackend()), (b"c1",))
 
     run = alone()
-    run.inspector = Inspection([usual_elements(alone)])
+    run.inspector = Inspection([measure_baseline(alone)])
     expiring = Publication(2, b"a payload that expires", qos=2, interval_ms=3000)
     released = [Release(2)] if is_released else []
     steps: list[Step] = [Save((expiring,)), Fetch(), *released, Wait(3000), Fetch(), Quiesce()]
@@ -223,7 +223,7 @@ def test_a_key_that_loses_its_deadline_keeps_its_message_too_long(option: str, b
     assert source.count(b", 'KEEPTTL'") == 1
     binding = binding.with_sources({"release.lua": source.replace(b", 'KEEPTTL'", option.encode())})
     run = SessionRun(BoundStore(binding, KernelBackend()), (b"c1",))
-    run.inspector = Inspection([usual_elements(lambda: SessionRun(BoundStore(binding, KernelBackend()), (b"c1",)))])
+    run.inspector = Inspection([measure_baseline(lambda: SessionRun(BoundStore(binding, KernelBackend()), (b"c1",)))])
     long = Publication(2, b"a payload that lasts longer", interval_ms=90_000)
     for step in (Save((replace(ONE, qos=2, interval_ms=5000), long)), Fetch()):
         assert run.perform(step).discrepancies == []
@@ -240,7 +240,7 @@ def test_a_key_of_many_messages_may_have_its_deadline_moved() -> None:
     longer = set_once + b"\nredis.call('PEXPIRE', KEYS[1], 1000000)"
     binding = binding.with_sources({"save.lua": sources["save.lua"].replace(set_once, longer)})
     run = SessionRun(BoundStore(binding, KernelBackend()), (b"c1",))
-    run.inspector = Inspection([usual_elements(lambda: SessionRun(BoundStore(binding, KernelBackend()), (b"c1",)))])
+    run.inspector = Inspection([measure_baseline(lambda: SessionRun(BoundStore(binding, KernelBackend()), (b"c1",)))])
     for step in (Save((replace(ONE, interval_ms=5000),)), Wait(1000), Save((Publication(2, b"another one"),)), Fetch()):
         assert run.perform(step).discrepancies == []
 
@@ -255,7 +255,7 @@ def test_a_counter_that_outlives_the_session_is_no_mark_of_its_end(kept: str, br
     keeps = f"local last = redis.call('HMGET', KEYS[2], 'l', 's') {delete} redis.call('HSET', KEYS[2], {kept})"
     binding = binding.with_sources({"end.lua": source.replace(delete, keeps).encode()})
     run = SessionRun(BoundStore(binding, KernelBackend()), (b"c1",))
-    run.inspector = Inspection([usual_elements(lambda: SessionRun(BoundStore(binding, KernelBackend()), (b"c1",)))])
+    run.inspector = Inspection([measure_baseline(lambda: SessionRun(BoundStore(binding, KernelBackend()), (b"c1",)))])
     steps: list[Step] = [Save((ONE,)), Fetch(), Acknowledge(1), Clear()]
     assert {one.law for step in steps for one in run.perform(step).discrepancies} == broken
 
@@ -268,7 +268,7 @@ def test_a_save_that_is_refused_without_reason_may_be_half_done_as_well(written:
     fails = f"if redis.call('LLEN', KEYS[1]) > 1 then {written} redis.call('GET', KEYS[3]) end\n".encode()
     binding = binding.with_sources({"save.lua": fails + source})
     run = SessionRun(BoundStore(binding, KernelBackend()), (b"c1",))
-    run.inspector = Inspection([usual_elements(lambda: SessionRun(BoundStore(binding, KernelBackend()), (b"c1",)))])
+    run.inspector = Inspection([measure_baseline(lambda: SessionRun(BoundStore(binding, KernelBackend()), (b"c1",)))])
     assert run.perform(Save((ONE,))).discrepancies == []
     found = run.perform(Save((Publication(2, b"another one"),))).discrepancies
     assert {one.law for one in found} == broken

@@ -5,7 +5,14 @@ everything) after it. It keeps the account that the abstract session would keep 
 difference breaks. It knows nothing of Redis.
 """
 
-from orderlab.model.contracts.session.refinement.account import Account, Discrepancy, Judgement, Reply, Seen, Told
+from orderlab.model.contracts.session.refinement.account import (
+    Account,
+    Discrepancy,
+    Judgement,
+    ObservedMessage,
+    Reply,
+    SaveReplyRow,
+)
 from orderlab.model.contracts.session.refinement.saves import judge_save
 from orderlab.model.contracts.session.refinement.steps import (
     judge_acknowledge,
@@ -24,9 +31,9 @@ __all__ = [
     "Account",
     "Discrepancy",
     "Judgement",
+    "ObservedMessage",
     "Reply",
-    "Seen",
-    "Told",
+    "SaveReplyRow",
     "judge_acknowledge",
     "judge_clear",
     "judge_fetch",

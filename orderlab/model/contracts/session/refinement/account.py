@@ -11,7 +11,7 @@ from orderlab.model.contracts.session.steps import Answer, Interleave, Publicati
 Fate = Literal["acknowledged", "expired", "trimmed", "cleared", "refused"]
 
 
-class Seen(NamedTuple):
+class ObservedMessage(NamedTuple):
     """One message as a fetch returned it."""
 
     label: int | None
@@ -24,7 +24,7 @@ class Seen(NamedTuple):
     token: int | None = None
 
 
-Told = tuple[int | None, int | None]
+SaveReplyRow = tuple[int | None, int | None]
 """Packet identifier and token of one message; (None, None) of one that was not kept."""
 
 
@@ -39,7 +39,7 @@ class Reply(NamedTuple):
     """Messages removed, if the reply to an acknowledgement tells; released, if that to a release does; sessions ended."""
     told_count: int | None = None
     """How many messages the reply to a save says that were saved, or that are now held; None: it does not say."""
-    told: tuple[Told, ...] | None = None
+    told: tuple[SaveReplyRow, ...] | None = None
     """What the reply to a save tells of its messages, one after the other; None: it tells nothing."""
 
 
@@ -123,7 +123,7 @@ class Judgement(NamedTuple):
         return any(one.diverges for one in self.discrepancies)
 
 
-def labels_of(listing: Sequence[Seen]) -> list[int | None]:
+def labels_of(listing: Sequence[ObservedMessage]) -> list[int | None]:
     return [seen.label for seen in listing]
 
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from orderlab.model.contracts.session.refinement.account import Account, Discrepancy, Fate, Seen, name_of, names_of
+from orderlab.model.contracts.session.refinement.account import (
+    Account,
+    Discrepancy,
+    Fate,
+    ObservedMessage,
+    name_of,
+    names_of,
+)
 from orderlab.model.contracts.session.spec import FOREVER_MS, Entry, next_packet_id
 
 
@@ -125,7 +132,7 @@ _RETURNED: dict[Fate, tuple[tuple[str, ...], str]] = {
 
 
 def compare(
-    account: Account, expected: Sequence[Entry], listing: Sequence[Seen], missing: tuple[str, ...]
+    account: Account, expected: Sequence[Entry], listing: Sequence[ObservedMessage], missing: tuple[str, ...]
 ) -> list[Discrepancy]:
     """How ``listing`` differs from ``expected``; ``missing`` are the laws that a message which is not listed breaks."""
     found = _strangers(account, expected, listing)
@@ -144,7 +151,7 @@ def compare(
     return found
 
 
-def _strangers(account: Account, expected: Sequence[Entry], listing: Sequence[Seen]) -> list[Discrepancy]:
+def _strangers(account: Account, expected: Sequence[Entry], listing: Sequence[ObservedMessage]) -> list[Discrepancy]:
     """Messages that should not be there, or not twice."""
     found: list[Discrepancy] = []
     wanted = {entry.label for entry in expected}
@@ -166,7 +173,7 @@ def _strangers(account: Account, expected: Sequence[Entry], listing: Sequence[Se
     return found
 
 
-def compare_one(entry: Entry, seen: Seen, account: Account) -> list[Discrepancy]:
+def compare_one(entry: Entry, seen: ObservedMessage, account: Account) -> list[Discrepancy]:
     """One live message as returned against its entry: identifier, kind, interval left, content."""
     found: list[Discrepancy] = []
     name = name_of(entry.label)
@@ -184,7 +191,7 @@ def compare_one(entry: Entry, seen: Seen, account: Account) -> list[Discrepancy]
     return found
 
 
-def interval_wrong(entry: Entry, seen: Seen, now_ms: int, slack_ms: int = 0) -> str:
+def interval_wrong(entry: Entry, seen: ObservedMessage, now_ms: int, slack_ms: int = 0) -> str:
     """What is wrong with the interval that a message carries, or nothing.
 
     A store that counts in whole seconds may cut, round or round up; at a whole number of seconds all of them agree.

@@ -10,9 +10,9 @@ from orderlab.model.contracts.session.refinement.account import (
     Account,
     Discrepancy,
     Judgement,
+    ObservedMessage,
     Reply,
-    Seen,
-    Told,
+    SaveReplyRow,
     labels_of,
     name_of,
     names_of,
@@ -39,14 +39,14 @@ class Save(NamedTuple):
     """The very same call has been carried out before; its reply was lost."""
     is_older: bool = False
     """Its producer has saved a later batch since, and goes back."""
-    first: tuple[Told, ...] = ()
+    first: tuple[SaveReplyRow, ...] = ()
     """What the reply told that was lost; nothing where that is not known."""
     is_overtaken: bool = False
     """Something else was done between two of its calls: a store that notices may decline, as one that compares and sets."""
 
 
 def judge_save(
-    account: Account, save: Save, reply: Reply, listing: Sequence[Seen], store: Capabilities, faulted: bool = False
+    account: Account, save: Save, reply: Reply, listing: Sequence[ObservedMessage], store: Capabilities, faulted: bool = False
 ) -> Judgement:
     """Append and trim, or refuse and change nothing."""
     shown = labels_of(listing)
@@ -116,7 +116,7 @@ def _may_leave_as_before(save: Save, reply: Reply, store: Capabilities, faulted:
     return (reply.status != "done" and _is_questionable(save, store)) or (reply.status == "refused" and _is_dead(save))
 
 
-def _must_not_save(account: Account, save: Save, reply: Reply, listing: Sequence[Seen], store: Capabilities) -> Judgement:
+def _must_not_save(account: Account, save: Save, reply: Reply, listing: Sequence[ObservedMessage], store: Capabilities) -> Judgement:
     """A record of a cleared session, or the repetition of a save that was carried out."""
     labels = [message.label for message in save.messages]
     shown = labels_of(listing)
@@ -166,7 +166,7 @@ def _told_otherwise(account: Account, save: Save, reply: Reply, store: Capabilit
     if len(reply.told) != len(save.messages):
         text = f"the same save of {len(save.messages)} messages came again, and its reply tells of {len(reply.told)}"
         return [Discrepancy("all-or-nothing", text, False)]
-    firsts: Sequence[Told | None] = save.first if len(save.first) == len(reply.told) else (None,) * len(reply.told)
+    firsts: Sequence[SaveReplyRow | None] = save.first if len(save.first) == len(reply.told) else (None,) * len(reply.told)
     for message, told, first in zip(save.messages, reply.told, firsts, strict=True):
         entry = account.session.entry(message.label)
         if entry is not None:
@@ -181,7 +181,7 @@ def _told_otherwise(account: Account, save: Save, reply: Reply, store: Capabilit
     return []
 
 
-def _is_not(entry: Entry, told: Told, store: Capabilities) -> bool:
+def _is_not(entry: Entry, told: SaveReplyRow, store: Capabilities) -> bool:
     """Whether a reply tells a live message otherwise than it is. ``tells_ids``: then no identifier means not kept."""
     packet_id, token = told
     if packet_id is None and store.tells_ids:
@@ -189,12 +189,12 @@ def _is_not(entry: Entry, told: Told, store: Capabilities) -> bool:
     return packet_id not in (None, entry.packet_id) or (token is not None and entry.token not in (None, token))
 
 
-def _in_words(told: Told) -> str:
+def _in_words(told: SaveReplyRow) -> str:
     return "not kept" if told == (None, None) else f"{told[0]} (token {told[1]})"
 
 
 def _after_save(
-    account: Account, save: Save, reply: Reply, listing: Sequence[Seen], store: Capabilities
+    account: Account, save: Save, reply: Reply, listing: Sequence[ObservedMessage], store: Capabilities
 ) -> tuple[Account, list[Discrepancy]]:
     """The account after a save that was carried out, and what was wrong with the identifiers."""
     now_ms = account.session.now_ms
@@ -234,7 +234,7 @@ def _after_save(
     return after._replace(session=session, last_ids=last_ids, last_token=last_token), found
 
 
-def _arrives(message: Message, reply: Reply, seen: Mapping[int, Seen]) -> bool:
+def _arrives(message: Message, reply: Reply, seen: Mapping[int, ObservedMessage]) -> bool:
     """Whether a save that was carried out must have kept this message, for a while at least.
 
     What MQTT cannot express may be dropped by a save that succeeds; one that fails does all of its work or nothing.
@@ -244,7 +244,7 @@ def _arrives(message: Message, reply: Reply, seen: Mapping[int, Seen]) -> bool:
     return message.lifetime.shortest_ms > 0 or reply.status != "done" or message.label in seen
 
 
-def _compare_after_save(before: Account, expected: Account, save: Save, listing: Sequence[Seen]) -> list[Discrepancy]:
+def _compare_after_save(before: Account, expected: Account, save: Save, listing: Sequence[ObservedMessage]) -> list[Discrepancy]:
     """Whatever is missing after a save: was it trimmed without need, overwritten, or lost?"""
     shown = set(labels_of(listing))
     old = {entry.label: at for at, entry in enumerate(before.queue)}
@@ -268,7 +268,7 @@ def _compare_after_save(before: Account, expected: Account, save: Save, listing:
     ]
 
 
-def _pushed_out(before: Account, expected: Sequence[Entry], save: Save, listing: Sequence[Seen]) -> set[int]:
+def _pushed_out(before: Account, expected: Sequence[Entry], save: Save, listing: Sequence[ObservedMessage]) -> set[int]:
     """Messages trimmed by a store that counts expired ones: live and expired together are more than the limit.
 
     The identifier of what it trims is free, so that a new message may well have it.
@@ -292,7 +292,7 @@ def _ghosts(account: Account) -> int:
     return sum(fate == "expired" for _, fate in account.fates)
 
 
-def _between(account: Account, save: Save, reply: Reply, listing: Sequence[Seen]) -> Judgement:
+def _between(account: Account, save: Save, reply: Reply, listing: Sequence[ObservedMessage]) -> Judgement:
     """A save that failed and still changed something."""
     labels = [message.label for message in save.messages]
     shown = set(labels_of(listing))
@@ -307,7 +307,7 @@ def _between(account: Account, save: Save, reply: Reply, listing: Sequence[Seen]
     return Judgement(account, found)
 
 
-def _refused_without_reason(account: Account, reply: Reply, listing: Sequence[Seen], labels: list[int]) -> Judgement:
+def _refused_without_reason(account: Account, reply: Reply, listing: Sequence[ObservedMessage], labels: list[int]) -> Judgement:
     found = compare(account, account.queue, listing, LOST)
     if not found:
         found = [Discrepancy("no-loss", f"a valid save was refused: {reply.text}")]

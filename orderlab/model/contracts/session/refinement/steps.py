@@ -10,12 +10,19 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from orderlab.model.contracts.session.capabilities import Capabilities
-from orderlab.model.contracts.session.refinement.account import Account, Discrepancy, Judgement, Reply, Seen, labels_of
+from orderlab.model.contracts.session.refinement.account import (
+    Account,
+    Discrepancy,
+    Judgement,
+    ObservedMessage,
+    Reply,
+    labels_of,
+)
 from orderlab.model.contracts.session.refinement.listing import LOST, compare
 from orderlab.model.contracts.session.spec import Entry
 
 
-def judge_quiet(account: Account, listing: Sequence[Seen], missing: tuple[str, ...] = LOST) -> Judgement:
+def judge_quiet(account: Account, listing: Sequence[ObservedMessage], missing: tuple[str, ...] = LOST) -> Judgement:
     """A step that does not concern this client: its listing must be what it was."""
     return Judgement(account, compare(account, account.queue, listing, missing))
 
@@ -23,7 +30,7 @@ def judge_quiet(account: Account, listing: Sequence[Seen], missing: tuple[str, .
 def judge_time(
     account: Account,
     now_ms: int,
-    listing: Sequence[Seen],
+    listing: Sequence[ObservedMessage],
     store: Capabilities,
     redis_deadlines_ms: frozenset[int] = frozenset(),
 ) -> Judgement:
@@ -54,8 +61,8 @@ def judge_fetch(
     count: int | None,
     passed: Collection[int],
     reply: Reply,
-    returned: Sequence[Seen],
-    listing: Sequence[Seen],
+    returned: Sequence[ObservedMessage],
+    listing: Sequence[ObservedMessage],
     store: Capabilities,
     faulted: bool = False,
 ) -> Judgement:
@@ -113,7 +120,7 @@ def _targets(account: Account, answer: Answer, store: Capabilities) -> tuple[Ent
 
 
 def judge_acknowledge(
-    account: Account, answer: Answer, reply: Reply, listing: Sequence[Seen], store: Capabilities, faulted: bool = False
+    account: Account, answer: Answer, reply: Reply, listing: Sequence[ObservedMessage], store: Capabilities, faulted: bool = False
 ) -> Judgement:
     """Remove the very message that the acknowledgement is for, and no other, however late it comes."""
     target, is_certain = _targets(account, answer, store)
@@ -164,7 +171,7 @@ def _wrong_count(reply: Reply, removed: int, found: list[Discrepancy]) -> list[D
 
 
 def judge_release(
-    account: Account, answer: Answer, reply: Reply, listing: Sequence[Seen], store: Capabilities, faulted: bool = False
+    account: Account, answer: Answer, reply: Reply, listing: Sequence[ObservedMessage], store: Capabilities, faulted: bool = False
 ) -> Judgement:
     """PUBLISH becomes PUBREL, in place, under the same identifier and deadline."""
     target, is_certain = _targets(account, answer, store)
@@ -202,7 +209,7 @@ def _wrong_release(reply: Reply, was_live: bool | None, found: list[Discrepancy]
 
 
 def judge_clear(
-    account: Account, epoch: int, reply: Reply, listing: Sequence[Seen], faulted: bool = False
+    account: Account, epoch: int, reply: Reply, listing: Sequence[ObservedMessage], faulted: bool = False
 ) -> Judgement:
     """Nothing of the session remains. Where the counter goes on from is the store's choice."""
     if faulted and reply.status != "done" and labels_of(listing) == [entry.label for entry in account.queue]:
@@ -217,7 +224,7 @@ def judge_clear(
     return Judgement(cleared, compare(cleared, (), listing, ()))
 
 
-def judge_stale_clear(account: Account, reply: Reply, listing: Sequence[Seen], store: Capabilities) -> Judgement:
+def judge_stale_clear(account: Account, reply: Reply, listing: Sequence[ObservedMessage], store: Capabilities) -> Judgement:
     """The end of an earlier session, after another has begun: it changes nothing, and finds nothing to end."""
     found = compare(account, account.queue, listing, LOST)
     if not found and "clear" in store.tells_found and reply.status != "refused" and reply.removed != 0:
@@ -227,7 +234,7 @@ def judge_stale_clear(account: Account, reply: Reply, listing: Sequence[Seen], s
 
 
 def judge_open(
-    account: Account, epoch: int, clean_start: bool, reply: Reply, listing: Sequence[Seen], faulted: bool = False
+    account: Account, epoch: int, clean_start: bool, reply: Reply, listing: Sequence[ObservedMessage], faulted: bool = False
 ) -> Judgement:
     """CONNECT: with Clean Start a new session, otherwise the old one as it was."""
     if clean_start:
@@ -240,7 +247,7 @@ def judge_open(
     return Judgement(account, [Discrepancy("no-loss", f"the session cannot be gone on with: {reply.text}", False)])
 
 
-def judge_open_again(account: Account, reply: Reply, is_same: bool, listing: Sequence[Seen]) -> Judgement:
+def judge_open_again(account: Account, reply: Reply, is_same: bool, listing: Sequence[ObservedMessage]) -> Judgement:
     """The very CONNECT that was carried out last, once more: the session as it is, and the first answer."""
     found = compare(account, account.queue, listing, ("all-or-nothing", "no-loss"))
     if not found and not is_same:
@@ -249,7 +256,7 @@ def judge_open_again(account: Account, reply: Reply, is_same: bool, listing: Seq
     return Judgement(account, found)
 
 
-def judge_stale_open(account: Account, reply: Reply, listing: Sequence[Seen]) -> Judgement:
+def judge_stale_open(account: Account, reply: Reply, listing: Sequence[ObservedMessage]) -> Judgement:
     """A CONNECT that the one that began the session has overtaken: it changes nothing and is told so."""
     found = compare(account, account.queue, listing, LOST)
     if not found and reply.status == "done":

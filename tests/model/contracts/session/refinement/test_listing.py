@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orderlab.model.contracts.session.refinement import Account, Seen
+from orderlab.model.contracts.session.refinement import Account, ObservedMessage
 from orderlab.model.contracts.session.refinement.listing import compare, interval_wrong
 from orderlab.model.contracts.session.spec import FOREVER_MS, Entry, Session
 
@@ -19,11 +19,11 @@ ACCOUNT = Account(Session(now_ms=NOW_MS), fates=((7, "acknowledged"), (8, "expir
 QUEUE = (entry(1), entry(2), entry(3))
 
 
-def seen(*labels: int | None) -> list[Seen]:
-    return [Seen(label, label) for label in labels]
+def seen(*labels: int | None) -> list[ObservedMessage]:
+    return [ObservedMessage(label, label) for label in labels]
 
 
-def laws(listing: list[Seen]) -> list[str]:
+def laws(listing: list[ObservedMessage]) -> list[str]:
     return sorted({one.law for one in compare(ACCOUNT, QUEUE, listing, ("no-loss",))})
 
 
@@ -40,13 +40,13 @@ def laws(listing: list[Seen]) -> list[str]:
         (seen(6, 1, 2, 3), ["legal-trim"]),
         (seen(1, 2, 3, None), ["no-phantom"]),
         (seen(1, 2, 3, 4), ["no-phantom"]),
-        ([Seen(1, 5), *seen(2, 3)], ["packet-id"]),
-        ([Seen(1, None), *seen(2, 3)], []),
-        ([Seen(1, 1, "PUBREL"), *seen(2, 3)], ["retransmission"]),
-        ([Seen(1, 1, altered="topic"), *seen(2, 3)], ["no-phantom"]),
+        ([ObservedMessage(1, 5), *seen(2, 3)], ["packet-id"]),
+        ([ObservedMessage(1, None), *seen(2, 3)], []),
+        ([ObservedMessage(1, 1, "PUBREL"), *seen(2, 3)], ["retransmission"]),
+        ([ObservedMessage(1, 1, altered="topic"), *seen(2, 3)], ["no-phantom"]),
     ],
 )
-def test_each_difference_breaks_its_law(listing: list[Seen], expected: list[str]) -> None:
+def test_each_difference_breaks_its_law(listing: list[ObservedMessage], expected: list[str]) -> None:
     assert laws(listing) == expected
 
 
@@ -69,11 +69,11 @@ def test_each_difference_breaks_its_law(listing: list[Seen], expected: list[str]
     ],
 )
 def test_the_interval_left_is_exact_up_to_whole_seconds(deadline_ms: int, told: float | None, is_right: bool) -> None:
-    wrong = interval_wrong(entry(1, deadline_ms), Seen(1, 1, remaining_ms=told), NOW_MS)
+    wrong = interval_wrong(entry(1, deadline_ms), ObservedMessage(1, 1, remaining_ms=told), NOW_MS)
     assert (wrong == "") is is_right
 
 
 def test_only_a_message_that_came_with_an_interval_must_tell_it() -> None:
-    assert interval_wrong(entry(1, 12_000, carries=False), Seen(1, 1), NOW_MS) == ""
-    assert interval_wrong(entry(1, 12_000, "PUBREL"), Seen(1, 1, "PUBREL"), NOW_MS) == ""
-    assert interval_wrong(entry(1, 12_000, carries=False), Seen(1, 1, remaining_ms=5000), NOW_MS)
+    assert interval_wrong(entry(1, 12_000, carries=False), ObservedMessage(1, 1), NOW_MS) == ""
+    assert interval_wrong(entry(1, 12_000, "PUBREL"), ObservedMessage(1, 1, "PUBREL"), NOW_MS) == ""
+    assert interval_wrong(entry(1, 12_000, carries=False), ObservedMessage(1, 1, remaining_ms=5000), NOW_MS)

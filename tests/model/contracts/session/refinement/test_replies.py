@@ -5,8 +5,8 @@ from __future__ import annotations
 from orderlab.model.contracts.session.capabilities import Capabilities
 from orderlab.model.contracts.session.refinement import (
     Account,
+    ObservedMessage,
     Reply,
-    Seen,
     judge_acknowledge,
     judge_release,
     judge_save,
@@ -22,7 +22,7 @@ ONE, TWO = Message(1, LONG, 2), Message(2, LONG, 1)
 HOLDING = Account(
     session=Session((entry_of(ONE, 1, 0, 1), entry_of(TWO, 2, 0, 2))), last_ids=frozenset({2}), last_token=2
 )
-LISTED = [Seen(1, 1, remaining_ms=60_000, token=1), Seen(2, 2, remaining_ms=60_000, token=2)]
+LISTED = [ObservedMessage(1, 1, remaining_ms=60_000, token=1), ObservedMessage(2, 2, remaining_ms=60_000, token=2)]
 TOLD = Reply(assigned=((1, 1, 1), (2, 2, 2)), told=((1, 1), (2, 2)))
 
 

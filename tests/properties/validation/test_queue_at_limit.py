@@ -9,7 +9,7 @@ import pytest
 from orderlab.model.contracts.session.steps import Clear
 from orderlab.model.laws import STORE_LAWS
 from orderlab.properties.validation.findings import Findings
-from orderlab.properties.validation.queue_at_limit import CLIENT, crowds, full_queues, run_crowds
+from orderlab.properties.validation.queue_at_limit import CLIENT, full_queues, queues_at_limit, run_queues_at_limit
 from orderlab.properties.validation.stepping import take_steps
 from orderlab.properties.validation.subject import Subject
 from orderlab.sim.stores.binding.binding import Binding
@@ -34,7 +34,7 @@ LAWFUL_IN_PORTIONS = [one for one in LAWFUL if one.name in ("sweeps one at a tim
 
 def looked_at(variant: Variant) -> Findings:
     findings = Findings(frozenset(STORE_LAWS))
-    run_crowds(Subject(variant.binding()), findings)
+    run_queues_at_limit(Subject(variant.binding()), findings)
     return findings
 
 
@@ -43,13 +43,13 @@ def name_of(variant: Variant) -> str:
 
 
 @pytest.mark.parametrize("variant", BROKEN, ids=name_of)
-def test_what_breaks_in_a_crowd_is_caught(variant: Variant) -> None:
+def test_what_breaks_in_a_queue_at_its_limit_is_caught(variant: Variant) -> None:
     assert looked_at(variant).by_law.keys() & set(variant.breaks)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("variant", SLOWLY_BROKEN, ids=name_of)
-def test_what_breaks_in_a_crowd_is_caught_late(variant: Variant) -> None:
+def test_what_breaks_in_a_queue_at_its_limit_is_caught_late(variant: Variant) -> None:
     assert looked_at(variant).by_law.keys() & set(variant.breaks)
 
 
@@ -67,7 +67,7 @@ def test_the_end_of_a_session_with_more_messages_than_go_at_once(last: str, brok
     assert call
     binding = binding.with_sources({"clear.lua": before + call[:-3] + last.encode() + after})
     findings, subject = Findings(frozenset(["no-residue"])), Subject(binding)
-    name, steps = next(one for one in crowds(subject) if Clear() in one[1])
+    name, steps = next(one for one in queues_at_limit(subject) if Clear() in one[1])
     take_steps(subject, subject.run((CLIENT,)), steps, findings, name)
     assert findings.by_law.keys() == broken
 
