@@ -125,5 +125,6 @@ KINDS: dict[str, ArgumentKind] = {
     "absolute_ms": absolute_milliseconds,
     "cursor": mostly((b"0",), (b"x", b"-1", b"18446744073709551616", b"1.5"), 0.04),
     "type": mostly((b"string", b"hash", b"list", b"set", b"zset"), (b"stream", b"STRING", b"nosuch"), 0.1),
+    "database": mostly((b"0", b"0", b"1", b"2"), (b"15", b"16", b"-1", b"2147483648", b"01", b"x", b""), 0.05),
     "junk": choice(JUNK),
 }

@@ -77,7 +77,7 @@ KEYS pattern
 DBSIZE
 RENAME key key
 RENAMENX key key
-COPY key key [REPLACE] [DB 0]
+COPY key key [REPLACE] [DB database]
 OBJECT ENCODING key
 OBJECT REFCOUNT key
 SCAN cursor [MATCH pattern] COUNT 1000 [TYPE type]
@@ -198,6 +198,19 @@ ZREMRANGEBYLEX lex_key lex_bound lex_bound
 """
 """Between members of unequal scores the server leaves lexical ranges open, so these have keys of their own."""
 
+DATABASE_FORMS = """
+SELECT database
+SELECT database
+SELECT database
+MOVE key database
+MOVE key database
+COPY key key DB database [REPLACE]
+SWAPDB database database
+WATCH key... ; SWAPDB database database ; MULTI ; SELECT database ; EXEC
+FLUSHDB [ASYNC|SYNC]
+FLUSHALL [ASYNC|SYNC]
+"""
+
 CONNECTION_FORMS = """
 PING
 PING value
@@ -227,6 +240,7 @@ TABLE = {
     "sets": SET_FORMS,
     "sorted sets": ZSET_FORMS,
     "lexical ranges": LEX_FORMS,
+    "databases": DATABASE_FORMS,
     "connections": CONNECTION_FORMS,
     "relative times": RELATIVE_TIME_FORMS,
     "absolute times": ABSOLUTE_TIME_FORMS,

@@ -18,8 +18,6 @@ NOT_GENERATED = {
     b"command": "the table is compared whole",
     b"config": "node settings: tested command by command",
     b"debug": "node internals: tested command by command",
-    b"flushall": "ends every sequence",
-    b"flushdb": "ends every sequence",
     b"hello": "begins every sequence",
     b"info": "facts of one process",
     b"lastsave": "facts of one process",
@@ -27,7 +25,6 @@ NOT_GENERATED = {
     b"quit": "ends the connection",
     b"reset": "ends every sequence",
     b"role": "replication: tested command by command",
-    b"swapdb": "the kernel has one database",
     b"wait": "replication: tested command by command",
 }
 """Commands of the kernel that sequences leave out, and why."""

@@ -23,6 +23,7 @@ from orderlab.properties.conformance.versions import (
 )
 from orderlab.sim.redis.backends.dump import frozen_value, is_large_encoding
 from orderlab.sim.redis.backends.protocol import EXCEPTION
+from orderlab.sim.redis.database import name_in
 from orderlab.sim.redis.lacking import UnsupportedCommand
 from orderlab.sim.redis.numbers import INTEGER_MAX
 from orderlab.sim.redis.registry import COMMANDS, load_commands
@@ -31,20 +32,26 @@ from orderlab.sim.redis.shard import FrozenKeyspace
 from orderlab.sim.redis.wire.connection import Connection
 
 ADVANCE = b"""
-for _, key in ipairs(redis.call('KEYS', '*')) do
-  local deadline = redis.call('PEXPIRETIME', key)
-  if deadline >= 0 then redis.call('PEXPIREAT', key, string.format('%.0f', deadline - ARGV[1])) end
+for database = 0, 15 do
+  redis.call('SELECT', database)
+  for _, key in ipairs(redis.call('KEYS', '*')) do
+    local deadline = redis.call('PEXPIRETIME', key)
+    if deadline >= 0 then redis.call('PEXPIREAT', key, string.format('%.0f', deadline - ARGV[1])) end
+  end
 end
 """
 DUMP = b"""
 local readers = {string = {'GET'}, hash = {'HGETALL'}, list = {'LRANGE', 0, -1}, set = {'SMEMBERS'},
   zset = {'ZRANGE', 0, -1, 'WITHSCORES'}}
 local dump = {}
-for _, key in ipairs(redis.call('KEYS', '*')) do
-  local kind = redis.call('TYPE', key).ok
-  local reader = readers[kind]
-  dump[#dump + 1] = {key, kind, redis.call('OBJECT', 'ENCODING', key), redis.call('PEXPIRETIME', key),
-    redis.call(reader[1], key, unpack(reader, 2))}
+for database = 0, 15 do
+  redis.call('SELECT', database)
+  for _, key in ipairs(redis.call('KEYS', '*')) do
+    local kind = redis.call('TYPE', key).ok
+    local reader = readers[kind]
+    dump[#dump + 1] = {database, key, kind, redis.call('OBJECT', 'ENCODING', key), redis.call('PEXPIRETIME', key),
+      redis.call(reader[1], key, unpack(reader, 2))}
+  end
 end
 return dump
 """
@@ -234,9 +241,9 @@ def read_dump(dump: Reply, offset_ms: int) -> FrozenKeyspace:
     if isinstance(dump, ErrorReply):
         raise dump
     keyspace: FrozenKeyspace = {}
-    for key, kind, encoding, deadline_ms, value in dump:
+    for database, key, kind, encoding, deadline_ms, value in dump:
         if deadline_ms < -1:  # Lua made a double of it, which is beyond the integers
             deadline_ms = INTEGER_MAX
         frozen = frozen_value(kind, value, is_large_encoding(kind, encoding))
-        keyspace[key] = (kind.decode(), frozen, deadline_ms + offset_ms if deadline_ms >= 0 else None)
+        keyspace[name_in(database, key)] = (kind.decode(), frozen, deadline_ms + offset_ms if deadline_ms >= 0 else None)
     return keyspace

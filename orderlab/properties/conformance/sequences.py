@@ -21,6 +21,7 @@ WEIGHTS = {
     "sets": 5,
     "sorted sets": 8,
     "lexical ranges": 3,
+    "databases": 2,
     "connections": 2,
     "times": 5,
     "scripts": 3,

@@ -237,7 +237,10 @@ def _about(draw: Draw) -> list[Argv]:
         (b"CLUSTER", b"ADDSLOTS", slot),
         (b"KEYS", b"*"),
         (b"DBSIZE",),
-        (b"SELECT", b"1"),
+        (b"SELECT", (b"0", b"1", b"x", b"16")[draw.randrange(4)]),
+        (b"SWAPDB", b"0", b"1"),
+        (b"MOVE", _key(draw), b"1"),
+        (b"COPY", (key := _key(draw)), key, b"DB", b"1"),
         (b"READONLY",),
         (b"READWRITE",),
     )

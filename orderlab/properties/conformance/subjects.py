@@ -99,8 +99,12 @@ class KernelSubject:
         return None if queue is None else [tuple(argv) for _, argv in queue]
 
     def is_large(self, argv: Argv) -> bool:
-        value = self.shard.data.get(argv[1]) if len(argv) > 1 else None
-        return value is None or getattr(value, "encoding", b"") in LARGE_ENCODINGS  # None: gone by the end of EXEC
+        if len(argv) < 2:
+            return True
+        databases = self.shard.databases()
+        there = [one.data[argv[1]] for one in databases.values() if argv[1] in one.data]  # EXEC may have read any of them
+        is_here = self._client.database in databases and argv[1] in databases[self._client.database].data
+        return not is_here or any(getattr(value, "encoding", b"") in LARGE_ENCODINGS for value in there)  # gone by the end of EXEC
 
     def differences(self, server: FrozenKeyspace, tolerance_ms: int) -> list[str]:
         return differences(self.shard.freeze(), server, tolerance_ms, self.name)

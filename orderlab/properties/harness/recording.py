@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from orderlab.sim.redis.backends import KernelBackend
+from orderlab.sim.redis.database import place_of
 from orderlab.sim.redis.shard import Effect
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.results import Fields, Result
@@ -33,8 +34,9 @@ class Record:
 
     @property
     def undeclared(self) -> frozenset[bytes]:
-        """Keys used by a script and not handed to it in KEYS."""
-        return self.used - self.declared
+        """Keys used by a script and not handed to it in KEYS, which names keys of whatever database."""
+        declared = {place_of(name)[1] for name in self.declared}
+        return frozenset(name for name in self.used if place_of(name)[1] not in declared)
 
     @property
     def writes(self) -> tuple[Effect, ...]:

@@ -98,7 +98,7 @@ class Scope:
 def moments(run: ContractRun) -> list[int]:
     """How long to wait from here: to just before, at and just after whatever time alone changes, the nearest first."""
     now = run.judge.now_ms
-    deadlines = set(run.backend.shard.deadlines_ms.values()) if hasattr(run.backend, "shard") else set()
+    deadlines = set(run.backend.shard.all_deadlines_ms()) if hasattr(run.backend, "shard") else set()
     for state in run.judge.states():
         deadlines.update(run.judge.asked.deadlines_ms(state))
     waits = sorted({at + by - now for at in deadlines for by in (-1, 0, 1) if at + by > now})

@@ -19,6 +19,8 @@ class Client:
 
     id: int = field(default_factory=lambda: next(_identifiers))
     resp: int = 2
+    database: int = 0
+    """The one that SELECT chose."""
     name: bytes = b""
     queue: list[tuple[Command, Sequence[bytes]]] | None = None
     """Commands queued since MULTI; None outside of a transaction."""
@@ -27,7 +29,7 @@ class Client:
     is_dirty: bool = False
     """A watched key has changed: EXEC will run nothing and reply nil."""
     watched: dict[bytes, bool] = field(default_factory=dict)
-    """Watched key -> whether it was already past its deadline when WATCH was called."""
+    """Name of a watched key -> whether it was already past its deadline when WATCH was called."""
     asking: bool = False
     """ASKING was sent: holds for the next command, or if that is MULTI to the end of the transaction."""
     reads_replicas: bool = False

@@ -42,8 +42,7 @@ class Config(EncodingLimits):
     proto_max_bulk_len: int = 512 << 20
     busy_reply_threshold: int = 5000
     """Milliseconds after which a running script makes the node BUSY."""
-    databases: int = 1
-    """A server has 16 by default; the kernel has the first of them."""
+    databases: int = 16
 
 
 class SettingError(Exception):

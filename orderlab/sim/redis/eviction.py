@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import insort
 from typing import TYPE_CHECKING
 
+from orderlab.sim.redis.database import name_in, place_of
 from orderlab.sim.redis.memory import MemoryAccount
 from orderlab.sim.redis.random_draws import draw
 
@@ -68,8 +69,12 @@ class KeyUse:
         self._counters: dict[bytes, int] = {}
         self.reset()
 
+    def anew(self) -> KeyUse:
+        """The same for the database that is selected now, each key of which counts as used now."""
+        return KeyUse(self._shard)
+
     def reset(self) -> None:
-        """The whole keyspace was replaced: every key counts as used now."""
+        """The whole database was replaced: every key counts as used now."""
         self.keys, self.volatile = KeySet(), KeySet()
         self._last_ms.clear()
         self._counters.clear()
@@ -129,6 +134,8 @@ class EvictionPool:
 
     def __init__(self) -> None:
         self._candidates: list[tuple[int, bytes]] = []
+        self.next_database = 0
+        """Where the next random eviction begins to look."""
 
     def offer(self, key: bytes, idleness: int) -> None:
         """Consider ``key``; the higher its idleness the better."""
@@ -139,12 +146,13 @@ class EvictionPool:
         if len(candidates) > POOL_SIZE:
             del candidates[0]
 
-    def take(self, eligible: dict[bytes, int] | dict[bytes, object]) -> bytes | None:
-        """The best candidate that is still there."""
+    def take(self, shard: Shard, volatile_only: bool) -> bytes | None:
+        """The best candidate that is still there, by its name among the keys of all databases."""
         while self._candidates:
-            key = self._candidates.pop()[1]
-            if key in eligible:
-                return key
+            name = self._candidates.pop()[1]
+            database, key = shard.home_of(name)
+            if key in database.deadlines_ms or (not volatile_only and key in database.data):
+                return name
         return None
 
 
@@ -154,6 +162,7 @@ def prepare(shard: Shard) -> None:
         shard.memory = MemoryAccount(shard)
         shard.observe_changes()
     if shard.access is None or shard.access.is_lfu != shard.config.maxmemory_policy.endswith("lfu"):
+        shard.forget_use()
         shard.access = KeyUse(shard)
 
 
@@ -166,36 +175,57 @@ def make_room(shard: Shard) -> bool:
     prepare(shard)
     assert shard.memory is not None
     while shard.memory.used() > config.maxmemory:
-        key = None if config.maxmemory_policy == "noeviction" else _choose(shard)
-        if key is None:
+        name = None if config.maxmemory_policy == "noeviction" else _choose(shard)
+        if name is None:
             return False
+        selected = shard.database
+        index, key = place_of(name)
+        shard.use(index)
         shard.remove(key)
         shard.evicted_keys += 1
         if shard.evicted is not None:
-            shard.evicted.append(key)
+            shard.evicted.append(name)
         if shard.on_vanished is not None:
             shard.on_vanished(key)
+        shard.use(selected)
     return True
 
 
 def _choose(shard: Shard) -> bytes | None:
-    """The key that the policy gives up next; None if there is none."""
-    policy, use = shard.config.maxmemory_policy, shard.access
-    assert use is not None
-    keys = use.keys if policy.startswith("allkeys") else use.volatile
-    if not keys:
-        return None
-    if policy.endswith("random"):
-        return keys[draw(shard, len(keys))]
-    while keys:
-        for _ in range(min(shard.config.maxmemory_samples, len(keys))):
-            key = keys[draw(shard, len(keys))]
-            shard.eviction_pool.offer(key, _idleness(shard, use, policy, key))
-        eligible = shard.data if policy.startswith("allkeys") else shard.deadlines_ms
-        chosen = shard.eviction_pool.take(eligible)  # type: ignore[arg-type]
+    """The key that the policy gives up next, by its name; None if there is none."""
+    policy, pool = shard.config.maxmemory_policy, shard.eviction_pool
+    volatile_only = not policy.startswith("allkeys")
+    while eligible := _eligible(shard, volatile_only):
+        if policy.endswith("random"):  # the databases take turns, however full they are
+            index = min(eligible, key=lambda one: (one - pool.next_database) % shard.config.databases)
+            pool.next_database = index + 1
+            return name_in(index, eligible[index][draw(shard, len(eligible[index]))])
+        selected = shard.database
+        for index, keys in eligible.items():
+            shard.use(index)
+            assert shard.access is not None
+            for _ in range(min(shard.config.maxmemory_samples, len(keys))):
+                key = keys[draw(shard, len(keys))]
+                pool.offer(name_in(index, key), _idleness(shard, shard.access, policy, key))
+        shard.use(selected)
+        chosen = pool.take(shard, volatile_only)
         if chosen is not None:
             return chosen
     return None
+
+
+def _eligible(shard: Shard, volatile_only: bool) -> dict[int, KeySet]:
+    """What may go, by the index of its database; none of them is empty."""
+    found = {}
+    selected = shard.database
+    for index in shard.databases():
+        shard.use(index)
+        assert shard.access is not None
+        keys = shard.access.volatile if volatile_only else shard.access.keys
+        if keys:
+            found[index] = keys
+    shard.use(selected)
+    return found
 
 
 def _idleness(shard: Shard, use: KeyUse, policy: str, key: bytes) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from orderlab.sim.redis.keyspace import Keyspace
 
 SAMPLE_SIZE = 20
@@ -19,8 +21,8 @@ class ExpireCycle:
 
     def __init__(self, keyspace: Keyspace) -> None:
         self._keyspace = keyspace
-        self._ahead: list[bytes] = []
-        """Keys still to be looked at in the present pass; the next one is last."""
+        self._ahead: dict[int, list[bytes]] = {}
+        """Keys still to be looked at in the present pass through each database; the next one is last."""
         self.is_enabled = True
         """DEBUG SET-ACTIVE-EXPIRE."""
 
@@ -29,13 +31,31 @@ class ExpireCycle:
         keyspace = self._keyspace
         if not self.is_enabled or not keyspace.removes_expired:
             return 0
-        removed = 0
-        if not self._ahead:
-            self._ahead = list(reversed(keyspace.deadlines_ms))
-        while self._ahead:
+        return self._in_each(self._look_at_samples)
+
+    def remove_all(self) -> int:
+        """Remove every key past its deadline at once; how many."""
+        return self._in_each(self._remove_all) if self._keyspace.removes_expired else 0
+
+    def _in_each(self, remove: Callable[[], int]) -> int:
+        """Call ``remove`` with each database selected."""
+        keyspace, removed = self._keyspace, 0
+        selected = keyspace.database
+        for index in keyspace.databases():
+            keyspace.use(index)
+            removed += remove()
+        keyspace.use(selected)
+        return removed
+
+    def _look_at_samples(self) -> int:
+        keyspace, removed = self._keyspace, 0
+        ahead = self._ahead.get(keyspace.database)
+        if not ahead:
+            ahead = self._ahead[keyspace.database] = list(reversed(keyspace.deadlines_ms))
+        while ahead:
             lapsed = sampled = 0
-            while self._ahead and sampled < SAMPLE_SIZE:
-                key = self._ahead.pop()
+            while ahead and sampled < SAMPLE_SIZE:
+                key = ahead.pop()
                 sampled += key in keyspace.deadlines_ms
                 if keyspace.is_expired(key):
                     keyspace.expire(key)
@@ -45,11 +65,8 @@ class ExpireCycle:
                 break
         return removed
 
-    def remove_all(self) -> int:
-        """Remove every key past its deadline at once; how many."""
+    def _remove_all(self) -> int:
         keyspace = self._keyspace
-        if not keyspace.removes_expired:
-            return 0
         lapsed = [key for key in keyspace.deadlines_ms if keyspace.is_expired(key)]
         for key in lapsed:
             keyspace.expire(key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from orderlab.sim.redis.database import Database, DatabaseKey, name_in, place_of
 from orderlab.sim.redis.replies import WRONG_TYPE, ErrorReply
 from orderlab.sim.redis.values import EncodingLimits, Hash, List, Set, SortedSet, Value
 
@@ -16,16 +17,25 @@ Undo = list[tuple[Any, ...]]
 """Inverse steps, oldest first; each is ``(function, *arguments)``."""
 
 FrozenKeyspace = dict[bytes, tuple[str, Any, int | None]]
-"""key -> (type name as TYPE says, frozen value, deadline in ms or None): plain hashable values inside."""
+"""key -> (type name as TYPE says, frozen value, deadline in ms or None): plain hashable values inside. A key of another database than
+0 is a ``DatabaseKey``."""
 
 TYPE_NAMES: dict[type, str] = {bytes: "string", SortedSet: "zset", Hash: "hash", List: "list", Set: "set"}
 TYPES: dict[str, Any] = {name: kind for kind, name in TYPE_NAMES.items()}
 
 
 class Keyspace:
-    """Keys to values and deadlines. A string is plain ``bytes``; the other types are the classes of ``values``."""
+    """Keys to values and deadlines. A string is plain ``bytes``; the other types are the classes of ``values``.
+
+    One database is selected, 0 between commands: ``data``, ``deadlines_ms``, ``string_encodings`` and ``access`` are its own, and so
+    each command works on the database of its client without knowing of others. Selecting is a step of the undo journal.
+    """
 
     def __init__(self) -> None:
+        self.database = 0
+        """The selected one."""
+        self._others: dict[int, Database] = {}
+        """Those that were selected before, by index."""
         self.data: dict[bytes, Value] = {}
         self.deadlines_ms: dict[bytes, int] = {}
         """Absolute Unix times. A key is past its deadline when the clock shows *more* (``keyIsExpired``)."""
@@ -58,6 +68,70 @@ class Keyspace:
     def removes_expired(self) -> bool:
         """False on a replica: it hides keys past their deadline and waits for its master to delete them."""
         return True
+
+    # -- databases ---------------------------------------------------------------------------------------
+
+    def use(self, index: int) -> None:
+        """Select a database."""
+        if index == self.database:
+            return
+        if self.undo is not None:
+            self.undo.append((self.use, self.database))
+        self._others[self.database] = self._selected()
+        self._select(index, self._others.pop(index, None))
+
+    def swap(self, first: int, second: int) -> None:
+        """Let two databases change places (SWAPDB)."""
+        if first == second:
+            return
+        if self.undo is not None:
+            self.undo.append((self.swap, first, second))
+        if self.database in (first, second):
+            other = first + second - self.database
+            here, there = self._selected(), self._others.pop(other, None)
+            self._others[other] = here
+            self._select(self.database, there)
+        else:
+            others = self._others
+            others[first], others[second] = others.pop(second, Database()), others.pop(first, Database())
+        if self.memory is not None:
+            self.memory.forget_all()
+
+    def databases(self) -> dict[int, Database]:
+        """All databases that may hold keys, by index in order; the selected one among them."""
+        return dict(sorted({**self._others, self.database: self._selected()}.items()))
+
+    def home_of(self, name: bytes) -> tuple[Database, bytes]:
+        """The database of the key that ``name`` stands for, and that key."""
+        index, key = place_of(name)
+        return self._selected() if index == self.database else self._others.get(index) or Database(), key
+
+    def all_deadlines_ms(self) -> list[int]:
+        """Those of all databases."""
+        return [deadline_ms for one in self.databases().values() for deadline_ms in one.deadlines_ms.values()]
+
+    def is_past(self, name: bytes) -> bool:
+        """``is_expired`` by the name of a key among those of all databases."""
+        database, key = self.home_of(name)
+        deadline_ms = database.deadlines_ms.get(key)
+        return deadline_ms is not None and self.now_ms > deadline_ms and not self.sees_expired
+
+    def forget_use(self) -> None:
+        """Begin anew to track the use of keys in each database that is not selected."""
+        for database in self._others.values():
+            database.access = None
+
+    def _selected(self) -> Database:
+        return Database(self.data, self.deadlines_ms, self.string_encodings, self.access)
+
+    def _select(self, index: int, database: Database | None) -> None:
+        if database is None:
+            database = Database()
+        self.database = index
+        self.data, self.deadlines_ms = database.data, database.deadlines_ms
+        self.string_encodings = database.string_encodings
+        if self.access is not None:
+            self.access = database.access if database.access is not None else self.access.anew()
 
     # -- reading -----------------------------------------------------------------------------------------
 
@@ -156,7 +230,7 @@ class Keyspace:
                 self.on_vanished(key)
 
     def clear(self) -> None:
-        """Remove every key; O(1) to do and to undo."""
+        """Remove every key of the selected database; O(1) to do and to undo."""
         self._swap_in({}, {}, {})
 
     def modified(self, key: bytes, changes: int = 1) -> None:
@@ -170,37 +244,69 @@ class Keyspace:
     def freeze(self, keys: Iterable[bytes] | None = None) -> FrozenKeyspace:
         """The live keys (those of ``keys`` that live, if given) as plain hashable values; equal keyspaces freeze
         equally and answer every command equally, but for OBJECT ENCODING of strings and access times."""
-        data, deadlines_ms, now_ms = self.data, self.deadlines_ms, self.now_ms
         frozen: FrozenKeyspace = {}
-        for key in sorted(data) if keys is None else keys:
+        if keys is not None:
+            for name in keys:
+                database, key = self.home_of(name)
+                self._freeze_into(frozen, database, {name: key})
+        elif not self._others:
+            self._freeze_into(frozen, self._selected(), dict.fromkeys(sorted(self.data)))
+        else:
+            for index, database in self.databases().items():
+                self._freeze_into(frozen, database, {name_in(index, key): key for key in sorted(database.data)})
+        return frozen
+
+    def _freeze_into(self, frozen: FrozenKeyspace, database: Database, keys: dict[bytes, bytes | None]) -> None:
+        """Freeze keys of one database; they stand below their names, which None repeats."""
+        data, deadlines_ms, now_ms = database.data, database.deadlines_ms, self.now_ms
+        for name, other in keys.items():
+            key = name if other is None else other
             value = data.get(key)
             deadline_ms = deadlines_ms.get(key)
             if value is None or (deadline_ms is not None and now_ms > deadline_ms):
                 continue
             if type(value) is bytes:
-                frozen[key] = ("string", value, deadline_ms)
+                frozen[name] = ("string", value, deadline_ms)
             else:
-                frozen[key] = (TYPE_NAMES[type(value)], value.freeze(), deadline_ms)  # type: ignore[union-attr]
-        return frozen
+                frozen[name] = (TYPE_NAMES[type(value)], value.freeze(), deadline_ms)  # type: ignore[union-attr]
 
     def load(self, frozen: FrozenKeyspace) -> None:
         """Replace every key by those of ``frozen``. Can be rolled back like any other change."""
-        data: dict[bytes, Value] = {}
-        deadlines_ms: dict[bytes, int] = {}
-        for key, (kind, value, deadline_ms) in frozen.items():
-            data[key] = value if kind == "string" else TYPES[kind].thaw(value)
+        here: Database | None = None  # most states are of one database
+        loaded: dict[int, Database] = {}
+        for name, (kind, value, deadline_ms) in frozen.items():
+            if type(name) is DatabaseKey:
+                index, key = place_of(name)
+                database = loaded.setdefault(index, Database())
+            else:
+                key = name
+                if here is None:
+                    here = loaded[0] = Database()
+                database = here
+            database.data[key] = value if kind == "string" else TYPES[kind].thaw(value)
             if deadline_ms is not None:
-                deadlines_ms[key] = deadline_ms
-        self._swap_in(data, deadlines_ms, {})
+                database.deadlines_ms[key] = deadline_ms
+        selected = self.database
+        for index in sorted({selected, *self._others, *loaded}):
+            new = loaded.get(index) or Database()
+            self.use(index)
+            self._swap_in(new.data, new.deadlines_ms, new.string_encodings)
+        self.use(selected)
 
     def patch(self, frozen: FrozenKeyspace, removed: Iterable[bytes] = ()) -> None:
         """Put the keys of ``frozen`` in place of what they hold now, and take ``removed`` away; the rest stays."""
-        for key in removed:
+        selected = self.database
+        for name in removed:
+            index, key = place_of(name)
+            self.use(index)
             self.remove(key)
-        for key, (kind, value, deadline_ms) in frozen.items():
+        for name, (kind, value, deadline_ms) in frozen.items():
+            index, key = place_of(name)
+            self.use(index)
             self.install(key, value if kind == "string" else TYPES[kind].thaw(value))
             if deadline_ms is not None or key in self.deadlines_ms:
                 self.set_deadline(key, deadline_ms)
+        self.use(selected)
 
     def snapshot(self) -> int:
         """Begin, or go on, journaling; the mark returned goes to ``rollback``."""
@@ -223,6 +329,7 @@ class Keyspace:
                 function(*arguments)
         finally:
             self.undo = undo
+            self.forget_use()
             self._recount()
 
     def forget_snapshots(self) -> None:

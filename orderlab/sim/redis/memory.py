@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from orderlab.sim.redis.database import name_in
 from orderlab.sim.redis.numbers import double_text, parse_integer
 from orderlab.sim.redis.values import Hash, List, Set, SortedSet, Value
 
@@ -168,31 +169,35 @@ class MemoryAccount:
         self.forget_all()
 
     def forget(self, key: bytes) -> None:
-        """``key`` may have changed."""
+        """``key``, by its name among those of all databases, may have changed."""
         self._unmeasured[key] = None
 
     def forget_all(self) -> None:
         """Anything may have changed (rollback, load, flush)."""
         self._bytes.clear()
         self._sum = 0
-        self._unmeasured = dict.fromkeys(self._keyspace.data)
+        keyspace = self._keyspace
+        self._unmeasured = {name_in(index, key): None for index, one in keyspace.databases().items() for key in one.data}
 
     def used(self) -> int:
         """Bytes in use now."""
         keyspace = self._keyspace
-        for key in self._unmeasured:
-            value = keyspace.data.get(key)
-            self._sum -= self._bytes.pop(key, 0)
+        for name in self._unmeasured:
+            database, key = keyspace.home_of(name)
+            value = database.data.get(key)
+            self._sum -= self._bytes.pop(name, 0)
             if value is not None:
-                size = usage(key, value, keyspace.string_encodings.get(key))
-                self._bytes[key] = size
+                size = usage(key, value, database.string_encodings.get(key))
+                self._bytes[name] = size
                 self._sum += size
         self._unmeasured.clear()
         return STARTUP_BYTES + self._sum + self._tables()
 
     def _tables(self) -> int:
-        """Buckets of the two main dictionaries, and what the allocator adds to their entries."""
-        keys, deadlines = len(self._keyspace.data), len(self._keyspace.deadlines_ms)
-        buckets = sum(1 << (count - 1).bit_length() for count in (keys, deadlines) if count)
-        entries = (_DICT_ENTRY_ALLOCATED - _DICT_ENTRY) * keys + _DICT_ENTRY_ALLOCATED * deadlines
-        return _POINTER * buckets + entries
+        """Buckets of the two main dictionaries of each database, and what the allocator adds to their entries."""
+        total = 0
+        for database in self._keyspace.databases().values():
+            keys, deadlines = len(database.data), len(database.deadlines_ms)
+            total += _POINTER * sum(1 << (count - 1).bit_length() for count in (keys, deadlines) if count)
+            total += (_DICT_ENTRY_ALLOCATED - _DICT_ENTRY) * keys + _DICT_ENTRY_ALLOCATED * deadlines
+        return total

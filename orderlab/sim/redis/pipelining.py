@@ -19,7 +19,8 @@ def execute_all(shard: Shard, commands: Sequence[Sequence[bytes]]) -> list[Reply
     """
     host, client = shard.lua_host, shard.client
     replies: list[Reply] = []
-    if host is not None and client.queue is None and is_calm(shard) and shard.interrupt is None and shard.effects is None:
+    is_plain = client.queue is None and not client.database and shard.interrupt is None and shard.effects is None
+    if host is not None and is_plain and is_calm(shard):
         shard.caller, shard.resp, shard.sees_expired = client, client.resp, client.is_master
         shard.is_out_of_memory = False
         scripts, run = host.scripts, host.run

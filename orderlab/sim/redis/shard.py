@@ -13,6 +13,7 @@ from orderlab.sim.redis.abort import Interrupt, NodeCrashed
 from orderlab.sim.redis.client import Client
 from orderlab.sim.redis.conditions import Busy, DiskError
 from orderlab.sim.redis.config import Config
+from orderlab.sim.redis.database import name_in
 from orderlab.sim.redis.eviction import EvictionPool, make_room
 from orderlab.sim.redis.expire_cycle import ExpireCycle
 from orderlab.sim.redis.keyspace import FrozenKeyspace, Keyspace
@@ -45,7 +46,7 @@ class Effect:
 
     argv: tuple[bytes, ...]
     keys: tuple[bytes, ...]
-    """The keys that its arguments name: all that it may read or write."""
+    """The keys that its arguments name: all that it may read or write. One of another database than 0 is a ``DatabaseKey``."""
     changed: tuple[bytes, ...]
     """The keys that it did change, in order; a key that lapsed on the way is not among them."""
     is_write: bool
@@ -54,6 +55,8 @@ class Effect:
     reply: Reply
     line: int | None = None
     """The line of the script that called it."""
+    database: int = 0
+    """The one that was selected when it was called."""
 
 
 @cache
@@ -85,6 +88,7 @@ class Shard(Keyspace):
         self.effects: list[Effect] | None = None
         """When a list, every command appends its Effect (footprints); None costs nothing."""
         self._changed: list[bytes] | None = None
+        self._reached: list[bytes] = []
         self.interrupt: Interrupt | None = None
         """Asked before every call of a script (``abort``)."""
         self.lua_host: LuaHost | None = None
@@ -137,6 +141,8 @@ class Shard(Keyspace):
         self.growth_left = GROWTH_MAX_BYTES
         self.resp = caller.resp
         self.sees_expired = caller.is_master
+        if caller.database:
+            self.use(caller.database)
         try:
             command = admission.admit(self, argv, caller)
             if caller.queue is not None and command.name not in admission.NOT_QUEUED:
@@ -149,14 +155,17 @@ class Shard(Keyspace):
         finally:
             if caller.asking and caller.queue is None and argv[0].lower() != b"asking":
                 caller.asking = False
+            if self.database:
+                self.use(0)
 
     def run(self, command: Command, argv: Sequence[bytes]) -> Reply:
         """Carry out ``command`` after the checks of its caller (client, EXEC or script). Raises ErrorReply."""
         if self.effects is None:
             return command.handler(self, argv)
         outer, self._changed = self._changed, []
+        reached, self._reached = self._reached, []
         self.observe_changes()
-        before = self.dirty
+        before, database = self.dirty, self.database
         reply: Reply = None
         try:
             reply = command.handler(self, argv)
@@ -164,7 +173,8 @@ class Shard(Keyspace):
             reply = error
             raise
         finally:
-            keys = tuple(command.find_keys(argv))
+            keys = (*[name_in(database, key) for key in command.find_keys(argv)], *self._reached)
+            self._reached = reached
             changed = tuple(dict.fromkeys(self._changed))
             self._changed = outer
             if outer is not None:
@@ -172,8 +182,30 @@ class Shard(Keyspace):
             else:
                 self.observe_changes()
             line, changes = self.script_line, self.dirty - before
-            self.effects.append(Effect(tuple(argv), keys, changed, command.is_write, changes, reply, line))
+            self.effects.append(Effect(tuple(argv), keys, changed, command.is_write, changes, reply, line, database))
         return reply
+
+    def reach(self, index: int, key: bytes) -> None:
+        """Select a database on the way of a command that reads and writes ``key`` there, beside what its arguments name in its own."""
+        self.use(index)
+        if self._changed is not None:
+            self._reached.append(name_in(index, key))
+
+    def swap_databases(self, first: int, second: int) -> None:
+        """Let the keys of two databases change places; tell who wants to know."""
+        if first != second:
+            self.watches.touch_swapped(first, second)
+            self.watches.touch_swapped(second, first)
+            if self._changed is not None:
+                concerned = [one for index, one in self.databases().items() if index in (first, second)]
+                self._changed += [name_in(index, key) for one in concerned for key in one.data for index in (first, second)]
+            self.swap(first, second)
+        self.dirty += 1
+
+    @property
+    def runs_script(self) -> bool:
+        """Whether the command that is being carried out was called by a script."""
+        return self.work_max != UNCOUNTED
 
     def begin_script(self, flags: ScriptFlags | None, read_only: bool = False, keys: Sequence[bytes] = ()) -> ScriptRun:
         """See ``ScriptRun.begin``."""
@@ -228,10 +260,11 @@ class Shard(Keyspace):
 
     def _note_change(self, key: bytes) -> None:
         if self._changed is not None:
-            self._changed.append(key)
+            self._changed.append(name_in(self.database, key))
         self._note_loss(key)
 
     def _note_loss(self, key: bytes) -> None:
-        self.watches.touch(key)
+        name = name_in(self.database, key)
+        self.watches.touch(name)
         if self.memory is not None:
-            self.memory.forget(key)
+            self.memory.forget(name)

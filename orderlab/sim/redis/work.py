@@ -64,6 +64,10 @@ def _database(shard: Shard, argv: Sequence[bytes]) -> int:
     return len(shard.data) * _ORDERED
 
 
+def _all_databases(shard: Shard, argv: Sequence[bytes]) -> int:
+    return sum(len(database.data) for database in shard.databases().values()) * _ORDERED
+
+
 def _matching(shard: Shard, argv: Sequence[bytes]) -> int:
     return len(shard.data) * (_ORDERED + len(argv[1]))
 
@@ -101,7 +105,8 @@ def _counted(each: int) -> Cost:
 COSTS: dict[bytes, Cost] = {
     **dict.fromkeys((b"sort", b"sort_ro"), _sort),
     **dict.fromkeys((b"keys",), _matching),
-    **dict.fromkeys((b"scan", b"randomkey", b"flushall", b"flushdb"), _database),
+    **dict.fromkeys((b"scan", b"randomkey", b"flushdb"), _database),
+    **dict.fromkeys((b"flushall", b"swapdb"), _all_databases),
     **dict.fromkeys((b"sunion", b"sinter", b"sdiff", b"sintercard", b"sunionstore", b"sinterstore", b"sdiffstore"), _all_keys(80)),
     **dict.fromkeys((b"zunion", b"zinter", b"zdiff", b"zintercard", b"zunionstore", b"zinterstore", b"zdiffstore"), _all_keys(80)),
     **dict.fromkeys((b"hgetall", b"hvals", b"hkeys", b"smembers", b"hscan", b"sscan", b"zscan"), _walk(20)),

@@ -17,6 +17,7 @@ import simpy
 from orderlab.sim.costs import RedisCosts
 from orderlab.sim.engine.clock import Station, call_at
 from orderlab.sim.redis.conditions import is_calm
+from orderlab.sim.redis.database import place_of
 from orderlab.sim.redis.lua.shared import SharedLua
 from orderlab.sim.redis.pipelining import execute_all
 from orderlab.sim.redis.replies import ErrorReply, Reply
@@ -96,6 +97,13 @@ def run_all(shard: Shard, now_us: int, requests: Sequence[Request]) -> list[Repl
     """Run ``requests`` at one instant."""
     shard.now_ms, shard.now_us = divmod(now_us, 1000)
     return execute_all(shard, [request.argv for request in requests])
+
+
+def _in_database(index: int, request: Request) -> list[Request]:
+    """What a follower is told of a command in a database."""
+    if not index:
+        return [request]
+    return [Request((b"SELECT", b"%d" % index), "select"), request, Request((b"SELECT", b"0"), "select")]
 
 
 class RedisNode:
@@ -257,12 +265,15 @@ class RedisNode:
             effects, shard.effects = shard.effects, None
         service, commands = costs.io_us, len(effects)
         if written is not None:
+            for evicted in shard.evicted or ():
+                index, key = place_of(evicted)
+                written += _in_database(index, Request((b"DEL", key), "del"))
             if shard.evicted:
-                written.append(Request((b"DEL", *shard.evicted), "del"))
                 shard.evicted.clear()
             written += [
-                Request(effect.argv, "effect") for effect in effects
+                request for effect in effects
                 if effect.is_write and effect.changes and effect.argv[0].lower() not in SCRIPT_CALLS
+                for request in _in_database(effect.database, Request(effect.argv, "effect"))
             ]  # fmt: skip
         for effect in effects:
             name = effect.argv[0].lower().decode()

@@ -104,7 +104,7 @@ class BoundStore:
     def redis_deadlines_ms(self) -> Collection[int]:
         """Deadlines that Redis itself keeps for keys."""
         if isinstance(self.backend, KernelBackend):
-            return self.backend.shard.deadlines_ms.values()
+            return self.backend.shard.all_deadlines_ms()
         return [deadline for _, _, deadline in self.backend.keyspace().values() if deadline is not None]
 
     def perform(self, operation: str, client: bytes, fields: Fields, between: Interruption | None = None) -> Result:

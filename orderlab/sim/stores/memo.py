@@ -34,7 +34,11 @@ class ValueBackend(KernelBackend):
         self.value: FrozenKeyspace | None = None
 
     def keyspace(self) -> FrozenKeyspace:
-        return self.shard.freeze() if self.value is None else self.value
+        return super().keyspace() if self.value is None else self.value
+
+    def held(self) -> FrozenKeyspace:
+        """What it does hold."""
+        return super().keyspace()
 
 
 class MemoStore(BoundStore):
@@ -123,7 +127,7 @@ class MemoStore(BoundStore):
                 self.kernel.execute(b"SCRIPT", b"FLUSH")
             with condition(self.kernel, self._fault) if self._fault else nullcontext():
                 result = super().perform(operation, client, fields)
-            known = self._operations[asked] = result, self._number_of(self.kernel.shard.freeze())
+            known = self._operations[asked] = result, self._number_of(self.kernel.held())
         self._go(known[1])
         return known[0]
 
@@ -131,13 +135,13 @@ class MemoStore(BoundStore):
         shard = self.kernel.shard
 
         def away(calls: int) -> None:
-            self._go(self._number_of(shard.freeze()))
+            self._go(self._number_of(self.kernel.held()))
             between(calls)
             shard.load(self._frozen[self._at])
 
         shard.load(self._frozen[self._at])
         result = super().perform(operation, client, fields, away)
-        self._go(self._number_of(shard.freeze()))
+        self._go(self._number_of(self.kernel.held()))
         return result
 
     def acknowledge_all(self, client: bytes, fields: Sequence[Fields]) -> None:

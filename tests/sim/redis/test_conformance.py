@@ -126,7 +126,7 @@ def test_a_broken_command_is_caught_and_shrunk(
     for spelling in (name, name.upper()):
         monkeypatch.setitem(COMMANDS, spelling, faulty)
         monkeypatch.setitem(SPELLINGS, spelling, faulty)
-    generator, draw = Generator(COMMANDS), SeededDraw(5)
+    generator, draw = Generator(COMMANDS), SeededDraw(6)
     sequences = [generator.sequence(draw) for _ in range(200)]
     found = next(found for found in judge.compare_all(sequences) if found is not None)
     shortest = shrink(found, judge.compare)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from orderlab.model.errors import InputError
+from orderlab.sim.redis.database import name_in, place_of
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import FrozenKeyspace
 from orderlab.sim.redis.values import EncodingLimits, Hash, List, Set, SortedSet
@@ -53,6 +54,19 @@ def frozen_value(kind: bytes, reply: Reply, is_large: bool) -> Any:
         return fields.freeze()
     scores = {member: float(score) for member, score in pairs(reply)}
     return SortedSet.of(scores, ALL_LARGE if is_large else ALL_COMPACT).freeze()
+
+
+def dump_all(
+    pipeline: Pipeline, place: str, databases: Iterable[int], shows_encodings: bool = True
+) -> FrozenKeyspace:
+    """``dump`` of several databases, from database 0 and back to it."""
+    frozen: FrozenKeyspace = {}
+    for index in databases:
+        pipeline([(b"SELECT", b"%d" % index)])
+        found = dump(pipeline, place, shows_encodings)
+        frozen |= {name_in(index, key): value for key, value in found.items()} if index else found
+    pipeline([(b"SELECT", b"0")])
+    return frozen
 
 
 def dump(pipeline: Pipeline, place: str, shows_encodings: bool = True) -> FrozenKeyspace:
@@ -98,9 +112,15 @@ def is_large_by_default(kind: bytes, reply: Reply) -> bool:
 
 
 def rebuild(keyspace: FrozenKeyspace, offset_ms: int = 0) -> list[tuple[bytes, ...]]:
-    """Commands that build ``keyspace`` in an empty database whose clock stands ``offset_ms`` behind its deadlines."""
+    """Commands that build ``keyspace`` on an empty server whose clock stands ``offset_ms`` behind its deadlines, from database 0 and
+    back to it."""
     commands: list[tuple[bytes, ...]] = []
-    for key, (kind, value, deadline_ms) in keyspace.items():
+    selected = 0
+    for name, (kind, value, deadline_ms) in keyspace.items():
+        index, key = place_of(name)
+        if index != selected:
+            commands.append((b"SELECT", b"%d" % index))
+            selected = index
         if kind == "string":
             commands.append((b"SET", key, value))
         elif kind == "list":
@@ -116,6 +136,8 @@ def rebuild(keyspace: FrozenKeyspace, offset_ms: int = 0) -> list[tuple[bytes, .
             commands += fill(b"ZADD", b"ZREM", key, scored, value[0] == "skiplist")
         if deadline_ms is not None:
             commands.append((b"PEXPIREAT", key, b"%d" % (deadline_ms - offset_ms)))
+    if selected:
+        commands.append((b"SELECT", b"0"))
     return commands
 
 

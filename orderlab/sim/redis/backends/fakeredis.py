@@ -16,7 +16,7 @@ import fakeredis
 from fakeredis import FakeServer
 
 from orderlab.model.errors import InputError
-from orderlab.sim.redis.backends.dump import check_all, dump, rebuild
+from orderlab.sim.redis.backends.dump import check_all, dump_all, rebuild
 from orderlab.sim.redis.backends.kernel import FIRST_MS
 from orderlab.sim.redis.backends.protocol import EXCEPTION, Argv, Backend
 from orderlab.sim.redis.replies import ErrorReply, Reply, Status
@@ -104,10 +104,15 @@ class FakeredisBackend(Backend):
         return replies
 
     def keyspace(self) -> FrozenKeyspace:
-        return dump(partial(self._run, self._observer), "fakeredis", shows_encodings=False)
+        return dump_all(partial(self._run, self._observer), "fakeredis", self._databases(), shows_encodings=False)
+
+    def _databases(self) -> list[int]:
+        """Those that were ever selected: fakeredis makes them then."""
+        return sorted({0, *self._server.dbs})
 
     def load(self, keyspace: FrozenKeyspace) -> None:
         self.flush()
+        self.execute(b"SELECT", b"0")  # a script's SELECT outlives the script here, as it does on no server
         check_all(self.pipeline(rebuild(keyspace)), "fakeredis")
 
     def flush(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from orderlab.model.errors import InputError
 from orderlab.sim.redis.backends.protocol import Argv, Backend
 from orderlab.sim.redis.commands.connection import VERSION
 from orderlab.sim.redis.replies import Reply
@@ -35,6 +36,9 @@ class KernelBackend(Backend):
         return [execute(argv) for argv in commands]
 
     def keyspace(self) -> FrozenKeyspace:
+        database = self.shard.client.database
+        if database:  # what comes next would depend on more than the keys
+            raise InputError(f"a store's command leaves its connection in database {database}; end the operation with SELECT 0")
         return self.shard.freeze()
 
     def load(self, keyspace: FrozenKeyspace) -> None:

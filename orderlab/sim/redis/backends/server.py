@@ -8,15 +8,16 @@ from urllib.parse import unquote, urlsplit
 
 from orderlab.model.errors import InputError
 from orderlab.sim.live.redis_server import CURE, OLDEST, ServerProcess
-from orderlab.sim.redis.backends.dump import check_all, dump, rebuild
+from orderlab.sim.redis.backends.dump import check_all, dump, dump_all, rebuild
 from orderlab.sim.redis.backends.protocol import Argv, Backend
+from orderlab.sim.redis.database import DatabaseKey
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import FrozenKeyspace
 from orderlab.sim.redis.wire.connection import Connection
 
 
 class ServerBackend(Backend):
-    """One database of a real Redis (or Valkey) server.
+    """One database of a real Redis (or Valkey) server; all databases of one that we have started.
 
     Virtual time is made by moving deadlines, not by waiting: ``advance`` brings every deadline nearer. Scripts that
     read TIME do not see it (``sees_virtual_time`` is False), and the server's own clock goes on running besides.
@@ -125,7 +126,7 @@ class ServerBackend(Backend):
         return self._connection.pipeline(commands)
 
     def keyspace(self) -> FrozenKeyspace:
-        stored = dump(self.pipeline, self.place)
+        stored = dump(self.pipeline, self.place) if self._process is None else dump_all(self.pipeline, self.place, self._databases())
         if not self._offset_ms:
             return stored
         return {
@@ -133,15 +134,34 @@ class ServerBackend(Backend):
             for key, (kind, value, deadline_ms) in stored.items()
         }
 
+    def _databases(self) -> list[int]:
+        """Those of the server that hold keys."""
+        lines = self._connection.demand(b"INFO", b"keyspace").splitlines()
+        return [int(line.partition(b":")[0].removeprefix(b"db")) for line in lines if line.startswith(b"db")]
+
     def load(self, keyspace: FrozenKeyspace) -> None:
+        if self._process is None and any(isinstance(name, DatabaseKey) for name in keyspace):
+            raise InputError(
+                f"{self.place}: the store keeps keys in several databases, and only the one that is named may be changed; use --backend auto"
+            )
         self.flush()
         check_all(self.pipeline(rebuild(keyspace, self._offset_ms)), self.place)
 
     def flush(self) -> None:
-        self._connection.demand(b"FLUSHDB")
+        self._connection.demand(b"FLUSHDB" if self._process is None else b"FLUSHALL")
 
     def advance(self, ms: int) -> None:
         """Bring every deadline nearer by ``ms``; keys whose deadline passes are gone. TIME inside scripts stays."""
+        if self._process is None:
+            self._bring_nearer(ms)
+        else:
+            for index in self._databases():
+                self._connection.demand(b"SELECT", b"%d" % index)
+                self._bring_nearer(ms)
+            self._connection.demand(b"SELECT", b"0")
+        self._offset_ms += ms
+
+    def _bring_nearer(self, ms: int) -> None:
         keys = self._connection.demand(b"KEYS", b"*")
         deadlines_ms = self.pipeline([(b"PEXPIRETIME", key) for key in keys])
         self.pipeline(
@@ -151,7 +171,6 @@ class ServerBackend(Backend):
                 if deadline_ms >= 0
             ]
         )
-        self._offset_ms += ms
 
     def describe(self) -> str:
         return self._description

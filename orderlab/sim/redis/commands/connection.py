@@ -52,6 +52,8 @@ def reset(shard: Shard, argv: Sequence[bytes]) -> Reply:
 def _forget(shard: Shard, client: Client) -> None:
     leave_transaction(shard, client)
     client.resp, client.name, client.asking, client.reads_replicas = 2, b"", False, False
+    client.database = 0
+    shard.use(0)
     shard.resp = 2
 
 

@@ -10,7 +10,6 @@ from orderlab.sim.redis.commands.scanning import page_of, parse_cursor, parse_op
 from orderlab.sim.redis.commands.stored_results import GROWTH_PER_MEMBER
 from orderlab.sim.redis.glob import glob
 from orderlab.sim.redis.keyspace import TYPE_NAMES
-from orderlab.sim.redis.lacking import UnsupportedCommand
 from orderlab.sim.redis.random_draws import draw
 from orderlab.sim.redis.registry import command
 from orderlab.sim.redis.replies import OK, SYNTAX_ERROR, ErrorReply, Reply, Status
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 NO_SUCH_KEY = b"ERR no such key"
 SAME_OBJECT = b"ERR source and destination objects are the same"
-SERVER_DATABASES = 16
+OUT_OF_RANGE = b"ERR DB index is out of range"
 _TYPE_STATUS = {kind: Status(name.encode()) for kind, name in TYPE_NAMES.items()}
 _NONE = Status(b"none")
 
@@ -146,77 +145,136 @@ def renamenx(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 @command("copy", -3, "write denyoom", (1, 2, 1))
 def copy(shard: Shard, argv: Sequence[bytes]) -> Reply:
-    """COPY source destination [DB 0] [REPLACE]."""
+    """COPY source destination [DB index] [REPLACE]."""
     source, target = argv[1], argv[2]
-    replaces, other_database, at = False, False, 3
+    here = database = shard.database
+    replaces, at = False, 3
     while at < len(argv):
         word = option(argv[at])
         if word == b"REPLACE":
             replaces = True
         elif word == b"DB" and at + 1 < len(argv):
             at += 1
-            other_database = _database(argv[at]) != 0
+            database = _database(shard, argv[at])
         else:
             raise ErrorReply(SYNTAX_ERROR)
         at += 1
-    if other_database:
-        if shard.slots is not None:
-            raise ErrorReply(b"ERR Copying to another database is not allowed in cluster mode")
-        raise UnsupportedCommand("COPY to a database other than 0")
-    if source == target:
+    if shard.slots is not None and database:
+        raise ErrorReply(b"ERR Copying to another database is not allowed in cluster mode")
+    if source == target and database == here:
         raise ErrorReply(SAME_OBJECT)
     value = shard.lookup(source)
     if value is None:
         return 0
-    if shard.lookup(target) is not None:
-        if not replaces:
-            return 0
-        shard.remove(target)
-    duplicate = value if isinstance(value, bytes) else value.copy()
-    if not isinstance(value, bytes):
-        shard.grow(GROWTH_PER_MEMBER * len(value))
-    _put(shard, target, duplicate, shard.deadlines_ms.get(source), shard.string_encodings.get(source))
-    shard.modified(target)
+    deadline_ms, encoding = shard.deadlines_ms.get(source), shard.string_encodings.get(source)
+    if database != here:
+        shard.reach(database, target)
+    try:
+        if shard.lookup(target) is not None:
+            if not replaces:
+                return 0
+            shard.remove(target)
+        duplicate = value if isinstance(value, bytes) else value.copy()
+        if not isinstance(value, bytes):
+            shard.grow(GROWTH_PER_MEMBER * len(value))
+        _put(shard, target, duplicate, deadline_ms, encoding)
+        shard.modified(target)
+    finally:
+        shard.use(here)
     return 1
 
 
-def _database(argument: bytes) -> int:
-    """A database index of a server with the default 16."""
+@command("move", 3, "write fast", (1, 1, 1))
+def move(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """MOVE key index: with its deadline, unless the key is there."""
+    if shard.slots is not None:
+        raise ErrorReply(b"ERR MOVE is not allowed in cluster mode")
+    key, here, there = argv[1], shard.database, _database(shard, argv[2])
+    if here == there:
+        raise ErrorReply(SAME_OBJECT)
+    value = shard.lookup(key)
+    if value is None:
+        return 0
+    deadline_ms, encoding = shard.deadlines_ms.get(key), shard.string_encodings.get(key)
+    shard.reach(there, key)
+    is_free = shard.lookup(key) is None
+    if is_free:
+        _put(shard, key, value, deadline_ms, encoding)
+        shard.modified(key)
+    shard.use(here)
+    if is_free:
+        shard.remove(key)
+        shard.modified(key, 0)
+    return int(is_free)
+
+
+def _database(shard: Shard, argument: bytes) -> int:
+    """The index of a database that the node has."""
     index = integer_between(argument, -(1 << 31), (1 << 31) - 1)
-    if not 0 <= index < SERVER_DATABASES:
-        raise ErrorReply(b"ERR DB index is out of range")
+    if not 0 <= index < shard.config.databases:
+        raise ErrorReply(OUT_OF_RANGE)
     return index
 
 
 @command("select", 2, "loading stale fast")
 def select(shard: Shard, argv: Sequence[bytes]) -> Reply:
-    """SELECT 0."""
-    if shard.slots is not None and argv[1] != b"0":
+    """SELECT index: for the connection, or, called by a script, for what is left of the script."""
+    if shard.slots is not None and integer_between(argv[1], -(1 << 31), (1 << 31) - 1) != 0:
         raise ErrorReply(b"ERR SELECT is not allowed in cluster mode")
-    if _database(argv[1]) != 0:
-        raise UnsupportedCommand(f"SELECT {argv[1].decode()} (a database other than 0)")
+    index = _database(shard, argv[1])
+    shard.use(index)
+    if not shard.runs_script:
+        shard.caller.database = index
     return OK
 
 
-def _flush(shard: Shard, argv: Sequence[bytes]) -> Reply:
+@command("swapdb", 3, "write fast")
+def swapdb(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    """SWAPDB index index: the keys of two databases change places, connections stay where they are."""
+    if shard.slots is not None:
+        raise ErrorReply(b"ERR SWAPDB is not allowed in cluster mode")
+    low, high = -(1 << 31), (1 << 31) - 1
+    first = integer_between(argv[1], low, high, b"ERR invalid first DB index")
+    second = integer_between(argv[2], low, high, b"ERR invalid second DB index")
+    if not all(0 <= index < shard.config.databases for index in (first, second)):
+        raise ErrorReply(OUT_OF_RANGE)
+    shard.swap_databases(first, second)
+    return OK
+
+
+def _check_flush_options(argv: Sequence[bytes]) -> None:
     if len(argv) > 2 or (len(argv) == 2 and option(argv[1]) not in (b"SYNC", b"ASYNC")):
         raise ErrorReply(SYNTAX_ERROR)
+
+
+def _flush(shard: Shard) -> bool:
+    """Empty the selected database; whether it held anything."""
     emptied = shard.data
     shard.clear()
     for key in emptied:
         shard.modified(key)
-    if not emptied:
-        shard.dirty += 1
-    return OK
+    return bool(emptied)
 
 
 @command("flushall", -1, "write")
 def flushall(shard: Shard, argv: Sequence[bytes]) -> Reply:
     """FLUSHALL [ASYNC | SYNC]."""
-    return _flush(shard, argv)
+    _check_flush_options(argv)
+    here = shard.database
+    held_any = False
+    for index in shard.databases():
+        shard.use(index)
+        held_any = _flush(shard) or held_any
+    shard.use(here)
+    if not held_any:
+        shard.dirty += 1
+    return OK
 
 
 @command("flushdb", -1, "write")
 def flushdb(shard: Shard, argv: Sequence[bytes]) -> Reply:
     """FLUSHDB [ASYNC | SYNC]."""
-    return _flush(shard, argv)
+    _check_flush_options(argv)
+    if not _flush(shard):
+        shard.dirty += 1
+    return OK

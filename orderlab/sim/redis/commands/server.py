@@ -104,11 +104,13 @@ def _cluster(shard: Shard) -> dict[str, object]:
 
 
 def _keyspace(shard: Shard) -> dict[str, object]:
-    if not shard.data:
-        return {}
-    deadlines_ms = shard.deadlines_ms.values()
-    mean_ms = sum(max(0, each - shard.now_ms) for each in deadlines_ms) // max(1, len(deadlines_ms))
-    return {"db0": f"keys={len(shard.data)},expires={len(deadlines_ms)},avg_ttl={mean_ms}"}
+    facts: dict[str, object] = {}
+    for index, database in shard.databases().items():
+        if database.data:
+            deadlines_ms = database.deadlines_ms.values()
+            mean_ms = sum(max(0, each - shard.now_ms) for each in deadlines_ms) // max(1, len(deadlines_ms))
+            facts[f"db{index}"] = f"keys={len(database.data)},expires={len(deadlines_ms)},avg_ttl={mean_ms}"
+    return facts
 
 
 _SECTIONS: dict[bytes, Callable[[Shard], dict[str, object]]] = {

@@ -193,7 +193,7 @@ class LuaEngine:
         heartbeat = watchdog.current
         if heartbeat is not None:
             heartbeat.begin(name, values[:key_count], values[key_count:])
-        resp = shard.resp
+        resp, database = shard.resp, shard.database
         shard.resp = 2
         shard.work_max = shard.work + self._work_max
         try:
@@ -212,6 +212,8 @@ class LuaEngine:
             raise _broken(name, str(error).encode()) from None
         finally:
             shard.resp = resp
+            if shard.database != database:
+                shard.use(database)
             shard.script_line = self._run = None
             work = shard.work - shard.work_max + self._work_max
             if work >= CHARGED:
