@@ -3,11 +3,81 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol, Self
 
-if TYPE_CHECKING:
-    from orderlab.sim.redis.eviction import KeyUse
-    from orderlab.sim.redis.values import Value
+from orderlab.sim.redis.values import Value
+
+
+class DrawableKeys(Protocol):
+    """Keys in no meaningful order."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, position: int, /) -> bytes: ...
+
+
+class KeyUse(Protocol):
+    """Who was used when, in one database (``eviction``)."""
+
+    is_lfu: bool
+
+    @property
+    def keys(self) -> DrawableKeys:
+        """All keys."""
+        ...
+
+    @property
+    def volatile(self) -> DrawableKeys:
+        """Those that have a deadline."""
+        ...
+
+    def anew(self) -> Self:
+        """The same for the database that is selected now, each key of which counts as used now."""
+        ...
+
+    def reset(self) -> None:
+        """The whole database was replaced: every key counts as used now."""
+        ...
+
+    def admit(self, key: bytes) -> None:
+        """``key`` may be new."""
+        ...
+
+    def drop(self, key: bytes) -> None:
+        """``key`` is gone."""
+        ...
+
+    def note_deadline(self, key: bytes, has_deadline: bool) -> None:
+        """``key`` was given a deadline, or has lost it."""
+        ...
+
+    def touch(self, key: bytes) -> None:
+        """``key`` was just used."""
+        ...
+
+    def idle_ms(self, key: bytes) -> int:
+        """Time since the last use, in the server's resolution of a second."""
+        ...
+
+    def frequency(self, key: bytes) -> int:
+        """The LFU counter now."""
+        ...
+
+
+class MemoryAccount(Protocol):
+    """The estimate of used memory (``memory``)."""
+
+    def forget(self, key: bytes) -> None:
+        """``key``, by its name among those of all databases, may have changed."""
+        ...
+
+    def forget_all(self) -> None:
+        """Anything may have changed (rollback, load, flush)."""
+        ...
+
+    def used(self) -> int:
+        """Bytes in use now."""
+        ...
 
 
 class DatabaseKey(bytes):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import insort
 from typing import TYPE_CHECKING
 
-from orderlab.sim.redis.database import name_in, place_of
+from orderlab.sim.redis.database import DrawableKeys, KeyUse, name_in, place_of
 from orderlab.sim.redis.memory import MemoryAccount
 from orderlab.sim.redis.random_draws import draw
 
@@ -56,7 +56,7 @@ class KeySet:
                 self._positions[last] = position
 
 
-class KeyUse:
+class KeysInUse:
     """When each key was last used, and how often: 24 bits per object on a server. Not part of a frozen state."""
 
     def __init__(self, shard: Shard) -> None:
@@ -69,9 +69,9 @@ class KeyUse:
         self._counters: dict[bytes, int] = {}
         self.reset()
 
-    def anew(self) -> KeyUse:
+    def anew(self) -> KeysInUse:
         """The same for the database that is selected now, each key of which counts as used now."""
-        return KeyUse(self._shard)
+        return KeysInUse(self._shard)
 
     def reset(self) -> None:
         """The whole database was replaced: every key counts as used now."""
@@ -163,7 +163,7 @@ def prepare(shard: Shard) -> None:
         shard.observe_changes()
     if shard.access is None or shard.access.is_lfu != shard.config.maxmemory_policy.endswith("lfu"):
         shard.forget_use()
-        shard.access = KeyUse(shard)
+        shard.access = KeysInUse(shard)
 
 
 def make_room(shard: Shard) -> bool:
@@ -214,7 +214,7 @@ def _choose(shard: Shard) -> bytes | None:
     return None
 
 
-def _eligible(shard: Shard, volatile_only: bool) -> dict[int, KeySet]:
+def _eligible(shard: Shard, volatile_only: bool) -> dict[int, DrawableKeys]:
     """What may go, by the index of its database; none of them is empty."""
     found = {}
     selected = shard.database

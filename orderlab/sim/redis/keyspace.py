@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from orderlab.sim.redis.database import Database, DatabaseKey, name_in, place_of
+from orderlab.sim.redis.database import Database, DatabaseKey, KeyUse, MemoryAccount, name_in, place_of
 from orderlab.sim.redis.replies import WRONG_TYPE, ErrorReply
 from orderlab.sim.redis.values import EncodingLimits, Hash, List, Set, SortedSet, Value
-
-if TYPE_CHECKING:
-    from orderlab.sim.redis.eviction import KeyUse
-    from orderlab.sim.redis.memory import MemoryAccount
 
 Undo = list[tuple[Any, ...]]
 """Inverse steps, oldest first; each is ``(function, *arguments)``."""
