@@ -41,6 +41,7 @@ def validate(
     law: Annotated[list[str] | None, typer.Option(help="Judge this law only; may be given several times.")] = None,
     trust_adapter: Annotated[bool, typer.Option(help="Run the Python that a store names: its adapter, its contract.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per store.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also list what was not covered, and every law.")] = False,
     report: Annotated[list[str] | None, typer.Option(metavar="FORM=FILE", help=REPORT_HELP)] = None,
 ) -> None:
     """Judge stores by the laws of their contract: footprint, every interleaving of small scopes, random runs.
@@ -50,7 +51,7 @@ def validate(
     from orderlab.properties.validation.effort import effort_named, name_of_effort
     from orderlab.properties.validation.isolated import validate_contract_isolated, validate_isolated
     from orderlab.report.output import made_report, replayable, wanted_reports, write_reports
-    from orderlab.report.validation import WIDTH_IN_PIPE
+    from orderlab.report.terminal import WIDTH_IN_PIPE, print_subject
     from orderlab.sim.stores.binding.loader import load_binding
 
     work = effort_named(effort)
@@ -73,10 +74,12 @@ def validate(
             else:
                 found = validate_isolated(binding, work, seed, laws, server, _progress(binding.name), budget)
             _clear_progress()
-            _show(console, found, as_json)
             outcomes.append(found.outcome)
-            if wanted:
-                subjects.append(_subject(found))
+            subjects.append(_subject(found))
+            if as_json:
+                print(json.dumps(found.to_json()), flush=True)
+            else:
+                print_subject(console, subjects[-1], seed, name_of_effort(work), verbose)
     if wanted:
         outcome = worst(outcomes)
         cap = f"capped at {budget:g} s a store" if budget else ""
@@ -104,19 +107,6 @@ def confirming(spec: str) -> Iterator[Backend | None]:
     with server:
         refuse_company(server)
         yield server
-
-
-def _show(console: Console, found: Validation | ContractValidation, as_json: bool) -> None:
-    from orderlab.properties.sequential.validation import ContractValidation
-    from orderlab.report.contract import print_contract_validation
-    from orderlab.report.validation import print_validation
-
-    if as_json:
-        print(json.dumps(found.to_json()), flush=True)
-    elif isinstance(found, ContractValidation):
-        print_contract_validation(console, found)
-    else:
-        print_validation(console, found)
 
 
 def _subject(found: Validation | ContractValidation) -> Subject:

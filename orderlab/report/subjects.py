@@ -30,8 +30,6 @@ KEYS_NOTED = 60
 
 def subject_of_session(found: Validation) -> Subject:
     """The subject for a store of sessions."""
-    from orderlab.report.validation import because, scaled_lines
-
     findings: list[Finding] = []
     laws = []
     for result in found.results:
@@ -43,15 +41,40 @@ def subject_of_session(found: Validation) -> Subject:
             JudgedLaw(
                 law=law, statement=LAWS[law].statement, clauses=LAWS[law].clauses, outcome=result.outcome,
                 tested=None if met is None else int(met), is_applicable=not result.not_applicable,
-                because="" if witnesses and result.outcome is Outcome.VIOLATED else "; ".join(filter(None, because(result))),
+                because="" if witnesses and result.outcome is Outcome.VIOLATED else _because(result),
             )
         )  # fmt: skip
     facts = {f"commands of {name}": _costs(by_length) for name, by_length in found.footprint.costs.items()}
     return Subject(
         name=found.binding.name, path=_file_of(found.binding.path), kind="store", outcome=found.outcome, laws=tuple(laws),
-        findings=_plainest_first(findings), facts=facts, assumptions=found.assumptions, notes=found.notes,
-        not_covered=found.gaps, scope=(*_work(found.work), *(f"for the small scope, {line}" for line in scaled_lines(found))),
+        findings=_plainest_first(findings), facts=facts, assumptions=found.assumptions, notes=(*_footprint(found), *found.notes),
+        not_covered=found.gaps, scope=(*_work(found.work), *(f"for the small scope, {line}" for line in _scaled_lines(found))),
     )  # fmt: skip
+
+
+def _because(result: LawResult) -> str:
+    """Why a law without a witness is as it is; of a script that had to be ended with its process, which."""
+    if result.not_applicable:
+        return result.not_applicable
+    if result.outcome is Outcome.UNKNOWN:
+        return result.verdict.not_covered[-1]
+    return str(getattr(result.verdict.witness, "text", ""))
+
+
+def _scaled_lines(found: Validation) -> Iterable[str]:
+    """The lines that were rewritten for the small scope."""
+    for line in found.rewritten:
+        where = f"{line.file}:{line.line}" if line.line else line.file
+        yield f"{where} reads: {line.after.strip()}"
+
+
+def _footprint(found: Validation) -> Iterable[str]:
+    """What of the keys and commands of operations an owner wants to know."""
+    for operation, keys in found.footprint.undeclared_patterns().items():
+        yield f"undeclared keys of {operation}: {', '.join(keys)}"
+    commands = sorted(found.footprint.writes.get("fetch") or ())
+    if commands:
+        yield f"fetch writes: {', '.join(commands)}"
 
 
 def _witnesses(result: LawResult) -> list[Witness]:
@@ -68,7 +91,8 @@ def _of_witness(one: Witness, law: str, found: Validation, is_certain: bool) -> 
 
     trace, explained, cause = one.finding.trace, one.explanation, one.cause
     lua = explained.lua
-    told = zip(trace.steps, explained.told, explained.queues, explained.keyspaces, strict=True)
+    keyspaces = explained.keyspaces or (None,) * len(trace.steps)
+    told = zip(trace.steps, explained.told, explained.queues, keyspaces, strict=True)
     around = ", ".join(circumstances(trace))
     return Finding(
         law=law,

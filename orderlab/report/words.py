@@ -41,7 +41,8 @@ def holding(subject: Subject) -> str:
 
 def counted(number: int, noun: str) -> str:
     """``1 step``, ``2 steps``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    plural = noun if number == 1 else f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{number:,} {plural}"
 
 
 def harmless(text: str) -> str:

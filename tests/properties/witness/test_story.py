@@ -16,7 +16,8 @@ from orderlab.properties.validation.validation import LawResult, Validation
 from orderlab.properties.witness.explanation import Explanation, shown_keyspace
 from orderlab.properties.witness.story import story_lines
 from orderlab.properties.witness.witness import Witness
-from orderlab.report.validation import print_validation
+from orderlab.report.subjects import subject_of_session
+from orderlab.report.terminal import print_subject
 from orderlab.sim.redis.shard import Effect
 from orderlab.sim.stores.binding.loader import load_binding
 
@@ -45,10 +46,11 @@ def test_words_of_a_script_are_no_markup(tmp_path: Path) -> None:
     )
     results = (LawResult(Verdict("no-loss", Outcome.VIOLATED, witness())),)
     console = Console(width=500, record=True, file=(tmp_path / "out").open("w"))
-    print_validation(console, Validation(load_binding(folder), results, Footprint(), (), (), (), {}, 0))
+    found = Validation(load_binding(folder), results, Footprint(), (), (), (), {}, 0)
+    print_subject(console, subject_of_session(found), seed=0, effort="quick")
     text = console.export_text()
     assert ESCAPED + " [1 step" in text
-    assert "store[bold])" in text
+    assert "store[bold]/store.toml;" in text
 
 
 def test_bytes_of_calls_and_keys_are_shown_as_escapes() -> None:

@@ -1,0 +1,135 @@
+"""The report of a store on a terminal: the answer first, each root cause once, and what was left out in a line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from orderlab.exit_codes import EXIT
+from orderlab.model.verdict import Outcome
+from orderlab.properties.witness.story import without_controls
+from orderlab.report.report import Finding, Subject
+from orderlab.report.words import counted, holding
+
+STYLE = {Outcome.HOLDS: "green", Outcome.VIOLATED: "bold red", Outcome.UNKNOWN: "yellow"}
+WIDTH_IN_PIPE = 140
+"""Columns of a table that goes to a file or to another program."""
+KEYS_SHOWN = 8
+CUT = ("the cap of", "interrupted")
+"""How gaps begin that a user has asked for, so to speak: they are told without ``--verbose`` too."""
+
+
+def print_subject(console: Console, subject: Subject, seed: int, effort: str, verbose: bool = False) -> None:
+    """The whole report of one store. In a pipe no line is broken, so that it can be searched."""
+    soft = not console.is_terminal
+    console.print(*_lines(summary(subject)), sep="\n", soft_wrap=soft)
+    for number, root in enumerate(subject.roots, 1):
+        console.print(Text(""), *_lines(story(number, root)), sep="\n", soft_wrap=soft)
+    if verbose:
+        console.print(Text(""), law_table(subject))
+    console.print(Text(""), *_lines(remarks(subject, seed, effort, verbose)), sep="\n", soft_wrap=soft)
+
+
+def _lines(told: Iterator[tuple[str, str]]) -> list[Text]:
+    return [Text(without_controls(line), style) for line, style in told]
+
+
+def summary(subject: Subject) -> Iterator[tuple[str, str]]:
+    """The verdict with its exit code, a line for each root cause, one for all laws that hold, and the undecided ones."""
+    yield f"{subject.answer} ({subject.path}; exit code {int(EXIT[subject.outcome])})", STYLE[subject.outcome]
+    for number, root in enumerate(subject.roots, 1):
+        laws = ", ".join(dict.fromkeys(one.law for one in root))
+        only = "" if root[0].is_certain else ", in the small scope only"
+        yield f"  {number}. {laws}: {root[0].headline} [{counted(len(root[0].steps), 'step')}{only}]", ""
+    for law in subject.laws:
+        if law.is_applicable and law.outcome is Outcome.UNKNOWN:
+            yield f"  {law.law} is undecided: {law.because}", "yellow"
+        elif law.is_applicable and law.outcome is Outcome.VIOLATED and law.because:
+            yield f"  {law.law}: {law.because}", ""
+    if holds := holding(subject):
+        yield f"  {holds}", "green"
+    apart = [f"{law.law} ({law.because})" for law in subject.laws if not law.is_applicable]
+    if apart:
+        yield f"  not applicable: {', '.join(apart)}", "dim"
+
+
+def story(number: int, root: list[Finding]) -> Iterator[tuple[str, str]]:
+    """One cause: the steps, numbered, with what each answered; the keys around the last one; the line of Lua."""
+    first = root[0]
+    broken = "is violated" if first.is_certain else "is broken in the small scope only"
+    yield f"{number}. {first.law} {broken}: {first.headline}", "bold"
+    for other in root[1:]:
+        yield f"   by the same cause {other.law}: {other.headline}", "bold"
+    for at, step in enumerate(first.steps, 1):
+        yield f"  {at}. {step.action}", ""
+        if step.answer:
+            yield f"     {step.answer}", "dim"
+        if step.state:
+            yield f"     {step.state}", "dim"
+    changed = {key for key in {*first.before, *first.after} if first.before.get(key) != first.after.get(key)}
+    for name, keys in (("before", first.before), ("after", first.after)):
+        yield f"  the store's keys {name} the last step:", ""
+        yield from _keys(keys, changed)
+    if first.line is not None:
+        yield f"  {first.line.path}:{first.line.line}: {first.line.source}", ""
+    if first.call:
+        yield f"     {'redis.call' if first.line is not None else 'called by no script'}: {first.call}", "dim"
+    for line in first.related:
+        yield f"  {line.role}: {line.path}:{line.line}: {line.source}", ""
+    yield f"  found by {first.found_by}; {first.confirmation}", ""
+
+
+def _keys(keys: dict[str, str], changed: set[str]) -> Iterator[tuple[str, str]]:
+    """The keys that the last step changed, then others, as many as can be read."""
+    shown = sorted(keys, key=lambda key: (key not in changed, key))[:KEYS_SHOWN]
+    for key in shown:
+        yield f"     {key} = {keys[key]}", "dim"
+    if len(keys) > len(shown):
+        yield f"     and {len(keys) - len(shown):,} more keys", "dim"
+    if not keys:
+        yield "     none", "dim"
+
+
+def law_table(subject: Subject) -> Table:
+    """One row a law: verdict, and how often it was put to the test."""
+    table = Table(title=Text(f"{subject.name}  ({subject.path})"), title_justify="left")
+    for heading in ("law", "verdict", "put to the test"):
+        table.add_column(heading, no_wrap=True, justify="right" if "test" in heading else "left")
+    for law in subject.laws:
+        verdict = Text(str(law.outcome), STYLE[law.outcome]) if law.is_applicable else Text("not applicable", "dim")
+        table.add_row(law.law, verdict, "" if law.tested is None else f"{law.tested:,}")
+    return table
+
+
+def remarks(subject: Subject, seed: int, effort: str, verbose: bool = False) -> Iterator[tuple[str, str]]:
+    """Assumptions and notes; effort and what it left out; how to replay; and at the end what was shown, in one sentence."""
+    yield from ((f"assumed: {one}", "") for one in subject.assumptions)
+    yield from ((f"note: {one}", "") for one in subject.notes)
+    gaps = [one for one in subject.not_covered if not one.startswith(CUT)]
+    yield from ((f"not covered: {one}", "yellow") for one in subject.not_covered if one.startswith(CUT))
+    if verbose:
+        yield from ((f"{name}: {value}", "") for name, value in subject.facts.items())
+        yield from ((one, "") for one in subject.scope[1:])
+        yield from ((f"not covered: {one}", "") for one in gaps)
+    elif gaps:
+        yield f"not covered: {counted(len(gaps), 'limit')} of what was looked at; -v lists them, a larger --effort looks further", ""
+    work = f": {subject.scope[0]}" if subject.scope else ""
+    yield f"effort: {effort}{work}", ""
+    yield f"seed: {seed}", ""
+    yield shown(subject, effort), "bold"
+
+
+def shown(subject: Subject, effort: str) -> str:
+    """What the run has shown, and no more than that."""
+    if subject.outcome is Outcome.VIOLATED:
+        certain = [one for one in subject.findings if one.is_certain]
+        confirmed = sum(one.confirmation.startswith("confirmed") for one in certain)
+        server = f", {confirmed} of them confirmed by a real server" if confirmed else ""
+        replay = "; to replay them: --report json=found.json, then orderlab replay found.json --finding N" if certain else ""
+        return f"Shown: {counted(len(certain), 'witness')} on the scripts as they are{server}{replay}."
+    if subject.outcome is Outcome.UNKNOWN:
+        return f"Shown: nothing against {subject.name}, and not enough for it; a larger --effort than {effort} may decide."
+    return f"Shown: {subject.name} keeps every law in all that was tried at effort {effort}, and nothing beyond that."
