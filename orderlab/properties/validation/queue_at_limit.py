@@ -86,7 +86,8 @@ def queues_at_limit(subject: Subject) -> Iterator[Filled]:
     trims += [*at.saves(1, None, max(many // 2, 1)), Fetch(), *at.saves(many, LONG_MS, most), *at.saves(3, LONG_MS, 2)]
     yield "many go at once", [*trims, Fetch(), DrainQueue(count=1), Quiesce()]
     at = _Labels(largest, subject.limit)
-    ends: list[Step] = [*at.saves(many, 2000, most), *at.saves(many // 4, 1000, most), Open(clean_start=True), Fetch()]
+    end = Open(clean_start=True) if "open" in subject.binding.operations else Clear()
+    ends: list[Step] = [*at.saves(many, 2000, most), *at.saves(many // 4, 1000, most), end, Fetch()]
     yield "a session ends with many", [*ends, *at.saves(1, 1500, most), Wait(1000), Fetch(), DrainQueue(count=1), Quiesce()]
 
 

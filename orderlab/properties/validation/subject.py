@@ -68,11 +68,12 @@ class Subject:
         baseline = self.baselines_of(clients, producers)
         self.store.set_default_expiry(default_expiry_ms)
         self._producers = producers
-        run = self._bare_run(clients, producers)
+        run = self.bare_run(clients, producers)
         run.inspector = Inspection(baseline) if baseline else None
         return run
 
-    def _bare_run(self, clients: Sequence[bytes], producers: tuple[bytes, ...]) -> SessionRun:
+    def bare_run(self, clients: Sequence[bytes], producers: tuple[bytes, ...] = PRODUCERS) -> SessionRun:
+        """The same with no look at the keys."""
         self.store.restart(FIRST_MS)
         return SessionRun(self.store, clients, producers)
 
@@ -88,7 +89,7 @@ class Subject:
         asked = client, producers
         if asked not in self._baseline:
             try:
-                self._baseline[asked] = measure_baseline(lambda: self._bare_run((client,), producers))
+                self._baseline[asked] = measure_baseline(lambda: self.bare_run((client,), producers))
             except BudgetExceeded:  # too many scripts that do not end: what the steps to come will show
                 self.cpu_budget.check()
                 self._baseline[asked] = None

@@ -14,6 +14,7 @@ from orderlab.model.contracts.session.steps import Churn, Step, Trace
 from orderlab.model.errors import InputError
 from orderlab.model.laws import LAWS, STORE_LAWS
 from orderlab.model.verdict import Outcome, Verdict, worst
+from orderlab.properties.validation.boundaries import try_boundaries
 from orderlab.properties.validation.effort import (
     INSTRUCTIONS,
     INSTRUCTIONS_MORE,
@@ -237,6 +238,7 @@ class Searches:
             yield "scenarios", lambda: run_scenarios(small, findings)
             yield "footprint", lambda: measure_footprint(subject, findings, self.footprint)
             yield "queues at the limit", lambda: run_queues_at_limit(subject, findings, 0, SMALL_QUEUES)
+        yield "lengths", lambda: try_boundaries(subject, findings, effort, done)
         yield "exploration", lambda: explore_scopes(small, findings, effort)
         yield "random walks", lambda: walk_about(small, findings, *more(WALKS))
         yield "state machine", lambda: run_machine(subject, findings, *more(1))
