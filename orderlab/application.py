@@ -12,7 +12,8 @@ from typer.core import TyperCommand, TyperGroup
 from orderlab import __version__
 from orderlab.cli import COMMANDS, PROGRAM, SUMMARIES
 from orderlab.exit_codes import ExitCode, of_signal
-from orderlab.model.errors import Defect
+from orderlab.extras import told
+from orderlab.model.errors import Defect, InputError
 
 
 class CommandsOnCall(TyperGroup):
@@ -46,6 +47,10 @@ class Command(TyperCommand):
             raise Defect(f"something called sys.exit({ended.code!r})") from ended
         except EOFError as error:
             raise Defect(f"EOFError: {error}") from error
+        except ImportError as error:
+            if line := told(str(self.name), error):
+                raise InputError(line) from None
+            raise
 
 
 def command(name: str) -> TyperCommand:

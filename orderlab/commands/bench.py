@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -47,6 +48,8 @@ def bench(
         raise InputError(f"bench {name}: no such benchmark; {did_you_mean(name, (*BENCHMARKS, ALL))}")
     if part and name not in PARTED:
         raise InputError(f"bench {name}: --part {part[0]}: only {', '.join(PARTED)} has parts; leave it out")
+    if not Path(__file__).parents[2].joinpath("benchmarks", "__init__.py").is_file():
+        raise InputError(f"bench {name}: the benchmarks are no part of an installation; run it in a clone of the repository")
     for chosen in BENCHMARKS if name == ALL else (name,):
         module = importlib.import_module(BENCHMARKS[chosen])
         options: dict[str, Any] = {"quick": True} if quick and chosen in QUICK else {}

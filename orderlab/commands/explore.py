@@ -135,7 +135,7 @@ def explore(
 
 def template_text() -> str:
     """A whole specification with every part that one can have, to be changed by its reader."""
-    return files("orderlab.model.classics").joinpath("template.py").read_text()
+    return files("orderlab.commands").joinpath("explore_template.py").read_text()
 
 
 def parsed(settings: list[str]) -> dict[str, str]:

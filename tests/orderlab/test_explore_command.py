@@ -136,8 +136,8 @@ def test_the_template_runs_and_its_flaw_is_found(tmp_path: Path) -> None:
 
 
 VACUOUS = """
-from orderlab.model.spec.declarative import Specification, action, invariant, require
-from orderlab.model.spec.variables import integer
+from orderlab.specification import Specification, action, invariant, require
+from orderlab.specification import integer
 
 
 class Counter(Specification):

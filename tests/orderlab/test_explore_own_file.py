@@ -15,10 +15,10 @@ from enum import IntEnum
 from functools import cached_property
 from typing import ClassVar
 
-from orderlab.model.spec.processes import Move, Process, ProcessSystem
-from orderlab.model.spec.declarative import Specification, action, invariant, leads_to, require
-from orderlab.model.spec.variables import Array, IndexSet, boolean, choice, integer
-from orderlab.model.spec.transition_system import Invariant
+from orderlab.specification import (
+    Array, IndexSet, Invariant, Move, Process, ProcessSystem, Specification, action, boolean, choice, integer, invariant, leads_to,
+    require,
+)
 
 
 class At(IntEnum):
@@ -117,8 +117,8 @@ as_processes = ProcessSystem(
 )
 '''
 ACTION = """\
-from orderlab.model.spec.declarative import Specification, action, invariant
-from orderlab.model.spec.variables import integer
+from orderlab.specification import Specification, action
+from orderlab.specification import integer, invariant
 
 
 class Counter(Specification):

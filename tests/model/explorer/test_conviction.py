@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orderlab.commands.explore_template import Lock
 from orderlab.model.classics.increment import Increment
-from orderlab.model.classics.template import Lock
 from orderlab.model.errors import Defect, InputError
 from orderlab.model.explorer.compiled.space import CompiledSpace
 from orderlab.model.explorer.exploration import Exploration, explore

@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 
 import pytest
 
+from orderlab.commands.explore_template import Lock
 from orderlab.model.classics.dining_philosophers import dining_philosophers
 from orderlab.model.classics.increment import Increment
-from orderlab.model.classics.template import Lock
 from orderlab.model.classics.two_phase_commit import TwoPhaseCommit
 from orderlab.model.errors import WorkerDied
 from orderlab.model.explorer.budget import Budget

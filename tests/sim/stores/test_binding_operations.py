@@ -242,7 +242,7 @@ def test_a_variant_takes_over_what_it_does_not_replace(tmp_path: Path) -> None:
 
 def test_an_adapter_says_what_templates_cannot(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
-        "from orderlab.sim.stores.binding import CommandCall, Removed\n"
+        "from orderlab.adapter import CommandCall, Removed\n"
         "class Mine:\n"
         "    def __init__(self, binding): self.binding = binding\n"
         "    def step(self, operation, fields, replies):\n"

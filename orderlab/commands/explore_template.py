@@ -10,18 +10,24 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from orderlab.model.spec.declarative import (
+from orderlab.specification import (
+    NOBODY,
+    Array,
+    Domain,
+    IndexSet,
     LeadsToDeclaration,
     Specification,
     State,
     action,
+    choice,
+    element,
+    integer,
     invariant,
     leads_to,
     require,
     sometimes,
     step_invariant,
 )
-from orderlab.model.spec.variables import NOBODY, Array, Domain, IndexSet, choice, element, integer
 
 
 class At(IntEnum):

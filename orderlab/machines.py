@@ -1,0 +1,78 @@
+"""State machines over session stores, for Hypothesis: see ``notes/properties.md``.
+
+A machine is a class; a rule takes steps, and each is judged by every law. Any of the ready ones runs on a store:
+
+>>> from orderlab.machines import PROFILES, SessionMachine, Subject, load_binding, on_kernel
+>>> store = Subject(load_binding("lua/session"))
+>>> TestSession = on_kernel(SessionMachine, store, "Session").TestCase
+>>> TestSession.settings = PROFILES["dev"].settings(None)
+
+and so does one with rules of your own:
+
+>>> from orderlab.machines import Acknowledge, Fetch, Save, StoreMachine, rule, st
+>>> class NewestFirst(StoreMachine):
+...     @rule(size=st.integers(1, 4))
+...     def save(self, size):
+...         self.take(Save(self.batch([(None, 1)] * size), limit=100))
+...
+...     @rule()
+...     def acknowledge(self):
+...         self.take(Fetch())
+...         for label in reversed(self.live(0)):
+...             self.take(Acknowledge(label))
+>>> TestNewestFirst = on_kernel(NewestFirst, store, "NewestFirst").TestCase
+
+`on_backend` takes a backend instead (`open_backend("redis://127.0.0.1:6379")`); `machine_of` makes a machine of a
+specification. `LawViolated` is what a failing step raises; its trace is for `orderlab replay`.
+"""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from orderlab.model.contracts.session.steps import (
+    Acknowledge,
+    Answer,
+    Churn,
+    Clear,
+    DrainQueue,
+    Fetch,
+    Interleave,
+    Open,
+    Publication,
+    Quiesce,
+    Release,
+    Retry,
+    Save,
+    Step,
+    Trace,
+    Wait,
+)
+from orderlab.model.contracts.steps import Fault
+from orderlab.properties.machines.concurrent_writers import ConcurrentWriters
+from orderlab.properties.machines.feed import FeedMachine, feed_machine
+from orderlab.properties.machines.handshake import HandshakeBothWays
+from orderlab.properties.machines.hostile_clients import HostileClients
+from orderlab.properties.machines.law_violated import LawViolated
+from orderlab.properties.machines.on_store import on_backend, on_kernel
+from orderlab.properties.machines.operations_in_trouble import OperationsInTrouble
+from orderlab.properties.machines.packet_identifiers import PacketIdentifiers
+from orderlab.properties.machines.session import SessionMachine
+from orderlab.properties.machines.sessions import Sessions
+from orderlab.properties.machines.store import StoreMachine
+from orderlab.properties.machines.tally import initialize, rule
+from orderlab.properties.machines.transition_system import SpecificationViolated, machine_of
+from orderlab.properties.machines.trim_and_expiry import TrimAndExpiry
+from orderlab.properties.profiles import PROFILES, Profile
+from orderlab.properties.validation.subject import Subject
+from orderlab.sim.redis.backends import Backend, open_backend
+from orderlab.sim.stores.binding import Binding, load_binding
+
+__all__ = [
+    "PROFILES", "Acknowledge", "Answer", "Backend", "Binding", "Churn", "Clear", "ConcurrentWriters", "DrainQueue",
+    "Fault", "FeedMachine", "Fetch", "HandshakeBothWays", "HostileClients", "Interleave", "LawViolated", "Open",
+    "OperationsInTrouble", "PacketIdentifiers", "Profile", "Publication", "Quiesce", "Release", "Retry", "Save",
+    "SessionMachine", "Sessions", "SpecificationViolated", "Step", "StoreMachine", "Subject", "Trace",
+    "TrimAndExpiry", "Wait", "feed_machine", "initialize", "load_binding", "machine_of", "on_backend", "on_kernel",
+    "open_backend", "rule", "st",
+]  # fmt: skip
