@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from orderlab.model.explorer.search import Options, search
-from orderlab.properties.exploration.scope import Scope
-from orderlab.properties.exploration.system import StoreExploration
+from orderlab.properties.contracts.session.exploration.scope import Scope
+from orderlab.properties.contracts.session.exploration.system import StoreExploration
 from orderlab.sim.stores.binding.loader import load_binding
 
 STORE = Path(__file__).parents[1] / "lua" / "session"

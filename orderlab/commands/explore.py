@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from orderlab.model.classics.catalogue import Entry
     from orderlab.model.explorer.search import Engine, Progress
 
-CATALOGUES = ("orderlab.model.classics.catalogue", "orderlab.properties.exploration.catalogue")
+CATALOGUES = ("orderlab.model.classics.catalogue", "orderlab.properties.contracts.session.exploration.catalogue")
 """Modules with a `CATALOGUE` of entries; a room that offers specifications adds its own."""
 
 

@@ -61,8 +61,8 @@ def replay(
 def _retold(trace: Trace, binding: Binding, backend: Backend) -> list[dict[str, Any]]:
     """Each step on a session store: what it was, what came of it, [law, text] of each that it broke."""
     from orderlab.model.contracts.session.steps import Churn, told_step
-    from orderlab.properties.witness.confirmation import run_on
-    from orderlab.properties.witness.explanation import tell
+    from orderlab.properties.contracts.session.witness.confirmation import run_on
+    from orderlab.properties.contracts.session.witness.explanation import tell
 
     return [
         {

@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from orderlab.properties.machines.by_law import ALL, Machines, machines_for
-from orderlab.properties.machines.hostile_clients import HostileClients
-from orderlab.properties.machines.law_violated import LawViolated
-from orderlab.properties.machines.on_store import on_kernel
+from orderlab.properties.contracts.session.machines.by_law import ALL, Machines, machines_for
+from orderlab.properties.contracts.session.machines.hostile_clients import HostileClients
+from orderlab.properties.contracts.session.machines.on_store import on_kernel
+from orderlab.properties.contracts.session.machines.store import LawViolated
 from orderlab.properties.machines.tally import tally_of
 from orderlab.properties.profiles import PROFILES, Profile
 from orderlab.properties.validation.exploration import small_world

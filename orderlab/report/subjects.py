@@ -14,11 +14,11 @@ from orderlab.report.report import Finding, JudgedLaw, Line, Step, Subject, fing
 if TYPE_CHECKING:
     from orderlab.model.explorer.behaviour import Behaviour
     from orderlab.model.explorer.exploration import Exploration
+    from orderlab.properties.contracts.session.witness.witness import Witness
     from orderlab.properties.harness.suspect_line import LuaLine
     from orderlab.properties.sequential.validation import ContractResult, ContractValidation
     from orderlab.properties.sequential.witness import ContractWitness
     from orderlab.properties.validation.validation import LawResult, Validation
-    from orderlab.properties.witness.witness import Witness
     from orderlab.sim.redis.shard import FrozenKeyspace
 
 KEYS_NOTED = 60
@@ -78,7 +78,7 @@ def _footprint(found: Validation) -> Iterable[str]:
 
 
 def _witnesses(result: LawResult) -> list[Witness]:
-    from orderlab.properties.witness.witness import Witness
+    from orderlab.properties.contracts.session.witness.witness import Witness
 
     told = (result.verdict.witness, *result.others, result.small_scope)
     return [one for one in told if isinstance(one, Witness)]
@@ -86,8 +86,8 @@ def _witnesses(result: LawResult) -> list[Witness]:
 
 def _of_witness(one: Witness, law: str, found: Validation, is_certain: bool) -> Finding:
     from orderlab.model.contracts.session.steps import told_step
+    from orderlab.properties.harness.keyspace import shown_keyspace
     from orderlab.properties.validation.headline import circumstances
-    from orderlab.properties.witness.explanation import shown_keyspace
 
     trace, explained, cause = one.finding.trace, one.explanation, one.cause
     lua = explained.lua
@@ -133,8 +133,8 @@ def subject_of_contract(found: ContractValidation) -> Subject:
 
 
 def _of_contract_witness(one: ContractWitness, result: ContractResult, found: ContractValidation) -> Finding:
+    from orderlab.properties.harness.keyspace import shown_keyspace
     from orderlab.properties.sequential.witness import told_step
-    from orderlab.properties.witness.explanation import shown_keyspace
 
     told = zip(one.steps, one.told, one.states, one.keyspaces, strict=True)
     steps = tuple(
@@ -183,7 +183,7 @@ def _lane(step: Any, steps: Sequence[Any]) -> str:
 
 
 def _keys(keyspace: FrozenKeyspace | None) -> dict[str, str] | None:
-    from orderlab.properties.witness.explanation import shown_keyspace
+    from orderlab.properties.harness.keyspace import shown_keyspace
 
     return None if keyspace is None or len(keyspace) > KEYS_NOTED else shown_keyspace(keyspace)
 

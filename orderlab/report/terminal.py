@@ -10,7 +10,7 @@ from rich.text import Text
 
 from orderlab.exit_codes import EXIT
 from orderlab.model.verdict import Outcome
-from orderlab.properties.witness.story import without_controls
+from orderlab.properties.contracts.session.witness.witness import without_controls
 from orderlab.report.report import Finding, Subject
 from orderlab.report.words import counted, holding
 

@@ -100,7 +100,7 @@ def test_replay(code: Code, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, bro
     from orderlab.model.contracts.session.steps import Churn
 
     report = SimpleNamespace(step=Churn(1), result=None, discrepancies=broken)
-    monkeypatch.setattr("orderlab.properties.witness.confirmation.run_on", lambda *_: [report])
+    monkeypatch.setattr("orderlab.properties.contracts.session.witness.confirmation.run_on", lambda *_: [report])
     trace = {"store": str(ROOT / "lua/pending"), "seed": 0, "start_ms": 0, "steps": []}
     monkeypatch.setattr("orderlab.commands.replay.read_trace", lambda *_: SimpleNamespace(**trace))
     monkeypatch.setattr("orderlab.model.contracts.session.steps.told_step", lambda *_: "")

@@ -17,9 +17,9 @@ from orderlab.model.explorer.search import Options, search
 from orderlab.model.laws import STORE_LAWS
 from orderlab.model.spec.transition_system import Label
 from orderlab.model.verdict import Outcome, Verdict
+from orderlab.properties.contracts.session.exploration.small_scope import Scope, StoreState, StoreSystem
 from orderlab.properties.contracts.session.run import StepReport
 from orderlab.properties.contracts.session.steps import SessionRun
-from orderlab.properties.exploration.small_scope import Scope, StoreState, StoreSystem
 from orderlab.properties.machines.pipeline import simulate
 from orderlab.properties.strategies.pipelines import ANYWHERE, ROUND_MS, WAITING, Strike, publishing_ms
 from orderlab.properties.validation.exploration import CLIENT, SCOPES, applies, fitted, small_world

@@ -14,6 +14,8 @@ from orderlab.model.contracts.session.steps import Churn, Trace
 from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS
 from orderlab.model.verdict import Outcome
+from orderlab.properties.contracts.session.witness.full_scale import at_full_scale
+from orderlab.properties.contracts.session.witness.minimisation import minimise
 from orderlab.properties.mutants.equivalence import Table, compare, difference_in_replies
 from orderlab.properties.mutants.result import Result
 from orderlab.properties.sequential.validation import validate_contract
@@ -26,8 +28,6 @@ from orderlab.properties.validation.queue_at_limit import run_queues_at_limit
 from orderlab.properties.validation.scenarios import run_scenarios
 from orderlab.properties.validation.subject import Reruns, Subject
 from orderlab.properties.validation.walks import walk_about
-from orderlab.properties.witness.full_scale import at_full_scale
-from orderlab.properties.witness.minimisation import minimise
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.cpu_budget import BudgetExceeded
 

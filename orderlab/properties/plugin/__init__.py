@@ -77,7 +77,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):  
     report = outcome.get_result()
     if call.when == "call" and any(item.stash.get(TOLD, {}).values()):
         report.orderlab = item.stash[TOLD]
-    machines = sys.modules.get("orderlab.properties.machines.law_violated")
+    machines = sys.modules.get("orderlab.properties.contracts.session.machines.store")
     if machines is not None and call.excinfo is not None and isinstance(call.excinfo.value, machines.LawViolated):
         from orderlab.properties.plugin.traces import file_name_of, keep_trace
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from orderlab.properties.strategies.session import HOSTILE_CLIENTS
+from orderlab.properties.contracts.session.strategies import HOSTILE_CLIENTS
 
 UTF8_BYTES_MAX = 65535
 """Of any string on the wire (1.5.4)."""

@@ -25,9 +25,9 @@ from orderlab.model.contracts.session.steps import (
     Step,
     Wait,
 )
-from orderlab.properties.contracts.session.inspection import items_of
 from orderlab.properties.contracts.session.run import StepReport, replaced
 from orderlab.properties.contracts.session.steps import SessionRun
+from orderlab.properties.harness.keyspace import items_of
 from orderlab.properties.validation.findings import Findings
 from orderlab.properties.validation.stepping import take_steps
 from orderlab.properties.validation.subject import Subject

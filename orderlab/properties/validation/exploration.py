@@ -11,8 +11,8 @@ from orderlab.model.contracts.session.steps import Acknowledge, Publication, Sav
 from orderlab.model.explorer.budget import Budget
 from orderlab.model.explorer.search import Options, Search, search
 from orderlab.model.spec.transition_system import Label
+from orderlab.properties.contracts.session.exploration.small_scope import Scope, StoreState, StoreSystem, path_to
 from orderlab.properties.contracts.session.run import StepReport
-from orderlab.properties.exploration.small_scope import Scope, StoreState, StoreSystem, path_to
 from orderlab.properties.validation.effort import STATES, count
 from orderlab.properties.validation.findings import Findings, kind_of
 from orderlab.properties.validation.subject import Subject

@@ -23,9 +23,9 @@ from orderlab.model.contracts.session.steps import (
 )
 from orderlab.model.errors import InputError
 from orderlab.properties.contracts.session.steps import SessionRun
-from orderlab.properties.harness.leaks import spellings
+from orderlab.properties.contracts.session.strategies import HOSTILE_CLIENTS
+from orderlab.properties.harness.keyspace import spellings
 from orderlab.properties.harness.recording import Record, RecordingStore
-from orderlab.properties.strategies.session import HOSTILE_CLIENTS
 from orderlab.properties.validation.findings import Findings
 from orderlab.properties.validation.subject import DEFAULT_EXPIRY_MS, Subject
 from orderlab.sim.costs.estimate import estimate_us

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from orderlab.model.contracts.session.steps import FAULTS, Churn, Interleave, Open, Retry, Save, Step, Trace, Wait
+from orderlab.properties.contracts.session.witness.explanation import Explanation
 from orderlab.properties.validation.findings import Finding, wording
-from orderlab.properties.witness.explanation import Explanation
 
 _WHERE = re.compile(r" ?script: (?:[0-9a-f]{40}|\S+), on @?\S+:\d+\.?$|^ERR ")
 SMALL_LIMIT = 5

@@ -15,8 +15,8 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from orderlab.model.contracts.session.refinement import Discrepancy
 from orderlab.model.contracts.session.steps import Acknowledge, Churn, Fetch, Publication, Quiesce, Release, Save, Step
+from orderlab.properties.contracts.session.machines.session import SessionMachine
 from orderlab.properties.contracts.session.steps import SessionRun
-from orderlab.properties.machines.session import SessionMachine
 from orderlab.properties.machines.tally import tally_of
 from orderlab.properties.validation.effort import EXAMPLES
 from orderlab.properties.validation.findings import Findings

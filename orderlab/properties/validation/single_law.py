@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from hypothesis.database import ExampleDatabase
 
 from orderlab.model.verdict import Outcome
-from orderlab.properties.machines.by_law import FOOTPRINT_LAWS, machines_for
-from orderlab.properties.machines.law_violated import LawViolated
-from orderlab.properties.machines.on_store import on_kernel
-from orderlab.properties.machines.store import StoreMachine
+from orderlab.properties.contracts.session.machines.by_law import FOOTPRINT_LAWS, machines_for
+from orderlab.properties.contracts.session.machines.on_store import on_kernel
+from orderlab.properties.contracts.session.machines.store import LawViolated, StoreMachine
+from orderlab.properties.contracts.session.witness.witness import Witness, story_lines
 from orderlab.properties.machines.tally import TALLIES, Tally
 from orderlab.properties.profiles import Profile
 from orderlab.properties.validation.effort import QUICK
@@ -28,8 +28,6 @@ from orderlab.properties.validation.footprint import measure_footprint
 from orderlab.properties.validation.scenarios import run_scenarios
 from orderlab.properties.validation.subject import Subject
 from orderlab.properties.validation.validation import Judge, LawResult
-from orderlab.properties.witness.story import story_lines
-from orderlab.properties.witness.witness import Witness
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.cpu_budget import BudgetExceeded
 

@@ -14,6 +14,11 @@ from orderlab.model.contracts.session.steps import Churn, Step, Trace
 from orderlab.model.errors import InputError
 from orderlab.model.laws import LAWS, STORE_LAWS
 from orderlab.model.verdict import Outcome, Verdict, worst
+from orderlab.properties.contracts.session.witness.confirmation import NOT_BY_RUNNING, Confirmation, confirm, place_of
+from orderlab.properties.contracts.session.witness.explanation import explain
+from orderlab.properties.contracts.session.witness.full_scale import as_it_stands, with_fewer_steps, with_passing
+from orderlab.properties.contracts.session.witness.minimisation import minimise
+from orderlab.properties.contracts.session.witness.witness import Witness
 from orderlab.properties.validation.boundaries import try_boundaries
 from orderlab.properties.validation.effort import (
     INSTRUCTIONS,
@@ -36,11 +41,6 @@ from orderlab.properties.validation.queue_at_limit import SMALL_QUEUES, run_queu
 from orderlab.properties.validation.scenarios import run_scenarios
 from orderlab.properties.validation.subject import HEAVY, Reruns, Subject, heaviness
 from orderlab.properties.validation.walks import walk_about
-from orderlab.properties.witness.confirmation import NOT_BY_RUNNING, Confirmation, confirm, place_of
-from orderlab.properties.witness.explanation import explain
-from orderlab.properties.witness.full_scale import as_it_stands, with_fewer_steps, with_passing
-from orderlab.properties.witness.minimisation import minimise
-from orderlab.properties.witness.witness import Witness
 from orderlab.sim.redis.backends import Backend
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.scaling import RewrittenLine

@@ -11,7 +11,9 @@ from orderlab.model.contracts.session.steps import Acknowledge, Fetch, Publicati
 from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS
 from orderlab.model.verdict import Outcome
-from orderlab.properties.machines.by_law import machines_for
+from orderlab.properties.contracts.session.machines.by_law import machines_for
+from orderlab.properties.contracts.session.witness.explanation import MANY, tell
+from orderlab.properties.contracts.session.witness.minimisation import minimise, plain_limits
 from orderlab.properties.machines.tally import TALLIES
 from orderlab.properties.profiles import Profile
 from orderlab.properties.validation import validation
@@ -23,8 +25,6 @@ from orderlab.properties.validation.scenarios import run_scenarios
 from orderlab.properties.validation.single_law import run_law
 from orderlab.properties.validation.subject import Prepared, Reruns, Subject
 from orderlab.properties.validation.validation import validate
-from orderlab.properties.witness.explanation import MANY, tell
-from orderlab.properties.witness.minimisation import minimise, plain_limits
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
 from orderlab.sim.stores.binding.results import Assigned, Fetched, FetchedMessage, Saved

@@ -12,6 +12,8 @@ from orderlab.model.contracts.session.steps import Acknowledge, Churn, Fetch, Pu
 from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS
 from orderlab.model.verdict import Outcome
+from orderlab.properties.contracts.session.witness.full_scale import at_full_scale, with_fewer_steps
+from orderlab.properties.contracts.session.witness.minimisation import minimise
 from orderlab.properties.validation.effort import QUICK
 from orderlab.properties.validation.exploration import SCOPES, applies, explore_scope, fitted, small_world
 from orderlab.properties.validation.findings import Findings
@@ -22,8 +24,6 @@ from orderlab.properties.validation.specimens import find_specimens
 from orderlab.properties.validation.subject import Prepared, Reruns, Subject
 from orderlab.properties.validation.validation import Validation, validate
 from orderlab.properties.validation.walks import walk_about
-from orderlab.properties.witness.full_scale import at_full_scale, with_fewer_steps
-from orderlab.properties.witness.minimisation import minimise
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
 from orderlab.sim.stores.binding.scaling import scale

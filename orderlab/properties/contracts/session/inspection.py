@@ -29,8 +29,16 @@ from orderlab.model.contracts.session.steps import (
 from orderlab.properties.contracts.session.run import StepReport
 from orderlab.properties.contracts.session.saving import PASSING_MARK
 from orderlab.properties.contracts.session.steps import SessionRun
-from orderlab.properties.harness.leaks import bytes_of, elements_of, holds, is_mark, keys_of, surplus, text_of
-from orderlab.sim.redis.keyspace import TYPES
+from orderlab.properties.harness.keyspace import (
+    bytes_of,
+    changes,
+    elements_of,
+    holds,
+    is_mark,
+    keys_of,
+    surplus,
+    text_of,
+)
 from orderlab.sim.redis.shard import FrozenKeyspace
 from orderlab.sim.stores.cpu_budget import BudgetExceeded
 from orderlab.sim.stores.session_store import TimedOut
@@ -308,27 +316,3 @@ def without_fates(state: RunState, before: RunState) -> tuple[Any, ...]:
     return tuple(
         account._replace(fates=old.fates) for account, old in zip(state.accounts, before.accounts, strict=True)
     )
-
-
-def changes(before: FrozenKeyspace, after: FrozenKeyspace) -> list[bytes]:
-    """Keys that hold something that they did not hold before. That something is gone may be a clean-up."""
-    return [key for key, now in after.items() if key not in before or not is_part_of(now, before[key])]
-
-
-def is_part_of(now: tuple[str, Any, int | None], then: tuple[str, Any, int | None]) -> bool:
-    """Whether a value is the same as another one, or that one with elements removed."""
-    if now[:2] == then[:2]:
-        return True
-    if now[0] != then[0] or now[0] == "string":
-        return False
-    return set(items_of(now[0], now[1])) <= set(items_of(then[0], then[1]))
-
-
-def items_of(kind: str, value: Any) -> list[Any]:
-    """The elements of a frozen collection, with what belongs to each."""
-    thawed = TYPES[kind].thaw(value)
-    if kind == "zset":
-        return list(thawed.scores.items())
-    if kind == "hash":
-        return list(thawed.fields.items())
-    return list(thawed.members) if kind == "set" else list(thawed.freeze())

@@ -20,9 +20,9 @@ from orderlab.model.contracts.session.steps import (
     Step,
     Wait,
 )
-from orderlab.properties.contracts.session.inspection import Inspection, changes, measure_baseline
+from orderlab.properties.contracts.session.inspection import Inspection, measure_baseline
 from orderlab.properties.contracts.session.steps import SessionRun
-from orderlab.properties.harness.leaks import bytes_in, elements_of, holds, keys_of, surplus, text_of
+from orderlab.properties.harness.keyspace import bytes_in, changes, elements_of, holds, keys_of, surplus, text_of
 from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.stores.binding.loader import load_binding
 from orderlab.sim.stores.bound import BoundStore

@@ -1,0 +1,1 @@
+"""Rule-based state machines over one session store."""

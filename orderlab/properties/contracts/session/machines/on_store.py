@@ -1,0 +1,72 @@
+"""A machine for one store on one backend: on the kernel with its keys inspected, elsewhere by its replies alone."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from orderlab.properties.contracts.session.machines.store import StoreMachine, configured, faults_of
+from orderlab.properties.contracts.session.steps import SessionRun
+from orderlab.properties.contracts.session.witness.confirmation import SLACK_MS
+from orderlab.properties.validation.subject import CLIENTS, DEFAULT_EXPIRY_MS, Prepared, Subject
+from orderlab.sim.redis.backends import Backend, KernelBackend, ServerBackend
+from orderlab.sim.stores.binding.binding import Binding
+from orderlab.sim.stores.bound import BoundStore, keeps_sent
+
+
+def on_kernel(machine: type[StoreMachine], subject: Subject, name: str, **attributes: Any) -> type[StoreMachine]:
+    """``machine`` on the store of ``subject``, from an empty keyspace on.
+
+    Examples seldom come by the same keyspace twice, so nothing is remembered.
+    """
+    if subject.remembers:
+        subject = replace(subject, remembers=False, _store=None)
+    return at_place(machine, Prepared(subject, ()), name, **attributes)
+
+
+def at_place(machine: type[StoreMachine], place: Prepared, name: str, **attributes: Any) -> type[StoreMachine]:
+    """``machine`` from a place to which the store has been brought."""
+    subject = place.subject
+    facts = facts_of(subject.binding, subject.store.largest_batch)
+    return configured(machine, name, facts | {"make_run": place.run, "prefix": place.prefix} | attributes)
+
+
+def facts_of(binding: Binding, largest_batch: int) -> dict[str, Any]:
+    """What a machine must know of a store."""
+    return {
+        "limit": binding.fixed.get("limit"),
+        "has_gaps": any(not bound.is_atomic for bound in binding.operations.values()),
+        "largest_batch": min(largest_batch, 4),
+    }
+
+
+def on_backend(
+    machine: type[StoreMachine],
+    binding: Binding,
+    backend: Backend,
+    name: str,
+    clients: Sequence[bytes] = CLIENTS,
+    **attributes: Any,
+) -> type[StoreMachine]:
+    """``machine`` on the store of ``binding`` on ``backend``, which is flushed at the beginning of each example.
+
+    A real server carries steps out a little later than planned, and its scripts see its own clock: what the laws say
+    of time is judged with ``SLACK_MS`` of slack.
+    """
+    backend.flush()
+    store = BoundStore(binding, backend, DEFAULT_EXPIRY_MS)
+    capabilities = store.capabilities._replace(keeps_sent=keeps_sent(store))
+    is_server = isinstance(backend, ServerBackend)
+
+    def make_run() -> SessionRun:
+        backend.flush()
+        fresh = BoundStore(binding, backend, DEFAULT_EXPIRY_MS)
+        fresh.capabilities = capabilities
+        return SessionRun(fresh, clients, slack_ms=SLACK_MS if is_server else 0)
+
+    facts = facts_of(binding, store.largest_batch) | {
+        "make_run": make_run,
+        "faults": faults_of(backend),
+        "can_abort": isinstance(backend, KernelBackend),
+    }
+    return configured(machine, name, facts | attributes)
