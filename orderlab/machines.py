@@ -49,20 +49,17 @@ from orderlab.model.contracts.session.steps import (
     Wait,
 )
 from orderlab.model.contracts.steps import Fault
-from orderlab.properties.machines.concurrent_writers import ConcurrentWriters
+from orderlab.properties.contracts.session.machines.concurrent_writers import ConcurrentWriters, OperationsInTrouble
+from orderlab.properties.contracts.session.machines.hostile_clients import HostileClients
+from orderlab.properties.contracts.session.machines.on_store import on_backend, on_kernel
+from orderlab.properties.contracts.session.machines.packet_identifiers import PacketIdentifiers
+from orderlab.properties.contracts.session.machines.session import SessionMachine, Sessions
+from orderlab.properties.contracts.session.machines.store import LawViolated, StoreMachine
+from orderlab.properties.contracts.session.machines.trim_and_expiry import TrimAndExpiry
 from orderlab.properties.machines.feed import FeedMachine, feed_machine
 from orderlab.properties.machines.handshake import HandshakeBothWays
-from orderlab.properties.machines.hostile_clients import HostileClients
-from orderlab.properties.machines.law_violated import LawViolated
-from orderlab.properties.machines.on_store import on_backend, on_kernel
-from orderlab.properties.machines.operations_in_trouble import OperationsInTrouble
-from orderlab.properties.machines.packet_identifiers import PacketIdentifiers
-from orderlab.properties.machines.session import SessionMachine
-from orderlab.properties.machines.sessions import Sessions
-from orderlab.properties.machines.store import StoreMachine
 from orderlab.properties.machines.tally import initialize, rule
 from orderlab.properties.machines.transition_system import SpecificationViolated, machine_of
-from orderlab.properties.machines.trim_and_expiry import TrimAndExpiry
 from orderlab.properties.profiles import PROFILES, Profile
 from orderlab.properties.validation.subject import Subject
 from orderlab.sim.redis.backends import Backend, open_backend

@@ -49,11 +49,11 @@ def mutate(
     Ctrl-C leaves whole results; the same command goes on from them. Exit code 0: every mutant that is not equivalent
     was noticed; 1: one survived; 2: the input is unusable; 3: interrupted before the end.
     """
+    from orderlab.properties.contracts.sequential.validation import contract_of, laws_of
     from orderlab.properties.mutants.campaign import Campaign
     from orderlab.properties.mutants.operators import mutants_of
     from orderlab.properties.mutants.sampling import sample
     from orderlab.properties.mutants.score import Score
-    from orderlab.properties.sequential.validation import contract_of, laws_of
     from orderlab.report.mutation import render_score
     from orderlab.sim.stores.binding.loader import load_binding
 

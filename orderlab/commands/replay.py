@@ -76,9 +76,9 @@ def _retold(trace: Trace, binding: Binding, backend: Backend) -> list[dict[str, 
 
 def _retold_contract(trace: ContractTrace, binding: Binding, backend: Backend) -> list[dict[str, Any]]:
     """Each step on a store with a contract, up to the first that breaks a law: no state explains what comes after."""
-    from orderlab.properties.sequential.run import ContractRun
-    from orderlab.properties.sequential.validation import contract_of
-    from orderlab.properties.sequential.witness import told_report, told_step
+    from orderlab.properties.contracts.sequential.run import ContractRun
+    from orderlab.properties.contracts.sequential.validation import contract_of
+    from orderlab.properties.contracts.sequential.witness import told_report, told_step
 
     backend.flush()
     run = ContractRun(binding, contract_of(binding), backend, trace.clients, trace.skews_ms)

@@ -19,7 +19,7 @@ from orderlab.model.verdict import worst
 from orderlab.report.forms import REPORT_HELP
 
 if TYPE_CHECKING:
-    from orderlab.properties.sequential.validation import ContractValidation
+    from orderlab.properties.contracts.sequential.validation import ContractValidation
     from orderlab.properties.validation.validation import Validation
     from orderlab.report.report import Subject
     from orderlab.sim.redis.backends import Backend
@@ -110,7 +110,7 @@ def confirming(spec: str) -> Iterator[Backend | None]:
 
 
 def _subject(found: Validation | ContractValidation) -> Subject:
-    from orderlab.properties.sequential.validation import ContractValidation
+    from orderlab.properties.contracts.sequential.validation import ContractValidation
     from orderlab.report.subjects import subject_of_contract, subject_of_session
 
     return subject_of_contract(found) if isinstance(found, ContractValidation) else subject_of_session(found)

@@ -14,10 +14,10 @@ from orderlab.report.report import Finding, JudgedLaw, Line, Step, Subject, fing
 if TYPE_CHECKING:
     from orderlab.model.explorer.behaviour import Behaviour
     from orderlab.model.explorer.exploration import Exploration
+    from orderlab.properties.contracts.sequential.validation import ContractResult, ContractValidation
+    from orderlab.properties.contracts.sequential.witness import ContractWitness
     from orderlab.properties.contracts.session.witness.witness import Witness
     from orderlab.properties.harness.suspect_line import LuaLine
-    from orderlab.properties.sequential.validation import ContractResult, ContractValidation
-    from orderlab.properties.sequential.witness import ContractWitness
     from orderlab.properties.validation.validation import LawResult, Validation
     from orderlab.sim.redis.shard import FrozenKeyspace
 
@@ -133,8 +133,8 @@ def subject_of_contract(found: ContractValidation) -> Subject:
 
 
 def _of_contract_witness(one: ContractWitness, result: ContractResult, found: ContractValidation) -> Finding:
+    from orderlab.properties.contracts.sequential.witness import told_step
     from orderlab.properties.harness.keyspace import shown_keyspace
-    from orderlab.properties.sequential.witness import told_step
 
     told = zip(one.steps, one.told, one.states, one.keyspaces, strict=True)
     steps = tuple(

@@ -18,11 +18,11 @@ from typing import Any, TypeVar
 
 from orderlab.model.errors import InputError
 from orderlab.model.files import write_whole
+from orderlab.properties.contracts.sequential.validation import validate_contract
 from orderlab.properties.mutants.equivalence import Table, tabulate
 from orderlab.properties.mutants.judging import judge_by_contract, judge_quickly, judge_thoroughly
 from orderlab.properties.mutants.mutant import Mutant
 from orderlab.properties.mutants.result import Result
-from orderlab.properties.sequential.validation import validate_contract
 from orderlab.sim.redis.lua.watchdog import CANCELLED, Unfinished, watch
 from orderlab.sim.stores.binding.binding import Binding
 

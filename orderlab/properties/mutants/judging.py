@@ -14,11 +14,11 @@ from orderlab.model.contracts.session.steps import Churn, Trace
 from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS
 from orderlab.model.verdict import Outcome
+from orderlab.properties.contracts.sequential.validation import validate_contract
 from orderlab.properties.contracts.session.witness.full_scale import at_full_scale
 from orderlab.properties.contracts.session.witness.minimisation import minimise
 from orderlab.properties.mutants.equivalence import Table, compare, difference_in_replies
 from orderlab.properties.mutants.result import Result
-from orderlab.properties.sequential.validation import validate_contract
 from orderlab.properties.validation.effort import INSTRUCTIONS
 from orderlab.properties.validation.exploration import SCOPES, applies, explore_scope, fitted, small_world
 from orderlab.properties.validation.findings import Finding, Findings

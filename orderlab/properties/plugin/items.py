@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from orderlab.model.errors import InputError
+from orderlab.properties.contracts.sequential.witness import story_lines
 from orderlab.properties.machines.tally import tally_of
 from orderlab.properties.plugin import TOLD
 from orderlab.properties.plugin.traces import home_of, keep_trace
 from orderlab.properties.profiles import kept_examples
-from orderlab.properties.sequential.witness import story_lines
 from orderlab.properties.validation.isolated import runaway_of, unsupported
 from orderlab.properties.validation.single_law import LawRun, run_law
 from orderlab.sim.redis.lacking import UnsupportedCommand

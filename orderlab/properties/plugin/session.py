@@ -11,10 +11,10 @@ import pytest
 
 from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS, law_named
+from orderlab.properties.contracts.sequential.validation import ContractValidation, contract_of, laws_of
 from orderlab.properties.plugin.items import StoreFile
 from orderlab.properties.plugin.summary import print_summary
 from orderlab.properties.profiles import Profile, profile_named
-from orderlab.properties.sequential.validation import ContractValidation, contract_of, laws_of
 from orderlab.properties.validation.effort import QUICK, STANDARD, THOROUGH
 from orderlab.properties.validation.isolated import validate_contract_isolated
 from orderlab.sim.stores.binding.binding import Binding

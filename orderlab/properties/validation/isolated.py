@@ -8,7 +8,7 @@ from typing import Any
 from orderlab.model.errors import InputError, WorkerDied
 from orderlab.model.laws import STORE_LAWS
 from orderlab.model.verdict import Outcome, Verdict
-from orderlab.properties.sequential.validation import ContractValidation, validate_contract
+from orderlab.properties.contracts.sequential.validation import ContractValidation, validate_contract
 from orderlab.properties.validation.exploration import MODULUS
 from orderlab.properties.validation.footprint import Footprint
 from orderlab.properties.validation.subject import REHEARSAL_MODULUS

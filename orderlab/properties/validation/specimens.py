@@ -10,8 +10,8 @@ from typing import Any
 from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS
 from orderlab.model.verdict import Outcome
+from orderlab.properties.contracts.sequential.validation import validate_contract
 from orderlab.properties.contracts.session.witness.witness import Witness
-from orderlab.properties.sequential.validation import validate_contract
 from orderlab.properties.validation.validation import Validation, validate
 from orderlab.sim.stores.binding.binding import Binding, Specimen
 from orderlab.sim.stores.binding.loader import load_binding

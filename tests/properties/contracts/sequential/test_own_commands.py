@@ -19,7 +19,7 @@ from orderlab.properties.mutants.sampling import sample
 from orderlab.sim.stores.binding.loader import load_binding
 
 LOADED = [] if any(one.name == "orderlab" for one in entry_points(group="pytest11")) else ["-p", "orderlab.properties.plugin"]
-LUA = Path(__file__).parents[3] / "lua"
+LUA = Path(__file__).parents[4] / "lua"
 FLAWED = LUA / "specimens" / "lock-release-any"
 
 

@@ -9,7 +9,7 @@ import pytest
 from orderlab.model.contracts import asked
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
-from orderlab.properties.sequential.validation import validate_contract
+from orderlab.properties.contracts.sequential.validation import validate_contract
 from orderlab.sim.stores.binding.loader import load_binding
 
 TOML = 'specification = "counter.py:Counter"\n[keys]\nc = "{n}:c"\n[operations.add]\nscript = "add.lua"\nkeys = ["c"]\nargs = ["<by>"]\n'

@@ -10,16 +10,16 @@ from orderlab.model.contracts.contract import Call
 from orderlab.model.contracts.steps import Begin, Die, Fault, Resume, Wait, from_json, to_json
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
-from orderlab.properties.sequential.run import ContractRun
-from orderlab.properties.sequential.search import troubles_of
-from orderlab.properties.sequential.validation import ContractValidation, validate_contract
-from orderlab.properties.sequential.witness import Rerun, story_lines
+from orderlab.properties.contracts.sequential.run import ContractRun
+from orderlab.properties.contracts.sequential.search import troubles_of
+from orderlab.properties.contracts.sequential.validation import ContractValidation, validate_contract
+from orderlab.properties.contracts.sequential.witness import Rerun, story_lines
 from orderlab.sim.redis.backends import KernelBackend, open_backend
 from orderlab.sim.redis.raisable import WRONG_TYPE_FOUND, imposed
 from orderlab.sim.redis.shard import Effect, Shard
 from orderlab.sim.stores.binding.loader import load_binding
 
-LUA = Path(__file__).parents[3] / "lua"
+LUA = Path(__file__).parents[4] / "lua"
 SPECIMENS = sorted(
     path.parent.name
     for path in (LUA / "specimens").glob("*/store.toml")

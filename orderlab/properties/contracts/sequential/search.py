@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from orderlab.model.contracts.contract import Violation
 from orderlab.model.contracts.steps import REPLY_LOST, Begin, ClientStep, Die, Fault, Resume, Wait
+from orderlab.properties.contracts.sequential.run import ContractRun, Report, RunState
 from orderlab.properties.harness.recording import SCRIPT_CALLS
-from orderlab.properties.sequential.run import ContractRun, Report, RunState
 from orderlab.sim.redis.raisable import (
     CRASHED,
     KILLED,

@@ -10,10 +10,16 @@ from orderlab.model.contracts.contract import ALL_OR_NOTHING, SPECIFICATION, Con
 from orderlab.model.contracts.steps import ClientStep
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome, worst
+from orderlab.properties.contracts.sequential.run import LIMIT_WORD, ContractRun
+from orderlab.properties.contracts.sequential.search import Found, Scope, Searched, explore, walk
+from orderlab.properties.contracts.sequential.witness import (
+    ContractWitness,
+    Rerun,
+    is_about_atomicity,
+    shortened,
+    witness,
+)
 from orderlab.properties.harness.recording import record_of
-from orderlab.properties.sequential.run import LIMIT_WORD, ContractRun
-from orderlab.properties.sequential.search import Found, Scope, Searched, explore, walk
-from orderlab.properties.sequential.witness import ContractWitness, Rerun, is_about_atomicity, shortened, witness
 from orderlab.sim.redis.backends import Backend, KernelBackend
 from orderlab.sim.redis.cluster.hash_slot import hash_slot
 from orderlab.sim.stores.binding.binding import Binding
