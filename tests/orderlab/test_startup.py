@@ -1,9 +1,8 @@
-"""The command line starts quickly and anywhere: what help imports, and machines on which nothing can be written."""
+"""The command line starts quickly: what help imports. Where nothing can be written: ``test_wheel.py``."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -68,46 +67,6 @@ def test_completion_lists_commands_and_their_options(shell: str) -> None:
     assert shell == "fish" or "_ORDERLAB_COMPLETE" in run("--show-completion", _ORDERLAB_COMPLETE="").stdout + run(
         _ORDERLAB_COMPLETE=f"source_{shell}"
     ).stdout
-
-
-COMMANDS_ANYWHERE = (
-    ("--help",),
-    ("check", "history.jsonl", "--law", "fifo"),
-    ("simulate", "--list"),
-    ("explore", "increment"),
-    ("explore", "increment", "--engine", "compiled"),
-    ("validate", "store", "--law", "one-slot", "--budget", "0.1", "--backend", "kernel"),
-)
-
-
-def test_nothing_has_to_be_writable(tmp_path: Path) -> None:
-    """A package, a home and a cache that cannot be written, as in the image of a container.
-
-    A file stands where a folder would have to be made, which stops root as well.
-    """
-    from orderlab.model.history.notation import parse_history
-    from orderlab.model.history_io import write_history
-
-    nowhere = tmp_path / "file"
-    nowhere.write_text("")
-    for room in ("orderlab",):
-        shutil.copytree(ROOT / room, tmp_path / room, ignore=shutil.ignore_patterns("__pycache__"))
-    for folder in [path for path in tmp_path.rglob("*") if path.is_dir()]:
-        (folder / "__pycache__").write_text("")
-    write_history(parse_history("S + P1 A1 P2 A2 D1#1 D2#2 K#1 K#2"), tmp_path / "history.jsonl")
-    shutil.copytree(ROOT / "lua/pending", tmp_path / "store")
-    (tmp_path / "temporary").mkdir()
-    environment = {
-        **os.environ, "HOME": str(nowhere), "XDG_CACHE_HOME": str(nowhere), "TMPDIR": str(tmp_path / "temporary"),
-        "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONSAFEPATH": "1", "MPLCONFIGDIR": str(nowhere),
-    }  # fmt: skip
-    for arguments in COMMANDS_ANYWHERE:
-        program = "import sys, orderlab.cli; assert orderlab.cli.__file__.startswith(sys.argv.pop(1)); orderlab.cli.main()"
-        done = subprocess.run(
-            [sys.executable, "-c", program, str(tmp_path), *arguments],
-            cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert (done.returncode, done.stderr) in [(0, ""), (3, "")], arguments  # 3: a slow machine in a small budget
 
 
 def test_the_benchmark_measures_processes_by_their_processor_time(monkeypatch: pytest.MonkeyPatch) -> None:
