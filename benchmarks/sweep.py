@@ -33,9 +33,9 @@ from benchmarks.sweep_histories import spark_check_vs_duckdb
 from benchmarks.sweep_loads import burned
 from benchmarks.timing import report
 from orderlab.model.errors import InputError, did_you_mean
-from orderlab.spark_sweeps.engines.spark import SparkEngine
-from orderlab.spark_sweeps.job import Options, run_sweep
-from orderlab.spark_sweeps.spark_session import start_session
+from orderlab.spark_sweeps.runs.job import Options, run_sweep
+from orderlab.spark_sweeps.spark.engine import SparkEngine
+from orderlab.spark_sweeps.spark.session import start_session
 
 TO_REACH = {
     "efficiency_1s": (">=", 0.95), "efficiency_50ms": (">=", 0.93), "efficiency_lognormal": (">=", 0.93),

@@ -19,9 +19,9 @@ from benchmarks.checkers_history import PLANTED, arrow, block
 from benchmarks.checkers_peers import DUCKDB
 from orderlab.model.checkers.judge import Question
 from orderlab.model.history.events import EventBatch, Names
-from orderlab.spark_sweeps.history_check import check_folder
-from orderlab.spark_sweeps.keyed_history import KeyedHistoryWriter
-from orderlab.spark_sweeps.spark_session import start_session
+from orderlab.spark_sweeps.histories.check import check_folder
+from orderlab.spark_sweeps.histories.keyed import KeyedHistoryWriter
+from orderlab.spark_sweeps.spark.session import start_session
 
 LAWS = ("fifo", "at-least-once", "exactly-once")
 ROWS_PER_PUBLISH = 12.05

@@ -136,8 +136,8 @@ def _check(
 
 
 def _judge_parts(folder: Path, question: Question, master: str) -> tuple[list[Verdict], int]:
-    from orderlab.spark_sweeps.history_check import check_each, check_folder
-    from orderlab.spark_sweeps.spark_session import start_session
+    from orderlab.spark_sweeps.histories.check import check_each, check_folder
+    from orderlab.spark_sweeps.spark.session import start_session
 
     if question.budget_s is not None:
         raise InputError("--budget: not kept on Spark; leave it out, or check one file without --master")

@@ -19,10 +19,10 @@ from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 
 if TYPE_CHECKING:
-    from orderlab.spark_sweeps.engines.engine import Engine
-    from orderlab.spark_sweeps.job import Summary
     from orderlab.spark_sweeps.questions.answer import Answer
-    from orderlab.spark_sweeps.result_folder import ResultFolder
+    from orderlab.spark_sweeps.results.folder import ResultFolder
+    from orderlab.spark_sweeps.runs.job import Summary
+    from orderlab.spark_sweeps.runs.workers import Engine
 
 ENGINES = ("spark", "pool")
 
@@ -55,8 +55,8 @@ def sweep(
     target is missed; 3: it stayed open.
     """
     from orderlab.report.sweep import SweepProgress, print_summary
-    from orderlab.spark_sweeps.job import Options, load, run_sweep
     from orderlab.spark_sweeps.questions.answer import answer
+    from orderlab.spark_sweeps.runs.job import Options, load, run_sweep
 
     if engine not in ENGINES:
         raise InputError(f"--engine {engine}: no such engine; it is one of {', '.join(ENGINES)}")
@@ -86,7 +86,7 @@ def sweep(
             progress.clear()
     if sweep_file.question is not None:
         if report:
-            from orderlab.spark_sweeps.report.answer_page import write_answer_page
+            from orderlab.spark_sweeps.report.page import write_answer_page
 
             typer.echo(f"report: {write_answer_page(found, sweep_file)}", err=True)
         _print_answer(found, as_json)
@@ -131,10 +131,10 @@ def _print_answer(found: Answer, as_json: bool) -> None:
 def _maker(engine: str, master: str | None) -> Callable[[ResultFolder], Engine]:
     def make(folder: ResultFolder) -> Engine:
         if engine == "pool":
-            from orderlab.spark_sweeps.engines.pool import PoolEngine
+            from orderlab.spark_sweeps.runs.workers import PoolEngine
 
             return PoolEngine()
-        from orderlab.spark_sweeps.engines.spark import SparkEngine
+        from orderlab.spark_sweeps.spark.engine import SparkEngine
 
         return SparkEngine(master, folder.path / "spark.log")
 
@@ -143,7 +143,7 @@ def _maker(engine: str, master: str | None) -> Callable[[ResultFolder], Engine]:
 
 def _do_only(file: Path, number: int, seed: int | None, as_json: bool, allow_vacuous: bool) -> int:
     from orderlab.report.sweep import print_run
-    from orderlab.spark_sweeps.single import single_run
+    from orderlab.spark_sweeps.runs.job import single_run
 
     begun = time.perf_counter()
     row = single_run(file, number, seed)
@@ -157,8 +157,7 @@ def _do_only(file: Path, number: int, seed: int | None, as_json: bool, allow_vac
 
 def _dry_run(file: Path, seed: int | None, as_json: bool) -> None:
     from orderlab.report.sweep import print_preview
-    from orderlab.spark_sweeps.job import load
-    from orderlab.spark_sweeps.preview import preview
+    from orderlab.spark_sweeps.runs.job import load, preview
 
     sweep_file, plan = load(file, seed)
     found = preview(plan, len(os.sched_getaffinity(0)))

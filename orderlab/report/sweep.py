@@ -10,11 +10,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from orderlab.spark_sweeps.job import Progress, Summary
-from orderlab.spark_sweeps.plan import Plan
-from orderlab.spark_sweeps.preview import Preview
 from orderlab.spark_sweeps.questions.answer import Answer
-from orderlab.spark_sweeps.questions.tables import COMMANDS, shown
+from orderlab.spark_sweeps.questions.asking import COMMANDS, shown
+from orderlab.spark_sweeps.runs.job import Preview, Progress, Summary
+from orderlab.spark_sweeps.sweep_file.plan import Plan
 
 BAR = 24
 SAID_MAX = 400

@@ -15,7 +15,7 @@ if __name__ == "__main__":
         sys.path.insert(0, root)
         # what sys.path holds does not reach local workers, what the environment holds does
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-    from orderlab.spark_sweeps.tasks import unpack_own_zip
+    from orderlab.spark_sweeps.spark.tasks import unpack_own_zip
 
     unpack_own_zip()
     from orderlab.cli import main

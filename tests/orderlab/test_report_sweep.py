@@ -8,12 +8,11 @@ from rich.console import Console
 
 from orderlab.model.verdict import Outcome
 from orderlab.report.sweep import SAID_MAX, print_answer, print_preview, print_run, print_summary, said
-from orderlab.spark_sweeps.job import Summary
-from orderlab.spark_sweeps.plan import Plan
-from orderlab.spark_sweeps.preview import Preview
 from orderlab.spark_sweeps.questions.answer import Answer
-from orderlab.spark_sweeps.result_folder import Counts
-from orderlab.spark_sweeps.specification import sweep_of
+from orderlab.spark_sweeps.results.folder import Counts
+from orderlab.spark_sweeps.runs.job import Preview, Summary
+from orderlab.spark_sweeps.sweep_file.plan import Plan
+from orderlab.spark_sweeps.sweep_file.specification import sweep_of
 
 ODD = "[/a]"
 """As markup, the end of something that never began."""

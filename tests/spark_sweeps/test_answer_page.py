@@ -6,9 +6,9 @@ import pytest
 from rich.console import Console
 
 from orderlab.report.sweep import print_answer
-from orderlab.spark_sweeps.job import load
 from orderlab.spark_sweeps.questions.answer import answer
-from orderlab.spark_sweeps.report.answer_page import write_answer_page
+from orderlab.spark_sweeps.report.page import write_answer_page
+from orderlab.spark_sweeps.runs.job import load
 
 STATION = 'system = "tests.spark_sweeps.subjects:station"\n[axes]\nservers = [1, 2]\nspeed = [1, 2]\n[replications]\ncount = 3\n'
 STRUCK = 'system = "tests.spark_sweeps.subjects:struck"\n[base]\nmost = 0\n'

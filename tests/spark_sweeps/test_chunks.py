@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from orderlab.spark_sweeps.chunks import CHUNKS_MAX, FLOOR_S, chunks_of
-from orderlab.spark_sweeps.costs import CostModel
+from orderlab.spark_sweeps.runs.costs import CHUNKS_MAX, FLOOR_S, CostModel, chunks_of
 
 
 @pytest.mark.parametrize("cores", [1, 2, 16])

@@ -16,8 +16,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from orderlab.spark_sweeps.java import java_home
 from orderlab.spark_sweeps.packaging import code_zip, environment_archive
+from orderlab.spark_sweeps.spark.session import java_home
 from tests.spark_sweeps.conftest import SCRUBBED
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.xdist_group("spark")]

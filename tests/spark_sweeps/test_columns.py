@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from orderlab.model.errors import InputError
-from orderlab.spark_sweeps.costs import CostModel, estimated
-from orderlab.spark_sweeps.expressions import Expression
-from orderlab.spark_sweeps.plan import Plan
-from orderlab.spark_sweeps.specification import sweep_of
+from orderlab.spark_sweeps.runs.costs import CostModel, estimated
+from orderlab.spark_sweeps.sweep_file.expressions import Expression
+from orderlab.spark_sweeps.sweep_file.plan import Plan
+from orderlab.spark_sweeps.sweep_file.specification import sweep_of
 
 AXES = {"a": [1, 2, 0, 7], "b": {"from": 0.5, "to": 9, "count": 3, "scale": "log"}, "t": ["x", "y", "log"], "f": [True, False]}
 DESIGNS = [

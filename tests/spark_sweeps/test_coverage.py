@@ -11,13 +11,12 @@ import pytest
 from scipy import stats
 
 from orderlab.sim.engine.intervals import difference_interval, interval_of, report_means
-from orderlab.spark_sweeps.axes import Axis
-from orderlab.spark_sweeps.precision import _is_precise, _sizes, confidence_of
 from orderlab.spark_sweeps.questions.asking import Answered
 from orderlab.spark_sweeps.questions.capacity import Capacity, capacity
 from orderlab.spark_sweeps.questions.risk import Risk, risk
 from orderlab.spark_sweeps.questions.sensitivity import Sensitivity, sensitivity
-from orderlab.spark_sweeps.specification import sweep_of
+from orderlab.spark_sweeps.results.points import _is_precise, _sizes, confidence_of
+from orderlab.spark_sweeps.sweep_file.specification import Axis, sweep_of
 
 FEW, MANY = 40, 400
 TIMES = pytest.mark.parametrize("times", [FEW, pytest.param(MANY, marks=pytest.mark.exhaustive)])

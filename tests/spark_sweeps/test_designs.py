@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from orderlab.spark_sweeps.axes import Axis
-from orderlab.spark_sweeps.designs import Grid, OneAtATime, Table, latin_hypercube, sobol
+from orderlab.spark_sweeps.sweep_file.plan import Grid, OneAtATime, Table, latin_hypercube, sobol
+from orderlab.spark_sweeps.sweep_file.specification import Axis
 
 
 def axis(given):

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.spark_sweeps.job import load
 from orderlab.spark_sweeps.questions.answer import question_of
 from orderlab.spark_sweeps.report.page import write_report
+from orderlab.spark_sweeps.runs.job import load
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "spark_sweeps" / "examples").glob("*.toml"))
 
@@ -25,7 +25,7 @@ def test_an_example_is_a_sound_sweep_file(path):
     ("constant", {"lost", "delivered"}), ("alone", {"m1", "m2", "m3"}), ("odd", {"nan", "inf", "huge", "some"}),
 ])  # fmt: skip
 def test_a_report_has_columns_whatever_the_metrics_are(how, shown, sweep_file, pool):
-    from orderlab.spark_sweeps.job import run_sweep
+    from orderlab.spark_sweeps.runs.job import run_sweep
 
     path = sweep_file(
         f'system = "tests.spark_sweeps.subjects:mixed"\n[base]\nhow = "{how}"\n[axes]\na = [1, 2, 3]\nb = ["x", "y"]\n'
@@ -40,7 +40,7 @@ def test_a_report_has_columns_whatever_the_metrics_are(how, shown, sweep_file, p
 
 
 def test_the_report_shows_what_is_there_and_needs_nothing_else(sweep_file, pool):
-    from orderlab.spark_sweeps.job import run_sweep
+    from orderlab.spark_sweeps.runs.job import run_sweep
 
     path = sweep_file(
         'system = "tests.spark_sweeps.subjects:reported"\ndescription = "a <b> c"\n[base]\nfixed = 3\n[axes]\nrate = [1, 2, 30, 50]\n'
@@ -66,7 +66,7 @@ def test_the_report_shows_what_is_there_and_needs_nothing_else(sweep_file, pool)
 
 
 def test_every_curve_is_drawn_or_counted_and_says_on_how_many_runs_it_rests(sweep_file, pool):
-    from orderlab.spark_sweeps.job import run_sweep
+    from orderlab.spark_sweeps.runs.job import run_sweep
 
     path = sweep_file(
         'system = "tests.spark_sweeps.subjects:product"\n[axes]\na = [1, 2]\nb = { from = 1, to = 40, step = 1 }\n'

@@ -3,7 +3,7 @@
 import pytest
 
 from orderlab.model.errors import InputError
-from orderlab.spark_sweeps.expressions import Expression
+from orderlab.spark_sweeps.sweep_file.expressions import Expression
 
 VALUES = {"rate": 2.5, "brokers": 4, "mode": "fast"}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.spark_sweeps.isolation import isolated
+from orderlab.spark_sweeps.runs.isolation import isolated
 from tests.spark_sweeps.subjects import hostile
 
 FATES = {

@@ -7,8 +7,7 @@ import sys
 import pytest
 
 from orderlab.model.errors import InputError
-from orderlab.spark_sweeps import java
-from orderlab.spark_sweeps.java import java_home
+from orderlab.spark_sweeps.spark.session import java_home
 
 
 def fake(folder, version, name="java"):
@@ -38,7 +37,7 @@ def test_java_home_comes_first_then_path(tmp_path):
     ],
 )
 def test_without_a_java_that_will_do_one_line_names_the_cures(environ, told, tmp_path, monkeypatch):
-    monkeypatch.setattr(java, "_bundled", lambda: None)
+    monkeypatch.setattr("orderlab.spark_sweeps.spark.session._bundled", lambda: None)
     fake(tmp_path / "old" / "bin", "1.8.0_392")
     (tmp_path / "broken" / "bin").mkdir(parents=True)
     (tmp_path / "broken" / "bin" / "java").write_text("no program")

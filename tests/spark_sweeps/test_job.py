@@ -10,9 +10,9 @@ from orderlab.cli import application
 from orderlab.commands.sweep import outcome_of
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
-from orderlab.spark_sweeps.job import Options, run_sweep
-from orderlab.spark_sweeps.result_folder import ResultFolder
-from orderlab.spark_sweeps.rows import MEASURED
+from orderlab.spark_sweeps.results.folder import ResultFolder
+from orderlab.spark_sweeps.results.rows import MEASURED
+from orderlab.spark_sweeps.runs.job import Options, run_sweep
 
 SUBJECTS = "tests.spark_sweeps.subjects"
 SPARK = pytest.param("on_spark", marks=pytest.mark.xdist_group("spark"))

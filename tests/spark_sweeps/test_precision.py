@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from orderlab.model.errors import InputError
-from orderlab.spark_sweeps.engines.pool import PoolEngine
-from orderlab.spark_sweeps.job import Options, load, run_sweep
-from orderlab.spark_sweeps.precision import _is_precise, _sizes, wanted_runs
 from orderlab.spark_sweeps.report.page import write_report
-from orderlab.spark_sweeps.result_folder import ResultFolder
-from orderlab.spark_sweeps.specification import Until
+from orderlab.spark_sweeps.results.folder import ResultFolder
+from orderlab.spark_sweeps.results.points import _is_precise, _sizes, wanted_runs
+from orderlab.spark_sweeps.runs.job import Options, load, run_sweep
+from orderlab.spark_sweeps.runs.workers import PoolEngine
+from orderlab.spark_sweeps.sweep_file.specification import Until
 
 NOISY = (
     'system = "tests.spark_sweeps.subjects:noisy"\n[axes]\nspread = [0, 8, 13, 1000]\n[replications]\ncount = 40\n'

@@ -8,8 +8,6 @@ from scipy import stats
 
 from orderlab.model.errors import InputError
 from orderlab.sim.engine.intervals import clopper_pearson, mean_interval
-from orderlab.spark_sweeps.axes import Axis
-from orderlab.spark_sweeps.job import load
 from orderlab.spark_sweeps.questions.answer import answer
 from orderlab.spark_sweeps.questions.asking import Answered
 from orderlab.spark_sweeps.questions.capacity import Capacity, capacity
@@ -17,7 +15,9 @@ from orderlab.spark_sweeps.questions.cheapest import Cheapest, cheapest
 from orderlab.spark_sweeps.questions.comparison import Comparison, comparison
 from orderlab.spark_sweeps.questions.risk import Risk, drawn_faults, risk, wald_test
 from orderlab.spark_sweeps.questions.sensitivity import Sensitivity, sensitivity
-from orderlab.spark_sweeps.result_folder import ResultFolder
+from orderlab.spark_sweeps.results.folder import ResultFolder
+from orderlab.spark_sweeps.runs.job import load
+from orderlab.spark_sweeps.sweep_file.specification import Axis
 
 
 def answered(function, points, replications, common=True, first=0):

@@ -9,10 +9,9 @@ from scipy import stats
 
 from orderlab.model.errors import InputError
 from orderlab.sim.engine.intervals import clopper_pearson
-from orderlab.spark_sweeps.job import load
 from orderlab.spark_sweeps.questions.answer import answer
-from orderlab.spark_sweeps.questions.splitting import next_level, plain_monte_carlo, splitting
-from orderlab.spark_sweeps.single import single_run
+from orderlab.spark_sweeps.questions.rare_event import next_level, plain_monte_carlo, splitting
+from orderlab.spark_sweeps.runs.job import load, single_run
 
 POISSON = (
     'system = "tests.spark_sweeps.subjects:struck"\n[base]\nmost = {most}\n[question]\nkind = "rare-event"\n'

@@ -12,9 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from orderlab.model.errors import InputError
-from orderlab.spark_sweeps import result_folder
-from orderlab.spark_sweeps.result_folder import Counts, ResultFolder, identity_of
-from orderlab.spark_sweeps.specification import digest_of
+from orderlab.spark_sweeps.results.folder import _NAME, Counts, ResultFolder, identity_of
+from orderlab.spark_sweeps.sweep_file.specification import digest_of
 
 MANIFEST = {"sweep": {"axes": {"a": [1]}}, "code": "c"}
 
@@ -93,7 +92,7 @@ def test_a_full_disk_leaves_no_half_file(folder, monkeypatch):
     def full(source, target):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(result_folder.os, "replace", full)
+    monkeypatch.setattr(folder.os, "replace", full)
     with pytest.raises(InputError, match="the disk is full; free some space and run the same command again"):
         folder.commit(rows([0]))
     assert os.listdir(folder.rows_path) == []
@@ -176,8 +175,8 @@ def test_rows_of_another_sweep_are_named(table, folder):
 
 def test_progress_is_counted_on_and_counted_afresh_where_files_are_gone(folder, monkeypatch):
     parsed = []
-    pattern = result_folder._NAME
-    monkeypatch.setattr(result_folder, "_NAME", SimpleNamespace(fullmatch=lambda name: parsed.append(name) or pattern.fullmatch(name)))
+    pattern = _NAME
+    monkeypatch.setattr("orderlab.spark_sweeps.results.folder._NAME", SimpleNamespace(fullmatch=lambda name: parsed.append(name) or pattern.fullmatch(name)))
     for number in range(5):
         folder.commit(rows([number], outcome="violated" if number == 3 else "holds"))
         assert folder.counts() == Counts(number + 1, 0, int(number >= 3))
@@ -189,7 +188,7 @@ def test_progress_is_counted_on_and_counted_afresh_where_files_are_gone(folder, 
 def test_who_asks_all_the_time_is_told_what_was_seen_a_moment_ago(folder, monkeypatch):
     now = [0.0]
     listing = folder._listing
-    monkeypatch.setattr(result_folder.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(folder.time, "perf_counter", lambda: now[0])
     folder.commit(rows([0]))
     assert folder.counts_lately().rows == 1
     listing._took_s = 0.1  # a folder of very many files

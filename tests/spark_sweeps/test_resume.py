@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from orderlab.spark_sweeps.result_folder import ResultFolder
+from orderlab.spark_sweeps.results.folder import ResultFolder
 
 TEXT = """
 system = "tests.spark_sweeps.subjects:slow"

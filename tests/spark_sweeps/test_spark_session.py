@@ -5,8 +5,8 @@ import socket
 import pytest
 
 from orderlab.model.errors import InputError
-from orderlab.spark_sweeps.spark_session import START, explained, insist_on_reaching, insist_on_spark_home, patient
-from orderlab.spark_sweeps.tasks import MARK
+from orderlab.spark_sweeps.spark.session import START, explained, insist_on_reaching, insist_on_spark_home, patient
+from orderlab.spark_sweeps.spark.tasks import MARK
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@
 import pytest
 
 from orderlab.model.errors import InputError
-from orderlab.spark_sweeps.job import load
-from orderlab.spark_sweeps.plan import Plan
-from orderlab.spark_sweeps.specification import read_sweep
+from orderlab.spark_sweeps.runs.job import load
+from orderlab.spark_sweeps.sweep_file.plan import Plan
+from orderlab.spark_sweeps.sweep_file.specification import read_sweep
 
 SOUND = """
 system = "tests.spark_sweeps.subjects:product"

@@ -10,12 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from orderlab.model.errors import InputError
-from orderlab.spark_sweeps.digests import _files_behind, module_digest, subject_digest
-from orderlab.spark_sweeps.engines.pool import PoolEngine
-from orderlab.spark_sweeps.job import Options, load, run_sweep
 from orderlab.spark_sweeps.report.page import write_report
-from orderlab.spark_sweeps.result_folder import ResultFolder
-from orderlab.spark_sweeps.specification import sweep_of
+from orderlab.spark_sweeps.results.folder import ResultFolder
+from orderlab.spark_sweeps.runs.digests import _files_behind, module_digest, subject_digest
+from orderlab.spark_sweeps.runs.job import Options, load, run_sweep
+from orderlab.spark_sweeps.runs.workers import PoolEngine
+from orderlab.spark_sweeps.sweep_file.specification import sweep_of
 from tests.spark_sweeps.test_result_folder import forged
 
 

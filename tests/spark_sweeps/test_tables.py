@@ -5,14 +5,14 @@ from types import SimpleNamespace
 import pytest
 
 from orderlab.sim.engine.intervals import Interval
-from orderlab.spark_sweeps.job import load
 from orderlab.spark_sweeps.questions.answer import answer
-from orderlab.spark_sweeps.questions.capacity import Bracket, Capacity
-from orderlab.spark_sweeps.questions.cheapest import Cheapest, Offer
-from orderlab.spark_sweeps.questions.comparison import Comparison, Difference
-from orderlab.spark_sweeps.questions.tables import columns_beside, of_capacity, of_cheapest, of_comparison
-from orderlab.spark_sweeps.report.aggregates import PointRows, cliff, points_table
-from orderlab.spark_sweeps.report.answer_drawings import drawn
+from orderlab.spark_sweeps.questions.capacity import Bracket, Capacity, of_capacity
+from orderlab.spark_sweeps.questions.cheapest import Cheapest, Offer, of_cheapest
+from orderlab.spark_sweeps.questions.comparison import Comparison, Difference, of_comparison
+from orderlab.spark_sweeps.report.drawings import drawn
+from orderlab.spark_sweeps.results.points import PointRows, cliff, points_table
+from orderlab.spark_sweeps.results.rows import columns_beside
+from orderlab.spark_sweeps.runs.job import load
 
 OWN = (
     "metric", "a", "b", "difference", "low", "high", "pairs", "ratio", "differs", "unpaired", "price", "sound", "meets", "on_front",

@@ -15,22 +15,19 @@ from pydantic import BaseModel, ValidationError
 from orderlab.model.errors import InputError, did_you_mean
 from orderlab.model.files import write_whole
 from orderlab.model.verdict import Outcome
-from orderlab.spark_sweeps.engines.engine import Engine
-from orderlab.spark_sweeps.job import Options, Progress, run_loaded
-from orderlab.spark_sweeps.plan import Plan
-from orderlab.spark_sweeps.precision import confidence_of
-from orderlab.spark_sweeps.questions import tables
-from orderlab.spark_sweeps.questions.asking import Answered, answers, asking
-from orderlab.spark_sweeps.questions.capacity import Capacity, capacity
-from orderlab.spark_sweeps.questions.cheapest import Cheapest, cheapest
-from orderlab.spark_sweeps.questions.comparison import Comparison, comparison
-from orderlab.spark_sweeps.questions.random_faults import RandomFaults
-from orderlab.spark_sweeps.questions.rare_event import RareEvent, rare_event
-from orderlab.spark_sweeps.questions.risk import Risk, risk
-from orderlab.spark_sweeps.questions.sensitivity import Sensitivity, sensitivity
-from orderlab.spark_sweeps.questions.tables import Told
-from orderlab.spark_sweeps.result_folder import ResultFolder
-from orderlab.spark_sweeps.specification import SweepFile
+from orderlab.spark_sweeps.questions.asking import Answered, Told, answers, asking
+from orderlab.spark_sweeps.questions.capacity import Capacity, capacity, of_capacity
+from orderlab.spark_sweeps.questions.cheapest import Cheapest, cheapest, of_cheapest
+from orderlab.spark_sweeps.questions.comparison import Comparison, comparison, of_comparison
+from orderlab.spark_sweeps.questions.rare_event import RareEvent, of_rare_event, rare_event
+from orderlab.spark_sweeps.questions.risk import RandomFaults, Risk, of_risk, risk
+from orderlab.spark_sweeps.questions.sensitivity import Sensitivity, of_sensitivity, sensitivity
+from orderlab.spark_sweeps.results.folder import ResultFolder
+from orderlab.spark_sweeps.results.points import confidence_of
+from orderlab.spark_sweeps.runs.job import Options, Progress, run_loaded
+from orderlab.spark_sweeps.runs.workers import Engine
+from orderlab.spark_sweeps.sweep_file.plan import Plan
+from orderlab.spark_sweeps.sweep_file.specification import SweepFile
 
 KINDS: dict[str, type[BaseModel]] = {
     "capacity": Capacity, "sensitivity": Sensitivity, "risk": Risk, "rare-event": RareEvent, "cheapest": Cheapest,
@@ -104,24 +101,24 @@ def _told(
         case Capacity():
             record = sweep.record.model_copy(update={"metrics": (*sweep.record.metrics, "steady.*")})
             ask = asking(sweep.model_copy(update={"record": record}), make_engine, on_progress, independent=True)
-            return tables.of_capacity(asked, capacity(asked, points, ask))
+            return of_capacity(asked, capacity(asked, points, ask))
         case Sensitivity():
             # points of Morris's paths are compared with their neighbours, on the same seeds
             ask = asking(sweep, make_engine, on_progress, independent=asked.method == "sobol")
             found = sensitivity(asked, sweep.axes, ask, sweep.replications.count, sweep.seed)
-            return tables.of_sensitivity(asked, found)
+            return of_sensitivity(asked, found)
         case RareEvent():
-            return tables.of_rare_event(asked, rare_event(asked, _only(points, path, asked.kind), ask, sweep.seed))
+            return of_rare_event(asked, rare_event(asked, _only(points, path, asked.kind), ask, sweep.seed))
         case Risk():
-            return tables.of_risk(asked, risk(asked, _only(points, path, asked.kind), ask, sweep.seed))
+            return of_risk(asked, risk(asked, _only(points, path, asked.kind), ask, sweep.seed))
         case Cheapest():
             runs = _all_runs(path, sweep, plan, make_engine, on_progress)
             surer = asked.model_copy(update={"confidence": confidence_of(sweep, asked.confidence)})
-            return tables.of_cheapest(asked, cheapest(surer, runs), plan.parameter_names)
+            return of_cheapest(asked, cheapest(surer, runs), plan.parameter_names)
         case Comparison():
             runs = _all_runs(path, sweep, plan, make_engine, on_progress)
             sure_of_pairs = asked.model_copy(update={"confidence": confidence_of(sweep, asked.confidence)})
-            return tables.of_comparison(asked, comparison(sure_of_pairs, runs, sweep.derived), plan.parameter_names)
+            return of_comparison(asked, comparison(sure_of_pairs, runs, sweep.derived), plan.parameter_names)
     raise AssertionError(f"no answer to {asked}")
 
 

@@ -7,15 +7,16 @@ output), so that a question that was stopped goes on where it was, and a round t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from orderlab.model.errors import InputError, did_you_mean
-from orderlab.spark_sweeps.job import Options, Progress, Summary, run_loaded
-from orderlab.spark_sweeps.plan import Plan, seed_of
-from orderlab.spark_sweeps.result_folder import ResultFolder
-from orderlab.spark_sweeps.specification import MANIFEST, DesignChoice, SweepFile
+from orderlab.model.verdict import Outcome
+from orderlab.spark_sweeps.results.folder import ResultFolder
+from orderlab.spark_sweeps.runs.job import Options, Progress, Summary, run_loaded
+from orderlab.spark_sweeps.sweep_file.plan import Plan, seed_of
+from orderlab.spark_sweeps.sweep_file.specification import MANIFEST, DesignChoice, SweepFile
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,41 @@ class Ask(Protocol):
         self, name: str, points: Sequence[Mapping[str, Any]], replications: int, seeds: Sequence[int] | None = None
     ) -> list[Answered]:
         """The runs of the round ``name``, in the order of points and replications; ``seeds``: of each point."""
+
+
+COMMANDS = ("first_event", "first_violation")
+"""Columns that hold a command that replays a run."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """An answer. ``outcome`` is VIOLATED where the question has a target and it is missed, UNKNOWN where it stayed open.
+    ``settings``: the columns that say which configuration a row is about.
+    """
+
+    rows: list[dict[str, Any]]
+    notes: list[str] = field(default_factory=list)
+    outcome: Outcome = Outcome.HOLDS
+    settings: tuple[str, ...] = ()
+
+
+def finite(value: float) -> float | None:
+    """None for what no JSON or CSV holds."""
+    return value if abs(value) != float("inf") else None
+
+
+def shown(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Values as a table prints them."""
+    return [{name: cell(value) for name, value in row.items()} for row in rows]
+
+
+def cell(value: Any) -> str:
+    """One of them."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def metric_of(answered: Answered, metric: str) -> float:

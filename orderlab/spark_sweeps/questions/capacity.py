@@ -24,8 +24,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from orderlab.sim.engine.intervals import Interval, interval_of, mean_interval
 from orderlab.sim.systems.sustainable import GROWTH_MAX_MS_PER_S
-from orderlab.spark_sweeps.questions.asking import Answered, Ask, metric_of
-from orderlab.spark_sweeps.simulated import COMPLETE, GROWTH
+from orderlab.spark_sweeps.questions.asking import Answered, Ask, Told, metric_of
+from orderlab.spark_sweeps.results.rows import METRIC, PARAMETER, columns_beside
+from orderlab.spark_sweeps.runs.subject import COMPLETE, GROWTH
 
 ROUNDS_MAX = 200
 RATES_NEAR = 2
@@ -189,3 +190,39 @@ def _decide(bracket: Bracket, rate: float, runs: Sequence[Answered], asked: Capa
         bracket.broken = rate
         bracket.open = [one for one in bracket.open if one < rate]
     return is_kept is not None
+
+
+def of_capacity(asked: Capacity, found: Sequence[Bracket]) -> Told:
+    """A row for each configuration: the highest rate that is kept and the lowest that is not."""
+    kept, broken, at_kept = capacity_columns(asked.parameter, asked.metric)
+    names = columns_beside((kept, broken, at_kept, "runs", "sure"), (name for one in found for name in one.configuration), PARAMETER)
+    rows = [
+        {
+            **{names[name]: value for name, value in bracket.configuration.items()},
+            kept: bracket.kept, broken: bracket.to_json()["broken"], at_kept: bracket.at_kept, "runs": bracket.runs,
+            "sure": bracket.is_sure,
+        }
+        for bracket in found
+    ]  # fmt: skip
+    notes = [
+        f"kept: every run came to its end and broke no law, and the interval of the mean of {asked.metric} lies below "
+        f"{asked.below:g}; of a simulated system also: everything is delivered, and latency does not grow by 1 % or more. "
+        f"The capacity lies between {kept} and {broken} ({asked.confidence:.0%}); that no law "
+        "breaks at a rate is known for its runs alone.",
+    ]
+    if any(not bracket.is_sure for bracket in found):
+        notes.append(
+            f"Not sure: between them are rates whose intervals hold the limit even after {asked.replications_max} "
+            "replications: raise question.replications_max, or make runs longer, for a narrower answer."
+        )
+    if any(bracket.kept == 0 for bracket in found):
+        notes.append(f"{kept} 0: not even {asked.low:g} is kept; lower question.from.")
+    if any(bracket.broken == float("inf") for bracket in found):
+        notes.append(f"{broken} empty: even {asked.high:g} is kept; raise question.to.")
+    return Told(rows, notes, settings=tuple(names.values()))
+
+
+def capacity_columns(parameter: str, metric: str) -> tuple[str, str, str]:
+    """The columns of the rate that is kept, of the one that is not, and of the metric at the former."""
+    kept, broken = f"{parameter}_kept", f"{parameter}_broken"
+    return kept, broken, columns_beside((kept, broken), [f"{metric}_at_kept"], METRIC)[f"{metric}_at_kept"]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from orderlab.model.verdict import Outcome
 from orderlab.sim.engine.intervals import Interval, interval_of
-from orderlab.spark_sweeps.expressions import Expression
-from orderlab.spark_sweeps.questions.asking import Answered, metric_of
+from orderlab.spark_sweeps.questions.asking import Answered, Told, finite, metric_of
+from orderlab.spark_sweeps.results.rows import METRIC, PARAMETER, columns_beside
+from orderlab.spark_sweeps.sweep_file.expressions import Expression
 
 
 class Cheapest(BaseModel):
@@ -72,3 +74,39 @@ def _front(offers: Sequence[Offer], metric: str) -> set[int]:
             best = offer.metrics[metric].estimate
             front.add(offer.point)
     return front
+
+
+OFFER = ("price", "sound", "meets", "on_front")
+
+
+def of_cheapest(asked: Cheapest, found: Sequence[Offer], names: Sequence[str]) -> Told:
+    """A row for each configuration, those that meet the targets first, then by price."""
+    rows = []
+    means, highs = target_columns(asked.targets)
+    columns = columns_beside((*OFFER, *means.values(), *highs.values()), names, PARAMETER)
+    for offer in found:
+        row: dict[str, Any] = {column: offer.parameters.get(name) for name, column in columns.items()}
+        for metric in asked.targets:
+            interval = offer.metrics.get(metric)
+            row[means[metric]] = None if interval is None else interval.estimate
+            row[highs[metric]] = None if interval is None else finite(interval.high)
+        rows.append({**row, **dict(zip(OFFER, (offer.price, offer.is_sound, offer.meets, offer.on_front), strict=True))})
+    targets = ", ".join(f"{metric} < {bound:g}" for metric, bound in asked.targets.items())
+    first = next(iter(asked.targets))
+    notes = [
+        f"meets: {targets}, by the upper end of the mean's {asked.confidence:.0%} interval (with one replication by the "
+        "value), and no run failed or broke a law (sound).",
+        f"on_front: nothing that costs as little or less has a lower mean of {first} (Pareto; of equals the first).",
+    ]
+    if not any(offer.meets for offer in found):
+        notes.append("No configuration meets the targets.")
+    outcome = Outcome.HOLDS if any(offer.meets for offer in found) else Outcome.VIOLATED
+    return Told(rows, notes, outcome, tuple(columns.values()))
+
+
+def target_columns(targets: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Of each target the columns of its mean and of the upper end of the mean's interval."""
+    means = columns_beside(OFFER, targets, METRIC)
+    ends = {metric: f"{column}.high" for metric, column in means.items()}
+    beside = columns_beside((*OFFER, *means.values()), ends.values(), "interval")
+    return means, {metric: beside[end] for metric, end in ends.items()}

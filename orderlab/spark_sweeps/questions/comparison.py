@@ -10,8 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from orderlab.model.errors import InputError
 from orderlab.sim.engine.intervals import Interval, difference_interval
-from orderlab.spark_sweeps.axes import Value
-from orderlab.spark_sweeps.questions.asking import Answered, metric_of
+from orderlab.spark_sweeps.questions.asking import Answered, Told, finite, metric_of
+from orderlab.spark_sweeps.results.rows import PARAMETER, columns_beside
+from orderlab.spark_sweeps.sweep_file.specification import Value
 
 
 class Comparison(BaseModel):
@@ -83,3 +84,31 @@ def _difference(
     return Difference(
         metric, others, mean_a, mean_b, found, mean_b / mean_a if mean_a else None, len(pairs) - len(whole)
     )
+
+
+DIFFERENCE = ("metric", "a", "b", "difference", "low", "high", "pairs", "ratio", "differs", "unpaired")
+
+
+def of_comparison(asked: Comparison, found: Sequence[Difference], names: Sequence[str]) -> Told:
+    """A row for each metric and setting of the other parameters."""
+    columns = columns_beside(DIFFERENCE, (name for name in names if any(name in one.others for one in found)), PARAMETER)
+    rows = [
+        {
+            "metric": one.metric, **{column: one.others[name] for name, column in columns.items() if name in one.others},
+            "a": one.a, "b": one.b,
+            "difference": one.difference.estimate, "low": finite(one.difference.low), "high": finite(one.difference.high),
+            "pairs": one.difference.count, "ratio": one.ratio, "differs": one.differs, "unpaired": one.unpaired,
+        }
+        for one in found
+    ]  # fmt: skip
+    notes = [
+        f"a: {asked.parameter} = {asked.a}, b: {asked.parameter} = {asked.b}; difference is b - a over runs with the same seed, "
+        f"low to high its {asked.confidence:.0%} interval (of flags and rare counts from the pairs that differ, else Student's), ratio "
+        "b / a. differs: the interval leaves out 0.",
+    ]
+    if len(found) > 1:
+        notes.append(
+            f"{len(found)} intervals at {asked.confidence:.0%} each: about {len(found) * (1 - asked.confidence):.1g} of them "
+            "would miss where nothing differs."
+        )
+    return Told(rows, notes, settings=tuple(columns.values()))

@@ -1,7 +1,6 @@
 """How likely a violation is under random faults: batches of runs with drawn faults, an exact interval, an early end.
 
-Faults are drawn for each run from a stream of their own. Wald's
-sequential test stops as soon as the probability is known to be acceptable or not, with the error that is asked for. The
+Faults are drawn for each run from a stream of their own: how many (Poisson), which, when (uniform) and where. Wald's sequential test stops as soon as the probability is known to be acceptable or not, with the error that is asked for. The
 Clopper-Pearson interval that is reported beside it counts all runs. An early end chooses among as many intervals as there
 were looks, so the error is divided among them (the k-th has a share of 1/k - 1/(k + 1)): together they keep their promise.
 """
@@ -10,16 +9,74 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from orderlab.model.errors import InputError
+from orderlab.model.verdict import Outcome
 from orderlab.sim.engine.intervals import Interval, clopper_pearson
 from orderlab.sim.engine.random_streams import RandomStreams
-from orderlab.spark_sweeps.questions.asking import Ask, insist_on_an_end, insist_on_judgement
-from orderlab.spark_sweeps.questions.random_faults import RandomFaults
+from orderlab.sim.faults.schedule import parse_faults
+from orderlab.spark_sweeps.questions.asking import Ask, Told, insist_on_an_end, insist_on_judgement
+
+TAIL = 1e-12
+"""More faults than this probability allows are never drawn."""
+
+
+class RandomFaults(BaseModel):
+    """What a question about random faults says of them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    faults: tuple[str, ...] = Field(min_length=1)
+    """Names of faults, ``broker-crash``, or with a target, ``redis-stall:1``, and a duration, ``redis-stall:1:0.2``."""
+    mean_faults: float = Field(default=1.0, gt=0, le=1000)
+    """Per run, on average."""
+    first_s: float = Field(alias="from", ge=0)
+    last_s: float = Field(alias="to", gt=0)
+
+    @model_validator(mode="after")
+    def _in_order(self) -> RandomFaults:
+        if self.first_s >= self.last_s:
+            raise ValueError(f"from {self.first_s:g} s is not before to {self.last_s:g} s; exchange them")
+        return self
+
+    @field_validator("faults")
+    @classmethod
+    def _are_faults(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+        for fault in given:
+            name, _, where = fault.partition(":")
+            try:
+                parse_faults(f"{name}@0:{where or 0}")
+            except InputError as error:
+                raise ValueError(str(error).removeprefix("faults: ")) from None
+        return given
+
+    @property
+    def dimensions(self) -> int:
+        """How many numbers ``schedule`` needs: one, and two for each fault that there may be."""
+        from scipy import stats
+
+        return 1 + 2 * int(stats.poisson.isf(TAIL, self.mean_faults))
+
+    def schedule(self, inputs: Sequence[float] | np.ndarray) -> str:
+        """The faults that independent uniform ``inputs`` stand for, in the notation of the setting ``faults``."""
+        from scipy import stats
+
+        many = min(int(stats.poisson.ppf(inputs[0], self.mean_faults)), (len(inputs) - 1) // 2)
+        struck = []
+        for number in range(many):
+            when, which = float(inputs[1 + 2 * number]), float(inputs[2 + 2 * number])
+            at_s = self.first_s + when * (self.last_s - self.first_s)
+            struck.append((at_s, self.faults[min(int(which * len(self.faults)), len(self.faults) - 1)]))
+        written = []
+        for at_s, fault in sorted(struck):
+            name, _, where = fault.partition(":")
+            written.append(f"{name}@{at_s:.6f}:{where or 0}")
+        return " ".join(written)
+
 
 CONFIDENCE = 0.95
 
@@ -111,3 +168,21 @@ def wald_test(outcomes: Sequence[bool], acceptable: float, unacceptable: float, 
         if evidence >= reject:
             return "unacceptable", number
     return "undecided", len(outcomes)
+
+
+def of_risk(asked: Risk, found: Likelihood) -> Told:
+    """One row: the test's decision, and the interval of the probability."""
+    told = asdict(found)
+    interval = told.pop("interval")
+    row = {**told, "probability": interval["estimate"], "low": interval["low"], "high": interval["high"],
+           "runs": interval["count"]}  # fmt: skip
+    outcome = {"acceptable": Outcome.HOLDS, "unacceptable": Outcome.VIOLATED}.get(found.decision, Outcome.UNKNOWN)
+    notes = [
+        f"Wald's test between {asked.acceptable:g} (acceptable) and {asked.unacceptable:g} (unacceptable), each wrong "
+        f"answer with a probability of about {asked.error:g}. low to high: 95 % by Clopper and Pearson, the early end included.",
+    ]
+    if found.failed:
+        notes.append(f"{found.failed} runs that failed or put no law to the test are counted as violations: nobody knows what they would have shown.")
+    if found.violations == 0:
+        notes.append("Not one violation: for the probability of something so rare ask a rare-event question.")
+    return Told([row], notes, outcome)

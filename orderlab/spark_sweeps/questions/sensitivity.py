@@ -9,15 +9,15 @@ the square replaced; first: Saltelli 2010). The variance that is shared out is t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from orderlab.model.errors import InputError
-from orderlab.spark_sweeps.axes import Axis
-from orderlab.spark_sweeps.questions.asking import Ask, metric_of
+from orderlab.spark_sweeps.questions.asking import Ask, Told, metric_of
+from orderlab.spark_sweeps.sweep_file.specification import Axis
 
 RESAMPLES = 1000
 LEVELS = 4  # SALib takes a seed of 0 for none, hence the + 1 below
@@ -142,3 +142,28 @@ def _effects(problem: dict[str, Any], cube: Any, values: Any, seed: int) -> list
     told = morris.analyze(problem, cube, values, num_levels=LEVELS, seed=seed % 2**31 + 1)
     rows = zip(problem["names"], told["mu_star"], told["mu_star_conf"], told["sigma"], strict=True)
     return [Influence(name, float(spread), 0.0, float(effect), float(half)) for name, effect, half, spread in rows]
+
+
+def of_sensitivity(asked: Sensitivity, found: Sequence[Influence]) -> Told:
+    """A row for each parameter, the most influential first."""
+    if asked.method == "morris":
+        rows = [
+            {"parameter": one.parameter, "mean_absolute_effect": one.total, "half_width": one.total_half_width,
+             "spread_of_effects": one.first}
+            for one in found
+        ]  # fmt: skip
+        return Told(rows, [
+            f"Change of {asked.metric} when a parameter moves across its range, by elementary effects (Morris). A spread as "
+            "large as the effect means that it bends or depends on other parameters. half_width: of 95 % intervals.",
+        ])  # fmt: skip
+    notes = [
+        f"Shares of the variance of {asked.metric} (Sobol'): first is the parameter's own, total what it has a part in. "
+        "half_width: of 95 % intervals, by bootstrap. What differs from seed to seed alone is taken out: each point is run at "
+        "least twice.",
+    ]
+    if any(one.is_noise for one in found):
+        names = ", ".join(one.parameter for one in found if one.is_noise)
+        notes.append(f"Not told from no influence at all: {names}.")
+    if any(one.total_half_width > 0.2 for one in found):
+        notes.append("Intervals are wide: double question.samples before you read the order.")
+    return Told([asdict(one) for one in found], notes)

@@ -1,34 +1,77 @@
-"""The report of a sweep: ``report/index.html`` in its folder, self-contained, and the tables as CSV and Parquet."""
+"""The reports: ``report/index.html`` in the folder of a sweep or of an answer, self-contained; of a sweep also its tables."""
 
 from __future__ import annotations
 
 import io
 import math
+import re
+from collections.abc import Collection
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
+from markupsafe import Markup, escape
 
 from orderlab.model.errors import InputError
 from orderlab.model.files import write_whole
-from orderlab.spark_sweeps.plan import Plan
-from orderlab.spark_sweeps.precision import confidence_of, wanted_runs
-from orderlab.spark_sweeps.questions.tables import cell
-from orderlab.spark_sweeps.report.aggregates import (
+from orderlab.spark_sweeps.questions.answer import Answer
+from orderlab.spark_sweeps.questions.asking import COMMANDS, cell
+from orderlab.spark_sweeps.report.drawings import curves, drawn, heat_map
+from orderlab.spark_sweeps.results.folder import ResultFolder
+from orderlab.spark_sweeps.results.points import (
     PointColumns,
     PointRows,
     by_point,
     chosen_metrics,
     cliff,
+    confidence_of,
     point_columns,
     points_table,
     varies,
+    wanted_runs,
 )
-from orderlab.spark_sweeps.report.drawings import curves, heat_map
-from orderlab.spark_sweeps.report.templates import held_fixed, template
-from orderlab.spark_sweeps.result_folder import ResultFolder
-from orderlab.spark_sweeps.specification import sweep_of
+from orderlab.spark_sweeps.runs.digests import code_digest, scripts_digest
+from orderlab.spark_sweeps.sweep_file.plan import Plan
+from orderlab.spark_sweeps.sweep_file.specification import SweepFile, sweep_of
+
+
+def template(name: str) -> jinja2.Template:
+    """One of the ``.html.j2`` files beside this one."""
+    here = files("orderlab.spark_sweeps.report")
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+        loader=jinja2.FunctionLoader(lambda name: here.joinpath(name).read_text()),
+    )  # fmt: skip
+    environment.globals["cell"] = cell
+    environment.globals["breakable"] = _breakable
+    return environment.get_template(name)
+
+
+def _breakable(name: str) -> Markup:
+    """A dotted name that a narrow column may break after a dot or an underscore."""
+    return Markup("").join(
+        escape(part) if part not in "._" else Markup(f"{part}<wbr>") for part in re.split("([._])", name) if part
+    )
+
+
+def held_fixed(sweep: SweepFile, varied: Collection[str]) -> list[dict[str, Any]]:
+    """Base, defaults of the system, seed, replications."""
+    held: dict[str, Any] = {name: value for name, value in sweep.base.items() if name not in varied}
+    held |= {
+        "seed": sweep.seed, "replications": sweep.replications.count,
+        "common random numbers": sweep.replications.common_random_numbers,
+    }  # fmt: skip
+    if ":" not in sweep.system:
+        from orderlab.sim.systems.catalogue import entry
+
+        for name, field in entry(sweep.system).settings.model_fields.items():
+            if name not in held and name not in varied:
+                held[f"{name} (default)"] = field.default
+    return [{"parameter": name, "value": str(value)} for name, value in held.items()]
+
 
 POINTS_SHOWN = 200
 BAD_SHOWN = 50
@@ -145,3 +188,36 @@ def _parquet(table: Any) -> bytes:
     out = io.BytesIO()
     pq.write_table(table, out)
     return out.getvalue()
+
+
+ADAPTIVE = ("capacity", "risk", "rare-event")
+"""Questions that decide themselves how often, and under which seeds, points are run."""
+DECIDED = ("replications", "common random numbers")
+
+
+def write_answer_page(answer: Answer, sweep: SweepFile) -> Path:
+    """Write the report of an answer; its file. Raises InputError where it cannot be written."""
+    rows = [dict(row) for row in answer.rows]
+    commands = [(name.replace("_", " "), row.pop(name)) for row in rows for name in COMMANDS if name in row]
+    if len(rows) == 1:
+        rows = [{"": name, "value": value} for name, value in rows[0].items()]
+    page = template("answer.html.j2").render(
+        title=f"{answer.kind}: {sweep.system}", description=sweep.description, outcome=str(answer.outcome), rows=rows,
+        notes=answer.notes, commands=[(name, command) for name, command in commands if command],
+        drawing=drawn(answer, sweep), asked=[{"": f"question.{name}", "value": _plain(value)} for name, value in
+                                             (sweep.question or {}).items()],
+        axes=[{"axis": name, "values": _plain(axis.model_dump(mode="json", by_alias=True, exclude_defaults=True))}
+              for name, axis in sweep.axes.items()],
+        fixed=[row for row in held_fixed(sweep, list(sweep.axes)) if answer.kind not in ADAPTIVE or row["parameter"] not in DECIDED],
+        digests=[{"": "code", "digest": code_digest()}, {"": "scripts", "digest": scripts_digest()}],
+    )  # fmt: skip
+    folder = Path(answer.folder) / "report"
+    folder.mkdir(exist_ok=True)
+    write_whole(folder / "index.html", page.encode())
+    return folder / "index.html"
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, dict):
+        return _plain(value["values"]) if "values" in value else ", ".join(f"{k} {v}" for k, v in value.items())
+    return ", ".join(str(one) for one in value) if isinstance(value, (list, tuple)) else str(value)

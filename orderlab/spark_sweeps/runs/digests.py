@@ -4,7 +4,6 @@ A user brings a module (``system = "module:function"``) or a cost model in a fil
 everything that it imports, installed packages aside, found by reading the text, so that driver and workers agree whatever
 either of them has imported. What is imported under a computed name, and files that a function reads, are not seen.
 """
-
 from __future__ import annotations
 
 import ast
@@ -23,15 +22,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orderlab.model.errors import InputError
-from orderlab.spark_sweeps.expressions import Expression
+from orderlab.spark_sweeps.sweep_file.expressions import Expression
 
 if TYPE_CHECKING:
-    from orderlab.spark_sweeps.specification import SweepFile
+    from orderlab.spark_sweeps.sweep_file.specification import SweepFile
+
 
 CODE = ("orderlab.model", "orderlab.sim", "orderlab.spark_sweeps")
 SPARK = ("pyspark", "py4j")
 """A cluster brings its own."""
-_NOT_CODE_OF_A_RUN = ("report", "examples", "questions", "engines", "__pycache__")
+_NOT_CODE_OF_A_RUN = ("report", "examples", "questions", "spark", "__pycache__")
 
 
 @cache
@@ -47,7 +47,7 @@ def code_digest() -> str:
 def scripts_digest() -> str:
     """Of every Lua script and binding."""
     hashed = blake2b(digest_size=16)
-    _add(hashed, "lua", Path(__file__).parents[1] / "lua", (".lua", ".toml"))
+    _add(hashed, "lua", Path(__file__).parents[2] / "lua", (".lua", ".toml"))
     return hashed.hexdigest()
 
 
@@ -98,8 +98,8 @@ def _cost_models_digest(sweep: SweepFile) -> str:
 @lru_cache(maxsize=4)
 def _cost_models(text: str) -> list[str]:
     """The names of all cost models that a sweep's runs ask for, without what they change in them."""
-    from orderlab.spark_sweeps.plan import Plan
-    from orderlab.spark_sweeps.specification import sweep_of
+    from orderlab.spark_sweeps.sweep_file.plan import Plan
+    from orderlab.spark_sweeps.sweep_file.specification import sweep_of
 
     sweep = sweep_of(json.loads(text), "sweep")
     given: list[Any] = [sweep.base.get("costs")]

@@ -6,7 +6,6 @@ who opens one compares the last of them, so that a file that was edited or damag
 committed twice, by a worker that outlived its driver, counts once: readers keep the first of equal attempts.
 Renaming needs a POSIX file system (a local disk, NFS); an object store does not rename atomically.
 """
-
 from __future__ import annotations
 
 import errno
@@ -30,7 +29,7 @@ import pyarrow.parquet as pq
 
 from orderlab.model.errors import InputError
 from orderlab.model.files import write_whole
-from orderlab.spark_sweeps.specification import MANIFEST, digest_of
+from orderlab.spark_sweeps.sweep_file.specification import MANIFEST, digest_of
 
 _FOREIGN = "not rows of this sweep; remove it: its runs are then done again"
 LISTING_SHARE = 0.02

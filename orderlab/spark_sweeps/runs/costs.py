@@ -2,6 +2,9 @@
 
 The logarithm of the seconds is fitted by ridge regression on the parameters (numbers, their logarithms, and which of
 its values a text has). It only decides which runs are begun first; no result depends on it.
+
+Chunks group runs so that handing them out costs little and all cores end together: guided self-scheduling (Polychronopoulos,
+Kuck 1987), the longest first, a chunk holds what costs ``max(floor, remaining / (2 * cores))``.
 """
 
 from __future__ import annotations
@@ -14,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from orderlab.model.errors import InputError
-from orderlab.spark_sweeps.plan import Plan, Run
-from orderlab.spark_sweeps.result_folder import ResultFolder, read_rows
-from orderlab.spark_sweeps.rows import PREFIX
+from orderlab.spark_sweeps.results.folder import ResultFolder, read_rows
+from orderlab.spark_sweeps.results.rows import PREFIX
+from orderlab.spark_sweeps.sweep_file.plan import Plan, Run
 
 FloatArray = npt.NDArray[np.float64]
 RIDGE = 0.3
@@ -163,3 +166,24 @@ def model_of_earlier(path: str) -> CostModel:
 
 def _is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+FLOOR_S = 0.5
+CHUNKS_MAX = 10_000
+
+
+def chunks_of(runs: np.ndarray, costs_s: np.ndarray, cores: int) -> list[np.ndarray]:
+    """Run numbers in chunks, costliest first; equal costs in the order of their numbers."""
+    if len(runs) == 0:
+        return []
+    order = np.argsort(-costs_s, kind="stable")
+    runs, ends = runs[order], np.cumsum(costs_s[order])
+    total = float(ends[-1])
+    floor = max(FLOOR_S, total / CHUNKS_MAX)
+    chunks, start, done = [], 0, 0.0
+    while start < len(runs):
+        size = max(floor, (total - done) / (2 * cores))
+        stop = max(start + 1, int(np.searchsorted(ends, done + size, side="right")))
+        chunks.append(runs[start:stop])
+        start, done = stop, float(ends[stop - 1])
+    return chunks

@@ -1,4 +1,7 @@
-"""A sweep from its file to its table: what is there already, what is left, in which chunks, on which engine."""
+"""A sweep from its file to its table: what is there already, what is left, in which chunks, on which engine.
+
+Beside it what looks at a sweep without doing it: one run in this process, without limits and without catching anything, and a preview.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,16 @@ from typing import Any
 import numpy as np
 
 from orderlab.model.errors import InputError
-from orderlab.spark_sweeps.chunks import chunks_of
-from orderlab.spark_sweeps.costs import CostModel, estimated, measured_rows, model_of_earlier
-from orderlab.spark_sweeps.digests import code_digest, scripts_digest, subject_digest
-from orderlab.spark_sweeps.engines.engine import Engine
-from orderlab.spark_sweeps.plan import Plan
-from orderlab.spark_sweeps.precision import wanted_runs
-from orderlab.spark_sweeps.result_folder import Counts, ResultFolder
-from orderlab.spark_sweeps.rows import combined
-from orderlab.spark_sweeps.specification import SweepFile, read_sweep
-from orderlab.spark_sweeps.subject import Subject, subject_of
-from orderlab.spark_sweeps.work import Order
+from orderlab.spark_sweeps.results.folder import Counts, ResultFolder
+from orderlab.spark_sweeps.results.points import wanted_runs
+from orderlab.spark_sweeps.results.rows import combined
+from orderlab.spark_sweeps.runs.costs import CostModel, chunks_of, estimated, measured_rows, model_of_earlier
+from orderlab.spark_sweeps.runs.digests import code_digest, scripts_digest, subject_digest
+from orderlab.spark_sweeps.runs.isolation import Ended, isolated
+from orderlab.spark_sweeps.runs.subject import Observed, Subject, subject_of
+from orderlab.spark_sweeps.runs.workers import Engine, Order, observe
+from orderlab.spark_sweeps.sweep_file.plan import Plan, Run
+from orderlab.spark_sweeps.sweep_file.specification import SweepFile, read_sweep
 
 PILOT_PER_CORE = 2
 PILOT_FROM = 8
@@ -264,3 +266,60 @@ class _First:
 
     def rows(self) -> list[dict[str, Any]]:
         return [row for _, row in sorted(self._heap, key=lambda one: -one[0])]
+
+
+def single_run(path: Path, number: int, seed: int | None = None) -> dict[str, Any]:
+    """What run ``number`` shows. Raises InputError, and whatever the run raises."""
+    sweep, plan = load(path, seed)
+    if number >= len(plan):
+        raise InputError(f"--only {number}: {path} has {len(plan)} runs, numbered from 0")
+    run = plan.run(number)
+    observed = subject_of(sweep.system).run(run.parameters, run.seed, None, "none")
+    return {
+        "run": number, "seed": run.seed, "parameters": run.parameters,
+        "outcome": observed.outcome if observed.verdicts else None, "vacuous": observed.vacuous, "verdicts": dict(observed.verdicts),
+        "witnesses": observed.witnesses, "metrics": dict(observed.metrics), "history_digest": observed.history_digest,
+    }  # fmt: skip
+
+
+PILOT_RUNS = 4
+PILOT_S = 30.0
+ESTIMATED_MAX = 2000
+
+
+@dataclass(frozen=True)
+class Preview:
+    """Of a sweep that has not begun. ``cpu_s`` None: no run of the pilot came to its end."""
+
+    runs: int
+    points: int
+    first: list[Run]
+    pilot: list[Ended[Observed]]
+    cpu_s: float | None
+    cores: int
+
+    @property
+    def wall_s(self) -> float | None:
+        """About how long it takes on so many cores, without start-up."""
+        return None if self.cpu_s is None else self.cpu_s / self.cores
+
+
+def preview(plan: Plan, cores: int, rows: int = 5) -> Preview:
+    """Do a few runs, spread over the design, within PILOT_S seconds in all. Raises InputError."""
+    subject = subject_of(plan.sweep.system)
+    subject.warm_up()
+    limits = plan.sweep.limits
+    numbers = np.unique(np.linspace(0, len(plan) - 1, PILOT_RUNS).astype(int)).tolist()
+    done: list[Ended[Any]] = []
+    deadline = time.perf_counter() + PILOT_S
+    while numbers and time.perf_counter() < deadline:
+        most_s = min(limits.wall_s, max(0.1, deadline - time.perf_counter()))
+        number = numbers.pop(0)
+        done += isolated(lambda number: observe(plan, subject, number, None), [number], most_s, limits.memory_mib)
+    measured = [(ended.item, ended.usage.wall_s) for ended in done if ended.status == "ok"]
+    cpu_s = None
+    if measured:
+        some = np.unique(np.linspace(0, len(plan) - 1, ESTIMATED_MAX).astype(int))
+        cpu_s = float(estimated(plan, some, measured, None).mean() * len(plan))
+    first = [plan.run(number) for number in range(min(rows, len(plan)))]
+    return Preview(len(plan), plan.points, first, done, cpu_s, cores)

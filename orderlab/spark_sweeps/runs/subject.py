@@ -3,18 +3,22 @@
 A function is named ``module:function`` and called with (parameters, seed). It returns numbers by name, or a dictionary
 with ``metrics`` and, by law, ``verdicts`` ("holds", "violated", "unknown").
 """
-
 from __future__ import annotations
 
 import importlib
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from orderlab.model.checkers.judge import Question, in_memory, judge
 from orderlab.model.errors import InputError
-from orderlab.model.verdict import Outcome, to_plain, worst
+from orderlab.model.history.events import EventBatch, EventKind, Names
+from orderlab.model.history_io import HistoryWriter
+from orderlab.model.verdict import Outcome, overall, to_plain, worst
+from orderlab.sim.systems.catalogue import entry, settings_of
+from orderlab.sim.systems.sustainable import growth, trial_of
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ def subject_of(name: str) -> Subject:
     """The subject of that name. Raises InputError."""
     if ":" in name:
         return _function_subject(name)
-    from orderlab.spark_sweeps.simulated import SimulatedSystem
+    from orderlab.spark_sweeps.runs.subject import SimulatedSystem
 
     return SimulatedSystem(name)
 
@@ -123,3 +127,70 @@ def simulate_command(system: str, parameters: Mapping[str, Any], seed: int) -> s
     for name, value in parameters.items():
         words += ["--set", f"{name}={str(value).lower() if isinstance(value, bool) else value}"]
     return shlex.join([*words, "--seed", str(seed)])
+
+
+GROWTH, COMPLETE = "steady.growth_ms_per_s", "steady.is_complete"
+"""Metrics of a run: the slope of its latency, and whether all that was published in the measured interval arrived."""
+
+
+class SimulatedSystem:
+    """Runs a system of `orderlab simulate`. Raises InputError for a name that the catalogue lacks."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._entry = entry(name)
+
+    def check(self, parameters: Mapping[str, Any]) -> None:
+        """Raise InputError for settings that the system refuses."""
+        settings_of(self.name, parameters)
+
+    def run(self, parameters: Mapping[str, Any], seed: int, history: Path | None, keep: str) -> Observed:
+        """Simulate once. The history is judged in memory, and written if it is to be kept."""
+        batches: list[EventBatch] = []
+        system = self._entry.assemble(settings_of(self.name, parameters), seed, [batches.append])
+        report = system.run()
+        names = system.names()
+        verdicts, rows = judge(in_memory(self.name, batches, names), Question())
+        violated = any(verdict.outcome is Outcome.VIOLATED for verdict in verdicts)
+        kept = history is not None and (keep == "all" or (keep == "violations" and violated))
+        if kept:
+            assert history is not None
+            with HistoryWriter(history, names) as writer:
+                for batch in batches:
+                    writer.write(batch)
+        trial = trial_of(system, report)
+        steady = {COMPLETE: float(trial.is_complete)}
+        if len(trial.means_ms) >= 3:
+            steady[GROWTH] = growth(trial)[0]
+        return Observed(
+            {**dict(flattened(report)), **steady},
+            {verdict.law: str(verdict.outcome) for verdict in verdicts},
+            {verdict.law: to_plain(verdict.witness) for verdict in verdicts if verdict.witness is not None},
+            system.digest,
+            rows,
+            history.name if kept and history is not None else None,
+            str(overall(verdicts)),
+            overall(verdicts) is Outcome.UNKNOWN and overall(verdicts, allow_vacuous=True) is Outcome.HOLDS,
+        )
+
+    def warm_up(self) -> None:
+        """Load the compiled checkers."""
+        row = EventBatch.of(event_id=[0], time_us=[0], kind=[EventKind.CUT])
+        judge(in_memory("warm-up", [row], Names()), Question())
+
+    def replay(self, parameters: Mapping[str, Any], seed: int) -> str | None:
+        """The command that simulates this configuration."""
+        return simulate_command(self.name, parameters, seed)
+
+
+def flattened(report: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    """The numbers of a nested report under dotted names; a list gives its mean and its maximum."""
+    for name, value in report.items():
+        path = f"{prefix}{name}"
+        if isinstance(value, Mapping):
+            yield from flattened(value, f"{path}.")
+        elif isinstance(value, (bool, int, float)):
+            yield path, float(value)
+        elif isinstance(value, (list, tuple)) and value and all(isinstance(item, (int, float)) for item in value):
+            yield f"{path}.mean", sum(value) / len(value)
+            yield f"{path}.max", float(max(value))

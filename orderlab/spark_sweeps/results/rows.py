@@ -1,10 +1,9 @@
 """The rows of a sweep: one per run and attempt, under one Arrow schema that depends only on the varied parameters."""
-
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from hashlib import blake2b
 from typing import Any
@@ -12,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 from orderlab.model.errors import InputError
-from orderlab.spark_sweeps.isolation import Ended
-from orderlab.spark_sweeps.plan import Plan, Run
-from orderlab.spark_sweeps.subject import Observed
+from orderlab.spark_sweeps.runs.isolation import Ended
+from orderlab.spark_sweeps.runs.subject import Observed
+from orderlab.spark_sweeps.sweep_file.plan import Plan, Run
 
 MEASURED = ("wall_s", "cpu_s", "peak_memory_mib")
 """Columns that differ from machine to machine and run to run; every other column is a function of file, code and seed."""
@@ -140,3 +139,23 @@ def _digest_of_row(row: Mapping[str, Any]) -> str:
 def combined(digests: Iterable[str], so_far: int = 0) -> int:
     """The digest of a set of rows, whatever their order: the sum of theirs modulo 2^128."""
     return sum((int(digest, 16) for digest in digests), so_far) % 2**128
+
+
+PARAMETER, METRIC = "parameter", "metric"
+"""What a column is of that cannot be called as its parameter or metric is."""
+
+
+def columns_beside(taken: Collection[str], names: Iterable[str], kind: str) -> dict[str, str]:
+    """Name -> its column in a table that has the columns ``taken``: the name itself, or ``parameter.NAME`` where another
+    column is called so. Users name parameters and metrics as they like, and no column may hide another.
+    """
+    names = list(dict.fromkeys(names))
+    used = {*taken, *names}
+    found = {}
+    for name in names:
+        column = name
+        while column in taken or (column != name and column in used):
+            column = f"{kind}.{column}"
+        used.add(column)
+        found[name] = column
+    return found

@@ -3,7 +3,6 @@
 ``--py-files`` puts a zip on the path; compiled code is cached beside its source, and scripts are files, so a zip is
 unpacked once per machine before anything is imported from it.
 """
-
 from __future__ import annotations
 
 import contextlib
@@ -38,7 +37,7 @@ def do_chunk(order: tuple[str, ...], chunk: bytes) -> int:
     unpack_own_zip()
     import numpy as np
 
-    from orderlab.spark_sweeps.work import Order, work_through
+    from orderlab.spark_sweeps.runs.workers import Order, work_through
 
     sweep, file, folder, attempt, *digests = order
     with marked_errors():

@@ -1,5 +1,4 @@
 """Chunks as the partitions of one Spark job. Spark tries a task again when its executor is lost."""
-
 from __future__ import annotations
 
 import sys
@@ -13,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from orderlab.model.errors import InputError
-from orderlab.spark_sweeps import tasks
-from orderlab.spark_sweeps.engines.engine import POLL_S
-from orderlab.spark_sweeps.spark_session import explained, start_session
-from orderlab.spark_sweeps.work import Order
+from orderlab.spark_sweeps.runs.workers import POLL_S, Order
+from orderlab.spark_sweeps.spark import tasks
+from orderlab.spark_sweeps.spark.session import explained, start_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 GROUP = "orderlab-sweep"
 PATIENCE_S = 30.0

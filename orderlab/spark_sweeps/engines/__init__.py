@@ -1,1 +1,0 @@
-"""Where chunks of runs are executed: on Spark, or in processes of this machine."""

@@ -1,0 +1,1 @@
+"""Histories judged in parts."""

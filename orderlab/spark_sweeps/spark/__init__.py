@@ -1,0 +1,1 @@
+"""Spark: the session, its engine, and what its Python workers are told to call."""

@@ -1,0 +1,1 @@
+"""A sweep file, and what it comes to: axes, expressions, the design, run number i."""
