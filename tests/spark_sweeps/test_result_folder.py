@@ -92,7 +92,7 @@ def test_a_full_disk_leaves_no_half_file(folder, monkeypatch):
     def full(source, target):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(folder.os, "replace", full)
+    monkeypatch.setattr("orderlab.spark_sweeps.results.folder.os.replace", full)
     with pytest.raises(InputError, match="the disk is full; free some space and run the same command again"):
         folder.commit(rows([0]))
     assert os.listdir(folder.rows_path) == []
@@ -188,7 +188,7 @@ def test_progress_is_counted_on_and_counted_afresh_where_files_are_gone(folder, 
 def test_who_asks_all_the_time_is_told_what_was_seen_a_moment_ago(folder, monkeypatch):
     now = [0.0]
     listing = folder._listing
-    monkeypatch.setattr(folder.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr("orderlab.spark_sweeps.results.folder.time.perf_counter", lambda: now[0])
     folder.commit(rows([0]))
     assert folder.counts_lately().rows == 1
     listing._took_s = 0.1  # a folder of very many files

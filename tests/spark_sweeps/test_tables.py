@@ -6,10 +6,12 @@ import pytest
 
 from orderlab.sim.engine.intervals import Interval
 from orderlab.spark_sweeps.questions.answer import answer
+from orderlab.spark_sweeps.questions.asking import cell
 from orderlab.spark_sweeps.questions.capacity import Bracket, Capacity, of_capacity
 from orderlab.spark_sweeps.questions.cheapest import Cheapest, Offer, of_cheapest
 from orderlab.spark_sweeps.questions.comparison import Comparison, Difference, of_comparison
 from orderlab.spark_sweeps.report.drawings import drawn
+from orderlab.spark_sweeps.report.page import template
 from orderlab.spark_sweeps.results.points import PointRows, cliff, points_table
 from orderlab.spark_sweeps.results.rows import columns_beside
 from orderlab.spark_sweeps.runs.job import load
@@ -109,3 +111,21 @@ def test_of_a_mean_of_nothing_no_share_is_drawn():
     assert 'id="LineCollection_1"' not in picture
     assert 'id="LineCollection_1"' in drawn(SimpleNamespace(kind="comparison", rows=[{**rows[0], "a": 1.0}], settings=()),
                                             SimpleNamespace(question={"a": 1, "b": 2}))  # fmt: skip
+
+
+def test_a_row_without_a_column_leaves_its_cell_empty():
+    """Points of a table design need not name the same parameters: no value may slip below another's heading."""
+    page = template("answer.html.j2").render(
+        title="t", description="", outcome="holds", notes=[], commands=[], drawing=None, asked=[{"": "x", "value": "y"}], axes=[],
+        fixed=[{"parameter": "p", "value": "1"}], digests=[{"": "code", "digest": "0"}],
+        rows=[{"metric": "ms", "b": 2.0}, {"metric": "ms", "speed": "fast", "b": 12345.6}],
+    ).replace("\n", "")  # fmt: skip
+    assert "<th>metric</th><th>b</th><th>speed</th>" in page
+    assert '<td>ms</td><td class="n">2</td><td></td>' in page
+    assert '<td>ms</td><td class="n">12,346</td><td>fast</td>' in page
+
+
+def test_figures_are_shown_as_an_engineer_reads_them():
+    assert [cell(value) for value in (None, True, 3, 0.000096, 23.914, 9999.4, 10170.0, -40230.4, 1e15, float("inf"), "x")] == [
+        "", "yes", "3", "9.6e-05", "23.91", "9999", "10,170", "-40,230", "1e+15", "inf", "x",
+    ]  # fmt: skip
