@@ -37,7 +37,7 @@ class _Timed:
         settings = P2PSettings(**ROWS[row], warm_up_s=warm_up, duration_s=measured)
         sinks: list[Any] = []
         system = P2PSystem(settings, seed, sinks)
-        kernel = _KernelTime(system.fabric.nodes)
+        kernel = _KernelTime(system.world.storage.nodes)
         gc.collect()
         with tempfile.TemporaryDirectory() as folder:
             begun, cpu = time.perf_counter(), time.process_time()
@@ -46,7 +46,7 @@ class _Timed:
                 system.run()
             self.wall_s = time.perf_counter() - begun
             self.cpu_s = time.process_time() - cpu
-        counts = system.fabric.counts
+        counts = system.world.measured.counts
         self.messages = counts["published"] + counts["delivered"]
         self.events = next(system.env._eid)
         self.kernel_s = kernel.seconds

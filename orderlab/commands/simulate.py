@@ -156,7 +156,7 @@ def _run(
         assembled = entry(system).assemble(chosen, seed, sinks)
         tracer = None if window is None else Tracer(*window)
         if tracer is not None:
-            tracer.attach(assembled.fabric)
+            tracer.attach(assembled.world)
             sinks.append(tracer.sink)
         assembled_s = time.perf_counter() - started
         with HistoryWriter(path, assembled.names()) as writer:

@@ -16,13 +16,13 @@ import numpy as np
 from orderlab.sim.drivers.pipelined import PipelinedDriver
 from orderlab.sim.engine.clock import call_at
 from orderlab.sim.kafka.consumer_group import COORDINATOR
-from orderlab.sim.mqtt.world import Fabric
+from orderlab.sim.mqtt.world import World
 from orderlab.sim.redis.memory import STARTUP_BYTES, MemoryAccount
 from orderlab.sim.servers.redis import RedisNode
 
 Among = Literal["broker", "redis", "kafka", "postgres"]
 Needs = Literal["", "two brokers", "two nodes", "two Kafka brokers", "replicas", "a pipeline"]
-Strike = Callable[[Fabric, int, int], float | None]
+Strike = Callable[[World, int, int], float | None]
 
 MEMORY_SHARE = 0.5
 """Of the memory that sessions use, what is left to them."""
@@ -67,67 +67,67 @@ def _fault(
 # -- brokers ---------------------------------------------------------------------------------------------------
 
 
-def _crash_heals_us(fabric: Fabric) -> float:
-    settings = fabric.groups[0].settings
-    return float(fabric.env.now) + settings.session_timeout_us + settings.rebalance_us
+def _crash_heals_us(world: World) -> float:
+    settings = world.kafka.groups[0].settings
+    return float(world.env.now) + settings.session_timeout_us + settings.rebalance_us
 
 
 @_fault("broker", needs="two brokers")
-def broker_crash(fabric: Fabric, target: int, _duration_us: int) -> float | None:
+def broker_crash(world: World, target: int, _duration_us: int) -> float | None:
     """The process of a broker dies. Its clients connect to the next broker; its partitions go to the others."""
-    broker = fabric.brokers[target]
+    broker = world.brokers[target]
     if broker.is_dead or broker.is_last:
         return None
     broker.crash()
-    return _crash_heals_us(fabric)
+    return _crash_heals_us(world)
 
 
 @_fault("broker", needs="two brokers")
-def broker_crash_before_commit(fabric: Fabric, target: int, _duration_us: int) -> float | None:
+def broker_crash_before_commit(world: World, target: int, _duration_us: int) -> float | None:
     """The same at its next commit: what was saved is saved again by the next owner."""
-    broker = fabric.brokers[target]
+    broker = world.brokers[target]
     if broker.is_dead or broker.is_last:
         return None
     broker.crash_at_commit = "before"
-    return _crash_heals_us(fabric)
+    return _crash_heals_us(world)
 
 
 @_fault("broker", needs="two brokers")
-def broker_crash_after_commit(fabric: Fabric, target: int, _duration_us: int) -> float | None:
+def broker_crash_after_commit(world: World, target: int, _duration_us: int) -> float | None:
     """The same right after its next commit: what was saved is not sent on."""
-    broker = fabric.brokers[target]
+    broker = world.brokers[target]
     if broker.is_dead or broker.is_last:
         return None
     broker.crash_at_commit = "after"
-    return _crash_heals_us(fabric)
+    return _crash_heals_us(world)
 
 
 @_fault("broker", 0.6)
-def consumer_rebalance(fabric: Fabric, target: int, duration_us: int) -> float | None:
+def consumer_rebalance(world: World, target: int, duration_us: int) -> float | None:
     """A consumer stands still with a pack in its hands for longer than the rebalance, loses its partitions, and goes on with
     the pack later."""
-    broker = fabric.brokers[target]
+    broker = world.brokers[target]
     if broker.is_dead:
         return None
     broker.persisted_consumers[0].pause_us = duration_us
-    return float(fabric.env.now) + duration_us
+    return float(world.env.now) + duration_us
 
 
 @_fault("broker", 0.5)
-def network_partition(fabric: Fabric, target: int, duration_us: int) -> float | None:
+def network_partition(world: World, target: int, duration_us: int) -> float | None:
     """A broker reaches neither Kafka nor Redis, until the partition heals. Its clients stay connected."""
-    broker = fabric.brokers[target]
+    broker = world.brokers[target]
     if broker.is_dead:
         return None
-    others = {node.name for node in fabric.nodes} | {database.name for database in fabric.databases}
-    others |= {f"kafka-{kafka}" for kafka in range(len(fabric.kafka.stations))}
+    others = {node.name for node in world.storage.nodes} | {database.name for database in world.storage.databases}
+    others |= {f"kafka-{kafka}" for kafka in range(len(world.kafka.cluster.stations))}
     name = f"broker-{target}"
-    heal = fabric.network.partition({name}, others)
-    now, group_settings = fabric.env.now, fabric.groups[0].settings
+    heal = world.network.partition({name}, others)
+    now, group_settings = world.env.now, world.kafka.groups[0].settings
     consumers = (*broker.all_consumers, *broker.persisted_consumers)
 
     def is_cut() -> bool:
-        return fabric.network.is_cut(name, f"kafka-{COORDINATOR}")
+        return world.network.is_cut(name, f"kafka-{COORDINATOR}")
 
     def miss_heartbeats() -> None:
         """The coordinator has not heard of the broker's consumers for a session timeout."""
@@ -142,66 +142,66 @@ def network_partition(fabric: Fabric, target: int, duration_us: int) -> float | 
                 if not consumer.is_busy:
                     consumer.group.rejoin(consumer)
 
-    call_at(fabric.env, now + duration_us, heal)
-    call_at(fabric.env, now + group_settings.session_timeout_us, miss_heartbeats)
-    call_at(fabric.env, now + duration_us + group_settings.heartbeat_us, answer_heartbeat)
+    call_at(world.env, now + duration_us, heal)
+    call_at(world.env, now + group_settings.session_timeout_us, miss_heartbeats)
+    call_at(world.env, now + duration_us + group_settings.heartbeat_us, answer_heartbeat)
     return float(now + duration_us)
 
 
 @_fault("broker")
-def producer_retry(fabric: Fabric, target: int, _duration_us: int) -> float | None:
+def producer_retry(world: World, target: int, _duration_us: int) -> float | None:
     """The answers to the next produce requests of a broker are lost."""
-    producer = fabric.brokers[target].producer
+    producer = world.brokers[target].producer
     producer.lose_requests.extend(["response", "request"] * 4)
-    return fabric.env.now + 2.0 * producer.settings.request_timeout_us
+    return world.env.now + 2.0 * producer.settings.request_timeout_us
 
 
 @_fault("broker", 5.0)
-def broker_clock_skew(fabric: Fabric, target: int, duration_us: int) -> float | None:
+def broker_clock_skew(world: World, target: int, duration_us: int) -> float | None:
     """The clock of a broker is ahead, until it is set right."""
-    broker = fabric.brokers[target]
+    broker = world.brokers[target]
     broker.clock_skew_us += SKEW_US
 
     def set_right() -> None:
         broker.clock_skew_us -= SKEW_US
 
-    call_at(fabric.env, fabric.env.now + duration_us, set_right)
-    return float(fabric.env.now) + duration_us
+    call_at(world.env, world.env.now + duration_us, set_right)
+    return float(world.env.now) + duration_us
 
 
 # -- clients ---------------------------------------------------------------------------------------------------
 
 
 @_fault("broker")
-def lost_puback(fabric: Fabric, target: int, _duration_us: int) -> float | None:
+def lost_puback(world: World, target: int, _duration_us: int) -> float | None:
     """Publishers do not get their next PUBACKs, and lose their connections with them; they connect anew and publish all again that
     has none, with DUP."""
-    fabric.brokers[target].ingest.pubacks_to_lose = 50
-    return fabric.env.now + 2.0 * fabric.client_reconnect_us
+    world.brokers[target].lose_pubacks(50)
+    return world.env.now + 2.0 * world.traffic.reconnect_us
 
 
 @_fault("broker", needs="two brokers")
-def session_takeover(fabric: Fabric, target: int, _duration_us: int) -> float | None:
+def session_takeover(world: World, target: int, _duration_us: int) -> float | None:
     """The subscribers of a broker connect to the next one while they are still connected."""
-    other = fabric.next_broker(target)
-    for subscriber in _subscribers_of(fabric, target):
-        if fabric.sessions.connected[subscriber]:
-            fabric.disconnect(subscriber)
+    other = world.next_broker(target)
+    for subscriber in _subscribers_of(world, target):
+        if world.delivery.connections.connected[subscriber]:
+            world.disconnect(subscriber)
             other.connect(subscriber)
-    return float(fabric.env.now)
+    return float(world.env.now)
 
 
 @_fault("broker", 0.5)
-def slow_consumer(fabric: Fabric, target: int, duration_us: int) -> float | None:
+def slow_consumer(world: World, target: int, duration_us: int) -> float | None:
     """The subscribers of a broker read slowly: packets wait in socket buffers, acknowledgements come late."""
-    slow = _subscribers_of(fabric, target)
-    fabric.reading.slow_down(slow, SLOW_US)
-    call_at(fabric.env, fabric.env.now + duration_us, lambda: fabric.reading.recover(slow))
-    return float(fabric.env.now) + duration_us
+    slow = _subscribers_of(world, target)
+    world.traffic.slow_readers.slow_down(slow, SLOW_US)
+    call_at(world.env, world.env.now + duration_us, lambda: world.traffic.slow_readers.recover(slow))
+    return float(world.env.now) + duration_us
 
 
-def _subscribers_of(fabric: Fabric, broker: int) -> list[int]:
-    found: list[int] = np.flatnonzero(fabric.subscribers.broker == broker).tolist()
+def _subscribers_of(world: World, broker: int) -> list[int]:
+    found: list[int] = np.flatnonzero(world.traffic.subscribers.broker == broker).tolist()
     return found
 
 
@@ -209,176 +209,176 @@ def _subscribers_of(fabric: Fabric, broker: int) -> list[int]:
 
 
 @_fault("redis", 0.2, needs="replicas")
-def redis_failover(fabric: Fabric, target: int, duration_us: int) -> float | None:
+def redis_failover(world: World, target: int, duration_us: int) -> float | None:
     """A Redis master dies; its replica takes over with what had reached it. The dead one comes back as the new replica."""
-    node = fabric.nodes[target]
-    return _down(fabric, node, duration_us, lambda: fabric.count("commands_lost", node.fail_over()))
+    node = world.storage.nodes[target]
+    return _down(world, node, duration_us, lambda: world.count("commands_lost", node.fail_over()))
 
 
 @_fault("redis", 0.2)
-def redis_restart(fabric: Fabric, target: int, duration_us: int) -> float | None:
+def redis_restart(world: World, target: int, duration_us: int) -> float | None:
     """A Redis process dies and starts again with its append-only file, if it has one: all that it had run is in it, as the
     system keeps what was written."""
-    node = fabric.nodes[target]
+    node = world.storage.nodes[target]
     if node.file is not None and not node.is_down:
-        node.file.catch_up(int(fabric.env.now) + node.file.lag_us)
-    return _start_again(fabric, node, duration_us)
+        node.file.catch_up(int(world.env.now) + node.file.lag_us)
+    return _start_again(world, node, duration_us)
 
 
 @_fault("redis", 0.2)
-def redis_machine_crash(fabric: Fabric, target: int, duration_us: int) -> float | None:
+def redis_machine_crash(world: World, target: int, duration_us: int) -> float | None:
     """The machine of a Redis node dies and starts again with what of the append-only file was on disk, by ``appendfsync``."""
-    return _start_again(fabric, fabric.nodes[target], duration_us)
+    return _start_again(world, world.storage.nodes[target], duration_us)
 
 
-def _start_again(fabric: Fabric, node: RedisNode, duration_us: int) -> float | None:
+def _start_again(world: World, node: RedisNode, duration_us: int) -> float | None:
     def start_again() -> None:
         lost = node.restart()
         if lost is None:
-            fabric.count("nodes_emptied")
+            world.count("nodes_emptied")
         else:
-            fabric.count("commands_lost", lost)
+            world.count("commands_lost", lost)
 
-    return _down(fabric, node, duration_us, start_again)
+    return _down(world, node, duration_us, start_again)
 
 
-def _down(fabric: Fabric, node: RedisNode, duration_us: int, come_back: Callable[[], None]) -> float | None:
+def _down(world: World, node: RedisNode, duration_us: int, come_back: Callable[[], None]) -> float | None:
     if node.is_down:
         return None
     node.crash()
-    call_at(fabric.env, fabric.env.now + duration_us, come_back)
-    return float(fabric.env.now) + duration_us
+    call_at(world.env, world.env.now + duration_us, come_back)
+    return float(world.env.now) + duration_us
 
 
 @_fault("redis", 0.5)
-def redis_stall(fabric: Fabric, target: int, duration_us: int) -> float | None:
+def redis_stall(world: World, target: int, duration_us: int) -> float | None:
     """A Redis node serves nothing for a while: fork, swap, a slow command of somebody else."""
-    fabric.nodes[target].stall(fabric.env.now + duration_us)
-    return float(fabric.env.now) + duration_us
+    world.storage.nodes[target].stall(world.env.now + duration_us)
+    return float(world.env.now) + duration_us
 
 
 @_fault("redis", needs="a pipeline")
-def command_timeout(fabric: Fabric, target: int, duration_us: int) -> float | None:
+def command_timeout(world: World, target: int, duration_us: int) -> float | None:
     """A Redis node stalls for longer than the clients' command timeout: calls fail that run all the same, later."""
-    drivers = [broker.driver for broker in fabric.brokers]
+    drivers = [broker.driver for broker in world.brokers]
     timeout_us = max(driver.settings.command_timeout_us for driver in drivers if isinstance(driver, PipelinedDriver))
-    return redis_stall(fabric, target, duration_us or timeout_us + 100_000)
+    return redis_stall(world, target, duration_us or timeout_us + 100_000)
 
 
 @_fault("redis", 0.5, needs="a pipeline")
-def redis_partition(fabric: Fabric, target: int, duration_us: int) -> float | None:
+def redis_partition(world: World, target: int, duration_us: int) -> float | None:
     """No broker reaches one Redis node, until the partition heals."""
-    brokers = {f"broker-{number}" for number in range(len(fabric.brokers))}
-    heal = fabric.network.partition(brokers, {fabric.nodes[target].name})
-    call_at(fabric.env, fabric.env.now + duration_us, heal)
-    return float(fabric.env.now) + duration_us
+    brokers = {f"broker-{number}" for number in range(len(world.brokers))}
+    heal = world.network.partition(brokers, {world.storage.nodes[target].name})
+    call_at(world.env, world.env.now + duration_us, heal)
+    return float(world.env.now) + duration_us
 
 
 @_fault("redis")
-def redis_connection_loss(fabric: Fabric, target: int, _duration_us: int) -> float | None:
+def redis_connection_loss(world: World, target: int, _duration_us: int) -> float | None:
     """Every broker loses its connection to one Redis node, and sends again what had no answer."""
-    for broker in fabric.brokers:
+    for broker in world.brokers:
         broker.driver.lose(target)
-    return float(fabric.env.now)
+    return float(world.env.now)
 
 
 @_fault("redis")
-def script_cache_flush(fabric: Fabric, target: int, _duration_us: int) -> float | None:
+def script_cache_flush(world: World, target: int, _duration_us: int) -> float | None:
     """SCRIPT FLUSH on a node."""
-    fabric.nodes[target].shard.execute((b"SCRIPT", b"FLUSH"))
-    return float(fabric.env.now)
+    world.storage.nodes[target].shard.execute((b"SCRIPT", b"FLUSH"))
+    return float(world.env.now)
 
 
 @_fault("redis", 0.3, needs="two nodes")
-def slot_migration(fabric: Fabric, target: int, duration_us: int) -> float | None:
+def slot_migration(world: World, target: int, duration_us: int) -> float | None:
     """The slots of a node that hold sessions move to the next node one by one, as redis-cli moves them: at most fifty."""
-    moving, other = fabric.slots, (target + 1) % len(fabric.nodes)
+    moving, other = world.storage.slots, (target + 1) % len(world.storage.nodes)
     assert moving is not None, "needs two nodes of a cluster"
-    if moving.is_migrating or fabric.nodes[target].is_down or fabric.nodes[other].is_down:
+    if moving.is_migrating or world.storage.nodes[target].is_down or world.storage.nodes[other].is_down:
         return None
-    slot_of = {one: moving.slot_of(fabric.subscribers.name(one)) for one in range(len(fabric.subscribers))}
+    slot_of = {one: moving.slot_of(world.traffic.subscribers.name(one)) for one in range(len(world.traffic.subscribers))}
     slots = sorted({slot for slot in slot_of.values() if moving.owner(slot) == target})[:SLOTS_MOVED_MAX]
     moving.move(slots, target, other, duration_us)
-    return float(fabric.env.now) + duration_us
+    return float(world.env.now) + duration_us
 
 
 @_fault("redis", 5.0)
-def redis_clock_skew(fabric: Fabric, target: int, duration_us: int) -> float | None:
+def redis_clock_skew(world: World, target: int, duration_us: int) -> float | None:
     """The clock of a Redis node is ahead, until it is set right: what has a deadline goes earlier."""
-    node = fabric.nodes[target]
+    node = world.storage.nodes[target]
     node.epoch_us += SKEW_US
 
     def set_right() -> None:
         node.epoch_us -= SKEW_US
 
-    call_at(fabric.env, fabric.env.now + duration_us, set_right)
-    return float(fabric.env.now) + duration_us
+    call_at(world.env, world.env.now + duration_us, set_right)
+    return float(world.env.now) + duration_us
 
 
 @_fault("redis", 0.3)
-def redis_eviction(fabric: Fabric, target: int, duration_us: int) -> float | None:
+def redis_eviction(world: World, target: int, duration_us: int) -> float | None:
     """Memory runs out under allkeys-lru: the node evicts half of what it holds, at its next write."""
-    return _limit_memory(fabric, target, duration_us, b"allkeys-lru")
+    return _limit_memory(world, target, duration_us, b"allkeys-lru")
 
 
 @_fault("redis", 0.3)
-def redis_oom(fabric: Fabric, target: int, duration_us: int) -> float | None:
+def redis_oom(world: World, target: int, duration_us: int) -> float | None:
     """Memory runs out under noeviction: whatever may need more is refused with OOM, until there is memory again."""
-    return _limit_memory(fabric, target, duration_us, b"noeviction")
+    return _limit_memory(world, target, duration_us, b"noeviction")
 
 
-def _limit_memory(fabric: Fabric, target: int, duration_us: int, policy: bytes) -> float | None:
-    node = fabric.nodes[target]
+def _limit_memory(world: World, target: int, duration_us: int, policy: bytes) -> float | None:
+    node = world.storage.nodes[target]
     if node.is_down:
         return None
     used = MemoryAccount(node.shard).used() - STARTUP_BYTES
     node.configure(b"maxmemory-policy", policy)
     node.configure(b"maxmemory", b"%d" % (STARTUP_BYTES + round(used * MEMORY_SHARE)))
-    call_at(fabric.env, fabric.env.now + duration_us, lambda: node.configure(b"maxmemory", b"0"))
-    return float(fabric.env.now) + duration_us
+    call_at(world.env, world.env.now + duration_us, lambda: node.configure(b"maxmemory", b"0"))
+    return float(world.env.now) + duration_us
 
 
 # -- PostgreSQL ------------------------------------------------------------------------------------------------
 
 
 @_fault("postgres", 0.3)
-def postgres_restart(fabric: Fabric, target: int, duration_us: int) -> float | None:
+def postgres_restart(world: World, target: int, duration_us: int) -> float | None:
     """The database dies, every connection with it, and comes back with what was on disk."""
-    server = fabric.databases[target]
+    server = world.storage.databases[target]
     if server.is_down:
         return None
-    fabric.count("transactions_lost", server.crash())
-    call_at(fabric.env, fabric.env.now + duration_us, server.restart)
-    return float(fabric.env.now) + duration_us
+    world.count("transactions_lost", server.crash())
+    call_at(world.env, world.env.now + duration_us, server.restart)
+    return float(world.env.now) + duration_us
 
 
 @_fault("postgres", 0.5)
-def postgres_stall(fabric: Fabric, target: int, duration_us: int) -> float | None:
+def postgres_stall(world: World, target: int, duration_us: int) -> float | None:
     """The database serves nothing for a while: a checkpoint that starves it, a paused machine."""
-    fabric.databases[target].stall(fabric.env.now + duration_us)
-    return float(fabric.env.now) + duration_us
+    world.storage.databases[target].stall(world.env.now + duration_us)
+    return float(world.env.now) + duration_us
 
 
 @_fault("postgres")
-def postgres_connection_loss(fabric: Fabric, target: int, _duration_us: int) -> float | None:
+def postgres_connection_loss(world: World, target: int, _duration_us: int) -> float | None:
     """Every broker loses its connections to the database: nobody knows of an open transaction whether it is committed."""
-    for broker in fabric.brokers:
+    for broker in world.brokers:
         broker.driver.lose(target)
-    return float(fabric.env.now)
+    return float(world.env.now)
 
 
 # -- Kafka -----------------------------------------------------------------------------------------------------
 
 
 @_fault("kafka", needs="two Kafka brokers")
-def kafka_leader_change(fabric: Fabric, target: int, _duration_us: int) -> float | None:
+def kafka_leader_change(world: World, target: int, _duration_us: int) -> float | None:
     """A Kafka broker dies: the partitions that it led go to the next one, without what had not been replicated."""
-    cluster = fabric.kafka
+    cluster = world.kafka.cluster
     for partitions in cluster.topics.values():
         for partition in partitions:
             if partition.leader == target:
-                fabric.count("records_lost", len(cluster.fail_leader(partition)))
-    for group in fabric.groups:
+                world.count("records_lost", len(cluster.fail_leader(partition)))
+    for group in world.kafka.groups:
         for member in group.members:
             member.refresh()
-    return float(fabric.env.now) + cluster.costs.leader_election_us
+    return float(world.env.now) + cluster.costs.leader_election_us

@@ -20,7 +20,7 @@ from orderlab.model.history.events import EventKind
 from orderlab.sim.drivers.pipelined import PipelinedDriver
 from orderlab.sim.engine.clock import call_at
 from orderlab.sim.faults.catalogue import FAULTS, Among, FaultKind
-from orderlab.sim.mqtt.world import Fabric
+from orderlab.sim.mqtt.world import World
 
 STRIKES_MAX = 100_000
 LASTS_MAX_US = 86_400_000_000
@@ -73,25 +73,25 @@ def parse_rates(text: str) -> dict[str, float]:
     return found
 
 
-def draw_faults(fabric: Fabric, rates: dict[str, float], until_us: int) -> Iterator[Fault]:
+def draw_faults(world: World, rates: dict[str, float], until_us: int) -> Iterator[Fault]:
     """The faults that strike before ``until_us``."""
     for name, per_s in rates.items():
-        stream = fabric.streams.stream(f"faults/{name}")
+        stream = world.streams.stream(f"faults/{name}")
         at_us = 0.0
         while per_s > 0:
             at_us += stream.expovariate(per_s) * 1e6
             if at_us >= until_us:
                 break
-            yield Fault(name, int(at_us), stream.randrange(_targets(fabric, FAULTS[name].among)))
+            yield Fault(name, int(at_us), stream.randrange(_targets(world, FAULTS[name].among)))
 
 
-def schedule(fabric: Fabric, text: str, rates_text: str, until_us: int, over_us: int) -> None:
+def schedule(world: World, text: str, rates_text: str, until_us: int, over_us: int) -> None:
     """Let the faults of a schedule strike, and until ``until_us`` those that are drawn at rates. Raises InputError, before
     anything runs, for a fault that makes no sense in this system, or that strikes when the run is over, at ``over_us``."""
     faults, rates = parse_faults(text), parse_rates(rates_text)
     for fault in faults:
-        _check(fabric, "faults", fault.name)
-        size = _targets(fabric, FAULTS[fault.name].among)
+        _check(world, "faults", fault.name)
+        size = _targets(world, FAULTS[fault.name].among)
         if fault.target >= size:
             among = FAULTS[fault.name].among
             raise InputError(f"faults: {fault}: {among} {fault.target} is not there; they are numbered 0 to {size - 1}")
@@ -100,44 +100,44 @@ def schedule(fabric: Fabric, text: str, rates_text: str, until_us: int, over_us:
         if fault.at_us >= over_us:
             raise InputError(f"faults: {fault}: the run is over after {over_us / 1e6:g} s; let it strike before that")
     for name, per_s in rates.items():
-        _check(fabric, "fault_rates", name)
+        _check(world, "fault_rates", name)
         if per_s * until_us / 1e6 > STRIKES_MAX:
             raise InputError(f"fault_rates: {name}={per_s:g}/s: more than {STRIKES_MAX:,} strikes; lower the rate")
-    healing = _Healing(fabric)
-    for fault in sorted((*faults, *draw_faults(fabric, rates, until_us)), key=lambda fault: fault.at_us):
-        call_at(fabric.env, fault.at_us, partial(healing.strike, fault))
-        fabric.healed_us = fault.at_us
+    healing = _Healing(world)
+    for fault in sorted((*faults, *draw_faults(world, rates, until_us)), key=lambda fault: fault.at_us):
+        call_at(world.env, fault.at_us, partial(healing.strike, fault))
+        world.healed_us = fault.at_us
 
 
 class _Healing:
     """Faults that have struck and not healed."""
 
-    def __init__(self, fabric: Fabric) -> None:
-        self.fabric = fabric
+    def __init__(self, world: World) -> None:
+        self.world = world
         self._open = 0
 
     def strike(self, fault: Fault) -> None:
         """Let it happen, and write it down."""
-        fabric, kind = self.fabric, FAULTS[fault.name]
+        world, kind = self.world, FAULTS[fault.name]
         if kind.among == "redis":
-            fabric.ensure_open_on(fault.target)
-        healed_us = kind.strike(fabric, fault.target, kind.duration_us if fault.duration_us is None else fault.duration_us)
+            world.ensure_open_on(fault.target)
+        healed_us = kind.strike(world, fault.target, kind.duration_us if fault.duration_us is None else fault.duration_us)
         if healed_us is None:
-            fabric.count("faults_skipped")
+            world.count("faults_skipped")
             return
-        fabric.count("faults")
-        fabric.recorder.add(
-            EventKind.FAULT, np.array([int(fabric.env.now)]), operation=fabric.operation_code(fault.name),
-            node=fabric.node_code(kind.among, fault.target),
+        world.count("faults")
+        world.recorder.add(
+            EventKind.FAULT, np.array([int(world.env.now)]), operation=world.operation_code(fault.name),
+            node=world.node_code(kind.among, fault.target),
         )  # fmt: skip
         self._open += 1
-        fabric.healed_us = max(fabric.healed_us, healed_us)
-        call_at(fabric.env, healed_us, self._heal)
+        world.healed_us = max(world.healed_us, healed_us)
+        call_at(world.env, healed_us, self._heal)
 
     def _heal(self) -> None:
         self._open -= 1
         if not self._open:
-            self.fabric.recorder.add(EventKind.HEAL, np.array([int(self.fabric.env.now)]))
+            self.world.recorder.add(EventKind.HEAL, np.array([int(self.world.env.now)]))
 
 
 def _kind(where: str, name: str) -> FaultKind:
@@ -153,25 +153,25 @@ def _number(where: str, word: str, text: str, unit: str) -> float:
         raise InputError(f"{where}: {word}: {text} is not a number of {unit}") from None
 
 
-def _targets(fabric: Fabric, among: Among) -> int:
+def _targets(world: World, among: Among) -> int:
     return {
-        "broker": len(fabric.brokers), "redis": len(fabric.nodes), "kafka": len(fabric.kafka.stations),
-        "postgres": len(fabric.databases),
+        "broker": len(world.brokers), "redis": len(world.storage.nodes), "kafka": len(world.kafka.cluster.stations),
+        "postgres": len(world.storage.databases),
     }[among]  # fmt: skip
 
 
-def _check(fabric: Fabric, where: str, name: str) -> None:
+def _check(world: World, where: str, name: str) -> None:
     """Whether this system can have the fault at all."""
     kind = FAULTS[name]
-    if not _targets(fabric, kind.among):
+    if not _targets(world, kind.among):
         raise InputError(f"{where}: {name}: this system has no node of kind {kind.among}; leave it out")
     wrong = {
         "": False,
-        "two brokers": len(fabric.brokers) < 2,
-        "two nodes": len(fabric.nodes) < 2 or fabric.slots is None,
-        "two Kafka brokers": len(fabric.kafka.stations) < 2,
-        "replicas": any(node.replica is None for node in fabric.nodes),
-        "a pipeline": not all(isinstance(broker.driver, PipelinedDriver) for broker in fabric.brokers),
+        "two brokers": len(world.brokers) < 2,
+        "two nodes": len(world.storage.nodes) < 2 or world.storage.slots is None,
+        "two Kafka brokers": len(world.kafka.cluster.stations) < 2,
+        "replicas": any(node.replica is None for node in world.storage.nodes),
+        "a pipeline": not all(isinstance(broker.driver, PipelinedDriver) for broker in world.brokers),
     }[kind.needs]
     if wrong:
         cure = {

@@ -1,16 +1,32 @@
-"""Sessions as brokers see them while clients are connected: who is here, and what was sent and not acknowledged."""
+"""Who is connected, what was sent to whom and is not acknowledged, and what waits between brokers; the columns of a delivery."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 Deliveries = npt.NDArray[np.int64]
-"""One row per message to deliver: message, subscriber, packet identifier, token."""
+"""One row per message to deliver, with the columns below. A packet identifier of -1 is that of QoS 0; a token is the store's name for a message
+that it has saved, 0 where it gives none."""
+MESSAGE, SUBSCRIBER, PACKET_ID, TOKEN = range(4)
 NO_DELIVERIES: Deliveries = np.empty((0, 4), np.int64)
+
+
+def as_deliveries(rows: Sequence[Sequence[int]]) -> Deliveries:
+    """Rows of (message, subscriber, packet identifier, token) as an array, were there none."""
+    return np.array(rows, np.int64) if rows else NO_DELIVERIES
+
+
+N = TypeVar("N", int, npt.NDArray[np.int64])
+
+
+def in_flight_key(subscriber: N, packet_id: N) -> N:
+    """What finds a message in flight: packet identifiers have 16 bits."""
+    return subscriber << 16 | packet_id
 
 
 def unstored(messages: npt.NDArray[np.int64], subscribers: npt.NDArray[np.int64]) -> Deliveries:
@@ -20,13 +36,13 @@ def unstored(messages: npt.NDArray[np.int64], subscribers: npt.NDArray[np.int64]
 
 
 @dataclass(slots=True)
-class SessionTable:
-    """The sessions of all subscribers. A message in flight is found under (subscriber, packet identifier)."""
+class ConnectionTable:
+    """The connections and sessions of all subscribers, as brokers see them."""
 
     connected: npt.NDArray[np.bool_]
     """Whether each subscriber has a connection."""
-    connections: npt.NDArray[np.int64] = field(init=False)
-    """How often each subscriber has lost a connection: bytes of an old connection are not heard."""
+    connection_number: npt.NDArray[np.int64] = field(init=False)
+    """How often each subscriber has lost a connection, which numbers the present one: bytes of an old connection are not heard."""
     lost_us: npt.NDArray[np.int64] = field(init=False)
     """When each subscriber lost its last connection."""
     arrived_us: npt.NDArray[np.int64] = field(init=False)
@@ -40,12 +56,12 @@ class SessionTable:
     held_back: dict[int, list[Deliveries]] = field(default_factory=dict)
     """Per fetching subscriber, new deliveries that must not overtake the backlog."""
     in_flight: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """``subscriber << 16 | packet identifier`` → (message, token)."""
+    """``in_flight_key`` → (message, token)."""
     completed_meanwhile: dict[int, set[tuple[int, int]]] = field(default_factory=dict)
     """Per subscriber whose session is being read anew: what it has acknowledged since."""
     removing: dict[int, set[tuple[int, int]]] = field(default_factory=dict)
     """Per subscriber, what it has acknowledged and the store may still have: a fetch may overtake the remove script."""
-    number: npt.NDArray[np.int64] = field(init=False)
+    session_number: npt.NDArray[np.int64] = field(init=False)
     """Per subscriber the number of its session, from 1: it grows with every CONNECT that begins one."""
     exists: npt.NDArray[np.bool_] = field(init=False)
     """Whether each subscriber has a session, and its subscriptions with it."""
@@ -60,21 +76,21 @@ class SessionTable:
     _sent: int = 0
 
     def __post_init__(self) -> None:
-        self.connections = np.zeros(len(self.connected), np.int64)
+        self.connection_number = np.zeros(len(self.connected), np.int64)
         self.lost_us = np.zeros(len(self.connected), np.int64)
         self.arrived_us = np.zeros(len(self.connected), np.int64)
-        self.number = np.ones(len(self.connected), np.int64)
+        self.session_number = np.ones(len(self.connected), np.int64)
         self.exists = np.ones(len(self.connected), np.bool_)
 
     @classmethod
-    def all_connected(cls, subscribers: int, may_end: bool = False) -> SessionTable:
-        """Everyone is here."""
+    def all_connected(cls, subscribers: int, may_end: bool = False) -> ConnectionTable:
+        """A table in which every subscriber has a connection, and a session that may end."""
         return cls(np.ones(subscribers, np.bool_), may_end=may_end)
 
     def disconnect(self, subscriber: int, now_us: int) -> None:
-        """The connection is gone. What was in flight will be fetched and sent again."""
+        """Note that a connection is gone. What was in flight will be fetched and sent again."""
         self.connected[subscriber] = False
-        self.connections[subscriber] += 1
+        self.connection_number[subscriber] += 1
         self.lost_us[subscriber] = now_us
         self.losses += 1
         self.arrived_us[subscriber] = 0
@@ -84,14 +100,14 @@ class SessionTable:
         self.held_back.pop(subscriber, None)
 
     def note_sent(self, subscribers: npt.NDArray[np.int64], connections: npt.NDArray[np.int64]) -> int:
-        """Packets are written to sockets. The number under which they are on the way."""
+        """The number under which packets are on the way that are written to sockets now."""
         self._sent += 1
         self.on_the_way[self._sent] = (subscribers, connections)
         return self._sent
 
     def has_packets_on_the_way(self) -> bool:
         """Whether a packet waits to be read or answered on a connection that is not lost."""
-        return any((self.connections[whose] == over).any() for whose, over in self.on_the_way.values())
+        return any((self.connection_number[whose] == over).any() for whose, over in self.on_the_way.values())
 
     def in_order(
         self, subscribers: npt.NDArray[np.int64], arrived_us: npt.NDArray[np.int64]
@@ -103,29 +119,29 @@ class SessionTable:
         return arrived
 
     def end(self, subscriber: int) -> None:
-        """The session is over: nothing of it is in flight any more."""
+        """End a session: nothing of it is in flight any more."""
         self.exists[subscriber] = False
         for key in [key for key in self.in_flight if key >> 16 == subscriber]:
             del self.in_flight[key]
 
     def is_over(self, subscriber: int, session: int) -> bool:
         """Whether that session of the subscriber has ended."""
-        return session < self.number[subscriber] or not self.exists[subscriber]
+        return session < self.session_number[subscriber] or not self.exists[subscriber]
 
     def note_queued(self, messages: Iterable[int], subscribers: Iterable[int], sessions: Iterable[int]) -> None:
-        """Messages wait for these subscribers now, routed for these sessions."""
+        """Note for which sessions messages were routed that wait for these subscribers now."""
         if self.may_end:
             self.queued_for.update(zip(zip(messages, subscribers, strict=True), sessions, strict=True))
 
     def sessions_of(self, deliveries: Deliveries) -> npt.NDArray[np.int64]:
         """For which session of its subscriber each message was routed; the present one, where nobody knows any more."""
-        get, present = self.queued_for.get, self.number[deliveries[:, 1]].tolist()
+        get, present = self.queued_for.get, self.session_number[deliveries[:, 1]].tolist()
         return np.array(
             [get((row[0], row[1]), now) for row, now in zip(deliveries.tolist(), present, strict=True)], np.int64
         )
 
     def complete(self, deliveries: Deliveries) -> None:
-        """These need no delivery any more."""
+        """Forget for which sessions these were routed: they need no delivery any more."""
         if self.completed_meanwhile or self.may_end:
             for message, subscriber, packet_id, _ in deliveries.tolist():
                 self.queued_for.pop((message, subscriber), None)
@@ -133,12 +149,12 @@ class SessionTable:
                     self.completed_meanwhile[subscriber].add((message, packet_id))
 
     def note_removing(self, acknowledged: Iterable[tuple[int, int, int, int, int]]) -> None:
-        """Remove scripts are about to be called for these: message, subscriber, packet identifier first."""
+        """Note that remove scripts are about to be called for these: message, subscriber, packet identifier first."""
         for message, subscriber, packet_id, *_ in acknowledged:
             self.removing.setdefault(subscriber, set()).add((message, packet_id))
 
     def note_removed(self, acknowledged: Iterable[tuple[int, int, int, int, int]]) -> None:
-        """Those calls have been answered."""
+        """Note that those calls have been answered."""
         for message, subscriber, packet_id, *_ in acknowledged:
             left = self.removing.get(subscriber, set())
             left.discard((message, packet_id))
@@ -149,6 +165,30 @@ class SessionTable:
         self, subscribers: npt.NDArray[np.int64], connections: npt.NDArray[np.int64], at_us: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.bool_]:
         """Whether what was sent over ``connections`` (their numbers) and was to arrive at ``at_us`` did arrive."""
-        lost = self.connections[subscribers] - connections
+        lost = self.connection_number[subscribers] - connections
         arrived: npt.NDArray[np.bool_] = (lost == 0) | ((lost == 1) & (at_us <= self.lost_us[subscribers]))
         return arrived
+
+
+class Transit:
+    """What Kafka's downlink records hold, by record number."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, list[int]] = {}
+        self._next = 0
+
+    def add(self, deliveries: Deliveries) -> list[int]:
+        """Records for ``deliveries``."""
+        records = list(range(self._next, self._next + len(deliveries)))
+        self._next += len(deliveries)
+        self._held.update(zip(records, deliveries.tolist(), strict=True))
+        return records
+
+    def subscriber(self, record: int) -> int:
+        """Whom a record is for; 0 if it was taken."""
+        return self._held.get(record, [0, 0])[1]
+
+    def take(self, records: Sequence[int]) -> Deliveries:
+        """What ``records`` hold; a record that is read again is not there any more."""
+        held = [row for record in records if (row := self._held.pop(record, None)) is not None]
+        return np.array(held, np.int64) if held else NO_DELIVERIES

@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any
 
+from orderlab.model.protocol.packet_id import MODULUS
 from orderlab.sim.redis.cluster.hash_slot import SLOT_COUNT, hash_slot
 from orderlab.sim.redis.replies import ErrorReply, Reply
-from orderlab.sim.servers.redis import Request
+from orderlab.sim.servers.redis import RedisNode, Request
 from orderlab.sim.stores.binding import Binding, Fetched, Message, ScriptCall
 
 NUMBER_BYTES = 9
@@ -88,7 +89,7 @@ class StoredSessions:
 
     def keeping_all(self) -> StoredSessions:
         """The same store for queues that neither trim nor expire."""
-        return StoredSessions(self.binding, self.nodes, 65_535, 2, *self._sizes)
+        return StoredSessions(self.binding, self.nodes, MODULUS, 2, *self._sizes)
 
     @property
     def needs_open(self) -> bool:
@@ -171,8 +172,8 @@ class StoredSessions:
         """(packet identifier, token) of each message saved; None if the save did not happen."""
         if type(reply) is int and self._previous:
             if count == 1:
-                return [(reply % 65535 + 1, 0)]
-            return [((reply + i) % 65535 + 1, 0) for i in range(count)]
+                return [(reply % MODULUS + 1, 0)]
+            return [((reply + i) % MODULUS + 1, 0) for i in range(count)]
         if type(reply) is list and len(reply) == 2 * count:
             return [(reply[2 * i], reply[2 * i + 1]) for i in range(count)]
         return None
@@ -246,6 +247,25 @@ class StoredSessions:
 
     def _of_session_store(self, **fields: object) -> dict[str, object]:
         return fields if self.needs_open else {}
+
+
+class Inbound:
+    """What lies outside of brokers: the publishers' queues, and what records in Kafka carry."""
+
+    def __init__(self, store: StoredSessions) -> None:
+        """``store`` must neither trim nor expire."""
+        self.store = store
+        self.number_of: dict[int, int] = {}
+        """By message, the number that its records carry. Records may be read again at any time, so nothing is forgotten."""
+        self.opened: set[int] = set()
+
+    def ensure_open(self, nodes: Sequence[RedisNode], publisher: int, name: bytes) -> int:
+        """The node of a publisher's queue, which was opened long before the run."""
+        node = self.store.node_of(name)
+        if publisher not in self.opened:
+            self.opened.add(publisher)
+            nodes[node].preload(self.store.open(name, clean_start=True, epoch=1))
+        return node
 
 
 def _mark(word: bytes, length: int) -> bytes:

@@ -14,7 +14,7 @@ import simpy
 
 from orderlab.model.history.events import EventBatch, EventKind, Names, NameTable
 from orderlab.sim.costs import Costs, load_costs
-from orderlab.sim.engine.clock import Station
+from orderlab.sim.engine.clock import Station, Waits
 from orderlab.sim.engine.random_streams import RandomStreams
 from orderlab.sim.engine.recorder import HistoryRecorder
 from orderlab.sim.engine.statistics import LatencyHistogram
@@ -23,18 +23,16 @@ from orderlab.sim.kafka.broker import BrokerCosts, KafkaCluster
 from orderlab.sim.kafka.consumer_group import Consumer, ConsumerGroup, ConsumerSettings
 from orderlab.sim.kafka.partitioner import partitions_for_rows
 from orderlab.sim.kafka.producer import Producer, ProducerSettings
-from orderlab.sim.mqtt.broker.broker import BrokerSettings, MqttBroker
-from orderlab.sim.mqtt.broker.matches import Matches
-from orderlab.sim.mqtt.broker.persistence import Persistence, SessionStore
-from orderlab.sim.mqtt.broker.qos2_receiver import Inbound
-from orderlab.sim.mqtt.broker.trim_tracker import Trims
-from orderlab.sim.mqtt.clients.population import NAME_BYTES, Clients, numbered_names
-from orderlab.sim.mqtt.connections import SessionTable
-from orderlab.sim.mqtt.rules.inflight_window import UNLIMITED, InflightWindows
+from orderlab.sim.mqtt.broker.broker import MqttBroker
+from orderlab.sim.mqtt.broker.node import BrokerSettings
+from orderlab.sim.mqtt.clients import NAME_BYTES, Clients, numbered_names
+from orderlab.sim.mqtt.connections import ConnectionTable
+from orderlab.sim.mqtt.filters import UNLIMITED, InflightWindows, ReplayFilter, TrimTracker
+from orderlab.sim.mqtt.ports import Persistence, SessionStore, StoreDriver
 from orderlab.sim.mqtt.rules.qos import QosLevels
-from orderlab.sim.mqtt.rules.subscription_trie import SubscriptionTrie
-from orderlab.sim.mqtt.sessions import StoredSessions
-from orderlab.sim.mqtt.world import Fabric
+from orderlab.sim.mqtt.rules.topics import Matches, SubscriptionTrie
+from orderlab.sim.mqtt.sessions import Inbound, StoredSessions
+from orderlab.sim.mqtt.world import DeliveryState, KafkaTopics, Measurements, Storage, Traffic, World
 from orderlab.sim.servers.slot_migration import MovingSlots
 from orderlab.sim.systems.client_behaviour import levels_of, retaining_of, schedule_of, set_off
 from orderlab.sim.systems.report import Measured, figures, measure
@@ -91,8 +89,9 @@ class DeviceSystem(Generic[S]):
         more = [name for name, is_there in self._more_columns().items() if is_there]
         self.recorder = HistoryRecorder(sinks, slack_us=200_000 + settings.tick_us, more=more)
         self.measured: Measured | None = None
+        self.brokers: list[MqttBroker] = []
         with rare_collections():
-            self.fabric = self._assemble()
+            self.world = self._assemble()
 
     def _more_columns(self) -> dict[str, bool]:
         """Columns of the history that only some runs have anything for."""
@@ -105,6 +104,8 @@ class DeviceSystem(Generic[S]):
 
     stages: tuple[str, ...] = ("msg.all", "msg.persisted")
     """Kafka topics that a message passes."""
+    introduces_late: bool = True
+    """Whether subscribers enter the history with the first message to them; otherwise at its beginning."""
 
     def _subscriber_count(self) -> int:
         return self.settings.publishers
@@ -125,7 +126,7 @@ class DeviceSystem(Generic[S]):
 
     # -- assembly ------------------------------------------------------------------------------------------
 
-    def _assemble(self) -> Fabric:
+    def _assemble(self) -> World:
         settings, env, costs = self.settings, self.env, self.costs
         network, count = costs.network, settings.publishers
         draw = (settings.brokers, self.streams, network.floor_us, network.median_us, network.sigma)
@@ -142,34 +143,42 @@ class DeviceSystem(Generic[S]):
             trie.subscribe(topic_filter, str(number), number)
         schedule = schedule_of(settings, publishers, self.streams, self.end_us)
         topic_of = np.arange(count)
-        fabric = Fabric(
-            env=env, costs=costs, streams=self.streams, recorder=self.recorder, kafka=kafka, nodes=persistence.nodes,
-            store=store,
-            publishers=publishers, subscribers=subscribers,
-            schedule=schedule, matches=Matches(trie, topics), topics=topics, topic_of=topic_of,
-            qos=self._levels(), expiry_us=self.expiry_us,
-            inbound=self._inbound(store),
-            retaining=retaining_of(settings, schedule, topics, topic_of, self.expiry_us, self.streams),
-            resubscribes=settings.resubscribe,
-            trims=Trims(settings.limit if isinstance(store, StoredSessions) and settings.may_fill else None),
-            windows=InflightWindows(settings.receive_maximum),
+        subscriber_count = len(subscribers)
+        world = World(
+            env, costs, self.streams, self.recorder,
+            Traffic(
+                publishers, subscribers, schedule, topics, topic_of, Matches(trie, topics), self._levels(), self.expiry_us,
+                None if settings.session_expiry_s is None else round(settings.session_expiry_s * 1e6),
+                retaining_of(settings, schedule, topics, topic_of, self.expiry_us, self.streams), settings.resubscribe,
+            ),
+            KafkaTopics(
+                kafka,
+                kafka.create_topic("msg.all", settings.partitions), partitions_for_rows(topic_rows, settings.partitions),
+                kafka.create_topic("msg.persisted", settings.partitions),
+                partitions_for_rows(subscribers.names(), settings.partitions),
+            ),
+            Storage(
+                store, persistence.nodes, [store.node_of(subscribers.name(number)) for number in range(subscriber_count)],
+                self._inbound(store),
+            ),
+            DeliveryState(
+                ConnectionTable.all_connected(subscriber_count, settings.sessions_end), ReplayFilter(store.needs_open),
+                InflightWindows(settings.receive_maximum),
+                TrimTracker(settings.limit if isinstance(store, StoredSessions) and settings.may_fill else None),
+            ),
+            Measurements(
+                self._histogram(), self._histogram(), {stage: self._histogram() for stage in self.stages},
+                [Waits() for _ in persistence.nodes],
+            ),
             hands_over_first=settings.handover == "before-commit",
-            all_partitions=kafka.create_topic("msg.all", settings.partitions),
-            all_partition_of=partitions_for_rows(topic_rows, settings.partitions),
-            persisted_partitions=kafka.create_topic("msg.persisted", settings.partitions),
-            persisted_partition_of=partitions_for_rows(subscribers.names(), settings.partitions),
-            node_of=[store.node_of(subscribers.name(number)) for number in range(len(subscribers))],
-            sessions=SessionTable.all_connected(len(subscribers), settings.sessions_end),
-            session_expiry_us=None if settings.session_expiry_s is None else round(settings.session_expiry_s * 1e6),
-            puback_latency=self._histogram(), delivery_latency=self._histogram(),
-            stage_latency={stage: self._histogram() for stage in self.stages},
+            introduced=np.zeros(subscriber_count, np.int64) if self.introduces_late else None,
         )  # fmt: skip
-        self._start(fabric, persistence)
+        self._start(world, persistence)
         if isinstance(store, StoredSessions):
-            fabric.slots = MovingSlots(env, fabric.nodes, store.owner_of, store.slot_of)
-        schedule_faults(fabric, settings.faults, settings.fault_rates, self.end_us, self.over_us)
-        set_off(fabric, settings)
-        return fabric
+            world.storage.slots = MovingSlots(env, world.storage.nodes, store.owner_of, store.slot_of)
+        schedule_faults(world, settings.faults, settings.fault_rates, self.end_us, self.over_us)
+        set_off(world, settings)
+        return world
 
     def _inbound(self, store: SessionStore) -> Inbound | None:
         if getattr(self.settings, "inbound", "memory") == "memory" or not isinstance(store, StoredSessions):
@@ -183,8 +192,8 @@ class DeviceSystem(Generic[S]):
     def _histogram(self) -> LatencyHistogram:
         return LatencyHistogram(self.begin_us, self.end_us)
 
-    def _start(self, fabric: Fabric, persistence: Persistence) -> None:
-        settings, env, kafka = self.settings, self.env, fabric.kafka
+    def _start(self, world: World, persistence: Persistence) -> None:
+        settings, env, kafka = self.settings, self.env, world.kafka.cluster
         consumers = ConsumerSettings(
             max_poll_records=settings.max_poll_records, session_timeout_us=round(settings.session_timeout_s * 1e6)
         )
@@ -195,46 +204,42 @@ class DeviceSystem(Generic[S]):
             idempotent=settings.idempotent, retries=settings.retries,
             request_timeout_us=round(settings.request_timeout_s * 1e6),
         )  # fmt: skip
-        fabric.groups.extend(groups.values())
+        world.kafka.groups.extend(groups.values())
         per_broker = -(-settings.partitions // settings.brokers)
         members: dict[str, list[Consumer]] = {topic: [] for topic in groups}
         for number in range(settings.brokers):
             name = f"broker-{number}"
-            one_way, cpu = fabric.one_way(name), self._station("broker", settings.broker_cores)
-            connect = fabric.to_kafka(name, one_way)
+            one_way, cpu = world.one_way(name), self._station("broker", settings.broker_cores)
+            connect = world.to_kafka(name, one_way)
             driver = persistence.driver(cpu, one_way)
-            driver.join(fabric.network, name)
-            fabric.brokers.append(
-                MqttBroker(
-                    fabric, number,
-                    BrokerSettings(settings.tick_us, settings.pack_retries, round(settings.pack_pause_s * 1e6)),
-                    Producer(env, kafka, producing, one_way, connect),
-                    driver,
-                    cpu,
-                )
-            )  # fmt: skip
+            driver.join(world.network, name)
+            self.brokers.append(self._broker(world, number, Producer(env, kafka, producing, one_way, connect), driver, cpu))
             for topic, group in groups.items():
                 members[topic] += [
                     Consumer(group, f"{name}/{topic}/{i}", one_way, connect) for i in range(per_broker)
                 ]
         for topic, group in groups.items():
             group.join(*_in_turns(members[topic], settings.brokers))
-        for number, broker in enumerate(fabric.brokers):
+        world.brokers.extend(self.brokers)
+        for number, broker in enumerate(self.brokers):
             downlink = None
             if settings.brokers > 1:
                 topic = f"msg.downlink.{number}"
                 (broker.downlink,) = kafka.create_topic(topic, 1)
                 one_way = broker.producer.one_way_us
-                connect = fabric.to_kafka(f"broker-{number}", one_way)
+                connect = world.to_kafka(f"broker-{number}", one_way)
                 downlink = Consumer(ConsumerGroup(env, kafka, topic, consumers), topic, one_way, connect)
                 downlink.group.join(downlink)
-                fabric.groups.append(downlink.group)
+                world.kafka.groups.append(downlink.group)
             mine = slice(number * per_broker, (number + 1) * per_broker)
-            self._equip(broker)
             broker.start(members["msg.all"][mine], members["msg.persisted"][mine], downlink)
 
-    def _equip(self, broker: MqttBroker) -> None:
-        """A broker is about to start: the place for stages of another kind."""
+    def _broker(self, world: World, number: int, producer: Producer, driver: StoreDriver, cpu: Station) -> MqttBroker:
+        return MqttBroker(world, number, self._broker_settings(), producer, driver, cpu)
+
+    def _broker_settings(self) -> BrokerSettings:
+        settings = self.settings
+        return BrokerSettings(settings.tick_us, settings.pack_retries, round(settings.pack_pause_s * 1e6))
 
     # -- run -----------------------------------------------------------------------------------------------
 
@@ -244,31 +249,31 @@ class DeviceSystem(Generic[S]):
             return self._run(on_progress)
 
     def _run(self, on_progress: Callable[[Progress], None] | None) -> dict[str, Any]:
-        begun, env, fabric = time.perf_counter(), self.env, self.fabric
+        begun, env, world = time.perf_counter(), self.env, self.world
         before = None
         step = 20_000
         while env.now < self.over_us:
             if before is None and env.now >= self.begin_us:
-                before = measure(fabric)
+                before = measure(world)
             if self.measured is None and env.now >= self.end_us:
                 assert before is not None
-                self.measured = measure(fabric).since(before)
-                fabric.is_draining = True
-                for broker in fabric.brokers:
+                self.measured = measure(world).since(before)
+                world.is_draining = True
+                for broker in self.brokers:
                     broker.ingest.stop()
             bound = next(at for at in (self.begin_us, self.end_us, self.over_us) if at > env.now)
             env.run(until=min(int(env.now) + step, bound))
             self.recorder.advance(int(env.now))
             if on_progress is not None:
-                messages = fabric.counts.get("published", 0) + fabric.counts.get("delivered", 0)
+                messages = world.measured.counts.get("published", 0) + world.measured.counts.get("delivered", 0)
                 on_progress(Progress(env.now / 1e6, self.over_us / 1e6, messages, time.perf_counter() - begun))
             if self.measured is not None and self._is_over():
                 break
-        if fabric.has_work_left():
+        if world.has_work_left():
             self.recorder.add(EventKind.CUT, np.array([int(env.now)]))
         self.recorder.close()
         assert self.measured is not None
-        return figures(self.measured, fabric)
+        return figures(self.measured, world)
 
     @property
     def digest(self) -> str:
@@ -278,39 +283,39 @@ class DeviceSystem(Generic[S]):
     def _is_over(self) -> bool:
         """Whether nothing can happen any more: no fault is to come or to heal, nothing is under way, and no consumer, a fenced one
         included, has a pack in its hands."""
-        fabric = self.fabric
-        if self.env.now <= fabric.healed_us or not self.is_quiet() or fabric.has_work_left():
+        world = self.world
+        if self.env.now <= world.healed_us or not self.is_quiet() or world.has_work_left():
             return False
-        alive = [broker for broker in fabric.brokers if not broker.is_dead]
+        alive = [broker for broker in self.brokers if not broker.is_dead]
         return not any(consumer.is_busy for broker in alive for consumer in (*broker.all_consumers, *broker.persisted_consumers))
 
     def is_quiet(self) -> bool:
         """Whether all that was published has been acknowledged, delivered and acknowledged again: by numbers, so that repetitions
         may stand for what is missing."""
-        fabric, counts = self.fabric, self.fabric.counts
+        world, counts = self.world, self.world.measured.counts
         has_all = counts.get("published", 0) == counts.get("delivered", 0)
-        return has_all and not fabric.sessions.in_flight and not fabric.awaits_answers()
+        return has_all and not world.delivery.connections.in_flight and not world.awaits_answers()
 
     def names(self) -> Names:
         """The names behind the codes of the history. A large population keeps its numbers."""
         if self.settings.publishers > NAMED_MAX:
-            return Names(nodes=self._nodes(), operations=self.fabric.operations)
+            return Names(nodes=self._nodes(), operations=self.world.operations)
         clients = NameTable(name.decode() for name in self._client_names())
         return Names(
             clients=clients,
-            topics=NameTable(topic.decode() for topic in self.fabric.topics),
+            topics=NameTable(topic.decode() for topic in self.world.traffic.topics),
             nodes=self._nodes(),
-            operations=self.fabric.operations,
+            operations=self.world.operations,
         )
 
     def _nodes(self) -> NameTable:
-        return NameTable(self.fabric.node_names())
+        return NameTable(self.world.node_names())
 
     def _client_names(self) -> list[bytes]:
-        fabric = self.fabric
+        world = self.world
         return [
             clients.name(number)
-            for clients in (fabric.publishers, fabric.subscribers)
+            for clients in (world.traffic.publishers, world.traffic.subscribers)
             for number in range(len(clients))
         ]
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from orderlab.model.errors import InputError, did_you_mean
 from orderlab.model.history.events import EventBatch, Names
-from orderlab.sim.mqtt.world import Fabric
+from orderlab.sim.mqtt.world import World
 from orderlab.sim.systems import tbmq_application, tbmq_p2p, tbmq_prototype
 from orderlab.sim.systems.base import Progress
 from orderlab.sim.systems.settings import Settings, make_settings
@@ -30,7 +30,7 @@ class System(Protocol):
         """Of the bytes of the history."""
 
     @property
-    def fabric(self) -> Fabric:
+    def world(self) -> World:
         """Its parts, with what they have measured."""
 
     def is_quiet(self) -> bool:

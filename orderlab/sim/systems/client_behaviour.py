@@ -1,18 +1,19 @@
 """From settings to how clients behave: schedules, QoS, RETAIN, reconnects, slow readers."""
-
 from __future__ import annotations
 
+from collections.abc import Generator
+from random import Random
+from typing import Any, Literal
+
 import numpy as np
+import simpy
 
 from orderlab.sim.engine.random_streams import RandomStreams
-from orderlab.sim.mqtt.broker.lifetimes import expire_sessions
-from orderlab.sim.mqtt.broker.retaining import Retaining
-from orderlab.sim.mqtt.clients.bursts import BurstSchedule
-from orderlab.sim.mqtt.clients.population import Clients, Ints, Schedule
-from orderlab.sim.mqtt.clients.reconnects import Reconnects
+from orderlab.sim.mqtt.broker.session_lifecycle import expire_sessions
+from orderlab.sim.mqtt.clients import BurstSchedule, Clients, Ints, Schedule
 from orderlab.sim.mqtt.rules.qos import QosLevels, draw_levels, parse_shares
-from orderlab.sim.mqtt.rules.retained import RetainHandling
-from orderlab.sim.mqtt.world import Fabric
+from orderlab.sim.mqtt.rules.retained import RetainedByTopic, RetainHandling
+from orderlab.sim.mqtt.world import World
 from orderlab.sim.systems.settings import ClientSettings
 
 
@@ -37,26 +38,93 @@ def levels_of(settings: ClientSettings, publishers: int, subscribers: int, strea
 
 def retaining_of(
     settings: ClientSettings, schedule: Schedule, topics: list[bytes], topic_of: Ints, expiry_us: int | None, streams: RandomStreams
-) -> Retaining | None:
+) -> RetainedByTopic | None:
     """Who sets RETAIN, if anybody does."""
     count = round(settings.retained_share * schedule.count)
     if not count:
         return None
     by_publisher = streams.vector_stream("retained").permutation(np.arange(schedule.count) < count)
-    return Retaining(
+    return RetainedByTopic(
         by_publisher, topics, topic_of, RetainHandling(settings.retain_handling), settings.retain_as_published,
         settings.retained_clear_every, schedule, expiry_us,
     )  # fmt: skip
 
 
-def set_off(fabric: Fabric, settings: ClientSettings) -> None:
+def set_off(world: World, settings: ClientSettings) -> None:
     """Subscribers begin to come and go, to read slowly, and to lose their sessions."""
     Reconnects(
-        fabric, settings.offline_share, settings.online_s, settings.offline_s, settings.clean_start_share,
+        world, settings.offline_share, settings.online_s, settings.offline_s, settings.clean_start_share,
         settings.takeover_share, settings.reconnect_pattern,
     ).start()  # fmt: skip
-    count = round(settings.slow_share * len(fabric.subscribers))
+    count = round(settings.slow_share * len(world.traffic.subscribers))
     if count:
-        slow = fabric.streams.vector_stream("slow").permutation(len(fabric.subscribers))[:count]
-        fabric.reading.slow_down(slow.tolist(), round(settings.slow_read_ms * 1000))
-    expire_sessions(fabric)
+        slow = world.streams.vector_stream("slow").permutation(len(world.traffic.subscribers))[:count]
+        world.traffic.slow_readers.slow_down(slow.tolist(), round(settings.slow_read_ms * 1000))
+    expire_sessions(world)
+
+
+class Reconnects:
+    """``share`` of the subscribers alternate between times with and without a connection: ``exponential`` around the given
+    means; ``regular``, exactly as long; ``together``, all connections lost at the same instants, exponential times without. Of
+    their connects ``clean_start_share`` ask for a new session, and ``takeover_share`` come before the old connection is gone.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        share: float,
+        online_s: float,
+        offline_s: float,
+        clean_start_share: float = 0.0,
+        takeover_share: float = 0.0,
+        pattern: Literal["exponential", "regular", "together"] = "exponential",
+    ) -> None:
+        self.world = world
+        self.clean_start_share = clean_start_share
+        self.takeover_share = takeover_share
+        self.pattern = pattern
+        self.count = round(share * len(world.traffic.subscribers))
+        self.online_us = round(online_s * 1e6)
+        self.offline_us = offline_s * 1e6
+
+    def start(self) -> None:
+        """The first ``count`` subscribers begin with a connection."""
+        self.world.introduce(np.arange(self.count), np.zeros(self.count, np.int64))
+        for subscriber in range(self.count):
+            self.world.env.process(self._live(subscriber))
+
+    def _live(self, subscriber: int) -> Generator[simpy.Event, Any, None]:
+        world = self.world
+        stream = world.streams.stream(f"reconnects/{subscriber}")
+        if self.pattern == "regular":
+            yield world.env.timeout(int(stream.uniform(0, self.online_us)))
+        while True:
+            yield world.env.timeout(self._until_loss(stream))
+            if world.is_draining:
+                return  # who is here stays, so that the backlog can empty
+            if not world.delivery.connections.connected[subscriber]:
+                continue  # a fault was faster
+            if self.takeover_share and stream.random() < self.takeover_share:
+                self._take_over(subscriber, stream)
+                continue
+            world.disconnect(subscriber)
+            away_us = self.offline_us if self.pattern == "regular" else stream.expovariate(1 / self.offline_us)
+            yield world.env.timeout(int(away_us))
+            if not world.delivery.connections.connected[subscriber]:
+                world.next_broker(stream.randrange(len(world.brokers))).connect(subscriber, self._starts_clean(stream))
+
+    def _until_loss(self, stream: Random) -> int:
+        if self.pattern == "together":
+            return int(self.online_us - self.world.env.now % self.online_us)
+        return int(self.online_us if self.pattern == "regular" else stream.expovariate(1 / self.online_us))
+
+    def _starts_clean(self, stream: Random) -> bool:
+        return bool(self.clean_start_share) and stream.random() < self.clean_start_share
+
+    def _take_over(self, subscriber: int, stream: Random) -> None:
+        """The broker that had the client closes the old connection (MQTT-3.1.4-3)."""
+        world = self.world
+        world.count("takeovers")
+        world.disconnect(subscriber)
+        old = int(world.traffic.subscribers.broker[subscriber])
+        world.next_broker(old).connect(subscriber, self._starts_clean(stream))

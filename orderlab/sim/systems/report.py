@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from orderlab.sim.engine.clock import Station, Waits
 from orderlab.sim.engine.statistics import LatencyHistogram
-from orderlab.sim.mqtt.world import Fabric
+from orderlab.sim.mqtt.world import World
 
 Usage = tuple[float, float]
 """(busy us, waited us)."""
@@ -47,34 +47,34 @@ def _less(now: tuple[Usage, ...], then: tuple[Usage, ...]) -> tuple[Usage, ...]:
     return tuple((a - c, b - d) for (a, b), (c, d) in zip(now, then, strict=True))
 
 
-def servers(fabric: Fabric) -> dict[str, tuple[Sequence[tuple[_Server, Waits]], int]]:
+def servers(world: World) -> dict[str, tuple[Sequence[tuple[_Server, Waits]], int]]:
     """Kinds of nodes: each node with what has waited for it, and the cores of each. Processes that share a machine count against
     all its cores."""
     stations: dict[str, Sequence[Station]] = {
-        "broker": [broker.cpu for broker in fabric.brokers],
+        "broker": [broker.cpu for broker in world.brokers],
         "redis": (),
-        "kafka": fabric.kafka.stations,
-        **{kind: [station] for kind, station in fabric.other_stations.items()},
+        "kafka": world.kafka.cluster.stations,
+        **{kind: [station] for kind, station in world.measured.other_stations.items()},
     }
     found: dict[str, tuple[Sequence[tuple[_Server, Waits]], int]] = {
         kind: ([(station, station.waits) for station in each], each[0].servers if each else 1) for kind, each in stations.items()
     }
-    found["redis"] = list(zip(fabric.nodes, fabric.node_waits, strict=True)), 1
+    found["redis"] = list(zip(world.storage.nodes, world.measured.node_waits, strict=True)), 1
     return {kind: (each, cores) for kind, (each, cores) in found.items() if each}
 
 
-def measure(fabric: Fabric) -> Measured:
+def measure(world: World) -> Measured:
     """All counters as they stand."""
     return Measured(
-        float(fabric.env.now),
-        dict(fabric.counts),
+        float(world.env.now),
+        dict(world.measured.counts),
         {
-            kind: tuple((server.busy_us, waits.until(fabric.env.now)) for server, waits in each)
-            for kind, (each, _) in servers(fabric).items()
+            kind: tuple((server.busy_us, waits.until(world.env.now)) for server, waits in each)
+            for kind, (each, _) in servers(world).items()
         },
-        tuple(node.commands for node in fabric.nodes),
-        tuple(node.requests for node in fabric.nodes),
-        sum(broker.driver.flushes for broker in fabric.brokers),
+        tuple(node.commands for node in world.storage.nodes),
+        tuple(node.requests for node in world.storage.nodes),
+        sum(broker.driver.flushes for broker in world.brokers),
     )
 
 
@@ -105,24 +105,24 @@ def warm_up(histogram: LatencyHistogram) -> dict[str, Any]:
     }
 
 
-def figures(measured: Measured, fabric: Fabric) -> dict[str, Any]:
+def figures(measured: Measured, world: World) -> dict[str, Any]:
     """The report of the measured interval, as JSON holds it. Work is counted when it is taken on, so a node that falls behind
     has an offered load above 1; all that it can do is to be busy all the time."""
     seconds = measured.at_us / 1e6
     published, delivered = measured.counts.get("published", 0), measured.counts.get("delivered", 0)
-    cores = {kind: count for kind, (_, count) in servers(fabric).items()}
+    cores = {kind: count for kind, (_, count) in servers(world).items()}
     offered = {
         kind: [_round(busy / measured.at_us / cores[kind]) for busy, _ in usages] for kind, usages in measured.usage.items()
     }
     commands = [round(count / seconds) for count in measured.redis_commands]
     return {
         "measured_s": seconds,
-        "warm_up": warm_up(fabric.delivery_latency),
+        "warm_up": warm_up(world.measured.delivery_latency),
         "throughput_per_s": {"in": round(published / seconds), "out": round(delivered / seconds)},
         "latency": {
-            "publish_to_puback": latency(fabric.puback_latency),
-            "publish_to_delivery": latency(fabric.delivery_latency),
-            **{f"publish_to_{name}": latency(histogram) for name, histogram in fabric.stage_latency.items()},
+            "publish_to_puback": latency(world.measured.puback_latency),
+            "publish_to_delivery": latency(world.measured.delivery_latency),
+            **{f"publish_to_{name}": latency(histogram) for name, histogram in world.measured.stage_latency.items()},
         },
         "utilisation": {kind: [min(each, 1.0) for each in loads] for kind, loads in offered.items()},
         "offered_load": offered,
@@ -132,7 +132,7 @@ def figures(measured: Measured, fabric: Fabric) -> dict[str, Any]:
         "redis_commands_per_s": {"per_node": commands, "all": sum(commands)},
         "redis_requests_per_s": round(sum(measured.redis_requests) / seconds),
         "driver_flushes_per_s": round(measured.flushes / seconds),
-        "counts": dict(sorted(fabric.counts.items())),
+        "counts": dict(sorted(world.measured.counts.items())),
     }
 
 

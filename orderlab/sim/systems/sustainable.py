@@ -174,7 +174,7 @@ class _Run:
 
 def trial_of(system: Any, report: Mapping[str, Any]) -> Trial:
     """What a system that has run tells about its rate."""
-    means = system.fabric.delivery_latency.batch_means_us() / 1000
+    means = system.world.measured.delivery_latency.batch_means_us() / 1000
     return _Run(means, report["measured_s"], report["throughput_per_s"]["out"], system.is_quiet())
 
 

@@ -12,19 +12,17 @@ from pydantic import Field, model_validator
 from orderlab.model.history.events import EventKind, Names, NameTable
 from orderlab.sim.engine.clock import Station
 from orderlab.sim.engine.network import Network
-from orderlab.sim.kafka.consumer_group import Consumer, ConsumerGroup, ConsumerSettings
+from orderlab.sim.kafka.consumer_group import ConsumerGroup, ConsumerSettings
 from orderlab.sim.kafka.partitioner import partitions_for_rows
-from orderlab.sim.mqtt.application.application import Applications, Queue
-from orderlab.sim.mqtt.application.delivery import ApplicationDelivery, ApplicationReleasing
-from orderlab.sim.mqtt.application.lifetimes import ApplicationLifetimes
-from orderlab.sim.mqtt.application.routing import ApplicationIngest, ApplicationRouting
-from orderlab.sim.mqtt.application.subscribing import ApplicationSubscribing
-from orderlab.sim.mqtt.broker.broker import MqttBroker
-from orderlab.sim.mqtt.broker.persistence import Persistence
-from orderlab.sim.mqtt.clients.population import numbered_names
+from orderlab.sim.kafka.producer import Producer
+from orderlab.sim.mqtt.application.broker import ApplicationBroker
+from orderlab.sim.mqtt.application.delivery import ApplicationDelivery
+from orderlab.sim.mqtt.application.sessions import Applications, Queue
+from orderlab.sim.mqtt.clients import numbered_names
+from orderlab.sim.mqtt.ports import Persistence, StoreDriver
 from orderlab.sim.mqtt.rules.qos import QosLevels
 from orderlab.sim.mqtt.rules.topics import split_shared
-from orderlab.sim.mqtt.world import Fabric
+from orderlab.sim.mqtt.world import World
 from orderlab.sim.servers.redis import RedisNode
 from orderlab.sim.systems.base import DeviceSystem, Progress
 from orderlab.sim.systems.client_behaviour import levels_of
@@ -100,6 +98,7 @@ class ApplicationSystem(DeviceSystem[ApplicationSettings]):
     """Applications come first among the subscribers, then the members of the groups, group by group."""
 
     stages = ("msg.all", "msg.app")
+    introduces_late = False
 
     def _persistence(self, lengths: tuple[int, int]) -> Persistence:
         return _NoSessions()
@@ -128,25 +127,25 @@ class ApplicationSystem(DeviceSystem[ApplicationSettings]):
         levels = levels_of(settings, settings.publishers, len(self._filters()), self.streams)
         return replace(levels, granted=levels.granted if isinstance(levels.granted, int) else levels.granted[queue_of])
 
-    def _start(self, fabric: Fabric, persistence: Persistence) -> None:
+    def _start(self, world: World, persistence: Persistence) -> None:
         self.applications = Applications(
-            self._queues(fabric), self._queue_of(), self.settings.receive_maximum, self.settings.application_us
+            self._queues(world), self._queue_of(), self.settings.receive_maximum, self.settings.application_us
         )
-        fabric.on_disconnect.append(self._disconnected)
-        super()._start(fabric, persistence)
+        world.on_disconnect.append(self._disconnected)
+        super()._start(world, persistence)
         codes = np.array([queue.code for queue in self.applications.queues])
-        at, granted = np.zeros(len(codes), np.int64), fabric.qos.granted_to(np.array(self._firsts()))
-        fabric.recorder.add(EventKind.CONNECT, at, subscriber=codes, **fabric.windows.columns)
-        fabric.recorder.add(EventKind.SUBSCRIBE, at, subscriber=codes, topic=len(fabric.topics), qos=granted)
+        at, granted = np.zeros(len(codes), np.int64), world.traffic.qos.granted_to(np.array(self._firsts()))
+        world.recorder.add(EventKind.CONNECT, at, subscriber=codes, **world.delivery.windows.columns)
+        world.recorder.add(EventKind.SUBSCRIBE, at, subscriber=codes, topic=len(world.traffic.topics), qos=granted)
         for number in range(self._subscriber_count()):
-            delivery = fabric.brokers[int(fabric.subscribers.broker[number])].delivery
+            delivery = self.brokers[int(world.traffic.subscribers.broker[number])].delivery
             assert isinstance(delivery, ApplicationDelivery)
             delivery.begin(number)
         for queue in self.applications.queues:
             queue.group.join()
 
-    def _queues(self, fabric: Fabric) -> list[Queue]:
-        settings, kafka = self.settings, fabric.kafka
+    def _queues(self, world: World) -> list[Queue]:
+        settings, kafka = self.settings, world.kafka.cluster
         consuming = ConsumerSettings(
             max_poll_records=settings.max_poll_records, session_timeout_us=round(settings.session_timeout_s * 1e6)
         )
@@ -158,7 +157,7 @@ class ApplicationSystem(DeviceSystem[ApplicationSettings]):
             count = settings.application_partitions if shared is None else settings.shared_partitions
             kafka.create_topic(name, count)
             group = ConsumerGroup(self.env, kafka, name, consuming)
-            fabric.groups.append(group)
+            world.kafka.groups.append(group)
             code = settings.publishers + (first if shared is None else self._subscriber_count() + number)
             queues.append(Queue(group, partitions_for_rows(topic_rows, count), first, code, shared is not None, written))
         return queues
@@ -169,34 +168,22 @@ class ApplicationSystem(DeviceSystem[ApplicationSettings]):
             settings.applications + group for group in range(settings.shared_groups) for _ in range(settings.group_members)
         ]
 
-    def _equip(self, broker: MqttBroker) -> None:
-        fabric = broker.fabric
-        one_way = broker.producer.one_way_us
-        connect = fabric.to_kafka(f"broker-{broker.number}", one_way)
-
-        def consumer_for(queue: Queue, name: str) -> Consumer:
-            return Consumer(queue.group, name, one_way, connect)
-
-        broker.ingest = ApplicationIngest(broker)
-        broker.routing = routing = ApplicationRouting(broker, self.applications)
-        broker.delivery = delivery = ApplicationDelivery(broker, self.applications, consumer_for)
-        broker.releasing = ApplicationReleasing(broker, self.applications)
-        broker.lifetimes = ApplicationLifetimes(broker, self.applications, delivery)
-        broker.subscribing = ApplicationSubscribing(broker, self.applications, routing)
+    def _broker(self, world: World, number: int, producer: Producer, driver: StoreDriver, cpu: Station) -> ApplicationBroker:
+        return ApplicationBroker(world, number, self._broker_settings(), producer, driver, cpu, self.applications)
 
     def _disconnected(self, number: int) -> None:
-        broker = self.fabric.brokers[int(self.fabric.subscribers.broker[number])]
+        broker = self.world.brokers[int(self.world.traffic.subscribers.broker[number])]
         self.applications.sessions[number].lose_connection(self.env.now, not broker.is_dead)
 
     def is_quiet(self) -> bool:
         """Whether all that was published is in the queues, delivered, acknowledged and committed."""
-        fabric = self.fabric
-        if fabric.awaits_answers() or not self.applications.is_idle():
+        world = self.world
+        if world.awaits_answers() or not self.applications.is_idle():
             return False
-        dead = [broker.downlink_consumer for broker in fabric.brokers if broker.is_dead]  # nobody reads what is left there
+        dead = [broker.downlink_consumer for broker in world.brokers if broker.is_dead]  # nobody reads what is left there
         left = {consumer.group for consumer in dead if consumer is not None}
         return not any(
-            group.committed[part] < part.log.end_offset for group in fabric.groups if group not in left for part in group.partitions
+            group.committed[part] < part.log.end_offset for group in world.kafka.groups if group not in left for part in group.partitions
         )
 
     def run(self, on_progress: Callable[[Progress], None] | None = None) -> dict[str, Any]:
@@ -206,12 +193,12 @@ class ApplicationSystem(DeviceSystem[ApplicationSettings]):
 
     def names(self) -> Names:
         """Groups follow the clients, and stand for their members in the history; the filter follows the topics."""
-        fabric, settings = self.fabric, self.settings
+        world, settings = self.world, self.settings
         clients = [name.decode() for name in self._client_names()]
         clients += ["" for _ in range(settings.applications)]
         clients += [f"$share/g{number}" for number in range(settings.shared_groups)]
         return Names(
             clients=NameTable(name or f"unused-{place}" for place, name in enumerate(clients)),
-            topics=NameTable([*(topic.decode() for topic in fabric.topics), ALL]),
-            nodes=self._nodes(), operations=fabric.operations,
+            topics=NameTable([*(topic.decode() for topic in world.traffic.topics), ALL]),
+            nodes=self._nodes(), operations=world.operations,
         )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import Field
 
 from orderlab.sim.drivers.pipelined import PipelineSettings
-from orderlab.sim.mqtt.broker.persistence import Persistence
+from orderlab.sim.mqtt.ports import Persistence
 from orderlab.sim.systems.base import DeviceSystem
 from orderlab.sim.systems.redis_sessions import PipelinedRedis, RedisSessions
 from orderlab.sim.systems.settings import RedisSettings

@@ -20,9 +20,9 @@ from orderlab.sim.drivers.blocking import PoolSettings
 from orderlab.sim.drivers.jdbc import ConnectionPool, JdbcDriver
 from orderlab.sim.drivers.pipelined import PipelineSettings
 from orderlab.sim.engine.clock import Station, Tenant
-from orderlab.sim.mqtt.broker.persistence import Persistence
+from orderlab.sim.mqtt.ports import Persistence
 from orderlab.sim.mqtt.sessions import EPOCH_MS, NUMBER_BYTES
-from orderlab.sim.mqtt.world import Fabric
+from orderlab.sim.mqtt.world import World
 from orderlab.sim.servers.postgres import MessageRow, PostgresServer
 from orderlab.sim.servers.postgres_sessions import CleanUp, PostgresSessions
 from orderlab.sim.servers.redis import RedisNode
@@ -66,13 +66,13 @@ class PrototypeSystem(DeviceSystem[P]):
     def _station(self, kind: str, cores: int) -> Station:
         return Tenant(self.machine) if self.settings.shared_host else Station(cores)
 
-    def _start(self, fabric: Fabric, persistence: Persistence) -> None:
+    def _start(self, world: World, persistence: Persistence) -> None:
         if self.settings.shared_host:
-            fabric.kafka.stations = [Tenant(self.machine) for _ in fabric.kafka.stations]
-            for node in fabric.nodes:
+            world.kafka.cluster.stations = [Tenant(self.machine) for _ in world.kafka.cluster.stations]
+            for node in world.storage.nodes:
                 node.cpu = Tenant(self.machine)
-            fabric.other_stations["machine"] = self.machine
-        super()._start(fabric, persistence)
+            world.measured.other_stations["machine"] = self.machine
+        super()._start(world, persistence)
 
 
 class JedisSettings(PrototypeSettings, RedisSettings):
@@ -169,24 +169,24 @@ class PostgresSystem(PrototypeSystem[PostgresSettings]):
         )
         return PostgresPersistence(self.store, self.server, pool, self.host_costs.blocking_call_us)
 
-    def _start(self, fabric: Fabric, persistence: Persistence) -> None:
-        fabric.databases.append(self.server)
-        fabric.other_stations["postgres"] = self.server.cpu
-        self._subscriber_of = {fabric.subscribers.name(number): number for number in range(len(fabric.subscribers))}
+    def _start(self, world: World, persistence: Persistence) -> None:
+        world.storage.databases.append(self.server)
+        world.measured.other_stations["postgres"] = self.server.cpu
+        self._subscriber_of = {world.traffic.subscribers.name(number): number for number in range(len(world.traffic.subscribers))}
         self.clean_up = CleanUp(self.server, self.store, round(self.settings.clean_up_s * 1e6), self._removed)
         self.env.process(self.clean_up.run())
-        super()._start(fabric, persistence)
+        super()._start(world, persistence)
 
     def _removed(self, row: MessageRow, has_expired: bool) -> None:
         """Clean-up has taken a message out of a queue: the history says so, or it would look lost."""
-        fabric = self.fabric
+        world = self.world
         message = int(row.payload[:NUMBER_BYTES] or -1)
         if message < 0:
             return  # a PUBREL: the message itself has been received
-        fabric.count("expired" if has_expired else "trimmed")
+        world.count("expired" if has_expired else "trimmed")
         rows = np.array([(message, self._subscriber_of[row.client_id], row.packet_id, 0)], np.int64)
         kind = EventKind.EXPIRE if has_expired else EventKind.TRIM
-        fabric.brokers[0].delivery.record(kind, rows, np.array([int(self.env.now)]), -1)
+        self.brokers[0].delivery.record(kind, rows, np.array([int(self.env.now)]), -1)
 
     def run(self, on_progress: Callable[[Progress], None] | None = None) -> dict[str, Any]:
         """The report, with what the server has done since the start."""

@@ -14,8 +14,8 @@ from typing import Any
 
 from orderlab.model.history.events import EventBatch, EventKind
 from orderlab.sim.drivers.pipelined import PipelinedDriver
-from orderlab.sim.mqtt.clients.population import Ints
-from orderlab.sim.mqtt.world import Fabric
+from orderlab.sim.mqtt.clients import Ints
+from orderlab.sim.mqtt.world import World
 
 OnService = Callable[[str, float, float, int], None]
 EVENTS_MAX = 400_000
@@ -41,16 +41,16 @@ class Tracer:
         self._lanes: dict[tuple[int, str], list[float]] = defaultdict(list)
         self._stages: dict[int, list[tuple[int, str]]] = defaultdict(list)
         """Per message (publisher, sequence as one number), the instants at which it reached something."""
-        self._fabric: Fabric | None = None
+        self._world: World | None = None
 
-    def attach(self, fabric: Fabric) -> None:
-        """Observe the parts of ``fabric``."""
-        self._fabric = fabric
-        for node in fabric.nodes:
+    def attach(self, world: World) -> None:
+        """Observe the parts of ``world``."""
+        self._world = world
+        for node in world.storage.nodes:
             node.on_service = self._after(node.on_service)
-        fabric.kafka.on_request = self._kafka_request
-        fabric.on_stage = self._stage
-        for broker in fabric.brokers:
+        world.kafka.cluster.on_request = self._kafka_request
+        world.measured.on_stage = self._stage
+        for broker in world.brokers:
             broker.on_pack = self._pack
             if isinstance(broker.driver, PipelinedDriver):
                 name = f"broker-{broker.number}"
@@ -88,11 +88,11 @@ class Tracer:
 
     def sink(self, batch: EventBatch) -> None:
         """Rows of the history: where messages begin and end, and the faults."""
-        assert self._fabric is not None, "attach comes first"
+        assert self._world is not None, "attach comes first"
         inside = (batch.time_us >= self.begin_us) & (batch.time_us < self.end_us)
         if not inside.any():
             return
-        count = self._fabric.schedule.count
+        count = self._world.traffic.schedule.count
         for row in inside.nonzero()[0].tolist():
             kind, at = EventKind(int(batch.kind[row])), int(batch.time_us[row])
             if kind in _POINTS:
@@ -101,11 +101,11 @@ class Tracer:
                 self._instant(batch, row, at, kind)
 
     def _instant(self, batch: EventBatch, row: int, at: int, kind: EventKind) -> None:
-        assert self._fabric is not None, "attach comes first"
+        assert self._world is not None, "attach comes first"
         what, arguments = "all faults have healed", {}
         if kind is EventKind.FAULT:
-            what = str(self._fabric.operations.label(int(batch.operation[row])))
-            arguments = {"node": self._fabric.node_names()[int(batch.node[row])]}
+            what = str(self._world.operations.label(int(batch.operation[row])))
+            arguments = {"node": self._world.node_names()[int(batch.node[row])]}
         pid = self._process("faults")
         self._add({"name": what, "ph": "i", "s": "g", "ts": at, "pid": pid, "tid": 1, "cat": "fault", "args": arguments})
 
@@ -137,8 +137,8 @@ class Tracer:
 
     def _message_events(self) -> None:
         """Each message is an asynchronous event, its stages nested in it, from one point on its way to the next."""
-        assert self._fabric is not None, "attach comes first"
-        schedule, pid = self._fabric.schedule, self._process("messages")
+        assert self._world is not None, "attach comes first"
+        schedule, pid = self._world.traffic.schedule, self._process("messages")
         for message, points in sorted(self._stages.items()):
             points.sort()
             if len(points) < 2:

@@ -18,7 +18,7 @@ def traced():
     sinks = []
     system = P2PSystem(P2PSettings(**SETTINGS), 1, sinks)
     tracer = Tracer(150_000, 350_000)
-    tracer.attach(system.fabric)
+    tracer.attach(system.world)
     sinks.append(tracer.sink)
     system.run()
     return system, json.loads(json.dumps(tracer.to_json()))
@@ -39,7 +39,7 @@ def test_nor_in_other_systems(settings):
     sinks = []
     system = P2PSystem(P2PSettings(**{**SETTINGS, **settings}), 1, sinks)
     tracer = Tracer(150_000, 350_000)
-    tracer.attach(system.fabric)
+    tracer.attach(system.world)
     sinks.append(tracer.sink)
     system.run()
     assert complaints(json.loads(json.dumps(tracer.to_json()))) == []

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from orderlab.sim.kafka.partitioner import partition_for_key, partitions_for_rows
-from orderlab.sim.mqtt.clients.population import numbered_names
+from orderlab.sim.mqtt.clients import numbered_names
 
 
 @pytest.mark.parametrize("length", range(1, 14))

@@ -5,8 +5,7 @@ import pytest
 
 from orderlab.model.errors import InputError
 from orderlab.sim.engine.random_streams import RandomStreams
-from orderlab.sim.mqtt.clients.bursts import BurstSchedule
-from orderlab.sim.mqtt.clients.population import Clients, Schedule
+from orderlab.sim.mqtt.clients import BurstSchedule, Clients, Schedule
 
 PATTERNS = ("regular", "exponential", "together")
 

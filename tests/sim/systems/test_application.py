@@ -6,7 +6,7 @@ import pytest
 from orderlab.model.checkers.judge import Question, in_memory, judge
 from orderlab.model.errors import InputError
 from orderlab.model.history.events import EventKind
-from orderlab.sim.mqtt.application import application
+from orderlab.sim.mqtt.application import sessions
 from orderlab.sim.mqtt.application.delivery import one_after_the_other
 from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
 
@@ -80,8 +80,8 @@ def test_who_commits_what_is_not_acknowledged_loses_it(monkeypatch):
     def all_of_it(session):
         return {part: offset + len(records) for part, offset, records in session.polled}
 
-    monkeypatch.setattr(application, "without_gap", all_of_it)
-    monkeypatch.setattr(application.Application, "unfinished", lambda session: [])
+    monkeypatch.setattr(sessions, "without_gap", all_of_it)
+    monkeypatch.setattr(sessions.Application, "unfinished", lambda session: [])
     *_, violated, _ = run(
         applications=1, shared_groups=0, offline_share=1.0, online_s=0.4, offline_s=0.05, application_us=400.0, duration_s=2.0
     )

@@ -4,13 +4,13 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from orderlab.sim.mqtt.application.stages import ApplicationSubscribing
 
 from orderlab.model.checkers.judge import Question, in_memory, judge
 from orderlab.model.history.events import EventKind
 from orderlab.sim.engine import recorder as recording
-from orderlab.sim.mqtt.application.application import Application, Queue
 from orderlab.sim.mqtt.application.delivery import ApplicationDelivery
-from orderlab.sim.mqtt.application.subscribing import ApplicationSubscribing
+from orderlab.sim.mqtt.application.sessions import Application, Queue
 from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
 
 SMALL = {
@@ -50,7 +50,7 @@ def test_a_delivery_has_the_lower_qos_and_qos_0_is_delivered_too():
     ran = Ran(**MIXED)
     assert not ran.violated
     assert ran.system.is_quiet()
-    granted = {queue.code: int(ran.system.fabric.qos.granted_to(np.array([queue.first]))[0]) for queue in ran.queues}
+    granted = {queue.code: int(ran.system.world.traffic.qos.granted_to(np.array([queue.first]))[0]) for queue in ran.queues}
     assert Counter(granted.values()) == {0: 2, 1: 2, 2: 4}
     rows = list(zip(*ran.of(EventKind.DELIVER, "subscriber", "qos", "delivered_qos"), strict=True))
     assert all(lower == min(qos, granted[subscriber]) for subscriber, qos, lower in rows)
@@ -114,7 +114,7 @@ CRASH = {"qos": 2, "shared_groups": 0, "brokers": 2, "application_us": 2000.0, "
 
 
 def crash(**more):
-    broker = int(Ran(**{**CRASH, "application_us": 1.0}).system.fabric.subscribers.broker[0])
+    broker = int(Ran(**{**CRASH, "application_us": 1.0}).system.world.traffic.subscribers.broker[0])
     return Ran(**CRASH, faults=f"broker-crash@0.9:{broker}", **more)
 
 
@@ -280,7 +280,7 @@ def test_the_seed_decides_everything():
 
 def test_what_was_on_its_way_to_a_broker_that_died_is_not_waited_for():
     ran = Ran(3, **{**MIXED, "applications": 1, "shared_groups": 1}, brokers=3, faults="broker-crash@0.3:0 broker-crash@0.35:1")
-    downlinks = [group for group in ran.system.fabric.groups if group.partitions[0].topic.startswith("msg.downlink")]
+    downlinks = [group for group in ran.system.world.kafka.groups if group.partitions[0].topic.startswith("msg.downlink")]
     assert any(group.committed[part] < part.log.end_offset for group in downlinks for part in group.partitions)
     assert ran.system.is_quiet()
     assert not (ran.columns["kind"] == EventKind.CUT).any()

@@ -6,9 +6,9 @@ import pytest
 from orderlab.model.checkers.judge import Question, in_memory, judge
 from orderlab.model.errors import InputError
 from orderlab.model.history.events import EventKind
-from orderlab.sim.mqtt.application.application import Queue, places_of
 from orderlab.sim.mqtt.application.delivery import ApplicationDelivery
-from orderlab.sim.mqtt.broker.routed_record import copies, read_copies
+from orderlab.sim.mqtt.application.sessions import Queue, places_of
+from orderlab.sim.mqtt.broker.routing import RoutedRecords
 from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
 
 SMALL = {
@@ -33,8 +33,10 @@ def run(seed=1, **more):
 def unfiltered(delivery, session, polled):
     """What ``_found`` finds where nobody looks at the session that a record was routed for; the history tells it all the same."""
     read = list(places_of(polled))
-    copied, recipients, routed_for = read_copies([record for _, record in read], len(delivery.fabric.subscribers))
-    delivery.sessions.note_queued(copied.tolist(), recipients.tolist(), routed_for.tolist())
+    copied, recipients, routed_for = RoutedRecords.unpack(
+        [record for _, record in read], len(delivery.world.traffic.subscribers)
+    )
+    delivery.table.note_queued(copied.tolist(), recipients.tolist(), routed_for.tolist())
     return [(place, copy) for (place, _), copy in zip(read, copied.tolist(), strict=True)]
 
 
@@ -98,5 +100,5 @@ def test_sessions_of_members_stay():
 
 
 def test_records_carry_the_session():
-    records = copies(np.array([5, 6]), np.array([2, 2]), np.array([1, 3]), 7)
-    assert [column.tolist() for column in read_copies(records, 7)] == [[5, 6], [2, 2], [1, 3]]
+    records = RoutedRecords(np.array([5, 6]), np.array([2, 2]), np.array([1, 3])).packed(7)
+    assert [column.tolist() for column in RoutedRecords.unpack(records, 7)] == [[5, 6], [2, 2], [1, 3]]

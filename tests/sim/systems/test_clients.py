@@ -1,13 +1,15 @@
 """How clients behave, in whole systems: mixed QoS, retained messages, bursts, reconnects, slow readers; what breaks the laws
 and what does not."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from orderlab.model.checkers.judge import Question, in_memory, judge
 from orderlab.model.errors import InputError
 from orderlab.model.history.events import EventKind
-from orderlab.sim.mqtt.broker.retaining import RETAINED_FROM
+from orderlab.sim.mqtt.rules.retained import RETAINED_FROM
 from orderlab.sim.systems.catalogue import entry, settings_of
 
 SMALL = {
@@ -44,7 +46,7 @@ class Ran:
 def test_every_delivery_has_the_lower_qos_and_only_the_steps_of_that(name):
     ran = Ran(name, **MIXED)
     assert not ran.violated
-    levels = ran.system.fabric.qos
+    levels = ran.system.world.traffic.qos
     delivered = ran.of_kind[EventKind.DELIVER]
     own = delivered["publisher"]
     assert (delivered["delivered_qos"] == np.minimum(levels.published[own], levels.granted[own])).all()
@@ -68,8 +70,8 @@ def test_only_qos_0_is_missed_by_who_is_away(settings):
 
 def test_a_broker_that_sends_everything_with_qos_0_is_accused():
     def downgrade(system):
-        for broker in system.fabric.brokers:
-            broker.routing.fabric = _Downgraded(system.fabric)
+        for broker in system.world.brokers:
+            broker.routing.world = _Downgraded(system.world)
 
     assert "at-least-once" in Ran(**MIXED, **MOVING, before=downgrade).violated
 
@@ -77,14 +79,14 @@ def test_a_broker_that_sends_everything_with_qos_0_is_accused():
 class _Downgraded:
     """The parts of a system, for a routing that takes every delivery for QoS 0."""
 
-    def __init__(self, fabric):
-        self._fabric, self.qos = fabric, self
+    def __init__(self, world):
+        self._world, self.traffic = world, replace(world.traffic, qos=self)
 
     def of_deliveries(self, publishers, subscribers):
         return np.zeros(len(publishers), np.int64)
 
     def __getattr__(self, name):
-        return getattr(self._fabric, name)
+        return getattr(self._world, name)
 
 
 def test_a_crash_doubles_qos_2_and_costs_the_other_levels_nothing():
@@ -108,7 +110,7 @@ BUSY = {"publishers": 10, "rate": 400.0, "duration_s": 0.2, "receive_maximum": 2
 
 def test_a_broker_that_ignores_receive_maximum_is_accused():
     def ignore(system):
-        system.fabric.windows.admit = lambda deliveries, is_backlog: deliveries
+        system.world.delivery.windows.admit = lambda deliveries, is_backlog: deliveries
 
     assert Ran(**BUSY, before=ignore).violated == {"receive-maximum"}
     kept = Ran(**BUSY)
@@ -118,8 +120,8 @@ def test_a_broker_that_ignores_receive_maximum_is_accused():
 
 def test_a_store_that_gives_an_identifier_out_again_too_early_is_accused():
     def few(system):
-        inner = system.fabric.store.assigned
-        system.fabric.store.assigned = lambda reply, count: [(number % 2 + 1, token) for number, token in inner(reply, count)]
+        inner = system.world.storage.store.assigned
+        system.world.storage.store.assigned = lambda reply, count: [(number % 2 + 1, token) for number, token in inner(reply, count)]
 
     unlimited = {**BUSY, "receive_maximum": 65_535}
     assert "packet-id" in Ran(**unlimited, before=few).violated
@@ -151,8 +153,8 @@ def test_who_subscribes_again_gets_the_last_retained_message_with_its_flag(name,
 
 def test_a_retained_message_that_loses_its_flag_is_a_double():
     def forget(system):
-        inner = system.fabric.retaining.seen
-        system.fabric.retaining.seen = lambda copies: (inner(copies)[0], {"retained": np.zeros(len(copies), np.int64)})
+        inner = system.world.traffic.retaining.seen
+        system.world.traffic.retaining.seen = lambda copies: (inner(copies)[0], {"retained": np.zeros(len(copies), np.int64)})
 
     assert "exactly-once" in Ran(qos=2, before=forget, **RETAINED).violated
 
@@ -173,7 +175,7 @@ def test_retain_handling_of_new_subscriptions(handling, gets_some):
 def test_retain_as_published_keeps_the_flag_of_what_is_sent_on():
     ran = Ran(**RETAINED, retain_as_published=True)
     assert not ran.violated
-    delivered, sets_retain = ran.of_kind[EventKind.DELIVER], ran.system.fabric.retaining.by_publisher
+    delivered, sets_retain = ran.of_kind[EventKind.DELIVER], ran.system.world.traffic.retaining.by_publisher
     assert (delivered["retained"] == sets_retain[delivered["publisher"]]).all()
 
 
@@ -191,12 +193,12 @@ def test_a_retained_message_expires():
     kept, ended = (Ran(**{**RETAINED, **slow}, expiry_s=expiry_s).counts["delivered_retained"] for expiry_s in (60, 1))
     assert 0 < ended <= kept
     system = Ran(**{**RETAINED, **slow}, expiry_s=60).system
-    topic = system.fabric.topics[_retaining(system)].decode()
-    assert len(system.fabric.retaining.on_subscribe(topic, 10**9, True)) == 0
+    topic = system.world.traffic.topics[_retaining(system)].decode()
+    assert len(system.world.traffic.retaining.on_subscribe(topic, 10**9, True)) == 0
 
 
 def _retaining(system):
-    return int(np.flatnonzero(system.fabric.retaining.by_publisher)[0])
+    return int(np.flatnonzero(system.world.traffic.retaining.by_publisher)[0])
 
 
 def test_a_lost_connection_finds_retained_messages_in_the_store():
@@ -221,7 +223,7 @@ def test_bursts_keep_every_law(name, pattern):
 def test_a_crowd_that_publishes_at_once_waits_longer():
     few_cores = {"broker_cores": 1, "rate": 1000.0, "publishers": 100, "publish_on_s": 0.02, "publish_off_s": 0.18}
     spread, together = (
-        Ran(**few_cores, publish_pattern=pattern).system.fabric.delivery_latency.mean_us() for pattern in ("regular", "together")
+        Ran(**few_cores, publish_pattern=pattern).system.world.measured.delivery_latency.mean_us() for pattern in ("regular", "together")
     )
     assert together > 1.2 * spread
 
@@ -243,7 +245,7 @@ def test_slow_readers_get_everything_late_and_the_others_do_not():
     ran = Ran(slow_share=0.25, slow_read_ms=60.0)
     assert not ran.violated
     delivered = ran.of_kind[EventKind.DELIVER]
-    schedule = ran.system.fabric.schedule
+    schedule = ran.system.world.traffic.schedule
     waited = delivered["time_us"] - schedule.published_us(delivered["sequence"] * schedule.count + delivered["publisher"])
     slow = [np.median(waited[delivered["publisher"] == one]) > 60_000 for one in range(40)]
     assert sum(slow) == 10

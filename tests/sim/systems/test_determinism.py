@@ -25,7 +25,7 @@ for name in ("", *(name for name, kind in FAULTS.items() if kind.among != "postg
     system = P2PSystem(settings, 3, sinks)
     if sys.argv[1] == "traced":
         tracer = Tracer(100_000, 400_000)
-        tracer.attach(system.fabric)
+        tracer.attach(system.world)
         sinks.append(tracer.sink)
     system.run()
     digests[name] = system.digest

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from orderlab.model.history.events import EventKind
-from orderlab.sim.mqtt.broker.lifetimes import Lifetimes
+from orderlab.sim.mqtt.broker.session_lifecycle import SessionLifecycle
 from tests.sim.systems.test_exactly_once import UNAVOIDABLE, Ran
 
 AT_ONCE = "0.000001"
@@ -25,13 +25,13 @@ def test_without_a_file_a_restart_takes_sessions_along_though_nothing_was_saved_
 
 
 def test_a_session_that_expires_was_open_before_or_it_would_be_opened_after_its_end(monkeypatch):
-    expire, opened = Lifetimes.expire, []
+    expire, opened = SessionLifecycle.expire, []
 
     def watched(self, subscriber):
         expire(self, subscriber)
-        opened.append(subscriber in self.fabric.opened)
+        opened.append(subscriber in self.world.storage.opened)
 
-    monkeypatch.setattr(Lifetimes, "expire", watched)
+    monkeypatch.setattr(SessionLifecycle, "expire", watched)
     Ran(inbound="memory", offline_share=1.0, online_s=0.01, offline_s=0.2, session_expiry_s=0, rate=1.0, duration_s=0.1)
     assert opened
     assert all(opened)
@@ -55,7 +55,7 @@ def test_the_last_broker_does_not_die_at_its_commit(moment):
     fault = f"broker-crash-{moment}-commit@0.4"
     ran = Ran(faults=f"{fault}:0 {fault}:1")
     assert ran.counts["faults_skipped"] == 1
-    assert sum(broker.is_dead for broker in ran.system.fabric.brokers) == 1
+    assert sum(broker.is_dead for broker in ran.system.world.brokers) == 1
     assert not ran.violated & {"at-least-once", "fifo"}
 
 

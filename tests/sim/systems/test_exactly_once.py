@@ -3,8 +3,8 @@
 import pytest
 
 from orderlab.model.checkers.judge import Question, in_memory, judge
-from orderlab.sim.mqtt.broker.qos2_receiver import Receiving
-from orderlab.sim.mqtt.broker.saves import Saves
+from orderlab.sim.mqtt.broker.qos2_receiver import Qos2Receiver
+from orderlab.sim.mqtt.broker.save_stage import Saves
 from orderlab.sim.mqtt.sessions import StoredSessions
 from orderlab.sim.servers.redis import run_all
 from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
@@ -28,12 +28,12 @@ class Ran:
         self.violated = {verdict.law for verdict in verdicts if verdict.outcome == "violated"}
 
     def unreleased(self):
-        fabric, found = self.system.fabric, 0
-        store = fabric.inbound.store
-        for publisher in fabric.inbound.opened:
-            name = fabric.publishers.name(publisher)
-            node = fabric.nodes[store.node_of(name)]
-            (reply,) = run_all(node.shard, node.epoch_us + int(fabric.env.now), [store.fetch(name)])
+        world, found = self.system.world, 0
+        store = world.storage.inbound.store
+        for publisher in world.storage.inbound.opened:
+            name = world.traffic.publishers.name(publisher)
+            node = world.storage.nodes[store.node_of(name)]
+            (reply,) = run_all(node.shard, node.epoch_us + int(world.env.now), [store.fetch(name)])
             found += len(store.fetched(reply))
         return found
 
@@ -50,7 +50,7 @@ def test_nothing_is_handed_over_twice_and_the_queues_of_publishers_empty(fault, 
 
 def test_a_broker_that_does_not_read_the_queues_of_publishers_that_come_to_it_gives_second_numbers(monkeypatch):
     assert "second_numbers" not in Ran(faults="broker-crash@0.4:0").counts
-    monkeypatch.setattr(Receiving, "resume", lambda self, messages, released: None)
+    monkeypatch.setattr(Qos2Receiver, "resume", lambda self, messages, released: None)
     assert Ran(faults="broker-crash@0.4:0").counts["second_numbers"] > 0
 
 

@@ -62,10 +62,10 @@ def damage(name, faults, **settings):
     system = SYSTEMS[name].assemble(settings_of(name, {**given, "faults": faults, **settings}), 1, [batches.append])
     counts = system.run()["counts"]
     verdicts, _ = judge(in_memory("run", batches, system.names()), Question())
-    drivers = [broker.driver for broker in system.fabric.brokers]
+    drivers = [broker.driver for broker in system.world.brokers]
     seen = {
         "doubles": counts["delivered"] > counts["published"],
-        "late": system.fabric.delivery_latency.max_us > 300_000,
+        "late": system.world.measured.delivery_latency.max_us > 300_000,
         "replayed": any(getattr(driver, "replayed", 0) for driver in drivers),
         "reloads": any(getattr(driver, "reloads", 0) for driver in drivers),
         "saves_failed": counts.get("saves_failed", 0) > 0,

@@ -21,7 +21,7 @@ def run(faults, seed=1, **more):
     """(counts, laws that are violated) of a small system under faults."""
     system, counts, violated, _ = run_whole(faults, seed, **more)
     clients = ("timeouts", "redirections", "replayed", "reloads")
-    told = {name: sum(getattr(broker.driver, name) for broker in system.fabric.brokers) for name in clients}
+    told = {name: sum(getattr(broker.driver, name) for broker in system.world.brokers) for name in clients}
     return {**counts, **told}, violated
 
 
@@ -135,9 +135,9 @@ def test_a_node_that_restarts_in_the_middle_of_a_slot_moves_it_when_it_is_back(a
     )  # fmt: skip
     assert not violated
     assert "saves_to_damaged_sessions" not in counts
-    moving = system.fabric.slots
+    moving = system.world.storage.slots
     assert not moving.is_migrating
-    assert not any(node.shard.slots.migrating or node.shard.slots.importing for node in system.fabric.nodes)
+    assert not any(node.shard.slots.migrating or node.shard.slots.importing for node in system.world.storage.nodes)
 
 
 def test_a_save_in_a_slot_on_the_move_fails_where_keys_are_not_declared_and_comes_again():
@@ -190,7 +190,7 @@ def test_a_session_that_the_store_has_lost_is_given_up_and_holds_nobody_up():
     system, counts, violated, _ = run_whole("redis-eviction@0.4:0", **settings)
     assert counts["saves_to_damaged_sessions"] == counts["saves_given_up"] > 0
     assert "at-least-once" in violated
-    assert not system.fabric.has_work_left()
+    assert not system.world.has_work_left()
 
 
 def test_a_call_that_timed_out_and_ran_all_the_same_is_saved_twice_unless_the_store_knows_it():
@@ -219,7 +219,7 @@ def test_a_slow_consumer_gets_everything_late():
     quick, *_ = run_whole(rate=50.0)
     assert not violated
     assert counts["delivered"] == counts["published"]
-    assert system.fabric.delivery_latency.max_us > 2 * quick.fabric.delivery_latency.max_us
+    assert system.world.measured.delivery_latency.max_us > 2 * quick.world.measured.delivery_latency.max_us
 
 
 @pytest.mark.parametrize(("fault", "expiry_s", "broken"), [
@@ -254,17 +254,17 @@ def test_faults_strike_at_their_rate_and_leave_rows():
 def test_a_kind_more_does_not_move_the_instants_of_the_others():
     def stalls(rates):
         system = P2PSystem(P2PSettings(**SMALL), 1, [])
-        return [str(fault) for fault in draw_faults(system.fabric, parse_rates(rates), 2_000_000) if "stall" in fault.name]
+        return [str(fault) for fault in draw_faults(system.world, parse_rates(rates), 2_000_000) if "stall" in fault.name]
 
     assert stalls("redis-stall=5/s") == stalls("lost-puback=3/s redis-stall=5/s")
 
 
 def waiting(system):
     """Messages that wait in the sessions of everyone, whether or not they were delivered under another identifier."""
-    fabric, found = system.fabric, 0
-    for subscriber, node in enumerate(fabric.node_of):
-        reply = fabric.nodes[node].shard.execute(fabric.store.fetch(fabric.subscribers.name(subscriber)).argv)
-        found += len(fabric.store.fetched(reply) or ())
+    world, found = system.world, 0
+    for subscriber, node in enumerate(world.storage.node_of):
+        reply = world.storage.nodes[node].shard.execute(world.storage.store.fetch(world.traffic.subscribers.name(subscriber)).argv)
+        found += len(world.storage.store.fetched(reply) or ())
     return found
 
 

@@ -9,13 +9,13 @@ def held(duration_s):
     """Records in Kafka, rows that wait to be written, messages that wait for an answer, keys in Redis."""
     system = P2PSystem(P2PSettings(**SMALL, duration_s=duration_s), 1, [])
     system.run()
-    fabric = system.fabric
-    logs = [partition.log for partitions in fabric.kafka.topics.values() for partition in partitions]
+    world = system.world
+    logs = [partition.log for partitions in world.kafka.cluster.topics.values() for partition in partitions]
     return {
         "records": sum(log.end_offset - log.start_offset for log in logs),
         "rows": system.recorder._waiting,
-        "unanswered": sum(len(broker.ingest.unacknowledged) for broker in fabric.brokers) + len(fabric.sessions.in_flight),
-        "keys": sum(len(node.shard.freeze()) for node in fabric.nodes),
+        "unanswered": sum(len(broker.ingest.unacknowledged) for broker in world.brokers) + len(world.delivery.connections.in_flight),
+        "keys": sum(len(node.shard.freeze()) for node in world.storage.nodes),
     }
 
 

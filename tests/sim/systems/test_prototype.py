@@ -4,8 +4,8 @@ import pytest
 
 from orderlab.model.checkers.judge import Question, in_memory, judge
 from orderlab.model.errors import InputError
-from orderlab.sim.mqtt.broker.serial_queue import Turns
-from orderlab.sim.mqtt.connections import SessionTable
+from orderlab.sim.mqtt.broker.save_stage import SerialQueue
+from orderlab.sim.mqtt.connections import ConnectionTable
 from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
 
 PROTOTYPES = ["tbmq-postgres", "tbmq-jedis", "tbmq-lettuce"]
@@ -104,12 +104,12 @@ def test_blocking_connections_survive_trouble_with_a_node(fault):
 def test_a_pipeline_gives_up_what_a_node_does_not_answer_in_time():
     patient, _, violated = run("tbmq-lettuce", faults="redis-stall@0.3:0:0.3")
     assert not violated
-    assert sum(broker.driver.timeouts for broker in patient.fabric.brokers) == 0
+    assert sum(broker.driver.timeouts for broker in patient.world.brokers) == 0
     system, report, violated = run("tbmq-lettuce", faults="command-timeout@0.3:0", command_timeout_s=0.1, scripts="session")
-    assert sum(broker.driver.timeouts for broker in system.fabric.brokers) > 0
+    assert sum(broker.driver.timeouts for broker in system.world.brokers) > 0
     assert report["counts"]["saves_failed"] > 0
     assert "at-least-once" not in violated
-    assert not system.fabric.has_work_left()
+    assert not system.world.has_work_left()
 
 
 @pytest.mark.parametrize("fault", ["postgres-restart", "postgres-stall", "postgres-connection-loss"])
@@ -143,8 +143,8 @@ def test_calls_that_overtake_each_other_lose_nothing_where_saves_take_turns(qos)
 
 
 def test_without_turns_a_store_that_numbers_its_batches_refuses_what_was_overtaken(monkeypatch):
-    monkeypatch.setattr(Turns, "enter", lambda self, places: list(places))
-    monkeypatch.setattr(Turns, "over", lambda self, place, has_failed: ([], []))
+    monkeypatch.setattr(SerialQueue, "enter", lambda self, places: list(places))
+    monkeypatch.setattr(SerialQueue, "over", lambda self, place, has_failed: ([], []))
     restart = {"scripts": "session", "appendfsync": "always", "faults": "redis-restart@0.4:0", "pack_pause_s": 0.1}
     *_, violated = run("tbmq-jedis", **restart, publishers=40, rate=25.0, duration_s=0.6)
     assert "at-least-once" in violated
@@ -153,5 +153,5 @@ def test_without_turns_a_store_that_numbers_its_batches_refuses_what_was_overtak
 def test_a_small_batch_of_packets_does_not_overtake_a_large_one_on_its_connection(monkeypatch):
     stall = {"faults": "redis-restart@0.4:0", "appendfsync": "always", "publishers": 40, "rate": 25.0, "duration_s": 0.6}
     assert not run("tbmq-jedis", **stall)[2]
-    monkeypatch.setattr(SessionTable, "in_order", lambda self, subscribers, arrived_us: arrived_us)
+    monkeypatch.setattr(ConnectionTable, "in_order", lambda self, subscribers, arrived_us: arrived_us)
     assert "fifo" in run("tbmq-jedis", **stall)[2]

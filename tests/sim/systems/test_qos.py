@@ -110,7 +110,7 @@ def test_a_lost_pubrec_is_asked_for_again_and_the_message_does_not_go_out_twice(
 
 def test_a_broker_that_forgets_what_it_received_breaks_exactly_once():
     def forget(system):
-        for broker in system.fabric.brokers:
+        for broker in system.world.brokers:
             broker.ingest.remembers_received = False
 
     ran = Ran(qos=2, faults="lost-puback@0.3:0", before=forget)

@@ -40,15 +40,15 @@ def test_a_connect_asks_for_the_newest_token_until_it_is_told():
 @pytest.mark.parametrize(("reply", "told"), [(b"4 17 1", 17), (None, 0), (ErrorReply(b"TIMEOUT no answer"), None)])
 def test_an_error_is_not_an_empty_session(reply, told):
     ran = Ran(publishers=1, duration_s=0.05)
-    store = ran.system.fabric.store
+    store = ran.system.world.storage.store
     assert isinstance(store, StoredSessions)
     assert store.told_newest(reply) == told
 
 
 def test_the_newest_token_is_that_of_the_last_save():
     ran = Ran(publishers=1, duration_s=0.2)
-    fabric = ran.system.fabric
-    name = fabric.subscribers.name(0)
-    node = fabric.nodes[fabric.node_of[0]]
-    (reply,) = run_all(node.shard, node.epoch_us + int(fabric.env.now), [fabric.store.newest(name)])
-    assert fabric.store.told_newest(reply) >= ran.counts["published"]
+    world = ran.system.world
+    name = world.traffic.subscribers.name(0)
+    node = world.storage.nodes[world.storage.node_of[0]]
+    (reply,) = run_all(node.shard, node.epoch_us + int(world.env.now), [world.storage.store.newest(name)])
+    assert world.storage.store.told_newest(reply) >= ran.counts["published"]

@@ -18,7 +18,7 @@ def run(seed=1, change=lambda republishing: None, **settings):
     """(counts, laws that are violated, PUBLISHes as publisher, sequence, instant, DUP, PUBACKs as publisher, sequence, instant)."""
     batches = []
     system = P2PSystem(P2PSettings(**{**SMALL, **settings}), seed, [batches.append])
-    for broker in system.fabric.brokers:
+    for broker in system.world.brokers:
         change(broker.ingest.republishing)
     counts = system.run()["counts"]
     verdicts, _ = judge(in_memory("run", batches, system.names()), Question())
@@ -41,7 +41,7 @@ def one_only(republishing):
     send = republishing._send
 
     def send_first(messages, on_answered):
-        _, first = np.unique(messages % republishing.fabric.schedule.count, return_index=True)
+        _, first = np.unique(messages % republishing.world.traffic.schedule.count, return_index=True)
         send(messages[np.sort(first)], on_answered)
 
     republishing._send = send_first

@@ -51,7 +51,7 @@ def test_a_store_that_is_told_the_session_keeps_every_law(seed, qos):
 
 def test_a_session_that_does_not_travel_with_the_record_breaks_no_phantom():
     def forget(system):
-        store = system.fabric.store
+        store = system.world.storage.store
         told = store.save
         store.save = lambda client, messages, producer, batch, epoch: told(client, messages, producer, batch, 2**40)
 
@@ -116,7 +116,7 @@ def test_a_span_that_no_clock_can_show_is_refused(setting):
 
 def test_two_copies_that_come_together_go_out_once():
     system = P2PSystem(P2PSettings(publishers=2), 0, [])
-    delivery, written = system.fabric.brokers[0].delivery, []
+    delivery, written = system.world.brokers[0].delivery, []
     delivery._write = lambda sent, dup: written.extend(sent.tolist())
     delivery.deliver(np.array([(0, 0, 1, 0), (0, 0, 1, 0), (1, 1, 1, 0)], np.int64))
     assert written == [[0, 0, 1, 0], [1, 1, 1, 0]]
@@ -124,10 +124,10 @@ def test_two_copies_that_come_together_go_out_once():
 
 def test_nothing_is_sent_while_a_new_session_is_not_in_the_store_yet():
     system = P2PSystem(P2PSettings(publishers=2, offline_share=1.0, clean_start_share=1.0), 0, [])
-    sessions, broker, written = system.fabric.sessions, system.fabric.brokers[0], []
+    sessions, broker, written = system.world.delivery.connections, system.world.brokers[0], []
     broker.delivery._write = lambda sent, dup: written.extend(sent.tolist())
     pushed = [(0, 0, 1, 0), (1, 1, 1, 0)]
-    system.fabric.disconnect(0)
+    system.world.disconnect(0)
     broker.connect(0, clean_start=True)
     broker.delivery.deliver(np.array(pushed, np.int64))
     assert written == [[1, 1, 1, 0]]
@@ -137,5 +137,5 @@ def test_nothing_is_sent_while_a_new_session_is_not_in_the_store_yet():
     broker.delivery.deliver(np.array([(20, 0, 9, 0)], np.int64))
     assert written[-1] == [20, 0, 9, 0]
     broker.connect(0, clean_start=True)
-    system.fabric.disconnect(0)
+    system.world.disconnect(0)
     assert not sessions.beginning

@@ -4,7 +4,7 @@ import pytest
 
 from orderlab.model.checkers.judge import Question, in_memory, judge
 from orderlab.properties.strategies.pipelines import WAITING
-from orderlab.sim.mqtt.broker.trim_tracker import Trims
+from orderlab.sim.mqtt.filters import TrimTracker
 from orderlab.sim.systems.tbmq_p2p import P2PSettings, P2PSystem
 
 
@@ -34,7 +34,7 @@ def test_what_was_trimmed_before_it_was_sent_on_does_not_overtake(seed):
     stalled = {**WAITING, "online_s": 0.5, "limit": 3, "faults": "redis-stall@0.25:0", "scripts": "session"}
 
     def forget_tokens(system):
-        system.fabric.read.has_tokens = False
+        system.world.delivery.replayed.has_tokens = False
 
     assert not run(seed=seed, **stalled)[1]
     assert "fifo" in run(forget_tokens, seed, **stalled)[1]
@@ -42,13 +42,13 @@ def test_what_was_trimmed_before_it_was_sent_on_does_not_overtake(seed):
 
 def test_a_store_that_trims_below_its_limit_loses():
     def expect_more(system):
-        system.fabric.trims.limit = 30
+        system.world.delivery.trims.limit = 30
 
     assert "at-least-once" in run(limit=1, before=expect_more)[1]
 
 
 def test_the_oldest_go_first_and_only_those_beyond_the_limit():
-    trims = Trims(2)
+    trims = TrimTracker(2)
     assert trims.saved(7, [(0, 1), (1, 2)]) == []
     assert trims.saved(7, [(2, 3)]) == [(0, 1)]
     trims.removed(7, (1, 2))

@@ -1,86 +1,63 @@
-"""A broker node: its processor, its Redis and Kafka clients, its consumers, and the stages of a message's way through it.
+"""A broker, assembled: a node and the stages of a message's way through it.
 
 Publish → `msg.all` → PUBACK (``ingest``); `msg.all` → subscription trie → `msg.persisted` (``routing``); `msg.persisted` →
-one save script per client and pack → commit (``persisting``) → the broker that holds the connection, itself or another
-through `msg.downlink.<broker>` (``downlink``) → socket → the subscriber's PUBACK → remove script (``delivery``; with QoS 2 ``releasing``). Work is
-simulated per batch, as it is done per batch; within a batch each message has its own instants where they differ.
+one save script per client and poll → commit (``save_stage``) → the broker that holds the connection, itself or another
+through `msg.downlink.<broker>` (``downlink``) → socket → the subscriber's PUBACK → remove script (``delivery``; with QoS 2
+``qos2_sender``). Sessions begin and end in ``session_lifecycle``. Work is simulated per batch, as it is done per batch; within a batch each
+message has its own instants where they differ.
+
+Imports go one way: the node below, then what delivers, then what hands on to it. What must call back gets a port: a Protocol beside the stage.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Sequence
 
 import numpy as np
-import simpy
 
 from orderlab.sim.engine.clock import Station, call_at
-from orderlab.sim.kafka.broker import Partition
-from orderlab.sim.kafka.consumer_group import Consumer, Polled
+from orderlab.sim.kafka.consumer_group import Consumer
 from orderlab.sim.kafka.producer import Producer
 from orderlab.sim.mqtt.broker.delivery import Delivery
 from orderlab.sim.mqtt.broker.downlink import Downlink
-from orderlab.sim.mqtt.broker.inflight_batch import Pack
 from orderlab.sim.mqtt.broker.ingest import Ingest
-from orderlab.sim.mqtt.broker.lifetimes import Lifetimes
-from orderlab.sim.mqtt.broker.persistence import StoreDriver
-from orderlab.sim.mqtt.broker.qos2_sender import Releasing
-from orderlab.sim.mqtt.broker.retrying_caller import RepeatedCalls
+from orderlab.sim.mqtt.broker.node import BrokerNode, BrokerSettings
 from orderlab.sim.mqtt.broker.routing import Routing
-from orderlab.sim.mqtt.broker.save_stage import Persisting
-from orderlab.sim.mqtt.broker.subscribing import Subscribing
-from orderlab.sim.mqtt.world import Fabric
-
-BURST = 16
-"""Messages that a network thread takes from one socket buffer or event loop turn."""
-RETENTION_US = 1_000_000
+from orderlab.sim.mqtt.broker.save_stage import SaveStage
+from orderlab.sim.mqtt.broker.session_lifecycle import SessionLifecycle, Subscriptions
+from orderlab.sim.mqtt.ports import Broker, StoreDriver
+from orderlab.sim.mqtt.world import World
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerSettings:
-    """One broker."""
-
-    tick_us: int = 500
-    """How long publishes that arrive are gathered before they are worked on: the simulation's own grain."""
-    pack_retries: int = 3
-    pack_pause_us: int = 1_000_000
-
-
-class MqttBroker:
-    """One node of the cluster. ``is_dead`` after a crash: nothing that it had begun goes on."""
+class MqttBroker(BrokerNode):
+    """One node of the cluster, with all of its stages."""
 
     def __init__(
-        self, fabric: Fabric, number: int, settings: BrokerSettings, producer: Producer, driver: StoreDriver, cpu: Station
+        self, world: World, number: int, settings: BrokerSettings, producer: Producer, driver: StoreDriver, cpu: Station
     ) -> None:
-        self.fabric = fabric
-        self.env = fabric.env
-        self.number = number
-        self.settings = settings
-        self.costs = fabric.costs.broker
-        self.cpu = cpu
-        self.producer = producer
-        self.driver = driver
-        self.is_dead = False
-        self.downlink: Partition | None = None
-        """The partition of `msg.downlink.<number>`; None for the only broker."""
+        super().__init__(world, number, settings, producer, driver, cpu)
         self.all_consumers: Sequence[Consumer] = ()
         self.persisted_consumers: Sequence[Consumer] = ()
         self.downlink_consumer: Consumer | None = None
-        self.on_pack: Callable[[str, float, float, int], None] | None = None
-        """Told of every pack: its consumer, when it was polled, when it was committed, records."""
-        self.clock_skew_us = 0
-        """By how much its clock is ahead."""
-        self.crash_at_commit: Literal["before", "after"] | None = None
-        self.repeated_calls = RepeatedCalls(self)
         self.ingest = Ingest(self)
-        self.routing = Routing(self)
-        self.persisting = Persisting(self)
-        self.downlinks = Downlink(self)
-        self.delivery = Delivery(self)
-        self.releasing = Releasing(self)
-        self.lifetimes = Lifetimes(self)
-        self.subscribing = Subscribing(self)
+        self.delivery = self._delivery()
+        self.downlinks = Downlink(self, self.delivery)
+        self.routing = self._routing()
+        self.save_stage = SaveStage(self, self.downlinks, self.delivery)
+        self.lifecycle = self._lifecycle()
+
+    # -- the stages that depend on what kind of session subscribers have -----------------------------------
+
+    def _delivery(self) -> Delivery:
+        return Delivery(self)
+
+    def _routing(self) -> Routing:
+        return Routing(self, self.downlinks)
+
+    def _lifecycle(self) -> SessionLifecycle:
+        return SessionLifecycle(self, self.delivery, Subscriptions(self, self.delivery))
+
+    # -- as others see it ----------------------------------------------------------------------------------
 
     def start(self, all_consumers: Sequence[Consumer], persisted: Sequence[Consumer], downlink: Consumer | None) -> None:
         """Begin to listen and to consume."""
@@ -89,86 +66,43 @@ class MqttBroker:
         for consumer in all_consumers:
             self.env.process(self.routing.consume(consumer))
         for consumer in persisted:
-            self.env.process(self.persisting.consume(consumer))
+            self.env.process(self.save_stage.consume(consumer))
         if downlink is not None:
             self.env.process(self.downlinks.consume(downlink))
-
-    # -- the processor -------------------------------------------------------------------------------------
-
-    def burst(self, count: int, each_us: float) -> float:
-        """When ``count`` messages are done that the network threads take in bursts from now on."""
-        now, serve = self.env.now, self.cpu.serve
-        done: float = now
-        while count > 0:
-            done = max(done, serve(now, min(count, BURST) * each_us))
-            count -= BURST
-        return done + self.costs.thread_hop_us
-
-    def work(self, work_us: float) -> simpy.Event:
-        """One thread works; a core is needed for it."""
-        return self.env.timeout(-int(-self.cpu.serve(self.env.now, work_us) // 1) - int(self.env.now))
 
     @property
     def is_busy(self) -> bool:
         """Whether something is with its clients of Kafka and of the store, on the way to them, or to be tried again."""
-        return bool(
-            self.producer.unanswered or self.downlinks.leaving or self.driver.is_busy or self.repeated_calls.waiting
-        )
+        return bool(self.producer.unanswered or self.downlinks.leaving or self.driver.is_busy or self.retrying.waiting)
 
-    # -- packs ---------------------------------------------------------------------------------------------
+    @property
+    def owes_answers(self) -> bool:
+        """Whether a publisher of it has no PUBACK or PUBREC for something."""
+        return bool(self.ingest.unacknowledged)
 
-    def complete(self, pack: Pack) -> Generator[simpy.Event, Any, None]:
-        """Wait for the pack; what failed is tried again ``pack_retries`` times, each after a pause."""
-        yield pack.done
-        for _ in range(self.settings.pack_retries):
-            if not pack.failed or self.is_dead:
-                return
-            yield self.env.timeout(self.settings.pack_pause_us)
-            pack.retry()
-            yield pack.done
-
-    def commit(self, consumer: Consumer, polled: Polled) -> Generator[simpy.Event, Any, None]:
-        """What was polled is done. A member that has lost its partitions meanwhile joins again."""
-        self._crash_if_due("before")
-        if self.is_dead:
-            return
-        accepted = yield from consumer.commit(polled)
-        if self.on_pack is not None:
-            self.on_pack(consumer.name, consumer.polled_us, self.env.now, sum(len(records) for _, _, records in polled))
-        self._crash_if_due("after")
-        self.drop_old(consumer, polled)
-        if not accepted:
-            self.fabric.count("fenced_commits")
-            if not self.is_dead:
-                consumer.group.rejoin(consumer)
-
-    def drop_old(self, consumer: Consumer, polled: Polled) -> None:
-        """A run needs no more memory the longer it is: of what was read only that stays which may be read again. Kafka keeps
-        it for days, and so longer than any run lasts."""
-        for partition, _, _ in polled:
-            partition.log.retain(int(self.env.now) - RETENTION_US, consumer.group.committed[partition])
+    def lose_pubacks(self, count: int) -> None:
+        """The next ``count`` answers to publishers do not arrive."""
+        self.ingest.pubacks_to_lose = count
 
     # -- clients that move ---------------------------------------------------------------------------------
 
-    def _crash_if_due(self, at_commit: Literal["before", "after"]) -> None:
-        """Carry out ``crash_at_commit``, unless all others have died since it was set: somebody has to take over."""
-        if self.crash_at_commit == at_commit:
-            self.crash_at_commit = None
-            if self.is_last:
-                self.fabric.count("faults_skipped")
-            else:
-                self.crash()
+    def connect(self, subscriber: int, clean_start: bool = False) -> None:
+        """Connect a subscriber here."""
+        self.lifecycle.connect(subscriber, clean_start)
 
-    @property
-    def is_last(self) -> bool:
-        """Whether no other broker is alive."""
-        return all(other.is_dead for other in self.fabric.brokers if other is not self)
+    def wake(self, subscriber: int) -> None:
+        """Read the session of a subscriber anew, for whom something may wait in the store that was never sent here."""
+        self.delivery.wake(subscriber)
+
+    def expire(self, subscriber: int) -> None:
+        """End the session of a subscriber that has been away for too long."""
+        self.lifecycle.expire(subscriber)
 
     def crash(self) -> None:
-        """The process dies. Clients connect to the next broker; the groups notice after the session timeout."""
+        """Let the process die. Clients connect to the next broker; the groups notice after the session timeout."""
         if self.is_dead:
             return
-        fabric = self.fabric
+        world = self.world
         self.is_dead = self.producer.is_dead = True
         self.driver.close()
         for consumer in (*self.all_consumers, *self.persisted_consumers):
@@ -176,19 +110,20 @@ class MqttBroker:
             consumer.group.leave(consumer, consumer.group.settings.session_timeout_us)
         if self.downlink_consumer is not None:  # nobody else reads what waits there
             self.downlink_consumer.is_dead = True
-        mine = np.flatnonzero(fabric.subscribers.broker == self.number).tolist()
-        connected = [subscriber for subscriber in mine if fabric.sessions.connected[subscriber]]
+        mine = np.flatnonzero(world.traffic.subscribers.broker == self.number).tolist()
+        connected = [subscriber for subscriber in mine if world.delivery.connections.connected[subscriber]]
         for subscriber in connected:
-            fabric.disconnect(subscriber)
+            world.disconnect(subscriber)
 
         def reconnect() -> None:
-            other = fabric.next_broker(self.number)
-            other.ingest.take_over(self.ingest)
+            other = world.next_broker(self.number)
+            other.take_over(self)
             for subscriber in connected:
                 other.connect(subscriber)
 
-        call_at(self.env, self.env.now + fabric.client_reconnect_us, reconnect)
+        call_at(self.env, self.env.now + world.traffic.reconnect_us, reconnect)
 
-    def connect(self, subscriber: int, clean_start: bool = False) -> None:
-        """A subscriber connects here."""
-        self.delivery.connect(subscriber, clean_start)
+    def take_over(self, dead: Broker) -> None:
+        """Take in the publishers of a broker that has died."""
+        assert isinstance(dead, MqttBroker), "brokers of one system are of one kind"
+        self.ingest.take_over(dead.ingest)

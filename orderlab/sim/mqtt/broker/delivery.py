@@ -1,22 +1,33 @@
-"""From the broker to subscribers: backlog and new messages go out in order, answers come back, remove scripts run."""
+"""From the broker to subscribers: backlog and new messages go out in order, answers come back, remove scripts run.
+
+A delivery passes filters in `deliver`, whose order matters; what is left is numbered in flight (`_transmit`), written (`_write`), arrives and
+is answered (`_arrive`), and ends in the store (`completed`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from orderlab.model.history.events import EventKind
 from orderlab.sim.engine.clock import call_at
-from orderlab.sim.mqtt.broker.replay_filter import Found
-from orderlab.sim.mqtt.broker.retaining import are_retained
-from orderlab.sim.mqtt.clients.population import Ints
-from orderlab.sim.mqtt.connections import NO_DELIVERIES, Deliveries
-
-if TYPE_CHECKING:
-    from orderlab.sim.mqtt.broker.broker import MqttBroker
+from orderlab.sim.mqtt.broker.node import BrokerNode
+from orderlab.sim.mqtt.broker.qos2_sender import Qos2Sender
+from orderlab.sim.mqtt.clients import Ints
+from orderlab.sim.mqtt.connections import (
+    MESSAGE,
+    NO_DELIVERIES,
+    PACKET_ID,
+    SUBSCRIBER,
+    Deliveries,
+    as_deliveries,
+    in_flight_key,
+)
+from orderlab.sim.mqtt.filters import StoredMessage
+from orderlab.sim.mqtt.rules.retained import are_retained
 
 RECORDED_WITHIN_US = 100_000
 """After it has arrived: the recorder waits for no row for long."""
@@ -27,170 +38,179 @@ Bools = npt.NDArray[np.bool_]
 class Delivery:
     """The subscribers' side of one broker."""
 
-    def __init__(self, broker: MqttBroker) -> None:
-        self.broker = broker
-        self.fabric = broker.fabric
-        self.sessions = broker.fabric.sessions
+    def __init__(self, node: BrokerNode) -> None:
+        self.node = node
+        self.world = node.world
+        self.table = node.world.delivery.connections
+        self.qos2_sender = self._qos2_sender()
 
-    def connect(self, subscriber: int, clean_start: bool = False) -> None:
-        """A subscriber connects here. With Clean Start 1, or without a session, it begins one. Otherwise its backlog is
-        fetched and sent, then what is new."""
-        fabric, sessions, broker = self.fabric, self.sessions, self.broker
-        fabric.subscribers.broker[subscriber] = broker.number
-        sessions.connected[subscriber] = True
-        if clean_start or not sessions.exists[subscriber]:
-            broker.lifetimes.begin(subscriber)
-            return
-        sessions.fetching.add(subscriber)
-        connection = sessions.connections[subscriber]
+    def _qos2_sender(self) -> Qos2Sender:
+        """The second half of the handshake with QoS 2."""
+        return Qos2Sender(self.node, self)
+
+    # -- what waits in the store ---------------------------------------------------------------------------
+
+    def send_backlog(self, subscriber: int, then: Callable[[], None]) -> None:
+        """Fetch and send what waits for a subscriber that has just connected here, then what is new, and call ``then``."""
+        world, table = self.world, self.table
+        table.fetching.add(subscriber)
+        connection = table.connection_number[subscriber]
         self.record_connect(subscriber)
-        if fabric.store.needs_open:
-            fabric.ensure_open(subscriber)
-        name, store, make = fabric.subscribers.name(subscriber), fabric.store, broker.repeated_calls.make
+        if world.storage.store.needs_open:
+            world.ensure_open(subscriber)
+        name, store, make = world.traffic.subscribers.name(subscriber), world.storage.store, self.node.retrying.make
         asks_newest, newest = store.newest(name), 0
 
         def is_here() -> bool:
-            return bool(sessions.connections[subscriber] == connection)
+            return bool(table.connection_number[subscriber] == connection)
 
-        def fetch(told: int = 0) -> None:
+        def fetch(last_token: int = 0) -> None:
             nonlocal newest
-            newest = told
+            newest = last_token
             make(subscriber, store.fetch(name), store.fetched, fetched, is_here, "fetches_failed")
 
-        def fetched(found: Sequence[Found]) -> None:
+        def fetched(found: Sequence[StoredMessage]) -> None:
             released = [(subscriber, packet_id, token) for _, packet_id, token, is_pubrel in found if is_pubrel]
             backlog = [(number, subscriber, packet_id, token) for number, packet_id, token, rel in found if not rel]
-            self._resend_pubrels(released)
+            self._resend_pubrels(released)  # before the PUBLISH packets: their exchanges are further on
             if backlog:
-                self.deliver(np.array(backlog, np.int64), is_backlog=True)
+                self.deliver(as_deliveries(backlog), is_backlog=True)
             self._caught_up(subscriber, found, newest=newest)
-            if fabric.resubscribes:
-                broker.subscribing.subscribe(subscriber, is_new=False)
+            then()
 
-        if fabric.hands_over_first and asks_newest is not None:
+        # asked before the fetch: what is saved in between has a higher token, and may be pushed
+        if world.hands_over_first and asks_newest is not None:
             make(subscriber, asks_newest, store.told_newest, fetch, is_here, "fetches_failed")
         else:
             fetch()
 
     def _caught_up(
-        self, subscriber: int, found: Sequence[Found], waiting: Deliveries = NO_DELIVERIES, newest: int = 0
+        self, subscriber: int, found: Sequence[StoredMessage], waiting: Deliveries = NO_DELIVERIES, newest: int = 0
     ) -> None:
         """What was ``found`` in the store has been sent, but for ``waiting``; what had to wait for it goes out behind. ``newest``:
         the last token that the store had given out before it was read."""
-        sessions, read = self.sessions, self.fabric.read
-        sessions.fetching.discard(subscriber)
-        read.note(subscriber, found, newest)
-        held_back = read.beyond(np.concatenate((NO_DELIVERIES, *sessions.held_back.pop(subscriber, ()))))
+        table, replayed = self.table, self.world.delivery.replayed
+        table.fetching.discard(subscriber)
+        replayed.note(subscriber, found, newest)
+        held_back = replayed.beyond(np.concatenate((NO_DELIVERIES, *table.held_back.pop(subscriber, ()))))
         if len(waiting) or len(held_back):
             self.deliver(np.concatenate((waiting, held_back)), is_pushed=False)
-        if subscriber in sessions.to_wake:
-            sessions.to_wake.discard(subscriber)
+        if subscriber in table.to_wake:
+            table.to_wake.discard(subscriber)
             self.wake(subscriber)
 
-    def record_connect(self, subscriber: int) -> None:
-        """The history hears of a connection to this broker."""
-        now, code = np.array([int(self.broker.env.now)]), np.array([subscriber + self.fabric.schedule.count])
-        self.fabric.recorder.add(
-            EventKind.CONNECT, now, subscriber=code, node=self.broker.number, **self.fabric.windows.columns
-        )
-
     def _resend_pubrels(self, released: Sequence[tuple[int, int, int]]) -> None:
-        """Of a backlog; which message a PUBREL belongs to, the store need not know any more."""
+        """Send the PUBRELs of a backlog; which message one belongs to, the store need not know any more."""
         rows = []
         for subscriber, packet_id, token in released:
-            known = self.sessions.in_flight.setdefault(subscriber << 16 | packet_id, (-1, token))
-            rows.append((known[0], subscriber, packet_id, token))
-            self.fabric.windows.occupy(subscriber)
+            message, _ = self.table.in_flight.setdefault(in_flight_key(subscriber, packet_id), (-1, token))
+            rows.append((message, subscriber, packet_id, token))
+            self.world.delivery.windows.occupy(subscriber)
         if rows:
-            self.fabric.count("pubrels_again", len(rows))
-            self.broker.releasing.send(np.array(rows, np.int64))
+            self.world.count("pubrels_again", len(rows))
+            self.qos2_sender.send(as_deliveries(rows))
 
     def wake(self, subscriber: int) -> None:
-        """Something waits in the store that may never have been sent here: read the session, send what is not in flight, and
-        until then nothing that is new."""
-        fabric, sessions, broker = self.fabric, self.sessions, self.broker
-        if broker.is_dead or not sessions.connected[subscriber] or not sessions.exists[subscriber]:
+        """Read the session of a subscriber for whom something waits in the store that may never have been sent here; send what is
+        not in flight, and until then nothing that is new."""
+        world, table, node = self.world, self.table, self.node
+        if node.is_dead or not table.connected[subscriber] or not table.exists[subscriber]:
             return  # whoever is about to connect reads the session anyway
-        if subscriber in sessions.fetching:  # what is being read may be older than the save
-            sessions.to_wake.add(subscriber)
+        if subscriber in table.fetching:  # what is being read may be older than the save
+            table.to_wake.add(subscriber)
             return
-        connection = sessions.connections[subscriber]
-        fabric.count("sessions_woken")
-        sessions.fetching.add(subscriber)
-        completed = sessions.completed_meanwhile.setdefault(subscriber, set())
-        completed |= sessions.removing.get(subscriber, set())
-        fetch = fabric.store.fetch(fabric.subscribers.name(subscriber))
+        connection = table.connection_number[subscriber]
+        world.count("sessions_woken")
+        table.fetching.add(subscriber)
+        completed = table.completed_meanwhile.setdefault(subscriber, set())
+        completed |= table.removing.get(subscriber, set())
+        fetch = world.storage.store.fetch(world.traffic.subscribers.name(subscriber))
 
         def is_here() -> bool:
-            return bool(sessions.connections[subscriber] == connection)
+            return bool(table.connection_number[subscriber] == connection)
 
         def over() -> None:
-            if sessions.completed_meanwhile.get(subscriber) is completed:
-                del sessions.completed_meanwhile[subscriber]
+            if table.completed_meanwhile.get(subscriber) is completed:
+                del table.completed_meanwhile[subscriber]
 
-        def fetched(found: Sequence[Found]) -> None:
+        def fetched(found: Sequence[StoredMessage]) -> None:
             over()
-            known = completed | fabric.windows.waiting(subscriber)
+            known = completed | world.delivery.windows.waiting(subscriber)
             waiting = [
                 (message, subscriber, packet_id, token)
                 for message, packet_id, token, is_pubrel in found
                 if not is_pubrel and (message, packet_id) not in known
-                and sessions.in_flight.get(subscriber << 16 | packet_id) != (message, token)  # or it waits for room, and goes again
+                and table.in_flight.get(in_flight_key(subscriber, packet_id)) != (message, token)  # or it waits for room, and goes again
             ]
-            self._caught_up(subscriber, found, np.array(waiting, np.int64).reshape(-1, 4))
+            self._caught_up(subscriber, found, as_deliveries(waiting))
 
-        broker.repeated_calls.make(subscriber, fetch, fabric.store.fetched, fetched, is_here, "fetches_failed", over)
+        node.retrying.make(subscriber, fetch, world.storage.store.fetched, fetched, is_here, "fetches_failed", over)
+
+    # -- on the way out ------------------------------------------------------------------------------------
 
     def deliver(self, deliveries: Deliveries, is_backlog: bool = False, is_pushed: bool = True) -> None:
         """Write PUBLISH packets to the sockets of those who are connected here. The others fetch them from the store.
         ``is_pushed``: these come from who saved them, and may have been read from the store meanwhile."""
-        sessions = self.sessions
-        subscribers = deliveries[:, 1]
-        here = sessions.connected[subscribers] & (self.fabric.subscribers.broker[subscribers] == self.broker.number)
+        table, world = self.table, self.world
+        # First whose they are: filters below keep books per connection, and must hear of no other's.
+        subscribers = deliveries[:, SUBSCRIBER]
+        here = table.connected[subscribers] & (world.traffic.subscribers.broker[subscribers] == self.node.number)
         if not here.all():
             deliveries = deliveries[here]
-        if sessions.beginning:
-            deliveries = deliveries[~np.isin(deliveries[:, 1], list(sessions.beginning))]
-        if sessions.may_end and self.fabric.store.needs_open and not is_backlog:
-            deliveries = deliveries[sessions.sessions_of(deliveries) == sessions.number[deliveries[:, 1]]]
+        if table.beginning:  # the store still has the old session: what comes now was saved for that one
+            deliveries = deliveries[~np.isin(deliveries[:, SUBSCRIBER], list(table.beginning))]
+        if table.may_end and world.storage.store.needs_open and not is_backlog:  # a backlog was read from the present session
+            deliveries = deliveries[table.sessions_of(deliveries) == table.session_number[deliveries[:, SUBSCRIBER]]]
+        # What was read from the store went out before; the same, pushed, would go twice, and what is older would overtake.
         if is_pushed and not is_backlog:
-            deliveries = self.fabric.read.beyond(deliveries)
-        if sessions.fetching and not is_backlog:
+            deliveries = world.delivery.replayed.beyond(deliveries)
+        # After that filter, not before: what is held back passes it again, with what the fetch under way has found (`_caught_up`).
+        if table.fetching and not is_backlog:
             deliveries = self._hold_back(deliveries)
-        if self.fabric.hands_over_first and self.fabric.read.has_tokens and not is_backlog:
-            in_sequence, late = self.fabric.read.in_sequence(deliveries)
+        # After the holding back, so that only what is really sent moves the sequence on.
+        if world.hands_over_first and world.delivery.replayed.has_tokens and not is_backlog:
+            in_sequence, late = world.delivery.replayed.in_sequence(deliveries)
             if is_pushed:
                 deliveries = in_sequence
                 self._find_out(late)
-        sole = self.fabric.qos.sole
-        if not sole:  # QoS 0, or some of it
-            unstored = deliveries[:, 2] < 0
+        if not world.traffic.qos.sole:  # QoS 0, or some of it: no window, no identifier
+            unstored = deliveries[:, PACKET_ID] < 0
             self._write_unstored(deliveries[unstored])
             deliveries = deliveries[~unstored]
-        if self.fabric.windows.is_limited:
-            deliveries = self.fabric.windows.admit(deliveries, is_backlog)
+        # The window comes last: what it admits is counted as sent until its answer comes, so nothing may drop it silently
+        # (`_transmit` gives the room of repetitions and of what has expired back).
+        if world.delivery.windows.is_limited:
+            deliveries = world.delivery.windows.admit(deliveries, is_backlog)
         self._transmit(deliveries, is_backlog)
 
     def _write_unstored(self, deliveries: Deliveries) -> None:
-        if self.fabric.expiry_us is not None:
+        if self.world.traffic.expiry_us is not None:
             deliveries = deliveries[~self._expired(deliveries)]
         self._write(deliveries, np.zeros(len(deliveries), np.int64))
 
     def _find_out(self, late: Deliveries) -> None:
-        """These were pushed behind newer ones. Those that are not in flight are completed, or were never sent: the store knows."""
-        in_flight = self.sessions.in_flight
+        """Ask the store about what was pushed behind newer messages: what is not in flight is completed, or was never sent."""
+        in_flight = self.table.in_flight
         for message, subscriber, packet_id, token in late.tolist():
-            if in_flight.get(subscriber << 16 | packet_id) != (message, token):
-                self.fabric.count("pushes_behind_newer_ones")
+            if in_flight.get(in_flight_key(subscriber, packet_id)) != (message, token):
+                self.world.count("pushes_behind_newer_ones")
                 self.wake(subscriber)
+
+    def _hold_back(self, deliveries: Deliveries) -> Deliveries:
+        """Those that need not wait for a backlog."""
+        table = self.table
+        waits = np.isin(deliveries[:, SUBSCRIBER], list(table.fetching))
+        for delivery in deliveries[waits]:
+            table.held_back.setdefault(int(delivery[SUBSCRIBER]), []).append(delivery[np.newaxis])
+        return deliveries[~waits]
 
     def _transmit(self, deliveries: Deliveries, is_backlog: bool) -> None:
         """Number and write what needs an acknowledgement."""
-        sessions = self.sessions
+        table = self.table
         message, subscriber, packet_id, token = deliveries.T
-        keys = (subscriber << 16 | packet_id).tolist()
+        keys = in_flight_key(subscriber, packet_id).tolist()
         values = list(zip(message.tolist(), token.tolist(), strict=True))
-        before = list(map(sessions.in_flight.get, keys))
+        before = list(map(table.in_flight.get, keys))
         repeated = np.zeros(len(keys), np.bool_)
         if before.count(None) < len(keys):
             repeated[:] = [known == new for known, new in zip(before, values, strict=True)]
@@ -198,86 +218,82 @@ class Delivery:
             first = {pair: place for place, pair in reversed(list(enumerate(zip(keys, values, strict=True))))}
             again = [first[pair] < place for place, pair in enumerate(zip(keys, values, strict=True))]
             repeated |= np.array(again, np.bool_)
-        sessions.in_flight.update(zip(keys, values, strict=True))
+        table.in_flight.update(zip(keys, values, strict=True))
         if repeated.any() and not is_backlog:  # those went out with the backlog
-            self._make_room(deliveries[repeated, 1])
+            self._make_room(deliveries[repeated, SUBSCRIBER])
             deliveries, repeated = deliveries[~repeated], repeated[~repeated]
-        if self.fabric.expiry_us is not None:
+        # Expiry after the look at what is in flight: what was sent once goes again though its time is over (MQTT-3.3.2-5).
+        if self.world.traffic.expiry_us is not None:
             deliveries, repeated = self._without_expired(deliveries, repeated)
         self._write(deliveries, repeated.astype(np.int64))
 
-    def _hold_back(self, deliveries: Deliveries) -> Deliveries:
-        """What need not wait for a backlog."""
-        sessions = self.sessions
-        waits = np.isin(deliveries[:, 1], list(sessions.fetching))
-        for delivery in deliveries[waits]:
-            sessions.held_back.setdefault(int(delivery[1]), []).append(delivery[np.newaxis])
-        return deliveries[~waits]
-
     def _without_expired(self, deliveries: Deliveries, repeated: Bools) -> tuple[Deliveries, Bools]:
-        """What has not expired. What was sent before goes again all the same (MQTT-3.3.2-5)."""
+        """Those that have not expired, or were sent before, and whether each was."""
         expired = np.zeros(len(deliveries), np.bool_)
         expired[~repeated] = self._expired(deliveries[~repeated])
         if expired.any():
             for _, subscriber, packet_id, _ in deliveries[expired].tolist():
-                self.sessions.in_flight.pop(subscriber << 16 | packet_id, None)
-            self._make_room(deliveries[expired, 1])
+                self.table.in_flight.pop(in_flight_key(subscriber, packet_id), None)
+            self._make_room(deliveries[expired, SUBSCRIBER])
         return deliveries[~expired], repeated[~expired]
 
     def _expired(self, deliveries: Deliveries) -> Bools:
-        """What has expired by this broker's clock, as the clock of the broker that took it in stamped it. The history hears of it."""
-        fabric = self.fabric
-        assert fabric.expiry_us is not None
-        message, _ = self._published(deliveries[:, 0])
-        publisher = message % fabric.schedule.count
-        ahead = np.array([broker.clock_skew_us for broker in fabric.brokers])
-        stamped = fabric.schedule.published_us(message) + ahead[fabric.publishers.broker[publisher]]
-        expired: Bools = int(self.broker.env.now) + self.broker.clock_skew_us >= stamped + fabric.expiry_us
+        """Which have expired by this broker's clock, as the clock of the broker that took them in stamped them. The history hears of it."""
+        world, traffic = self.world, self.world.traffic
+        assert traffic.expiry_us is not None
+        message, _ = self._published(deliveries[:, MESSAGE])
+        publisher = message % traffic.schedule.count
+        ahead = np.array([broker.clock_skew_us for broker in world.brokers])
+        stamped = traffic.schedule.published_us(message) + ahead[traffic.publishers.broker[publisher]]
+        expired: Bools = int(self.node.env.now) + self.node.clock_skew_us >= stamped + traffic.expiry_us
         if expired.any():
-            fabric.count("expired", int(expired.sum()))
-            self.record(EventKind.EXPIRE, deliveries[expired], np.full(int(expired.sum()), int(self.broker.env.now)), -1)
+            world.count("expired", int(expired.sum()))
+            self.record(EventKind.EXPIRE, deliveries[expired], np.full(int(expired.sum()), int(self.node.env.now)), -1)
         return expired
 
+    # -- over a connection ---------------------------------------------------------------------------------
+
     def _write(self, sent: Deliveries, dup: Ints) -> None:
+        """Put packets into sockets now; ``dup``: their DUP flags."""
         if not len(sent):
             return
-        fabric = self.fabric
-        subscribers = sent[:, 1]
-        latency = fabric.subscribers.latency_us[subscribers]
-        arrived = self.sessions.in_order(subscribers, self._written_us(len(sent)) + latency)
-        slow = fabric.reading.are_slow(subscribers) if fabric.reading else None
+        traffic = self.world.traffic
+        subscribers = sent[:, SUBSCRIBER]
+        latency = traffic.subscribers.latency_us[subscribers]
+        arrived = self.table.in_order(subscribers, self._written_us(len(sent)) + latency)
+        slow = traffic.slow_readers.are_slow(subscribers) if traffic.slow_readers else None
         if slow is None or not slow.any():
             self._arrive(sent, dup, arrived)
             return
         self._arrive(sent[~slow], dup[~slow], arrived[~slow])
-        read = fabric.reading.read_us(subscribers[slow], arrived[slow])
+        read = traffic.slow_readers.read_us(subscribers[slow], arrived[slow])
         for place, row in enumerate(np.flatnonzero(slow)):  # each is over at an instant of its own
             self._arrive(sent[row : row + 1], dup[row : row + 1], read[place : place + 1])
 
     def _written_us(self, count: int) -> Ints | int:
         """When packets that a thread begins to write now are in their sockets: all of them, or each."""
-        return int(self.broker.burst(count, self.broker.costs.deliver_us))
+        return int(self.node.burst(count, self.node.costs.deliver_us))
 
     def _answered_us(self, sent: Deliveries, arrived: Ints) -> Ints:
         """When the answers to packets that arrive then are here."""
-        return arrived + self.fabric.think_us + self.fabric.subscribers.latency_us[sent[:, 1]]
+        return arrived + self.world.traffic.think_us + self.world.traffic.subscribers.latency_us[sent[:, SUBSCRIBER]]
 
     def _arrive(self, sent: Deliveries, dup: Ints, arrived: Ints) -> None:
-        """Packets reach their subscribers at these instants, and the PUBACKs come back."""
+        """Let packets reach their subscribers at these instants, and the answers come back."""
         if not len(sent):
             return
-        sessions, subscribers = self.sessions, sent[:, 1]
+        table, subscribers = self.table, sent[:, SUBSCRIBER]
         answered = self._answered_us(sent, arrived)
-        losses, connections = sessions.losses, sessions.connections[subscribers]
-        number = sessions.note_sent(subscribers, connections)
+        losses, connections = table.losses, table.connection_number[subscribers]
+        number = table.note_sent(subscribers, connections)
 
         def reached() -> None:
-            there = slice(None) if sessions.losses == losses else sessions.got_through(subscribers, connections, arrived)
+            there = slice(None) if table.losses == losses else table.got_through(subscribers, connections, arrived)
             self.record(EventKind.DELIVER, sent[there], arrived[there], dup[there])
 
         def over() -> None:
-            del sessions.on_the_way[number]
-            back = slice(None) if sessions.losses == losses else sessions.got_through(subscribers, connections, answered)
+            del table.on_the_way[number]
+            back = slice(None) if table.losses == losses else table.got_through(subscribers, connections, answered)
             self._answer(sent[back], answered[back], connections[back])
 
         def both() -> None:
@@ -286,108 +302,124 @@ class Delivery:
 
         last, end = int(arrived.max()), float(answered.max())
         if end - last > RECORDED_WITHIN_US:
-            call_at(self.broker.env, last, reached)
-            call_at(self.broker.env, end, over)
+            call_at(self.node.env, last, reached)
+            call_at(self.node.env, end, over)
         else:  # one event for both
-            call_at(self.broker.env, end, both)
-
-    def _codes(self, subscribers: Ints) -> Ints:
-        """As the history names them."""
-        return subscribers + self.fabric.schedule.count
-
-    def record(self, kind: EventKind, deliveries: Deliveries, instants: Ints, dup: Ints | int) -> None:
-        fabric = self.fabric
-        if not len(deliveries):
-            return
-        (message, flags), count = self._published(deliveries[:, 0]), fabric.schedule.count
-        publisher = message % count
-        fabric.recorder.add(
-            kind, instants, publisher=publisher, topic=fabric.topic_of[publisher], qos=fabric.qos.of_publishers(publisher),
-            subscriber=self._codes(deliveries[:, 1]), sequence=message // count,
-            packet_id=deliveries[:, 2], dup=dup, delivered_qos=fabric.qos.of_deliveries(publisher, deliveries[:, 1]),
-            node=self.broker.number,
-            session=self.sessions.sessions_of(deliveries) if self.sessions.may_end else -1, **flags,
-        )  # fmt: skip
-        if kind is EventKind.DELIVER:
-            if fabric.retaining is not None:
-                live = ~are_retained(deliveries[:, 0])
-                fabric.count("delivered_retained", len(live) - int(live.sum()))
-                message, instants = message[live], instants[live]
-            fabric.count("delivered", len(message))
-            published = fabric.schedule.published_us(message)
-            fabric.delivery_latency.add(published, instants - published)
-
-    def _published(self, copied: Ints) -> tuple[Ints, dict[str, Ints]]:
-        """The messages that copies are of, and what the history says of their RETAIN flags."""
-        retaining = self.fabric.retaining
-        return (copied, {}) if retaining is None else retaining.seen(copied)
+            call_at(self.node.env, end, both)
 
     def _answer(self, sent: Deliveries, answered: Ints, connections: Ints) -> None:
-        """What subscribers say to PUBLISH packets: nothing, PUBACK, or PUBREC."""
-        fabric = self.fabric
-        qos = fabric.qos.sole
+        """Take in what subscribers say to PUBLISH packets: nothing, PUBACK, or PUBREC."""
+        traffic = self.world.traffic
+        qos = traffic.qos.sole
         if qos is None:
-            message, _ = self._published(sent[:, 0])
-            each = fabric.qos.of_deliveries(message % fabric.schedule.count, sent[:, 1])
+            message, _ = self._published(sent[:, MESSAGE])
+            each = traffic.qos.of_deliveries(message % traffic.schedule.count, sent[:, SUBSCRIBER])
             one, two = each == 1, each == 2
             self.completed(sent[one], answered[one], connections[one])
-            self.broker.releasing.received(sent[two], answered[two], connections[two])
+            self.qos2_sender.received(sent[two], answered[two], connections[two])
         elif qos == 1:
             self.completed(sent, answered, connections)
         elif qos == 2:
-            self.broker.releasing.received(sent, answered, connections)
+            self.qos2_sender.received(sent, answered, connections)
 
     def completed(self, acknowledged: Deliveries, answered: Ints, connections: Ints) -> None:
-        """The subscribers' PUBACKs or PUBCOMPs are here, over ``connections``: remove scripts."""
-        broker, fabric = self.broker, self.fabric
-        if broker.is_dead or not len(acknowledged):
+        """Run remove scripts: the subscribers' PUBACKs or PUBCOMPs are here, over ``connections``."""
+        node, world, table = self.node, self.world, self.table
+        if node.is_dead or not len(acknowledged):
             return
         self.record(EventKind.ACKNOWLEDGE, acknowledged, answered, -1)
-        done = broker.burst(len(acknowledged), broker.costs.acknowledge_us)
-        in_flight, acknowledge, name = self.sessions.in_flight, fabric.store.acknowledge, fabric.subscribers.name
-        node_of = fabric.node_of
+        done = node.burst(len(acknowledged), node.costs.acknowledge_us)
+        store, name, node_of = world.storage.store, world.traffic.subscribers.name, world.storage.node_of
+        in_flight = table.in_flight
         found_here = [
             (message, subscriber, packet_id, found[1], session)
             for (message, subscriber, packet_id, _), session in zip(
-                acknowledged.tolist(), self.sessions.number[acknowledged[:, 1]].tolist(), strict=True
+                acknowledged.tolist(), table.session_number[acknowledged[:, SUBSCRIBER]].tolist(), strict=True
             )
-            if (found := in_flight.get(subscriber << 16 | packet_id, _NOTHING))[0] == message  # no later session's
-            and in_flight.pop(subscriber << 16 | packet_id)
+            if (found := in_flight.get(in_flight_key(subscriber, packet_id), _NOTHING))[0] == message  # no later session's
+            and in_flight.pop(in_flight_key(subscriber, packet_id))
         ]
-        self.sessions.complete(acknowledged)
+        table.complete(acknowledged)
         requests = [
-            (node_of[subscriber], acknowledge(name(subscriber), packet_id, token, session))
+            (node_of[subscriber], store.acknowledge(name(subscriber), packet_id, token, session))
             for _, subscriber, packet_id, token, session in found_here
         ]
-
-        if fabric.store.needs_open:
-            self.sessions.note_removing(found_here)
+        if store.needs_open:
+            table.note_removing(found_here)
 
         def removed(replies: Sequence[Any]) -> None:
-            if fabric.store.needs_open:
-                self.sessions.note_removed(found_here)
-            if fabric.trims.limit is not None:
+            if store.needs_open:
+                table.note_removed(found_here)
+            if world.delivery.trims.limit is not None:
                 for (message, subscriber, packet_id, *_), reply in zip(found_here, replies, strict=True):
                     if type(reply) is int:
-                        fabric.trims.removed(subscriber, (message, packet_id))
-            self._removed(replies)
+                        world.delivery.trims.removed(subscriber, (message, packet_id))
+            absent = len(replies) - replies.count(1)
+            if absent:
+                world.count("removes_of_nothing", absent)
 
         if requests:
-            call_at(broker.env, done, lambda: broker.driver.submit(requests, removed))
-        self._make_room(acknowledged[self.sessions.connections[acknowledged[:, 1]] == connections, 1])
+            call_at(node.env, done, lambda: node.driver.submit(requests, removed))
+        present = table.connection_number[acknowledged[:, SUBSCRIBER]] == connections
+        self._make_room(acknowledged[present, SUBSCRIBER])
 
     def _make_room(self, subscribers: Ints) -> None:
-        """One packet of each of these is acknowledged on its present connection: what waited for that goes out."""
-        windows = self.fabric.windows
+        """Send what waited for one packet of each of these to be acknowledged on its present connection."""
+        windows = self.world.delivery.windows
         if not windows.is_limited:
             return
         admitted = [found for subscriber in subscribers.tolist() if (found := windows.acknowledged(subscriber))]
         for is_backlog in (True, False):  # the backlog of a subscriber comes before what is new
             rows = [row for row, of_backlog in admitted if of_backlog is is_backlog]
             if rows:
-                self._transmit(np.array(rows, np.int64), is_backlog)
+                self._transmit(as_deliveries(rows), is_backlog)
 
-    def _removed(self, replies: Sequence[Any]) -> None:
-        absent = len(replies) - replies.count(1)
-        if absent:
-            self.fabric.count("removes_of_nothing", absent)
+    # -- rows of the history -------------------------------------------------------------------------------
+
+    def record_connect(self, subscriber: int) -> None:
+        """Tell the history of a connection to this broker."""
+        now, code = np.array([int(self.node.env.now)]), np.array([subscriber + self.world.traffic.schedule.count])
+        self.world.recorder.add(
+            EventKind.CONNECT, now, subscriber=code, node=self.node.number, **self.world.delivery.windows.columns
+        )
+
+    def record(self, kind: EventKind, deliveries: Deliveries, instants: Ints, dup: Ints | int) -> None:
+        """Tell the history what happened to deliveries, at their instants."""
+        world, traffic = self.world, self.world.traffic
+        if not len(deliveries):
+            return
+        (message, flags), count = self._published(deliveries[:, MESSAGE]), traffic.schedule.count
+        publisher, subscribers = message % count, deliveries[:, SUBSCRIBER]
+        world.recorder.add(
+            kind, instants, publisher=publisher, topic=traffic.topic_of[publisher], qos=traffic.qos.of_publishers(publisher),
+            subscriber=self._codes(subscribers), sequence=message // count,
+            packet_id=deliveries[:, PACKET_ID], dup=dup, delivered_qos=traffic.qos.of_deliveries(publisher, subscribers),
+            node=self.node.number,
+            session=self.table.sessions_of(deliveries) if self.table.may_end else -1, **flags,
+        )  # fmt: skip
+        if kind is EventKind.DELIVER:
+            if traffic.retaining is not None:
+                live = ~are_retained(deliveries[:, MESSAGE])
+                world.count("delivered_retained", len(live) - int(live.sum()))
+                message, instants = message[live], instants[live]
+            world.count("delivered", len(message))
+            published = traffic.schedule.published_us(message)
+            world.measured.delivery_latency.add(published, instants - published)
+
+    def note_trims(self, subscriber: int, messages: Sequence[int], identifiers: Sequence[int]) -> None:
+        """Tell the history what a save of these messages pushed out, or it would look lost."""
+        world = self.world
+        gone = world.delivery.trims.saved(subscriber, zip(messages, identifiers, strict=True))
+        if gone:
+            world.count("trimmed", len(gone))
+            rows = as_deliveries([(message, subscriber, packet_id, 0) for message, packet_id in gone])
+            self.record(EventKind.TRIM, rows, np.full(len(rows), int(self.node.env.now)), -1)
+
+    def _codes(self, subscribers: Ints) -> Ints:
+        """Their codes in the history."""
+        return subscribers + self.world.traffic.schedule.count
+
+    def _published(self, copied: Ints) -> tuple[Ints, dict[str, Ints]]:
+        """The messages that copies are of, and what the history says of their RETAIN flags."""
+        retaining = self.world.traffic.retaining
+        return (copied, {}) if retaining is None else retaining.seen(copied)

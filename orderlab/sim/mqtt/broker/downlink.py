@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import simpy
@@ -12,93 +12,75 @@ from orderlab.sim.engine.clock import call_at
 from orderlab.sim.kafka.broker import AppendError
 from orderlab.sim.kafka.consumer_group import Consumer
 from orderlab.sim.kafka.producer import OnAnswered
-from orderlab.sim.mqtt.broker.inflight_batch import Pack
-from orderlab.sim.mqtt.clients.population import Ints
-from orderlab.sim.mqtt.connections import NO_DELIVERIES, Deliveries
-
-if TYPE_CHECKING:
-    from orderlab.sim.mqtt.broker.broker import MqttBroker
+from orderlab.sim.mqtt.broker.node import BrokerNode, InFlightBatch
+from orderlab.sim.mqtt.clients import Ints
+from orderlab.sim.mqtt.connections import SUBSCRIBER, Deliveries
+from orderlab.sim.mqtt.ports import Broker
 
 
-class Transit:
-    """What Kafka's downlink records hold, by record number."""
+class Sockets(Protocol):
+    """Where deliveries go that are for clients of this broker."""
 
-    def __init__(self) -> None:
-        self._held: dict[int, list[int]] = {}
-        self._next = 0
-
-    def add(self, deliveries: Deliveries) -> list[int]:
-        """Records for ``deliveries``."""
-        records = list(range(self._next, self._next + len(deliveries)))
-        self._next += len(deliveries)
-        self._held.update(zip(records, deliveries.tolist(), strict=True))
-        return records
-
-    def subscriber(self, record: int) -> int:
-        """Whom a record is for; 0 if it was taken."""
-        return self._held.get(record, [0, 0])[1]
-
-    def take(self, records: Sequence[int]) -> Deliveries:
-        """What ``records`` hold; a record that is read again is not there any more."""
-        held = [row for record in records if (row := self._held.pop(record, None)) is not None]
-        return np.array(held, np.int64) if held else NO_DELIVERIES
+    def deliver(self, deliveries: Deliveries) -> None:
+        """Write them to the sockets of those who are connected here."""
 
 
 class Downlink:
     """Both ends of the downlink topics at one broker."""
 
-    def __init__(self, broker: MqttBroker) -> None:
-        self.broker = broker
-        self.fabric = broker.fabric
+    def __init__(self, node: BrokerNode, delivery: Sockets) -> None:
+        self.node = node
+        self.world = node.world
+        self.delivery = delivery
         self.leaving = 0
         """Calls of ``send`` that wait for the processor."""
 
-    def hand_on(self, deliveries: Deliveries, pack: Pack | None = None) -> None:
-        """Each delivery goes to the broker that holds the subscriber's connection. ``pack``: who waits for Kafka to have those
+    def hand_on(self, deliveries: Deliveries, batch: InFlightBatch | None = None) -> None:
+        """Bring each delivery to the broker that holds the subscriber's connection. ``batch``: who waits for Kafka to have those
         for other brokers."""
         if not len(deliveries):
             return
-        fabric = self.fabric
-        for number, mine in by_value(fabric.subscribers.broker[deliveries[:, 1]]):
-            if number == self.broker.number:
-                self.broker.delivery.deliver(deliveries[mine])
+        world = self.world
+        for number, mine in by_value(world.traffic.subscribers.broker[deliveries[:, SUBSCRIBER]]):
+            if number == self.node.number:
+                self.delivery.deliver(deliveries[mine])
             else:
-                if pack is not None:
-                    pack.left += len(mine)
-                self.send(fabric.brokers[number], deliveries[mine], None if pack is None else pack.answered)
+                if batch is not None:
+                    batch.left += len(mine)
+                self.send(world.brokers[number], deliveries[mine], None if batch is None else batch.answered)
 
-    def send(self, other: MqttBroker, deliveries: Deliveries, on_answered: OnAnswered | None = None) -> None:
+    def send(self, other: Broker, deliveries: Deliveries, on_answered: OnAnswered | None = None) -> None:
         """Hand ``deliveries`` to the broker that holds the connections."""
-        broker = self.broker
-        done = broker.burst(len(deliveries), broker.costs.downlink_us)
-        records = self.fabric.in_transit.add(deliveries)
+        node = self.node
+        done = node.burst(len(deliveries), node.costs.downlink_us)
+        records = self.world.delivery.in_transit.add(deliveries)
         self.leaving += 1
 
         def send() -> None:
             self.leaving -= 1
-            if not broker.is_dead and other.downlink is not None:
-                broker.producer.send(other.downlink, records, on_answered or self._answered)
+            if not node.is_dead and other.downlink is not None:
+                node.producer.send(other.downlink, records, on_answered or self._answered)
 
-        call_at(broker.env, done, send)
+        call_at(node.env, done, send)
 
     def _answered(self, records: Sequence[int], error: AppendError | None) -> None:
         if error is not None:
-            self.fabric.count("downlinks_given_up", len(records))
+            self.world.count("downlinks_given_up", len(records))
 
     def consume(self, consumer: Consumer) -> Generator[simpy.Event, Any, None]:
         """Poll, hand to the sockets, commit."""
-        broker = self.broker
-        while not broker.is_dead:
+        node = self.node
+        while not node.is_dead:
             polled = yield from consumer.poll()
             records = [record for _, _, records in polled for record in records]
-            yield broker.work(broker.costs.poll_us)
-            done = broker.burst(len(records), broker.costs.downlink_us)
-            yield broker.env.timeout(int(done - broker.env.now))
-            if broker.is_dead:
+            yield node.work(node.costs.poll_us)
+            done = node.burst(len(records), node.costs.downlink_us)
+            yield node.env.timeout(int(done - node.env.now))
+            if node.is_dead:
                 return
-            broker.delivery.deliver(self.fabric.in_transit.take(records))
+            self.delivery.deliver(self.world.delivery.in_transit.take(records))
             yield from consumer.commit(polled)
-            broker.drop_old(consumer, polled)
+            node.drop_old(consumer, polled)
 
 
 def by_value(values: Ints) -> list[tuple[int, Ints]]:

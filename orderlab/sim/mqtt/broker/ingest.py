@@ -1,14 +1,14 @@
 """From publishers to Kafka: PUBLISH packets come in, go to `msg.all`, and are acknowledged when Kafka has them.
 
 QoS 0 gets no answer; QoS 1 a PUBACK; QoS 2 a PUBREC, and until its PUBREL comes the broker knows the message again and does
-not send it on twice. That knowledge is in the broker's memory, and a crash ends it, or in the store (``receiving``). Who
-gets no answer sends again (``republishing``).
+not send it on twice. That knowledge is in the broker's memory, and a crash ends it, or in the store (``qos2_receiver``). Who
+gets no answer sends again (``Republishing``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
 
 import numpy as np
 import simpy
@@ -17,43 +17,43 @@ from orderlab.model.history.events import EventKind
 from orderlab.sim.engine.clock import call_at
 from orderlab.sim.kafka.broker import AppendError
 from orderlab.sim.kafka.producer import OnAnswered
-from orderlab.sim.mqtt.broker.qos2_receiver import Receiving
-from orderlab.sim.mqtt.clients.population import Ints
-from orderlab.sim.mqtt.clients.republishing import FIRST, Republishing
+from orderlab.sim.mqtt.broker.node import BrokerNode
+from orderlab.sim.mqtt.broker.qos2_receiver import Qos2Receiver
+from orderlab.sim.mqtt.clients import Ints
 from orderlab.sim.mqtt.rules.qos import where
 
-if TYPE_CHECKING:
-    from orderlab.sim.mqtt.broker.broker import MqttBroker
+FIRST = 0
+"""The connection over which a message comes for the first time, whichever it is."""
 
 
 class Ingest:
     """The publishers of one broker."""
 
-    def __init__(self, broker: MqttBroker) -> None:
-        self.broker = broker
-        self.fabric = broker.fabric
-        self.env = broker.env
+    def __init__(self, node: BrokerNode) -> None:
+        self.node = node
+        self.world = node.world
+        self.env = node.env
         self.unacknowledged: dict[int, None] = {}
         """Messages that their publishers have no PUBACK for, in the order in which they came."""
         self.received: dict[int, bool] = {}
         """QoS 2: messages whose PUBREL is not here yet, and whether Kafka has them (MQTT-4.3.3-10). In memory only."""
         self.remembers_received = True
-        inbound = broker.fabric.inbound
-        self.receiving = None if inbound is None else Receiving(broker, inbound, self._to_all)
+        inbound = node.world.storage.inbound
+        self.qos2_receiver = None if inbound is None else Qos2Receiver(node, inbound, self._to_all)
         self.republishing = Republishing(self, self._ingest_again, self._on_published)
         self.pubacks_to_lose = 0
         self._is_listening = True
         self._ready_us = 0.0
         """When the last publish that has come is worked on: none of a connection overtakes."""
-        self._arrivals = [broker.fabric.schedule.arrivals(broker.number)]
+        self._arrivals = [node.world.traffic.schedule.arrivals(node.number)]
         self._published = self._on_published  # one object, so that the producer can tell its batches belong together
 
     def listen(self) -> Generator[simpy.Event, Any, None]:
         """Take in what arrives, tick by tick."""
-        tick = self.broker.settings.tick_us
+        tick = self.node.settings.tick_us
         while self._is_listening:
             yield self.env.timeout(tick)
-            for arrivals in self._arrivals if not self.broker.is_dead else ():
+            for arrivals in self._arrivals if not self.node.is_dead else ():
                 messages, _ = arrivals.until(int(self.env.now))
                 if len(messages) and self._is_listening:
                     self._ingest(messages)
@@ -65,10 +65,10 @@ class Ingest:
     def take_over(self, other: Ingest) -> None:
         """Publishers of another broker connect here: first they send again what has no PUBACK."""
         self._arrivals += other._arrivals
-        if self.receiving is not None and other.receiving is not None:
+        if self.qos2_receiver is not None and other.qos2_receiver is not None:
             waiting = [message for message in other.unacknowledged if message in other.received]
             released = [message for message in other.received if message not in other.unacknowledged]
-            self.receiving.resume(waiting, [*released, *other.receiving.releasing])
+            self.qos2_receiver.resume(waiting, [*released, *other.qos2_receiver.releasing])
         if other.unacknowledged:
             self._ingest_again(np.array(list(other.unacknowledged), np.int64), self._published)
 
@@ -78,35 +78,35 @@ class Ingest:
 
     def _ingest(self, messages: Ints, repeated_us: int | None = None, on_answered: OnAnswered | None = None) -> None:
         """Publishes have arrived; ``repeated_us``: they were sent again at that instant. ``on_answered`` hears from Kafka."""
-        fabric = self.fabric
-        publisher = messages % fabric.schedule.count
-        sequence = messages // fabric.schedule.count
-        topic = fabric.topic_of[publisher]
-        qos = fabric.qos.of_publishers(publisher)
+        world = self.world
+        publisher = messages % world.traffic.schedule.count
+        sequence = messages // world.traffic.schedule.count
+        topic = world.traffic.topic_of[publisher]
+        qos = world.traffic.qos.of_publishers(publisher)
         self.unacknowledged.update(dict.fromkeys(where(qos > 0, messages).tolist()))
         if repeated_us is None:
-            instants = fabric.schedule.published_us(messages)
+            instants = world.traffic.schedule.published_us(messages)
             self._record_subscribers(topic, sequence, instants)
-            fabric.count("published", len(messages))
+            world.count("published", len(messages))
         else:
             instants = np.full(len(messages), repeated_us)
-            fabric.count("published_again", len(messages))
-        fabric.recorder.add(
+            world.count("published_again", len(messages))
+        world.recorder.add(
             EventKind.PUBLISH, instants, publisher=publisher, topic=topic, qos=qos, sequence=sequence,
-            dup=int(repeated_us is not None), **({} if fabric.expiry_us is None else {"expiry_interval_us": fabric.expiry_us}),
-            **({} if fabric.retaining is None else {"retained": fabric.retaining.by_publisher[publisher]}),
+            dup=int(repeated_us is not None), **({} if world.traffic.expiry_us is None else {"expiry_interval_us": world.traffic.expiry_us}),
+            **({} if world.traffic.retaining is None else {"retained": world.traffic.retaining.by_publisher[publisher]}),
         )  # fmt: skip
-        done = self._ready_us = max(self._ready_us, self.broker.burst(len(messages), self.broker.costs.ingest_us))
+        done = self._ready_us = max(self._ready_us, self.node.burst(len(messages), self.node.costs.ingest_us))
         new = self._not_received(messages, where(qos == 2, messages))
         call_at(self.env, done, lambda: self._taken_in(new, on_answered or self._published))
 
     def _taken_in(self, messages: Ints, on_answered: OnAnswered) -> None:
-        if self.receiving is None:
+        if self.qos2_receiver is None:
             self._to_all(messages, on_answered)
-        elif not self.broker.is_dead:
-            of_qos_2 = self.fabric.qos.of_publishers(messages % self.fabric.schedule.count) == 2
+        elif not self.node.is_dead:
+            of_qos_2 = self.world.traffic.qos.of_publishers(messages % self.world.traffic.schedule.count) == 2
             self._to_all(where(~np.asarray(of_qos_2), messages), on_answered)
-            self.receiving.receive(where(of_qos_2, messages).tolist())
+            self.qos2_receiver.receive(where(of_qos_2, messages).tolist())
 
     def _not_received(self, messages: Ints, of_qos_2: Ints) -> Ints:
         """Those that go to Kafka. Of the others, which have QoS 2, those that Kafka has get another PUBREC."""
@@ -116,57 +116,47 @@ class Ingest:
         if self.remembers_received:
             known = [message for message in messages.tolist() if message in received]
             if known:
-                self.fabric.count("received_before", len(known))
+                self.world.count("received_before", len(known))
                 self._acknowledge([message for message in known if received[message]])
                 messages, of_qos_2 = messages[~np.isin(messages, known)], of_qos_2[~np.isin(of_qos_2, known)]
         received.update(dict.fromkeys(of_qos_2.tolist(), False))
         return messages
 
     def _record_subscribers(self, topics: Ints, sequence: Ints, published: Ints) -> None:
-        """A subscriber has been connected for long; it enters the history just before the first publish to it."""
+        """Tell the history of a subscriber, who has been connected for long, just before the first publish to it."""
         if not sequence.any() or not sequence.all():
             first = sequence == 0
-            self.introduce(topics[first], np.maximum(published[first] - 1, 0))
-
-    def introduce(self, subscribers: Ints, at_us: Ints) -> None:
-        """Those whom the history does not know are connected, and subscribed to the topic of their own number."""
-        fabric = self.fabric
-        new = ~fabric.introduced[subscribers]
-        fabric.introduced[subscribers] = True
-        code = subscribers[new] + fabric.schedule.count
-        fabric.recorder.add(EventKind.CONNECT, at_us[new], subscriber=code, **fabric.windows.columns)
-        granted = fabric.qos.granted_to(subscribers[new])
-        fabric.recorder.add(EventKind.SUBSCRIBE, at_us[new], subscriber=code, topic=subscribers[new], qos=granted)
+            self.world.introduce(topics[first], np.maximum(published[first] - 1, 0))
 
     def _to_all(self, messages: Ints, on_answered: OnAnswered | None = None) -> None:
-        if self.broker.is_dead:
+        if self.node.is_dead:
             return
-        fabric = self.fabric
-        topics = fabric.topic_of[messages % fabric.schedule.count]
+        world = self.world
+        topics = world.traffic.topic_of[messages % world.traffic.schedule.count]
         split: dict[int, list[int]] = {}
-        for message, partition in zip(messages.tolist(), fabric.all_partition_of[topics].tolist(), strict=True):
+        for message, partition in zip(messages.tolist(), world.kafka.all_partition_of[topics].tolist(), strict=True):
             records = split.get(partition)
             if records is None:
                 split[partition] = [message]
             else:
                 records.append(message)
         for number in sorted(split):
-            self.broker.producer.send(fabric.all_partitions[number], split[number], on_answered or self._published)
+            self.node.producer.send(world.kafka.all_partitions[number], split[number], on_answered or self._published)
 
     def _on_published(self, records: Sequence[int], error: AppendError | None, connection: int = FIRST) -> None:
         """Kafka has the records, which came over ``connection``: PUBACK or PUBREC. If it has not, the publisher hears nothing."""
-        fabric = self.fabric
-        sole = fabric.qos.sole
+        world = self.world
+        sole = world.traffic.qos.sole
         if sole is None:
             messages = np.asarray(records, np.int64)
-            qos = fabric.qos.of_publishers(messages % fabric.schedule.count)
+            qos = world.traffic.qos.of_publishers(messages % world.traffic.schedule.count)
             of_qos_2, answered = where(qos == 2, messages).tolist(), where(qos > 0, messages).tolist()
         else:
             of_qos_2, answered = records if sole == 2 else (), records if sole else ()
         if self.republishing.is_used:
             answered = self.republishing.owed(answered, connection)
         if error is not None:
-            fabric.count("publishes_given_up", len(records))
+            world.count("publishes_given_up", len(records))
             for record in of_qos_2:
                 self.received.pop(record, None)
             self.republishing.lose(answered)
@@ -177,12 +167,12 @@ class Ingest:
 
     def _acknowledge(self, records: Sequence[int]) -> None:
         """PUBACK or PUBREC, which arrives unless the connection is lost."""
-        fabric, broker = self.fabric, self.broker
+        world, node = self.world, self.node
         if self.pubacks_to_lose or self.republishing.away:
             heard = self.republishing.heard(records, self.pubacks_to_lose)
             lost = len(records) - len(heard)
             if lost:
-                fabric.count("pubacks_lost", lost)
+                world.count("pubacks_lost", lost)
             self.pubacks_to_lose = max(self.pubacks_to_lose - lost, 0)
             records = heard
         if not records:
@@ -190,16 +180,16 @@ class Ingest:
         for record in records:
             self.unacknowledged.pop(record, None)
         messages = np.asarray(records, np.int64)
-        publisher = messages % fabric.schedule.count
-        latency = fabric.publishers.latency_us[publisher]
-        qos = fabric.qos.of_publishers(publisher)
-        acknowledged = int(broker.burst(len(records), broker.costs.puback_us)) + latency
-        fabric.recorder.add(
-            EventKind.PUBLISH_ACKNOWLEDGED, acknowledged, publisher=publisher, topic=fabric.topic_of[publisher],
-            qos=qos, sequence=messages // fabric.schedule.count,
+        publisher = messages % world.traffic.schedule.count
+        latency = world.traffic.publishers.latency_us[publisher]
+        qos = world.traffic.qos.of_publishers(publisher)
+        acknowledged = int(node.burst(len(records), node.costs.puback_us)) + latency
+        world.recorder.add(
+            EventKind.PUBLISH_ACKNOWLEDGED, acknowledged, publisher=publisher, topic=world.traffic.topic_of[publisher],
+            qos=qos, sequence=messages // world.traffic.schedule.count,
         )  # fmt: skip
-        published = fabric.schedule.published_us(messages)
-        fabric.puback_latency.add(published, acknowledged - published)
+        published = world.traffic.schedule.published_us(messages)
+        world.measured.puback_latency.add(published, acknowledged - published)
         of_qos_2 = where(qos == 2, messages)
         if len(of_qos_2):
             back = float(where(qos == 2, acknowledged + latency).max())
@@ -207,9 +197,89 @@ class Ingest:
 
     def _on_pubrel(self, records: Sequence[int]) -> None:
         """The publishers' PUBRELs are here: PUBCOMP, and the messages are forgotten."""
-        if not self.broker.is_dead:
-            self.broker.burst(len(records), self.broker.costs.puback_us)
+        if not self.node.is_dead:
+            self.node.burst(len(records), self.node.costs.puback_us)
             for record in records:
                 self.received.pop(record, None)
-            if self.receiving is not None:
-                self.receiving.release(records)
+            if self.qos2_receiver is not None:
+                self.qos2_receiver.release(records)
+
+
+class Republishing:
+    """Publishers of one broker that lose their connection and connect anew: what they hear, and what they send again. While nobody has been
+    away, nothing is asked.
+
+    An answer that is lost, or that never comes as Kafka did not take the message, costs a publisher its connection. Over that one it
+    hears nothing more, though what it sends still arrives. When it is back it sends all again that has no answer, with DUP, in
+    the original order (MQTT-4.4.0-1, MQTT-4.6.0-1), and then what is new. PUBRELs got through, so the broker has them all; to those
+    sent again it would only answer once more.
+
+    With QoS 1 each copy has an answer of its own, and the answer to a copy that came over a connection that is gone goes nowhere. With
+    QoS 2 the broker knows the message again and sends one copy on; whose connection is there then gets the PUBREC.
+    """
+
+    def __init__(
+        self, ingest: Ingest, send: Callable[[Ints, OnAnswered], None], on_published: Callable[[Sequence[int], AppendError | None, int], None]
+    ) -> None:  # fmt: skip
+        """``send`` takes in what is sent again; ``on_published`` hears what Kafka says to it, and over which connection it came."""
+        self.ingest = ingest
+        self.world = ingest.world
+        self.away: set[int] = set()
+        self._send = send
+        self._on_published = on_published
+        self._connections: dict[int, tuple[int, int]] = {}
+        """Per publisher that has been away: (the number of its connection, the last message that it sent before)."""
+        self._count = FIRST
+        self._returning: dict[int, list[int]] = {}
+
+    @property
+    def is_used(self) -> bool:
+        """Whether anybody is or has been away."""
+        return bool(self._connections or self.away)
+
+    def lose(self, messages: Sequence[int]) -> None:
+        """The publishers of these lose patience, and their connections, if they have not yet."""
+        lost = {message % self.world.traffic.schedule.count for message in messages} - self.away
+        if not lost:
+            return
+        self.away |= lost
+        tick, env = self.ingest.node.settings.tick_us, self.ingest.env
+        at_us = -(-int(env.now + self.world.traffic.reconnect_us) // tick) * tick
+        if at_us not in self._returning:
+            self._returning[at_us] = []
+            call_at(env, at_us, lambda: self._return(at_us))
+        self._returning[at_us].extend(lost)
+
+    def heard(self, answered: Sequence[int], lost_max: int) -> list[int]:
+        """Those of the messages whose answers reach a publisher, if the first ``lost_max`` answers are lost on the way."""
+        count, away = self.world.traffic.schedule.count, self.away
+        self.lose(answered[:lost_max])
+        return [message for message in answered if message % count not in away]
+
+    def owed(self, answered: Sequence[int], connection: int) -> list[int]:
+        """Those of the messages whose publishers wait for an answer to the very copy that came over ``connection``."""
+        count, known = self.world.traffic.schedule.count, self._connections
+        publishers = np.asarray(answered, np.int64) % count
+        exactly = np.broadcast_to(self.world.traffic.qos.of_publishers(publishers), len(publishers)) == 2
+        owed = []
+        for message, publisher, is_exact in zip(answered, publishers.tolist(), exactly.tolist(), strict=True):
+            present, before = known.get(publisher, (FIRST, -1))
+            if is_exact or (message > before if connection == FIRST else connection == present):
+                owed.append(message)
+        return owed
+
+    def _return(self, at_us: int) -> None:
+        """They connect anew."""
+        back = self._returning.pop(at_us)
+        self.away.difference_update(back)
+        if self.ingest.node.is_dead:
+            return  # the next broker takes them over
+        self._count += 1
+        connection, count = self._count, self.world.traffic.schedule.count
+        waiting = np.fromiter(self.ingest.unacknowledged, np.int64, len(self.ingest.unacknowledged))
+        here = np.zeros(count, np.bool_)
+        here[back] = True
+        messages = waiting[here[waiting % count]]
+        for message in messages.tolist():
+            self._connections[message % count] = connection, message
+        self._send(messages, lambda records, error: self._on_published(records, error, connection))

@@ -14,45 +14,23 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from orderlab.sim.engine.clock import call_at
-from orderlab.sim.mqtt.clients.population import Ints
-from orderlab.sim.mqtt.sessions import EPOCH_MS, StoredSessions
-from orderlab.sim.servers.redis import RedisNode
-
-if TYPE_CHECKING:
-    from orderlab.sim.mqtt.broker.broker import MqttBroker
+from orderlab.sim.mqtt.broker.node import BrokerNode
+from orderlab.sim.mqtt.clients import Ints
+from orderlab.sim.mqtt.sessions import Inbound
 
 
-class Inbound:
-    """What lies outside of brokers: the publishers' queues, and what records in Kafka carry."""
-
-    def __init__(self, store: StoredSessions) -> None:
-        """``store`` must neither trim nor expire."""
-        self.store = store
-        self.number_of: dict[int, int] = {}
-        """By message, the number that its records carry. Records may be read again at any time, so nothing is forgotten."""
-        self.opened: set[int] = set()
-
-    def ensure_open(self, nodes: Sequence[RedisNode], publisher: int, name: bytes) -> int:
-        """The node of a publisher's queue, which was opened long before the run."""
-        node = self.store.node_of(name)
-        if publisher not in self.opened:
-            self.opened.add(publisher)
-            nodes[node].preload(self.store.open(name, clean_start=True, epoch=1))
-        return node
-
-
-class Receiving:
+class Qos2Receiver:
     """The publishers of one broker, as far as they use QoS 2."""
 
-    def __init__(self, broker: MqttBroker, inbound: Inbound, forward: Callable[[Ints], None]) -> None:
+    def __init__(self, node: BrokerNode, inbound: Inbound, forward: Callable[[Ints], None]) -> None:
         """``forward`` gets messages that have a number."""
-        self.broker = broker
-        self.fabric = broker.fabric
+        self.node = node
+        self.world = node.world
         self.inbound = inbound
         self.forward = forward
         self.held: dict[int, tuple[int, int]] = {}
@@ -67,9 +45,9 @@ class Receiving:
         """PUBLISH packets that go on when they have a number."""
         goes = []
         for message in messages:
-            line = self._lines.get(message % self.fabric.schedule.count)
+            line = self._lines.get(message % self.world.traffic.schedule.count)
             if line is None:
-                self._lines[message % self.fabric.schedule.count] = deque()
+                self._lines[message % self.world.traffic.schedule.count] = deque()
                 goes.append(message)
             else:
                 line.append(message)
@@ -78,7 +56,7 @@ class Receiving:
     def resume(self, messages: Sequence[int], released: Sequence[int]) -> None:
         """Publishers connect here that may publish ``messages`` again, and send the PUBRELs of ``released`` again: first their
         queues are read."""
-        publishers = dict.fromkeys(message % self.fabric.schedule.count for message in (*messages, *released))
+        publishers = dict.fromkeys(message % self.world.traffic.schedule.count for message in (*messages, *released))
         for publisher in publishers:
             self._lines[publisher] = deque()
         self._read(list(publishers), released)
@@ -93,7 +71,7 @@ class Receiving:
         ]
 
         def replied(replies: Sequence[Any]) -> None:
-            if self.broker.is_dead:
+            if self.node.is_dead:
                 return
             failed = [message for message, reply in zip(asked, replies, strict=True) if not isinstance(reply, int)]
             for message in set(asked) - set(failed):
@@ -102,7 +80,7 @@ class Receiving:
                 self._later(lambda: self.release(failed))
 
         if requests:
-            self.broker.driver.submit(requests, replied)
+            self.node.driver.submit(requests, replied)
 
     # -- one question per publisher at a time --------------------------------------------------------------
 
@@ -111,7 +89,7 @@ class Receiving:
         requests = [(self._node_of(publisher), store.fetch(self._name(publisher))) for publisher in publishers]
 
         def replied(replies: Sequence[Any]) -> None:
-            if self.broker.is_dead:
+            if self.node.is_dead:
                 return
             failed = []
             for publisher, reply in zip(publishers, replies, strict=True):
@@ -124,29 +102,29 @@ class Receiving:
             if failed:
                 self._later(lambda: self._read(failed, released))
             back = set(publishers) - set(failed)
-            self.release([message for message in released if message % self.fabric.schedule.count in back])
+            self.release([message for message in released if message % self.world.traffic.schedule.count in back])
             self._go_on(publisher for publisher in publishers if publisher in back)
 
         if requests:
-            self.broker.driver.submit(requests, replied)
+            self.node.driver.submit(requests, replied)
 
     def _number(self, messages: Sequence[int]) -> None:
         """Of different publishers."""
         numbered = [message for message in messages if message in self.held]
         new = [message for message in messages if message not in self.held]
         if new:
-            time_ms = EPOCH_MS + (int(self.broker.env.now) + self.broker.clock_skew_us) // 1000
+            time_ms = self.node.now_ms()
             requests = []
             for message in new:
                 self._saves += 1
-                publisher = message % self.fabric.schedule.count
-                topic = self.fabric.topics[int(self.fabric.topic_of[publisher])]
+                publisher = message % self.world.traffic.schedule.count
+                topic = self.world.traffic.topics[int(self.world.traffic.topic_of[publisher])]
                 call = self.inbound.store.save(
-                    self._name(message), [(message, topic, time_ms)], self.broker.number, self._saves
+                    self._name(message), [(message, topic, time_ms)], self.node.number, self._saves
                 )
                 requests.append((message, self._node_of(message), call))
-            done = self.broker.burst(len(new), self.broker.costs.acknowledge_us)  # a call on the store, as a PUBACK makes one
-            call_at(self.broker.env, done, lambda: self._save(requests))
+            done = self.node.burst(len(new), self.node.costs.acknowledge_us)  # a call on the store, as a PUBACK makes one
+            call_at(self.node.env, done, lambda: self._save(requests))
         if numbered:
             self._forward(numbered)
 
@@ -154,7 +132,7 @@ class Receiving:
         """Calls that have no answer are made again as they are: the store knows them by their numbers."""
 
         def replied(replies: Sequence[Any]) -> None:
-            if self.broker.is_dead:
+            if self.node.is_dead:
                 return
             failed, numbered = [], []
             for request, reply in zip(requests, replies, strict=True):
@@ -165,23 +143,23 @@ class Receiving:
                     self.held[request[0]] = given[0]
                     numbered.append(request[0])
             if failed:
-                self.fabric.count("receptions_failed", len(failed))
+                self.world.count("receptions_failed", len(failed))
                 self._later(lambda: self._save(failed))
             if numbered:
                 self._forward(numbered)
 
-        if not self.broker.is_dead:
-            self.broker.driver.submit([(node, call) for _, node, call in requests], replied)
+        if not self.node.is_dead:
+            self.node.driver.submit([(node, call) for _, node, call in requests], replied)
 
     def _forward(self, messages: Sequence[int]) -> None:
         number_of = self.inbound.number_of
         for message in messages:
             number = self.held[message][1]
             if number_of.setdefault(message, number) != number:
-                self.fabric.count("second_numbers")  # its records would not be known for the same
+                self.world.count("second_numbers")  # its records would not be known for the same
                 number_of[message] = number
         self.forward(np.array(messages, np.int64))
-        self._go_on(message % self.fabric.schedule.count for message in messages)
+        self._go_on(message % self.world.traffic.schedule.count for message in messages)
 
     def _go_on(self, publishers: Iterable[int]) -> None:
         """What waits at these publishers is next."""
@@ -196,10 +174,10 @@ class Receiving:
             self._number(following)
 
     def _later(self, again: Callable[[], None]) -> None:
-        call_at(self.broker.env, self.broker.env.now + self.broker.settings.pack_pause_us, again)
+        call_at(self.node.env, self.node.env.now + self.node.settings.pack_pause_us, again)
 
     def _name(self, message: int) -> bytes:
-        return self.fabric.publishers.name(message % self.fabric.schedule.count)
+        return self.world.traffic.publishers.name(message % self.world.traffic.schedule.count)
 
     def _node_of(self, message: int) -> int:
-        return self.inbound.ensure_open(self.fabric.nodes, message % self.fabric.schedule.count, self._name(message))
+        return self.inbound.ensure_open(self.world.storage.nodes, message % self.world.traffic.schedule.count, self._name(message))

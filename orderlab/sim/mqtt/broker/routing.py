@@ -7,19 +7,49 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from itertools import compress
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import simpy
 
+from orderlab.model.errors import InputError
 from orderlab.sim.kafka.consumer_group import Consumer
-from orderlab.sim.mqtt.broker.inflight_batch import Pack
-from orderlab.sim.mqtt.broker.routed_record import copies, read_copies
-from orderlab.sim.mqtt.clients.population import Ints
+from orderlab.sim.mqtt.broker.downlink import Downlink
+from orderlab.sim.mqtt.broker.node import BrokerNode, InFlightBatch
+from orderlab.sim.mqtt.clients import Ints
 from orderlab.sim.mqtt.connections import unstored
 
-if TYPE_CHECKING:
-    from orderlab.sim.mqtt.broker.broker import MqttBroker
+_SHIFT = 51
+SESSIONS_MAX = 1 << 12
+"""Of one subscriber."""
+
+
+class RoutedRecords(NamedTuple):
+    """Records of `msg.persisted`: messages, the subscriber that each was routed to, and the session that it was routed for.
+
+    Kafka carries each as one integer and nothing else: the session's number less one, then message times subscribers plus
+    subscriber. 10^9 messages of two million subscribers fit, and 4096 sessions of each.
+    """
+
+    messages: Ints
+    subscribers: Ints
+    sessions: Ints
+
+    def packed(self, population: int) -> list[int]:
+        """The records as Kafka carries them. ``population``: subscribers in all. Raises InputError for a subscriber that begins more
+        sessions than there are numbers."""
+        if len(self.sessions) and int(self.sessions.max()) > SESSIONS_MAX:
+            raise InputError(f"a subscriber began more than {SESSIONS_MAX} sessions; set online_s or offline_s higher")
+        records: list[int] = ((self.sessions - 1 << _SHIFT) + self.messages * population + self.subscribers).tolist()
+        return records
+
+    @classmethod
+    def unpack(cls, records: Sequence[int], population: int) -> RoutedRecords:
+        """Records as Kafka carries them, by column."""
+        packed = np.array(records, np.int64)
+        messages, subscribers = np.divmod(packed & (1 << _SHIFT) - 1, population)
+        return cls(messages, subscribers, (packed >> _SHIFT) + 1)
+
 
 SLICE = 64
 """Messages that a consumer thread works on before others see the result."""
@@ -28,58 +58,60 @@ SLICE = 64
 class Routing:
     """The consumers of `msg.all` of one broker."""
 
-    def __init__(self, broker: MqttBroker) -> None:
-        self.broker = broker
-        self.fabric = broker.fabric
-        self.env = broker.env
+    def __init__(self, node: BrokerNode, downlink: Downlink) -> None:
+        self.node = node
+        self.world = node.world
+        self.env = node.env
+        self.downlink = downlink
 
     def consume(self, consumer: Consumer) -> Generator[simpy.Event, Any, None]:
         """Poll, match, send on, commit."""
-        broker, fabric, costs = self.broker, self.fabric, self.broker.costs
-        while not broker.is_dead:
+        node, world, costs = self.node, self.world, self.node.costs
+        traffic, table = world.traffic, world.delivery.connections
+        while not node.is_dead:
             polled = yield from consumer.poll()
             messages = np.array([record for _, _, records in polled for record in records], np.int64)
-            fabric.note_stage("msg.all", messages)
-            pack = Pack(self.env, len(messages), self._resend)
-            yield broker.work(costs.poll_us)
-            places, subscribers = fabric.matches.of(fabric.topic_of[messages % fabric.schedule.count])
-            sessions = fabric.sessions
-            if sessions.may_end:  # whose session is over has no subscription, until it subscribes anew
-                places, subscribers = places[sessions.exists[subscribers]], subscribers[sessions.exists[subscribers]]
+            world.note_stage("msg.all", messages)
+            batch = InFlightBatch(self.env, len(messages), self._resend)
+            yield node.work(costs.poll_us)
+            places, subscribers = traffic.matches.of(traffic.topic_of[messages % traffic.schedule.count])
+            if table.may_end:  # whose session is over has no subscription, until it subscribes anew
+                places, subscribers = places[table.exists[subscribers]], subscribers[table.exists[subscribers]]
             copied = messages[places]
-            is_stored = fabric.qos.of_deliveries(copied % fabric.schedule.count, subscribers) > 0
-            if fabric.retaining is not None:
-                fabric.retaining.published(messages)
-            records = copies(copied, subscribers, sessions.number[subscribers], len(fabric.subscribers))
-            partitions = fabric.persisted_partition_of[subscribers].tolist()
+            is_stored = traffic.qos.of_deliveries(copied % traffic.schedule.count, subscribers) > 0
+            if traffic.retaining is not None:
+                traffic.retaining.published(messages)
+            routed = RoutedRecords(copied, subscribers, table.session_number[subscribers])
+            records = routed.packed(len(traffic.subscribers))
+            partitions = world.kafka.persisted_partition_of[subscribers].tolist()
             ends = np.searchsorted(places, np.arange(SLICE, len(messages) + SLICE, SLICE)).tolist()
             begin = 0
             for start, end in zip(range(0, len(messages), SLICE), ends, strict=True):
                 count = min(SLICE, len(messages) - start)
-                yield broker.work(count * costs.match_us)
-                if broker.is_dead:
+                yield node.work(count * costs.match_us)
+                if node.is_dead:
                     return
-                pack.expect(end - begin - count)
+                batch.expect(end - begin - count)
                 if is_stored is True:
-                    self._send(records[begin:end], partitions[begin:end], pack)
+                    self._send(records[begin:end], partitions[begin:end], batch)
                 elif is_stored is False:
-                    self._pass_on(copied[begin:end], subscribers[begin:end], pack)
+                    self._pass_on(copied[begin:end], subscribers[begin:end], batch)
                 else:
                     stays, goes = is_stored[begin:end], slice(begin, end)
-                    self._send(list(compress(records[goes], stays)), list(compress(partitions[goes], stays)), pack)
-                    self._pass_on(copied[goes][~stays], subscribers[goes][~stays], pack)
+                    self._send(list(compress(records[goes], stays)), list(compress(partitions[goes], stays)), batch)
+                    self._pass_on(copied[goes][~stays], subscribers[goes][~stays], batch)
                 begin = end
-            yield from broker.complete(pack)
-            yield from broker.commit(consumer, polled)
+            yield from node.complete(batch)
+            yield from node.commit(consumer, polled)
 
-    def _pass_on(self, messages: Ints, subscribers: Ints, pack: Pack) -> None:
-        """With QoS 0 to the brokers that hold the connections."""
-        sessions = self.fabric.sessions
-        sessions.note_queued(messages.tolist(), subscribers.tolist(), sessions.number[subscribers].tolist())
-        self.broker.downlinks.hand_on(unstored(messages, subscribers))
-        pack.count(len(messages))
+    def _pass_on(self, messages: Ints, subscribers: Ints, batch: InFlightBatch) -> None:
+        """Send on with QoS 0, to the brokers that hold the connections."""
+        table = self.world.delivery.connections
+        table.note_queued(messages.tolist(), subscribers.tolist(), table.session_number[subscribers].tolist())
+        self.downlink.hand_on(unstored(messages, subscribers))
+        batch.count(len(messages))
 
-    def _send(self, records: Sequence[int], partitions: Sequence[int], pack: Pack) -> None:
+    def _send(self, records: Sequence[int], partitions: Sequence[int], batch: InFlightBatch) -> None:
         split: dict[int, list[int]] = {}
         for record, partition in zip(records, partitions, strict=True):
             found = split.get(partition)
@@ -88,11 +120,11 @@ class Routing:
             else:
                 found.append(record)
         for number, of_partition in split.items():
-            self.broker.producer.send(self.fabric.persisted_partitions[number], of_partition, pack.answered)
+            self.node.producer.send(self.world.kafka.persisted_partitions[number], of_partition, batch.answered)
 
-    def _resend(self, records: Sequence[int], pack: Pack) -> None:
-        """A part of a pack that Kafka did not take goes again."""
-        _, subscribers, _ = read_copies(records, len(self.fabric.subscribers))
-        partitions = self.fabric.persisted_partition_of[subscribers].tolist()
+    def _resend(self, records: Sequence[int], batch: InFlightBatch) -> None:
+        """Send a part of a batch again that Kafka did not take."""
+        subscribers = RoutedRecords.unpack(records, len(self.world.traffic.subscribers)).subscribers
+        partitions = self.world.kafka.persisted_partition_of[subscribers].tolist()
         for record, number in zip(records, partitions, strict=True):
-            self.broker.producer.send(self.fabric.persisted_partitions[number], [record], pack.answered)
+            self.node.producer.send(self.world.kafka.persisted_partitions[number], [record], batch.answered)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from orderlab.model.errors import InputError
 from orderlab.sim.engine.random_streams import RandomStreams
-from orderlab.sim.mqtt.clients.population import Ints
+from orderlab.sim.mqtt.clients import Ints
 
 QOS_LEVELS = 3
 

@@ -5,7 +5,6 @@ subscription gets what its filter matches, with RETAIN set (MQTT-3.3.1-8), as it
 gets nothing (4.8.2). A message past its expiry interval is gone. What is sent on to subscriptions that exist already carries
 RETAIN only where they asked for Retain As Published (MQTT-3.3.1-12, -13).
 """
-
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -13,6 +12,10 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Generic, TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
+from orderlab.sim.mqtt.clients import Ints, Schedule
 from orderlab.sim.mqtt.rules.topics import check_topic_filter, check_topic_name, split_shared
 
 M = TypeVar("M")
@@ -115,3 +118,56 @@ class RetainedMessages(Generic[M]):
             if parent.children[name].kept is not None or parent.children[name].children:
                 break
             del parent.children[name]
+
+
+RETAINED_FROM = 500_000_000
+"""Half of the numbers that a payload can begin with."""
+
+
+def are_retained(copies: Ints) -> npt.NDArray[np.bool_]:
+    """Which copies answer a SUBSCRIBE."""
+    return copies >= RETAINED_FROM
+
+
+@dataclass
+class RetainedByTopic:
+    """``by_publisher``: whether each sets RETAIN on all that it publishes; of that, every ``clear_every``-th message is empty
+    (0: none). ``expiry_us``: the Message Expiry Interval of every message."""
+
+    by_publisher: npt.NDArray[np.bool_]
+    topics: list[bytes]
+    topic_of: Ints
+    handling: RetainHandling
+    as_published: bool
+    """Retain As Published, of all subscriptions."""
+    clear_every: int
+    schedule: Schedule
+    expiry_us: int | None
+    messages: RetainedMessages[int] = field(default_factory=RetainedMessages)
+
+    def published(self, messages: Ints) -> None:
+        """Messages go to their subscribers now; those with RETAIN become what their topics have."""
+        publisher = messages % self.schedule.count
+        mine = self.by_publisher[publisher]
+        for message, topic in zip(messages[mine].tolist(), self.topic_of[publisher[mine]].tolist(), strict=True):
+            expires_us = None
+            if self.expiry_us is not None:
+                expires_us = int(self.schedule.published_us(np.array([message]))[0]) + self.expiry_us
+            self.messages.publish(self.topics[topic].decode(), message, self.is_empty(message), expires_us)
+
+    def is_empty(self, message: int) -> bool:
+        """Whether a message with RETAIN has no payload, and so removes what its topic had. What a run calls its payload is
+        how the history knows it."""
+        return self.clear_every > 0 and (message // self.schedule.count + 1) % self.clear_every == 0
+
+    def on_subscribe(self, topic_filter: str, now_us: int, is_new: bool) -> Ints:
+        """The copies that answer a SUBSCRIBE."""
+        found = self.messages.on_subscribe(topic_filter, now_us, self.handling, is_new)
+        return np.array([message + RETAINED_FROM for _, message in found], np.int64)
+
+    def seen(self, copies: Ints) -> tuple[Ints, dict[str, Ints]]:
+        """Which messages these are copies of, and the RETAIN flag of each as its subscriber sees it."""
+        answers = are_retained(copies)
+        messages = np.where(answers, copies - RETAINED_FROM, copies)
+        flags = answers | self.by_publisher[messages % self.schedule.count] if self.as_published else answers
+        return messages, {"retained": flags.astype(np.int64)}

@@ -1,4 +1,4 @@
-"""Where a broker meets the store of its sessions: what a store, its client and an assembly of both must offer.
+"""Where the parts of a broker system meet without knowing each other: a store of sessions with its client, and a broker as others see it.
 
 Redis behind a pipeline, Redis behind blocking connections and PostgreSQL are interchangeable here. A *call* is made by a
 store and understood by the driver that belongs to it; the broker only carries it from the one to the other.
@@ -7,10 +7,13 @@ store and understood by the driver that belongs to it; the broker only carries i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from orderlab.sim.engine.clock import Station
 from orderlab.sim.engine.network import Network
+from orderlab.sim.kafka.broker import Partition
+from orderlab.sim.kafka.consumer_group import Consumer
+from orderlab.sim.kafka.producer import Producer
 from orderlab.sim.servers.redis import RedisNode
 
 Call = Any
@@ -116,3 +119,50 @@ class Persistence(Protocol):
 
     def driver(self, cpu: Station, one_way_us: Callable[[], int]) -> StoreDriver:
         """A client for a broker that computes on ``cpu``; ``one_way_us``: delay to a server."""
+
+
+class Broker(Protocol):
+    """A broker, for the other brokers, for its clients and for faults."""
+
+    number: int
+    cpu: Station
+    producer: Producer
+    driver: StoreDriver
+    is_dead: bool
+    downlink: Partition | None
+    clock_skew_us: int
+    crash_at_commit: Literal["before", "after"] | None
+    on_pack: Callable[[str, float, float, int], None] | None
+    all_consumers: Sequence[Consumer]
+    persisted_consumers: Sequence[Consumer]
+    downlink_consumer: Consumer | None
+
+    @property
+    def is_last(self) -> bool:
+        """Whether no other broker is alive."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is with its clients of Kafka and of the store, on the way to them, or to be tried again."""
+
+    @property
+    def owes_answers(self) -> bool:
+        """Whether a publisher of it has no PUBACK or PUBREC for something."""
+
+    def connect(self, subscriber: int, clean_start: bool = False) -> None:
+        """A subscriber connects here."""
+
+    def wake(self, subscriber: int) -> None:
+        """Something waits in the store for a subscriber that may never have been sent here."""
+
+    def expire(self, subscriber: int) -> None:
+        """End the session of a subscriber that has been away for too long."""
+
+    def lose_pubacks(self, count: int) -> None:
+        """The next answers to publishers do not arrive."""
+
+    def crash(self) -> None:
+        """Let the process die."""
+
+    def take_over(self, dead: Broker) -> None:
+        """Take in the publishers of a broker that has died."""

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from orderlab.sim.mqtt.broker.replay_filter import ReadFromStore
+from orderlab.sim.mqtt.filters import ReplayFilter
 
 PUSHED = np.array([(10, 7, 1, 1), (11, 7, 2, 2), (12, 7, 3, 3), (13, 7, 4, 4)], np.int64)
 FOUND = [(11, 2, 2, False), (12, 3, 3, False)]
@@ -15,7 +15,7 @@ def messages(deliveries):
 
 @pytest.mark.parametrize(("has_tokens", "kept"), [(True, [13]), (False, [10, 13])])
 def test_tokens_tell_what_left_the_queue_before_it_was_read(has_tokens, kept):
-    read = ReadFromStore(has_tokens)
+    read = ReplayFilter(has_tokens)
     assert messages(read.beyond(PUSHED)) == [10, 11, 12, 13]
     read.note(7, FOUND)
     assert messages(read.beyond(PUSHED)) == kept
@@ -23,7 +23,7 @@ def test_tokens_tell_what_left_the_queue_before_it_was_read(has_tokens, kept):
 
 @pytest.mark.parametrize("has_tokens", [True, False])
 def test_what_was_read_counts_for_its_connection_only(has_tokens):
-    read = ReadFromStore(has_tokens)
+    read = ReplayFilter(has_tokens)
     read.note(8, FOUND)
     assert messages(read.beyond(PUSHED)) == [10, 11, 12, 13]
     read.note(7, FOUND)
@@ -32,7 +32,7 @@ def test_what_was_read_counts_for_its_connection_only(has_tokens):
 
 
 def test_a_queue_that_is_read_again_and_found_empty_forgets_nothing():
-    read = ReadFromStore(has_tokens=True)
+    read = ReplayFilter(has_tokens=True)
     read.note(7, FOUND)
     read.note(7, [])
     read.note(7, [(10, 1, 1, False)])
@@ -40,27 +40,27 @@ def test_a_queue_that_is_read_again_and_found_empty_forgets_nothing():
 
 
 def test_a_pubrel_stands_for_a_message_that_was_received():
-    read = ReadFromStore(has_tokens=True)
+    read = ReplayFilter(has_tokens=True)
     read.note(7, [(-1, 3, 3, True)])
     assert messages(read.beyond(PUSHED)) == [13]
 
 
 @pytest.mark.parametrize("has_tokens", [True, False])
 def test_qos_0_passes_as_no_store_has_it(has_tokens):
-    read = ReadFromStore(has_tokens)
+    read = ReplayFilter(has_tokens)
     read.note(7, FOUND)
     unstored = np.array([(14, 7, -1, 0)], np.int64)
     assert messages(read.beyond(unstored)) == [14]
 
 
 def test_what_the_store_says_it_saved_last_counts_as_read_though_the_queue_is_empty():
-    read = ReadFromStore(has_tokens=True)
+    read = ReplayFilter(has_tokens=True)
     read.note(7, [], newest=3)
     assert messages(read.beyond(PUSHED)) == [13]
 
 
 def test_pushes_behind_newer_ones_are_told_apart():
-    read = ReadFromStore(has_tokens=True)
+    read = ReplayFilter(has_tokens=True)
     new, late = read.in_sequence(PUSHED[[1, 2]])
     assert (messages(new), messages(late)) == ([11, 12], [])
     new, late = read.in_sequence(PUSHED[[0, 3, 3]])
@@ -70,7 +70,7 @@ def test_pushes_behind_newer_ones_are_told_apart():
 
 
 def test_a_session_that_is_read_after_pushes_was_read_up_to_them():
-    read = ReadFromStore(has_tokens=True)
+    read = ReplayFilter(has_tokens=True)
     read.in_sequence(PUSHED[[2]])
     assert messages(read.beyond(PUSHED)) == [10, 11, 12, 13]
     read.note(7, [])

@@ -13,7 +13,6 @@ that order stays, what follows of the same publisher with QoS 2 waits for that m
 An offset cannot say any of that, nor which packet identifiers are in use: it belongs to the sessions (4.1), which the brokers
 keep in a database. Here that takes no time, and a broker that dies takes nothing along that it had worked on.
 """
-
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +23,7 @@ import simpy
 from orderlab.model.protocol.packet_id import MODULUS
 from orderlab.sim.kafka.broker import Partition
 from orderlab.sim.kafka.consumer_group import Consumer, ConsumerGroup, Polled
-from orderlab.sim.mqtt.clients.population import Ints
+from orderlab.sim.mqtt.clients import Ints
 
 Place = int
 """A record of a queue: its partition and its offset."""

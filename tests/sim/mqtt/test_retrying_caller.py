@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 import simpy
 
-import orderlab.sim.mqtt.broker.retrying_caller as repeated_calls
-from orderlab.sim.mqtt.broker.retrying_caller import RepeatedCalls
+from orderlab.sim.mqtt.broker import node
+from orderlab.sim.mqtt.broker.node import RetryingCaller
 from orderlab.sim.systems.tbmq_p2p import P2PSettings, P2PSystem
 
 
@@ -19,7 +19,7 @@ class Broker:
         self.replies = list(replies)
         self.driver = self
         store = SimpleNamespace(is_damaged=lambda reply: damaged)
-        self.fabric = SimpleNamespace(node_of=[0], count=lambda what: self.counts.update([what]), store=store)
+        self.world = SimpleNamespace(count=lambda what: self.counts.update([what]), storage=SimpleNamespace(node_of=[0], store=store))
 
     def submit(self, requests, on_done):
         self.made_us.append(self.env.now)
@@ -27,7 +27,7 @@ class Broker:
 
 
 def make(broker, until_us, still_matters=lambda: True):
-    calls, found, over = RepeatedCalls(broker), [], []
+    calls, found, over = RetryingCaller(broker), [], []
     calls.make(0, "call", lambda reply: reply, found.append, still_matters, "failed", lambda: over.append(broker.env.now))
     broker.env.run(until=until_us)
     return calls, found, over
@@ -70,12 +70,12 @@ def test_a_store_that_refuses_for_long_is_not_asked_without_a_pause(scripts, mon
         )  # fmt: skip
         system = P2PSystem(settings, 1, [])
         counts = system.run()["counts"]
-        assert not system.fabric.sessions.fetching
-        assert system.fabric.sessions.exists.all()
+        assert not system.world.delivery.connections.fetching
+        assert system.world.delivery.connections.exists.all()
         return counts["clears_failed"]
 
     patient = clears_failed()
     assert patient > 0
-    monkeypatch.setattr(repeated_calls, "LONGEST_PAUSE_US", 0)
-    monkeypatch.setattr(repeated_calls, "FIRST_PAUSE_US", 0)
+    monkeypatch.setattr(node, "LONGEST_PAUSE_US", 0)
+    monkeypatch.setattr(node, "FIRST_PAUSE_US", 0)
     assert clears_failed() > 2 * patient

@@ -1,0 +1,205 @@
+"""The life cycle of sessions: CONNECT, Clean Start, SUBSCRIBE, and the Session Expiry Interval (MQTT 5.0, 3.1.2.4 and 3.1.2.11.2).
+
+A session that ends takes its subscriptions and its queue along: the clear script runs, or, where a store numbers its
+sessions, a new one is opened over the old. What was routed for the old session and is saved or sent later must not reach
+the new one; a store that is told the session of each message refuses it.
+
+A SUBSCRIBE comes after a CONNECT, and is answered with the retained messages of its topic. Those with QoS above 0 go through the session's
+store like any other message: they get packet identifiers of the same counter, and a connection that is lost at once finds them there again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from orderlab.model.history.events import EventKind
+from orderlab.sim.engine.clock import call_at
+from orderlab.sim.mqtt.broker.delivery import Delivery
+from orderlab.sim.mqtt.broker.node import BrokerNode
+from orderlab.sim.mqtt.clients import Ints
+from orderlab.sim.mqtt.connections import as_deliveries, unstored
+from orderlab.sim.mqtt.ports import Call
+from orderlab.sim.mqtt.rules.qos import where
+from orderlab.sim.mqtt.rules.retained import RETAINED_FROM
+from orderlab.sim.mqtt.world import World
+
+
+class Subscriptions:
+    """The SUBSCRIBEs of one broker. Each subscriber's is for the topic of its own number."""
+
+    def __init__(self, node: BrokerNode, delivery: Delivery) -> None:
+        self.node = node
+        self.delivery = delivery
+        self.world = node.world
+        self.table = node.world.delivery.connections
+        self._saves = 0
+
+    def subscribe(self, subscriber: int, is_new: bool) -> None:
+        """Send CONNACK now; SUBSCRIBE comes back. ``is_new``: the session is, and has no subscription yet."""
+        world, table, node = self.world, self.table, self.node
+        connection = table.connection_number[subscriber]
+
+        def arrived() -> None:
+            if table.connection_number[subscriber] != connection or node.is_dead:
+                return
+            table.exists[subscriber] = True
+            topic, topic_filter = self._wanted(subscriber)
+            self._record(subscriber, topic)
+            if world.traffic.retaining is not None:
+                self._answer(subscriber, world.traffic.retaining.on_subscribe(topic_filter, int(node.env.now), is_new))
+
+        call_at(node.env, node.env.now + 2.0 * world.traffic.subscribers.latency_us[subscriber], arrived)
+
+    def _wanted(self, subscriber: int) -> tuple[int, str]:
+        """The topic filter that it subscribes to, as the history names it and in full."""
+        return subscriber, self.world.traffic.topics[subscriber].decode()
+
+    def _record(self, subscriber: int, topic: int) -> None:
+        world, who = self.world, np.array([subscriber])
+        world.recorder.add(
+            EventKind.SUBSCRIBE, np.array([int(self.node.env.now)]), subscriber=who + world.traffic.schedule.count,
+            topic=topic, qos=world.traffic.qos.granted_to(who),
+        )  # fmt: skip
+
+    def _answer(self, subscriber: int, copies: Ints) -> None:
+        """Send retained messages."""
+        world, who = self.world, np.full(len(copies), subscriber)
+        self.table.note_queued(copies.tolist(), who.tolist(), self.table.session_number[who].tolist())
+        qos = world.traffic.qos.of_deliveries((copies - RETAINED_FROM) % world.traffic.schedule.count, who)
+        plain = where(qos == 0, copies)
+        if len(plain):
+            self.delivery.deliver(unstored(plain, who[: len(plain)]))
+        stored = where(qos > 0, copies)
+        if len(stored):
+            self._save(subscriber, stored, tuple(np.broadcast_to(qos, len(copies))[np.isin(copies, stored)].tolist()))
+
+    def _save(self, subscriber: int, copies: Ints, qos: tuple[int, ...]) -> None:
+        world, table, node = self.world, self.table, self.node
+        self._saves += 1
+        traffic, time_ms = world.traffic, node.now_ms()
+        topics = [traffic.topics[traffic.topic_of[copy % RETAINED_FROM % traffic.schedule.count]] for copy in copies.tolist()]
+        call = world.storage.store.save(
+            traffic.subscribers.name(subscriber),
+            [(copy, topic, time_ms) for copy, topic in zip(copies.tolist(), topics, strict=True)],
+            len(world.kafka.persisted_partitions) + node.number,  # beside the partitions that number the other saves
+            self._saves, int(table.session_number[subscriber]), qos, retained=True,
+        )  # fmt: skip
+
+        def saved(replies: Sequence[Any]) -> None:
+            given = world.storage.store.assigned(replies[0], len(copies))
+            if given is None:
+                world.count("retained_given_up", len(copies))  # nobody is owed them
+                return
+            if world.delivery.trims.limit is not None:
+                self.delivery.note_trims(subscriber, copies.tolist(), [identifier for identifier, _ in given])
+            if not node.is_dead:
+                rows = [(copy, subscriber, *assigned) for copy, assigned in zip(copies.tolist(), given, strict=True)]
+                self.delivery.deliver(as_deliveries(rows))
+
+        done = node.burst(len(copies), node.costs.persist_us)
+        call_at(node.env, done, lambda: node.driver.submit([(world.storage.node_of[subscriber], call)], saved))
+
+
+class SessionLifecycle:
+    """The sessions that begin at one broker, and those that expire where it is the next one alive."""
+
+    def __init__(self, node: BrokerNode, delivery: Delivery, subscriptions: Subscriptions) -> None:
+        self.node = node
+        self.delivery = delivery
+        self.subscriptions = subscriptions
+        self.world = node.world
+        self.table = node.world.delivery.connections
+
+    def connect(self, subscriber: int, clean_start: bool = False) -> None:
+        """Connect a subscriber here. With Clean Start 1, or without a session, it begins one. Otherwise its backlog is fetched and sent,
+        then what is new."""
+        self.world.traffic.subscribers.broker[subscriber] = self.node.number
+        self.table.connected[subscriber] = True
+        if clean_start or not self.table.exists[subscriber]:
+            self.begin(subscriber)
+        else:
+            self._resume(subscriber)
+
+    def _resume(self, subscriber: int) -> None:
+        """Go on with the session. A SUBSCRIBE comes behind the backlog: what it is answered with is newer."""
+
+        def caught_up() -> None:
+            if self.world.traffic.resubscribes:
+                self.subscriptions.subscribe(subscriber, is_new=False)
+
+        self.delivery.send_backlog(subscriber, caught_up)
+
+    def begin(self, subscriber: int) -> None:
+        """Begin a new session of a subscriber that has just connected here; when the store has nothing of an old one any more,
+        it subscribes anew."""
+        world, table = self.world, self.table
+        session, connection = self._renew(subscriber), table.connection_number[subscriber]
+        table.beginning.add(subscriber)
+        name = world.traffic.subscribers.name(subscriber)
+        if world.storage.store.needs_open:
+            world.storage.opened.add(subscriber)
+            call = world.storage.store.open(name, clean_start=True, epoch=session)
+        else:
+            call = world.storage.store.clear(name)
+
+        def begun() -> None:
+            table.beginning.discard(subscriber)
+            self.subscriptions.subscribe(subscriber, is_new=True)
+
+        self._end_in_store(subscriber, call, begun, lambda: bool(table.connection_number[subscriber] == connection))
+
+    def _renew(self, subscriber: int) -> int:
+        """The number of the session that begins with the CONNECT of now."""
+        if self.table.exists[subscriber]:
+            self._end(subscriber)
+            self.world.count("clean_starts")
+        self.table.session_number[subscriber] += 1
+        self.delivery.record_connect(subscriber)
+        return int(self.table.session_number[subscriber])
+
+    def expire(self, subscriber: int) -> None:
+        """End the session of a subscriber that has not connected for the Session Expiry Interval."""
+        world, session = self.world, int(self.table.session_number[subscriber])
+        if world.storage.store.needs_open:
+            world.ensure_open(subscriber)
+        self._end(subscriber)
+        world.count("sessions_expired")
+        clear = world.storage.store.clear(world.traffic.subscribers.name(subscriber), session)
+        self._end_in_store(subscriber, clear, lambda: None, lambda: bool(self.table.session_number[subscriber] == session))
+
+    def _end(self, subscriber: int) -> None:
+        world, now = self.world, np.array([int(self.node.env.now)])
+        code = np.array([subscriber + world.traffic.schedule.count])
+        world.recorder.add(EventKind.CLEAR, now, subscriber=code, session=self.table.session_number[subscriber])
+        self.table.end(subscriber)
+        world.delivery.trims.cleared(subscriber)
+
+    def _end_in_store(self, subscriber: int, call: Call, then: Callable[[], None], still_matters: Callable[[], bool]) -> None:
+        """Make the call until it gets through, as long as it matters."""
+
+        def read(reply: Any) -> bool | None:
+            return self.world.storage.store.was_answered(reply) or None
+
+        self.node.retrying.make(subscriber, call, read, lambda _: then(), still_matters, "clears_failed")
+
+
+def expire_sessions(world: World) -> None:
+    """End, from now on, the session of a subscriber when it has been away for ``world.traffic.session_expiry_us``."""
+    interval_us, table = world.traffic.session_expiry_us, world.delivery.connections
+    if interval_us is None:
+        return
+
+    def left(subscriber: int) -> None:
+        connection = table.connection_number[subscriber]
+
+        def due() -> None:
+            is_away = not table.connected[subscriber] and table.connection_number[subscriber] == connection
+            if is_away and table.exists[subscriber]:
+                world.next_broker(int(world.traffic.subscribers.broker[subscriber]) - 1).expire(subscriber)
+
+        call_at(world.env, float(world.env.now + interval_us), due)
+
+    world.on_disconnect.append(left)

@@ -1,1 +1,0 @@
-"""How publishers and subscribers behave."""
