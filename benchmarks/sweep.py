@@ -34,8 +34,7 @@ from benchmarks.sweep_loads import burned
 from benchmarks.timing import report
 from orderlab.model.errors import InputError, did_you_mean
 from orderlab.spark_sweeps.runs.job import Options, run_sweep
-from orderlab.spark_sweeps.spark.engine import SparkEngine
-from orderlab.spark_sweeps.spark.session import start_session
+from orderlab.spark_sweeps.spark.session import SparkEngine, start_session
 
 TO_REACH = {
     "efficiency_1s": (">=", 0.95), "efficiency_50ms": (">=", 0.93), "efficiency_lognormal": (">=", 0.93),

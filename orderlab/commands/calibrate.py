@@ -33,7 +33,7 @@ def calibrate(
     The server has to be idle otherwise. Exit code 0: measured; 2: the server cannot be used.
     """
     from orderlab.model.files import write_whole
-    from orderlab.report.calibration import print_calibration
+    from orderlab.report.simulation import print_calibration
     from orderlab.sim.costs import FOLDER, known_costs
     from orderlab.sim.costs.fit import cost_model, measure, to_toml
 

@@ -134,7 +134,7 @@ def _maker(engine: str, master: str | None) -> Callable[[ResultFolder], Engine]:
             from orderlab.spark_sweeps.runs.workers import PoolEngine
 
             return PoolEngine()
-        from orderlab.spark_sweeps.spark.engine import SparkEngine
+        from orderlab.spark_sweeps.spark.session import SparkEngine
 
         return SparkEngine(master, folder.path / "spark.log")
 

@@ -5,8 +5,7 @@ import os
 import pytest
 
 from orderlab.spark_sweeps.runs.workers import PoolEngine
-from orderlab.spark_sweeps.spark.engine import SparkEngine
-from orderlab.spark_sweeps.spark.session import start_session
+from orderlab.spark_sweeps.spark.session import SparkEngine, start_session
 
 SCRUBBED = ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 

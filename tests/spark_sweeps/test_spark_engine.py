@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from orderlab.spark_sweeps.spark.engine import PATIENCE_S, SparkEngine
+from orderlab.spark_sweeps.spark.session import PATIENCE_S, SparkEngine
 
 
 class Blocks:
@@ -28,7 +28,7 @@ def session(master, executors):
 ])  # fmt: skip
 def test_a_cluster_that_grants_no_executor_is_told_once(master, granted_at, lines, monkeypatch):
     now, executors, told = [0.0], [0], []
-    monkeypatch.setattr("orderlab.spark_sweeps.spark.engine.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("orderlab.spark_sweeps.spark.session.time.monotonic", lambda: now[0])
     engine = SparkEngine(master, Path("spark.log"), session(master, executors), told.append)
     while now[0] < 3 * PATIENCE_S:
         engine._watch_for_executors()

@@ -2,6 +2,7 @@
 
 Partial results are merged in the driver; no row reaches it but those that the witnesses show.
 """
+
 from __future__ import annotations
 
 import pickle

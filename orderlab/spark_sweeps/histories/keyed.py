@@ -3,6 +3,7 @@
 ``history.json`` says so: each logical FIFO lies whole in one part, rows without one (subscribe, connect, clear, heal,
 ...) lie in every part, and ``subscribers_whole`` tells whether each subscriber's rows lie in one part, too.
 """
+
 from __future__ import annotations
 
 import json

@@ -6,6 +6,7 @@ who opens one compares the last of them, so that a file that was edited or damag
 committed twice, by a worker that outlived its driver, counts once: readers keep the first of equal attempts.
 Renaming needs a POSIX file system (a local disk, NFS); an object store does not rename atomically.
 """
+
 from __future__ import annotations
 
 import errno

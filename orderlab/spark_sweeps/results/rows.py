@@ -1,4 +1,5 @@
 """The rows of a sweep: one per run and attempt, under one Arrow schema that depends only on the varied parameters."""
+
 from __future__ import annotations
 
 import contextlib

@@ -4,6 +4,7 @@ A user brings a module (``system = "module:function"``) or a cost model in a fil
 everything that it imports, installed packages aside, found by reading the text, so that driver and workers agree whatever
 either of them has imported. What is imported under a computed name, and files that a function reads, are not seen.
 """
+
 from __future__ import annotations
 
 import ast

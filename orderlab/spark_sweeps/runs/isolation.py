@@ -5,6 +5,7 @@ that exits, crashes, hangs or takes too much memory is replaced, and only the it
 
 Linux keeps the peak of a process's memory and lets it be reset; elsewhere the peak is that of the whole child.
 """
+
 from __future__ import annotations
 
 import contextlib

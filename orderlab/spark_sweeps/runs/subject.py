@@ -3,6 +3,7 @@
 A function is named ``module:function`` and called with (parameters, seed). It returns numbers by name, or a dictionary
 with ``metrics`` and, by law, ``verdicts`` ("holds", "violated", "unknown").
 """
+
 from __future__ import annotations
 
 import importlib

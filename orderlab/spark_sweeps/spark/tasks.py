@@ -3,6 +3,7 @@
 ``--py-files`` puts a zip on the path; compiled code is cached beside its source, and scripts are files, so a zip is
 unpacked once per machine before anything is imported from it.
 """
+
 from __future__ import annotations
 
 import contextlib

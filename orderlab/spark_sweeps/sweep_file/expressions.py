@@ -3,6 +3,7 @@
 Only what is listed can be written: no attributes, no subscripts, no calls but those of FUNCTIONS. Powers and products
 of text are bounded, so that no expression takes long.
 """
+
 from __future__ import annotations
 
 import ast
