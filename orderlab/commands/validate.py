@@ -70,7 +70,9 @@ def validate(
         for binding in bindings:
             found: Validation | ContractValidation
             if binding.contract is not None:
-                found = validate_contract_isolated(binding, work, seed, law, server, _progress(binding.name))
+                found = validate_contract_isolated(
+                    binding, work, seed, law, server, _progress(binding.name), budget
+                )
             else:
                 found = validate_isolated(binding, work, seed, laws, server, _progress(binding.name), budget)
             _clear_progress()

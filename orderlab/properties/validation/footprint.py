@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 from orderlab.model.contracts.session.refinement import Discrepancy
@@ -27,8 +27,11 @@ from orderlab.properties.contracts.session.strategies import HOSTILE_CLIENTS
 from orderlab.properties.harness.keyspace import spellings
 from orderlab.properties.harness.recording import Record, RecordingStore
 from orderlab.properties.validation.findings import Findings
-from orderlab.properties.validation.subject import DEFAULT_EXPIRY_MS, Subject
+from orderlab.properties.validation.scenarios import SCENARIOS
+from orderlab.properties.validation.stepping import fitted_step
+from orderlab.properties.validation.subject import CLIENTS, DEFAULT_EXPIRY_MS, Subject
 from orderlab.sim.costs.estimate import estimate_us
+from orderlab.sim.redis.backends.kernel import FIRST_MS
 from orderlab.sim.redis.cluster.hash_slot import hash_slot
 from orderlab.sim.stores.binding.results import Failed
 from orderlab.sim.stores.cpu_budget import BudgetExceeded
@@ -48,6 +51,10 @@ JUDGED_MAX = 1000
 """Messages of a queue up to which each step is judged by every law as well. Longer ones are judged where an operation fails
 or declines there, and by the long queues at the limit: a listing of all that waits takes longer than what is measured."""
 FOREVER_MS = 864_000_000
+PLAIN_CLIENTS = (b"plain-client", *CLIENTS)
+"""Whose keys are told; those of hostile ones are judged alone."""
+SHOWN_MAX = 200
+"""Keys of one operation that are looked at for their pattern."""
 _NUMBER = re.compile(r"\d+")
 
 
@@ -106,6 +113,7 @@ def _visit(subject: Subject, findings: Findings, footprint: Footprint) -> bool:
     for client in (b"plain-client", *HOSTILE_CLIENTS):
         if not _visit_client(subject, client, findings, footprint):
             return False
+    _visit_scenarios(subject, findings, footprint)
     if "bounded" not in findings.wanted:
         return False
     limit = subject.limit or CONFIGURED_LIMIT
@@ -147,7 +155,7 @@ def _visit_client(subject: Subject, client: bytes, findings: Findings, footprint
             report = run.perform(step)
             found = list(report.discrepancies)
             for record in store.records:
-                found += _judge_record(record, subject, footprint, client)
+                found += _judge_record(record, footprint)
                 findings.coverage["an operation for a hostile client identifier"] += 1
                 findings.work["operations"] += 1
             findings.add(found, subject.trace(taken, (client,)), "footprint")
@@ -158,17 +166,41 @@ def _visit_client(subject: Subject, client: bytes, findings: Findings, footprint
     return True
 
 
-def _judge_record(record: Record, subject: Subject, footprint: Footprint, client: bytes) -> Iterator[Discrepancy]:
-    def shown(key: bytes) -> str:
-        for spelling in sorted(spellings(client), key=len) if client else ():
-            key = key.replace(spelling, b"<client>")
-        return key.decode("latin-1")
+def _visit_scenarios(subject: Subject, findings: Findings, footprint: Footprint) -> None:
+    """Every scenario, for the keys alone: a key that is used now and then may be one that nobody declared.
 
+    Also on a twin whose identifiers go round, of which no witness is taken.
+    """
+    _take_scenarios(subject, findings, footprint)
+    twin = subject.scaled(min(3, subject.binding.modulus), remembers=False)
+    if twin.rewritten:
+        _take_scenarios(twin, Findings(frozenset()), footprint)
+
+
+def _take_scenarios(subject: Subject, findings: Findings, footprint: Footprint) -> None:
+    store = RecordingStore(subject.binding, DEFAULT_EXPIRY_MS)
+    store.is_recording = True
+    store.capabilities, store.cpu_budget = subject.store.capabilities, subject.cpu_budget
+    for steps in SCENARIOS.values():
+        store.restart(FIRST_MS)
+        run, taken = SessionRun(store, CLIENTS), []
+        for step in steps:
+            store.records.clear()
+            taken.append(fitted_step(step, subject))
+            report = run.perform(taken[-1])
+            found = [one for record in store.records for one in _judge_record(record, footprint)]
+            findings.add(found, subject.trace(taken), "footprint")
+            findings.work["operations"] += len(store.records)
+            if isinstance(report.result, TimedOut):
+                return
+            if report.diverges:
+                break
+
+
+def _judge_record(record: Record, footprint: Footprint) -> Iterator[Discrepancy]:
     name = record.operation
-    if client == b"plain-client":
-        footprint.declared[name] |= {shown(key) for key in record.declared}
-        footprint.undeclared[name] |= {shown(key) for key in record.undeclared}
-        footprint.writes[name] |= {call.argv[0].decode("latin-1").upper() for call in record.writes}
+    if record.client in PLAIN_CLIENTS:
+        _note_keys(record, footprint)
     keys = sorted(record.declared | record.used)
     slots = {hash_slot(key) for key in keys}
     if len(slots) > 1:
@@ -179,6 +211,24 @@ def _judge_record(record: Record, subject: Subject, footprint: Footprint, client
             where = f" (line {call.line})" if call.line is not None else ""
             said = call.argv[0].decode("latin-1").upper()
             yield Discrepancy("bounded", f"{name}: {said}{where} works through the keys of all clients", False)
+
+
+def _note_keys(record: Record, footprint: Footprint) -> None:
+    """What was declared and what was not, with the client's name taken out."""
+    names = sorted(spellings(record.client), key=len)
+
+    def shown(keys: Iterable[bytes]) -> set[str]:
+        told = set()
+        for key in islice(keys, SHOWN_MAX):
+            for spelling in names:
+                key = key.replace(spelling, b"<client>")
+            told.add(key.decode("latin-1"))
+        return told
+
+    footprint.declared[record.operation] |= shown(record.declared)
+    if len(footprint.undeclared[record.operation]) < SHOWN_MAX:
+        footprint.undeclared[record.operation] |= shown(sorted(record.undeclared))
+    footprint.writes[record.operation] |= {call.argv[0].decode("latin-1").upper() for call in record.writes}
 
 
 # -- growth ------------------------------------------------------------------------------------------------------------
@@ -207,6 +257,8 @@ def _visit_length(subject: Subject, size: int, findings: Findings, footprint: Fo
             return _visit_length(subject, size, findings, footprint, is_judged=True)
         found = list(report.discrepancies) if is_judged else [one for one in report.discrepancies if one.law == "bounded"]
         findings.work["operations"] += len(store.records)
+        for record in store.records:
+            _note_keys(record, footprint)
         for record in store.records[-1:]:
             commands, ms = len(record.calls), estimate_us(record.calls) / 1000
             if situation:

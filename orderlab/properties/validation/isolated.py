@@ -71,13 +71,15 @@ def validate_contract_isolated(
     laws: list[str] | None,
     backend: Backend | None,
     progress: Progress,
+    budget_s: float | None = None,
 ) -> ContractValidation:
     """As ``validate_contract``, in a process of its own. Raises WorkerDied when it ended by itself, and InputError for a
     script that could only be ended together with it."""
     server = None if backend is None else lambda: backend
     try:
         answer = watch(
-            lambda: validate_contract(binding, effort, seed, laws, server, progress), script_seconds_max=SCRIPT_SECONDS_MAX
+            lambda: validate_contract(binding, effort, seed, laws, server, progress, budget_s),
+            script_seconds_max=SCRIPT_SECONDS_MAX
         )
     except UnsupportedCommand as error:
         raise InputError(unsupported(binding, error)) from None

@@ -272,6 +272,10 @@ class Judge:
         """Of a law, those of its witnesses."""
         self._tried: dict[int, Finding] = {}
         """By identity: what was tried as it stands."""
+        self._failed: Counter[tuple[str, Kind]] = Counter()
+        """How many findings of a kind were tried as they stand, in any round, and not seen."""
+        self._shortened: set[tuple[str, Trace]] = set()
+        """Of a law, the traces of the small scope that were tried once they were short."""
         self._in_vain: dict[int, Finding] = {}
         """The same of what was tried with others passing."""
         self._pending: dict[str, list[Finding]] = defaultdict(list)
@@ -335,7 +339,11 @@ class Judge:
     def _candidates(self, law: str) -> list[Finding]:
         """What was not tried yet and is of no known kind, what takes the least work first."""
         known = self._kinds[law]
-        left = [one for one in self.findings.by_law[law] if id(one) not in self._tried and one.kind not in known]
+        left = [
+            one
+            for one in self.findings.by_law[law]
+            if id(one) not in self._tried and one.kind not in known and self._failed[law, one.kind] < Findings.KEPT
+        ]
 
         def cost(one: Finding) -> tuple[bool, bool, tuple[int, int]]:
             is_scaled = one.trace.modulus != self.modulus
@@ -410,8 +418,13 @@ class Judge:
             return
         if trace.modulus != self.modulus:
             trace = minimise(trace, law, self.small, wording=finding.kind.wording)
+            if (law, trace) in self._shortened:  # other findings have come down to the same steps
+                self._failed[law, finding.kind] += 1
+                return
+            self._shortened.add((law, trace))
         found = as_it_stands(trace, law, self.modulus, self.large)
         if found is None:
+            self._failed[law, finding.kind] += 1
             if trace.modulus != self.modulus:
                 self._pending[law].append(replace(finding, trace=trace))
             return

@@ -91,6 +91,21 @@ def test_undeclared_keys_are_told_as_a_pattern_however_the_client_is_spelt() -> 
     assert all(one == "{x<client>}:m:<n>:<n>" for keys in told.values() for one in keys), told
 
 
+@pytest.mark.parametrize(
+    "condition", ["#dropped > 2", "alive > 60", "free", "excess > 400"]
+)
+def test_an_undeclared_key_of_the_same_slot_is_told_however_seldom_it_is_used(condition: str) -> None:
+    binding = load_binding(LUA / "session")
+    source = next(script.source for script in binding.scripts if script.name == "save.lua").decode()
+    old = "-- 5. What will be written"
+    assert old in source
+    seldom = f"if {condition} then call('EXISTS', (string.gsub(index, ':i$', ':seldom'))) end\n{old}"
+    findings = everything()
+    footprint = measure_footprint(Subject(binding.with_sources({"save.lua": source.replace(old, seldom).encode()})), findings)
+    assert footprint.undeclared_patterns().get("save") == ["{s:<client>}:seldom"]
+    assert "one-slot" not in told(findings)
+
+
 def test_the_footprint_of_the_bundled_store_is_declared_and_constant() -> None:
     findings = everything()
     footprint = measure_footprint(Subject(load_binding(LUA / "session")), findings)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -158,10 +158,18 @@ class Node(NamedTuple):
     step: ClientStep | None
 
 
-def explore(run: ContractRun, scope: Scope, searched: Searched, steps_max: int, name: str) -> None:
+def never() -> bool:
+    """Whether the time is over, where there is no end to it."""
+    return False
+
+
+def explore(
+    run: ContractRun, scope: Scope, searched: Searched, steps_max: int, name: str, is_over: Callable[[], bool] = never
+) -> None:
     """Every interleaving of ``scope``, breadth first, so that what is found first is shortest.
 
-    Work is counted in steps carried out; beyond ``steps_max`` the rest is left out, which ``searched.gaps`` tells.
+    Work is counted in steps carried out; beyond ``steps_max`` the rest is left out, which ``searched.gaps`` tells. Once it
+    ``is_over`` the search ends with what it has.
     """
     nodes = [Node(run.state, 0, 0, -1, None)]
     numbers = {(nodes[0].state.key, 0, 0): 0}
@@ -196,7 +204,7 @@ def explore(run: ContractRun, scope: Scope, searched: Searched, steps_max: int, 
             queue.append(numbers[key])
         return report
 
-    while queue and steps < steps_max:
+    while queue and steps < steps_max and not is_over():
         at = queue.popleft()
         node = nodes[at]
         run.go_to(node.state)
@@ -219,14 +227,18 @@ def explore(run: ContractRun, scope: Scope, searched: Searched, steps_max: int, 
     searched.tested.update(run.judge.tested)
     run.judge.tested = dict.fromkeys(run.judge.tested, 0)
     if queue:
-        searched.gaps.append(f"{name}: {steps_max:,} steps ran out after {len(nodes):,} states")
+        searched.gaps.append(f"{name}: {min(steps, steps_max):,} steps ran out after {len(nodes):,} states")
 
 
-def walk(run: ContractRun, searched: Searched, seed: int, walks: int, length: int) -> None:
-    """Random walks of several clients, longer than any scope, with trouble now and then."""
+def walk(
+    run: ContractRun, searched: Searched, seed: int, walks: int, length: int, is_over: Callable[[], bool] = never
+) -> None:
+    """Random walks of several clients, longer than any scope, with trouble now and then; until it ``is_over``."""
     scope = Scope(len(run.clients), length, length, length)
     start = run.state
     for number in range(walks):
+        if is_over():
+            break
         draw = random.Random(f"{seed}:{number}")
         rate = draw.choice((0.0, 0.0, 0.05, 0.2))
         run.go_to(start)

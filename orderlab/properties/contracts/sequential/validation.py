@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ from orderlab.model.contracts.steps import ClientStep
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome, worst
 from orderlab.properties.contracts.sequential.run import LIMIT_WORD, ContractRun
-from orderlab.properties.contracts.sequential.search import Found, Scope, Searched, explore, walk
+from orderlab.properties.contracts.sequential.search import Found, Scope, Searched, explore, never, walk
 from orderlab.properties.contracts.sequential.witness import (
     ContractWitness,
     Rerun,
@@ -34,6 +35,8 @@ GENERIC = {
 """Laws that need no contract."""
 SKEW_MS = 700
 """By how much the second client's clock is ahead of the server's, where a store asks its clients for the time."""
+SEARCHING = 0.7
+"""Of a cap in seconds, what the searches may take; the rest is for witnesses."""
 CAUSES_MAX = 5
 """Witnesses for one law, each of another operation or line."""
 STEPS = 6_000
@@ -122,8 +125,10 @@ def validate_contract(
     laws: Iterable[str] | None = None,
     server: Callable[[], Backend] | None = None,
     progress: Progress = lambda text: None,
+    budget_s: float | None = None,
 ) -> ContractValidation:
-    """Judge the store of ``binding`` by its own contract. ``effort`` multiplies the number of steps.
+    """Judge the store of ``binding`` by its own contract. ``effort`` multiplies the number of steps; ``budget_s`` is a cap in
+    seconds on all of it, and what it cuts off is told.
 
     Raises InputError when the scripts or the contract cannot be run at all.
     """
@@ -139,12 +144,21 @@ def validate_contract(
     def make(clients: int = max(3, contract.clients)) -> ContractRun:
         return ContractRun(binding, contract, KernelBackend(), clients, skews)
 
+    began = time.monotonic()
+
+    def is_over(share: float = SEARCHING) -> bool:
+        return budget_s is not None and time.monotonic() - began >= share * budget_s
+
+    cut = []
     for name, scope, share in scopes(contract):
         progress(name)
-        explore(make(scope.clients), scope, searched, int(STEPS * effort * share), f"every interleaving of {name}")
+        explore(make(scope.clients), scope, searched, int(STEPS * effort * share), f"every interleaving of {name}", is_over)
+        cut += [name] * is_over()
     progress("random walks")
-    walk(make(), searched, seed, max(int(WALKS * effort), 10), LENGTH)
-    judge = _Verdicts(binding, contract, searched, Rerun(make), server, progress, seed)
+    walk(make(), searched, seed, max(int(WALKS * effort), 10), LENGTH, is_over)
+    if is_over():
+        searched.gaps.append(f"the cap of {budget_s:g} s cut off: {'; '.join([*cut, 'random walks'])}")
+    judge = _Verdicts(binding, contract, searched, Rerun(make), server, progress, seed, lambda: is_over(1.0))
     results = tuple(judge.result(name, statements[name]) for name in wanted)
     notes = undeclared_notes(searched)
     return ContractValidation(binding, contract, results, notes, tuple(searched.gaps), dict(searched.work), seed, effort)
@@ -175,8 +189,10 @@ class _Verdicts:
         server: Callable[[], Backend] | None,
         progress: Progress,
         seed: int,
+        is_over: Callable[[], bool] = never,
     ) -> None:
         self.seed = seed
+        self.is_over = is_over
         self.binding = binding
         self.contract = contract
         self.searched = searched
@@ -194,7 +210,8 @@ class _Verdicts:
         if witnesses:
             return ContractResult(law, statement, Outcome.VIOLATED, max(tested, 1), witnesses)
         if not tested:
-            return ContractResult(law, statement, Outcome.UNKNOWN, 0, (), ("vacuous: no reply put it to the test",))
+            gaps = ("vacuous: no reply put it to the test", *self.searched.gaps)
+            return ContractResult(law, statement, Outcome.UNKNOWN, 0, (), gaps)
         return ContractResult(law, statement, Outcome.HOLDS, tested, (), tuple(self.searched.gaps))
 
     def _tested(self, law: str) -> int:
@@ -213,7 +230,7 @@ class _Verdicts:
                 continue
             made = witness(self.rerun, steps, law, found.search, self.binding, self.server, self.seed)
             told.setdefault((made.lua.place, made.text.split("(")[0]), made)
-            if len(told) == CAUSES_MAX:
+            if len(told) == CAUSES_MAX or self.is_over():  # the first is told in any case
                 break
         return tuple(told.values())
 
@@ -239,7 +256,10 @@ class _Verdicts:
                 shown = ", ".join(f"{key.decode('latin-1')} ({hash_slot(key)})" for key in sorted(keys))
                 text = f"{operation} uses keys of {len(slots)} slots: {shown}"
                 return ContractResult(ONE_SLOT, statement, Outcome.VIOLATED, len(self.searched.effects), (), (text,))
-        return ContractResult(ONE_SLOT, statement, Outcome.HOLDS, len(self.searched.effects))
+        if not self.searched.effects:
+            gaps = ("vacuous: no operation was seen", *self.searched.gaps)
+            return ContractResult(ONE_SLOT, statement, Outcome.UNKNOWN, 0, (), gaps)
+        return ContractResult(ONE_SLOT, statement, Outcome.HOLDS, len(self.searched.effects), (), tuple(self.searched.gaps))
 
 
 def undeclared_notes(searched: Searched) -> tuple[str, ...]:

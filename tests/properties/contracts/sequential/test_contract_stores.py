@@ -130,3 +130,15 @@ def test_what_was_planted_goes_even_if_a_deadline_was_set_on_it() -> None:
     with imposed(shard, WRONG_TYPE_FOUND, key=b"k", found="string"):
         shard.execute([b"PEXPIRE", b"k", b"1000"])
     assert shard.execute([b"EXISTS", b"k"]) == 0
+
+
+def test_a_cap_says_what_it_cut_off_and_lets_nothing_hold_that_was_not_tried() -> None:
+    found = validate_contract(load_binding(LUA / "lock", trust_adapter=True), FEW, budget_s=1e-9)
+    assert {result.outcome for result in found.results} == {Outcome.UNKNOWN}
+    assert any(gap.startswith("the cap of 1e-09 s cut off: one client") for gap in found.gaps)
+    assert found.gaps[-1].endswith("random walks")
+
+
+def test_a_cap_that_is_not_reached_changes_nothing() -> None:
+    binding = load_binding(LUA / "specimens" / "limiter-fixed-window", trust_adapter=True)
+    assert validate_contract(binding, 0.1, budget_s=1e9).to_json() == validate_contract(binding, 0.1).to_json()
