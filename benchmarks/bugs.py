@@ -15,9 +15,8 @@ import time
 from typing import Any
 
 from benchmarks.timing import report
-from orderlab.model.explorer.budget import Budget
 from orderlab.model.explorer.exploration import explore
-from orderlab.model.explorer.search import Options
+from orderlab.model.explorer.search import Budget, Options
 from orderlab.model.pipeline.exploration import Parameters
 from orderlab.model.pipeline.specimens import SPECIMENS
 from orderlab.model.verdict import Outcome

@@ -20,7 +20,7 @@ from typing import Any
 import simpy
 
 from benchmarks.timing import report
-from orderlab.model.history_io import HistoryWriter
+from orderlab.model.history.disk import HistoryWriter
 from orderlab.sim.servers.redis import RedisNode
 from orderlab.sim.systems.tbmq_p2p import ROWS, P2PSettings, P2PSystem
 

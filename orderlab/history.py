@@ -25,10 +25,9 @@ from orderlab.extras import told_of
 
 with told_of(__name__):
     from orderlab.model.checkers.judge import LAWS, Question, Source, in_memory, judge
+    from orderlab.model.history.disk import HistoryReader, HistoryWriter, open_history, read_history, write_history
     from orderlab.model.history.events import EventBatch, EventKind, History, Names
     from orderlab.model.history.notation import parse_history
-    from orderlab.model.history.reading import HistoryReader, open_history, read_history
-    from orderlab.model.history.writing import HistoryWriter, write_history
     from orderlab.model.verdict import Outcome, Verdict, overall
     from orderlab.properties.strategies.histories import ANOMALIES, Planted, correct_histories, histories_with
 

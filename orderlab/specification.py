@@ -82,9 +82,8 @@ from orderlab.model.spec.variables import (
 )
 
 if TYPE_CHECKING:
-    from orderlab.model.explorer.budget import Budget
     from orderlab.model.explorer.exploration import Exploration, explore
-    from orderlab.model.explorer.search import Options
+    from orderlab.model.explorer.search import Budget, Options
 
 __all__ = [
     "NOBODY", "Action", "Array", "Budget", "Constraint", "Domain", "Expansion", "Exploration", "Footprint", "IndexSet",

@@ -106,8 +106,8 @@ def _check(
 ) -> ExitCode:
     """Judge one file, print what was found, and add it to ``subjects``."""
     from orderlab.model.checkers.judge import judge, judge_operations
-    from orderlab.model.history.formats import read_edn_operations, read_log_lines
-    from orderlab.model.history_io import HistoryFile
+    from orderlab.model.history.disk import HistoryFile
+    from orderlab.model.history.jepsen import read_edn_operations, read_log_lines
     from orderlab.report.subjects import subject_of_history
     from orderlab.report.verdicts import print_verdicts, why_vacuous
 

@@ -70,11 +70,9 @@ def explore(
     if template:
         typer.echo(template_text(), nl=False)
         return
-    from orderlab.model.classics.catalogue import make
-    from orderlab.model.classics.from_file import chosen_in_file, entries_of_file, errors_placed_in, own_file
-    from orderlab.model.explorer.budget import Budget
+    from orderlab.model.classics.catalogue import chosen_in_file, entries_of_file, errors_placed_in, make, own_file
     from orderlab.model.explorer.exploration import explore as explore_system
-    from orderlab.model.explorer.search import Options
+    from orderlab.model.explorer.search import Budget, Options
     from orderlab.report.exploration import exploration_lines
     from orderlab.report.output import made_report, wanted_reports, write_reports
     from orderlab.report.subjects import subject_of_specification
@@ -106,7 +104,7 @@ def explore(
     if graph is not None and walks is not None:
         raise InputError("explore: --graph with --walks: walks visit no whole graph; leave one of them out")
     if graph is not None:
-        from orderlab.model.explorer.graph import check_form
+        from orderlab.model.explorer.state_graph import check_form
 
         check_form(graph)
     with errors_placed_in(own), _interruptible() as asked:
@@ -198,6 +196,6 @@ def _show_progress(progress: Progress) -> None:
 
 
 def _write_graph(found: Any, path: Path) -> None:
-    from orderlab.model.explorer.graph import state_graph, write_graph
+    from orderlab.model.explorer.state_graph import state_graph, write_graph
 
     write_graph(state_graph(found.search.space, found.search.expanded), path)

@@ -120,7 +120,7 @@ def _list(mutants: list[Mutant], as_json: bool) -> None:
 
 
 def _cache(store: Path) -> Path:
-    from orderlab.model.cache_folder import cache_folder
+    from orderlab.model.files import cache_folder
 
     place = hashlib.sha256(str(store.resolve()).encode()).hexdigest()[:12]
     return cache_folder("mutants") / f"{store.resolve().name}-{place}"

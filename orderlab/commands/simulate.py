@@ -143,7 +143,7 @@ def _run(
 ) -> _Run:
     from orderlab.model.checkers.judge import judge
     from orderlab.model.files import write_whole
-    from orderlab.model.history_io import HistoryFile, HistoryWriter
+    from orderlab.model.history.disk import HistoryFile, HistoryWriter
     from orderlab.sim.systems.catalogue import entry
     from orderlab.sim.systems.timeline import Tracer
 

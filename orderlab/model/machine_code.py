@@ -19,10 +19,10 @@ from typing import Any
 import numba
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, UserProvidedCacheLocator
 
-from orderlab.model.cache_folder import cache_folder, is_writable
+from orderlab.model.files import cache_folder, is_writable
 
 ROOM = Path(__file__).parent
-CONSTANTS = ("history/events.py", "checkers/kinds.py", "checkers/linearizability/objects.py")
+CONSTANTS = ("history/events.py", "checkers/linearizability/objects.py")
 """Modules whose constants compiled functions hold, beside the modules with such functions."""
 STATES_KEPT = 4
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from orderlab.model.explorer.behaviour import Behaviour, story
 from orderlab.model.explorer.exploration import Exploration
 from orderlab.model.explorer.search import Progress
+from orderlab.model.explorer.witness import Behaviour, story
 from orderlab.model.verdict import Outcome, Verdict
 
 

@@ -12,8 +12,8 @@ from orderlab.model.verdict import Outcome, Verdict, to_plain
 from orderlab.report.report import Finding, JudgedLaw, Line, Step, Subject, fingerprint_of
 
 if TYPE_CHECKING:
-    from orderlab.model.explorer.behaviour import Behaviour
     from orderlab.model.explorer.exploration import Exploration
+    from orderlab.model.explorer.witness import Behaviour
     from orderlab.properties.contracts.sequential.validation import ContractResult, ContractValidation
     from orderlab.properties.contracts.sequential.witness import ContractWitness
     from orderlab.properties.contracts.session.witness.witness import Witness
@@ -340,7 +340,7 @@ def _statement(verdict: Verdict) -> str:
 
 
 def _of_behaviour(verdict: Verdict, found: Exploration, command: Sequence[str]) -> Finding:
-    from orderlab.model.explorer.behaviour import Behaviour
+    from orderlab.model.explorer.witness import Behaviour
 
     witness = verdict.witness
     if not isinstance(witness, Behaviour):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from orderlab.model import machine_code
-from orderlab.model.cache_folder import cache_folder, is_writable
+from orderlab.model.files import cache_folder, is_writable
 
 ROOT = Path(__file__).parents[2]
 ADD = """
@@ -36,7 +36,7 @@ def room(tmp_path: Path) -> Path:
     made = tmp_path / "orderlab" / "model"
     made.mkdir(parents=True)
     (made.parent / "__init__.py").write_text("")
-    for name in ("__init__", "machine_code", "cache_folder"):
+    for name in ("__init__", "machine_code", "files", "errors"):
         shutil.copy(ROOT / "model" / f"{name}.py", made)
     (made / "machine_code.py").write_text(
         (made / "machine_code.py").read_text().replace('CONSTANTS = ("history/events.py",', 'CONSTANTS = ("other.py",')

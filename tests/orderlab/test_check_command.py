@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from orderlab.cli import application
 from orderlab.model.errors import InputError
+from orderlab.model.history.disk import write_history
 from orderlab.model.history.notation import parse_history
-from orderlab.model.history_io import write_history
 
 GOOD = "S + P1 A1 P2 A2 D1#1 D2#2 K#1 K#2"
 BAD = "S + P1 A1 P2 A2 D2#1 D1#2 K#1 K#2"

@@ -17,8 +17,8 @@ import pytest
 from orderlab import cli, program
 from orderlab.exit_codes import EXIT, ExitCode, of_signal
 from orderlab.model.errors import InputError, WorkerDied
+from orderlab.model.history.disk import write_history
 from orderlab.model.history.notation import parse_history
-from orderlab.model.history_io import write_history
 from orderlab.model.verdict import Outcome
 
 ROOT = Path(__file__).parents[2]

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from orderlab.model.history.disk import write_history
 from orderlab.model.history.notation import parse_history
-from orderlab.model.history_io import write_history
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("sim", "properties", "lua", "spark_sweeps", "benchmarks", "tests", "commands", "report")

@@ -6,8 +6,8 @@ import pytest
 
 from orderlab.model.checkers.judge import Question, judge
 from orderlab.model.errors import InputError
+from orderlab.model.history.disk import HistoryFile, write_history
 from orderlab.model.history.events import EventBatch, EventKind, History, Names, NameTable
-from orderlab.model.history_io import HistoryFile, write_history
 from orderlab.model.verdict import Outcome
 from orderlab.spark_sweeps.histories.check import check_folder
 from orderlab.spark_sweeps.histories.keyed import KeyedHistoryWriter, history_parts

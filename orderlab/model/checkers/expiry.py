@@ -19,12 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from orderlab.model.checkers.arrays.key_table import new_table, slot_of, with_room
-from orderlab.model.checkers.arrays.sequence_set import SequenceSets, add
-from orderlab.model.checkers.delivery.lanes import ROWS_PER_CHUNK, locate_rows
+from orderlab.model.arrays import SequenceSets, add, new_table, slot_of, with_room
+from orderlab.model.checkers.delivery.state import ROWS_PER_CHUNK, locate_rows
 from orderlab.model.checkers.findings import Finding, Partial, Tally, verdict_of
-from orderlab.model.checkers.kinds import DELIVER, EXPIRE, PUBLISH
-from orderlab.model.history.events import EventBatch, Names
+from orderlab.model.history.events import DELIVER, EXPIRE, PUBLISH, EventBatch, Names
 from orderlab.model.machine_code import njit
 from orderlab.model.verdict import Verdict
 

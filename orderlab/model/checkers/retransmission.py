@@ -26,9 +26,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from orderlab.model.checkers.arrays.key_table import new_table, rows_with_room, slot_of, with_room
+from orderlab.model.arrays import new_table, rows_with_room, slot_of, with_room
 from orderlab.model.checkers.findings import Finding, Partial, Tally, verdict_of
-from orderlab.model.checkers.kinds import (
+from orderlab.model.history.events import (
     ACKNOWLEDGE,
     CLEAR,
     CONNECT,
@@ -38,8 +38,9 @@ from orderlab.model.checkers.kinds import (
     EXPIRE,
     RECEIVE,
     RELEASE,
+    EventBatch,
+    Names,
 )
-from orderlab.model.history.events import EventBatch, Names
 from orderlab.model.machine_code import njit
 from orderlab.model.verdict import Verdict
 

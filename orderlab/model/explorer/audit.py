@@ -15,8 +15,7 @@ from random import Random
 from typing import Any
 
 from orderlab.model.errors import InputError
-from orderlab.model.explorer.behaviour import shown
-from orderlab.model.explorer.conviction import steps_of
+from orderlab.model.explorer.witness import shown, steps_of
 from orderlab.model.spec.transition_system import (
     Constraint,
     Invariant,

@@ -1,4 +1,10 @@
-"""An exploration: every law of a system decided, with witnesses, coverage, and what was left out."""
+"""An exploration: every law of a system decided, with witnesses, coverage, and what was left out.
+
+Coverage and vacuity: a law that was never put to the test, or an action that never happened, is a failure. A specification
+whose guard can never be met satisfies every invariant. So a complete exploration in which an action never fired or an
+antecedent never held is vacuous in that respect, and vacuous is not held: `coverage` is unknown, names them, and so is each
+law that was not put to the test.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +13,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from orderlab.model.explorer.audit import Audit
-from orderlab.model.explorer.behaviour import Behaviour, Run, behaviour
-from orderlab.model.explorer.conviction import blamed, convict
-from orderlab.model.explorer.coverage import coverage_verdict
-from orderlab.model.explorer.explanation import why_broken
 from orderlab.model.explorer.search import Options, Progress, Search, constraints_of, search, unreduced_up_to
-from orderlab.model.explorer.space import DEADLOCK
-from orderlab.model.explorer.witness import Unconvicted, shortest_step_witness, shortest_witness
+from orderlab.model.explorer.witness import (
+    Behaviour,
+    Run,
+    Unconvicted,
+    behaviour,
+    blamed,
+    convict,
+    shortest_step_witness,
+    shortest_witness,
+    why_broken,
+)
 from orderlab.model.spec.transition_system import (
+    COVERAGE,
+    DEADLOCK,
     Constraint,
     Invariant,
     Law,
@@ -24,6 +37,27 @@ from orderlab.model.spec.transition_system import (
     TransitionSystem,
 )
 from orderlab.model.verdict import UNFINISHED, Outcome, Verdict, worst
+
+
+def coverage_verdict(
+    fired: Mapping[str, int],
+    declared: tuple[str, ...],
+    untested: Sequence[str],
+    unfinished: str | None,
+) -> Verdict:
+    """Judge declared actions and laws. While states are missing, what was not seen is only not seen yet."""
+    silent = [name for name in declared if not fired.get(name)]
+    work = {"actions": len(declared), "actions_fired": len(declared) - len(silent)}
+    if not silent and not untested:
+        return Verdict(COVERAGE, Outcome.HOLDS, work=work)
+    if unfinished is not None:
+        missing = tuple(f"action {name} has not fired" for name in silent)
+        missing += tuple(f"{law} has not been put to the test" for law in untested)
+        return Verdict(COVERAGE, Outcome.UNKNOWN, work=work, not_covered=(unfinished, *missing))
+    gaps = tuple(f"vacuous: action {name} never fired" for name in silent)
+    gaps += tuple(f"vacuous: {law} was never put to the test" for law in untested)
+    return Verdict(COVERAGE, Outcome.UNKNOWN, work={**work, "antecedents": 0}, not_covered=gaps)
+
 
 NO_DEADLOCK_SAID = "In each state some action is enabled, or stopping there is right."
 
@@ -280,7 +314,7 @@ class _Judge:
             gap = gap or "liveness is decided on the graph of all states, not of representatives; use --no-symmetry"
         if gap is not None:
             return [Verdict(law.name, Outcome.UNKNOWN, work=self.work, not_covered=(gap,)) for law in laws]
-        from orderlab.model.explorer.liveness import Condition, StateGraph, find_lasso
+        from orderlab.model.explorer.state_graph import Condition, StateGraph, find_lasso
 
         space, system = self.run.space, self.run.system
         graph = StateGraph.of(space)

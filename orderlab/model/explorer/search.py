@@ -1,4 +1,4 @@
-"""The explorer: breadth-first search over any transition system, laws decided, work and gaps told.
+"""The explorer: breadth-first search over any transition system, laws decided, work and gaps told, within a budget.
 
 One loop drives one of two spaces (interpreted, compiled). It works level by level; a level in which a law breaks is
 still finished, so that among all shortest witnesses the one with the fewest switches can be chosen.
@@ -16,13 +16,63 @@ from pathlib import Path
 from typing import Any, Literal
 
 from orderlab.model.errors import EngineError, InputError
-from orderlab.model.explorer.budget import Budget, Meter
-from orderlab.model.explorer.checkpoint import Checkpoint, identity, read_checkpoint, write_checkpoint
-from orderlab.model.explorer.coverage import COVERAGE
 from orderlab.model.explorer.reduction import Reduction
-from orderlab.model.explorer.space import DEADLOCK, InterpretedSpace, Space
+from orderlab.model.explorer.space import (
+    Checkpoint,
+    InterpretedSpace,
+    Space,
+    identity,
+    read_checkpoint,
+    write_checkpoint,
+)
+from orderlab.model.explorer.workers import travels
 from orderlab.model.spec.declarative import Specification
-from orderlab.model.spec.transition_system import Constraint, Invariant, Law, StepInvariant, TransitionSystem
+from orderlab.model.spec.transition_system import (
+    COVERAGE,
+    DEADLOCK,
+    Constraint,
+    Invariant,
+    Law,
+    StepInvariant,
+    TransitionSystem,
+)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """None is no limit. States and bytes may be passed by the successors of one chunk of states."""
+
+    max_states: int | None = None
+    max_seconds: float | None = None
+    max_bytes: int | None = None
+
+
+@dataclass
+class Meter:
+    """Measures one run against its budget. `spent_s` carries over what earlier, interrupted runs took."""
+
+    budget: Budget
+    spent_s: float = 0.0
+    _began_s: float = field(default_factory=time.monotonic)
+
+    def seconds(self) -> float:
+        """Seconds of this run alone: a resumed run gets the whole time budget again."""
+        return time.monotonic() - self._began_s
+
+    def total_seconds(self) -> float:
+        return self.spent_s + self.seconds()
+
+    def exhausted(self, states: int, bytes_held: int) -> str | None:
+        """Which budget has run out, in words, or None."""
+        budget = self.budget
+        if budget.max_states is not None and states >= budget.max_states:
+            return f"the budget of {budget.max_states:,} states"
+        if budget.max_seconds is not None and self.seconds() >= budget.max_seconds:
+            return f"the budget of {budget.max_seconds:g} seconds"
+        if budget.max_bytes is not None and bytes_held >= budget.max_bytes:
+            return f"the budget of {budget.max_bytes:,} bytes"
+        return None
+
 
 Engine = Literal["auto", "interpreted", "compiled"]
 
@@ -194,9 +244,12 @@ def search(
     run = _begin(system, options, progress)
     try:
         _search(run, progress, should_stop)
-    finally:
+    except BaseException:
         if isinstance(run.space, InterpretedSpace):
-            run.space.close()
+            run.space.close(gather=False)
+        raise
+    if isinstance(run.space, InterpretedSpace):
+        run.space.close()
     if options.checkpoint is not None and run.stopped_by is not None:
         _save(run)
     return run
@@ -319,11 +372,7 @@ def _visit(run: Search, progress: Callable[[Progress], None] | None, should_stop
             if run.stopped_by is not None:
                 return
             _switch_engine(run, progress)
-            room = run.options.budget.max_states
-            chunk = CHUNK[run.space.engine]
-            if room is not None:
-                chunk = max(1, min(COUNT_STATES_BY, (room - run.space.count) // 16))
-            run.expanded = run.space.expand(run.expanded, min(run.levels[-1], run.expanded + chunk))
+            run.expanded = _expand(run)
             now_s = time.monotonic()
             if progress is not None and now_s - told_s >= PROGRESS_EVERY_S:
                 told_s = now_s
@@ -334,6 +383,22 @@ def _visit(run: Search, progress: Callable[[Progress], None] | None, should_stop
                 saved_s = time.monotonic()
     except NotImplementedError as reason:
         raise InputError(f"{reason}; leave the option out") from None
+
+
+def _expand(run: Search) -> int:
+    """Expand the next states of the level; the first that is not expanded yet."""
+    space, room = run.space, run.options.budget.max_states
+    chunk = CHUNK[space.engine]
+    if room is not None:
+        chunk = max(1, min(COUNT_STATES_BY, (room - space.count) // 16))
+    last = min(run.levels[-1], run.expanded + chunk)
+    if not isinstance(space, InterpretedSpace) or not space.is_shared:
+        return space.expand(run.expanded, last)
+    # As long as chunks would be of full size, several at once end where they would have ended one by one.
+    at_most = None if room is None else room - 16 * COUNT_STATES_BY
+    if at_most is not None and space.count > at_most:
+        return space.expand_shared(run.expanded, last, None)
+    return space.expand_shared(run.expanded, run.levels[-1], at_most)
 
 
 def _next_level(run: Search) -> bool:
@@ -394,6 +459,8 @@ def _share(run: Search) -> None:
         reason = "a reduction chooses in order"
     elif not run.system.resumable:
         reason = "its states mean something in one process only"
+    elif not travels(space.state(0)):
+        reason = "its states cannot be sent to another process"
     elif sys.platform == "win32":
         reason = "this system cannot fork"
     elif options.engine == "auto" and space.compiles and isinstance(run.system, Specification) and run.may_compile:
@@ -407,7 +474,7 @@ def _share(run: Search) -> None:
 
 def _has_machine_code(system: Specification, options: Options, laws: Sequence[Law]) -> bool:
     """Raises InputError with the reason if the text cannot be compiled."""
-    from orderlab.model.explorer.compiled.kernel_cache import is_cached
+    from orderlab.model.explorer.compiled.kernel_text import is_cached
 
     with _refusals_told(system):
         return is_cached(system, options.symmetry, [law.name for law in laws] if options.laws else None)

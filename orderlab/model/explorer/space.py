@@ -2,14 +2,23 @@
 
 The search drives one of two spaces through the same interface: the interpreted one below, for any transition system,
 and the compiled one for declarative specifications. Both number states alike.
+
+A checkpoint is an unfinished space on disk, to be resumed by a later run of the same specification: one JSON line (magic,
+version, what it belongs to, digest) and the pickled plain values. The file is written whole or not at all. A checkpoint of
+another specification, scope, text, engine or version is refused, and so is a damaged one; unpickling admits value types of the
+specification's own package and nothing else, so the file cannot run code.
 """
 
 from __future__ import annotations
 
-import sys
+import hashlib
+import io
+import json
+import pickle
 from array import array
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
+from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,9 +26,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from orderlab.model.explorer.crew import Crew, Judges, Tables
+from orderlab.model.errors import InputError
 from orderlab.model.explorer.reduction import Reduction
+from orderlab.model.explorer.workers import SHORTEST_STRETCH, Judges, Workers, resident_bytes
+from orderlab.model.files import write_whole
 from orderlab.model.spec.transition_system import (
+    DEADLOCK,
     Constraint,
     Invariant,
     Label,
@@ -29,10 +41,6 @@ from orderlab.model.spec.transition_system import (
     StepInvariant,
     TransitionSystem,
 )
-
-DEADLOCK = "no-deadlock"
-LOOK_AHEAD = 1 << 14
-"""Known states that are offered to helpers at once."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +136,8 @@ class InterpretedSpace:
         self._step_laws = [law for law in laws if isinstance(law, StepInvariant)]
         self._goals = [law for law in laws if isinstance(law, Sometimes)]
         self._met = {law.name: 0 for law in self._invariants if law.antecedent is not None}
-        self._crew: Crew | None = None
+        self._workers: Workers | None = None
+        self._bytes_of_workers = 0
         self._baseline = resident_bytes()
 
     @property
@@ -136,20 +145,25 @@ class InterpretedSpace:
         return self._reduction is None and not self._constraints
 
     def share(self, workers: int) -> None:
-        """Have other processes step states ahead from now on, until `close`."""
-        self._crew = Crew(
-            Judges(self.system, self._canonical, self._invariants, self._step_laws, self._goals, self._constraints), workers
-        )
+        """Share the search with other processes from now on, until `close`: `expand_shared` instead of `expand`, and what is
+        known is in several processes, but for its number."""
+        self._workers = Workers(
+            Judges(self.system, self._canonical, self._invariants, self._step_laws, self._goals, self._constraints),
+            workers, self._numbers, self.cut,
+        )  # fmt: skip
 
     @property
     def is_shared(self) -> bool:
-        return self._crew is not None
+        return self._workers is not None
 
-    def close(self) -> None:
-        """End the processes that help."""
-        if self._crew is not None:
-            self._crew.close()
-            self._crew = None
+    def close(self, gather: bool = True) -> None:
+        """End the other processes; with `gather`, after they told what they have."""
+        if self._workers is not None:
+            if gather:
+                self._gather()
+            self._workers.close()
+            self._workers = None
+            self._bytes_of_workers = 0
 
     def stop_reducing(self) -> None:
         """Follow all steps from now on."""
@@ -182,58 +196,48 @@ class InterpretedSpace:
         if self._reduction is not None:
             self._reduction.saw_state(state)
 
-    def _expand_shared(self, crew: Crew, first: int, last: int) -> int:
-        for source in range(first, last):
-            if source in self.cut:
-                continue
-            found = crew.expanded(source, self._still_to_step)
-            if found is None:  # whatever failed there fails here, and is told
-                self._expand_alone(source, source + 1)
-                continue
-            tables, labels, targets = found.tables, found.labels, found.targets
-            for name in found.broken:
-                self.found.setdefault(name, source)
-            for kind in labels:
-                action = tables.labels[kind][1]
-                self._fired[action] = self._fired.get(action, 0) + 1
-            numbers = tables.numbers
-            for place in targets:
-                if numbers[place] < 0:
-                    numbers[place] = self._enter_judged(tables, place, source)
-            self.steps += len(targets)
-            if found.is_stuck and DEADLOCK not in self.found:
-                self.found[DEADLOCK] = source
-        return last
-
-    def _still_to_step(self, first: int) -> tuple[list[int], list[Any]]:
-        numbers = [number for number in range(first, min(self.count, first + LOOK_AHEAD)) if number not in self.cut]
-        return numbers, [self._states[number] for number in numbers]
-
-    def _enter_judged(self, tables: Tables, place: int, parent: int) -> int:
-        """Enter a state that a helper has judged, if it is new; its number."""
-        state = tables.states[place]
-        known = self._numbers.get(state)
-        if known is not None:
-            return known
-        number = self._numbers[state] = self.count
-        self._states.append(state)
-        self._parents.append(parent)
-        self.count = number + 1
-        judged = tables.judgements[tables.judged[place]]
-        for name in (*judged.broken, *judged.reached):
+    def expand_shared(self, first: int, last: int, at_most: int | None) -> int:
+        """As `expand`, by all workers, as far as they see fit. Where more than `at_most` states would be known afterwards, no
+        more than `SHORTEST_STRETCH` states are expanded."""
+        assert self._workers is not None
+        reached, reports = self._workers.round(first, last, self.count, at_most, self.found)
+        if not reports:
+            # Whatever failed there fails here, and is told; or a law was broken before it failed, and is judged no more.
+            workers = self._workers.size
+            self.close()
+            self.expand(first, min(last, first + SHORTEST_STRETCH))
+            self.share(workers)
+            return min(last, first + SHORTEST_STRETCH)
+        self.count += reports[0].new
+        for report in reports:
+            self.steps += report.steps
+            self.cut.update(report.cut)
+            for name, times in report.met.items():
+                self._met[name] += times
+        firsts = sorted((key, action) for report in reports for action, (key, _) in report.fired.items())
+        for _, action in firsts:
+            self._fired.setdefault(action, 0)
+        for report in reports:
+            for action, (_, times) in report.fired.items():
+                self._fired[action] += times
+        for number, name in sorted((number, name) for report in reports for name, number in report.found.items()):
             self.found.setdefault(name, number)
-        for name in judged.met:
-            self._met[name] += 1
-        if judged.cut:
-            self.cut.add(number)
-        return number
+        self._bytes_of_workers = sum(report.bytes_more for report in reports[1:])
+        return reached
+
+    def _gather(self) -> None:
+        """Have all states in this process."""
+        if self._workers is None:
+            return
+        missing = self.count - len(self._states)
+        self._states += [None] * missing
+        self._parents.extend([-1] * missing)
+        for numbers, parents, states in self._workers.gathered():
+            self._numbers.update(zip(states, numbers, strict=True))
+            for number, parent, state in zip(numbers, parents, states, strict=True):
+                self._states[number], self._parents[number] = state, parent
 
     def expand(self, first: int, last: int) -> int:
-        if self._crew is not None:
-            return self._expand_shared(self._crew, first, last)
-        return self._expand_alone(first, last)
-
-    def _expand_alone(self, first: int, last: int) -> int:
         """The hot loop. Attribute look-ups are hoisted; everything rare is behind a test that is usually false."""
         successors, canonical, numbers, fired = self.system.successors, self._canonical, self._numbers, self._fired
         reduction, step_laws, states, cut = self._reduction, self._step_laws, self._states, self.cut
@@ -309,9 +313,10 @@ class InterpretedSpace:
         return self._met
 
     def bytes_held(self) -> int:
-        return max(0, resident_bytes() - self._baseline)
+        return max(0, resident_bytes() - self._baseline) + self._bytes_of_workers
 
     def snapshot(self) -> dict[str, Any]:
+        self._gather()
         return {
             "states": self._states,
             "parents": self._parents.tobytes(),
@@ -338,12 +343,76 @@ def column(numbers: array[int]) -> NDArray[np.int64]:
     return np.array(numbers, np.int64)
 
 
-def resident_bytes() -> int:
-    """Memory that this process holds now; where the system does not tell, the most that it ever held."""
-    statm = Path("/proc/self/statm")
-    if statm.exists():
-        return int(statm.read_text().split()[1]) * 4096
-    import resource
+MAGIC = "orderlab-checkpoint"
+VERSION = 1
+_PLAIN = {"builtins": {"frozenset", "set", "complex", "bytearray"}, "collections": {"deque", "OrderedDict"}}
 
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+@dataclass(frozen=True)
+class Checkpoint:
+    engine: str
+    levels: list[int]
+    expanded: int
+    seconds: float
+    space: dict[str, Any]
+
+
+def identity(system: TransitionSystem[Any], symmetry: bool, reduction: bool, chosen: Sequence[str] = ()) -> str:
+    """Digest of everything that decides which states there are and in which order."""
+    parts = [system.name, json.dumps(system.parameters(), sort_keys=True, default=str), system.source_text()]
+    parts += [type(system).__qualname__, str(symmetry), str(reduction), *chosen]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def write_checkpoint(path: Path, belongs_to: str, name: str, checkpoint: Checkpoint) -> None:
+    body = pickle.dumps(vars(checkpoint), protocol=5)
+    header = {
+        "magic": MAGIC,
+        "version": VERSION,
+        "specification": name,
+        "identity": belongs_to,
+        "sha256": hashlib.sha256(body).hexdigest(),
+    }
+    write_whole(path, json.dumps(header).encode() + b"\n" + body)
+
+
+def read_checkpoint(path: Path, belongs_to: str, system: TransitionSystem[Any]) -> Checkpoint:
+    """Raises InputError if the file is not a whole checkpoint of this very exploration."""
+    try:
+        line, _, body = path.read_bytes().partition(b"\n")
+        header = json.loads(line)
+    except (OSError, ValueError):
+        header = None
+    if not isinstance(header, dict) or header.get("magic") != MAGIC:
+        raise InputError(f"{path}: not a checkpoint; delete it or name another file")
+    if header.get("version") != VERSION:
+        raise InputError(f"{path}: checkpoint version {header.get('version')}, this is version {VERSION}; delete it")
+    if hashlib.sha256(body).hexdigest() != header.get("sha256"):
+        raise InputError(f"{path}: the checkpoint is damaged; delete it")
+    if header.get("identity") != belongs_to:
+        other = header.get("specification")
+        raise InputError(
+            f"{path}: a checkpoint of {other} under another scope, text or reduction than this run of {system.name};"
+            " name another file"
+        )
+    try:
+        return Checkpoint(**_ValueUnpickler(io.BytesIO(body), type(system).__module__.split(".")[0]).load())
+    except (pickle.UnpicklingError, TypeError, AttributeError, ImportError) as error:
+        raise InputError(f"{path}: the checkpoint holds something else than states ({error}); delete it") from None
+
+
+class _ValueUnpickler(pickle.Unpickler):
+    """Finds only value types: named tuples, enumerations and dataclasses of our model or of the system's package."""
+
+    def __init__(self, file: io.BytesIO, package: str):
+        super().__init__(file)
+        self._packages = {"orderlab", package}
+
+    def find_class(self, module: str, name: str) -> Any:
+        if name in _PLAIN.get(module, ()):
+            return super().find_class(module, name)
+        if module.split(".")[0] in self._packages:
+            found = super().find_class(module, name)
+            if isinstance(found, type) and (is_dataclass(found) or issubclass(found, tuple | Enum)):
+                return found
+        raise pickle.UnpicklingError(f"{module}.{name}")

@@ -16,16 +16,27 @@ from typing import Any
 
 from orderlab.model.errors import InputError
 from orderlab.model.explorer.audit import Audit
-from orderlab.model.explorer.behaviour import Behaviour, Run, behaviour
-from orderlab.model.explorer.budget import Budget, Meter
-from orderlab.model.explorer.conviction import blamed, convict
-from orderlab.model.explorer.coverage import coverage_verdict
-from orderlab.model.explorer.explanation import why_broken
-from orderlab.model.explorer.exploration import NO_DEADLOCK_SAID, Exploration, explore
-from orderlab.model.explorer.search import PROGRESS_EVERY_S, Chosen, Options, Progress, chosen_laws, constraints_of
-from orderlab.model.explorer.space import DEADLOCK
-from orderlab.model.explorer.witness import Unconvicted
-from orderlab.model.spec.transition_system import Invariant, Label, LeadsTo, Sometimes, StepInvariant, TransitionSystem
+from orderlab.model.explorer.exploration import NO_DEADLOCK_SAID, Exploration, coverage_verdict, explore
+from orderlab.model.explorer.search import (
+    PROGRESS_EVERY_S,
+    Budget,
+    Chosen,
+    Meter,
+    Options,
+    Progress,
+    chosen_laws,
+    constraints_of,
+)
+from orderlab.model.explorer.witness import Behaviour, Run, Unconvicted, behaviour, blamed, convict, why_broken
+from orderlab.model.spec.transition_system import (
+    DEADLOCK,
+    Invariant,
+    Label,
+    LeadsTo,
+    Sometimes,
+    StepInvariant,
+    TransitionSystem,
+)
 from orderlab.model.verdict import UNFINISHED, Outcome, Verdict
 
 SHORTEN_WITHIN = 20_000

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from orderlab.model.pipeline.protocol import Delivery, Fault, Protocol, Scope
+from orderlab.model.pipeline.state import Delivery, Fault, Protocol, Scope
 
 
 @dataclass(frozen=True, slots=True)

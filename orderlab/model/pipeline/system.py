@@ -1,15 +1,25 @@
-"""The small pipeline put together: initial state and every next step."""
+"""The small pipeline put together: its initial state and every next step, what goes wrong included.
+
+Each fault costs one of ``faults_left``.
+"""
 
 from __future__ import annotations
 
-from orderlab.model.pipeline.consuming import consuming
-from orderlab.model.pipeline.delivering import begin_session, delivering
-from orderlab.model.pipeline.driving import driving
-from orderlab.model.pipeline.faults import faults
-from orderlab.model.pipeline.protocol import Protocol, Scope
-from orderlab.model.pipeline.publishing import publishing
-from orderlab.model.pipeline.state import Node, State
-from orderlab.model.pipeline.step import Steps
+from collections.abc import Callable
+
+from orderlab.model.pipeline.nodes import begin_session, consuming, delivering, driving, publishing, replication, write
+from orderlab.model.pipeline.state import (
+    Command,
+    Fault,
+    Node,
+    Protocol,
+    Scope,
+    State,
+    Step,
+    Steps,
+    node_name,
+    with_node,
+)
 
 
 def initial(protocol: Protocol, scope: Scope) -> State:
@@ -30,3 +40,141 @@ def steps(state: State, protocol: Protocol, scope: Scope) -> Steps:
     """What the system does, and what is done to it."""
     yield from own_steps(state, protocol, scope)
     yield from faults(state, protocol, scope)
+
+
+def faults(state: State, protocol: Protocol, scope: Scope) -> Steps:
+    """Every fault of the scope that can strike now."""
+    if Fault.REDIS_FAILOVER in scope.faults and not protocol.wait_for_replica and state.replica != state.store:
+        yield replication(state)
+    if not state.faults_left:
+        return
+    struck = state._replace(faults_left=state.faults_left - 1)
+    for fault in sorted(scope.faults):
+        for detail, after in STRIKES[fault](struck, protocol, scope):
+            yield Step("fault", fault.value, detail), after
+
+
+def unanswered(node: Node) -> tuple[Command, ...]:
+    """What the driver sent and has no answer to, in order; what it had buffered comes after."""
+    return tuple(answer.command for answer in node.answers) + node.sent + node.buffer
+
+
+def producer_retry(state: State, protocol: Protocol, scope: Scope) -> list[tuple[str, State]]:
+    """The oldest produce request fails, or its answer is lost; the producer sends it again behind the others."""
+    if not state.producing:
+        return []
+    message, *rest = state.producing
+    failed = state._replace(producing=(*rest, message))
+    if protocol.idempotent_producer and any(earlier not in state.log for earlier in range(1, message)):
+        return [(f"m{message} fails", failed)]
+    answer_lost = state._replace(producing=(*rest, message), log=(*state.log, message))
+    if message in state.log:
+        answer_lost = failed
+    return [(f"m{message} fails", failed), (f"m{message} arrives, its answer is lost", answer_lost)]
+
+
+def kafka_leader_change(state: State, protocol: Protocol, scope: Scope) -> list[tuple[str, State]]:
+    """The leader dies; the follower's log is the log. What was not acknowledged is sent again."""
+    lost = tuple(message for message in state.log[state.replicated :] if message not in state.acknowledged)
+    return [("", state._replace(log=state.log[: state.replicated], producing=lost + state.producing))]
+
+
+def broker_crash(state: State, protocol: Protocol, scope: Scope) -> list[tuple[str, State]]:
+    """A node restarts from the committed offset; what it had sent may still be executed, or not."""
+    outcomes = []
+    for index, node in enumerate(state.nodes):
+        fresh = Node(position=state.committed, generation=node.generation)
+        down = with_node(state, index, fresh)
+        if node.session is not None and node.session.connection == state.connection:
+            down = down._replace(connected=False, to_acknowledge=())
+        outcomes.append((node_name(index), down))
+        if node.sent:
+            outcomes.append((f"{node_name(index)}, its commands still on the way", down._replace(orphans=node.sent)))
+    return outcomes
+
+
+def pack_timeout(state: State, protocol: Protocol, scope: Scope) -> list[tuple[str, State]]:
+    """Redis stalls longer than the pack waits: the save is sent again while the first one still stands."""
+    return [
+        (node_name(index), with_node(state, index, write(node, node.packs[0], scope)))
+        for index, node in enumerate(state.nodes)
+        if node.packs and node.packs[0] in node.sent
+    ]
+
+
+def rebalance(state: State, protocol: Protocol, scope: Scope) -> list[tuple[str, State]]:
+    """The partition moves to another node, which reads from the committed offset; the old one goes on unaware."""
+    outcomes = []
+    for index, node in enumerate(state.nodes):
+        if index != state.owner:
+            generation = state.generation + 1
+            polled = state.nodes[state.owner].position
+            committed = max(state.committed, polled) if protocol.commit_on_revoke else state.committed
+            reader = node._replace(position=committed, packs=(), generation=generation)
+            moved = state._replace(owner=index, generation=generation, committed=committed)
+            outcomes.append((f"to {node_name(index)}", with_node(moved, index, reader)))
+    return outcomes
+
+
+def connection_loss(state: State, protocol: Protocol, scope: Scope) -> list[tuple[str, State]]:
+    """The connection to Redis breaks and comes back; the driver sends every unanswered command again."""
+    return [
+        (node_name(index), with_node(state, index, node._replace(sent=unanswered(node), answers=(), buffer=())))
+        for index, node in enumerate(state.nodes)
+        if node.answers
+    ]
+
+
+def script_flush(state: State, protocol: Protocol, scope: Scope) -> list[tuple[str, State]]:
+    """The script cache is emptied (SCRIPT FLUSH, or a failover to a node that never had it)."""
+    return [("", state._replace(script_loaded=False))] if state.script_loaded else []
+
+
+def redis_failover(state: State, protocol: Protocol, scope: Scope) -> list[tuple[str, State]]:
+    """The master dies, the replica takes over with what it has; drivers reconnect and send again."""
+    after = state._replace(store=state.replica)
+    for index, node in enumerate(state.nodes):
+        after = with_node(after, index, node._replace(sent=unanswered(node), answers=(), buffer=()))
+    return [("", after)]
+
+
+def slot_migration(state: State, protocol: Protocol, scope: Scope) -> list[tuple[str, State]]:
+    """The client's slot starts to migrate; the next save meets a key that is not there."""
+    return [("", state._replace(migrating=True))] if not state.migrating else []
+
+
+def disconnect(state: State, protocol: Protocol, scope: Scope) -> list[tuple[str, State]]:
+    """The subscriber's connection breaks: what is on the socket is lost."""
+    if not state.connected:
+        return []
+    after = state._replace(connected=False, to_acknowledge=())
+    for index, node in enumerate(state.nodes):
+        after = with_node(after, index, node._replace(session=None))
+    return [("", after)]
+
+
+def takeover(state: State, protocol: Protocol, scope: Scope) -> list[tuple[str, State]]:
+    """The subscriber connects to another node while its old connection still looks alive."""
+    outcomes = []
+    for index, node in enumerate(state.nodes):
+        if state.connected and node.session is None:
+            after = begin_session(state, protocol, scope, index)
+            outcomes.append((f"to {node_name(index)}", after))
+    return outcomes
+
+
+Strike = Callable[[State, Protocol, Scope], list[tuple[str, State]]]
+
+STRIKES: dict[Fault, Strike] = {
+    Fault.PRODUCER_RETRY: producer_retry,
+    Fault.KAFKA_LEADER_CHANGE: kafka_leader_change,
+    Fault.BROKER_CRASH: broker_crash,
+    Fault.PACK_TIMEOUT: pack_timeout,
+    Fault.REBALANCE: rebalance,
+    Fault.REDIS_CONNECTION_LOSS: connection_loss,
+    Fault.SCRIPT_CACHE_FLUSH: script_flush,
+    Fault.REDIS_FAILOVER: redis_failover,
+    Fault.SLOT_MIGRATION: slot_migration,
+    Fault.DISCONNECT: disconnect,
+    Fault.TAKEOVER: takeover,
+}

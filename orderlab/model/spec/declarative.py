@@ -486,7 +486,7 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
         return [law_name(law.name) for law in laws if next(self.bindings(law), None) is None]
 
     def exchanges(self, state: StateTuple) -> Iterable[tuple[str, StateTuple]]:
-        from orderlab.model.explorer.symmetry import renamed, symmetric_sets
+        from orderlab.model.spec.variables import renamed, symmetric_sets
 
         for index in symmetric_sets(self.schema_of_state):
             for member in range(index.size - 1):
@@ -511,7 +511,7 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
         return "\n".join([*classes, *texts_behind(owner.__module__ for owner in type(self).__mro__), variables])
 
     def canonical(self, state: StateTuple) -> StateTuple:
-        from orderlab.model.explorer.symmetry import canonical_state
+        from orderlab.model.spec.variables import canonical_state
 
         return canonical_state(self.schema_of_state, state)
 

@@ -20,6 +20,10 @@ from orderlab.model.errors import InputError
 
 S = TypeVar("S", bound=Hashable)
 
+DEADLOCK = "no-deadlock"
+COVERAGE = "coverage"
+"""Names of the two laws that every system has."""
+
 Place = Hashable
 """One thing that a step can read or write: a variable, an element of an array, a key of a store."""
 

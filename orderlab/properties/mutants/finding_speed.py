@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
-from orderlab.model.explorer.budget import Budget
-from orderlab.model.explorer.search import Options, search
+from orderlab.model.explorer.search import Budget, Options, search
 from orderlab.model.laws import STORE_LAWS
 from orderlab.model.spec.transition_system import Label
 from orderlab.model.verdict import Outcome, Verdict

@@ -19,12 +19,10 @@ from typing import Any
 
 from orderlab.model.classics.catalogue import CATALOGUE, make
 from orderlab.model.errors import InputError, did_you_mean
-from orderlab.model.explorer.budget import Budget
-from orderlab.model.explorer.coverage import COVERAGE
 from orderlab.model.explorer.exploration import explore
-from orderlab.model.explorer.search import Options
+from orderlab.model.explorer.search import Budget, Options
 from orderlab.model.spec.declarative import Specification
-from orderlab.model.spec.transition_system import TransitionSystem
+from orderlab.model.spec.transition_system import COVERAGE, TransitionSystem
 from orderlab.model.verdict import Outcome
 from orderlab.properties.mutants.mutant import Mutant
 from orderlab.properties.mutants.python_text import OPERATORS, mutants_of_functions

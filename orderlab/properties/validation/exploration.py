@@ -8,8 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from orderlab.model.contracts.session.steps import Acknowledge, Publication, Save, Step
-from orderlab.model.explorer.budget import Budget
-from orderlab.model.explorer.search import Options, Search, search
+from orderlab.model.explorer.search import Budget, Options, Search, search
 from orderlab.model.spec.transition_system import Label
 from orderlab.properties.contracts.session.exploration.small_scope import Scope, StoreState, StoreSystem, path_to
 from orderlab.properties.contracts.session.run import StepReport

@@ -27,9 +27,8 @@ from orderlab.model.checkers.judge import PIPELINE_LAWS, Question, judge
 from orderlab.model.checkers.retransmission import RetransmissionChecker, retransmission_verdict
 from orderlab.model.errors import InputError
 from orderlab.model.history.decoding import ArrowDecoder
+from orderlab.model.history.disk import HistoryFile, open_history, to_arrow
 from orderlab.model.history.events import STORE_KINDS, EventBatch, Names
-from orderlab.model.history.writing import to_arrow
-from orderlab.model.history_io import HistoryFile, open_history
 from orderlab.model.verdict import UNFINISHED, Outcome, Verdict, overall, to_plain
 from orderlab.spark_sweeps.histories.keyed import ANSWERS, HistoryParts, history_parts
 from orderlab.spark_sweeps.spark.session import explained

@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from orderlab.model.errors import InputError
+from orderlab.model.history.disk import HistoryWriter
 from orderlab.model.history.events import EventBatch, EventKind, IntArray, Names
-from orderlab.model.history_io import HistoryWriter
 
 MANIFEST = "history.json"
 ANSWERS = (EventKind.RECEIVE, EventKind.RELEASE, EventKind.ACKNOWLEDGE)

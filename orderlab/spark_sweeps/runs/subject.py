@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 from orderlab.model.checkers.judge import Question, in_memory, judge
 from orderlab.model.errors import InputError
+from orderlab.model.history.disk import HistoryWriter
 from orderlab.model.history.events import EventBatch, EventKind, Names
-from orderlab.model.history_io import HistoryWriter
 from orderlab.model.verdict import Outcome, overall, to_plain, worst
 from orderlab.sim.systems.catalogue import entry, settings_of
 from orderlab.sim.systems.sustainable import growth, trial_of

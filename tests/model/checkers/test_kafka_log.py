@@ -11,7 +11,7 @@ from orderlab.model.checkers.kafka_log import LAWS, ON_REQUEST, PROMISED, judge_
 from orderlab.model.checkers.linearizability.operations import EventCollector
 from orderlab.model.errors import InputError
 from orderlab.model.history.events import EventKind
-from orderlab.model.history.formats import read_edn_operations
+from orderlab.model.history.jepsen import read_edn_operations
 from orderlab.model.history.notation import parse_history
 from orderlab.model.verdict import Outcome
 

@@ -5,9 +5,8 @@ import random
 
 import pytest
 
-from orderlab.model.checkers.linearizability.calls import calls_by_key
 from orderlab.model.checkers.linearizability.decide import decide
-from orderlab.model.checkers.linearizability.objects import IMPOSSIBLE, MODELS
+from orderlab.model.checkers.linearizability.objects import IMPOSSIBLE, MODELS, calls_by_key
 from orderlab.model.checkers.linearizability.operations import NEVER, EventCollector
 from orderlab.model.checkers.linearizability.search import search
 from orderlab.model.history.events import EventKind

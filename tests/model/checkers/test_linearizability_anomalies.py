@@ -2,9 +2,8 @@
 
 import pytest
 
-from orderlab.model.checkers.linearizability.calls import calls_by_key
 from orderlab.model.checkers.linearizability.decide import decide
-from orderlab.model.checkers.linearizability.objects import MODELS
+from orderlab.model.checkers.linearizability.objects import MODELS, calls_by_key
 from orderlab.model.checkers.linearizability.operations import operations_of_history
 from orderlab.model.checkers.linearizability.register_search import search_register
 from orderlab.model.errors import InputError

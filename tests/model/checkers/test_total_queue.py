@@ -9,7 +9,7 @@ from orderlab.model.checkers.linearizability.operations import EventCollector, o
 from orderlab.model.checkers.total_queue import LAWS, judge_total_queue
 from orderlab.model.errors import InputError
 from orderlab.model.history.events import EventKind
-from orderlab.model.history.formats import read_edn_operations
+from orderlab.model.history.jepsen import read_edn_operations
 from orderlab.model.history.notation import parse_history
 from orderlab.model.verdict import Outcome, overall
 

@@ -15,7 +15,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from orderlab.model.explorer.compiled import checked, hash_table
+from orderlab.model.explorer.compiled import runtime
 from orderlab.model.explorer.compiled.program_text import NotCompilable
 from orderlab.model.explorer.compiled.space import CompiledSpace
 from orderlab.model.explorer.space import InterpretedSpace
@@ -48,9 +48,9 @@ def loaded(text: str, decorate: Callable[..., Any]) -> ModuleType:
     plain = decorate is as_it_is
     lines = [line for line in text.splitlines() if not line.startswith(("from ", "import "))]
     names = ("checked", "entry", "power", "quotient", "raised", "remainder", "shifted_left", "shifted_right")
-    operators = {name: getattr(checked, name) for name in names}
+    operators = {name: getattr(runtime, name) for name in names}
     module.__dict__.update(
-        np=np, FREE=hash_table.FREE, slot_of=hash_table.slot_of, njit=decorate,
+        np=np, FREE=runtime.FREE, slot_of=runtime.slot_of, njit=decorate,
         int64=np.int64 if plain else numba.int64,
         **({name: operator.py_func for name, operator in operators.items()} if plain else operators),
     )  # fmt: skip

@@ -13,13 +13,12 @@ import pytest
 from numba import njit
 
 from orderlab.model.errors import EngineError
-from orderlab.model.explorer.compiled import checked
-from orderlab.model.explorer.compiled.cross_check import drawn
+from orderlab.model.explorer.compiled import runtime
 from orderlab.model.explorer.compiled.intervals import RESULT, Interval
 from orderlab.model.explorer.compiled.kernel_text import KernelWriter
 from orderlab.model.explorer.compiled.layout import layout_of
 from orderlab.model.explorer.compiled.program_text import NotCompilable, program_text
-from orderlab.model.explorer.compiled.space import CompiledSpace
+from orderlab.model.explorer.compiled.space import CompiledSpace, drawn
 from tests.model.explorer.engines import as_it_is, compared, loaded
 from tests.model.explorer.generated_specifications import HEAD, specification
 
@@ -193,7 +192,7 @@ def test_the_states_to_check_are_drawn_by_the_seed() -> None:
 
 BOUNDS = [-(1 << 62), -1009, -64, -7, -2, -1, 0, 1, 2, 3, 7, 62, 63, 64, 70, 1009, (1 << 62) - 1]
 TEXTS = {"+": "Add", "-": "Sub", "*": "Mult", "//": "FloorDiv", "%": "Mod", "<<": "LShift", ">>": "RShift", "&": "BitAnd", "|": "BitOr", "^": "BitXor"}  # fmt: skip
-MARKING = {"//": checked.quotient, "%": checked.remainder, "<<": checked.shifted_left, ">>": checked.shifted_right}
+MARKING = {"//": runtime.quotient, "%": runtime.remainder, "<<": runtime.shifted_left, ">>": runtime.shifted_right}
 INTERVALS = {kind.__name__: rule for kind, rule in RESULT.items()}
 
 

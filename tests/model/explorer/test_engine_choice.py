@@ -8,9 +8,8 @@ import pytest
 
 from orderlab.model.classics.two_phase_commit import TwoPhaseCommit
 from orderlab.model.errors import EngineError
-from orderlab.model.explorer.budget import Budget
 from orderlab.model.explorer.exploration import explore
-from orderlab.model.explorer.search import Options, Progress
+from orderlab.model.explorer.search import Budget, Options, Progress
 from tests.model.explorer.engines import as_it_is, loaded
 
 
@@ -19,7 +18,7 @@ def early(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs change engines early, to a kernel that is not compiled."""
     monkeypatch.setattr("orderlab.model.explorer.search.CHANGE_AFTER_STEPS", 50)
     monkeypatch.setattr("orderlab.model.explorer.search.COMPILE_AFTER_STEPS", 300)
-    monkeypatch.setattr("orderlab.model.explorer.compiled.kernel_cache.is_cached", lambda *_: False)
+    monkeypatch.setattr("orderlab.model.explorer.compiled.kernel_text.is_cached", lambda *_: False)
     monkeypatch.setattr("orderlab.model.explorer.compiled.space.load_kernel", lambda text: loaded(text, as_it_is))
 
 
@@ -44,7 +43,7 @@ def test_a_run_changes_over_when_it_proves_large(early: None, monkeypatch: pytes
     assert explore(TwoPhaseCommit(), Options(), told.append).run["engine"] == "compiled"
     assert [line.doing.partition(" (")[0] for line in told if line.doing] == ["compiling the specification"]
     assert explore(TwoPhaseCommit(resource_managers=2), Options()).run["engine"] == "interpreted"
-    monkeypatch.setattr("orderlab.model.explorer.compiled.kernel_cache.is_cached", lambda *_: True)
+    monkeypatch.setattr("orderlab.model.explorer.compiled.kernel_text.is_cached", lambda *_: True)
     assert explore(TwoPhaseCommit(resource_managers=2), Options()).run["engine"] == "compiled"
 
 

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orderlab.model.classics.termination_detection import TerminationDetection
-from orderlab.model.explorer.behaviour import story
 from orderlab.model.explorer.exploration import explore
 from orderlab.model.explorer.search import Options
+from orderlab.model.explorer.witness import story
 from orderlab.model.spec.transition_system import (
     Fairness,
     Label,

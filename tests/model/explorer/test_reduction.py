@@ -17,10 +17,9 @@ from orderlab.model.classics.two_phase_commit import TwoPhaseCommit
 from orderlab.model.errors import InputError
 from orderlab.model.explorer.exploration import Exploration, explore
 from orderlab.model.explorer.search import Options
-from orderlab.model.explorer.space import DEADLOCK
 from orderlab.model.spec.declarative import Specification, State, action, require, sometimes
 from orderlab.model.spec.processes import Move, Process, ProcessSystem, Shared, Situation
-from orderlab.model.spec.transition_system import Invariant, LeadsTo, Place, Sometimes, TransitionSystem
+from orderlab.model.spec.transition_system import DEADLOCK, Invariant, LeadsTo, Place, Sometimes, TransitionSystem
 from orderlab.model.spec.variables import Array, Domain, boolean, integer
 from orderlab.model.verdict import Outcome
 

@@ -18,10 +18,9 @@ from orderlab.model.classics.dining_philosophers import dining_philosophers
 from orderlab.model.classics.increment import Increment
 from orderlab.model.classics.two_phase_commit import TwoPhaseCommit
 from orderlab.model.errors import InputError
-from orderlab.model.explorer.budget import Budget
 from orderlab.model.explorer.exploration import Exploration, explore
-from orderlab.model.explorer.graph import state_graph, write_graph
-from orderlab.model.explorer.search import Engine, Options, Progress
+from orderlab.model.explorer.search import Budget, Engine, Options, Progress
+from orderlab.model.explorer.state_graph import state_graph, write_graph
 from orderlab.model.spec.declarative import Specification, State, action, invariant, leads_to, require, sometimes
 from orderlab.model.spec.transition_system import TransitionSystem
 from orderlab.model.spec.variables import Array, Domain, integer

@@ -15,9 +15,19 @@ from orderlab.model.classics.two_phase_commit import TwoPhaseCommit
 from orderlab.model.errors import InputError
 from orderlab.model.explorer.exploration import explore
 from orderlab.model.explorer.search import Options
-from orderlab.model.explorer.symmetry import canonical_state, renamed, sorts_by_columns
 from orderlab.model.spec.declarative import Specification, State, action, invariant, require, sometimes
-from orderlab.model.spec.variables import NOBODY, Array, Domain, IndexSet, StateTuple, boolean, element
+from orderlab.model.spec.variables import (
+    NOBODY,
+    Array,
+    Domain,
+    IndexSet,
+    StateTuple,
+    boolean,
+    canonical_state,
+    element,
+    renamed,
+    sorts_by_columns,
+)
 from orderlab.model.verdict import Outcome
 
 

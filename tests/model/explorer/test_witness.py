@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from orderlab.model.classics.increment import Increment
 from orderlab.model.classics.two_phase_commit import TwoPhaseCommit
-from orderlab.model.explorer.behaviour import Behaviour, story
 from orderlab.model.explorer.exploration import explore
 from orderlab.model.explorer.search import Options
+from orderlab.model.explorer.witness import Behaviour, story
 from orderlab.model.spec.transition_system import Invariant, Label, Law, StepInvariant, TransitionSystem
 from orderlab.model.verdict import Outcome
 

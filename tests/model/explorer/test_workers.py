@@ -17,10 +17,9 @@ from orderlab.model.classics.dining_philosophers import dining_philosophers
 from orderlab.model.classics.increment import Increment
 from orderlab.model.classics.two_phase_commit import TwoPhaseCommit
 from orderlab.model.errors import WorkerDied
-from orderlab.model.explorer.budget import Budget
-from orderlab.model.explorer.crew import Crew
 from orderlab.model.explorer.exploration import explore
-from orderlab.model.explorer.search import Options
+from orderlab.model.explorer.search import Budget, Options
+from orderlab.model.explorer.workers import Workers
 from orderlab.model.protocol.handshake import Handshake
 from orderlab.model.protocol.handshake import Scope as HandshakeScope
 from orderlab.model.spec.declarative import Specification, State, action, constraint, invariant, require
@@ -61,7 +60,8 @@ class Bounded(Specification):
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orderlab.model.explorer.search.SHARE_FROM", 4)
-    monkeypatch.setattr("orderlab.model.explorer.crew.AHEAD", 7)
+    monkeypatch.setattr("orderlab.model.explorer.workers.FIRST_STRETCH", 8)
+    monkeypatch.setattr("orderlab.model.explorer.workers.SHORTEST_STRETCH", 8)
 
 
 def told(system: TransitionSystem[Any], options: Options, workers: int) -> dict[str, Any]:
@@ -110,15 +110,15 @@ def test_a_value_outside_its_domain_is_told_as_one_here() -> None:
 
 
 def test_a_helper_that_dies_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
-    begin = Crew.__init__
+    begin = Workers.__init__
 
-    def killed(self: Crew, *given: Any) -> None:
+    def killed(self: Workers, *given: Any) -> None:
         begin(self, *given)
         os.kill(self._processes[0].pid or 0, signal.SIGKILL)
         self._processes[0].join()
 
-    monkeypatch.setattr(Crew, "__init__", killed)
-    with pytest.raises(WorkerDied, match="worker 1 of the search"):
+    monkeypatch.setattr(Workers, "__init__", killed)
+    with pytest.raises(WorkerDied, match="worker 2 of the search"):
         told(TwoPhaseCommit(resource_managers=4), Options(), 2)
 
 

@@ -9,10 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from orderlab.model.errors import InputError
+from orderlab.model.history.disk import HistoryFile, HistoryWriter, read_history, to_arrow, to_rows, write_history
 from orderlab.model.history.events import COLUMNS, SCHEMA, EventBatch, History, Names
 from orderlab.model.history.notation import parse_history
-from orderlab.model.history.writing import to_arrow, to_rows
-from orderlab.model.history_io import HistoryFile, HistoryWriter, read_history, write_history
 
 LINE = 'S P1%30 A1 P2q2d1 D1#7! D2q2#8~=3 T1>b C - + H F X 0(write.x:"a" 0):1 1(read.x 1?'
 

@@ -8,8 +8,8 @@ import pytest
 
 from orderlab.model.explorer.exploration import Exploration, explore
 from orderlab.model.pipeline.exploration import Parameters, Pipeline
-from orderlab.model.pipeline.protocol import Fault, Scope
 from orderlab.model.pipeline.specimens import PUBLISHED, REPAIRED, SPECIMENS
+from orderlab.model.pipeline.state import Fault, Scope
 from orderlab.model.verdict import Outcome, Verdict
 
 SHORTEST = {

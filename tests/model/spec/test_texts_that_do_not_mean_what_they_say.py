@@ -11,11 +11,10 @@ from typing import Any, ClassVar
 
 import pytest
 
-from orderlab.model.classics.from_file import entries_of_file
+from orderlab.model.classics.catalogue import entries_of_file
 from orderlab.model.errors import InputError
-from orderlab.model.explorer.budget import Budget
 from orderlab.model.explorer.exploration import explore
-from orderlab.model.explorer.search import Options
+from orderlab.model.explorer.search import Budget, Options
 from orderlab.model.spec.declarative import (
     LeadsToDeclaration,
     Specification,

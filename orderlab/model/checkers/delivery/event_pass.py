@@ -1,18 +1,317 @@
-"""One pass over the events: who published, was acknowledged, delivered, trimmed, cleared, in which order."""
+"""One pass over the events: who published, was acknowledged, delivered, trimmed, cleared, in which order; and its compiled loop."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from orderlab.model.checkers.arrays.key_table import new_table, rows_with_room, with_room
-from orderlab.model.checkers.arrays.sequence_set import SequenceSets
-from orderlab.model.checkers.delivery.lanes import ROWS_PER_CHUNK, locate_rows
-from orderlab.model.checkers.delivery.rows import observe_rows
-from orderlab.model.checkers.delivery.state import BROKEN, COUNTER, COUNTERS, NEW_SESSION, State
-from orderlab.model.history.events import EventBatch
+from orderlab.model.arrays import (
+    LATE,
+    REPEATED,
+    SequenceSets,
+    add,
+    contains,
+    new_table,
+    push_node,
+    rows_with_room,
+    slot_of,
+    with_room,
+)
+from orderlab.model.checkers.delivery.state import (
+    BROKEN,
+    CLEAR_EPOCH,
+    CLEARED,
+    CLEARED_SESSION,
+    CONNECTED,
+    COUNTER,
+    COUNTERS,
+    END_US,
+    EPOCH,
+    HEAL_EPOCH,
+    HEAL_US,
+    N_ACKNOWLEDGED,
+    N_BACKLOG_DELIVERIES,
+    N_CLEARS,
+    N_CONNECTS,
+    N_CUTS,
+    N_DELIVERIES,
+    N_DELIVERIES_AFTER_CLEAR,
+    N_EXCUSED,
+    N_FIRST_DELIVERIES,
+    N_HEALS,
+    N_PUBLISHED,
+    N_QOS2_DELIVERIES,
+    N_REPEATS_QOS0,
+    N_RETAINED,
+    N_SUBSCRIBES,
+    NEW_SESSION,
+    NOT_PUBLISHED,
+    OUT_OF_ORDER,
+    ROWS_PER_CHUNK,
+    STABLE_EPOCH,
+    STABLE_SINCE,
+    TWICE,
+    UNDRAINED,
+    State,
+    high_at,
+    locate_rows,
+)
+from orderlab.model.history.events import (
+    ACKNOWLEDGE,
+    CLEAR,
+    CONNECT,
+    CUT,
+    DELIVER,
+    DISCONNECT,
+    EXPIRE,
+    FAULT,
+    HEAL,
+    PUBLISH,
+    PUBLISH_ACKNOWLEDGED,
+    RELEASE,
+    SUBSCRIBE,
+    TRIM,
+    EventBatch,
+)
+from orderlab.model.machine_code import njit
+
+_CLOCK_ENDS = 2**63 - 1  # a deadline beyond is none: an interval of 2^63 - 1 says "never"
+
+
+@njit(cache=True)
+def _breaks(state: Any, law: Any, event_id: Any, lane: Any, number: Any, other_event: Any, other_number: Any) -> None:
+    state.broken_counts[law] += 1
+    broken = state.broken
+    if broken[law, 0] < 0:
+        broken[law, 0] = event_id
+        broken[law, 1] = lane
+        broken[law, 2] = number
+        broken[law, 3] = other_event
+        broken[law, 4] = other_number
+
+
+@njit(cache=True)
+def _add_slowly(arrays: Any, owner: Any, number: Any, tag: Any) -> Any:
+    return add(arrays, owner, number, tag)
+
+
+@njit(cache=True)
+def _contains_slowly(arrays: Any, owner: Any, number: Any) -> Any:
+    return contains(arrays, owner, number)
+
+
+@njit(cache=True)
+def _note_epoch(state: Any, fifo: Any) -> None:
+    high = state.published.last[fifo, 1]
+    epoch = state.clock[EPOCH]
+    state.epochs[fifo, 1] = push_node(state.notes, state.notes_used, fifo, state.epochs[fifo, 1], epoch, high)
+    state.epochs[fifo, 0] = epoch
+
+
+@njit(cache=True)
+def _note_deadline(
+    mortal: Any, mortal_runs: Any, mortal_used: Any, fifo: Any, number: Any, deadline: Any, spread_us: Any
+) -> None:
+    """Numbers with an expiry interval are kept as runs whose deadlines lie close together beside the interval."""
+    if number == mortal[fifo, 1] + 1 and mortal[fifo, 2] <= deadline and deadline - mortal[fifo, 2] <= spread_us:
+        mortal[fifo, 1] = number
+        mortal[fifo, 3] = max(mortal[fifo, 3], deadline)
+        return
+    if mortal[fifo, 0] <= mortal[fifo, 1]:
+        closed = mortal_used[0]
+        mortal_runs[closed, 0] = fifo
+        for word in range(4):
+            mortal_runs[closed, word + 1] = mortal[fifo, word]
+        mortal_used[0] = closed + 1
+    mortal[fifo, 0] = number
+    mortal[fifo, 1] = number
+    mortal[fifo, 2] = deadline
+    mortal[fifo, 3] = deadline
+
+
+@njit(cache=True)
+def _handed_over(
+    table: Any,
+    held: Any,
+    used: Any,
+    epoch: Any,
+    subscriber: Any,
+    packet_id: Any,
+    dup: Any,
+    lane: Any,
+    number: Any,
+    repeated: Any,
+) -> Any:
+    """Whether a receiver by the rules of MQTT 4.3.3 hands this QoS 2 packet to its application."""
+    if packet_id < 0:
+        return not (repeated and dup > 0)
+    slot = slot_of(table, np.int64(subscriber), np.int64(packet_id))
+    if table[slot, 2] < 0:
+        table[slot, 0] = subscriber
+        table[slot, 1] = packet_id
+        table[slot, 2] = used[1]
+        used[1] += 1
+    entry = table[slot, 2]
+    if held[entry, 0] == lane and held[entry, 1] == number and held[entry, 2] >= epoch:
+        return False
+    held[entry, 0] = lane
+    held[entry, 1] = number
+    held[entry, 2] = epoch
+    return True
+
+
+@njit(cache=True)
+def _free(table: Any, held: Any, subscriber: Any, packet_id: Any) -> None:
+    slot = slot_of(table, np.int64(subscriber), np.int64(packet_id))
+    if table[slot, 2] >= 0:
+        held[table[slot, 2], 0] = -1
+
+
+@njit(cache=True)
+def _late_drain(state: Any, bound_us: Any, fifo: Any, subscriber: Any, number: Any, time_us: Any) -> Any:
+    """0: not in a backlog; 1: in one, in time; 2: in one that should have gone by now."""
+    clock, session = state.clock, state.sessions[subscriber]
+    if clock[HEAL_EPOCH] < 0 or session[CONNECTED] == 0:
+        return 0
+    if number > high_at(state, fifo, max(clock[HEAL_EPOCH], session[STABLE_EPOCH])):
+        return 0
+    return 2 if time_us > max(clock[HEAL_US], session[STABLE_SINCE]) + bound_us else 1
+
+
+@njit(cache=True)
+def _control(state: Any, kind: Any, subscriber: Any, session: Any, time_us: Any) -> None:
+    clock = state.clock
+    clock[EPOCH] += 1
+    if kind == CLEAR:
+        state.counts[N_CLEARS] += 1
+        state.sessions[subscriber, CLEAR_EPOCH] = clock[EPOCH]
+        state.sessions[subscriber, CLEARED_SESSION] = max(state.sessions[subscriber, CLEARED_SESSION], session)
+    elif kind == SUBSCRIBE:
+        state.counts[N_SUBSCRIBES] += 1
+    elif kind == CONNECT:
+        state.counts[N_CONNECTS] += 1
+        state.sessions[subscriber, CONNECTED] = 1
+        state.sessions[subscriber, STABLE_SINCE] = time_us
+        state.sessions[subscriber, STABLE_EPOCH] = clock[EPOCH]
+    elif kind == DISCONNECT:
+        state.sessions[subscriber, CONNECTED] = 0
+    elif kind == HEAL:
+        state.counts[N_HEALS] += 1
+        clock[HEAL_US] = time_us
+        clock[HEAL_EPOCH] = clock[EPOCH]
+    elif kind == CUT:
+        state.counts[N_CUTS] += 1
+    elif kind == FAULT:  # fault: nothing drains until it has healed
+        clock[HEAL_EPOCH] = -1
+
+
+@njit(cache=True)
+def observe_rows(
+    state: Any,
+    bound_us: Any,
+    event_id: Any,
+    time_us: Any,
+    kind: Any,
+    fifo_of_row: Any,
+    lane_of_row: Any,
+    qos: Any,
+    subscriber: Any,
+    sequence: Any,
+    packet_id: Any,
+    dup: Any,
+    retained: Any,
+    expiry_interval_us: Any,
+    delivered_qos: Any,
+    session: Any,
+) -> None:
+    """Let the state pass over the rows. Kinds, counters and laws are numbered as in their tables.
+
+    The straight path (the next number of a known lane) touches local arrays only; whatever is rare is a call: handing
+    the state to a function costs more than the straight path as a whole.
+    """
+    counts, sessions = state.counts, state.sessions
+    published, acknowledged, delivered = state.published.last, state.acknowledged.last, state.delivered.last
+    inflight, held, used, clock, epochs = state.inflight, state.held, state.notes_used, state.clock, state.epochs
+    mortal, mortal_runs, mortal_used = state.mortal, state.mortal_runs, state.mortal_used
+    for row in range(len(kind)):
+        what = kind[row]
+        number = sequence[row]
+        if what == DELIVER:
+            counts[N_DELIVERIES] += 1
+            lane, fifo = lane_of_row[row], fifo_of_row[row]
+            in_run = published[fifo, 0] <= number and number <= published[fifo, 1]
+            if not in_run and not _contains_slowly(state.published, fifo, number):
+                _breaks(state, NOT_PUBLISHED, event_id[row], lane, number, -1, -1)
+            cleared = sessions[subscriber[row], CLEAR_EPOCH]
+            if cleared > 0:
+                counts[N_DELIVERIES_AFTER_CLEAR] += 1
+                if session[row] >= 0 and sessions[subscriber[row], CLEARED_SESSION] >= 0:
+                    stale = session[row] <= sessions[subscriber[row], CLEARED_SESSION]
+                else:
+                    stale = retained[row] <= 0 and number <= high_at(state, fifo, cleared)
+                if stale:
+                    _breaks(state, CLEARED, event_id[row], lane, number, -1, -1)
+            if retained[row] > 0:
+                counts[N_RETAINED] += 1
+                _add_slowly(state.excused, lane, number, 0)  # with Retain As Published this is how it arrives
+                continue
+            repeated = False
+            if number == delivered[lane, 1] + 1:
+                delivered[lane, 1] = number
+                delivered[lane, 3] = event_id[row]
+                counts[N_FIRST_DELIVERIES] += 1
+            else:
+                high, high_event = delivered[lane, 1], delivered[lane, 3]
+                news = _add_slowly(state.delivered, lane, number, event_id[row])
+                repeated = news == REPEATED
+                counts[N_REPEATS_QOS0 + qos[row] if repeated else N_FIRST_DELIVERIES] += 1
+                if news == LATE:
+                    _breaks(state, OUT_OF_ORDER, event_id[row], lane, number, high_event, high)
+            if bound_us >= 0 and qos[row] > 0 and not repeated:
+                drained = _late_drain(state, bound_us, fifo, subscriber[row], number, time_us[row])
+                if drained > 0:
+                    counts[N_BACKLOG_DELIVERIES] += 1
+                    if drained == 2:
+                        _breaks(state, UNDRAINED, event_id[row], lane, number, -1, -1)
+            if qos[row] == 2 and (delivered_qos[row] < 0 or delivered_qos[row] == 2):
+                counts[N_QOS2_DELIVERIES] += 1
+                handed = _handed_over(
+                    inflight, held, used, cleared, subscriber[row], packet_id[row], dup[row], lane, number, repeated
+                )
+                if handed and repeated:
+                    _breaks(state, TWICE, event_id[row], lane, number, -1, -1)
+        elif what == PUBLISH:
+            fifo = fifo_of_row[row]
+            if epochs[fifo, 0] < clock[EPOCH]:
+                _note_epoch(state, fifo)
+            if number == published[fifo, 1] + 1:
+                published[fifo, 1] = number
+            elif _add_slowly(state.published, fifo, number, 0) == REPEATED:
+                continue
+            counts[N_PUBLISHED] += 1
+            interval = expiry_interval_us[row]
+            if interval >= 0 and time_us[row] <= _CLOCK_ENDS - interval:
+                _note_deadline(mortal, mortal_runs, mortal_used, fifo, number, time_us[row] + interval, interval // 8)
+        elif what == PUBLISH_ACKNOWLEDGED:
+            fifo = fifo_of_row[row]
+            if number == acknowledged[fifo, 1] + 1:
+                acknowledged[fifo, 1] = number
+                counts[N_ACKNOWLEDGED] += 1
+            elif _add_slowly(state.acknowledged, fifo, number, 0) != REPEATED:
+                counts[N_ACKNOWLEDGED] += 1
+        elif what in (RELEASE, ACKNOWLEDGE):
+            if packet_id[row] >= 0:
+                _free(inflight, held, subscriber[row], packet_id[row])
+        elif what in (TRIM, EXPIRE):
+            counts[N_EXCUSED] += 1
+            _add_slowly(state.excused, lane_of_row[row], number, 0)
+        elif (what >= CLEAR and what <= CUT) or what == FAULT:
+            _control(state, what, subscriber[row], session[row], time_us[row])
+    if len(time_us):
+        clock[END_US] = max(clock[END_US], time_us[-1])
 
 
 def _empty_rows(width: int, rows: int = 256) -> npt.NDArray[np.int64]:

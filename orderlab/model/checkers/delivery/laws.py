@@ -36,11 +36,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from orderlab.model.checkers.arrays.sequence_set import Intervals
-from orderlab.model.checkers.delivery.end import Lanes, Pairs, missing, owed_pairs, seen_by_subscribers
+from orderlab.model.arrays import Intervals
 from orderlab.model.checkers.delivery.event_pass import DeliveryPass
+from orderlab.model.checkers.delivery.owed import Lanes, Pairs, Subscriptions, missing, owed_pairs, seen_by_subscribers
 from orderlab.model.checkers.delivery.state import BROKEN, COUNTERS, END_US
-from orderlab.model.checkers.delivery.subscriptions import Subscriptions
 from orderlab.model.checkers.findings import Finding, Partial, Tally, verdict_of
 from orderlab.model.history.events import EventBatch, IntArray, Names
 from orderlab.model.verdict import Verdict

@@ -1,9 +1,9 @@
 """What the delivery pass keeps, as arrays, and what it counts.
 
-Per logical FIFO the published and the acknowledged sequence numbers, and per lane the delivered and the excused
-(trimmed or expired) ones. Rows that change sessions, subscriptions or connections open a new *epoch*; a logical FIFO
-notes its highest number when it first publishes in an epoch, so that "published before the session was cleared" is a
-comparison.
+A *lane* is a logical FIFO as one subscriber sees it. Kept are per logical FIFO the published and the acknowledged sequence
+numbers, and per lane the delivered and the excused (trimmed or expired) ones. Rows that change sessions, subscriptions or
+connections open a new *epoch*; a logical FIFO notes its highest number when it first publishes in an epoch, so that
+"published before the session was cleared" is a comparison.
 """
 
 from __future__ import annotations
@@ -12,9 +12,65 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from orderlab.model.checkers.arrays.sequence_set import Arrays
-from orderlab.model.checkers.delivery.lanes import N_FIFOS, N_LANES
+from orderlab.model.arrays import Arrays, slot_of
+from orderlab.model.history.events import DELIVER, EXPIRE, PUBLISH_ACKNOWLEDGED, TRIM
 from orderlab.model.machine_code import njit
+
+ROWS_PER_CHUNK = 1 << 16  # room is made for a chunk at a time, so that compiled code never needs to grow anything
+N_FIFOS, N_LANES = 0, 1  # words of `counts`
+
+
+@njit(cache=True)
+def _fifo_of(fifo_table: Any, counts: Any, publisher: Any, topic: Any, qos: Any) -> Any:
+    first = (np.int64(publisher) << 32) | np.int64(topic)
+    slot = slot_of(fifo_table, first, np.int64(qos))
+    if fifo_table[slot, 2] < 0:
+        fifo_table[slot, 0] = first
+        fifo_table[slot, 1] = qos
+        fifo_table[slot, 2] = counts[N_FIFOS]
+        counts[N_FIFOS] += 1
+    return fifo_table[slot, 2]
+
+
+@njit(cache=True)
+def _new_lane(table: Any, slot: Any, fifo_table: Any, counts: Any, publisher: Any, topic: Any, qos: Any) -> None:
+    table[slot, 2] = counts[N_LANES]
+    table[slot, 3] = _fifo_of(fifo_table, counts, publisher, topic, qos)
+    counts[N_LANES] += 1
+
+
+@njit(cache=True)
+def locate_rows(
+    fifo_table: Any,
+    lane_table: Any,
+    counts: Any,
+    kind: Any,
+    publisher: Any,
+    topic: Any,
+    qos: Any,
+    subscriber: Any,
+    fifo_of_row: Any,
+    lane_of_row: Any,
+) -> None:
+    """Name the logical FIFO and the lane of every row that has one.
+
+    A loop of its own because nothing in it waits for the row before: the processor overlaps the cache misses.
+    """
+    for row in range(len(kind)):
+        what = kind[row]
+        if what in (DELIVER, TRIM, EXPIRE):
+            first = (np.int64(publisher[row]) << 32) | np.int64(topic[row])
+            second = (np.int64(subscriber[row]) << 2) | np.int64(qos[row])
+            slot = slot_of(lane_table, first, second)
+            if lane_table[slot, 2] < 0:
+                lane_table[slot, 0] = first
+                lane_table[slot, 1] = second
+                _new_lane(lane_table, slot, fifo_table, counts, publisher[row], topic[row], qos[row])
+            lane_of_row[row] = lane_table[slot, 2]
+            fifo_of_row[row] = lane_table[slot, 3]
+        elif what <= PUBLISH_ACKNOWLEDGED:
+            fifo_of_row[row] = _fifo_of(fifo_table, counts, publisher[row], topic[row], qos[row])
+
 
 # What is counted, and for the violations also the first one, as (event_id, lane, sequence, other event, other number).
 COUNTERS = (

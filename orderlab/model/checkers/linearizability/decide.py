@@ -20,13 +20,11 @@ from typing import Any
 import numpy as np
 
 from orderlab.model.checkers.findings import VACUOUS
-from orderlab.model.checkers.linearizability.calls import Call, calls_by_key
-from orderlab.model.checkers.linearizability.objects import MODELS, ObjectModel
+from orderlab.model.checkers.linearizability.objects import MODELS, Call, ObjectModel, calls_by_key
 from orderlab.model.checkers.linearizability.operations import FAIL, INFO, OK, OperationLog
-from orderlab.model.checkers.linearizability.queue_patterns import decide_queue
 from orderlab.model.checkers.linearizability.register_search import search_register
 from orderlab.model.checkers.linearizability.search import Decision, search
-from orderlab.model.checkers.linearizability.set_levels import decide_set
+from orderlab.model.checkers.linearizability.special_cases import decide_queue, decide_set
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import UNFINISHED, Outcome, Verdict
 

@@ -20,8 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from orderlab.model.checkers.linearizability.calls import Call
-from orderlab.model.checkers.linearizability.objects import MISMATCH, UNKNOWN
+from orderlab.model.checkers.linearizability.objects import MISMATCH, UNKNOWN, Call
 from orderlab.model.checkers.linearizability.operations import NEVER, Typed
 from orderlab.model.checkers.linearizability.search import Decision, violated_at
 from orderlab.model.machine_code import njit

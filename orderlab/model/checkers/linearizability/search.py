@@ -15,8 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from orderlab.model.checkers.linearizability.calls import Call
-from orderlab.model.checkers.linearizability.objects import IMPOSSIBLE, UNKNOWN, ObjectModel
+from orderlab.model.checkers.linearizability.objects import IMPOSSIBLE, UNKNOWN, Call, ObjectModel
 from orderlab.model.checkers.linearizability.operations import NEVER
 from orderlab.model.verdict import Outcome
 

@@ -1,20 +1,30 @@
 """The text of the search loop for one specification: its translated methods and a function that expands states.
 
 The loop is the same for every specification; only the calls to its actions and laws are spelled out, so that the
-compiler sees one flat function. Numbering and order are exactly the interpreter's.
+compiler sees one flat function. Numbering and order are exactly the interpreter's. The text and its machine code are kept in
+the user's cache folder, under the digest of everything they depend on, so that only the first run of a specification in a
+scope pays for compilation.
 """
 
 from __future__ import annotations
 
+import hashlib
+import importlib.util
 import inspect
+import os
+import sys
+import tempfile
 from collections.abc import Collection
 from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from types import ModuleType
 from typing import TypeVar
 
 from orderlab.model.explorer.compiled.intervals import Interval, hull
-from orderlab.model.explorer.compiled.layout import Layout
+from orderlab.model.explorer.compiled.layout import Layout, layout_of
 from orderlab.model.explorer.compiled.translation import NotCompilable, Translator, overridden
-from orderlab.model.explorer.symmetry import sorts_by_columns, symmetric_sets
+from orderlab.model.files import cache_folder
 from orderlab.model.spec.declarative import (
     Action,
     Declaration,
@@ -25,14 +35,13 @@ from orderlab.model.spec.declarative import (
     StepInvariantDeclaration,
     law_name,
 )
-from orderlab.model.spec.variables import Array, IndexSet
+from orderlab.model.spec.variables import Array, IndexSet, sorts_by_columns, symmetric_sets
 
 _HEAD = '''"""Generated from a specification; safe to delete."""
 import numpy as np
 from numba import int64, njit
 
-from orderlab.model.explorer.compiled.checked import checked, entry, power, quotient, raised, remainder, shifted_left, shifted_right
-from orderlab.model.explorer.compiled.hash_table import FREE, slot_of
+from orderlab.model.explorer.compiled.runtime import FREE, checked, entry, power, quotient, raised, remainder, shifted_left, shifted_right, slot_of
 '''
 
 _MAY_OVERRIDE = frozenset(
@@ -305,3 +314,39 @@ class KernelWriter:
             f"for i in range({index.size}):",
             *scatter,
         ]
+
+
+FOLDER = "kernels"
+"""In the cache folder."""
+
+
+def load_kernel(text: str) -> ModuleType:
+    """Import the generated text from the cache folder, writing it there first if it is new."""
+    name = module_name(text)
+    if name in sys.modules:
+        return sys.modules[name]
+    path = cache_folder(FOLDER) / f"{name}.py"
+    if not path.exists() or path.read_text() != text:
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".tmp", delete=False) as file:
+            file.write(text)
+        os.replace(file.name, path)
+    found = importlib.util.spec_from_file_location(name, path)
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    sys.modules[name] = module
+    found.loader.exec_module(module)
+    return module
+
+
+def is_cached(specification: Specification, symmetry: bool, judged: Collection[str] | None = None) -> bool:
+    """Whether machine code for this specification in this scope is at hand. Raises NotCompilable where none can be."""
+    text = KernelWriter(specification, layout_of(specification.schema_of_state), symmetry, judged).write().text
+    return any((cache_folder(FOLDER) / "__pycache__").glob(f"{module_name(text)}.expand-*.nbi"))
+
+
+def module_name(text: str) -> str:
+    inlined = Path(__file__).with_name("runtime.py").read_text()
+    depends_on = [text, inlined, version("numba"), version("numpy"), sys.version]
+    digest = hashlib.sha256("\0".join(depends_on).encode()).hexdigest()
+    return f"orderlab_kernel_{digest[:24]}"

@@ -1,7 +1,8 @@
-"""FIFO queues with distinct values, by forbidden patterns (Henzinger, Sezgin and Vafeiadis, CONCUR 2013).
+"""Objects that are decided without a search, exactly and in n log n: queues of distinct values, sets that only grow.
 
-A history of a queue whose values are all different is linearizable exactly if it shows none of these, where "before"
-means returned before the other was invoked:
+FIFO queues with distinct values, by forbidden patterns (Henzinger, Sezgin and Vafeiadis, CONCUR 2013). A history of a queue
+whose values are all different is linearizable exactly if it shows none of these, where "before" means returned before the
+other was invoked:
 
 1. a value was dequeued that was never enqueued, or its dequeue came before its enqueue;
 2. a value was dequeued twice;
@@ -10,18 +11,26 @@ means returned before the other was invoked:
 
 Indeterminate enqueues count if their value was dequeued, and need not have happened otherwise. Indeterminate dequeues
 may each have taken one of the values that are still missing under 3: the earliest invoked serve the earliest need.
+`decide_queue` says None for repeated values, drains, and for indeterminate dequeues together with dequeues that found nothing.
 
-Complexity: O(n log n) for n operations, by sorting columns. Exact where it applies; `decide_queue` says None for
-repeated values, drains, and for indeterminate dequeues together with dequeues that found nothing.
+Sets that only grow and are read whole, by levels. If every element is added once, the reads must form a chain: each
+contains the one before. Between two neighbours of the chain lie the additions that the later one saw. So the operations
+fall into levels whose order is forced, adds and reads in turn; within a level any order does. Giving each operation the
+earliest moment that its invocation and the levels before it allow shows whether all can take effect before they return. An
+add of unknown outcome that no read saw need not have happened; one that completed and that no read saw comes after all
+reads. Takes O(n log n + total size of the reads); `decide_set` says None if an element is added twice, or if there are
+operations besides add and read.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from orderlab.model.checkers.linearizability.objects import Call
 from orderlab.model.checkers.linearizability.operations import FAIL, INFO, NEVER, OK, IntArray, OperationLog
 from orderlab.model.checkers.linearizability.search import Decision
 from orderlab.model.verdict import Outcome
@@ -194,3 +203,46 @@ def _cover(certain: _Values, start: int, end: int) -> list[int]:
         rows.append(int(certain.enqueue_row[best]))
         start = int(certain.dequeue_invoked[best])
     return rows
+
+
+def decide_set(calls: Sequence[Call]) -> Decision | None:
+    """Decide the calls on one set; None where the levels do not apply."""
+    adds = {call.argument: call for call in calls if call.function == "add"}
+    reads = [call for call in calls if call.function == "read"]
+    if len(adds) + len(reads) != len(calls):
+        return None
+    reads.sort(key=lambda call: (len(set(call.result or ())), call.returned))
+    levels: list[list[Call]] = []
+    seen: set[Any] = set()
+    before: Call | None = None
+    for read in reads:
+        elements = set(read.result or ())
+        unknown = sorted(elements - adds.keys(), key=repr)
+        if unknown:
+            return Decision(Outcome.VIOLATED, 0, f"read returned {unknown[0]!r}, which was never added", (read.row,))
+        if not seen <= elements:
+            assert before is not None
+            missing, new = (sorted(part, key=repr)[0] for part in (seen - elements, elements - seen))
+            why = f"one read saw {missing!r} and not {new!r}, another {new!r} and not {missing!r}"
+            rows = (before.row, read.row, adds[missing].row, adds[new].row)
+            return Decision(Outcome.VIOLATED, 0, why, rows)
+        if before is None or elements != seen:
+            levels += [[adds[element] for element in elements - seen], []]
+        levels[-1].append(read)
+        seen, before = elements, read
+    levels.append([call for element, call in adds.items() if element not in seen and call.returned < NEVER])
+    return _schedule(levels)
+
+
+def _schedule(levels: Sequence[Sequence[Call]]) -> Decision:
+    earliest, holder = -1, None
+    for level in levels:
+        for call in sorted(level, key=lambda call: call.returned):
+            if earliest > call.returned:
+                assert holder is not None
+                why = "this operation returned before one was invoked that must come before it"
+                return Decision(Outcome.VIOLATED, 0, why, (call.row, holder.row))
+        for call in level:
+            if call.invoked > earliest:
+                earliest, holder = call.invoked, call
+    return Decision(Outcome.HOLDS, 0)

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 from orderlab.model.checkers.linearizability.operations import DEEPEST, EventCollector, OperationLog, is_deep
 from orderlab.model.errors import InputError
+from orderlab.model.history.edn import EdnError, Keyword, read_values
 from orderlab.model.history.events import EventKind
-from orderlab.model.history.formats.edn import EdnError, Keyword, read_values
 
 _TYPES = {
     "invoke": EventKind.INVOKE,

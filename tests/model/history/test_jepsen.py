@@ -4,7 +4,7 @@ import pytest
 
 from orderlab.model.checkers.linearizability.decide import decide, guess_model
 from orderlab.model.errors import InputError
-from orderlab.model.history.formats import read_edn_operations, read_log_lines
+from orderlab.model.history.jepsen import read_edn_operations, read_log_lines
 from orderlab.model.verdict import Outcome
 
 LINES = """\

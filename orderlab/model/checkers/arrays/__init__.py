@@ -1,1 +1,0 @@
-"""Compiled data structures of the linear passes."""
