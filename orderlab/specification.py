@@ -93,7 +93,7 @@ __all__ = [
     "integer", "invariant", "leads_to", "require", "sometimes", "step_invariant", "strong_fairness", "weak_fairness",
 ]  # fmt: skip
 
-_EXPLORER = {"explore": "exploration", "Exploration": "exploration", "Options": "search", "Budget": "budget"}
+_EXPLORER = {"explore": "exploration", "Exploration": "exploration", "Options": "search", "Budget": "search"}
 
 
 def __getattr__(name: str) -> Any:
