@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.sim.live.redis_cluster import ClusterProcess
+from orderlab.sim.live.redis_server import ClusterProcess
 from orderlab.sim.redis.cluster.hash_slot import hash_slot, hash_slots
 from orderlab.sim.redis.replies import ErrorReply
 from orderlab.sim.redis.wire.connection import Connection

@@ -1,1 +1,27 @@
-"""Redis clients of a broker: how commands wait, travel, fail and come again."""
+"""How a broker's process reaches its store: pipelines, pools of blocking connections, JDBC; here, what all of them need of a request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from orderlab.sim.redis.cluster.hash_slot import hash_slot
+from orderlab.sim.redis.replies import Reply
+from orderlab.sim.servers.redis import Request
+
+_SCRIPTS = frozenset((b"EVAL", b"EVALSHA", b"FCALL", b"FCALL_RO"))
+
+
+def slot_of(request: Request) -> int:
+    """The slot of what a script (name, digest, number of keys, keys) or a plain command (name, key) is called on."""
+    return hash_slot(bytes(request.argv[3 if request.argv[0] in _SCRIPTS else 1]))
+
+
+class ReplyGroup:
+    """Collects one reply for each of ``count`` commands, then calls ``on_done`` once."""
+
+    __slots__ = ("left", "on_done", "replies")
+
+    def __init__(self, count: int, on_done: Callable[[Sequence[Reply]], None]) -> None:
+        self.replies: list[Reply] = [None] * count
+        self.left = count
+        self.on_done = on_done

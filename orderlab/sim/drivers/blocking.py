@@ -16,8 +16,8 @@ from functools import partial
 
 import simpy
 
+from orderlab.sim.drivers import ReplyGroup, slot_of
 from orderlab.sim.drivers.pipelined import ASKING, COMMAND_BYTES, REPLY_BYTES
-from orderlab.sim.drivers.requests import ReplyGroup, slot_of
 from orderlab.sim.engine.clock import Station, call_at
 from orderlab.sim.engine.network import Link, Network
 from orderlab.sim.redis.cluster.cluster import REDIRECTIONS_MAX, number_at

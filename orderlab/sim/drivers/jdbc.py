@@ -13,8 +13,8 @@ from typing import Any
 
 import simpy
 
+from orderlab.sim.drivers import ReplyGroup
 from orderlab.sim.drivers.pipelined import COMMAND_BYTES, REPLY_BYTES
-from orderlab.sim.drivers.requests import ReplyGroup
 from orderlab.sim.engine.clock import Station, call_at
 from orderlab.sim.engine.network import Link, Network
 from orderlab.sim.servers.postgres import PostgresServer, Statement, StatementError

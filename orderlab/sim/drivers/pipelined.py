@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import simpy
 
-from orderlab.sim.drivers.requests import ReplyGroup, slot_of
+from orderlab.sim.drivers import ReplyGroup, slot_of
 from orderlab.sim.engine.clock import call_at
 from orderlab.sim.engine.network import Link, Network
 from orderlab.sim.redis.cluster.cluster import REDIRECTIONS_MAX, number_at

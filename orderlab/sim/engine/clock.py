@@ -1,4 +1,9 @@
-"""Calling a function at an instant of virtual time: one event, no process."""
+"""Virtual time: a function at an instant costs one event and no process, a job at a station none.
+
+A station has equal servers and one queue, first come first served. The instant at which a job is done is computed when it arrives (Kiefer and
+Wolfowitz's recursion: a job takes the server that is free first). Jobs must be handed over in the order in which they arrive.
+"""
+
 from __future__ import annotations
 
 from collections import deque

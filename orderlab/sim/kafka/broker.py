@@ -1,4 +1,9 @@
-"""Kafka brokers in time: leaders of partitions, request service, replication lag, leader change."""
+"""Kafka brokers in time: logs of partitions, their leaders, request service, replication lag, high watermark, leader change.
+
+A record is an integer: an index into the run's table of messages. Replication costs no events: each batch carries the
+instant at which the in-sync followers have it, so a failover at any instant knows what survives.
+"""
+
 from __future__ import annotations
 
 from bisect import bisect_right

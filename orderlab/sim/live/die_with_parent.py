@@ -1,4 +1,5 @@
 """Processes that this one starts end with it, even if it is killed."""
+
 from __future__ import annotations
 
 import ctypes

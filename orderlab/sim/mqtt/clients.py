@@ -1,8 +1,9 @@
-"""Publishers and subscribers as arrays: names, brokers, connections, and who publishes what at which instant.
+"""Publishers and subscribers as arrays: names, brokers, connections, who publishes what at which instant, who reads slowly.
 
 A message is one integer: ``sequence * publishers + publisher``. Its publisher, its place in the logical FIFO and, as
 publishers keep their schedule, its instant follow from it; so a run stores nothing per message.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -130,7 +131,11 @@ _WINDOW_US = 100_000
 
 class BurstSchedule(Schedule):
     """On and off times: ``regular``, always as long as said, each publisher at a phase of its own; ``exponential`` around these
-    means; ``together``, regular and everyone's at the same time. Ends ``until_us``."""
+    means; ``together``, regular and everyone's at the same time. Ends ``until_us``.
+
+    A publisher begins each burst with a message and sends one per interval until the burst is over; between the last message of a
+    burst and the first of the next lies an interval at least. Instants follow from a list of bursts, not of messages.
+    """
 
     def __init__(
         self, publishers: Clients, rate_per_s: float, streams: RandomStreams, on_us: float, off_us: float, pattern: Pattern,
@@ -235,7 +240,7 @@ class BurstArrivals(Arrivals):
 
 
 class SlowReaders:
-    """Who reads slowly now, and when each of them takes its next packet."""
+    """Who reads slowly now, and when each takes its next packet: packets wait in socket buffers, in order, until they are read."""
 
     def __init__(self) -> None:
         self._interval_us: dict[int, int] = {}

@@ -272,5 +272,3 @@ def _mark(word: bytes, length: int) -> bytes:
     """``word`` stretched to ``length`` with letters that no number has."""
     assert length >= len(word), f"names of {length} bytes are too short"
     return word + b"z" * (length - len(word))
-
-

@@ -27,8 +27,7 @@ from orderlab.sim.mqtt.rules.retained import RetainedByTopic
 from orderlab.sim.mqtt.rules.topics import Matches
 from orderlab.sim.mqtt.sessions import Inbound
 from orderlab.sim.servers.postgres import PostgresServer
-from orderlab.sim.servers.redis import RedisNode
-from orderlab.sim.servers.slot_migration import MovingSlots
+from orderlab.sim.servers.redis import MovingSlots, RedisNode
 
 
 @dataclass

@@ -1,4 +1,15 @@
-"""PostgreSQL as it serves a session store: two tables with their transactions, and the server in time, with its log and group commit."""
+"""A PostgreSQL server in time, and the two tables of the broker's store in it.
+
+``device_session_ctx`` (primary key client_id) counts; ``device_publish_msg`` (primary key client_id, serial_number; index on
+client_id, packet_id) holds what waits. The serial number grows for ever and keeps the order across the wrap of the packet
+identifier. The index on packet identifiers is not unique: two rows of a client may have the same one after a wrap, and a
+statement that names it means both.
+
+A transaction runs when its statements are there; its commit waits until the log is on disk up to its record. One flush is
+under way at a time, and all that commit meanwhile are served by the next one. A crash undoes what no flush had finished.
+Row locks and the isolation between open transactions are left out: no two of a broker's touch the same client at once.
+"""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence

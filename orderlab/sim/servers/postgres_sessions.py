@@ -1,4 +1,5 @@
 """The operations on sessions as transactions on the two tables, and the periodic clean-up of what nobody will fetch."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence

@@ -1,8 +1,11 @@
-"""What every simulated system is assembled from and how it is run: brokers, Kafka, clients and faults around any session store."""
+"""What every simulated system is assembled from and how it is run: brokers, Kafka, clients and faults around any session store; and sessions in a
+Redis Cluster, as most systems have them.
+"""
 
 from __future__ import annotations
 
 import gc
+import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +17,8 @@ import simpy
 
 from orderlab.model.history.events import EventBatch, EventKind, Names, NameTable
 from orderlab.sim.costs import Costs, load_costs
+from orderlab.sim.drivers.blocking import BlockingDriver, PoolSettings
+from orderlab.sim.drivers.pipelined import PipelinedDriver, PipelineSettings
 from orderlab.sim.engine.clock import Station, Waits
 from orderlab.sim.engine.random_streams import RandomStreams
 from orderlab.sim.engine.recorder import HistoryRecorder
@@ -21,8 +26,7 @@ from orderlab.sim.engine.statistics import LatencyHistogram
 from orderlab.sim.faults.schedule import schedule as schedule_faults
 from orderlab.sim.kafka.broker import BrokerCosts, KafkaCluster
 from orderlab.sim.kafka.consumer_group import Consumer, ConsumerGroup, ConsumerSettings
-from orderlab.sim.kafka.partitioner import partitions_for_rows
-from orderlab.sim.kafka.producer import Producer, ProducerSettings
+from orderlab.sim.kafka.producer import Producer, ProducerSettings, partitions_for_rows
 from orderlab.sim.mqtt.broker.broker import MqttBroker
 from orderlab.sim.mqtt.broker.node import BrokerSettings
 from orderlab.sim.mqtt.clients import NAME_BYTES, Clients, numbered_names
@@ -31,12 +35,98 @@ from orderlab.sim.mqtt.filters import UNLIMITED, InflightWindows, ReplayFilter, 
 from orderlab.sim.mqtt.ports import Persistence, SessionStore, StoreDriver
 from orderlab.sim.mqtt.rules.qos import QosLevels
 from orderlab.sim.mqtt.rules.topics import Matches, SubscriptionTrie
-from orderlab.sim.mqtt.sessions import Inbound, StoredSessions
+from orderlab.sim.mqtt.sessions import EPOCH_MS, Inbound, StoredSessions
 from orderlab.sim.mqtt.world import DeliveryState, KafkaTopics, Measurements, Storage, Traffic, World
-from orderlab.sim.servers.slot_migration import MovingSlots
+from orderlab.sim.redis.lua.shared import SharedLua
+from orderlab.sim.servers.redis import Follower, MovingSlots, RedisNode
+from orderlab.sim.stores.binding import load_binding
 from orderlab.sim.systems.client_behaviour import levels_of, retaining_of, schedule_of, set_off
 from orderlab.sim.systems.report import Measured, figures, measure
-from orderlab.sim.systems.settings import DeviceSettings
+from orderlab.sim.systems.settings import STORES, DeviceSettings, RedisSettings
+
+FLUSHED_AFTER_US = 30_000_000
+"""When Linux writes back a page that nobody asks it to: vm.dirty_expire_centisecs, 30 s by default."""
+
+
+@dataclass(frozen=True)
+class RedisSessions:
+    """Store, nodes, and the scripts by the digest under which EVALSHA finds them."""
+
+    env: simpy.Environment
+    store: StoredSessions
+    nodes: list[RedisNode]
+    by_digest: dict[bytes, bytes]
+
+    @classmethod
+    def assemble(
+        cls, env: simpy.Environment, settings: RedisSettings, costs: Costs, lengths: tuple[int, int]
+    ) -> RedisSessions:
+        """``lengths``: of the names of clients and of topics."""
+        store = StoredSessions(
+            load_binding(STORES[settings.scripts]), settings.redis_nodes, settings.limit, settings.qos,
+            settings.payload_bytes, lengths, None if settings.expiry_s is None else settings.expiry_s * 1000,
+        )  # fmt: skip
+        sources = [script.source for script in store.binding.scripts]
+        lag_ms, sync = settings.redis_replica_lag_ms, settings.appendfsync
+        lua = SharedLua()
+        nodes = [
+            RedisNode(
+                env, f"redis-{number}", costs.redis, sources, EPOCH_MS * 1000,
+                None if lag_ms is None else round(lag_ms * 1000), "no" if sync == "off" else sync, lua,
+            )
+            for number in range(settings.redis_nodes)
+        ]  # fmt: skip
+        if sync == "no":
+            for node in nodes:
+                node.file = Follower(FLUSHED_AFTER_US, sources, lua)
+        return cls(env, store, nodes, {hashlib.sha1(source).hexdigest().encode(): source for source in sources})
+
+
+@dataclass(frozen=True)
+class PipelinedRedis:
+    """Redis behind one connection per broker and node, as Lettuce has it."""
+
+    sessions: RedisSessions
+    settings: PipelineSettings
+
+    @property
+    def store(self) -> StoredSessions:
+        return self.sessions.store
+
+    @property
+    def nodes(self) -> list[RedisNode]:
+        return self.sessions.nodes
+
+    def driver(self, cpu: Station, one_way_us: Callable[[], int]) -> PipelinedDriver:
+        """Its work is part of the broker's costs per message, so ``cpu`` is not charged for it."""
+        sessions = self.sessions
+        return PipelinedDriver(sessions.env, sessions.nodes, self.settings, sessions.by_digest, one_way_us)
+
+
+@dataclass(frozen=True)
+class BlockingRedis:
+    """Redis behind pools of blocking connections, as Jedis has it."""
+
+    sessions: RedisSessions
+    settings: PoolSettings
+    call_us: float
+    """CPU per round trip, beside what the broker's stages cost anyway."""
+
+    @property
+    def store(self) -> StoredSessions:
+        return self.sessions.store
+
+    @property
+    def nodes(self) -> list[RedisNode]:
+        return self.sessions.nodes
+
+    def driver(self, cpu: Station, one_way_us: Callable[[], int]) -> BlockingDriver:
+        """``cpu`` works for every round trip."""
+        sessions = self.sessions
+        return BlockingDriver(
+            sessions.env, sessions.nodes, self.settings, sessions.by_digest, one_way_us, cpu, self.call_us
+        )
+
 
 NAMED_MAX = 10_000
 """Up to so many publishers the history holds names."""
@@ -58,7 +148,8 @@ NEW_OBJECTS = 50_000
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """What exists now is not looked at until the end, what comes is looked at less often."""
+    """Let Python's cyclic garbage collector pass over what exists now until the end, and look at what comes less often: millions of objects stay
+    to the end of a run, and few cycles come up."""
     thresholds = gc.get_threshold()
     gc.freeze()
     gc.set_threshold(NEW_OBJECTS, *thresholds[1:])

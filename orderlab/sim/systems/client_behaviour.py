@@ -1,4 +1,5 @@
-"""From settings to how clients behave: schedules, QoS, RETAIN, reconnects, slow readers."""
+"""From settings to how clients behave: schedules, QoS, RETAIN, slow readers, and subscribers that come and go."""
+
 from __future__ import annotations
 
 from collections.abc import Generator
@@ -51,7 +52,7 @@ def retaining_of(
 
 
 def set_off(world: World, settings: ClientSettings) -> None:
-    """Subscribers begin to come and go, to read slowly, and to lose their sessions."""
+    """Let subscribers come and go, read slowly, and lose their sessions."""
     Reconnects(
         world, settings.offline_share, settings.online_s, settings.offline_s, settings.clean_start_share,
         settings.takeover_share, settings.reconnect_pattern,
@@ -88,7 +89,7 @@ class Reconnects:
         self.offline_us = offline_s * 1e6
 
     def start(self) -> None:
-        """The first ``count`` subscribers begin with a connection."""
+        """Let the first ``count`` subscribers, who begin with a connection, come and go."""
         self.world.introduce(np.arange(self.count), np.zeros(self.count, np.int64))
         for subscriber in range(self.count):
             self.world.env.process(self._live(subscriber))
@@ -122,7 +123,7 @@ class Reconnects:
         return bool(self.clean_start_share) and stream.random() < self.clean_start_share
 
     def _take_over(self, subscriber: int, stream: Random) -> None:
-        """The broker that had the client closes the old connection (MQTT-3.1.4-3)."""
+        """Connect anew; the broker that had the client closes the old connection (MQTT-3.1.4-3)."""
         world = self.world
         world.count("takeovers")
         world.disconnect(subscriber)

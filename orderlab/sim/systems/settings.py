@@ -1,4 +1,5 @@
 """Settings of a system, from `--set`, a file, or a preset to a checked value: those that every system has."""
+
 from __future__ import annotations
 
 import tomllib

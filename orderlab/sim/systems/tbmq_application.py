@@ -13,8 +13,7 @@ from orderlab.model.history.events import EventKind, Names, NameTable
 from orderlab.sim.engine.clock import Station
 from orderlab.sim.engine.network import Network
 from orderlab.sim.kafka.consumer_group import ConsumerGroup, ConsumerSettings
-from orderlab.sim.kafka.partitioner import partitions_for_rows
-from orderlab.sim.kafka.producer import Producer
+from orderlab.sim.kafka.producer import Producer, partitions_for_rows
 from orderlab.sim.mqtt.application.broker import ApplicationBroker
 from orderlab.sim.mqtt.application.delivery import ApplicationDelivery
 from orderlab.sim.mqtt.application.sessions import Applications, Queue

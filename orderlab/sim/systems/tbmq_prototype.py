@@ -4,6 +4,7 @@ the clients of the test are on the cores of one machine.
 The published figures of the prototype name one node and no other, so by default everything shares its cores;
 ``shared_host=false`` gives the broker all of them and every server a machine of its own.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -26,8 +27,7 @@ from orderlab.sim.mqtt.world import World
 from orderlab.sim.servers.postgres import MessageRow, PostgresServer
 from orderlab.sim.servers.postgres_sessions import CleanUp, PostgresSessions
 from orderlab.sim.servers.redis import RedisNode
-from orderlab.sim.systems.base import DeviceSystem, Progress
-from orderlab.sim.systems.redis_sessions import BlockingRedis, PipelinedRedis, RedisSessions
+from orderlab.sim.systems.base import BlockingRedis, DeviceSystem, PipelinedRedis, Progress, RedisSessions
 from orderlab.sim.systems.settings import DeviceSettings, RedisSettings
 
 

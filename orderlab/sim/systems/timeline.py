@@ -5,6 +5,7 @@ broker, and the round trips of the drivers' flushes; faults are instants over al
 where they have one and pay one comparison where they have none; nothing that an observer does reaches back, so a traced run
 has the same history. Format: "Trace Event Format" of the Chromium project, JSON object form; times in microseconds.
 """
+
 from __future__ import annotations
 
 from collections import defaultdict

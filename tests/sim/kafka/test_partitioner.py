@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orderlab.sim.kafka.partitioner import murmur2, partition_for_key
+from orderlab.sim.kafka.producer import murmur2, partition_for_key
 
 JAVA = {
     b"21": -973932308,

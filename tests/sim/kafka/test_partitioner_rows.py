@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from orderlab.sim.kafka.partitioner import partition_for_key, partitions_for_rows
+from orderlab.sim.kafka.producer import partition_for_key, partitions_for_rows
 from orderlab.sim.mqtt.clients import numbered_names
 
 

@@ -4,11 +4,11 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from orderlab.sim.mqtt.application.stages import ApplicationSubscribing
 
 from orderlab.model.checkers.judge import Question, in_memory, judge
 from orderlab.model.history.events import EventKind
 from orderlab.sim.engine import recorder as recording
+from orderlab.sim.mqtt.application.broker import ApplicationSubscriptions
 from orderlab.sim.mqtt.application.delivery import ApplicationDelivery
 from orderlab.sim.mqtt.application.sessions import Application, Queue
 from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
@@ -229,7 +229,7 @@ def test_a_subscribe_is_answered_with_retained_messages_but_not_of_a_group(qos):
 
 
 def test_a_broker_that_takes_a_shared_filter_for_its_plain_one_answers_groups_too(monkeypatch):
-    monkeypatch.setattr(ApplicationSubscribing, "_wanted", lambda subscribing, subscriber: (0, "p/#"))
+    monkeypatch.setattr(ApplicationSubscriptions, "_wanted", lambda subscribing, subscriber: (0, "p/#"))
     assert Ran(**RETAINED, applications=0).counts["delivered_retained"] > 0
 
 

@@ -14,9 +14,8 @@ from orderlab.sim.kafka.producer import OnAnswered, Producer
 from orderlab.sim.mqtt.application.delivery import ApplicationDelivery
 from orderlab.sim.mqtt.application.sessions import Applications, Queue
 from orderlab.sim.mqtt.broker.broker import MqttBroker
-from orderlab.sim.mqtt.broker.downlink import Downlink
 from orderlab.sim.mqtt.broker.node import BrokerNode, BrokerSettings, InFlightBatch
-from orderlab.sim.mqtt.broker.routing import RoutedRecords, Routing
+from orderlab.sim.mqtt.broker.routing import Downlink, RoutedRecords, Routing
 from orderlab.sim.mqtt.broker.session_lifecycle import SessionLifecycle, Subscriptions
 from orderlab.sim.mqtt.clients import Ints
 from orderlab.sim.mqtt.ports import StoreDriver

@@ -13,10 +13,9 @@ from orderlab.model.history.events import EventKind
 from orderlab.sim.kafka.consumer_group import Consumer, ConsumerGroup, Polled
 from orderlab.sim.mqtt.application.sessions import Application, Applications, Exchange, Place, Queue, places_of
 from orderlab.sim.mqtt.broker.delivery import RECORDED_WITHIN_US, Delivery
-from orderlab.sim.mqtt.broker.downlink import by_value
 from orderlab.sim.mqtt.broker.node import BrokerNode
 from orderlab.sim.mqtt.broker.qos2_sender import Completion, Qos2Sender
-from orderlab.sim.mqtt.broker.routing import RoutedRecords
+from orderlab.sim.mqtt.broker.routing import RoutedRecords, by_value
 from orderlab.sim.mqtt.clients import Ints
 from orderlab.sim.mqtt.connections import MESSAGE, PACKET_ID, SUBSCRIBER, TOKEN, Deliveries, as_deliveries
 from orderlab.sim.mqtt.rules.retained import are_retained

@@ -13,6 +13,7 @@ that order stays, what follows of the same publisher with QoS 2 waits for that m
 An offset cannot say any of that, nor which packet identifiers are in use: it belongs to the sessions (4.1), which the brokers
 keep in a database. Here that takes no time, and a broker that dies takes nothing along that it had worked on.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence

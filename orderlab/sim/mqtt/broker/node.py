@@ -135,7 +135,8 @@ class BrokerNode:
 
 
 class InFlightBatch:
-    """Counts down ``left``; ``done`` is triggered at zero. ``failed`` holds what has to go again."""
+    """The messages of one poll that are worked on together. Counts down ``left``; ``done`` is triggered at zero. ``failed`` holds what has to go
+    again."""
 
     def __init__(
         self, env: simpy.Environment, left: int, resend: Callable[[Sequence[int], InFlightBatch], None] | None
@@ -148,12 +149,12 @@ class InFlightBatch:
         self.answered = self._on_answered  # one object, so that the producer can tell its batches belong together
 
     def expect(self, more: int) -> None:
-        """There are ``more`` to wait for (or fewer)."""
+        """Wait for ``more`` (or fewer)."""
         self.left += more
         self._check()
 
     def count(self, answered: int, failed: Sequence[int] = ()) -> None:
-        """``answered`` are done, ``failed`` of them in vain."""
+        """Note that ``answered`` are done, ``failed`` of them in vain."""
         self.failed.extend(failed)
         self.left -= answered
         self._check()
@@ -179,11 +180,11 @@ class InFlightBatch:
 
 
 def _nothing() -> None:
-    """Nobody minds."""
+    """Do nothing, where nobody waits for the end."""
 
 
 class RetryingCaller:
-    """Those of one broker. ``waiting``: calls that pause now and may still get through."""
+    """Calls on the store that one broker makes again until they get through. ``waiting``: those that pause now and may still get through."""
 
     def __init__(self, node: BrokerNode) -> None:
         self.node = node

@@ -5,6 +5,7 @@ subscription gets what its filter matches, with RETAIN set (MQTT-3.3.1-8), as it
 gets nothing (4.8.2). A message past its expiry interval is gone. What is sent on to subscriptions that exist already carries
 RETAIN only where they asked for Retain As Published (MQTT-3.3.1-12, -13).
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -131,8 +132,14 @@ def are_retained(copies: Ints) -> npt.NDArray[np.bool_]:
 
 @dataclass
 class RetainedByTopic:
-    """``by_publisher``: whether each sets RETAIN on all that it publishes; of that, every ``clear_every``-th message is empty
-    (0: none). ``expiry_us``: the Message Expiry Interval of every message."""
+    """Retained messages in a system. ``by_publisher``: whether each sets RETAIN on all that it publishes; of that, every ``clear_every``-th message
+    is empty (0: none). ``expiry_us``: the Message Expiry Interval of every message.
+
+    A copy that answers a SUBSCRIBE is numbered ``RETAINED_FROM`` above its message, in payloads too: so it is told from the copy
+    that the message's own publication made, in a broker's memory and in the store alike.
+
+    Every broker sees the same retained messages, as `msg.all` is consumed: how they get from broker to broker takes no time.
+    """
 
     by_publisher: npt.NDArray[np.bool_]
     topics: list[bytes]

@@ -1,4 +1,5 @@
-"""Topic names and topic filters (MQTT 5.0, 4.7): what is valid, what matches."""
+"""Topic names and topic filters (MQTT 5.0, 4.7): what is valid, what matches, and who gets a topic."""
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -95,7 +96,7 @@ class _Level(Generic[V]):
             self.groups = self.groups or None
 
     def selected(self) -> Iterable[tuple[str, V]]:
-        """Everyone here, and of each group one member: the next in turn."""
+        """Who holds a subscription alone, and of each group one member: the next in turn."""
         if self.groups is None:
             return self.here.items()
         chosen = []
@@ -108,7 +109,10 @@ class _Level(Generic[V]):
 
 class SubscriptionTrie(Generic[V]):
     """Filters to values, by subscriber. One subscriber holds at most one value per filter (MQTT-3.8.4-3). Of those that share a
-    subscription (``$share/group/filter``) a message goes to one, in turn (MQTT-4.8.2-4)."""
+    subscription (``$share/group/filter``) a message goes to one, in turn (MQTT-4.8.2-4).
+
+    Who gets a topic is found in time that grows with the levels, not with the subscriptions.
+    """
 
     def __init__(self) -> None:
         self._root: _Level[V] = _Level()
@@ -183,7 +187,7 @@ class SubscriptionTrie(Generic[V]):
                 stack.append((exact, depth + 1))
 
     def _exactly(self, names: list[str]) -> Iterable[tuple[str, V]]:
-        """Without wildcards there is one way down."""
+        """The subscriptions to a topic where no filter has a wildcard: there is one way down the trie."""
         level: _Level[V] | None = self._root
         for name in names:
             if level is None:
@@ -200,7 +204,8 @@ _UNKNOWN, _SEVERAL = -1, -2
 
 
 class Matches:
-    """The subscribers of each topic, as an array where a topic has exactly one. Shared by the brokers of a system."""
+    """The subscribers of each topic, as an array where a topic has exactly one: the trie is asked once per topic, and its answer kept until a
+    subscription changes. Shared by the brokers of a system."""
 
     def __init__(self, trie: SubscriptionTrie[int], topics: Sequence[bytes]) -> None:
         self.trie = trie

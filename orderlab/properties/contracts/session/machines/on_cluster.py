@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from orderlab.model.contracts.steps import Fault
 from orderlab.properties.harness.recording import Record, record_of
-from orderlab.sim.live.redis_cluster import ClusterProcess
+from orderlab.sim.live.redis_server import ClusterProcess
 from orderlab.sim.redis.backends import Backend, KernelBackend
 from orderlab.sim.redis.backends.dump import dump
 from orderlab.sim.redis.backends.kernel import FIRST_MS
