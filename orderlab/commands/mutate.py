@@ -34,8 +34,11 @@ def mutate(
     only: Annotated[list[str] | None, typer.Option(help="Operator; may be given several times.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Judge so many, drawn by the seed.")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Processes at once.")] = os.cpu_count() or 1,
+    effort: Annotated[
+        str, typer.Option(help="quick, standard, thorough, or a number (quick is 1), as of validate: work on each mutant.")
+    ] = "standard",
     budget: Annotated[
-        float, typer.Option(min=0.1, help="Processor seconds for a mutant that nothing kills.")
+        float, typer.Option(min=0.1, help="Cap in processor seconds for a mutant that nothing kills.")
     ] = BUDGET_S,
     seed: Annotated[int, typer.Option(help="Of the random draws; printed.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder of results, resumed from; by default in the cache.")] = None,
@@ -54,9 +57,11 @@ def mutate(
     from orderlab.properties.mutants.operators import mutants_of
     from orderlab.properties.mutants.sampling import sample
     from orderlab.properties.mutants.score import Score
+    from orderlab.properties.validation.effort import effort_named, name_of_effort
     from orderlab.report.mutation import render_score
     from orderlab.sim.stores.binding.loader import load_binding
 
+    work = effort_named(effort)
     if specification or path == SPECIFICATION_OF_STORES:
         _specification(path, only or [], limit, seed, list_them, as_json)
         return
@@ -68,17 +73,17 @@ def mutate(
     if not mutants:
         raise InputError(f"{binding.place}: these operators make no mutant of its scripts; leave --only out")
     folder = None if fresh else out or _cache(binding.path)
-    campaign = Campaign(binding, mutants, seed, budget, jobs, folder)
+    campaign = Campaign(binding, mutants, seed, budget, jobs, folder, work)
     judged = campaign.run(_progress)
     _clear_progress()
     score = Score(judged) if binding.contract is None else Score(judged, tuple(laws_of(contract_of(binding))))
     if as_json:
-        found = {"store": str(binding.path), "seed": seed, "budget_s": budget, "interrupted": campaign.interrupted}
+        found = {"store": str(binding.path), "seed": seed, "effort": name_of_effort(work), "budget_s": budget, "interrupted": campaign.interrupted}
         print(json.dumps({**found, **score.to_json(), "scope": campaign.scope, "of": len(mutants)}))
     else:
         console = Console()
         console.print(render_score(binding.name, score, campaign.scope, len(mutants)))
-        console.print(f"results: {folder or 'not kept'}\nseed: {seed}", highlight=False, soft_wrap=True)
+        console.print(f"results: {folder or 'not kept'}\neffort: {name_of_effort(work)}\nseed: {seed}", highlight=False, soft_wrap=True)
     raise typer.Exit(_exit_code(campaign.interrupted, bool(score.survivors)))
 
 

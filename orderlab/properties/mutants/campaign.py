@@ -23,6 +23,7 @@ from orderlab.properties.mutants.equivalence import Table, tabulate
 from orderlab.properties.mutants.judging import judge_by_contract, judge_quickly, judge_thoroughly
 from orderlab.properties.mutants.mutant import Mutant
 from orderlab.properties.mutants.result import Result
+from orderlab.properties.validation.effort import STANDARD
 from orderlab.sim.redis.lua.watchdog import CANCELLED, Unfinished, watch
 from orderlab.sim.stores.binding.binding import Binding
 
@@ -30,8 +31,9 @@ SCRIPT_SECONDS_MAX = 40.0
 """Processor time of one script that the sandbox cannot stop."""
 BUDGETS_MAX = 30
 """Wall time of a judgement, in budgets: machines are shared."""
-RUNS_AT_ALL, FEW_EFFORT, MORE_EFFORT = 0.01, 0.4, 2.0
-"""Of ``orderlab validate``, for stores with a contract of their owner's: the original once, the two rounds of mutants."""
+RUNS_AT_ALL, FEW_EFFORT, MORE_EFFORT = 0.01, 0.04, 0.2
+"""Of ``orderlab validate``, for stores with a contract of their owner's: the original once, and for each unit of effort the two
+rounds of mutants."""
 JUDGE_FAILED = "the judge failed"
 """How the text of a result begins that is none: the mutant counts as survived, and is judged again the next time."""
 ROOMS = ("model", "sim", "properties")
@@ -64,6 +66,8 @@ class Campaign:
     jobs: int
     folder: Path | None = None
     """Where results are kept; None: nowhere."""
+    effort: float = STANDARD
+    """Work on each mutant, in the unit of ``orderlab validate``."""
     results: dict[Mutant, Result] = field(default_factory=dict)
     scope: list[str] = field(default_factory=list)
     """What mutants were compared with the original in, if any were."""
@@ -89,7 +93,7 @@ class Campaign:
             self._round(left, lambda one: self._quickly(one), progress, keeps_survivors=False)
             left = [mutant for mutant in left if mutant not in self.results]
         if left and not self.interrupted and self.binding.contract is not None:
-            self._round(left, lambda one: self._by_contract(one.of(self.binding), MORE_EFFORT), progress)
+            self._round(left, lambda one: self._by_contract(one.of(self.binding), MORE_EFFORT * self.effort), progress)
         elif left and not self.interrupted:
             table = self._watched(partial(tabulate, self.binding), seconds_max=None)
             if not isinstance(table, Table):
@@ -98,10 +102,10 @@ class Campaign:
             self._round(left, lambda one: self._thoroughly(one, table), progress)
 
     def _check_original(self) -> None:
-        work = partial(judge_quickly, self.binding, self.seed, self.budget_s)
+        work = partial(judge_quickly, self.binding, self.seed, self.budget_s, self.effort)
         if self.binding.contract is not None:
             validate_contract(self.binding, RUNS_AT_ALL, self.seed)  # so that a mistake of the contract is told as such
-            work = partial(judge_by_contract, self.binding, self.seed, MORE_EFFORT)
+            work = partial(judge_by_contract, self.binding, self.seed, MORE_EFFORT * self.effort)
         found = self._watched(work, seconds_max=None)
         if isinstance(found, Result) and found.outcome != "survived":
             raise InputError(
@@ -116,12 +120,13 @@ class Campaign:
 
     def _quickly(self, mutant: Mutant) -> Result | None:
         if self.binding.contract is not None:
-            return self._by_contract(mutant.of(self.binding), FEW_EFFORT)
-        return self._judged(partial(judge_quickly, mutant.of(self.binding), self.seed, self.budget_s))
+            return self._by_contract(mutant.of(self.binding), FEW_EFFORT * self.effort)
+        return self._judged(partial(judge_quickly, mutant.of(self.binding), self.seed, self.budget_s, self.effort))
 
     def _thoroughly(self, mutant: Mutant, table: Table) -> Result | None:
         mutated = mutant.of(self.binding)
-        return self._judged(partial(judge_thoroughly, mutated, mutant.script, table, self.seed, self.budget_s))
+        given = self.seed, self.budget_s, self.effort
+        return self._judged(partial(judge_thoroughly, mutated, mutant.script, table, *given))
 
     def _judged(self, work: Callable[[], Result]) -> Result | None:
         """None when there was no time to end."""
@@ -174,8 +179,8 @@ class Campaign:
 
     @property
     def context(self) -> bytes:
-        """Everything that a result depends on beside its mutant: the store, the judge, the budget, the seed."""
-        told = hashlib.sha256(repr((self.seed, self.budget_s, self.binding.store)).encode())
+        """Everything that a result depends on beside its mutant: the store, the judge, effort, budget and seed."""
+        told = hashlib.sha256(repr((self.seed, self.budget_s, self.effort, self.binding.store)).encode())
         for file in sorted(self.binding.path.glob("*.py")):  # a contract of the store's owner
             told.update(file.name.encode() + file.read_bytes())
         for script in self.binding.scripts:

@@ -19,7 +19,8 @@ from orderlab.properties.contracts.session.witness.full_scale import at_full_sca
 from orderlab.properties.contracts.session.witness.minimisation import minimise
 from orderlab.properties.mutants.equivalence import Table, compare, difference_in_replies
 from orderlab.properties.mutants.result import Result
-from orderlab.properties.validation.effort import INSTRUCTIONS
+from orderlab.properties.validation.boundaries import try_boundaries
+from orderlab.properties.validation.effort import INSTRUCTIONS, STANDARD, count
 from orderlab.properties.validation.exploration import SCOPES, applies, explore_scope, fitted, small_world
 from orderlab.properties.validation.findings import Finding, Findings
 from orderlab.properties.validation.footprint import measure_footprint
@@ -33,10 +34,12 @@ from orderlab.sim.stores.cpu_budget import BudgetExceeded
 
 DEFAULT_BUDGET_S = 12.0
 """A cap for a mutant that nothing kills, in processor time of one core: what is done is counted in steps."""
-FEW_STATES, MORE_STATES = 250, 3000
-"""Of each scope, in the quick and in the thorough round."""
-FEW_WALKS, MORE_WALKS = 20, 150
-MACHINE_ROUNDS = 2
+FEW_STATES, MORE_STATES = 25, 300
+"""Of each scope, in the first round and for what it leaves, for each unit of effort (``orderlab.properties.validation.effort``)."""
+FEW_WALKS, MORE_WALKS = 2, 15
+MACHINE_ROUNDS = 0.2
+WITNESS_STEPS = 3_000
+"""Steps for bringing what an analysis found to full scale, for each unit of effort: what takes longer is no witness."""
 SHORTENING = 400
 """Steps for making a witness shorter: it has to be read by few."""
 ENDLESS = "did not end within its limit"
@@ -55,29 +58,31 @@ class Case:
     subject: Subject
     small: Subject
     findings: Findings
+    effort: float = STANDARD
 
     @classmethod
-    def of(cls, binding: Binding, seed: int) -> Case:
+    def of(cls, binding: Binding, seed: int, effort: float = STANDARD) -> Case:
         """Raises InputError when the store cannot even be loaded."""
         subject, findings = Subject(binding, seed), Findings(frozenset(STORE_LAWS))
-        return cls(subject, small_world(subject, findings), findings)
+        return cls(subject, small_world(subject, findings), findings, effort)
 
     def quick(self) -> Iterator[Analysis]:
         """What finds most of it in a fraction of a second."""
         yield lambda: run_scenarios(self.small, self.findings)
-        yield lambda: walk_about(self.small, self.findings, FEW_WALKS)
-        yield from self._scopes(FEW_STATES)
+        yield lambda: walk_about(self.small, self.findings, count(FEW_WALKS, self.effort))
+        yield from self._scopes(count(FEW_STATES, self.effort))
 
     def thorough(self) -> Iterator[Analysis]:
         """The small world once more, at length."""
-        yield lambda: walk_about(self.small, self.findings, MORE_WALKS)
-        yield from self._scopes(MORE_STATES)
+        yield lambda: walk_about(self.small, self.findings, count(MORE_WALKS, self.effort))
+        yield from self._scopes(count(MORE_STATES, self.effort))
 
     def large(self) -> Iterator[Analysis]:
         """At full scale, where the small world does not reach."""
         yield lambda: run_queues_at_limit(self.subject, self.findings)
         yield lambda: measure_footprint(self.subject, self.findings)
-        yield lambda: run_machine(self.subject, self.findings, MACHINE_ROUNDS)
+        yield lambda: try_boundaries(self.subject, self.findings, self.effort / STANDARD)
+        yield lambda: run_machine(self.subject, self.findings, count(MACHINE_ROUNDS, self.effort))
 
     def _scopes(self, states: int) -> Iterator[Analysis]:
         for scope in SCOPES:
@@ -87,13 +92,20 @@ class Case:
                 )
 
 
-def judge_quickly(binding: Binding, seed: int = 0, budget_s: float = DEFAULT_BUDGET_S) -> Result:
+def judge_quickly(
+    binding: Binding, seed: int = 0, budget_s: float = DEFAULT_BUDGET_S, effort: float = STANDARD
+) -> Result:
     """Killed, timed out, or survived for the time being."""
-    return _judge(binding, seed, budget_s, Case.quick)
+    return _judge(binding, seed, budget_s, effort, Case.quick)
 
 
 def judge_thoroughly(
-    binding: Binding, script: str, table: Table, seed: int = 0, budget_s: float = DEFAULT_BUDGET_S
+    binding: Binding,
+    script: str,
+    table: Table,
+    seed: int = 0,
+    budget_s: float = DEFAULT_BUDGET_S,
+    effort: float = STANDARD,
 ) -> Result:
     """The same at length, for a mutant of ``script`` that survived the quick round, beside the original's ``table``.
 
@@ -107,7 +119,7 @@ def judge_thoroughly(
             yield from case.thorough()
         yield from case.large()
 
-    result = _judge(binding, seed, budget_s, analyses)
+    result = _judge(binding, seed, budget_s, effort, analyses)
     if result.outcome != "survived":
         return result
     began_cpu_s = time.process_time()
@@ -138,14 +150,16 @@ def judge_by_contract(binding: Binding, seed: int = 0, effort: float = 1.0) -> R
     return Result(outcome, first.law, shown.text, shown.trace, shown.search, cpu_s, None, beside)
 
 
-def _judge(binding: Binding, seed: int, budget_s: float, analyses: Callable[[Case], Iterator[Analysis]]) -> Result:
+def _judge(
+    binding: Binding, seed: int, budget_s: float, effort: float, analyses: Callable[[Case], Iterator[Analysis]]
+) -> Result:
     began_cpu_s = time.process_time()
 
     def result(outcome: str, law: str = "", text: str = "", trace: Trace | None = None, found_by: str = "") -> Result:
         return Result(outcome, law, text, trace, found_by, round(time.process_time() - began_cpu_s, 3))
 
     try:
-        case = Case.of(binding, seed)
+        case = Case.of(binding, seed, effort)
     except InputError as error:
         return result("killed", "bounded", f"the store cannot be run: {error}", None, "loading")
     large, small = Reruns(case.subject), Reruns(case.small)
@@ -156,6 +170,8 @@ def _judge(binding: Binding, seed: int, budget_s: float, analyses: Callable[[Cas
             analysis()
         case.subject.cpu_budget.allow(INSTRUCTIONS)
         case.subject.cpu_budget.set(max(began_cpu_s + budget_s - time.process_time(), 0.25 * budget_s))
+        large.allow(WITNESS_STEPS * max(effort, 1.0))
+        small.allow(WITNESS_STEPS * max(effort, 1.0))
         for finding in _candidates(case.findings):
             if finding.law == "bounded" and ENDLESS in finding.text:
                 return result("timed out", finding.law, finding.text, finding.trace, finding.analysis)

@@ -32,6 +32,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--orderlab-profile", choices=PROFILES, default=None, help="dev (the default), ci (where CI is set), nightly."
     )
+    group.addoption(
+        "--orderlab-effort",
+        default=None,
+        metavar="EFFORT",
+        help="Judge as orderlab validate does at this effort: quick, standard, thorough, or a number. Without it: by the profile.",
+    )
     group.addoption("--orderlab-seed", type=int, default=0, help="Of every random draw; printed. Default 0.")
     group.addoption(
         "--orderlab-seconds", type=float, default=None, metavar="S", help="Time for each law (nightly: 60 unless given)."

@@ -16,8 +16,9 @@ from orderlab.properties.machines.tally import tally_of
 from orderlab.properties.plugin import TOLD
 from orderlab.properties.plugin.traces import home_of, keep_trace
 from orderlab.properties.profiles import kept_examples
+from orderlab.properties.validation.effort import name_of_effort
 from orderlab.properties.validation.isolated import runaway_of, unsupported
-from orderlab.properties.validation.single_law import LawRun, run_law
+from orderlab.properties.validation.single_law import LawRun, law_run, run_law
 from orderlab.sim.redis.lacking import UnsupportedCommand
 from orderlab.sim.redis.lua.watchdog import Unfinished, watch
 from orderlab.sim.stores.binding.binding import Binding
@@ -71,6 +72,9 @@ class LawItem(pytest.Item):
             if binding.contract is not None:
                 self._end(self._by_contract(binding))
                 return
+            if laws.effort is not None:
+                self._end(self._by_validation(binding, laws.effort))
+                return
             kept = kept_examples(home_of(self.config) / EXAMPLES)
             answer = watch(
                 lambda: run_law(binding, self.name, laws.profile, laws.seed, kept), script_seconds_max=SCRIPT_SECONDS_MAX
@@ -107,6 +111,15 @@ class LawItem(pytest.Item):
         run.seconds = time.monotonic() - began
         return run
 
+    def _by_validation(self, binding: Binding, effort: float) -> LawRun:
+        """The law's verdict as ``orderlab validate`` gives it, all laws of the store in one go."""
+        began = time.monotonic()
+        found = self.laws.validation_of_sessions(binding, effort)
+        result = next(one for one in found.results if one.verdict.law == self.name)
+        run = law_run(result, str(self.path), self.laws.seed)
+        run.seconds = time.monotonic() - began
+        return run
+
     def _unfinished(self, binding: Binding, answer: Unfinished) -> LawRun:
         """A script that had to be ended together with its process breaks ``bounded``; no other law could be judged."""
         runaway = runaway_of(binding, answer)
@@ -121,7 +134,10 @@ class LawItem(pytest.Item):
         if run.witness is not None:
             told = keep_trace(self.config, self.laws.trace_name(self.path, self.name), run.witness)
             yield f"  {told}{' --trust-adapter' if self._is_trusted else ''}"
-        options = f"--orderlab-law {self.name} --orderlab-profile {self.laws.profile.name} --orderlab-seed {run.seed}"
+        how = f"--orderlab-profile {self.laws.profile.name}"
+        if self.laws.effort is not None:
+            how = f"--orderlab-effort {name_of_effort(self.laws.effort)}"
+        options = f"--orderlab-law {self.name} {how} --orderlab-seed {run.seed}"
         options += " --orderlab-trust-adapter" if self._is_trusted else ""
         yield f"  test it again: pytest --orderlab-store {self._shown(self.path)} {options}"
         if run.blob:

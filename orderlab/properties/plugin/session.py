@@ -15,8 +15,9 @@ from orderlab.properties.contracts.sequential.validation import ContractValidati
 from orderlab.properties.plugin.items import StoreFile
 from orderlab.properties.plugin.summary import print_summary
 from orderlab.properties.profiles import Profile, profile_named
-from orderlab.properties.validation.effort import QUICK, STANDARD, THOROUGH
-from orderlab.properties.validation.isolated import validate_contract_isolated
+from orderlab.properties.validation.effort import QUICK, STANDARD, THOROUGH, effort_named, name_of_effort
+from orderlab.properties.validation.isolated import validate_contract_isolated, validate_isolated
+from orderlab.properties.validation.validation import Validation
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import FILE_NAME, load_binding
 
@@ -31,12 +32,15 @@ class LawSession:
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self._validations: dict[Path, ContractValidation] = {}
+        self._of_sessions: dict[Path, Validation] = {}
         here = config.invocation_params.dir
         given = [here / path for path in config.getoption(OPTION)]
         try:
             named = [_store_file(path) for path in [*given, *config.getini("orderlab_stores")]]
             self.stores = list(dict.fromkeys(named))
             self.profile = self._profile()
+            given = config.getoption("--orderlab-effort")
+            self.effort = None if given is None else effort_named(given, "--orderlab-effort")
             self.laws_of = {store: self._known(store) for store in self.stores}
             self._narrow(config.getoption("--orderlab-law"))
         except InputError as error:
@@ -72,9 +76,22 @@ class LawSession:
         """What a store with a contract of its owner's was found to do: all of its laws in one go, judged once."""
         if binding.path not in self._validations:
             laws = self.laws_of[binding.path / FILE_NAME]
-            work = EFFORTS[self.profile.name]
+            work = EFFORTS[self.profile.name] if self.effort is None else self.effort
             self._validations[binding.path] = validate_contract_isolated(binding, work, self.seed, laws, None, lambda text: None)
         return self._validations[binding.path]
+
+    def validation_of_sessions(self, binding: Binding, effort: float) -> Validation:
+        """The same of a store of sessions, where an effort was given."""
+        if binding.path not in self._of_sessions:
+            laws = self.laws_of[binding.path / FILE_NAME]
+            found = validate_isolated(binding, effort, self.seed, laws, None, lambda text: None)
+            self._of_sessions[binding.path] = found
+        return self._of_sessions[binding.path]
+
+    @property
+    def how(self) -> str:
+        """The profile, or the effort that was given instead."""
+        return f"profile {self.profile.name}" if self.effort is None else f"effort {name_of_effort(self.effort)}"
 
     def _profile(self) -> Profile:
         name = self.config.getoption("--orderlab-profile") or ("ci" if os.environ.get("CI") else "dev")
@@ -116,15 +133,15 @@ class LawSession:
     def pytest_report_header(self) -> Iterator[str]:
         """Profile, time and seed: what is needed to run the same again."""
         profile, count = self.profile, sum(map(len, self.laws_of.values()))
-        told = f"orderlab: profile {profile.name}, seed {self.seed}, {count} laws to test"
-        if profile.seconds is not None:
+        told = f"orderlab: {self.how}, seed {self.seed}, {count} laws to test"
+        if profile.seconds is not None and self.effort is None:
             told += f", {profile.seconds:g} s each: about {count * profile.seconds / 60:.0f} min on one core"
         yield told
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """One line a law."""
-        print_summary(terminalreporter, self.profile, self.seed)
+        print_summary(terminalreporter, self.how, self.seed)
 
 
 def _store_file(path: Path) -> Path:

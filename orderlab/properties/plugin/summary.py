@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from orderlab.properties.machines.tally import Tally
-from orderlab.properties.profiles import Profile
 
 
-def print_summary(terminal: pytest.TerminalReporter, profile: Profile, seed: int) -> None:
+def print_summary(terminal: pytest.TerminalReporter, how: str, seed: int) -> None:
     """Each law of each store: verdict, how often it was put to the test, seconds, reason."""
     rows = [(nodeid, told["summary"]) for nodeid, told in _told(terminal) if "summary" in told]
     if not rows:
@@ -21,7 +20,7 @@ def print_summary(terminal: pytest.TerminalReporter, profile: Profile, seed: int
         why = f": {because}" if because and outcome != "holds" else ""
         terminal.write_line(f"{store}  {law:<16} {outcome:<14} tested {tested:>8,} times, {seconds:>6.1f} s{why}")
     total_s = sum(told[3] for _, told in rows)
-    terminal.write_line(f"{len(rows)} law{'s' * (len(rows) != 1)} in {total_s:.0f} s, profile {profile.name}, seed {seed}")
+    terminal.write_line(f"{len(rows)} law{'s' * (len(rows) != 1)} in {total_s:.0f} s, {how}, seed {seed}")
 
 
 def print_statistics(terminal: pytest.TerminalReporter) -> None:

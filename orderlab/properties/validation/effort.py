@@ -32,8 +32,8 @@ INSTRUCTIONS_MORE = 100_000_000
 """And for each further unit of effort."""
 
 
-def effort_named(text: str) -> float:
-    """``quick``, ``standard``, ``thorough`` or a number. Raises InputError."""
+def effort_named(text: str, option: str = "--effort") -> float:
+    """``quick``, ``standard``, ``thorough`` or a number. Raises InputError, naming the ``option``."""
     if text in EFFORTS:
         return EFFORTS[text]
     try:
@@ -42,7 +42,7 @@ def effort_named(text: str) -> float:
         number = math.nan
     if not 0.01 <= number <= EFFORT_MAX:
         known = ", ".join(f"{name} ({value:g})" for name, value in EFFORTS.items())
-        raise InputError(f"--effort {text}: no such effort; give {known} or a number from 0.01 to {EFFORT_MAX:,.0f}")
+        raise InputError(f"{option} {text}: no such effort; give {known} or a number from 0.01 to {EFFORT_MAX:,.0f}")
     return number
 
 
@@ -63,7 +63,7 @@ def rounds_of(effort: float) -> list[float]:
     return [*rounds, effort]
 
 
-def count(unit: int, effort: float) -> int:
+def count(unit: float, effort: float) -> int:
     """So many of what ``unit`` counts, at least one."""
     return max(math.ceil(unit * effort), 1)
 

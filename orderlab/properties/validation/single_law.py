@@ -137,6 +137,13 @@ def search(
     return None
 
 
+def law_run(result: LawResult, store: str, number: int) -> LawRun:
+    """One law of a whole validation in plain values."""
+    found = LawRun(store, result.verdict.law, number)
+    _report(found, result)
+    return found
+
+
 def _report(found: LawRun, result: LawResult) -> None:
     """The verdict in plain values."""
     verdict = result.verdict
@@ -148,3 +155,6 @@ def _report(found: LawRun, result: LawResult) -> None:
         found.because = witness.headline
         found.story = [line for line, _ in story_lines(found.law, witness)]
         found.witness = witness.finding.trace.to_json()
+    elif verdict.outcome is Outcome.VIOLATED:  # a script that was ended together with its process
+        found.because = getattr(verdict.witness, "text", found.because)
+        found.story = [f"{found.law} is violated: {found.because}"]

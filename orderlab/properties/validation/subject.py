@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 
 from orderlab.model.contracts.session.steps import PRODUCERS, Churn, Save, Step, Trace
 from orderlab.properties.contracts.session.inspection import Baseline, Inspection, measure_baseline
@@ -171,6 +172,8 @@ class Reruns:
         self.subject = subject
         self.spent = 0
         """Work so far: one for each step, and more for those of many messages. The same on every machine."""
+        self.allowed = inf
+        """Work beyond which BudgetExceeded is raised."""
         self._places: dict[tuple[tuple[Step, ...], tuple[bytes, ...], int, tuple[bytes, ...]], Prepared] = {}
         self._rehearsal: Reruns | None = None
         self._known: dict[Asked, tuple[int, str] | None] = {}
@@ -185,6 +188,17 @@ class Reruns:
             self._rehearsal = Reruns(twin) if twin.rewritten else None
         return self._rehearsal
 
+    def allow(self, steps: float) -> None:
+        """Let the work go on for so many steps from now, and as many in rehearsal; beyond it BudgetExceeded is raised."""
+        self.allowed = self.spent + steps
+        if self.rehearsal is not None:
+            self.rehearsal.allow(steps)
+
+    def _spend(self, steps: int) -> None:
+        self.spent += steps
+        if self.spent > self.allowed:
+            raise BudgetExceeded
+
     def start(self, trace: Trace) -> tuple[SessionRun, int]:
         """A run ready for ``trace``, and how many of its steps it has taken already."""
         self.subject.store.run_again()
@@ -192,7 +206,7 @@ class Reruns:
         for length in passes[:1]:
             way = trace.steps[:length], trace.clients, trace.default_expiry_ms, trace.producers
             if way not in self._places:
-                self.spent += sum(map(weight, way[0]))
+                self._spend(sum(map(weight, way[0])))
                 self._places[way] = Prepared(self.subject, *way)
             place = self._places[way]
             if not any(report.discrepancies for report in place.reports):
@@ -222,7 +236,7 @@ class Reruns:
         for at, step in enumerate(trace.steps[taken:], taken + 1):
             report = run.perform(step)
             held += weight(step) if isinstance(step, Save) else 0
-            self.spent += weight(step) + held // 4 + CHARGED_STEPS * (self.subject.cpu_budget.charged - charged)
+            self._spend(weight(step) + held // 4 + CHARGED_STEPS * (self.subject.cpu_budget.charged - charged))
             charged = self.subject.cpu_budget.charged
             for one in report.discrepancies:
                 if one.law == law and (not words or wording(one.text) == words):

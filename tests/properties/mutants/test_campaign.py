@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.model.contracts.session.steps import Trace
+from orderlab.model.contracts.session.steps import Publication, Save, Trace
 from orderlab.model.errors import InputError
 from orderlab.properties.mutants.campaign import Campaign, Judged
 from orderlab.properties.mutants.equivalence import Table
@@ -25,6 +25,7 @@ from orderlab.properties.mutants.score import Score
 from orderlab.properties.validation.subject import Reruns, Subject
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
+from orderlab.sim.stores.cpu_budget import BudgetExceeded
 
 ROOT = Path(__file__).parents[3]
 SESSION = ROOT / "lua" / "session"
@@ -48,6 +49,21 @@ def test_a_killed_mutant_has_a_witness_that_breaks_its_law_and_not_the_original(
     assert result.trace.modulus == 65535
     assert Reruns(Subject(mutated)).law_broken(result.trace, result.law) is not None
     assert Reruns(Subject(binding)).law_broken(result.trace, result.law) is None
+
+
+def test_a_witness_ends_with_the_steps_that_its_mutant_may_take(binding: Binding) -> None:
+    reruns, subject = Reruns(Subject(binding)), Subject(binding)
+    trace = subject.trace([Save((Publication(label, b"%d" % label),)) for label in range(1, 9)])
+    reruns.allow(20)
+    assert reruns.law_broken(trace, "no-loss") is None
+    with pytest.raises(BudgetExceeded):
+        reruns.law_broken(trace, "no-loss")
+    assert 20 < reruns.spent <= 24
+
+
+def test_results_of_another_effort_are_not_resumed_from(binding: Binding) -> None:
+    contexts = {Campaign(binding, [], 0, 4.0, 1, None, effort).context for effort in (1.0, 10.0)}
+    assert len(contexts) == 2
 
 
 def test_a_mutant_that_loops_is_timed_out(binding: Binding) -> None:

@@ -64,6 +64,22 @@ def test_a_failing_store_tells_its_story(tmp_path: Path) -> None:
     assert properties["orderlab-outcome"] == "violated"
 
 
+def test_an_effort_judges_as_validate_does(tmp_path: Path) -> None:
+    given = ["--orderlab-law", "no-loss", "--orderlab-law", "counter", "--orderlab-effort", "0.05"]
+    found = run_pytest(tmp_path, "--orderlab-store", str(LUA / "specimens" / "fetch-removes"), *given)
+    assert found.returncode == 1, found.stdout + found.stderr
+    assert "orderlab: effort 0.05, seed 0, 2 laws to test" in found.stdout
+    assert "1 failed, 1 passed" in found.stdout
+    assert "test it again: pytest" in found.stdout
+    assert "--orderlab-law no-loss --orderlab-effort 0.05 --orderlab-seed 0" in found.stdout
+
+
+def test_an_effort_that_there_is_not_is_one_line(tmp_path: Path) -> None:
+    found = run_pytest(tmp_path, "--orderlab-store", str(LUA / "session"), "--orderlab-effort", "fast")
+    assert found.returncode == 4
+    assert "--orderlab-effort fast: no such effort; give quick (1), standard (10), thorough (50)" in found.stderr
+
+
 def test_it_takes_a_store_from_the_configuration_along_with_other_tests(tmp_path: Path) -> None:
     (tmp_path / "test_own.py").write_text("def test_own():\n    pass\n")
     (tmp_path / "pytest.ini").write_text(f"[pytest]\norderlab_stores = {LUA / 'session' / 'store.toml'}\n")
