@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.timing import report
-from orderlab.properties.mutants.campaign import Campaign
+from orderlab.properties.mutants.campaign import Campaign, Score
 from orderlab.properties.mutants.judging import DEFAULT_BUDGET_S
+from orderlab.properties.mutants.mutant import sample
 from orderlab.properties.mutants.operators import mutants_of
-from orderlab.properties.mutants.sampling import sample
-from orderlab.properties.mutants.score import Score
 from orderlab.sim.stores.binding.loader import load_binding
 
 STORE = Path(__file__).parents[1] / "lua" / "session"

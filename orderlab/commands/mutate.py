@@ -53,10 +53,9 @@ def mutate(
     was noticed; 1: one survived; 2: the input is unusable; 3: interrupted before the end.
     """
     from orderlab.properties.contracts.sequential.validation import contract_of, laws_of
-    from orderlab.properties.mutants.campaign import Campaign
+    from orderlab.properties.mutants.campaign import Campaign, Score
+    from orderlab.properties.mutants.mutant import sample
     from orderlab.properties.mutants.operators import mutants_of
-    from orderlab.properties.mutants.sampling import sample
-    from orderlab.properties.mutants.score import Score
     from orderlab.properties.validation.effort import effort_named, name_of_effort
     from orderlab.report.mutation import render_score
     from orderlab.sim.stores.binding.loader import load_binding
@@ -89,7 +88,7 @@ def mutate(
 
 def _specification(path: str, only: list[str], limit: int | None, seed: int, list_them: bool, as_json: bool) -> None:
     """``path`` is the name of a specification, or a store, whose specification is meant."""
-    from orderlab.properties.mutants.sampling import sample
+    from orderlab.properties.mutants.mutant import sample
     from orderlab.properties.mutants.specification import mutants_of_system, mutate_specification, specification_named
     from orderlab.report.mutation import render_specification
     from orderlab.sim.stores.binding.loader import load_binding

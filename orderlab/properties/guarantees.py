@@ -3,6 +3,7 @@
 ``python -m orderlab.properties.guarantees`` runs every fault on both variants with several seeds, judges the histories, and writes the
 table into the note, between its marks, once with QoS 1 and once with QoS 2. "Broken" is proved by a history; "kept" means that these runs showed no violation.
 """
+
 from __future__ import annotations
 
 import argparse

@@ -8,10 +8,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from orderlab.properties.mutants.campaign import Judged
-from orderlab.properties.mutants.mutant import Mutant
-from orderlab.properties.mutants.result import OUTCOMES
-from orderlab.properties.mutants.score import Score
+from orderlab.properties.mutants.campaign import Judged, Score
+from orderlab.properties.mutants.mutant import OUTCOMES, Mutant
 from orderlab.properties.mutants.specification import SpecificationScore
 
 

@@ -5,6 +5,7 @@ elements (strings, members, fields, items). A store that has settled must hold n
 messages that were saved, fetched and acknowledged; after a clear no more than after the clear of a session that never
 held a message.
 """
+
 from __future__ import annotations
 
 import base64

@@ -1,4 +1,5 @@
 """The line of Lua to look at first: where the call stands that made an operation do what it did."""
+
 from __future__ import annotations
 
 import re

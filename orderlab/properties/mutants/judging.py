@@ -18,14 +18,13 @@ from orderlab.properties.contracts.sequential.validation import validate_contrac
 from orderlab.properties.contracts.session.witness.full_scale import at_full_scale
 from orderlab.properties.contracts.session.witness.minimisation import minimise
 from orderlab.properties.mutants.equivalence import Table, compare, difference_in_replies
-from orderlab.properties.mutants.result import Result
-from orderlab.properties.validation.boundaries import try_boundaries
+from orderlab.properties.mutants.mutant import Result
 from orderlab.properties.validation.effort import INSTRUCTIONS, STANDARD, count
 from orderlab.properties.validation.exploration import SCOPES, applies, explore_scope, fitted, small_world
 from orderlab.properties.validation.findings import Finding, Findings
 from orderlab.properties.validation.footprint import measure_footprint
 from orderlab.properties.validation.machine import run_machine
-from orderlab.properties.validation.queue_at_limit import run_queues_at_limit
+from orderlab.properties.validation.queue_at_limit import run_queues_at_limit, try_boundaries
 from orderlab.properties.validation.scenarios import run_scenarios
 from orderlab.properties.validation.subject import Reruns, Subject
 from orderlab.properties.validation.walks import walk_about

@@ -1,11 +1,15 @@
-"""One mutant: a store whose one script differs in one place."""
+"""One mutant: a store whose one script differs in one place; what became of it; and a fair choice where there are too many."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
+from orderlab.model.contracts.session.steps import Trace
+from orderlab.model.contracts.steps import ContractTrace
+from orderlab.sim.engine.random_streams import RandomStreams
 from orderlab.sim.stores.binding.binding import Binding
 
 
@@ -59,3 +63,67 @@ class Mutant:
             "before": before,
             "after": after,
         }
+
+
+OUTCOMES = ("killed", "timed out", "survived", "equivalent")
+"""Killed: a law was seen broken. Timed out: a script did not end, which breaks ``bounded``. Equivalent: it differs from
+the original in no reply and no key within the scope (``equivalence``). Survived: neither."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """The judgement on one mutant."""
+
+    outcome: str
+    law: str = ""
+    text: str = ""
+    """What was said of the broken law, or how a survivor differs from the original."""
+    trace: Trace | ContractTrace | None = None
+    found_by: str = ""
+    cpu_s: float = 0.0
+    """Processor time of the validation."""
+    compared: int | None = None
+    """Calls in which it was held against the original; None: not compared."""
+    beside: tuple[str, ...] = ()
+    """Laws that were seen broken along with the one that killed it; their witnesses were not taken to full scale."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "outcome": self.outcome,
+            "law": self.law or None,
+            "text": self.text,
+            "found_by": self.found_by,
+            "trace": None if self.trace is None else self.trace.to_json(),
+            "cpu_s": self.cpu_s,
+            "compared_calls": self.compared,
+            "laws_beside": list(self.beside),
+        }
+
+    @classmethod
+    def from_json(cls, data: Any, place: str) -> Result:
+        """The result that ``to_json`` gave ``data`` for. Raises KeyError or InputError when it is none."""
+        told = data["trace"]
+        read = ContractTrace.from_json if told and "contract" in told else Trace.from_json
+        trace = None if told is None else read(told, place)
+        return cls(
+            data["outcome"],
+            data["law"] or "",
+            data["text"],
+            trace,
+            data["found_by"],
+            float(data["cpu_s"]),
+            data["compared_calls"],
+            tuple(data["laws_beside"]),
+        )
+
+
+T = TypeVar("T")
+
+
+def sample(mutants: Sequence[T], limit: int | None, seed: int) -> list[T]:
+    """``limit`` of the mutants, drawn without regard to operator or place, in their order; all without a limit."""
+    if limit is None or limit >= len(mutants):
+        return list(mutants)
+    drawn = RandomStreams(seed).stream("mutants").sample(range(len(mutants)), limit)
+    return [mutants[at] for at in sorted(drawn)]

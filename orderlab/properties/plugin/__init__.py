@@ -85,7 +85,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):  
         report.orderlab = item.stash[TOLD]
     machines = sys.modules.get("orderlab.properties.contracts.session.machines.store")
     if machines is not None and call.excinfo is not None and isinstance(call.excinfo.value, machines.LawViolated):
-        from orderlab.properties.plugin.traces import file_name_of, keep_trace
+        from orderlab.properties.plugin.reporting import file_name_of, keep_trace
 
         told = keep_trace(item.config, file_name_of(item.nodeid), call.excinfo.value.trace.to_json())
         report.sections.append(("orderlab", told))
@@ -100,6 +100,6 @@ def _tallies() -> dict[str, Any]:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Statistics of the machines, if they are asked for."""
     if config.getoption("--orderlab-statistics") or config.getoption("--statistics", False):
-        from orderlab.properties.plugin.summary import print_statistics
+        from orderlab.properties.plugin.reporting import print_statistics
 
         print_statistics(terminalreporter)

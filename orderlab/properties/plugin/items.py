@@ -14,7 +14,7 @@ from orderlab.model.errors import InputError
 from orderlab.properties.contracts.sequential.witness import story_lines
 from orderlab.properties.machines.tally import tally_of
 from orderlab.properties.plugin import TOLD
-from orderlab.properties.plugin.traces import home_of, keep_trace
+from orderlab.properties.plugin.reporting import home_of, keep_trace
 from orderlab.properties.profiles import kept_examples
 from orderlab.properties.validation.effort import name_of_effort
 from orderlab.properties.validation.isolated import runaway_of, unsupported

@@ -13,7 +13,7 @@ from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS, law_named
 from orderlab.properties.contracts.sequential.validation import ContractValidation, contract_of, laws_of
 from orderlab.properties.plugin.items import StoreFile
-from orderlab.properties.plugin.summary import print_summary
+from orderlab.properties.plugin.reporting import print_summary
 from orderlab.properties.profiles import Profile, profile_named
 from orderlab.properties.validation.effort import QUICK, STANDARD, THOROUGH, effort_named, name_of_effort
 from orderlab.properties.validation.isolated import validate_contract_isolated, validate_isolated

@@ -28,8 +28,7 @@ from orderlab.properties.harness.keyspace import spellings
 from orderlab.properties.harness.recording import Record, RecordingStore
 from orderlab.properties.validation.findings import Findings
 from orderlab.properties.validation.scenarios import SCENARIOS
-from orderlab.properties.validation.stepping import fitted_step
-from orderlab.properties.validation.subject import CLIENTS, DEFAULT_EXPIRY_MS, Subject
+from orderlab.properties.validation.subject import CLIENTS, DEFAULT_EXPIRY_MS, Subject, fitted_step
 from orderlab.sim.costs.estimate import estimate_us
 from orderlab.sim.redis.backends.kernel import FIRST_MS
 from orderlab.sim.redis.cluster.hash_slot import hash_slot

@@ -20,8 +20,7 @@ from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.machines.tally import tally_of
 from orderlab.properties.validation.effort import EXAMPLES
 from orderlab.properties.validation.findings import Findings
-from orderlab.properties.validation.stepping import fitted_step, take_steps
-from orderlab.properties.validation.subject import CLIENTS, Prepared, Subject
+from orderlab.properties.validation.subject import CLIENTS, Prepared, Subject, fitted_step, take_steps
 from orderlab.sim.stores.binding.results import Failed
 from orderlab.sim.stores.cpu_budget import BudgetExceeded
 

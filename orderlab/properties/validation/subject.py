@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -10,7 +10,7 @@ from orderlab.model.contracts.session.steps import PRODUCERS, Churn, Save, Step,
 from orderlab.properties.contracts.session.inspection import Baseline, Inspection, measure_baseline
 from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.harness.recording import RecordingStore
-from orderlab.properties.validation.findings import wording
+from orderlab.properties.validation.findings import Findings, wording
 from orderlab.sim.redis.backends.kernel import FIRST_MS
 from orderlab.sim.redis.lua.sandbox import Limits
 from orderlab.sim.stores.binding.binding import Binding
@@ -273,3 +273,36 @@ def heaviness(trace: Trace) -> int:
         held += weight(step) if isinstance(step, Save) else 0
         total += weight(step) + held // 4
     return total
+
+
+def take_steps(
+    subject: Subject,
+    run: SessionRun,
+    steps: Iterable[Step],
+    findings: Findings,
+    analysis: str,
+    prefix: tuple[Step, ...] = (),
+) -> None:
+    """Take ``steps`` until they end or nothing can be judged any more; what they break goes to ``findings``.
+
+    ``run`` is one of ``subject`` and has taken ``prefix`` before. Each step is asked for when the one before it has been
+    taken, so that it may depend on what the run has come to. Raises BudgetExceeded.
+    """
+    taken = list(prefix)
+    for step in steps:
+        report = run.perform(step)
+        if report.result is None:  # it had no meaning where it stood
+            continue
+        taken.append(step)
+        findings.work["steps"] += 1
+        if report.discrepancies:
+            findings.add(report.discrepancies, subject.trace(taken, run.clients), analysis)
+        if report.diverges:
+            return
+
+
+def fitted_step(step: Step, subject: Subject) -> Step:
+    """With the limit that the scripts fix, if they do, and otherwise no more than there are identifiers."""
+    if isinstance(step, Save):
+        return replace(step, limit=subject.limit or min(step.limit, subject.binding.modulus))
+    return step

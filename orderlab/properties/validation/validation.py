@@ -19,7 +19,6 @@ from orderlab.properties.contracts.session.witness.explanation import explain
 from orderlab.properties.contracts.session.witness.full_scale import as_it_stands, with_fewer_steps, with_passing
 from orderlab.properties.contracts.session.witness.minimisation import minimise
 from orderlab.properties.contracts.session.witness.witness import Witness
-from orderlab.properties.validation.boundaries import try_boundaries
 from orderlab.properties.validation.effort import (
     INSTRUCTIONS,
     INSTRUCTIONS_MORE,
@@ -37,7 +36,7 @@ from orderlab.properties.validation.findings import Finding, Findings, Kind, was
 from orderlab.properties.validation.footprint import Footprint, measure_footprint
 from orderlab.properties.validation.headline import Cause
 from orderlab.properties.validation.machine import run_machine
-from orderlab.properties.validation.queue_at_limit import SMALL_QUEUES, run_queues_at_limit
+from orderlab.properties.validation.queue_at_limit import SMALL_QUEUES, run_queues_at_limit, try_boundaries
 from orderlab.properties.validation.scenarios import run_scenarios
 from orderlab.properties.validation.subject import HEAVY, Reruns, Subject, heaviness
 from orderlab.properties.validation.walks import walk_about

@@ -7,11 +7,12 @@ import ast
 import pytest
 
 from orderlab.model.errors import InputError
-from orderlab.properties.mutants.python_text import mutants_of_functions, reached
 from orderlab.properties.mutants.specification import (
     JudgedAction,
     SpecificationScore,
+    mutants_of_functions,
     mutate_specification,
+    reached,
     specification_named,
 )
 

@@ -8,9 +8,17 @@ from pathlib import Path
 import pytest
 
 from orderlab.model.laws import STORE_LAWS
-from orderlab.properties.validation.boundaries import SOME_FROM, Length, constants, is_plain, lengths, runs, try_lengths
 from orderlab.properties.validation.effort import QUICK, STANDARD
 from orderlab.properties.validation.findings import Findings
+from orderlab.properties.validation.queue_at_limit import (
+    SOME_FROM,
+    Length,
+    constants,
+    is_plain,
+    lengths,
+    runs,
+    try_lengths,
+)
 from orderlab.properties.validation.subject import Subject
 from orderlab.sim.stores.binding.loader import load_binding
 from tests.properties.session_variants import LAWFUL, Variant

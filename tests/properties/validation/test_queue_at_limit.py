@@ -10,8 +10,7 @@ from orderlab.model.contracts.session.steps import Clear
 from orderlab.model.laws import STORE_LAWS
 from orderlab.properties.validation.findings import Findings
 from orderlab.properties.validation.queue_at_limit import CLIENT, full_queues, queues_at_limit, run_queues_at_limit
-from orderlab.properties.validation.stepping import take_steps
-from orderlab.properties.validation.subject import Subject
+from orderlab.properties.validation.subject import Subject, take_steps
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
 from tests.properties.session_variants import LAWFUL, Variant

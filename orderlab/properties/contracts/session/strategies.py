@@ -1,4 +1,5 @@
 """Strategies for the steps of a session store: messages with any interval, payload and batch size; faults; clients."""
+
 from __future__ import annotations
 
 from hypothesis import strategies as st

@@ -14,8 +14,8 @@ from orderlab.model.contracts.contract import Call
 from orderlab.model.contracts.steps import Begin, ContractTrace, Fault, Resume, Wait
 from orderlab.model.errors import InputError
 from orderlab.properties.mutants.campaign import Campaign
+from orderlab.properties.mutants.mutant import sample
 from orderlab.properties.mutants.operators import mutants_of
-from orderlab.properties.mutants.sampling import sample
 from orderlab.sim.stores.binding.loader import load_binding
 
 LOADED = [] if any(one.name == "orderlab" for one in entry_points(group="pytest11")) else ["-p", "orderlab.properties.plugin"]

@@ -1,4 +1,5 @@
 """What ``orderlab explore`` can explore of session stores: one system, and its parameters."""
+
 from __future__ import annotations
 
 from typing import Any, Literal

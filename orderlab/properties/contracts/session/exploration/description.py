@@ -1,4 +1,5 @@
 """How stories call messages, and how they show the bytes of a store."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any

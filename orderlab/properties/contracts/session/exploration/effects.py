@@ -4,6 +4,7 @@ The outcome depends on the session's keys, the moment, the judge's account, what
 nothing else. So it is remembered by these, and every step of an exploration has been judged. All readers' sessions are
 looked up as if they had the same name; that is right as long as no key is shared between clients, which is checked.
 """
+
 from __future__ import annotations
 
 from collections.abc import Hashable

@@ -1,4 +1,5 @@
 """Which laws an exploration judges, and what must come about for its answer to mean something."""
+
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator

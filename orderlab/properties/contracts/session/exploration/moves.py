@@ -1,4 +1,5 @@
 """What a reader, or a writer towards one session, can do next, trouble included, and where each step leads."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,4 +1,5 @@
 """How small the world around a store is: who is there, what they save, and how often trouble may come on one path."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass

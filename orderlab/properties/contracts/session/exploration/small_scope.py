@@ -4,6 +4,7 @@ A state is the frozen keyspace with everything that the run remembers. Each step
 what it breaks goes to ``found`` with the state it happened in, and a step after which nothing can be judged leads
 nowhere. The explorer visits states breadth first, so the first state told for a law is one of the nearest.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator

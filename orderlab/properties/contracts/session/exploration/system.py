@@ -1,4 +1,5 @@
 """A store with its writers, readers and troubles as one transition system."""
+
 from __future__ import annotations
 
 import hashlib

@@ -1,4 +1,5 @@
 """Which machines put which law of a session store to the test, the most telling first."""
+
 from __future__ import annotations
 
 from orderlab.model.laws import STORE_LAWS

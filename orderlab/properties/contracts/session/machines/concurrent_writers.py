@@ -4,6 +4,7 @@ The laws most at stake are all-or-nothing, counter and packet-id. Each writer se
 one; anything that ``orderlab.sim.redis.raisable`` knows can strike, a client can die between two calls of one operation, an
 operator can kill a script and a node can crash before any call of it.
 """
+
 from __future__ import annotations
 
 from dataclasses import replace

@@ -2,6 +2,7 @@
 
 Runs on the kernel, where what an operation touches can be recorded.
 """
+
 from __future__ import annotations
 
 from hypothesis import strategies as st

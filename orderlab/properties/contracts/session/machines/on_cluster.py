@@ -2,6 +2,7 @@
 
 Kernel shards or real servers; the machine ``slots_on_the_move`` moves slots under the store and lets masters fail.
 """
+
 from __future__ import annotations
 
 from abc import abstractmethod

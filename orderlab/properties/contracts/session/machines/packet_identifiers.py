@@ -3,6 +3,7 @@
 The laws most at stake are packet-id, store-order and counter. In the small world (identifiers 1..3) a handful of saves
 goes round; at full scale ``pass_by`` takes up to 200,000 saves through the store in one rule.
 """
+
 from __future__ import annotations
 
 from typing import ClassVar

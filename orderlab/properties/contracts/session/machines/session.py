@@ -2,6 +2,7 @@
 
 The machine that `orderlab validate` runs, and the general one of the pytest plugin.
 """
+
 from __future__ import annotations
 
 from dataclasses import replace

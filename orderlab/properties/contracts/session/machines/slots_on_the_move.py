@@ -6,6 +6,7 @@ slot stays, and everybody once the slot has arrived or returned, must be served.
 last operations (B9), whole ones and nothing else: the session goes on exactly where the replica had it. Keys of two slots
 in one call (S14) are refused by any cluster.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -3,6 +3,7 @@
 Whoever wrote the rules, and on whichever backend they ran: what a step called is seen by taking the steps again on the
 kernel.
 """
+
 from __future__ import annotations
 
 from collections import Counter

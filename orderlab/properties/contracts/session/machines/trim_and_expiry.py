@@ -2,6 +2,7 @@
 
 The laws most at stake are legal-trim, expiry, no-loss, no-residue and drain.
 """
+
 from __future__ import annotations
 
 from hypothesis import strategies as st

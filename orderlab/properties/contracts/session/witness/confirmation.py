@@ -1,4 +1,5 @@
 """A witness on a real server: the same steps, judged the same way."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -1,4 +1,5 @@
 """A witness told: what each step did, the keys before and after the last one, and the line of Lua that did it."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -4,6 +4,7 @@ Where the small world goes round after a few saves, the large one has tens of th
 wait in the queue. Where in the trace they do is found by trying: each plan is rehearsed in a world of medium size,
 where a try costs milliseconds, and only what breaks the law there is carried out at full scale.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,5 @@
 """Making a witness short: steps are left out, then what is left is made plainer, as long as the same law is broken."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence

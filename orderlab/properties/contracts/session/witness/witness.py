@@ -1,4 +1,5 @@
 """A law broken by a store: what was found, what it looks like from within, and who else saw it."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator

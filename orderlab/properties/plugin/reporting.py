@@ -1,11 +1,16 @@
-"""What is printed at the end of a session: one line a law, and the statistics of the machines."""
+"""What a session leaves behind: one line a law, the statistics of the machines, and traces for ``orderlab replay``."""
 
 from __future__ import annotations
 
+import json
+import os
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from orderlab.model.files import write_whole
 from orderlab.properties.machines.tally import Tally
 
 
@@ -42,3 +47,30 @@ def _told(terminal: pytest.TerminalReporter) -> list[tuple[str, dict[str, Any]]]
     """What each test had to tell, by test identifier: the order in which workers finish must not show."""
     reports = [report for reports in terminal.stats.values() for report in reports if hasattr(report, "orderlab")]
     return sorted(((report.nodeid, report.orderlab) for report in reports), key=lambda one: one[0])
+
+
+TRACES = ".orderlab"
+NAME_LONGEST = 100
+
+
+def home_of(config: pytest.Config) -> Path:
+    """Where traces and failing examples are kept: beside the configuration file. Without one pytest takes the nearest
+    folder above all that it was given for the root, which is nobody's: then it is where pytest was started."""
+    return config.rootpath if config.inipath is not None else config.invocation_params.dir
+
+
+def keep_trace(config: pytest.Config, name: str, trace: dict[str, Any]) -> str:
+    """Write a trace; what replays it, or why there is nothing to replay. Where it cannot be written no story is lost."""
+    file = home_of(config) / TRACES / f"{name}.json"
+    shown = os.path.relpath(file, config.invocation_params.dir)
+    try:
+        file.parent.mkdir(exist_ok=True)
+        write_whole(file, json.dumps(trace, indent=1).encode())
+    except OSError as error:
+        return f"no trace to replay: {shown}: {error.strerror}"
+    return f"replay it: orderlab replay {shown}"
+
+
+def file_name_of(nodeid: str) -> str:
+    """A test's identifier as the name of a file."""
+    return re.sub(r"[^\w.-]+", "-", nodeid)[-NAME_LONGEST:].strip("-.")

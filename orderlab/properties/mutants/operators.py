@@ -1,4 +1,4 @@
-"""The mutation operators, one idea a file, and the mutants that they make of a store."""
+"""The mutation operators by name, and the mutants that they make of a store."""
 
 from __future__ import annotations
 
@@ -6,39 +6,27 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from orderlab.model.errors import InputError, did_you_mean
+from orderlab.properties.mutants import command_changes, lua_changes
 from orderlab.properties.mutants.mutant import Mutant
-from orderlab.properties.mutants.operators import (
-    arithmetic,
-    commands,
-    constants,
-    defaults,
-    keys,
-    options,
-    order,
-    ranges,
-    relational,
-    returns,
-    statements,
-)
 from orderlab.properties.mutants.syntax import Chunk, Operator
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.calls import Script
 from orderlab.sim.stores.binding.syntax import check_syntax
 
 OPERATORS: dict[str, Operator] = {
-    "relational": relational.changes,
-    "arithmetic": arithmetic.changes,
-    "constant": constants.changes,
-    "statement": statements.changes,
-    "option": options.changes,
-    "command": commands.changes,
-    "default": defaults.changes,
-    "order": order.changes,
-    "key": keys.changes,
-    "return": returns.changes,
-    "range": ranges.changes,
+    "relational": lua_changes.swap_comparisons,
+    "arithmetic": lua_changes.swap_arithmetic,
+    "constant": lua_changes.shift_constants,
+    "statement": lua_changes.drop_statements,
+    "option": command_changes.change_options,
+    "command": command_changes.swap_commands,
+    "default": lua_changes.drop_defaults,
+    "order": lua_changes.swap_effects,
+    "key": command_changes.take_other_keys,
+    "return": lua_changes.return_early,
+    "range": command_changes.widen_ranges,
 }
-"""By name. Two that make the same script count once, for the first."""
+"""Two that make the same script count once, for the first."""
 
 
 def chosen(only: Iterable[str]) -> list[str]:
