@@ -52,7 +52,7 @@ def mutate(
     Ctrl-C leaves whole results; the same command goes on from them. Exit code 0: every mutant that is not equivalent
     was noticed; 1: one survived; 2: the input is unusable; 3: interrupted before the end.
     """
-    from orderlab.properties.contracts.sequential.validation import contract_of, laws_of
+    from orderlab.properties.contracts.kind import kind_of
     from orderlab.properties.mutants.campaign import Campaign, Score
     from orderlab.properties.mutants.mutant import sample
     from orderlab.properties.mutants.operators import mutants_of
@@ -75,7 +75,7 @@ def mutate(
     campaign = Campaign(binding, mutants, seed, budget, jobs, folder, work)
     judged = campaign.run(_progress)
     _clear_progress()
-    score = Score(judged) if binding.contract is None else Score(judged, tuple(laws_of(contract_of(binding))))
+    score = Score(judged, tuple(kind_of(binding).terms(binding).laws))
     if as_json:
         found = {"store": str(binding.path), "seed": seed, "effort": name_of_effort(work), "budget_s": budget, "interrupted": campaign.interrupted}
         print(json.dumps({**found, **score.to_json(), "scope": campaign.scope, "of": len(mutants)}))

@@ -12,10 +12,7 @@ from orderlab.exit_codes import ExitCode
 from orderlab.model.errors import InputError
 
 if TYPE_CHECKING:
-    from orderlab.model.contracts.session.steps import Trace
-    from orderlab.model.contracts.steps import ContractTrace
-    from orderlab.sim.redis.backends import Backend
-    from orderlab.sim.stores.binding.binding import Binding
+    from orderlab.model.contracts.contract import AnyTrace
 
 
 def replay(
@@ -31,19 +28,18 @@ def replay(
 
     Exit code 0: no law is broken; 1: one is; 2: unusable input.
     """
-    from orderlab.model.contracts.steps import ContractTrace
+    from orderlab.properties.contracts.kind import kind_of
     from orderlab.sim.redis.backends import open_backend
     from orderlab.sim.stores.binding.loader import load_binding
 
     trace = read_trace(file, law, finding)
     binding = load_binding(store or Path(trace.store), trust_adapter=trust_adapter)
-    if isinstance(trace, ContractTrace) != (binding.contract is not None):
-        kinds = ("of a contract of its owner's", "of a session store")
-        found, needed = kinds if isinstance(trace, ContractTrace) else kinds[::-1]
-        raise InputError(f"{file}: a trace {found}, but {binding.place} is one {needed}; name another with --store")
+    kind = kind_of(binding)
+    if not kind.reads(trace.to_json()):
+        raise InputError(f"{file}: a trace of another kind of store than {binding.place}; name another with --store")
     with open_backend(backend) as opened:
         place = opened.describe()
-        retold = _retold_contract(trace, binding, opened) if isinstance(trace, ContractTrace) else _retold(trace, binding, opened)
+        retold = kind.replay(trace, binding, opened)
     is_broken = any(one["broken"] for one in retold)
     if as_json:
         print(json.dumps({"backend": place, "store": str(binding.path), "seed": trace.seed, "steps": retold}))
@@ -58,44 +54,9 @@ def replay(
     raise typer.Exit(ExitCode.VIOLATED if is_broken else ExitCode.HOLDS)
 
 
-def _retold(trace: Trace, binding: Binding, backend: Backend) -> list[dict[str, Any]]:
-    """Each step on a session store: what it was, what came of it, [law, text] of each that it broke."""
-    from orderlab.model.contracts.session.steps import Churn, told_step
-    from orderlab.properties.contracts.session.witness.confirmation import run_on
-    from orderlab.properties.contracts.session.witness.explanation import tell
-
-    return [
-        {
-            "step": told_step(report.step, trace),
-            "result": "" if isinstance(report.step, Churn) else tell(report.result),
-            "broken": [[one.law, one.text] for one in report.discrepancies],
-        }
-        for report in run_on(trace, binding, backend)
-    ]
-
-
-def _retold_contract(trace: ContractTrace, binding: Binding, backend: Backend) -> list[dict[str, Any]]:
-    """Each step on a store with a contract, up to the first that breaks a law: no state explains what comes after."""
-    from orderlab.properties.contracts.sequential.run import ContractRun
-    from orderlab.properties.contracts.sequential.validation import contract_of
-    from orderlab.properties.contracts.sequential.witness import told_report, told_step
-
-    backend.flush()
-    run = ContractRun(binding, contract_of(binding), backend, trace.clients, trace.skews_ms)
-    retold = []
-    for step, report in zip(trace.steps, run.replayed(trace.steps), strict=True):
-        wrong = report.violation
-        broken = [[name, wrong.text] for name in wrong.laws] if wrong is not None else []
-        retold.append({"step": told_step(step), "result": told_report(step, report), "broken": broken})
-        if broken:
-            break
-    return retold
-
-
-def read_trace(file: Path, law: str | None, finding: int | None = None) -> Trace | ContractTrace:
+def read_trace(file: Path, law: str | None, finding: int | None = None) -> AnyTrace:
     """The trace in ``file``. Raises InputError when there is none."""
-    from orderlab.model.contracts.session.steps import Trace
-    from orderlab.model.contracts.steps import ContractTrace
+    from orderlab.properties.contracts.kind import trace_from_json
 
     try:
         data: Any = json.loads(file.read_bytes())
@@ -116,9 +77,7 @@ def read_trace(file: Path, law: str | None, finding: int | None = None) -> Trace
             data = found[0]["trace"]
         except (KeyError, TypeError, AttributeError):
             raise InputError(f"{file}: not a validation; give what validate --json printed") from None
-    if isinstance(data, dict) and "contract" in data:
-        return ContractTrace.from_json(data, str(file))
-    return Trace.from_json(data, str(file))
+    return trace_from_json(data, str(file))
 
 
 def _of_report(data: Any, file: Path, law: str | None, finding: int | None) -> Any:

@@ -14,14 +14,10 @@ from rich.console import Console
 
 from orderlab.exit_codes import EXIT
 from orderlab.model.errors import InputError
-from orderlab.model.laws import STORE_LAWS, law_named
 from orderlab.model.verdict import worst
 from orderlab.report.forms import REPORT_HELP
 
 if TYPE_CHECKING:
-    from orderlab.properties.contracts.sequential.validation import ContractValidation
-    from orderlab.properties.validation.validation import Validation
-    from orderlab.report.report import Subject
     from orderlab.sim.redis.backends import Backend
 
 
@@ -48,39 +44,31 @@ def validate(
 
     Exit code 0: every law holds; 1: one is violated; 2: the input is unusable; 3: unknown, or not put to the test.
     """
+    from orderlab.properties.contracts.kind import kind_of
     from orderlab.properties.validation.effort import effort_named, name_of_effort
-    from orderlab.properties.validation.isolated import validate_contract_isolated, validate_isolated
     from orderlab.report.output import made_report, replayable, wanted_reports, write_reports
+    from orderlab.report.subjects import subject_of_store
     from orderlab.report.terminal import WIDTH_IN_PIPE, print_subject
     from orderlab.sim.stores.binding.loader import load_binding
 
     work = effort_named(effort)
     wanted = wanted_reports(report)
     bindings = [load_binding(path, trust_adapter=trust_adapter) for path in paths]
-    laws = list(STORE_LAWS)
-    if law and any(binding.contract is None for binding in bindings):
-        laws = [law_named(name).name for name in law]
-        for name in laws:
-            if name not in STORE_LAWS:
-                raise InputError(f"--law {name}: not a law of a store; one of {', '.join(STORE_LAWS)}")
+    kinds = [kind_of(binding) for binding in bindings]
+    laws = [[kind.check_law(binding, name) for name in law] if law else None for kind, binding in zip(kinds, bindings, strict=True)]
     console = Console(width=None if sys.stdout.isatty() else WIDTH_IN_PIPE)
     outcomes = []
     subjects = []
     with confirming(backend) as server:
-        for binding in bindings:
-            found: Validation | ContractValidation
-            if binding.contract is not None:
-                found = validate_contract_isolated(
-                    binding, work, seed, law, server, _progress(binding.name), budget
-                )
-            else:
-                found = validate_isolated(binding, work, seed, laws, server, _progress(binding.name), budget)
+        for kind, binding, wanted_laws in zip(kinds, bindings, laws, strict=True):
+            found = kind.validate(binding, work, seed, wanted_laws, server, _progress(binding.name), budget)
             _clear_progress()
             outcomes.append(found.outcome)
-            subjects.append(_subject(found))
             if as_json:
                 print(json.dumps(found.to_json()), flush=True)
-            else:
+            if wanted or not as_json:
+                subjects.append(subject_of_store(found))
+            if not as_json:
                 print_subject(console, subjects[-1], seed, name_of_effort(work), verbose)
     if wanted:
         outcome = worst(outcomes)
@@ -109,13 +97,6 @@ def confirming(spec: str) -> Iterator[Backend | None]:
     with server:
         refuse_company(server)
         yield server
-
-
-def _subject(found: Validation | ContractValidation) -> Subject:
-    from orderlab.properties.contracts.sequential.validation import ContractValidation
-    from orderlab.report.subjects import subject_of_contract, subject_of_session
-
-    return subject_of_contract(found) if isinstance(found, ContractValidation) else subject_of_session(found)
 
 
 def _progress(name: str) -> Callable[[str], None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from orderlab.report.report import Finding, JudgedLaw, Line, Step, Subject, fing
 if TYPE_CHECKING:
     from orderlab.model.explorer.exploration import Exploration
     from orderlab.model.explorer.witness import Behaviour
+    from orderlab.properties.contracts.kind import Found
     from orderlab.properties.contracts.sequential.validation import ContractResult, ContractValidation
     from orderlab.properties.contracts.sequential.witness import ContractWitness
     from orderlab.properties.contracts.session.witness.witness import Witness
@@ -26,6 +27,15 @@ KEYS_NOTED = 60
 
 
 # -- stores ----------------------------------------------------------------------------------------------------------------
+
+
+def subject_of_store(found: Found) -> Subject:
+    """The subject for a store of any kind."""
+    from orderlab.properties.contracts.sequential.validation import ContractValidation
+    from orderlab.properties.validation.validation import Validation
+
+    made: dict[type[Any], Callable[[Any], Subject]] = {Validation: subject_of_session, ContractValidation: subject_of_contract}
+    return made[type(found)](found)
 
 
 def subject_of_session(found: Validation) -> Subject:
@@ -133,7 +143,7 @@ def subject_of_contract(found: ContractValidation) -> Subject:
 
 
 def _of_contract_witness(one: ContractWitness, result: ContractResult, found: ContractValidation) -> Finding:
-    from orderlab.properties.contracts.sequential.witness import told_step
+    from orderlab.model.contracts.steps import told_step
     from orderlab.properties.harness.keyspace import shown_keyspace
 
     told = zip(one.steps, one.told, one.states, one.keyspaces, strict=True)

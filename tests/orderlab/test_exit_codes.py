@@ -97,13 +97,12 @@ def test_mutate(
 
 @pytest.mark.parametrize(("broken", "told"), [([], 0), ([SimpleNamespace(law="fifo", text="")], 1)])
 def test_replay(code: Code, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, broken: list[Any], told: int) -> None:
-    from orderlab.model.contracts.session.steps import Churn
+    from orderlab.model.contracts.session.steps import Churn, Trace
 
     report = SimpleNamespace(step=Churn(1), result=None, discrepancies=broken)
     monkeypatch.setattr("orderlab.properties.contracts.session.witness.confirmation.run_on", lambda *_: [report])
-    trace = {"store": str(ROOT / "lua/pending"), "seed": 0, "start_ms": 0, "steps": []}
-    monkeypatch.setattr("orderlab.commands.replay.read_trace", lambda *_: SimpleNamespace(**trace))
-    monkeypatch.setattr("orderlab.model.contracts.session.steps.told_step", lambda *_: "")
+    trace = Trace((), store=str(ROOT / "lua/pending"), seed=0)
+    monkeypatch.setattr("orderlab.commands.replay.read_trace", lambda *_: trace)
     assert code("replay", tmp_path / "trace.json") == told
 
 

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from orderlab.model.contracts.asked import Asked
 from orderlab.model.errors import InputError
@@ -172,6 +172,66 @@ class Contract:
                         raise InputError(f'{kind.__name__}.{member.__name__}: there is a law "{name}" already; name it otherwise')
                     found[name] = ContractLaw(name, statement, member)
         return tuple(found.values())
+
+
+class Situation(NamedTuple):
+    """What must have happened for a law to mean something, and the operations without which it cannot happen."""
+
+    name: str
+    needs: tuple[str, ...] = ()
+
+
+class AnyTrace(Protocol):
+    """Steps that reproduce a behaviour, with what is needed to take them again."""
+
+    @property
+    def steps(self) -> Sequence[Any]: ...
+
+    @property
+    def store(self) -> str: ...
+
+    @property
+    def law(self) -> str: ...
+
+    @property
+    def seed(self) -> int | None: ...
+
+    def to_json(self) -> dict[str, Any]: ...
+
+
+class Terms(Protocol):
+    """What a kind of store says of itself without any store: its laws, what puts them to the test, its steps in JSON and in
+    words, what is explored in small scopes. ``orderlab.properties.contracts.kind.Kind`` adds what takes a store to try."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def laws(self) -> Mapping[str, str]:
+        """Law -> statement."""
+        ...
+
+    @property
+    def situations(self) -> Mapping[str, Sequence[Situation]]:
+        """Law -> what must come about before it has been put to the test; none for a law that counts its tests itself."""
+        ...
+
+    @property
+    def scopes(self) -> Sequence[Any]:
+        """What is explored, the most telling first."""
+        ...
+
+    def reads(self, data: Mapping[str, Any]) -> bool:
+        """Whether the JSON is a trace of this kind."""
+        ...
+
+    def trace_from_json(self, data: Any, place: str) -> AnyTrace:
+        """The trace. Raises InputError that names what is wrong where."""
+        ...
+
+    def told_step(self, step: Any, trace: AnyTrace) -> str:
+        """One step as a sentence."""
+        ...
 
 
 class Violation(NamedTuple):

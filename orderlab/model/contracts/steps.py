@@ -112,6 +112,17 @@ def from_json(content: Any, place: str) -> ClientStep:
     raise InputError(f"{place}: unknown step {kind!r}; one of begin, resume, die, wait")
 
 
+def told_step(step: ClientStep) -> str:
+    """A step in words."""
+    if isinstance(step, Wait):
+        return f"{step.ms:,} ms pass"
+    who = f"client {step.client + 1}"
+    if isinstance(step, Die):
+        return f"{who} dies in the middle of its operation"
+    under = f", under {step.trouble}" if step.trouble is not None else ""
+    return f"{who}: {step.call}{under}" if isinstance(step, Begin) else f"{who}: the next call of its operation{under}"
+
+
 @dataclass(frozen=True, slots=True)
 class ContractTrace:
     """Steps of clients on a store with a contract, and what is needed to take them again."""

@@ -10,8 +10,9 @@ are; their words are for people. How much work a reply cost is not compared: tha
 
 from __future__ import annotations
 
+from orderlab.model.contracts.session.scopes import SCOPES
 from orderlab.model.laws import STORE_LAWS
-from orderlab.properties.validation.exploration import SCOPES, applies, explore_scope, fitted
+from orderlab.properties.validation.exploration import applies, explore_scope, fitted
 from orderlab.properties.validation.findings import Findings
 from orderlab.properties.validation.scenarios import run_scenarios
 from orderlab.properties.validation.subject import DEFAULT_EXPIRY_MS, Subject

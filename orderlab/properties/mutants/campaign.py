@@ -20,21 +20,14 @@ from typing import Any, TypeVar
 from orderlab.model.errors import InputError
 from orderlab.model.files import write_whole
 from orderlab.model.laws import STORE_LAWS
-from orderlab.properties.contracts.sequential.validation import validate_contract
-from orderlab.properties.mutants.equivalence import Table, tabulate
-from orderlab.properties.mutants.judging import judge_by_contract, judge_quickly, judge_thoroughly
+from orderlab.properties.contracts.kind import SCRIPT_SECONDS_MAX, Kind, kind_of
 from orderlab.properties.mutants.mutant import OUTCOMES, Mutant, Result
 from orderlab.properties.validation.effort import STANDARD
 from orderlab.sim.redis.lua.watchdog import CANCELLED, Unfinished, watch
 from orderlab.sim.stores.binding.binding import Binding
 
-SCRIPT_SECONDS_MAX = 40.0
-"""Processor time of one script that the sandbox cannot stop."""
 BUDGETS_MAX = 30
 """Wall time of a judgement, in budgets: machines are shared."""
-RUNS_AT_ALL, FEW_EFFORT, MORE_EFFORT = 0.01, 0.04, 0.2
-"""Of ``orderlab validate``, for stores with a contract of their owner's: the original once, and for each unit of effort the two
-rounds of mutants."""
 JUDGE_FAILED = "the judge failed"
 """How the text of a result begins that is none: the mutant counts as survived, and is judged again the next time."""
 ROOMS = ("model", "sim", "properties")
@@ -93,20 +86,19 @@ class Campaign:
             self._check_original()
             self._round(left, lambda one: self._quickly(one), progress, keeps_survivors=False)
             left = [mutant for mutant in left if mutant not in self.results]
-        if left and not self.interrupted and self.binding.contract is not None:
-            self._round(left, lambda one: self._by_contract(one.of(self.binding), MORE_EFFORT * self.effort), progress)
-        elif left and not self.interrupted:
-            table = self._watched(partial(tabulate, self.binding), seconds_max=None)
-            if not isinstance(table, Table):
+        if left and not self.interrupted:
+            table = self._watched(partial(self._kind.tabulate, self.binding), seconds_max=None)
+            if isinstance(table, Unfinished):
                 raise InputError(f"{self.binding.place}: the store itself cannot be explored: {table.reason}; mend it")
-            self.scope = table.scope
+            self.scope = [] if table is None else table.scope
             self._round(left, lambda one: self._thoroughly(one, table), progress)
 
+    @property
+    def _kind(self) -> Kind:
+        return kind_of(self.binding)
+
     def _check_original(self) -> None:
-        work = partial(judge_quickly, self.binding, self.seed, self.budget_s, self.effort)
-        if self.binding.contract is not None:
-            validate_contract(self.binding, RUNS_AT_ALL, self.seed)  # so that a mistake of the contract is told as such
-            work = partial(judge_by_contract, self.binding, self.seed, MORE_EFFORT * self.effort)
+        work = partial(self._kind.judge_original, self.binding, self.seed, self.budget_s, self.effort)
         found = self._watched(work, seconds_max=None)
         if isinstance(found, Result) and found.outcome != "survived":
             raise InputError(
@@ -116,18 +108,13 @@ class Campaign:
 
     # -- one mutant, in a process of its own ---------------------------------------------------------------------------
 
-    def _by_contract(self, mutated: Binding, effort: float) -> Result | None:
-        return self._judged(partial(judge_by_contract, mutated, self.seed, effort))
-
     def _quickly(self, mutant: Mutant) -> Result | None:
-        if self.binding.contract is not None:
-            return self._by_contract(mutant.of(self.binding), FEW_EFFORT * self.effort)
-        return self._judged(partial(judge_quickly, mutant.of(self.binding), self.seed, self.budget_s, self.effort))
+        return self._judged(partial(self._kind.judge_quickly, mutant.of(self.binding), self.seed, self.budget_s, self.effort))
 
-    def _thoroughly(self, mutant: Mutant, table: Table) -> Result | None:
+    def _thoroughly(self, mutant: Mutant, table: Any) -> Result | None:
         mutated = mutant.of(self.binding)
         given = self.seed, self.budget_s, self.effort
-        return self._judged(partial(judge_thoroughly, mutated, mutant.script, table, *given))
+        return self._judged(partial(self._kind.judge_thoroughly, mutated, mutant.script, table, *given))
 
     def _judged(self, work: Callable[[], Result]) -> Result | None:
         """None when there was no time to end."""

@@ -17,12 +17,13 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from orderlab.model.contracts.session.scopes import SCOPES
 from orderlab.model.contracts.steps import Fault
 from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS
 from orderlab.properties.mutants import beside
 from orderlab.properties.mutants.beside import told
-from orderlab.properties.validation.exploration import MODULUS, SCOPES, applies, explore_scope, fitted
+from orderlab.properties.validation.exploration import MODULUS, applies, explore_scope, fitted
 from orderlab.properties.validation.findings import Findings
 from orderlab.properties.validation.scenarios import run_scenarios
 from orderlab.properties.validation.subject import DEFAULT_EXPIRY_MS, Subject

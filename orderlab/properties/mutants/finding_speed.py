@@ -12,16 +12,17 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
+from orderlab.model.contracts.session.scopes import SCOPES, Scope
 from orderlab.model.explorer.search import Budget, Options, search
 from orderlab.model.laws import STORE_LAWS
 from orderlab.model.spec.transition_system import Label
 from orderlab.model.verdict import Outcome, Verdict
-from orderlab.properties.contracts.session.exploration.small_scope import Scope, StoreState, StoreSystem
+from orderlab.properties.contracts.session.exploration.small_scope import StoreState, StoreSystem
 from orderlab.properties.contracts.session.run import StepReport
 from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.machines.pipeline import simulate
 from orderlab.properties.strategies.pipelines import ANYWHERE, ROUND_MS, WAITING, Strike, publishing_ms
-from orderlab.properties.validation.exploration import CLIENT, SCOPES, applies, fitted, small_world
+from orderlab.properties.validation.exploration import CLIENT, applies, fitted, small_world
 from orderlab.properties.validation.findings import Findings
 from orderlab.properties.validation.machine import SMALLEST_PASSING, machine_for, near_the_wrap, run_examples
 from orderlab.properties.validation.subject import Prepared, Subject

@@ -10,17 +10,16 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from orderlab.model.contracts.session.scopes import SCOPES
 from orderlab.model.contracts.session.steps import Churn, Trace
 from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS
-from orderlab.model.verdict import Outcome
-from orderlab.properties.contracts.sequential.validation import validate_contract
 from orderlab.properties.contracts.session.witness.full_scale import at_full_scale
 from orderlab.properties.contracts.session.witness.minimisation import minimise
 from orderlab.properties.mutants.equivalence import Table, compare, difference_in_replies
 from orderlab.properties.mutants.mutant import Result
 from orderlab.properties.validation.effort import INSTRUCTIONS, STANDARD, count
-from orderlab.properties.validation.exploration import SCOPES, applies, explore_scope, fitted, small_world
+from orderlab.properties.validation.exploration import applies, explore_scope, fitted, small_world
 from orderlab.properties.validation.findings import Finding, Findings
 from orderlab.properties.validation.footprint import measure_footprint
 from orderlab.properties.validation.machine import run_machine
@@ -127,26 +126,6 @@ def judge_thoroughly(
     cpu_s = round(result.cpu_s + time.process_time() - began_cpu_s, 3)
     outcome = "survived" if seen else "equivalent"
     return replace(result, outcome=outcome, text=text, compared=beside.calls, cpu_s=cpu_s)
-
-
-def judge_by_contract(binding: Binding, seed: int = 0, effort: float = 1.0) -> Result:
-    """The judgement on a mutant of a store with a contract of its owner's: killed by the first law that it breaks."""
-    began_cpu_s = time.process_time()
-    try:
-        found = validate_contract(binding, effort, seed)
-    except InputError as error:
-        return Result("killed", "bounded", f"the store cannot be run: {error}", None, "loading")
-    cpu_s = round(time.process_time() - began_cpu_s, 3)
-    broken = [one for one in found.results if one.outcome is Outcome.VIOLATED]
-    if not broken:
-        return Result("survived", text="no law notices it", cpu_s=cpu_s)
-    first = broken[0]
-    beside = tuple(sorted(one.law for one in broken[1:]))
-    if not first.witnesses:  # seen by counting, not in the steps
-        return Result("killed", first.law, "; ".join(first.gaps), None, "the keys of each operation", cpu_s, None, beside)
-    shown = first.witnesses[0]
-    outcome = "timed out" if first.law == "bounded" else "killed"
-    return Result(outcome, first.law, shown.text, shown.trace, shown.search, cpu_s, None, beside)
 
 
 def _judge(

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from orderlab.model.contracts.session.steps import Trace
-from orderlab.model.contracts.steps import ContractTrace
+from orderlab.model.contracts.contract import AnyTrace
+from orderlab.properties.contracts.kind import trace_from_json
 from orderlab.sim.engine.random_streams import RandomStreams
 from orderlab.sim.stores.binding.binding import Binding
 
@@ -78,7 +78,7 @@ class Result:
     law: str = ""
     text: str = ""
     """What was said of the broken law, or how a survivor differs from the original."""
-    trace: Trace | ContractTrace | None = None
+    trace: AnyTrace | None = None
     found_by: str = ""
     cpu_s: float = 0.0
     """Processor time of the validation."""
@@ -104,8 +104,7 @@ class Result:
     def from_json(cls, data: Any, place: str) -> Result:
         """The result that ``to_json`` gave ``data`` for. Raises KeyError or InputError when it is none."""
         told = data["trace"]
-        read = ContractTrace.from_json if told and "contract" in told else Trace.from_json
-        trace = None if told is None else read(told, place)
+        trace = None if told is None else trace_from_json(told, place)
         return cls(
             data["outcome"],
             data["law"] or "",

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS, law_named
-from orderlab.properties.contracts.sequential.validation import ContractValidation, contract_of, laws_of
+from orderlab.properties.contracts.kind import kind_of
+from orderlab.properties.contracts.law_run import LawRun
 from orderlab.properties.plugin.items import StoreFile
 from orderlab.properties.plugin.reporting import print_summary
 from orderlab.properties.profiles import Profile, profile_named
-from orderlab.properties.validation.effort import QUICK, STANDARD, THOROUGH, effort_named, name_of_effort
-from orderlab.properties.validation.isolated import validate_contract_isolated, validate_isolated
-from orderlab.properties.validation.validation import Validation
+from orderlab.properties.validation.effort import effort_named, name_of_effort
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import FILE_NAME, load_binding
 
 OPTION = "--orderlab-store"
-EFFORTS = {"dev": QUICK, "ci": STANDARD, "nightly": THOROUGH}
-"""Of ``orderlab validate``, by profile, for a store with a contract of its owner's."""
 
 
 class LawSession:
@@ -31,8 +29,7 @@ class LawSession:
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
-        self._validations: dict[Path, ContractValidation] = {}
-        self._of_sessions: dict[Path, Validation] = {}
+        self._testers: dict[Path, Callable[[str], LawRun]] = {}
         here = config.invocation_params.dir
         given = [here / path for path in config.getoption(OPTION)]
         try:
@@ -55,7 +52,7 @@ class LawSession:
         """The laws that a store can be held to. One that cannot be loaded says so when it is collected."""
         try:
             binding = load_binding(store, trust_adapter=self.config.getoption("--orderlab-trust-adapter"))
-            return list(STORE_LAWS) if binding.contract is None else list(laws_of(contract_of(binding)))
+            return list(kind_of(binding).terms(binding).laws)
         except InputError:
             return list(STORE_LAWS)
 
@@ -72,21 +69,13 @@ class LawSession:
                 store: [law for law in dict.fromkeys(wanted) if law in laws] for store, laws in self.laws_of.items()
             }
 
-    def validation_of(self, binding: Binding) -> ContractValidation:
-        """What a store with a contract of its owner's was found to do: all of its laws in one go, judged once."""
-        if binding.path not in self._validations:
+    def tester_of(self, binding: Binding, examples: Any) -> Callable[[str], LawRun]:
+        """What puts the laws of a store to the test, one at a time; the same for all of them."""
+        if binding.path not in self._testers:
             laws = self.laws_of[binding.path / FILE_NAME]
-            work = EFFORTS[self.profile.name] if self.effort is None else self.effort
-            self._validations[binding.path] = validate_contract_isolated(binding, work, self.seed, laws, None, lambda text: None)
-        return self._validations[binding.path]
-
-    def validation_of_sessions(self, binding: Binding, effort: float) -> Validation:
-        """The same of a store of sessions, where an effort was given."""
-        if binding.path not in self._of_sessions:
-            laws = self.laws_of[binding.path / FILE_NAME]
-            found = validate_isolated(binding, effort, self.seed, laws, None, lambda text: None)
-            self._of_sessions[binding.path] = found
-        return self._of_sessions[binding.path]
+            given = self.profile, self.seed, examples, self.effort
+            self._testers[binding.path] = kind_of(binding).tester(binding, laws, *given)
+        return self._testers[binding.path]
 
     @property
     def how(self) -> str:

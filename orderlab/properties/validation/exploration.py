@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 
-from orderlab.model.contracts.session.steps import Acknowledge, Publication, Save, Step
+from orderlab.model.contracts.session.scopes import SCOPES, Scope, message, save
+from orderlab.model.contracts.session.steps import Acknowledge, Save, Step
 from orderlab.model.explorer.search import Budget, Options, Search, search
 from orderlab.model.spec.transition_system import Label
-from orderlab.properties.contracts.session.exploration.small_scope import Scope, StoreState, StoreSystem, path_to
+from orderlab.properties.contracts.session.exploration.small_scope import StoreState, StoreSystem, path_to
 from orderlab.properties.contracts.session.run import StepReport
 from orderlab.properties.validation.effort import STATES, count
 from orderlab.properties.validation.findings import Findings, kind_of
@@ -23,94 +24,6 @@ MODULUS = 3
 CLIENT = b"client-one"
 PER_KIND = 2
 """Candidates told for each kind of finding and scope."""
-
-
-def message(label: int, interval_ms: float | None = None, qos: int = 1, payload: bytes | None = None) -> Publication:
-    """A message of a scope."""
-    return Publication(label, b"<%d>payload" % label if payload is None else payload, b"t", qos, interval_ms)
-
-
-def save(producer: int, *messages: Publication, limit: int = 2) -> Save:
-    """A save of a scope."""
-    return Save(messages, producer=producer, limit=limit)
-
-
-SCOPES: tuple[Scope, ...] = (
-    Scope(
-        "identifiers",
-        (
-            (save(0, message(1)), save(0, message(2)), save(0, message(3))),
-            (save(1, message(4)), save(1, message(5), limit=3)),
-        ),
-    ),
-    Scope(
-        "time",
-        (
-            (save(0, message(1, 2000)), save(0, message(2))),
-            (save(1, message(3, 1000)), save(1, message(4, 40_000))),
-        ),
-        waits=3,
-    ),
-    Scope(
-        "drains",
-        ((save(0, message(1, 1000)), save(0, message(2, 1000), limit=3)), (save(1, message(3), limit=3),)),
-        pages=(1,),
-        waits=2,
-        drains=True,
-    ),
-    Scope(
-        "faults",
-        (
-            (save(0, message(1, None, 2), message(2, 1000)), save(0, message(3))),
-            (save(1, message(4, 0), message(5)),),
-        ),
-        waits=1,
-        clears=1,
-        repeats=1,
-        faults=1,
-    ),
-    Scope(
-        "sessions",
-        ((save(0, message(1)), save(0, message(2))), (save(1, message(3)),)),
-        clears=2,
-        repeats=2,
-    ),
-    Scope(
-        "pages",
-        (
-            (save(0, message(1), message(2), limit=3), save(0, message(3), limit=3)),
-            (save(1, message(4), message(5), limit=3),),
-        ),
-        pages=(1, 2),
-        waits=0,
-    ),
-    Scope(
-        "releases",
-        ((save(0, message(1, 2000, 2)), save(0, message(2))), (save(1, message(3, None, 2), message(4, 1000)),)),
-        waits=2,
-    ),
-    Scope(
-        "values",
-        (
-            (save(0, message(1), message(2, 0), message(3, 1000), limit=3), save(0, message(4, 0), message(5))),
-            (save(1, message(6, 4294967295000), message(7, 2147483648000)), save(1, message(8), limit=1)),
-        ),
-        waits=1,
-    ),
-    Scope(
-        "forbidden",
-        (
-            (save(0, message(1), message(2, 1500), limit=3), save(0, message(3, -1000), message(4))),
-            (save(1, message(5), message(6, 1e19)), save(1, message(7), limit=0)),
-        ),
-    ),
-    Scope(
-        "overlaps",
-        ((save(0, message(1)), save(0, message(2))), (save(1, message(3)), save(1, message(4)))),
-        overlaps=True,
-    ),
-)
-"""What is explored, the most telling first."""
 
 
 def small_world(subject: Subject, findings: Findings) -> Subject:

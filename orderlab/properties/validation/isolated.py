@@ -8,7 +8,7 @@ from typing import Any
 from orderlab.model.errors import InputError, WorkerDied
 from orderlab.model.laws import STORE_LAWS
 from orderlab.model.verdict import Outcome, Verdict
-from orderlab.properties.contracts.sequential.validation import ContractValidation, validate_contract
+from orderlab.properties.contracts.kind import SCRIPT_SECONDS_MAX, unsupported
 from orderlab.properties.validation.exploration import MODULUS
 from orderlab.properties.validation.footprint import Footprint
 from orderlab.properties.validation.subject import REHEARSAL_MODULUS
@@ -18,9 +18,6 @@ from orderlab.sim.redis.lacking import UnsupportedCommand
 from orderlab.sim.redis.lua.watchdog import Finished, Unfinished, watch
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.scaling import scale
-
-SCRIPT_SECONDS_MAX = 40.0
-"""Processor time of one script. The sandbox stops scripts sooner; this is for what it cannot stop."""
 
 
 @dataclass(frozen=True)
@@ -64,32 +61,6 @@ def validate_isolated(
     return _unfinished(binding, seed, laws, answer, effort)
 
 
-def validate_contract_isolated(
-    binding: Binding,
-    effort: float,
-    seed: int,
-    laws: list[str] | None,
-    backend: Backend | None,
-    progress: Progress,
-    budget_s: float | None = None,
-) -> ContractValidation:
-    """As ``validate_contract``, in a process of its own. Raises WorkerDied when it ended by itself, and InputError for a
-    script that could only be ended together with it."""
-    server = None if backend is None else lambda: backend
-    try:
-        answer = watch(
-            lambda: validate_contract(binding, effort, seed, laws, server, progress, budget_s),
-            script_seconds_max=SCRIPT_SECONDS_MAX
-        )
-    except UnsupportedCommand as error:
-        raise InputError(unsupported(binding, error)) from None
-    if isinstance(answer, Finished):
-        return answer.value
-    if answer.died:
-        raise WorkerDied(f"{binding.place}: validation ended unfinished: {answer.reason}")
-    raise InputError(f"{binding.place}: a script does not end: {answer.reason}; correct it")
-
-
 def death_of(binding: Binding, answer: Unfinished) -> str:
     """How the worker ended, and what it was doing."""
     if answer.script is None:
@@ -109,14 +80,6 @@ def _unfinished(binding: Binding, seed: int, laws: list[str], answer: Unfinished
 
     judged = tuple(result(law) for law in STORE_LAWS if law in {*laws, "bounded"})
     return Validation(binding, judged, Footprint(), (), (), (gap,), {}, seed, effort)
-
-
-def unsupported(binding: Binding, error: UnsupportedCommand) -> str:
-    """Why a store cannot be judged that calls what the kernel lacks."""
-    return (
-        f"{binding.place}: its scripts call {error.what}, which the kernel does not implement, so that the store "
-        "cannot be judged; do without it (notes/kernel.md lists what is lacking)"
-    )
 
 
 def runaway_of(binding: Binding, answer: Unfinished) -> Runaway:

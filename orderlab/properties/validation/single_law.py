@@ -10,11 +10,12 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from hypothesis.database import ExampleDatabase
 
 from orderlab.model.verdict import Outcome
+from orderlab.properties.contracts.law_run import LawRun
 from orderlab.properties.contracts.session.machines.by_law import FOOTPRINT_LAWS, machines_for
 from orderlab.properties.contracts.session.machines.on_store import on_kernel
 from orderlab.properties.contracts.session.machines.store import LawViolated, StoreMachine
@@ -30,29 +31,6 @@ from orderlab.properties.validation.subject import Subject
 from orderlab.properties.validation.validation import Judge, LawResult
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.cpu_budget import BudgetExceeded
-
-
-@dataclass
-class LawRun:
-    """What became of one law of one store. Plain values, so that another process can report it."""
-
-    store: str
-    law: str
-    seed: int
-    outcome: str = ""
-    """holds, violated, unknown, not applicable."""
-    because: str = ""
-    story: list[str] = field(default_factory=list)
-    witness: dict[str, object] | None = None
-    """The trace, as ``orderlab replay`` reads it."""
-    blob: str = ""
-    """Hypothesis's ``@reproduce_failure`` line, where a machine found it."""
-    machine: str = ""
-    tested: int = 0
-    """How often the least frequent situation came about that the law speaks of."""
-    tallies: dict[str, Tally] = field(default_factory=dict)
-    """By machine."""
-    seconds: float = 0.0
 
 
 def run_law(

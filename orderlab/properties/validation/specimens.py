@@ -8,11 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from orderlab.model.errors import InputError
-from orderlab.model.laws import STORE_LAWS
 from orderlab.model.verdict import Outcome
-from orderlab.properties.contracts.sequential.validation import validate_contract
-from orderlab.properties.contracts.session.witness.witness import Witness
-from orderlab.properties.validation.validation import Validation, validate
+from orderlab.properties.contracts.kind import kind_of
 from orderlab.sim.stores.binding.binding import Binding, Specimen
 from orderlab.sim.stores.binding.loader import load_binding
 
@@ -80,34 +77,18 @@ def judge_specimens(
     bindings: list[Binding], effort: float, seed: int = 0, progress: Callable[[str], None] = lambda text: None
 ) -> list[SpecimenResult]:
     """Validate each specimen by the laws that it breaks, until each has a witness, and each neighbour once by all of those."""
-    neighbours: dict[Path, Validation] = {}
+    neighbours: dict[Path, dict[str, Outcome]] = {}
     results = []
     for binding in bindings:
         specimen = binding.specimen
         assert specimen is not None
         progress(binding.name)
-        if binding.contract is not None:
-            results.append(_with_contract(binding, specimen, effort, seed))
-            continue
-        found = validate(binding, effort, seed, specimen.breaks, only_first=True)
-        caught = {
-            result.verdict.law: result.verdict.witness.headline
-            for result in found.results
-            if isinstance(result.verdict.witness, Witness)
-        }
+        kind = kind_of(binding)
+        caught = kind.caught(binding, specimen.breaks, effort, seed)
         home = specimen.neighbour.resolve()
         if home not in neighbours:
             progress(f"neighbour {home.name}")
-            neighbours[home] = validate(load_binding(home), effort, seed, STORE_LAWS)
-        outcomes = {result.verdict.law: result.outcome for result in neighbours[home].results}
+            neighbours[home] = kind.outcomes(load_binding(home, trust_adapter=True), effort, seed)
+        outcomes = neighbours[home]
         results.append(SpecimenResult(binding.name, specimen, caught, {law: outcomes[law] for law in specimen.breaks}))
     return results
-
-
-def _with_contract(binding: Binding, specimen: Specimen, effort: float, seed: int) -> SpecimenResult:
-    """A specimen with a contract of its own, beside its neighbour."""
-    found = validate_contract(binding, effort, seed, specimen.breaks)
-    caught = {result.law: result.witnesses[0].text for result in found.results if result.witnesses}
-    home = load_binding(specimen.neighbour, trust_adapter=True)
-    beside = validate_contract(home, effort, seed, specimen.breaks)
-    return SpecimenResult(binding.name, specimen, caught, {result.law: result.outcome for result in beside.results})

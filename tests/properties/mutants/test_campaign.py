@@ -97,9 +97,9 @@ def test_what_made_the_judge_stumble_is_judged_again(
         raise OSError("no room")
 
     campaign = Campaign(binding, [mutant], 0, 4.0, 1, tmp_path)
-    monkeypatch.setattr("orderlab.properties.mutants.campaign.judge_quickly", stumble)
-    monkeypatch.setattr("orderlab.properties.mutants.campaign.judge_thoroughly", stumble)
-    monkeypatch.setattr("orderlab.properties.mutants.campaign.tabulate", lambda of: Table(of, of, {}, [], ()))
+    monkeypatch.setattr("orderlab.properties.mutants.judging.judge_quickly", stumble)
+    monkeypatch.setattr("orderlab.properties.mutants.judging.judge_thoroughly", stumble)
+    monkeypatch.setattr("orderlab.properties.contracts.session.kind.tabulate", lambda of: Table(of, of, {}, [], ()))
     monkeypatch.setattr(campaign, "_check_original", lambda: None)
     (judged,) = campaign.run()
     assert (judged.result.outcome, judged.result.text) == ("survived", "the judge failed: OSError: no room")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from orderlab.model.contracts.session.coverage import BY_LAW
+from orderlab.model.contracts.session.scopes import SCOPES
 from orderlab.model.contracts.session.steps import Acknowledge, Churn, Fetch, Publication, Quiesce, Save, Step, Wait
 from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS
@@ -15,7 +16,7 @@ from orderlab.model.verdict import Outcome
 from orderlab.properties.contracts.session.witness.full_scale import at_full_scale, with_fewer_steps
 from orderlab.properties.contracts.session.witness.minimisation import minimise
 from orderlab.properties.validation.effort import QUICK
-from orderlab.properties.validation.exploration import SCOPES, applies, explore_scope, fitted, small_world
+from orderlab.properties.validation.exploration import applies, explore_scope, fitted, small_world
 from orderlab.properties.validation.findings import Findings
 from orderlab.properties.validation.footprint import Footprint, measure_footprint
 from orderlab.properties.validation.machine import machine_for, run_examples

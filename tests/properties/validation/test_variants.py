@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from orderlab.model.contracts.session.scopes import SCOPES
 from orderlab.model.laws import STORE_LAWS
 from orderlab.model.verdict import Outcome
-from orderlab.properties.validation.exploration import SCOPES, applies, explore_scope, fitted, small_world
+from orderlab.properties.validation.exploration import applies, explore_scope, fitted, small_world
 from orderlab.properties.validation.findings import Findings
 from orderlab.properties.validation.scenarios import run_scenarios
 from orderlab.properties.validation.subject import Subject

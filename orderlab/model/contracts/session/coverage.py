@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
+from orderlab.model.contracts.contract import Situation
 from orderlab.model.contracts.session.refinement import Account
 from orderlab.model.contracts.session.run_state import RunState
 from orderlab.model.contracts.session.steps import (
@@ -19,14 +19,6 @@ from orderlab.model.contracts.session.steps import (
     Step,
     Wait,
 )
-
-
-class Situation(NamedTuple):
-    """What must have happened for a law to mean something, and the operations without which it cannot happen."""
-
-    name: str
-    needs: tuple[str, ...] = ()
-
 
 BY_LAW: dict[str, tuple[Situation, ...]] = {
     "store-order": (Situation("several messages live"), Situation("several live across the wrap")),

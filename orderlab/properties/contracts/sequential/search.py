@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from orderlab.model.contracts.contract import Violation
+from orderlab.model.contracts.sequential import Scope
 from orderlab.model.contracts.steps import REPLY_LOST, Begin, ClientStep, Die, Fault, Resume, Wait
 from orderlab.properties.contracts.sequential.run import ContractRun, Report, RunState
 from orderlab.properties.harness.recording import SCRIPT_CALLS
@@ -84,17 +85,6 @@ def operation_of(steps: Sequence[ClientStep]) -> str:
     return ""
 
 
-@dataclass(frozen=True)
-class Scope:
-    """How small a world is explored."""
-
-    clients: int
-    steps_per_client: int
-    waits: int = 2
-    troubles: int = 1
-    """Faults on one path."""
-
-
 def moments(run: ContractRun) -> list[int]:
     """How long to wait from here: to just before, at and just after whatever time alone changes, the nearest first."""
     now = run.judge.now_ms
@@ -138,7 +128,7 @@ def moves(run: ContractRun, scope: Scope, troubled: int) -> Iterator[ClientStep]
     for number, client in enumerate(run.clients):
         if client.pending is not None:
             yield Resume(number)
-            if troubled < scope.troubles:
+            if troubled < scope.faults:
                 yield Die(number)
         elif client.begun < scope.steps_per_client:
             calls = run.judge.asked.calls(number, client.seen)[:CALLS_MAX]
@@ -212,7 +202,7 @@ def explore(
         waits = moments(run) if node.waits < scope.waits and any(isinstance(step, Begin | Resume) for step in ahead) else []
         for step in ahead:
             report = reach(at, step, node.waits, node.troubled + isinstance(step, Die))
-            if node.troubled < scope.troubles and isinstance(step, Begin | Resume):
+            if node.troubled < scope.faults and isinstance(step, Begin | Resume):
                 for trouble in troubles_of(report.effects, report.is_over):
                     struck = (
                         Begin(step.client, step.call, trouble)
@@ -234,7 +224,7 @@ def walk(
     run: ContractRun, searched: Searched, seed: int, walks: int, length: int, is_over: Callable[[], bool] = never
 ) -> None:
     """Random walks of several clients, longer than any scope, with trouble now and then; until it ``is_over``."""
-    scope = Scope(len(run.clients), length, length, length)
+    scope = Scope("random walks", len(run.clients), length, length, length)
     start = run.state
     for number in range(walks):
         if is_over():
@@ -263,7 +253,7 @@ def _drawn(run: ContractRun, scope: Scope, draw: random.Random, rate: float) -> 
     if draw.random() < 0.25:
         waits = moments(run)
         return Wait(draw.choice(waits) if waits and draw.random() < 0.7 else draw.choice((1, 10, 100, 1000)))
-    ahead = list(moves(run, scope, 0 if rate else scope.troubles))
+    ahead = list(moves(run, scope, 0 if rate else scope.faults))
     if not ahead:
         return None
     step = draw.choice([one for one in ahead if not isinstance(one, Die) or draw.random() < rate] or ahead)

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from orderlab.model.contracts.contract import ALL_OR_NOTHING, SPECIFICATION, Contract
+from orderlab.model.contracts.sequential import BOUNDED, ONE_SLOT, SequentialTerms
 from orderlab.model.contracts.steps import ClientStep
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome, worst
 from orderlab.properties.contracts.sequential.run import LIMIT_WORD, ContractRun
-from orderlab.properties.contracts.sequential.search import Found, Scope, Searched, explore, never, walk
+from orderlab.properties.contracts.sequential.search import Found, Searched, explore, never, walk
 from orderlab.properties.contracts.sequential.witness import (
     ContractWitness,
     Rerun,
@@ -25,14 +26,6 @@ from orderlab.sim.redis.backends import Backend, KernelBackend
 from orderlab.sim.redis.cluster.hash_slot import hash_slot
 from orderlab.sim.stores.binding.binding import Binding
 
-ONE_SLOT, BOUNDED = "one-slot", "bounded"
-GENERIC = {
-    SPECIFICATION: "every reply is one that the specification allows",
-    ALL_OR_NOTHING: "an operation that is stopped leaves the store as before or as after",
-    ONE_SLOT: "all keys of one operation hash to one slot; undeclared keys are told",
-    BOUNDED: "every operation ends, within the limits of a script",
-}
-"""Laws that need no contract."""
 SKEW_MS = 700
 """By how much the second client's clock is ahead of the server's, where a store asks its clients for the time."""
 SEARCHING = 0.7
@@ -113,11 +106,6 @@ def contract_of(binding: Binding) -> Contract:
     return binding.contract
 
 
-def laws_of(contract: Contract) -> dict[str, str]:
-    """Law -> statement: the contract's own, then those that need no contract."""
-    return {one.name: one.statement for one in contract.laws} | GENERIC
-
-
 def validate_contract(
     binding: Binding,
     effort: float = 10.0,
@@ -133,7 +121,8 @@ def validate_contract(
     Raises InputError when the scripts or the contract cannot be run at all.
     """
     contract = contract_of(binding)
-    statements = laws_of(contract)
+    terms = SequentialTerms(contract)
+    statements = terms.laws
     wanted = list(laws) if laws is not None else list(statements)
     for name in wanted:
         if name not in statements:
@@ -150,10 +139,11 @@ def validate_contract(
         return budget_s is not None and time.monotonic() - began >= share * budget_s
 
     cut = []
-    for name, scope, share in scopes(contract):
-        progress(name)
-        explore(make(scope.clients), scope, searched, int(STEPS * effort * share), f"every interleaving of {name}", is_over)
-        cut += [name] * is_over()
+    for scope in terms.scopes:
+        progress(scope.name)
+        steps = int(STEPS * effort * scope.share)
+        explore(make(scope.clients), scope, searched, steps, f"every interleaving of {scope.name}", is_over)
+        cut += [scope.name] * is_over()
     progress("random walks")
     walk(make(), searched, seed, max(int(WALKS * effort), 10), LENGTH, is_over)
     if is_over():
@@ -162,16 +152,6 @@ def validate_contract(
     results = tuple(judge.result(name, statements[name]) for name in wanted)
     notes = undeclared_notes(searched)
     return ContractValidation(binding, contract, results, notes, tuple(searched.gaps), dict(searched.work), seed, effort)
-
-
-def scopes(contract: Contract) -> list[tuple[str, Scope, float]]:
-    """What is explored, with each one's share of the steps."""
-    few = contract.steps_per_client
-    return [
-        (f"one client, {few + 1} operations", Scope(1, few + 1), 0.2),
-        (f"{contract.clients} clients, {few} operations each", Scope(contract.clients, few), 0.6),
-        (f"{contract.clients} clients without faults", Scope(contract.clients, few, waits=3, troubles=0), 0.2),
-    ]
 
 
 def asks_clients_for_time(binding: Binding) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from orderlab.model.contracts.contract import ALL_OR_NOTHING, Contract, Failed, Violation
-from orderlab.model.contracts.steps import REPLY_LOST, Begin, ClientStep, ContractTrace, Die, Resume, Wait
+from orderlab.model.contracts.steps import REPLY_LOST, Begin, ClientStep, ContractTrace, Die, Resume, Wait, told_step
 from orderlab.properties.contracts.sequential.run import ContractRun, Report
 from orderlab.properties.harness.keyspace import shown_keyspace
 from orderlab.properties.harness.recording import record_of
@@ -163,17 +163,6 @@ def _resumed(steps: Steps) -> Steps:
     for step in steps:
         found += [Resume(step.client)] * 4 if isinstance(step, Die) else [step]
     return tuple(found)
-
-
-def told_step(step: ClientStep) -> str:
-    """A step in words."""
-    if isinstance(step, Wait):
-        return f"{step.ms:,} ms pass"
-    who = f"client {step.client + 1}"
-    if isinstance(step, Die):
-        return f"{who} dies in the middle of its operation"
-    under = f", under {step.trouble}" if step.trouble is not None else ""
-    return f"{who}: {step.call}{under}" if isinstance(step, Begin) else f"{who}: the next call of its operation{under}"
 
 
 def told_report(step: ClientStep, report: Report) -> str:

@@ -8,11 +8,12 @@ nowhere. The explorer visits states breadth first, so the first state told for a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import ClassVar, NamedTuple
 
 from orderlab.model.contracts.session.run_state import RunState
+from orderlab.model.contracts.session.scopes import Scope
 from orderlab.model.contracts.session.steps import (
     Acknowledge,
     Clear,
@@ -40,22 +41,6 @@ Faultable = Save | Fetch | Acknowledge | Release | Clear | Open
 WRITERS = "writer"
 READER = "reader"
 TIME = "time"
-
-
-@dataclass(frozen=True)
-class Scope:
-    """How small the world is: what each writer saves in order, and how often the rest may happen on one path."""
-
-    name: str
-    programs: tuple[tuple[Save, ...], ...]
-    pages: tuple[int | None, ...] = (None,)
-    waits: int = 0
-    clears: int = 0
-    repeats: int = 0
-    faults: int = 0
-    overlaps: bool = False
-    drains: bool = False
-    """From every state, whether the queue drains and settles; that leads nowhere."""
 
 
 class Used(NamedTuple):

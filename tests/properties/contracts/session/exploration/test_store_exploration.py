@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from orderlab.model.contracts.session.scopes import Scope as EarlierScope
 from orderlab.model.contracts.session.steps import Save
 from orderlab.model.errors import InputError
 from orderlab.model.explorer.exploration import Exploration, explore
@@ -15,7 +16,6 @@ from orderlab.model.explorer.search import Options, search
 from orderlab.model.verdict import Outcome
 from orderlab.properties.contracts.session.exploration.effects import CLIENT
 from orderlab.properties.contracts.session.exploration.scope import Scope
-from orderlab.properties.contracts.session.exploration.small_scope import Scope as EarlierScope
 from orderlab.properties.contracts.session.exploration.small_scope import StoreSystem
 from orderlab.properties.contracts.session.exploration.system import StoreExploration
 from orderlab.properties.contracts.session.steps import SessionRun

@@ -1,0 +1,76 @@
+"""The contract that a store's owner writes, as a sequential specification, in the nouns of every contract."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from orderlab.model.contracts.contract import ALL_OR_NOTHING, SPECIFICATION, AnyTrace, Contract, Situation
+from orderlab.model.contracts.steps import ClientStep, ContractTrace, told_step
+
+ONE_SLOT, BOUNDED = "one-slot", "bounded"
+GENERIC = {
+    SPECIFICATION: "every reply is one that the specification allows",
+    ALL_OR_NOTHING: "an operation that is stopped leaves the store as before or as after",
+    ONE_SLOT: "all keys of one operation hash to one slot; undeclared keys are told",
+    BOUNDED: "every operation ends, within the limits of a script",
+}
+"""Laws that hold whatever the contract says."""
+
+
+class Scope(NamedTuple):
+    """How small a world is explored."""
+
+    name: str
+    clients: int
+    steps_per_client: int
+    waits: int = 2
+    faults: int = 1
+    """On one path."""
+    share: float = 1.0
+    """Of all the steps that exploration may take."""
+
+
+@dataclass(frozen=True)
+class SequentialTerms:
+    """Of one class of its owner's."""
+
+    contract: Contract
+
+    @property
+    def name(self) -> str:
+        """The class."""
+        return type(self.contract).__name__
+
+    @property
+    def laws(self) -> Mapping[str, str]:
+        """Law -> statement: the contract's own, then those that need no contract."""
+        return {one.name: one.statement for one in self.contract.laws} | GENERIC
+
+    @property
+    def situations(self) -> Mapping[str, Sequence[Situation]]:
+        """None: a law counts by itself the replies that put it to the test."""
+        return {}
+
+    @property
+    def scopes(self) -> Sequence[Scope]:
+        """What is explored, with each one's share of the steps."""
+        few, clients = self.contract.steps_per_client, self.contract.clients
+        return (
+            Scope(f"one client, {few + 1} operations", 1, few + 1, share=0.2),
+            Scope(f"{clients} clients, {few} operations each", clients, few, share=0.6),
+            Scope(f"{clients} clients without faults", clients, few, waits=3, faults=0, share=0.2),
+        )
+
+    def reads(self, data: Mapping[str, Any]) -> bool:
+        """Whether the JSON is a trace of this kind: it names its contract."""
+        return "contract" in data
+
+    def trace_from_json(self, data: Any, place: str) -> AnyTrace:
+        """The trace. Raises InputError that names what is wrong where."""
+        return ContractTrace.from_json(data, place)
+
+    def told_step(self, step: ClientStep, trace: AnyTrace) -> str:
+        """One step as a sentence."""
+        return told_step(step)

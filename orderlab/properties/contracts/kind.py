@@ -1,0 +1,140 @@
+"""What commands, the plugin and mutation ask of a kind of store, and the table of the kinds that there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol
+
+from orderlab.model.contracts.contract import AnyTrace, Terms
+from orderlab.model.verdict import Outcome
+from orderlab.sim.redis.backends import Backend
+from orderlab.sim.redis.lacking import UnsupportedCommand
+from orderlab.sim.stores.binding.binding import Binding
+
+if TYPE_CHECKING:
+    from orderlab.properties.contracts.law_run import LawRun
+    from orderlab.properties.mutants.mutant import Result
+    from orderlab.properties.profiles import Profile
+
+KINDS: Mapping[str, str] = {
+    "session": "orderlab.properties.contracts.session.kind:SESSION",
+    "pending": "orderlab.properties.contracts.session.kind:PENDING",
+    "FILE.py:Class": "orderlab.properties.contracts.sequential.kind:SEQUENTIAL",
+}
+"""``specification`` of a ``store.toml`` -> its kind; the last for the contracts that owners write. Looked up when it is needed,
+for each brings its own engine."""
+OWN = "FILE.py:Class"
+
+SCRIPT_SECONDS_MAX = 40.0
+"""Processor time of one script. The sandbox stops scripts sooner; this is for what it cannot stop."""
+
+Progress = Callable[[str], None]
+
+
+class Found(Protocol):
+    """What validation found out about one store."""
+
+    @property
+    def outcome(self) -> Outcome: ...
+
+    def to_json(self) -> dict[str, Any]: ...
+
+
+class Kind(Protocol):
+    """A contract with what trying its stores takes. Everything above the contracts goes through here."""
+
+    def terms(self, binding: Binding) -> Terms:
+        """The contract of a store. Raises InputError when what it names is none."""
+        ...
+
+    def check_law(self, binding: Binding, name: str) -> str:
+        """The law's full name. Raises InputError for one that the store is not held to."""
+        ...
+
+    def reads(self, data: Mapping[str, Any]) -> bool:
+        """Whether the JSON is a trace of this kind."""
+        ...
+
+    def trace_from_json(self, data: Any, place: str) -> AnyTrace:
+        """The trace. Raises InputError that names what is wrong where."""
+        ...
+
+    def validate(
+        self,
+        binding: Binding,
+        effort: float,
+        seed: int,
+        laws: list[str] | None,
+        backend: Backend | None,
+        progress: Progress,
+        budget_s: float | None = None,
+    ) -> Found:
+        """Judge a store, in a process of its own. ``laws`` None: all of them."""
+        ...
+
+    def replay(self, trace: AnyTrace, binding: Binding, backend: Backend) -> list[dict[str, Any]]:
+        """Each step: what it was (``step``), what came of it (``result``), [law, text] of each that it broke (``broken``)."""
+        ...
+
+    def tester(
+        self, binding: Binding, laws: Iterable[str], profile: Profile, seed: int, examples: Any, effort: float | None = None
+    ) -> Callable[[str], LawRun]:
+        """Puts one of ``laws`` to the test at a time. ``examples``: Hypothesis's database. With ``effort`` as validation does."""
+        ...
+
+    def caught(self, binding: Binding, laws: Iterable[str], effort: float, seed: int) -> dict[str, str]:
+        """Which of ``laws`` a flawed store was seen to break, with the shortest way there in words."""
+        ...
+
+    def outcomes(self, binding: Binding, effort: float, seed: int) -> dict[str, Outcome]:
+        """The verdict on every law of a store."""
+        ...
+
+    def judge_original(self, binding: Binding, seed: int, budget_s: float, effort: float) -> Result:
+        """The judgement on what mutants are made of. Runs in a process of its own, as all three do."""
+        ...
+
+    def judge_quickly(self, binding: Binding, seed: int, budget_s: float, effort: float) -> Result:
+        """The judgement on a mutant in the first round."""
+        ...
+
+    def tabulate(self, binding: Binding) -> Any:
+        """What the mutants of the second round are compared with: a value with ``scope``, or None."""
+        ...
+
+    def judge_thoroughly(self, binding: Binding, script: str, table: Any, seed: int, budget_s: float, effort: float) -> Result:
+        """The judgement on a mutant of ``script`` that survived the first round."""
+        ...
+
+
+def kind_named(name: str) -> Kind:
+    """The kind of that ``specification``."""
+    module, _, attribute = KINDS[name if name in KINDS else OWN].partition(":")
+    found: Kind = getattr(import_module(module), attribute)
+    return found
+
+
+def kind_of(binding: Binding) -> Kind:
+    """The kind of a store."""
+    return kind_named(binding.specification)
+
+
+def kind_of_trace(data: Any) -> Kind:
+    """The kind that a trace in JSON is of; what is no trace of any is for the first to refuse."""
+    given = data if isinstance(data, Mapping) else {}
+    kinds = [kind_named(name) for name in KINDS]
+    return next((kind for kind in kinds if kind.reads(given)), kinds[0])
+
+
+def trace_from_json(data: Any, place: str) -> AnyTrace:
+    """A trace of whichever kind. Raises InputError that names what is wrong where."""
+    return kind_of_trace(data).trace_from_json(data, place)
+
+
+def unsupported(binding: Binding, error: UnsupportedCommand) -> str:
+    """Why a store cannot be judged that calls what the kernel lacks."""
+    return (
+        f"{binding.place}: its scripts call {error.what}, which the kernel does not implement, so that the store "
+        "cannot be judged; do without it (notes/kernel.md lists what is lacking)"
+    )

@@ -1,0 +1,168 @@
+"""Stores with a contract of their owner's as a kind: what commands, the plugin and mutation ask of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from orderlab.model.contracts.contract import AnyTrace
+from orderlab.model.contracts.sequential import SequentialTerms
+from orderlab.model.contracts.steps import ContractTrace, told_step
+from orderlab.model.errors import InputError, WorkerDied
+from orderlab.model.verdict import Outcome
+from orderlab.properties.contracts.kind import SCRIPT_SECONDS_MAX, Progress, unsupported
+from orderlab.properties.contracts.law_run import LawRun
+from orderlab.properties.contracts.sequential.run import ContractRun
+from orderlab.properties.contracts.sequential.validation import ContractValidation, contract_of, validate_contract
+from orderlab.properties.contracts.sequential.witness import story_lines, told_report
+from orderlab.properties.mutants.mutant import Result
+from orderlab.properties.profiles import Profile
+from orderlab.properties.validation.effort import QUICK, STANDARD, THOROUGH
+from orderlab.sim.redis.backends import Backend
+from orderlab.sim.redis.lacking import UnsupportedCommand
+from orderlab.sim.redis.lua.watchdog import Finished, watch
+from orderlab.sim.stores.binding.binding import Binding
+
+EFFORTS = {"dev": QUICK, "ci": STANDARD, "nightly": THOROUGH}
+"""By profile of the plugin."""
+RUNS_AT_ALL, FEW_EFFORT, MORE_EFFORT = 0.01, 0.04, 0.2
+"""For mutation: the original once, so that a mistake of the contract is told as such; for each unit of effort the
+two rounds of mutants."""
+
+
+@dataclass(frozen=True)
+class SequentialKind:
+    """``orderlab.properties.contracts.kind.Kind`` for stores whose judge keeps the states that explain all replies."""
+
+    def terms(self, binding: Binding) -> SequentialTerms:
+        """The contract that the store names. Raises InputError when it is none."""
+        return SequentialTerms(contract_of(binding))
+
+    def check_law(self, binding: Binding, name: str) -> str:
+        """The law. Raises InputError for one that the store is not held to."""
+        terms = self.terms(binding)
+        if name not in terms.laws:
+            raise InputError(f"--law {name}: not a law of {terms.name}; one of {', '.join(terms.laws)}")
+        return name
+
+    def reads(self, data: Mapping[str, Any]) -> bool:
+        """Whether the JSON is a trace of such a store: it names its contract."""
+        return "contract" in data
+
+    def trace_from_json(self, data: Any, place: str) -> AnyTrace:
+        """The trace."""
+        return ContractTrace.from_json(data, place)
+
+    def validate(
+        self,
+        binding: Binding,
+        effort: float,
+        seed: int,
+        laws: list[str] | None,
+        backend: Backend | None,
+        progress: Progress,
+        budget_s: float | None = None,
+    ) -> ContractValidation:
+        """Judge a store, in a process of its own. Raises WorkerDied when it ended by itself, and InputError for a script that
+        could only be ended together with it."""
+        server = None if backend is None else lambda: backend
+        try:
+            answer = watch(
+                lambda: validate_contract(binding, effort, seed, laws, server, progress, budget_s),
+                script_seconds_max=SCRIPT_SECONDS_MAX,
+            )
+        except UnsupportedCommand as error:
+            raise InputError(unsupported(binding, error)) from None
+        if isinstance(answer, Finished):
+            return answer.value
+        if answer.died:
+            raise WorkerDied(f"{binding.place}: validation ended unfinished: {answer.reason}")
+        raise InputError(f"{binding.place}: a script does not end: {answer.reason}; correct it")
+
+    def replay(self, trace: AnyTrace, binding: Binding, backend: Backend) -> list[dict[str, Any]]:
+        """Each step up to the first that breaks a law: no state explains what comes after."""
+        assert isinstance(trace, ContractTrace)
+        backend.flush()
+        run = ContractRun(binding, contract_of(binding), backend, trace.clients, trace.skews_ms)
+        retold = []
+        for step, report in zip(trace.steps, run.replayed(trace.steps), strict=True):
+            wrong = report.violation
+            broken = [[name, wrong.text] for name in wrong.laws] if wrong is not None else []
+            retold.append({"step": told_step(step), "result": told_report(step, report), "broken": broken})
+            if broken:
+                break
+        return retold
+
+    def tester(
+        self, binding: Binding, laws: Iterable[str], profile: Profile, seed: int, examples: Any, effort: float | None = None
+    ) -> Callable[[str], LawRun]:
+        """All laws are judged in one go, the first time that one is asked for."""
+        wanted, work = list(laws), EFFORTS[profile.name] if effort is None else effort
+
+        @cache
+        def found() -> ContractValidation:
+            return self.validate(binding, work, seed, wanted, None, lambda text: None)
+
+        def test(law: str) -> LawRun:
+            began = time.monotonic()
+            result = next(one for one in found().results if one.law == law)
+            run = LawRun(str(binding.path), law, seed, str(result.outcome), tested=result.tested)
+            run.because = "; ".join([one.text for one in result.witnesses] or result.gaps)
+            told = [line for one in result.witnesses for line, _ in story_lines(one)]
+            run.story = told or [f"{law} is {run.outcome}: {run.because}"]
+            run.witness = result.witnesses[0].trace.to_json() if result.witnesses else None
+            run.seconds = time.monotonic() - began
+            return run
+
+        return test
+
+    def caught(self, binding: Binding, laws: Iterable[str], effort: float, seed: int) -> dict[str, str]:
+        """Which of ``laws`` a flawed store was seen to break."""
+        found = validate_contract(binding, effort, seed, laws).results
+        return {result.law: result.witnesses[0].text for result in found if result.witnesses}
+
+    def outcomes(self, binding: Binding, effort: float, seed: int) -> dict[str, Outcome]:
+        """The verdict on every law."""
+        return {result.law: result.outcome for result in validate_contract(binding, effort, seed).results}
+
+    def judge_original(self, binding: Binding, seed: int, budget_s: float, effort: float) -> Result:
+        """As a mutant in the second round."""
+        validate_contract(binding, RUNS_AT_ALL, seed)
+        return judge_mutant(binding, seed, MORE_EFFORT * effort)
+
+    def judge_quickly(self, binding: Binding, seed: int, budget_s: float, effort: float) -> Result:
+        """A mutant in the first round."""
+        return judge_mutant(binding, seed, FEW_EFFORT * effort)
+
+    def tabulate(self, binding: Binding) -> None:
+        """Nothing: what no law notices is not compared."""
+
+    def judge_thoroughly(self, binding: Binding, script: str, table: Any, seed: int, budget_s: float, effort: float) -> Result:
+        """A mutant in the second round."""
+        return judge_mutant(binding, seed, MORE_EFFORT * effort)
+
+
+def judge_mutant(binding: Binding, seed: int = 0, effort: float = 1.0) -> Result:
+    """The judgement on a mutant: killed by the first law that it breaks."""
+    began_cpu_s = time.process_time()
+    try:
+        found = validate_contract(binding, effort, seed)
+    except InputError as error:
+        return Result("killed", "bounded", f"the store cannot be run: {error}", None, "loading")
+    cpu_s = round(time.process_time() - began_cpu_s, 3)
+    broken = [one for one in found.results if one.outcome is Outcome.VIOLATED]
+    if not broken:
+        return Result("survived", text="no law notices it", cpu_s=cpu_s)
+    first = broken[0]
+    beside = tuple(sorted(one.law for one in broken[1:]))
+    if not first.witnesses:  # seen by counting, not in the steps
+        return Result("killed", first.law, "; ".join(first.gaps), None, "the keys of each operation", cpu_s, None, beside)
+    shown = first.witnesses[0]
+    outcome = "timed out" if first.law == "bounded" else "killed"
+    return Result(outcome, first.law, shown.text, shown.trace, shown.search, cpu_s, None, beside)
+
+
+SEQUENTIAL = SequentialKind()

@@ -1,0 +1,147 @@
+"""Session stores, and pending sets, as a kind: what commands, the plugin and mutation ask of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from orderlab.model.contracts.contract import AnyTrace
+from orderlab.model.contracts.session import steps
+from orderlab.model.contracts.session.contract import SessionTerms
+from orderlab.model.contracts.session.steps import Churn, Trace
+from orderlab.model.errors import InputError
+from orderlab.model.laws import STORE_LAWS, law_named
+from orderlab.model.verdict import Outcome
+from orderlab.properties.contracts.kind import SCRIPT_SECONDS_MAX, Progress
+from orderlab.properties.contracts.law_run import LawRun
+from orderlab.properties.contracts.session.witness import confirmation
+from orderlab.properties.contracts.session.witness.explanation import tell
+from orderlab.properties.contracts.session.witness.witness import Witness
+from orderlab.properties.mutants import judging
+from orderlab.properties.mutants.equivalence import Table, tabulate
+from orderlab.properties.mutants.mutant import Result
+from orderlab.properties.profiles import Profile
+from orderlab.properties.validation import isolated
+from orderlab.properties.validation.single_law import law_run, run_law
+from orderlab.properties.validation.validation import Validation, validate
+from orderlab.sim.redis.backends import Backend
+from orderlab.sim.redis.lua.watchdog import Unfinished, watch
+from orderlab.sim.stores.binding.binding import Binding
+
+
+@dataclass(frozen=True)
+class SessionKind:
+    """``orderlab.properties.contracts.kind.Kind`` for stores whose judge is the abstract session."""
+
+    of: SessionTerms
+
+    def terms(self, binding: Binding) -> SessionTerms:
+        """The contract of sessions."""
+        return self.of
+
+    def check_law(self, binding: Binding, name: str) -> str:
+        """The law's full name. Raises InputError for one that no session store is held to."""
+        found = law_named(name).name
+        if found not in STORE_LAWS:
+            raise InputError(f"--law {name}: not a law of a store; one of {', '.join(STORE_LAWS)}")
+        return found
+
+    def reads(self, data: Mapping[str, Any]) -> bool:
+        """Whether the JSON is a trace of sessions."""
+        return self.of.reads(data)
+
+    def trace_from_json(self, data: Any, place: str) -> AnyTrace:
+        """The trace."""
+        return self.of.trace_from_json(data, place)
+
+    def validate(
+        self,
+        binding: Binding,
+        effort: float,
+        seed: int,
+        laws: list[str] | None,
+        backend: Backend | None,
+        progress: Progress,
+        budget_s: float | None = None,
+    ) -> Validation:
+        """Judge a store, in a process of its own."""
+        wanted = list(STORE_LAWS) if laws is None else laws
+        return isolated.validate_isolated(binding, effort, seed, wanted, backend, progress, budget_s)
+
+    def replay(self, trace: AnyTrace, binding: Binding, backend: Backend) -> list[dict[str, Any]]:
+        """Each step, up to one after which nothing can be judged."""
+        assert isinstance(trace, Trace)
+        return [
+            {
+                "step": steps.told_step(report.step, trace),
+                "result": "" if isinstance(report.step, Churn) else tell(report.result),
+                "broken": [[one.law, one.text] for one in report.discrepancies],
+            }
+            for report in confirmation.run_on(trace, binding, backend)
+        ]
+
+    def tester(
+        self, binding: Binding, laws: Iterable[str], profile: Profile, seed: int, examples: Any, effort: float | None = None
+    ) -> Callable[[str], LawRun]:
+        """Scenarios and machines for one law at a time, in a process of their own: a script that hangs must not hang the run."""
+
+        @cache
+        def found(effort: float) -> Validation:
+            return self.validate(binding, effort, seed, list(laws), None, lambda text: None)
+
+        def test(law: str) -> LawRun:
+            began = time.monotonic()
+            if effort is not None:
+                result = next(one for one in found(effort).results if one.verdict.law == law)
+                run = law_run(result, str(binding.path), seed)
+                run.seconds = time.monotonic() - began
+                return run
+            answer = watch(
+                lambda: run_law(binding, law, profile, seed, examples), script_seconds_max=SCRIPT_SECONDS_MAX
+            )
+            return _unfinished(binding, law, seed, answer) if isinstance(answer, Unfinished) else answer.value
+
+        return test
+
+    def caught(self, binding: Binding, laws: Iterable[str], effort: float, seed: int) -> dict[str, str]:
+        """Which of ``laws`` a flawed store was seen to break."""
+        found = validate(binding, effort, seed, laws, only_first=True).results
+        return {
+            one.verdict.law: one.verdict.witness.headline for one in found if isinstance(one.verdict.witness, Witness)
+        }
+
+    def outcomes(self, binding: Binding, effort: float, seed: int) -> dict[str, Outcome]:
+        """The verdict on every law."""
+        return {one.verdict.law: one.outcome for one in validate(binding, effort, seed, STORE_LAWS).results}
+
+    def judge_original(self, binding: Binding, seed: int, budget_s: float, effort: float) -> Result:
+        """As a mutant in the first round."""
+        return judging.judge_quickly(binding, seed, budget_s, effort)
+
+    def judge_quickly(self, binding: Binding, seed: int, budget_s: float, effort: float) -> Result:
+        """A mutant in the first round."""
+        return judging.judge_quickly(binding, seed, budget_s, effort)
+
+    def tabulate(self, binding: Binding) -> Table:
+        """What the original replies in its small scope."""
+        return tabulate(binding)
+
+    def judge_thoroughly(self, binding: Binding, script: str, table: Any, seed: int, budget_s: float, effort: float) -> Result:
+        """A mutant in the second round, beside the original."""
+        return judging.judge_thoroughly(binding, script, table, seed, budget_s, effort)
+
+
+def _unfinished(binding: Binding, law: str, seed: int, answer: Unfinished) -> LawRun:
+    """A script that had to be ended together with its process breaks ``bounded``; no other law could be judged."""
+    runaway = isolated.runaway_of(binding, answer)
+    outcome = "violated" if law == "bounded" else "unknown"
+    story = [f"{law} is {outcome}: {runaway.text}", f"  KEYS: {', '.join(map(repr, runaway.keys)) or 'none'}"]
+    story.append(f"  ARGV: {', '.join(map(repr, runaway.args)) or 'none'}")
+    return LawRun(str(binding.path), law, seed, outcome, runaway.text, story)
+
+
+SESSION = SessionKind(SessionTerms("session"))
+PENDING = SessionKind(SessionTerms("pending"))
