@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from orderlab.spark_sweeps.runs.workers import PoolEngine
+from orderlab.spark_sweeps.runs.workers import PoolEngine, work_through
 from orderlab.spark_sweeps.spark.session import SparkEngine, start_session
 
 SCRUBBED = ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
@@ -46,6 +46,27 @@ def pool():
     engine = SharedPool(2)
     yield lambda folder: engine
     PoolEngine.close(engine)
+
+
+class Backwards:
+    """An engine in this process: the last run first, a file for each."""
+
+    cores = 2
+
+    def run(self, order, chunks, should_stop):
+        """Every run on its own."""
+        for number in sorted((int(number) for chunk in chunks for number in chunk), reverse=True):
+            work_through(order, [number])
+        return True
+
+    def close(self):
+        """Nothing to end."""
+
+
+@pytest.fixture
+def backwards():
+    """An engine maker whose rows lie in another order, in other files."""
+    return lambda folder: Backwards()
 
 
 @pytest.fixture

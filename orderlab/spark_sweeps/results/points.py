@@ -113,11 +113,14 @@ class PointRows:
 
 
 def by_point(folder: ResultFolder, runs: int, metrics: Sequence[str], confidence: float = 0.95) -> list[PointRows]:
-    """All points in order; memory grows with points, not with what a row holds."""
+    """All points in order; memory grows with points and metrics, not with what else a row holds. Values lie in the order of
+    replications: sums of floating point differ with theirs, and files come in any.
+    """
     found: dict[int, PointRows] = {}
+    told: dict[int, dict[str, list[tuple[int, float]]]] = {}
     for table in folder.tables(runs):
         names = [name for name in table.column_names if name.startswith(PREFIX)]
-        for row in table.select(["point", "status", "outcome", "metrics", *names]).to_pylist():
+        for row in table.select(["point", "replication", "status", "outcome", "metrics", *names]).to_pylist():
             mine = found.get(row["point"])
             if mine is None:
                 given = {name.removeprefix(PREFIX): row[name] for name in names}
@@ -127,7 +130,9 @@ def by_point(folder: ResultFolder, runs: int, metrics: Sequence[str], confidence
             mine.violated += row["outcome"] == "violated"
             for name, value in row["metrics"] or ():
                 if name in metrics and row["status"] == "ok":
-                    mine.metrics.setdefault(name, []).append(value)
+                    told.setdefault(row["point"], {}).setdefault(name, []).append((row["replication"], value))
+    for point, metrics_there in told.items():
+        found[point].metrics = {name: [value for _, value in sorted(values)] for name, values in metrics_there.items()}
     return [found[point] for point in sorted(found)]
 
 
