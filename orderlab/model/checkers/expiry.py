@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from orderlab.model.arrays import SequenceSets, add, new_table, slot_of, with_room
-from orderlab.model.checkers.delivery.state import ROWS_PER_CHUNK, locate_rows
+from orderlab.model.checkers.delivery.event_pass import ROWS_PER_CHUNK, locate_rows
 from orderlab.model.checkers.findings import Finding, Partial, Tally, verdict_of
 from orderlab.model.history.events import DELIVER, EXPIRE, PUBLISH, EventBatch, Names
 from orderlab.model.machine_code import njit

@@ -19,11 +19,13 @@ text is interpreted here and compiled by `orderlab.model.explorer.compiled.space
 
 from __future__ import annotations
 
+import ast
 import inspect
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from enum import EnumMeta
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import product
 from math import prod
 from numbers import Integral
@@ -33,6 +35,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from orderlab.model.errors import InputError
+from orderlab.model.spec.comparisons import compared_by_identity, compared_with_none
 from orderlab.model.spec.transition_system import (
     Constraint,
     Expansion,
@@ -69,8 +72,11 @@ SHOWN_AT_MOST = 8
 """Places told of a state that breaks a law."""
 
 
-class GuardNotMet(Exception):
-    """The action is not enabled in this state."""
+class GuardNotMet(BaseException):
+    """The action is not enabled in this state. No `Exception`, for a text that catches those does not mean this one."""
+
+    raised: ClassVar[int] = 0
+    """How often, so that one that never arrives is noticed."""
 
 
 def require(guard: Any) -> None:
@@ -89,6 +95,7 @@ def require(guard: Any) -> None:
             f"require: its guard is a {kind}, which is true in every state; call the method, or wrap all(...) or any(...)"
         )
     if not guard:
+        GuardNotMet.raised += 1
         raise GuardNotMet
 
 
@@ -149,6 +156,14 @@ def _ran(method: Callable[..., Any], result: Any) -> None:
         if inspect.iscoroutine(result):
             result.close()  # else Python warns that nobody waited for it
         raise placed(method, f"{method.__name__}: yields or awaits, so a call runs none of it; leave yield and async out")
+
+
+def _arrived(method: Callable[..., Any], unmet: int) -> None:
+    """Raises SpecificationError if a guard was not met since `unmet` were counted, and the text caught what ends the call."""
+    if GuardNotMet.raised != unmet:
+        raise placed(
+            method, f"{method.__name__}: catches what an unmet require raises, and goes on; name the exceptions after except"
+        )
 
 
 def action(*, actor: str, fair: Fair = False, **ranges: str) -> Callable[[Callable[..., None]], Action]:
@@ -288,7 +303,11 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
             if not isinstance(kind, Domain | Array):
                 wrong = f"variables: {name} is {kind!r}, no domain"
                 raise placed(self.variables, f"{wrong}; use integer, boolean, choice, element or Array")
-        return Schema(variables)
+        schema = Schema(variables)
+        for owner in type(self).__mro__:
+            if owner is not Specification and issubclass(owner, Specification):
+                _check_comparisons(owner, schema.names, schema.optional)
+        return schema
 
     def declared(self, kind: type[D]) -> list[D]:
         """The declarations of one kind in order of definition; an override keeps the place of what it overrides."""
@@ -337,7 +356,7 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
 
     def initial_states(self) -> Iterable[StateTuple]:
         schema = self.schema_of_state
-        draft = Draft(schema, tuple(schema.lowest()))
+        draft, unmet = Draft(schema, tuple(schema.lowest())), GuardNotMet.raised
         try:
             result = self.initial(draft)  # type: ignore[func-returns-value]
         except GuardNotMet:
@@ -345,6 +364,7 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
         except Exception as error:
             error.add_note("in initial")
             raise
+        _arrived(self.initial, unmet)
         if result is not None:
             _ran(self.initial, result)
         start = dict(zip(schema.names, draft._values, strict=True))
@@ -362,13 +382,15 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
 
     def successors(self, state: StateTuple) -> Iterable[tuple[Label, StateTuple]]:
         for instance in self.action_instances:
-            draft = Draft(self.schema_of_state, state)
+            draft, unmet = Draft(self.schema_of_state, state), GuardNotMet.raised
             try:
                 result = instance.declaration.method(self, draft, *instance.arguments)
             except GuardNotMet:
                 continue
             except Exception as error:
                 raise self._at_state(error, f"in action {instance.label}", state) from None
+            if GuardNotMet.raised != unmet:
+                _arrived(instance.declaration.method, unmet)
             if result is not None:
                 _ran(instance.declaration.method, result)
             yield instance.label, tuple(draft._values)
@@ -378,13 +400,15 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
         waiting: dict[str, set[Place]] = {}
         for instance in self.action_instances:
             draft = Draft(self.schema_of_state, state, recording=True)
-            enabled = True
+            enabled, unmet = True, GuardNotMet.raised
             try:
                 result = instance.declaration.method(self, draft, *instance.arguments)
             except GuardNotMet:
                 enabled = False
             except Exception as error:
                 raise self._at_state(error, f"in action {instance.label}", state) from None
+            if enabled:
+                _arrived(instance.declaration.method, unmet)
             if enabled and result is not None:
                 _ran(instance.declaration.method, result)
             reads, writes = draft._reads, draft._writes
@@ -410,7 +434,7 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
 
     def _judged(self, method: Callable[..., Any], states: Sequence[Draft], binding: Sequence[int], bound: bool) -> bool:
         """What a law or a predicate says. Raises SpecificationError if that is no truth value."""
-        name = method.__name__
+        name, unmet = method.__name__, GuardNotMet.raised
         try:
             answer = method(*states, *binding) if bound else method(self, *states, *binding)
         except GuardNotMet:
@@ -418,6 +442,8 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
         except Exception as error:
             given = f"({', '.join(map(str, binding))})" if binding else ""
             raise self._at_state(error, f"in {name}{given}", *(tuple(d._values) for d in states)) from None
+        if GuardNotMet.raised != unmet:
+            _arrived(method, unmet)
         if answer is True or answer is False:
             return answer
         if not isinstance(answer, Integral | np.bool_):
@@ -690,6 +716,32 @@ def placed(method: Callable[..., Any], message: str) -> SpecificationError:
     code = inspect.unwrap(method).__code__
     error.place = (code.co_filename, code.co_firstlineno)
     return error
+
+
+@lru_cache(maxsize=256)
+def _check_comparisons(owner: type[Specification], variables: tuple[str, ...], optional: tuple[str, ...]) -> None:
+    """Raises SpecificationError for a text that asks whether a value of the state *is* something, or whether one that may be
+    NOBODY equals None.
+
+    Values are integers, whatever the story prints for them: NOBODY is -1, true is 1, a member of an enumeration its number. So
+    `s.owner is None`, `s.flag is True` and `s.mode is Mode.IDLE` are false in every state. Only what stands in the class itself
+    is looked at, and a text that is not at hand is not.
+    """
+    for name, value in vars(owner).items():
+        method = value.method if isinstance(value, Declaration) else value
+        if not inspect.isfunction(method):
+            continue
+        try:
+            tree = ast.parse(textwrap.dedent(inspect.getsource(method)))
+        except (OSError, TypeError, SyntaxError):
+            continue
+        found = compared_by_identity(tree, variables) or compared_with_none(tree, optional)
+        if found is not None:
+            raise placed(
+                method,
+                f"{owner.__name__}.{name}: {ast.unparse(found)}: values of the state are integers, and none of them is None,"
+                " True or a member itself; compare with NOBODY, a number or a member by == (a truth value needs no comparison)",
+            )
 
 
 def _check_parameters(owner: str, declaration: Declaration) -> None:

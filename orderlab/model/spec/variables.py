@@ -115,6 +115,8 @@ class Schema:
         self.variables = dict(variables)
         self.names = tuple(variables)
         self.kinds = tuple(variables.values())
+        self.optional = tuple(name for name, kind in variables.items() if may_be_nobody(kind))
+        """The variables that may hold NOBODY, or whose elements may."""
         self.position = {name: at for at, name in enumerate(self.names)}
 
     def lowest(self) -> list[Value]:
@@ -140,6 +142,12 @@ class Schema:
     def unknown(self, name: str) -> SpecificationError:
         near = get_close_matches(name, self.names, 1)
         return SpecificationError(f'unknown variable "{name}"' + (f'; did you mean "{near[0]}"?' if near else ""))
+
+
+def may_be_nobody(kind: Domain | Array) -> bool:
+    while isinstance(kind, Array):
+        kind = kind.of
+    return kind.of is not None and kind.low == NOBODY
 
 
 def lowest(kind: Domain | Array) -> Value:

@@ -27,6 +27,9 @@ ANOMALIES = [
     ("cas-register", "0(write:1 0) 1(cas:[2,3] 1)", [[2, 3]], "0(write:1 0) 1(cas:[1,3] 1)"),
     ("cas-register", "0(write:1 0) 1(cas:[1,3] 1!", [[2, 3]], "0(write:1 0) 1(cas:[2,3] 1!"),
     ("cas-register", "0(write:1 0) 1(cas:[1,2] 1? 2(read 2):3", [[4, 5], [2, 3]], "0(write:1 0) 1(cas:[1,2] 1? 2(read 2):2"),
+    # Nil is the value before the first write, and no other.
+    ("cas-register", "0(write:1 0) 1(cas:[null,2] 1)", [[2, 3]], "0(write:1 1(cas:[null,2] 1) 0)"),
+    ("register", "0(write:1 0) 0(write:2 0) 1(read 1):null", [[4, 5]], "0(write:1 0) 0(write 0) 1(read 1):null"),
     # Queues: the four patterns.
     ("queue", "0(dequeue 0):1", [[0, 1]], "1(enqueue:1 0(dequeue 0):1 1)"),
     ("queue", "0(dequeue 0):1 1(enqueue:1 1)", [[0, 1], [2, 3]], "0(dequeue 1(enqueue:1 0):1 1)"),
@@ -70,6 +73,8 @@ ANOMALIES = [
     ),
     ("set", "0(add:1 0) 0(remove:1 0) 1(read 1):[1]", [[4, 5]], "0(add:1 0) 0(remove:1 0? 1(read 1):[1]"),
     ("set", "0(add:1 0) 1(contains:1 1):false", [[2, 3]], "0(add:1 0) 1(contains:1 1):true"),
+    ("kv", '0(put.k:"" 0) 1(get.k 1):null', [[2, 3]], '0(put.k:"" 1(get.k 1):null 0)'),
+    ("kv", '0(append.k:"a" 0) 1(get.k 1):""', [[2, 3]], '1(get.k 1):"" 0(append.k:"a" 0) 1(get.k 1):"a"'),
     ("kv", '0(put.k:"a" 0) 0(append.k:"b" 0) 1(get.k 1):"a"', [[4, 5]], '0(put.k:"a" 0) 0(append.k:"b" 0? 1(get.k 1):"a"'),
 ]  # fmt: skip
 
@@ -130,6 +135,7 @@ def test_nothing_to_judge_is_vacuous():
     ("model", "line", "message"),
     [
         ("kv", "0(put.a 0)", "row 0: put takes a value"),
+        ("queue", "0(enqueue 0) 1(dequeue 1):null", "row 0: enqueue takes a value"),
         ("kv", "0(append.a:5 0)", "row 0: append takes a string"),
         ("set", "0(read 0):5", "row 1: read returns the elements"),
         ("set", "0(contains:1 0):1", "row 1: contains returns true or false"),

@@ -96,7 +96,7 @@ REFUSED = [
     ("s.z = s.x / 2", "return True", "s.x / 2"),
     ("s.z = s.x * 0.5", "return True", "0.5"),
     ("s.z = int('3') + s.x\ns.z = int(str(s.x))", "return True", "str"),
-    ("require(s.x is True)", "return True", "s.x is True"),
+    ("require((s.x > 1) is True)", "return True", "(s.x > 1) is True"),
     ("s.z = self.none(s.x)", "return True", "may yield None"),
     ("ok = require(s.x < 3)", "return True", "require"),
     ("pass", "require(s.x < 9)", "require outside an action"),

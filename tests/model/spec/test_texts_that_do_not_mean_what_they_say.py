@@ -25,7 +25,7 @@ from orderlab.model.spec.declarative import (
     require,
 )
 from orderlab.model.spec.processes import Process, ProcessSystem
-from orderlab.model.spec.variables import Array, IndexSet, boolean, integer
+from orderlab.model.spec.variables import NOBODY, Array, IndexSet, boolean, choice, element, integer
 from orderlab.model.verdict import Outcome
 from tests.model.explorer.engines import compared
 
@@ -394,3 +394,149 @@ def test_a_predicate_is_asked_with_the_parameters_that_it_takes() -> None:
         explore(AsksWithout(), Options(constraints=("is_set",)))
     found = explore(AsksWithout(), Options(engine="interpreted", constraints=("is_low",), keep_going=True))
     assert {v.law: v.outcome for v in found.verdicts}["is-asked"] == Outcome.HOLDS
+
+
+class Light(IntEnum):
+    RED = 0
+    GREEN = 1
+
+
+class Owned(Specification):
+    """Whoever holds the token; the neighbours below compare it in other words."""
+
+    name: ClassVar[str] = "owned"
+    limit: int | None = None
+
+    @cached_property
+    def clients(self) -> IndexSet:
+        return IndexSet("client", 2)
+
+    def variables(self) -> Any:
+        return {
+            "owner": element(self.clients, optional=True), "wants": Array(self.clients, element(self.clients, optional=True)),
+            "flag": boolean(), "mode": choice(Light),
+        }  # fmt: skip
+
+    def initial(self, s: Any) -> None:
+        s.owner = NOBODY
+
+    @action(actor="client {c}", c="clients")
+    def take(self, s: Any, c: int) -> None:
+        require(s.owner == NOBODY)
+        s.owner = c
+
+    @action(actor="client {c}", c="clients")
+    def give(self, s: Any, c: int) -> None:
+        require(s.owner == c)
+        s.owner = NOBODY
+
+
+class IsNone(Owned):
+    @invariant()
+    def free(self, s: Any) -> bool:
+        return s.owner is not None
+
+
+class EqualsNone(Owned):
+    def free(self, s: Any) -> bool:
+        return bool(s.wants[0] == None or s.owner == 1)  # noqa: E711
+
+
+class AmongNone(Owned):
+    def free(self, s: Any) -> bool:
+        return s.owner in (None, 1)
+
+
+class NamedNone(Owned):
+    def free(self, s: Any) -> bool:
+        holder = s.owner
+        return holder is None
+
+
+class AnyNone(Owned):
+    def free(self, s: Any) -> bool:
+        return any(one is None for one in s.wants)
+
+
+class IsTrue(Owned):
+    def free(self, s: Any) -> bool:
+        return s.flag is True
+
+
+class IsMember(Owned):
+    def free(self, s: Any) -> bool:
+        return s.mode is Light.RED
+
+
+class MatchesNone(Owned):
+    def free(self, s: Any) -> bool:
+        match s.owner:
+            case None | 1:
+                return True
+        return False
+
+
+class OfOthers(Owned):
+    """What may be None is no value of the state."""
+
+    def free(self, s: Any, wanted: int | None = None) -> bool:
+        first = s.owner if s.flag else None
+        return self.limit is None and wanted is None and first is None and s.owner == NOBODY and s.mode == Light.RED
+
+    @invariant()
+    def fits(self, s: Any) -> bool:
+        return self.free(s) or s.owner != NOBODY
+
+
+@pytest.mark.parametrize("text", [IsNone, EqualsNone, AmongNone, NamedNone, AnyNone, IsTrue, IsMember, MatchesNone])
+def test_values_of_the_state_are_integers_and_never_none(text: type[Specification]) -> None:
+    with pytest.raises(SpecificationError, match=r"free: .*: values of the state are integers") as told:
+        explore(text(), INTERPRETED)
+    assert told.value.place is not None
+
+
+def test_what_is_no_value_of_the_state_may_be_none() -> None:
+    assert explore(OfOthers(), INTERPRETED).outcome is Outcome.HOLDS
+
+
+class Catches(Counts):
+    """An `except` for other errors: a guard is none of them."""
+
+    @action(actor="clock")
+    def tick(self, s: Any) -> None:
+        try:
+            require(s.x < 1)
+        except Exception:
+            return
+        s.x += 1
+
+
+class CatchesAll(Counts):
+    @action(actor="clock")
+    def tick(self, s: Any) -> None:
+        try:
+            require(s.x < 1)
+        except:  # noqa: E722
+            s.x = 0
+        s.x += 1
+
+
+class LawCatchesAll(Counts):
+    @invariant()
+    def small(self, s: Any) -> bool:
+        try:
+            require(s.x < 0)
+        except BaseException:
+            return True
+        return False
+
+
+def test_a_guard_is_not_swallowed_by_an_except() -> None:
+    found = explore(Catches(), INTERPRETED)
+    assert found.distinct_states == 2
+    assert found.transitions == 1
+    for text, where in ((CatchesAll, "tick"), (LawCatchesAll, "small")):
+        with pytest.raises(SpecificationError, match=f"{where}: catches what an unmet require raises"):
+            explore(text(), INTERPRETED)
+    with pytest.raises(SpecificationError, match="tick: catches"):
+        CatchesAll().expansion((2, (0, 0)))

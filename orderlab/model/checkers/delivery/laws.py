@@ -37,9 +37,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from orderlab.model.arrays import Intervals
-from orderlab.model.checkers.delivery.event_pass import DeliveryPass
+from orderlab.model.checkers.delivery.event_pass import BROKEN, COUNTERS, END_US, DeliveryPass
 from orderlab.model.checkers.delivery.owed import Lanes, Pairs, Subscriptions, missing, owed_pairs, seen_by_subscribers
-from orderlab.model.checkers.delivery.state import BROKEN, COUNTERS, END_US
 from orderlab.model.checkers.findings import Finding, Partial, Tally, verdict_of
 from orderlab.model.history.events import EventBatch, IntArray, Names
 from orderlab.model.verdict import Verdict

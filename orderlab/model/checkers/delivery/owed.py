@@ -14,8 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from orderlab.model.arrays import Intervals, segments
-from orderlab.model.checkers.delivery.event_pass import DeliveryPass
-from orderlab.model.checkers.delivery.state import CLEAR_EPOCH, CONNECTED, STABLE_EPOCH, STABLE_SINCE, high_at
+from orderlab.model.checkers.delivery.event_pass import (
+    CLEAR_EPOCH,
+    CONNECTED,
+    STABLE_EPOCH,
+    STABLE_SINCE,
+    DeliveryPass,
+    high_at,
+)
 from orderlab.model.history.events import EventBatch, EventKind, Names
 from orderlab.model.machine_code import njit
 

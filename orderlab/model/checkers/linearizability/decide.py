@@ -106,8 +106,9 @@ def _queues(model: ObjectModel, log: OperationLog, deadline: float | None) -> It
     kinds = [model.functions.get(name) for name in log.functions]
     is_enqueue = np.array([kind == "enqueue" for kind in kinds], np.bool_)
     is_drain = np.array([kind == "drain" for kind in kinds], np.bool_)
-    if None in kinds:
-        calls_by_key(model, log)  # names the operation that a queue does not have
+    no_value = [code for code, value in enumerate(log.values) if value is None]
+    if None in kinds or np.isin(log.argument[is_enqueue[log.function]], no_value).any():
+        calls_by_key(model, log)  # names the operation that a queue does not have, or cannot take
     order = np.argsort(log.key, kind="stable")
     for rows in np.split(order, np.flatnonzero(np.diff(log.key[order])) + 1):
         if len(rows) == 0:

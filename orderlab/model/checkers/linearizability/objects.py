@@ -19,6 +19,9 @@ UNKNOWN = object()
 MISMATCH = object()
 """The result of a compare-and-set that found another value."""
 
+ABSENT = ("absent",)
+"""The state of an entry that was never put. A register that was never written holds nil."""
+
 Step = Callable[[Any, str, Any, Any], Any]
 IMPOSSIBLE = None
 
@@ -69,8 +72,12 @@ def _set_step(state: Any, function: str, argument: Any, result: Any) -> Any:
 
 def _entry_step(state: Any, function: str, argument: Any, result: Any) -> Any:
     if function == "get":
-        return state if result is UNKNOWN or ("" if result is None else result) == state else IMPOSSIBLE
+        # Some stores give the empty string for a key that is not there; none gives nil for an empty string that is.
+        fits = result is UNKNOWN or (state is ABSENT and result in (None, "")) or (state is not ABSENT and result == state)
+        return state if fits else IMPOSSIBLE
     if function == "put":
+        return argument
+    if state is ABSENT:
         return argument
     return state + argument if isinstance(state, str) else IMPOSSIBLE
 
@@ -86,7 +93,7 @@ MODELS = {
         {"enqueue": "enqueue", "enq": "enqueue", "dequeue": "dequeue", "deq": "dequeue", "drain": "drain"},
     ),
     "set": ObjectModel("set", frozenset(), _set_step, {name: name for name in ("add", "remove", "contains", "read")}),
-    "kv": ObjectModel("kv", "", _entry_step, {name: name for name in ("get", "put", "append")}),
+    "kv": ObjectModel("kv", ABSENT, _entry_step, {name: name for name in ("get", "put", "append")}),
 }
 """Every object by the name that `--model` takes."""
 
@@ -120,6 +127,7 @@ TAKES = {
     "cas": _Data("[expected new]", lambda value: isinstance(value, tuple) and len(value) == 2),
     "put": _Data("a value", lambda value: value is not None),
     "append": _Data("a string", lambda value: isinstance(value, str)),
+    "enqueue": _Data("a value (nil is what a dequeue of an empty queue returns)", lambda value: value is not None),
 }
 """By function, for the objects that have it."""
 GIVES = {
