@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.timing import report
 from orderlab.model.explorer.exploration import explore
 from orderlab.model.explorer.search import Budget, Options
-from orderlab.model.pipeline.exploration import Parameters
+from orderlab.model.pipeline.exploration import PipelineParameters
 from orderlab.model.pipeline.specimens import SPECIMENS
 from orderlab.model.verdict import Outcome
 from orderlab.properties.mutants.finding_speed import Found, methods_for
@@ -75,7 +75,7 @@ def summed(found: list[Found]) -> dict[str, Any]:
 def of_broker(name: str, seconds: float) -> dict[str, Any]:
     """The exploration of one flawed broker, until its law breaks or the time is over."""
     began = time.process_time()
-    found = explore(Parameters(specimen=name).build(), Options(Budget(None, seconds), engine="interpreted"))  # type: ignore[arg-type]
+    found = explore(PipelineParameters(specimen=name).build(), Options(Budget(None, seconds), engine="interpreted"))  # type: ignore[arg-type]
     broken = [verdict.law for verdict in found.verdicts if verdict.outcome is Outcome.VIOLATED]
     return {
         "found": int(SPECIMENS[name].breaks in broken),

@@ -19,14 +19,14 @@ from orderlab.model.errors import InputError
 from orderlab.report.forms import REPORT_HELP
 
 if TYPE_CHECKING:
-    from orderlab.model.classics.catalogue import Entry
+    from orderlab.model.classics.catalogue import CatalogueEntry
     from orderlab.model.explorer.search import Engine, Progress
 
 CATALOGUES = ("orderlab.model.classics.catalogue", "orderlab.properties.contracts.session.exploration.catalogue")
 """Modules with a `CATALOGUE` of entries; a room that offers specifications adds its own."""
 
 
-def entries() -> dict[str, Entry]:
+def entries() -> dict[str, CatalogueEntry]:
     """Every specification that can be explored, by name."""
     return {entry.name: entry for module in CATALOGUES for entry in import_module(module).CATALOGUE}
 
@@ -149,7 +149,7 @@ def parsed(settings: list[str]) -> dict[str, str]:
     return found
 
 
-def print_catalogue(known: Mapping[str, Entry], as_json: bool) -> None:
+def print_catalogue(known: Mapping[str, CatalogueEntry], as_json: bool) -> None:
     from orderlab.report.exploration import catalogue_lines
 
     if as_json:
@@ -158,7 +158,7 @@ def print_catalogue(known: Mapping[str, Entry], as_json: bool) -> None:
         typer.echo("\n".join(catalogue_lines({n: (e.summary, _schema(e)) for n, e in known.items()})))
 
 
-def _schema(entry: Entry) -> Mapping[str, Any]:
+def _schema(entry: CatalogueEntry) -> Mapping[str, Any]:
     properties: Mapping[str, Any] = entry.parameters.model_json_schema().get("properties", {})
     return properties
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from orderlab.model.arrays import SequenceSets, add, new_table, slot_of, with_room
 from orderlab.model.checkers.delivery.event_pass import ROWS_PER_CHUNK, locate_rows
-from orderlab.model.checkers.findings import Finding, Partial, Tally, verdict_of
+from orderlab.model.checkers.findings import Finding, LawTally, Partial, verdict_of
 from orderlab.model.history.events import DELIVER, EXPIRE, PUBLISH, EventBatch, Names
 from orderlab.model.machine_code import njit
 from orderlab.model.verdict import Verdict
@@ -101,7 +101,7 @@ class ExpiryChecker:
         self._counts, self._used = np.zeros(2, np.int64), np.zeros(1, np.int64)
         self._delivered = SequenceSets.empty()
         self._rows = np.zeros((2, ROWS_PER_CHUNK), np.int64)
-        self._tally = Tally({"expiry": 0})
+        self._tally = LawTally({"expiry": 0})
 
     def observe(self, batch: EventBatch) -> None:
         """Take in the next rows."""

@@ -19,7 +19,7 @@ class OutOfBudget(Exception):
     """The seconds that a checker may take are over."""
 
 
-class Budget:
+class TimeBudget:
     """Seconds from now on, None for as many as it takes; a look at the clock costs, so one check in many takes it."""
 
     def __init__(self, seconds: float | None) -> None:
@@ -108,7 +108,7 @@ def _summed(left: Mapping[str, int], right: Mapping[str, int]) -> dict[str, int]
 
 
 @dataclass
-class Tally:
+class LawTally:
     """Collects a Partial while a pass runs."""
 
     antecedents: dict[str, int] = field(default_factory=dict)

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from orderlab.model.arrays import new_table, rows_with_room, slot_of, with_room
-from orderlab.model.checkers.findings import Finding, Partial, Tally, verdict_of
+from orderlab.model.checkers.findings import Finding, LawTally, Partial, verdict_of
 from orderlab.model.history.events import (
     ACKNOWLEDGE,
     CLEAR,
@@ -59,7 +59,7 @@ _WHY = {
 }
 
 
-class State(NamedTuple):
+class InflightArrays(NamedTuple):
     """What compiled code reads and writes."""
 
     table: Any
@@ -187,14 +187,14 @@ class InflightChecker:
     def __init__(self, names: Names, receive_maximum: int = PROTOCOL_MAXIMUM) -> None:
         self._names, self._usual = names, receive_maximum
         self._new_session = np.array([0, receive_maximum, 0, 0, 0], np.int64)
-        self._state = State(
+        self._state = InflightArrays(
             new_table(),
             np.full((256, 7), -1, np.int64),
             np.tile(self._new_session, (256, 1)),
             np.zeros(7, np.int64),
             np.full((2, 4), -1, np.int64),
         )
-        self._tally = Tally({"packet-id": 0, "receive-maximum": 0})
+        self._tally = LawTally({"packet-id": 0, "receive-maximum": 0})
 
     def observe(self, batch: EventBatch) -> None:
         """Take in the next rows."""

@@ -58,7 +58,7 @@ from typing import Any, NamedTuple
 
 import networkx as nx
 
-from orderlab.model.checkers.findings import VACUOUS, Budget, OutOfBudget
+from orderlab.model.checkers.findings import VACUOUS, OutOfBudget, TimeBudget
 from orderlab.model.checkers.linearizability.operations import FAIL, INFO, OK, OperationLog
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import UNFINISHED, Outcome, Verdict
@@ -107,7 +107,7 @@ class Poll(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Step:
+class LogOperation:
     """An operation: `row` in the log, between which events, its micro-operations in their order."""
 
     row: int
@@ -150,7 +150,7 @@ def has_functions(functions: Collection[str]) -> bool:
     return set(functions) <= set(FUNCTIONS) and bool({"txn", "send", "poll"} & set(functions))
 
 
-def steps_of(log: OperationLog, budget: Budget | None = None) -> list[Step]:
+def steps_of(log: OperationLog, budget: TimeBudget | None = None) -> list[LogOperation]:
     """The operations of a log. Raises InputError for what is no micro-operation."""
     steps = []
     for row, (function_code, outcome) in enumerate(zip(log.function.tolist(), log.outcome.tolist(), strict=True)):
@@ -164,10 +164,10 @@ def steps_of(log: OperationLog, budget: Budget | None = None) -> list[Step]:
         at = (row, int(log.process[row]), function, outcome, int(log.invoked[row]), int(log.returned[row]))
         if function in ("assign", "subscribe"):
             keys, sought = _assigned(argument)
-            steps.append(Step(*at, keys=keys, from_beginning=sought and function == "assign"))
+            steps.append(LogOperation(*at, keys=keys, from_beginning=sought and function == "assign"))
             continue
         if function in _SILENT:
-            steps.append(Step(*at))
+            steps.append(LogOperation(*at))
             continue
         asked = list(_micro_operations(place, function, argument))
         told = list(_micro_operations(f"row {log.returned_row[row]}", function, result)) if outcome == OK else asked
@@ -181,7 +181,7 @@ def steps_of(log: OperationLog, budget: Budget | None = None) -> list[Step]:
             elif outcome == OK:
                 polls += _polled(f"row {log.returned_row[row]}", after)
         maybe = outcome != OK and any(mop[0] == "poll" for mop in asked)
-        steps.append(Step(*at, sends=tuple(sends), polls=tuple(polls), may_have_polled=maybe))
+        steps.append(LogOperation(*at, sends=tuple(sends), polls=tuple(polls), may_have_polled=maybe))
     return steps
 
 
@@ -250,9 +250,9 @@ def _offset(place: str, offset: Any) -> int:
 class _Log:
     """What is known of every key, from operations that ended `ok`."""
 
-    def __init__(self, steps: Sequence[Step], budget: Budget) -> None:
+    def __init__(self, steps: Sequence[LogOperation], budget: TimeBudget) -> None:
         self.steps, self.budget = steps, budget
-        self.writers: dict[tuple[str, Any], list[Step]] = {}  # one entry a send
+        self.writers: dict[tuple[str, Any], list[LogOperation]] = {}  # one entry a send
         self.values: dict[tuple[str, int], dict[Any, int]] = {}  # (key, offset) → value → the row that tells it first
         self.offsets: dict[tuple[str, Any], dict[int, int]] = {}  # (key, value) → offset → row
         self.polled: set[tuple[str, Any]] = set()  # (key, value)
@@ -284,11 +284,11 @@ class _Log:
         at = bisect_right(self.known[key], low)
         return self.known[key][at] if at < len(self.known[key]) and self.known[key][at] < high else None
 
-    def possible(self, key: str, value: Any) -> list[Step]:
+    def possible(self, key: str, value: Any) -> list[LogOperation]:
         """The operations, one a send, that may have written a value: those that did not fail."""
         return [step for step in self.writers.get((key, value), ()) if step.outcome != FAIL]
 
-    def author(self, key: str, value: Any) -> Step | None:
+    def author(self, key: str, value: Any) -> LogOperation | None:
         """The one operation that may have written a value; None if several may, or none."""
         possible = self.possible(key, value)
         return possible[0] if len(possible) == 1 else None
@@ -495,7 +495,7 @@ def dependencies(log: _Log) -> nx.DiGraph:
     """Who wrote before whom (`ww`: the key) and who read from whom (`wr`: the key). A node is (row, which of its sends)."""
     graph = nx.DiGraph()
 
-    def node(step: Step, key: str, value: Any) -> tuple[int, int]:
+    def node(step: LogOperation, key: str, value: Any) -> tuple[int, int]:
         if step.function == _TRANSACTION:
             return step.row, -1
         sends = ((send.key, _typed(send.value)) for send in step.sends)
@@ -576,7 +576,7 @@ _ANALYSES: tuple[tuple[tuple[str, ...], Callable[[_Log], Iterable[tuple[str, int
 
 def judge_kafka_log(log: OperationLog, laws: Collection[str] = (), budget_s: float | None = None) -> list[Verdict]:
     """The verdicts: on the laws asked for, or on all that Kafka promises. Raises InputError as `steps_of` does."""
-    started, budget = time.perf_counter(), Budget(budget_s)
+    started, budget = time.perf_counter(), TimeBudget(budget_s)
     asked = [law for law in LAWS if law in laws] if laws else list(PROMISED)
     found = {law: _Found() for law in asked}
     unfinished, known = set(asked), None

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from orderlab.model.arrays import new_table, rows_with_room, slot_of, with_room
-from orderlab.model.checkers.findings import Finding, Partial, Tally, verdict_of
+from orderlab.model.checkers.findings import Finding, LawTally, Partial, verdict_of
 from orderlab.model.history.events import (
     ACKNOWLEDGE,
     CLEAR,
@@ -71,7 +71,7 @@ _WHY = (
 _NO_DUP, _OTHER_ID, _ORDER_BROKEN, _PUBREL_ORDER, _AFTER_PUBREC, _NO_RECONNECT, _SKIPPED = range(7)
 
 
-class State(NamedTuple):
+class ResendArrays(NamedTuple):
     """What compiled code reads and writes."""
 
     table: Any
@@ -315,7 +315,7 @@ class RetransmissionChecker:
 
     def __init__(self, names: Names) -> None:
         self._names = names
-        self._state = State(
+        self._state = ResendArrays(
             new_table(),
             np.full((256, 12), -1, np.int64),
             np.tile(_NEW_SESSION, (256, 1)),
@@ -353,7 +353,7 @@ class RetransmissionChecker:
 
     def partial(self) -> Partial:
         """The result of the rows seen, as if the history ended here."""
-        state, tally = self._state, Tally()
+        state, tally = self._state, LawTally()
         tally.counts["without_packet_id"] = int(state.numbers[_UNNAMED])
         tally.meets("retransmission", int(state.numbers[_MET]))
         if state.numbers[_FOUND]:
@@ -362,7 +362,7 @@ class RetransmissionChecker:
             self._missing_at_the_end(tally)
         return tally.partial()
 
-    def _missing_at_the_end(self, tally: Tally) -> None:
+    def _missing_at_the_end(self, tally: LawTally) -> None:
         sessions = self._state.sessions
         waiting = (sessions[:, _CONNECTION] > 0) & (sessions[:, _CONNECTED] == 1) & (sessions[:, _HEAD] >= 0)
         for subscriber in np.flatnonzero(waiting).tolist():

@@ -23,7 +23,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from orderlab.model.checkers.findings import VACUOUS, Budget, OutOfBudget
+from orderlab.model.checkers.findings import VACUOUS, OutOfBudget, TimeBudget
 from orderlab.model.checkers.linearizability.objects import MODELS
 from orderlab.model.checkers.linearizability.operations import FAIL, INFO, OK, OperationLog, Typed
 from orderlab.model.errors import InputError
@@ -60,14 +60,14 @@ def judge_total_queue(log: OperationLog, laws: Collection[str] = (), budget_s: f
     """
     started = time.perf_counter()
     try:
-        return _judged(log, laws, started, Budget(budget_s))
+        return _judged(log, laws, started, TimeBudget(budget_s))
     except OutOfBudget:
         work = {"operations": len(log), "seconds": round(time.perf_counter() - started, 6), UNFINISHED: 1}
         asked = (law for law in LAWS if not laws or law in laws)
         return [Verdict(law, Outcome.UNKNOWN, None, work, ("the budget ran out",)) for law in asked]
 
 
-def _judged(log: OperationLog, laws: Collection[str], started: float, budget: Budget) -> list[Verdict]:
+def _judged(log: OperationLog, laws: Collection[str], started: float, budget: TimeBudget) -> list[Verdict]:
     elements, emptied, takers = _elements(log, budget)
     broken: dict[str, list[tuple[int, str, tuple[int, ...], Any]]] = {law: [] for law in LAWS}
     met, recovered, undecided = dict.fromkeys(LAWS, 0), 0, 0
@@ -142,7 +142,7 @@ def _notes(law: str, undecided: int) -> Iterator[str]:
         )
 
 
-def _elements(log: OperationLog, budget: Budget) -> tuple[list[_Element], dict[Any, int], dict[Any, int]]:
+def _elements(log: OperationLog, budget: TimeBudget) -> tuple[list[_Element], dict[Any, int], dict[Any, int]]:
     """The elements; per key the invocation of the last operation that found the queue empty; and how many elements
     operations of unknown outcome may have taken.
     """

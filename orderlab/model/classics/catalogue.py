@@ -33,7 +33,7 @@ from orderlab.model.classics.two_phase_commit import TwoPhaseCommit
 from orderlab.model.contracts.feed.spec import Feed
 from orderlab.model.contracts.session.spec import SessionSystem
 from orderlab.model.errors import Defect, InputError
-from orderlab.model.pipeline.exploration import Parameters as PipelineParameters
+from orderlab.model.pipeline.exploration import PipelineParameters
 from orderlab.model.protocol import handshake
 from orderlab.model.spec.declarative import Specification
 from orderlab.model.spec.transition_system import TransitionSystem
@@ -41,7 +41,7 @@ from orderlab.model.spec.variables import SpecificationError
 
 
 @dataclass(frozen=True)
-class Entry:
+class CatalogueEntry:
     """`parameters` validates what the user set; `build` makes the system of a validated instance."""
 
     name: str
@@ -50,12 +50,12 @@ class Entry:
     build: Callable[[Any], TransitionSystem[Any]]
 
 
-def declarative(kind: type[Specification]) -> Entry:
+def declarative(kind: type[Specification]) -> CatalogueEntry:
     """The entry of a declarative specification: its fields are its parameters, its docstring's first line the
     summary.
     """
     told = import_module(kind.__module__).__doc__ or kind.__doc__ or kind.name
-    return Entry(kind.name, told.strip().splitlines()[0], kind, lambda chosen: chosen)
+    return CatalogueEntry(kind.name, told.strip().splitlines()[0], kind, lambda chosen: chosen)
 
 
 class NoParameters(BaseModel):
@@ -68,26 +68,26 @@ class DiningParameters(BaseModel):
     one_left_handed: bool = True
 
 
-CATALOGUE: tuple[Entry, ...] = (
+CATALOGUE: tuple[CatalogueEntry, ...] = (
     declarative(TwoPhaseCommit),
     declarative(TerminationDetection),
     declarative(Increment),
     declarative(DieHard),
-    Entry(
+    CatalogueEntry(
         "dining-philosophers",
         "Philosophers around a table, a fork between each two.",
         DiningParameters,
         lambda chosen: dining_philosophers(chosen.philosophers, chosen.one_left_handed),
     ),
     declarative(Feed),
-    Entry("session", "The abstract session that a store must refine.", NoParameters, lambda chosen: SessionSystem()),
-    Entry(
+    CatalogueEntry("session", "The abstract session that a store must refine.", NoParameters, lambda chosen: SessionSystem()),
+    CatalogueEntry(
         "handshake",
         "The QoS 1 and QoS 2 exchange with reconnect, takeover and Receive Maximum.",
-        handshake.Scope,
+        handshake.HandshakeScope,
         handshake.Handshake,
     ),
-    Entry(
+    CatalogueEntry(
         "pipeline",
         "Publisher to subscriber through Kafka and Redis, with faults; specimens B1 to B14.",
         PipelineParameters,
@@ -96,7 +96,7 @@ CATALOGUE: tuple[Entry, ...] = (
 )
 
 
-def make(entries: Mapping[str, Entry], name: str, settings: Mapping[str, str]) -> TransitionSystem[Any]:
+def make(entries: Mapping[str, CatalogueEntry], name: str, settings: Mapping[str, str]) -> TransitionSystem[Any]:
     """The named system with the user's settings. Raises InputError, with the nearest known name, for anything
     unknown.
     """
@@ -130,7 +130,7 @@ def own_file(name: str) -> Path | None:
     return Path(file + ".py") if found and rest[:1] in ("", ":") else None
 
 
-def entries_of_file(path: Path) -> dict[str, Entry]:
+def entries_of_file(path: Path) -> dict[str, CatalogueEntry]:
     """What the file defines, by name. Raises InputError if it cannot be read or run, or defines nothing to explore."""
     module_name = f"specifications_of_{path.stem}"
     spec = importlib.util.spec_from_file_location(module_name, path)
@@ -140,13 +140,13 @@ def entries_of_file(path: Path) -> dict[str, Entry]:
     sys.modules[module_name] = module  # where pydantic and inspect look for the text of its classes
     with errors_placed_in(path):
         spec.loader.exec_module(module)
-    found: dict[str, Entry] = {}
+    found: dict[str, CatalogueEntry] = {}
     for name, value in vars(module).items():
         if isinstance(value, type) and issubclass(value, Specification) and value.__module__ == module_name:
             found[name] = declarative(value)
         elif isinstance(value, TransitionSystem):
             summary = (module.__doc__ or value.name).strip().splitlines()[0]
-            found[name] = Entry(name, summary, NoParameters, _always(value))
+            found[name] = CatalogueEntry(name, summary, NoParameters, _always(value))
     if not found:
         raise InputError(f"{path}: defines nothing to explore: no subclass of Specification, no ProcessSystem")
     return found
@@ -156,7 +156,7 @@ def _always(system: TransitionSystem[Any]) -> Callable[[NoParameters], Transitio
     return lambda _: system
 
 
-def chosen_in_file(path: Path, name: str) -> tuple[dict[str, Entry], str]:
+def chosen_in_file(path: Path, name: str) -> tuple[dict[str, CatalogueEntry], str]:
     """The entries of the file, and which one FILE.py or FILE.py:NAME means: the only one need not be named."""
     entries = entries_of_file(path)
     wanted = name.partition(".py")[2].removeprefix(":")

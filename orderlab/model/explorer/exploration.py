@@ -16,7 +16,7 @@ from orderlab.model.explorer.audit import Audit
 from orderlab.model.explorer.search import Options, Progress, Search, constraints_of, search, unreduced_up_to
 from orderlab.model.explorer.witness import (
     Behaviour,
-    Run,
+    SystemRun,
     Unconvicted,
     behaviour,
     blamed,
@@ -285,7 +285,7 @@ class _Judge:
 
     def _shortest(
         self, run: Search, levels: list[int], depth: int, law: Invariant[Any] | StepInvariant[Any] | None
-    ) -> Run:
+    ) -> SystemRun:
         system, cut = run.system, run.space.cut
         if isinstance(law, StepInvariant):
             return shortest_step_witness(run.space, levels, run.expanded, depth, lambda s, m, t: not law.holds(s, m, t))
@@ -314,12 +314,12 @@ class _Judge:
             gap = gap or "liveness is decided on the graph of all states, not of representatives; use --no-symmetry"
         if gap is not None:
             return [Verdict(law.name, Outcome.UNKNOWN, work=self.work, not_covered=(gap,)) for law in laws]
-        from orderlab.model.explorer.state_graph import Condition, StateGraph, find_lasso
+        from orderlab.model.explorer.state_graph import FairnessCondition, StateGraph, find_lasso
 
         space, system = self.run.space, self.run.system
         graph = StateGraph.of(space)
         fairness = system.fairness()
-        conditions = [Condition(graph, one) for one in fairness]
+        conditions = [FairnessCondition(graph, one) for one in fairness]
         found = []
         for law in laws:
             lasso, obliged = find_lasso(space, graph, law, conditions)

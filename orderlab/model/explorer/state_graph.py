@@ -29,7 +29,7 @@ from scipy.sparse.csgraph import connected_components
 
 from orderlab.model.errors import InputError
 from orderlab.model.explorer.space import Edges, Space
-from orderlab.model.explorer.witness import Run, shown
+from orderlab.model.explorer.witness import SystemRun, shown
 from orderlab.model.files import write_whole
 from orderlab.model.spec.transition_system import Fairness, LeadsTo, StrongFairness
 
@@ -83,7 +83,7 @@ class StateGraph:
         return steps
 
 
-class Condition:
+class FairnessCondition:
     """A fairness condition on one graph: which steps belong to it, and which states have such a step."""
 
     def __init__(self, graph: StateGraph, fairness: Fairness):
@@ -109,8 +109,8 @@ class Condition:
 
 
 def find_lasso(
-    space: Space, graph: StateGraph, law: LeadsTo[Any], conditions: Sequence[Condition]
-) -> tuple[Run | None, int]:
+    space: Space, graph: StateGraph, law: LeadsTo[Any], conditions: Sequence[FairnessCondition]
+) -> tuple[SystemRun | None, int]:
     """A fair behaviour that breaks the law, or None; and the number of states in which the obligation began.
 
     A behaviour that comes to a state beyond a constraint is not followed, for what can happen there is not known.
@@ -127,7 +127,7 @@ def find_lasso(
     return _lasso(space, graph, begins & without, without, fair, component, conditions), obliged
 
 
-def _fair_part(graph: StateGraph, region: Bools, conditions: Sequence[Condition]) -> tuple[Bools, NDArray[np.int64]]:
+def _fair_part(graph: StateGraph, region: Bools, conditions: Sequence[FairnessCondition]) -> tuple[Bools, NDArray[np.int64]]:
     """The states of the region's fair components, and the component of each state."""
     fair = region.copy()
     while True:
@@ -176,8 +176,8 @@ def _lasso(
     without: Bools,
     fair: Bools,
     component: NDArray[np.int64],
-    conditions: Sequence[Condition],
-) -> Run:
+    conditions: Sequence[FairnessCondition],
+) -> SystemRun:
     """Stem to the earliest obligation that can be neglected, on to a fair component, and once around in it."""
     start = np.flatnonzero(begins & _leading_to(graph, fair, without))[0]
     inward = graph.path(int(start), lambda s: bool(fair[s]), without)
@@ -187,7 +187,7 @@ def _lasso(
     run = [(_label_between(graph, before, after), space.state(after)) for before, after in stem]
     for edge in [*inward, *around]:
         run.append((graph.edges.labels[int(graph.label[edge])], space.state(int(graph.target[edge]))))
-    return Run(space.state(first), run, len(run) - len(around), len(stem))
+    return SystemRun(space.state(first), run, len(run) - len(around), len(stem))
 
 
 def _leading_to(graph: StateGraph, goal: Bools, allowed: Bools) -> Bools:
@@ -200,7 +200,7 @@ def _leading_to(graph: StateGraph, goal: Bools, allowed: Bools) -> Bools:
         found[earlier] = True
 
 
-def _cycle(graph: StateGraph, entry: int, inside: Bools, conditions: Sequence[Condition]) -> list[int]:
+def _cycle(graph: StateGraph, entry: int, inside: Bools, conditions: Sequence[FairnessCondition]) -> list[int]:
     """A closed walk in a fair component that neglects no condition; empty if stuttering neglects none.
 
     Each round adds what one neglected condition asks for, which no later round undoes.

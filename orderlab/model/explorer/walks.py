@@ -27,7 +27,7 @@ from orderlab.model.explorer.search import (
     chosen_laws,
     constraints_of,
 )
-from orderlab.model.explorer.witness import Behaviour, Run, Unconvicted, behaviour, blamed, convict, why_broken
+from orderlab.model.explorer.witness import Behaviour, SystemRun, Unconvicted, behaviour, blamed, convict, why_broken
 from orderlab.model.spec.transition_system import (
     DEADLOCK,
     Invariant,
@@ -54,7 +54,7 @@ class _Walks:
     chosen: Chosen
     meter: Meter
     seen: dict[Any, int] = field(default_factory=dict)
-    broken: dict[str, Run] = field(default_factory=dict)
+    broken: dict[str, SystemRun] = field(default_factory=dict)
     reached: dict[str, int] = field(default_factory=dict)
     fired: dict[str, int] = field(default_factory=dict)
     met: dict[str, int] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class _Walks:
                     continue
                 self.met[law.name] += 1
             if law.name not in self.broken and not law.holds(state):
-                self.broken[law.name] = Run(first, list(path))
+                self.broken[law.name] = SystemRun(first, list(path))
         for goal in self.goals:
             if goal.name not in self.reached and goal.reached(state):
                 self.reached[goal.name] = len(path)
@@ -107,12 +107,12 @@ class _Walks:
                 self.fired[label.action] = self.fired.get(label.action, 0) + 1
                 for law in self.step_laws:
                     if law.name not in self.broken and not law.holds(state, label, after):
-                        self.broken[law.name] = Run(first, longer)
+                        self.broken[law.name] = SystemRun(first, longer)
                 self.enter(after, longer, first)
             self.steps += len(steps)
             if not steps:
                 if self.chosen.deadlock and DEADLOCK not in self.broken and not self.system.is_terminal(state):
-                    self.broken[DEADLOCK] = Run(first, list(path))
+                    self.broken[DEADLOCK] = SystemRun(first, list(path))
                 break
             path.append(random.choice(steps))
             state = path[-1][1]
@@ -248,7 +248,7 @@ def _statement(law: Safety) -> str:
     return law.statement if law is not None else NO_DEADLOCK_SAID
 
 
-def without_detours(system: TransitionSystem[Any], run: Run, law: Safety) -> Run:
+def without_detours(system: TransitionSystem[Any], run: SystemRun, law: Safety) -> SystemRun:
     """The shortest run through states of this one, by steps between them, to the same end.
 
     The last step of a run that breaks a law of steps stays, for it is what breaks it.
@@ -273,4 +273,4 @@ def without_detours(system: TransitionSystem[Any], run: Run, law: Safety) -> Run
     while (before := came_by[goal]) is not None:
         steps.insert(0, (before[1], goal))
         goal = before[0]
-    return Run(run.first, steps)
+    return SystemRun(run.first, steps)

@@ -39,7 +39,7 @@ Change = tuple[str, Any, Any]
 
 
 @dataclass(frozen=True)
-class Step:
+class BehaviourStep:
     """Who did what, and the places of the state that changed."""
 
     actor: str
@@ -58,7 +58,7 @@ class Behaviour:
     steps, the system stays in its last state for ever."""
 
     initial: Mapping[str, Any]
-    steps: tuple[Step, ...]
+    steps: tuple[BehaviourStep, ...]
     loop_start: int | None = None
     statement: str = ""
     """What the law that it breaks says."""
@@ -90,7 +90,7 @@ class Behaviour:
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Behaviour:
         steps = [
-            Step(
+            BehaviourStep(
                 step["actor"],
                 step["action"],
                 dict(step["arguments"]),
@@ -102,7 +102,7 @@ class Behaviour:
         return Behaviour(dict(data["initial"]), tuple(steps), data["loop_start"], *said)
 
 
-class Run(NamedTuple):
+class SystemRun(NamedTuple):
     """An initial state and the labelled states after it, as the system has them. With `loop_start` the steps from that
     index on repeat for ever; a liveness obligation begins after `obliged_at` steps."""
 
@@ -116,13 +116,13 @@ class Run(NamedTuple):
         return [self.first, *(state for _, state in self.steps)]
 
 
-def behaviour(system: TransitionSystem[Any], run: Run, statement: str = "", why: str = "") -> Behaviour:
+def behaviour(system: TransitionSystem[Any], run: SystemRun, statement: str = "", why: str = "") -> Behaviour:
     """Describe a run."""
     initial = before = dict(system.describe(run.first))
     steps = []
     for label, state in run.steps:
         after = dict(system.describe(state))
-        steps.append(Step(label.actor, label.action, dict(label.arguments), tuple(changes("", before, after))))
+        steps.append(BehaviourStep(label.actor, label.action, dict(label.arguments), tuple(changes("", before, after))))
         before = after
     return Behaviour(initial, tuple(steps), run.loop_start, statement, why)
 
@@ -186,7 +186,7 @@ class _Path(NamedTuple):
 
 def shortest_witness(
     space: Space, levels: Sequence[int], expanded: int, depth: int, is_target: Callable[[Any], bool]
-) -> Run:
+) -> SystemRun:
     """A shortest run to a target among the states of level `depth`, with the fewest switches.
 
     Level d holds the states levels[d] .. levels[d + 1] - 1, of which those from `expanded` on have not been expanded.
@@ -202,7 +202,7 @@ def shortest_witness(
 
 def shortest_step_witness(
     space: Space, levels: Sequence[int], expanded: int, depth: int, is_violated: Callable[[Any, Label, Any], bool]
-) -> Run:
+) -> SystemRun:
     """A shortest run that ends in a violating step out of a state of level `depth`."""
     system = space.system
 
@@ -272,13 +272,13 @@ def _extended(path: _Path, label: Label, after: Any) -> _Path:
     return _Path(path.switches + switched, after, label, path)
 
 
-def _told(path: _Path) -> Run:
+def _told(path: _Path) -> SystemRun:
     run: list[tuple[Label, Any]] = []
     while path.label is not None:
         run.insert(0, (path.label, path.state))
         assert path.before is not None
         path = path.before
-    return Run(path.state, run)
+    return SystemRun(path.state, run)
 
 
 TIMES = 3
@@ -288,7 +288,7 @@ TIMES = 3
 def convict(
     system: TransitionSystem[Any],
     law: Invariant[Any] | StepInvariant[Any] | LeadsTo[Any] | None,
-    run: Run,
+    run: SystemRun,
     fairness: Sequence[Fairness] = (),
 ) -> None:
     """Replay the run, and find the law broken at its end (None: a deadlock). Raises Unconvicted if it is not."""
@@ -306,7 +306,7 @@ def convict(
             raise Unconvicted("its end does not break the law")
 
 
-def _broken(system: TransitionSystem[Any], law: Invariant[Any] | StepInvariant[Any] | None, run: Run) -> bool:
+def _broken(system: TransitionSystem[Any], law: Invariant[Any] | StepInvariant[Any] | None, run: SystemRun) -> bool:
     states = run.states
     if law is None:
         return not system.is_terminal(states[-1]) and next(iter(system.successors(states[-1])), None) is None
@@ -315,7 +315,7 @@ def _broken(system: TransitionSystem[Any], law: Invariant[Any] | StepInvariant[A
     return (law.antecedent is None or law.antecedent(states[-1])) and not law.holds(states[-1])
 
 
-def _neglected(system: TransitionSystem[Any], law: LeadsTo[Any], run: Run, fairness: Sequence[Fairness]) -> None:
+def _neglected(system: TransitionSystem[Any], law: LeadsTo[Any], run: SystemRun, fairness: Sequence[Fairness]) -> None:
     """Raises Unconvicted unless the lasso owes `then`, never comes to it, is closed, and is fair."""
     states = run.states
     assert run.loop_start is not None
@@ -332,7 +332,7 @@ def _neglected(system: TransitionSystem[Any], law: LeadsTo[Any], run: Run, fairn
             raise Unconvicted(f"its loop neglects the fair step {condition.name}")
 
 
-def is_respected(system: TransitionSystem[Any], condition: Fairness, run: Run) -> bool:
+def is_respected(system: TransitionSystem[Any], condition: Fairness, run: SystemRun) -> bool:
     """Whether going round the loop of a lasso for ever is fair to one set of steps."""
     assert run.loop_start is not None
     states = run.states
@@ -343,7 +343,7 @@ def is_respected(system: TransitionSystem[Any], condition: Fairness, run: Run) -
     return not any(offered) if isinstance(condition, StrongFairness) else not all(offered)
 
 
-def enabled_in_loop(system: TransitionSystem[Any], condition: Fairness, run: Run) -> list[bool]:
+def enabled_in_loop(system: TransitionSystem[Any], condition: Fairness, run: SystemRun) -> list[bool]:
     """For each state of the loop, whether a changing step of the condition is enabled there."""
     return [
         any(condition.matches(label) and after != state for label, after in system.successors(state))
@@ -378,7 +378,7 @@ NAMED_AT_MOST = 3
 def why_broken(
     system: TransitionSystem[Any],
     law: Invariant[Any] | StepInvariant[Any] | LeadsTo[Any] | None,
-    run: Run,
+    run: SystemRun,
     fairness: Sequence[Fairness] = (),
 ) -> str:
     """What breaks the law (None: absence of deadlock), where in the run, and for a lasso why it may stay so."""
@@ -407,7 +407,7 @@ def _looked_at(system: TransitionSystem[Any], law: Invariant[Any], state: Any) -
     return ", ".join(f"{name} = {shown(value)}" for name, value in described.items() if name in names)
 
 
-def _never(system: TransitionSystem[Any], law: LeadsTo[Any], run: Run, fairness: Sequence[Fairness]) -> str:
+def _never(system: TransitionSystem[Any], law: LeadsTo[Any], run: SystemRun, fairness: Sequence[Fairness]) -> str:
     assert run.loop_start is not None
     begins = f"{law.when_said or 'its obligation'} {'holds' if law.when_said else 'begins'} " if law.when else ""
     begins += _after(run.obliged_at)
@@ -421,7 +421,7 @@ def _never(system: TransitionSystem[Any], law: LeadsTo[Any], run: Run, fairness:
     return f"{begins}: {never}; {stays}{_permitted(system, run, fairness)}"
 
 
-def _permitted(system: TransitionSystem[Any], run: Run, fairness: Sequence[Fairness]) -> str:
+def _permitted(system: TransitionSystem[Any], run: SystemRun, fairness: Sequence[Fairness]) -> str:
     """Why fairness does not end the loop."""
     if not fairness:
         return ", for no action is declared fair"
@@ -440,7 +440,7 @@ def _permitted(system: TransitionSystem[Any], run: Run, fairness: Sequence[Fairn
     return ", and every fair step is among them"
 
 
-def _is_taken(condition: Fairness, run: Run) -> bool:
+def _is_taken(condition: Fairness, run: SystemRun) -> bool:
     states = run.states
     loop = range(run.loop_start or 0, len(run.steps))
     return any(condition.matches(run.steps[at][0]) and states[at] != states[at + 1] for at in loop)

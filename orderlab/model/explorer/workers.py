@@ -77,7 +77,7 @@ class Stretch:
 
 
 @dataclass
-class Report:
+class RoundReport:
     """What a worker has done in one round. `fired` has for each action the lowest key and how often."""
 
     steps: int = 0
@@ -128,10 +128,10 @@ class Share:
         # The lower bits of a hash may follow the structure of the state: an integer is its own hash.
         return (hash(state) * 0x9E3779B97F4A7C15 >> 40) % self._workers
 
-    def round(self, stretch: Stretch) -> Report:
+    def round(self, stretch: Stretch) -> RoundReport:
         """One round with the other workers, to be kept or dropped when the next begins."""
         self.end_round(stretch.keep)
-        report, self._first = Report(), stretch.first
+        report, self._first = RoundReport(), stretch.first
         outgoing: list[tuple[list[int], list[Any]]] = [([], []) for _ in range(self._workers)]
         try:
             self._step(stretch, report, outgoing)
@@ -141,7 +141,7 @@ class Share:
             parcels = dict.fromkeys(self.peers, b"")
         received = self._exchange(parcels)
         if report.failed or not all(received.values()):
-            return Report(failed=True)
+            return RoundReport(failed=True)
         for rank in received:
             self._receive(*pickle.loads(received[rank]))
         keys = np.array(self._keys, np.int64)
@@ -150,19 +150,19 @@ class Share:
         others = [np.frombuffer(one, np.int64) for one in self._exchange(dict.fromkeys(self.peers, keys.tobytes())).values()]
         report.new = len(keys) + sum(map(len, others))
         if stretch.at_most is not None and stretch.count + report.new > stretch.at_most:
-            return Report(too_many=True)
+            return RoundReport(too_many=True)
         self._entered = stretch.count + np.arange(len(keys), dtype=np.int64)
         for other in others:
             self._entered += np.searchsorted(other, keys)
         try:
             self._judge(stretch, report)
         except Exception:
-            return Report(failed=True)
+            return RoundReport(failed=True)
         self._cut = report.cut
         report.bytes_more = resident_bytes() - self._began_with
         return report
 
-    def _step(self, stretch: Stretch, report: Report, outgoing: list[tuple[list[int], list[Any]]]) -> None:
+    def _step(self, stretch: Stretch, report: RoundReport, outgoing: list[tuple[list[int], list[Any]]]) -> None:
         """Step the own states of the stretch: the search's hot loop."""
         judges, known, fired, found = self.judges, self.known, report.fired, report.found
         successors, canonical, step_laws = judges.system.successors, judges.canonical, judges.step_laws
@@ -209,7 +209,7 @@ class Share:
             elif place <= -2:
                 self._keys[-2 - place] = min(self._keys[-2 - place], key)
 
-    def _judge(self, stretch: Stretch, report: Report) -> None:
+    def _judge(self, stretch: Stretch, report: RoundReport) -> None:
         judges, found = self.judges, report.found
         for place, number in zip(self._order.tolist(), self._entered.tolist(), strict=True):
             state = self._new[place]
@@ -306,7 +306,7 @@ class Workers:
         self._keep = True
         self._stretch = FIRST_STRETCH
 
-    def round(self, first: int, last: int, count: int, at_most: int | None, found: Mapping[str, int]) -> tuple[int, list[Report]]:
+    def round(self, first: int, last: int, count: int, at_most: int | None, found: Mapping[str, int]) -> tuple[int, list[RoundReport]]:
         """Step states from `first` on, at most up to `last`: where the round ended, and what the workers report.
 
         A round after which more than `at_most` states were known is repeated with the shortest stretch, whatever comes of
@@ -329,10 +329,10 @@ class Workers:
                 self._stretch = max(SHORTEST_STRETCH, self._stretch // 2)
         return (last, reports) if self._keep else (first, [])
 
-    def _all(self, stretch: Stretch) -> list[Report]:
+    def _all(self, stretch: Stretch) -> list[RoundReport]:
         for pipe in self._pipes.values():
             self._talk(lambda p=pipe: p.send(stretch))  # type: ignore[misc]
-        own: Report = self._talk(lambda: self._share.round(stretch))
+        own: RoundReport = self._talk(lambda: self._share.round(stretch))
         return [own, *(self._talk(pipe.recv) for pipe in self._pipes.values())]
 
     def gathered(self) -> list[tuple[array[int], array[int], list[Any]]]:

@@ -13,32 +13,32 @@ from typing import Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from orderlab.model.pipeline.specimens import PUBLISHED, REPAIRED, SPECIMENS
-from orderlab.model.pipeline.state import Fault, Node, Protocol, Scope, State, node_name
+from orderlab.model.pipeline.state import NodeState, PipelineFault, PipelineScope, PipelineState, Protocol, node_name
 from orderlab.model.pipeline.system import initial, own_steps, steps
 from orderlab.model.spec.transition_system import Invariant, Label, Law, Sometimes, TransitionSystem
 
-Holds = Callable[[State, Protocol, Scope], bool]
+Holds = Callable[[PipelineState, Protocol, PipelineScope], bool]
 
 
-def fifo(state: State, protocol: Protocol, scope: Scope) -> bool:
+def fifo(state: PipelineState, protocol: Protocol, scope: PipelineScope) -> bool:
     """First deliveries come in publish order."""
     first = list(dict.fromkeys(delivered.message for delivered in state.delivered))
     return first == sorted(first)
 
 
-def exactly_once(state: State, protocol: Protocol, scope: Scope) -> bool:
+def exactly_once(state: PipelineState, protocol: Protocol, scope: PipelineScope) -> bool:
     """One message never comes under two packet identifiers: the receiver could not tell the second from a new one."""
     identities = {(delivered.message, delivered.sequence) for delivered in state.delivered}
     return len(identities) == len({message for message, _ in identities})
 
 
-def retransmission(state: State, protocol: Protocol, scope: Scope) -> bool:
+def retransmission(state: PipelineState, protocol: Protocol, scope: PipelineScope) -> bool:
     """Once a newer connection has delivered, an older one delivers nothing (MQTT-3.1.4-3, MQTT-4.4.0-1)."""
     connections = [delivered.connection for delivered in state.delivered]
     return connections == sorted(connections)
 
 
-def at_least_once(state: State, protocol: Protocol, scope: Scope) -> bool:
+def at_least_once(state: PipelineState, protocol: Protocol, scope: PipelineScope) -> bool:
     """What was acknowledged to the publisher is in the log, or in the store, or was delivered."""
     stored = {saved.message for saved in state.store.queue}
     delivered = {one.message for one in state.delivered}
@@ -48,23 +48,23 @@ def at_least_once(state: State, protocol: Protocol, scope: Scope) -> bool:
     )
 
 
-def no_loss(state: State, protocol: Protocol, scope: Scope) -> bool:
+def no_loss(state: PipelineState, protocol: Protocol, scope: PipelineScope) -> bool:
     """What the consumer has committed is in the store until the subscriber has acknowledged it."""
     stored = {saved.message for saved in state.store.queue}
     return all(message in stored or message in state.removed for message in state.log[: state.committed])
 
 
-def counter(state: State, protocol: Protocol, scope: Scope) -> bool:
+def counter(state: PipelineState, protocol: Protocol, scope: PipelineScope) -> bool:
     """The store's counter never falls behind a sequence that it has handed out."""
     return state.store.last_sequence >= state.exposed_sequence
 
 
-def all_or_nothing(state: State, protocol: Protocol, scope: Scope) -> bool:
+def all_or_nothing(state: PipelineState, protocol: Protocol, scope: PipelineScope) -> bool:
     """No save has left a part of its batch."""
     return not state.torn
 
 
-def drain(state: State, protocol: Protocol, scope: Scope) -> bool:
+def drain(state: PipelineState, protocol: Protocol, scope: PipelineScope) -> bool:
     """When nothing is left to do and the subscriber is connected, everything published has been delivered."""
     if not state.connected or any(True for _ in own_steps(state, protocol, scope)):
         return True
@@ -84,7 +84,7 @@ LAWS: dict[str, Holds] = {
 }
 
 
-def place_of(state: State, message: int) -> str:
+def place_of(state: PipelineState, message: int) -> str:
     """Where a message is that was published."""
     for saved in state.store.queue:
         if saved.message == message:
@@ -96,7 +96,7 @@ def place_of(state: State, message: int) -> str:
     return "is nowhere"
 
 
-def why(law: str, state: State) -> str:
+def why(law: str, state: PipelineState) -> str:
     """What of a state breaks a law, in one sentence."""
     stored = {saved.message for saved in state.store.queue}
     delivered = list(dict.fromkeys(one.message for one in state.delivered))
@@ -128,7 +128,7 @@ def why(law: str, state: State) -> str:
     return ""
 
 
-ANTECEDENTS: dict[str, Callable[[State], bool]] = {
+ANTECEDENTS: dict[str, Callable[[PipelineState], bool]] = {
     "fifo": lambda state: len({one.message for one in state.delivered}) > 1,
     "exactly-once": lambda state: bool(state.delivered),
     "retransmission": lambda state: bool(state.delivered),
@@ -140,22 +140,24 @@ ANTECEDENTS: dict[str, Callable[[State], bool]] = {
 """When a law has something to say. A law that is missing here speaks of every state."""
 
 
-class Pipeline(TransitionSystem[State]):
+class Pipeline(TransitionSystem[PipelineState]):
     """The protocol in its scope, with every pipeline law. Stopping is right anywhere: ``drain`` judges where."""
 
     name: ClassVar[str] = "pipeline"
     deadlock_is_violation: ClassVar[bool] = False
 
-    def __init__(self, protocol: Protocol = REPAIRED, scope: Scope | None = None, law: str | None = None) -> None:
+    def __init__(
+        self, protocol: Protocol = REPAIRED, scope: PipelineScope | None = None, law: str | None = None
+    ) -> None:
         self.protocol = protocol
-        self.scope = scope or Scope()
+        self.scope = scope or PipelineScope()
         self.law = law
         """Judge only this law, so that the shortest witness is its own; None: all."""
 
-    def initial_states(self) -> Iterable[State]:
+    def initial_states(self) -> Iterable[PipelineState]:
         return [initial(self.protocol, self.scope)]
 
-    def successors(self, state: State) -> Iterable[tuple[Label, State]]:
+    def successors(self, state: PipelineState) -> Iterable[tuple[Label, PipelineState]]:
         for step, after in steps(state, self.protocol, self.scope):
             yield Label(step.actor, step.action, (("what", step.detail),) if step.detail else ()), after
 
@@ -171,13 +173,13 @@ class Pipeline(TransitionSystem[State]):
             return [law for law in found if law.name == self.law]
         return [*found, Sometimes("everything-delivered", self._everything_delivered)]
 
-    def is_terminal(self, state: State) -> bool:
+    def is_terminal(self, state: PipelineState) -> bool:
         return not any(True for _ in own_steps(state, self.protocol, self.scope))
 
-    def describe(self, state: State) -> Mapping[str, Any]:
+    def describe(self, state: PipelineState) -> Mapping[str, Any]:
         return state_of_pipeline(state)
 
-    def _invariant(self, name: str) -> Invariant[State]:
+    def _invariant(self, name: str) -> Invariant[PipelineState]:
         law = LAWS[name]
         holds = law.__doc__ or ""
         return Invariant(
@@ -188,11 +190,11 @@ class Pipeline(TransitionSystem[State]):
             why=lambda state: why(name, state),
         )
 
-    def _everything_delivered(self, state: State) -> bool:
+    def _everything_delivered(self, state: PipelineState) -> bool:
         return len({one.message for one in state.delivered}) == self.scope.messages
 
 
-class Parameters(BaseModel):
+class PipelineParameters(BaseModel):
     """What the command line may set: a specimen by name, or a protocol and a scope of one's own."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -216,8 +218,8 @@ class Parameters(BaseModel):
     def known_faults(cls, value: str) -> str:
         """Each by the name that operators use."""
         for name in filter(None, value.split(",")):
-            if name.strip() not in list(Fault):
-                raise ValueError(f'unknown fault "{name.strip()}"; it is one of: {", ".join(Fault)}')
+            if name.strip() not in list(PipelineFault):
+                raise ValueError(f'unknown fault "{name.strip()}"; it is one of: {", ".join(PipelineFault)}')
         return value
 
     def build(self) -> Pipeline:
@@ -228,8 +230,8 @@ class Parameters(BaseModel):
             if self.neighbour:
                 return Pipeline(specimen.neighbour, specimen.scope, law)
             return Pipeline(specimen.flawed, specimen.scope, law or specimen.breaks)
-        faults = frozenset(Fault(name.strip()) for name in self.fault.split(",") if name)
-        scope = Scope(
+        faults = frozenset(PipelineFault(name.strip()) for name in self.fault.split(",") if name)
+        scope = PipelineScope(
             messages=self.messages,
             nodes=self.nodes,
             pack_size=self.pack_size,
@@ -241,7 +243,7 @@ class Parameters(BaseModel):
         return Pipeline(REPAIRED if self.protocol == "repaired" else PUBLISHED, scope, law)
 
 
-def state_of_pipeline(state: State) -> dict[str, Any]:
+def state_of_pipeline(state: PipelineState) -> dict[str, Any]:
     """The state under the names that an operator knows."""
     found: dict[str, Any] = {
         "produce requests in flight": messages(state.producing),
@@ -262,7 +264,7 @@ def state_of_pipeline(state: State) -> dict[str, Any]:
     return found
 
 
-def describe_node(node: Node) -> dict[str, Any]:
+def describe_node(node: NodeState) -> dict[str, Any]:
     """One broker node: consumer, driver, session."""
     session = node.session
     found: dict[str, Any] = {

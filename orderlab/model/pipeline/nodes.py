@@ -9,43 +9,43 @@ what it fetched, keeps an inflight window, sends, and removes what is acknowledg
 from __future__ import annotations
 
 from orderlab.model.pipeline.state import (
-    Answer,
-    Command,
     Delivered,
-    Delivery,
-    Node,
+    DeliveryMode,
+    NodeState,
+    PipelineScope,
+    PipelineState,
+    PipelineStep,
     Protocol,
-    Saved,
-    Scope,
-    Session,
-    State,
-    Step,
+    SavedMessage,
+    SessionState,
     Steps,
-    Store,
+    StoreAnswer,
+    StoreCommand,
+    StoreContent,
     node_name,
     with_node,
 )
 
 
-def publishing(state: State, protocol: Protocol, scope: Scope) -> Steps:
+def publishing(state: PipelineState, protocol: Protocol, scope: PipelineScope) -> Steps:
     """Publish in order, append at the leader, copy to the follower."""
     if state.published < scope.messages and len(state.producing) < scope.producer_requests_in_flight:
         message = state.published + 1
         yield (
-            Step("publisher", "publish", f"m{message}"),
+            PipelineStep("publisher", "publish", f"m{message}"),
             state._replace(published=message, producing=(*state.producing, message)),
         )
     if state.producing:
         message, *rest = state.producing
-        yield Step("kafka", "append", f"m{message}"), append(state, protocol, message, tuple(rest))
+        yield PipelineStep("kafka", "append", f"m{message}"), append(state, protocol, message, tuple(rest))
     if state.replicated < len(state.log):
         replicated = state._replace(replicated=state.replicated + 1)
         if protocol.acks_all:
             replicated = puback(replicated, state.log[state.replicated])
-        yield Step("kafka", "replicate", f"m{state.log[state.replicated]}"), replicated
+        yield PipelineStep("kafka", "replicate", f"m{state.log[state.replicated]}"), replicated
 
 
-def append(state: State, protocol: Protocol, message: int, rest: tuple[int, ...]) -> State:
+def append(state: PipelineState, protocol: Protocol, message: int, rest: tuple[int, ...]) -> PipelineState:
     """The leader takes the oldest request. An idempotent one is dropped when known and put back when too early."""
     if protocol.idempotent_producer:
         if message in state.log:
@@ -56,50 +56,54 @@ def append(state: State, protocol: Protocol, message: int, rest: tuple[int, ...]
     return appended if protocol.acks_all else puback(appended, message)
 
 
-def puback(state: State, message: int) -> State:
+def puback(state: PipelineState, message: int) -> PipelineState:
     """The publish is acknowledged to the publisher."""
     return state._replace(acknowledged=state.acknowledged | {message})
 
 
-def consuming(state: State, protocol: Protocol, scope: Scope) -> Steps:
+def consuming(state: PipelineState, protocol: Protocol, scope: PipelineScope) -> Steps:
     """Poll records below the high watermark; take in the oldest answer of the connection."""
     for index, node in enumerate(state.nodes):
         if state.owner == index and len(node.packs) < protocol.packs_in_flight and node.position < state.replicated:
             pack = state.log[node.position : min(state.replicated, node.position + scope.pack_size)]
             online = any(other.session is not None for other in state.nodes)
-            command = Command("save", node.position, pack, online=online, generation=node.generation)
+            command = StoreCommand("save", node.position, pack, online=online, generation=node.generation)
             polled = node._replace(position=node.position + len(pack), packs=(*node.packs, command))
             detail = ", ".join(f"m{message}" for message in pack)
             yield (
-                Step(node_name(index), "poll and save", detail),
+                PipelineStep(node_name(index), "poll and save", detail),
                 with_node(state, index, write(polled, command, scope)),
             )
         if readable(state, protocol, node):
             yield take_answer(state, protocol, scope, index, node)
 
 
-def take_answer(state: State, protocol: Protocol, scope: Scope, index: int, node: Node) -> tuple[Step, State]:
+def take_answer(
+    state: PipelineState, protocol: Protocol, scope: PipelineScope, index: int, node: NodeState
+) -> tuple[PipelineStep, PipelineState]:
     """The node reads the oldest answer. NOSCRIPT: load the script and send the command again, behind all others."""
     answer, *rest = node.answers
     node = node._replace(answers=tuple(rest))
     actor, command = node_name(index), answer.command
     if answer.status == "noscript":
         again = with_node(state, index, write(node, command, scope))
-        return Step(actor, "load script, send again", command.kind), again._replace(script_loaded=True)
+        return PipelineStep(actor, "load script, send again", command.kind), again._replace(script_loaded=True)
     if answer.status == "error":
-        return Step(actor, "save failed, send again"), with_node(state, index, write(node, command, scope))
+        return PipelineStep(actor, "save failed, send again"), with_node(state, index, write(node, command, scope))
     state = with_node(state, index, node)
     if answer.saved:
         exposed = max(state.exposed_sequence, answer.saved[-1].sequence)
         state = state._replace(exposed_sequence=exposed)
     if command.kind == "save":
-        return Step(actor, "save answered, commit offset"), save_answered(state, protocol, scope, index, answer)
+        return PipelineStep(actor, "save answered, commit offset"), save_answered(state, protocol, scope, index, answer)
     if command.kind == "fetch":
-        return Step(actor, "fetch answered", names(answer)), answer_fetch(state, protocol, scope, index, answer)
-    return Step(actor, "remove answered"), state
+        return PipelineStep(actor, "fetch answered", names(answer)), answer_fetch(state, protocol, scope, index, answer)
+    return PipelineStep(actor, "remove answered"), state
 
 
-def save_answered(state: State, protocol: Protocol, scope: Scope, index: int, answer: Answer) -> State:
+def save_answered(
+    state: PipelineState, protocol: Protocol, scope: PipelineScope, index: int, answer: StoreAnswer
+) -> PipelineState:
     """Commit the offset and tell the session."""
     node, command = state.nodes[index], answer.command
     if command in node.packs:
@@ -111,12 +115,12 @@ def save_answered(state: State, protocol: Protocol, scope: Scope, index: int, an
     return hand_over(state, protocol, scope, answer)
 
 
-def names(answer: Answer) -> str:
+def names(answer: StoreAnswer) -> str:
     """The messages of an answer."""
     return ", ".join(f"m{saved.message}" for saved in answer.saved) or "nothing"
 
 
-def write(node: Node, command: Command, scope: Scope) -> Node:
+def write(node: NodeState, command: StoreCommand, scope: PipelineScope) -> NodeState:
     """The node writes ``command`` to its driver, which flushes when ``flush_at`` commands are buffered."""
     buffer, count = (*node.buffer, command), node.buffered_count + 1
     if count >= scope.flush_at:
@@ -124,7 +128,7 @@ def write(node: Node, command: Command, scope: Scope) -> Node:
     return node._replace(buffer=buffer, buffered_count=count)
 
 
-def driving(state: State, protocol: Protocol, scope: Scope) -> Steps:
+def driving(state: PipelineState, protocol: Protocol, scope: PipelineScope) -> Steps:
     """Flush by timer, execute the oldest command of a connection, copy to the replica."""
     for index, node in enumerate(state.nodes):
         yield from flushing(state, protocol, index, node)
@@ -133,38 +137,38 @@ def driving(state: State, protocol: Protocol, scope: Scope) -> Steps:
             after, answer = run(state, protocol, command)
             busy = node._replace(sent=tuple(rest), answers=(*node.answers, answer))
             yield (
-                Step("redis", command.kind, f"for {node_name(index)}: {describe(command)}"),
+                PipelineStep("redis", command.kind, f"for {node_name(index)}: {describe(command)}"),
                 with_node(after, index, busy),
             )
     if state.orphans:
         command, *left = state.orphans
         after, _ = run(state, protocol, command)
         yield (
-            Step("redis", command.kind, f"left by a dead connection: {describe(command)}"),
+            PipelineStep("redis", command.kind, f"left by a dead connection: {describe(command)}"),
             after._replace(orphans=tuple(left)),
         )
     if protocol.wait_for_replica and state.replica != state.store:
         yield replication(state)
 
 
-def replication(state: State) -> tuple[Step, State]:
+def replication(state: PipelineState) -> tuple[PipelineStep, PipelineState]:
     """The replica catches up with the master."""
-    return Step("redis", "replicate"), state._replace(replica=state.store)
+    return PipelineStep("redis", "replicate"), state._replace(replica=state.store)
 
 
-def flushing(state: State, protocol: Protocol, index: int, node: Node) -> Steps:
+def flushing(state: PipelineState, protocol: Protocol, index: int, node: NodeState) -> Steps:
     """The timer flushes what the counter says is waiting. Resetting the counter in a second step is specimen B11."""
     actor = node_name(index)
     if node.timer_midway:
         reset = node._replace(timer_midway=False, buffered_count=0)
-        yield Step(actor, "reset flush counter"), with_node(state, index, reset)
+        yield PipelineStep(actor, "reset flush counter"), with_node(state, index, reset)
     elif node.buffered_count:
         flushed = node._replace(buffer=(), sent=node.sent + node.buffer)
         flushed = flushed._replace(buffered_count=0) if protocol.atomic_flush else flushed._replace(timer_midway=True)
-        yield Step(actor, "flush by timer"), with_node(state, index, flushed)
+        yield PipelineStep(actor, "flush by timer"), with_node(state, index, flushed)
 
 
-def readable(state: State, protocol: Protocol, node: Node) -> bool:
+def readable(state: PipelineState, protocol: Protocol, node: NodeState) -> bool:
     """Whether the oldest answer of ``node`` may count: with WAIT, only when the replica has what it tells of."""
     if not node.answers:
         return False
@@ -173,77 +177,77 @@ def readable(state: State, protocol: Protocol, node: Node) -> bool:
     return not waits or state.replica.version >= answer.version
 
 
-def describe(command: Command) -> str:
+def describe(command: StoreCommand) -> str:
     """What a reader of a witness wants to know of a command."""
     if command.kind == "save":
         return f"offset {command.offset}, " + ", ".join(f"m{message}" for message in command.messages)
     return f"after {command.sequence}" if command.kind == "fetch" else f"sequence {command.sequence}"
 
 
-def run(state: State, protocol: Protocol, command: Command) -> tuple[State, Answer]:
+def run(state: PipelineState, protocol: Protocol, command: StoreCommand) -> tuple[PipelineState, StoreAnswer]:
     """Redis executes ``command`` on the master."""
     if command.kind != "remove" and not state.script_loaded:
-        return state, Answer(command, "noscript")
+        return state, StoreAnswer(command, "noscript")
     if command.kind == "save":
         return save(state, protocol, command)
     store = state.store
     if command.kind == "fetch":
         found = tuple(saved for saved in store.queue if saved.sequence > command.sequence)[: command.at_most]
-        return state, Answer(command, "ok", found, store.version)
+        return state, StoreAnswer(command, "ok", found, store.version)
     gone = frozenset(saved.message for saved in store.queue if saved.sequence == command.sequence)
     if gone:
         queue = tuple(saved for saved in store.queue if saved.sequence != command.sequence)
         store = store._replace(queue=queue, version=store.version + 1)
         state = state._replace(store=store, removed=state.removed | gone)
-    return state, Answer(command, "ok", (), store.version)
+    return state, StoreAnswer(command, "ok", (), store.version)
 
 
-def save(state: State, protocol: Protocol, command: Command) -> tuple[State, Answer]:
+def save(state: PipelineState, protocol: Protocol, command: StoreCommand) -> tuple[PipelineState, StoreAnswer]:
     """Append the messages of the batch that the mark does not already cover."""
     store = state.store
     known = max(store.mark - command.offset, 0) if protocol.idempotent_save else 0
     fresh = command.messages[known:]
     if not fresh:
         again = tuple(saved for saved in store.queue if saved.message in command.messages)
-        return state, Answer(command, "ok", again, store.version)
+        return state, StoreAnswer(command, "ok", again, store.version)
     if state.migrating:
         state = state._replace(migrating=False)
         if protocol.atomic_save:
-            return state, Answer(command, "error")
+            return state, StoreAnswer(command, "error")
         torn = appended(store, fresh[:-1], store.mark)
-        return state._replace(store=torn, torn=len(fresh) > 1), Answer(command, "error")
+        return state._replace(store=torn, torn=len(fresh) > 1), StoreAnswer(command, "error")
     after = appended(store, fresh, max(store.mark, command.offset + len(command.messages)))
-    return state._replace(store=after), Answer(command, "ok", after.queue[len(store.queue) :], after.version)
+    return state._replace(store=after), StoreAnswer(command, "ok", after.queue[len(store.queue) :], after.version)
 
 
-def appended(store: Store, messages: tuple[int, ...], mark: int) -> Store:
+def appended(store: StoreContent, messages: tuple[int, ...], mark: int) -> StoreContent:
     """``store`` with ``messages`` at its end, under the next sequences."""
     last = store.last_sequence
-    fresh = tuple(Saved(last + 1 + index, message) for index, message in enumerate(messages))
-    return Store(last + len(messages), store.queue + fresh, mark, store.version + 1)
+    fresh = tuple(SavedMessage(last + 1 + index, message) for index, message in enumerate(messages))
+    return StoreContent(last + len(messages), store.queue + fresh, mark, store.version + 1)
 
 
-def begin_session(state: State, protocol: Protocol, scope: Scope, index: int) -> State:
+def begin_session(state: PipelineState, protocol: Protocol, scope: PipelineScope, index: int) -> PipelineState:
     """The subscriber's new connection reaches node ``index``, which starts the replay."""
     connection = state.connection + 1
     if protocol.takeover_waits:
         for other, node in enumerate(state.nodes):
             state = with_node(state, other, node._replace(session=None))
     state = state._replace(connection=connection, connected=True, to_acknowledge=())
-    node = state.nodes[index]._replace(session=Session(connection))
+    node = state.nodes[index]._replace(session=SessionState(connection))
     return with_node(state, index, write(node, fetch_command(node, protocol, scope), scope))
 
 
-def fetch_command(node: Node, protocol: Protocol, scope: Scope) -> Command:
+def fetch_command(node: NodeState, protocol: Protocol, scope: PipelineScope) -> StoreCommand:
     """Read on after the cursor: as much as the window allows (pull), or all there is (push)."""
     session = node.session
     assert session is not None
-    pulls = protocol.delivery is Delivery.PULL
+    pulls = protocol.delivery is DeliveryMode.PULL
     count = scope.receive_maximum - len(session.inflight) if pulls else scope.messages * 2
-    return Command("fetch", sequence=session.cursor, at_most=count, connection=session.connection)
+    return StoreCommand("fetch", sequence=session.cursor, at_most=count, connection=session.connection)
 
 
-def hand_over(state: State, protocol: Protocol, scope: Scope, answer: Answer) -> State:
+def hand_over(state: PipelineState, protocol: Protocol, scope: PipelineScope, answer: StoreAnswer) -> PipelineState:
     """A save was answered: wake every session (pull), or give it the messages (push)."""
     if protocol.online_decided_at_save and not answer.command.online:
         return state
@@ -251,9 +255,9 @@ def hand_over(state: State, protocol: Protocol, scope: Scope, answer: Answer) ->
         session = node.session
         if session is None:
             continue
-        if protocol.delivery is Delivery.PULL:
+        if protocol.delivery is DeliveryMode.PULL:
             session = session._replace(awake=True)
-        elif protocol.delivery is Delivery.PUSH_HELD and session.fetching:
+        elif protocol.delivery is DeliveryMode.PUSH_HELD and session.fetching:
             session = session._replace(held=session.held + answer.saved)
         else:
             session = push(session, protocol, scope, answer.saved)
@@ -261,12 +265,14 @@ def hand_over(state: State, protocol: Protocol, scope: Scope, answer: Answer) ->
     return state
 
 
-def push(session: Session, protocol: Protocol, scope: Scope, saved: tuple[Saved, ...]) -> Session:
+def push(
+    session: SessionState, protocol: Protocol, scope: PipelineScope, saved: tuple[SavedMessage, ...]
+) -> SessionState:
     """Put on the socket what the session has not sent yet; hold back, or drop, what the window has no room for."""
     waiting = session.held + saved
     session = session._replace(held=())
     for index, one in enumerate(waiting):
-        if one.sequence <= session.cursor and protocol.delivery is not Delivery.PUSH:
+        if one.sequence <= session.cursor and protocol.delivery is not DeliveryMode.PUSH:
             continue
         if len(session.inflight) >= scope.receive_maximum:
             return session if protocol.drop_over_window else session._replace(held=waiting[index:])
@@ -274,7 +280,7 @@ def push(session: Session, protocol: Protocol, scope: Scope, saved: tuple[Saved,
     return session
 
 
-def send(session: Session, saved: Saved) -> Session:
+def send(session: SessionState, saved: SavedMessage) -> SessionState:
     """One PUBLISH leaves on the socket."""
     return session._replace(
         cursor=max(session.cursor, saved.sequence),
@@ -283,7 +289,9 @@ def send(session: Session, saved: Saved) -> Session:
     )
 
 
-def answer_fetch(state: State, protocol: Protocol, scope: Scope, index: int, answer: Answer) -> State:
+def answer_fetch(
+    state: PipelineState, protocol: Protocol, scope: PipelineScope, index: int, answer: StoreAnswer
+) -> PipelineState:
     """The replay's page arrives: send it, then what was held; read on if there may be more."""
     node = state.nodes[index]
     session = node.session
@@ -292,16 +300,16 @@ def answer_fetch(state: State, protocol: Protocol, scope: Scope, index: int, ans
     held = session.held
     session = push(session._replace(fetching=False, held=()), protocol, scope, answer.saved + held)
     if answer.saved:
-        session = session._replace(awake=protocol.delivery is Delivery.PULL)
+        session = session._replace(awake=protocol.delivery is DeliveryMode.PULL)
     return with_node(state, index, node._replace(session=session))
 
 
-def delivering(state: State, protocol: Protocol, scope: Scope) -> Steps:
+def delivering(state: PipelineState, protocol: Protocol, scope: PipelineScope) -> Steps:
     """Connect, read on, receive, acknowledge."""
     if not state.connected and state.connection < 2:
         for index in range(len(state.nodes)):
             after = begin_session(state, protocol, scope, index)
-            yield Step("subscriber", "connect", f"to {node_name(index)}"), after
+            yield PipelineStep("subscriber", "connect", f"to {node_name(index)}"), after
     for index, node in enumerate(state.nodes):
         session = node.session
         if session is None:
@@ -309,13 +317,13 @@ def delivering(state: State, protocol: Protocol, scope: Scope) -> Steps:
         if session.awake and not session.fetching and len(session.inflight) < scope.receive_maximum:
             asking = node._replace(session=session._replace(awake=False, fetching=True))
             after = with_node(state, index, write(asking, fetch_command(asking, protocol, scope), scope))
-            yield Step(node_name(index), "read the store", f"after {session.cursor}"), after
+            yield PipelineStep(node_name(index), "read the store", f"after {session.cursor}"), after
         if session.socket:
             saved, *rest = session.socket
             delivered = Delivered(saved.message, saved.sequence, session.connection)
             received = with_node(state, index, node._replace(session=session._replace(socket=tuple(rest))))
             yield (
-                Step("subscriber", "receive", f"m{saved.message} from {node_name(index)}"),
+                PipelineStep("subscriber", "receive", f"m{saved.message} from {node_name(index)}"),
                 received._replace(
                     delivered=(*state.delivered, delivered), to_acknowledge=(*state.to_acknowledge, delivered)
                 ),
@@ -324,7 +332,7 @@ def delivering(state: State, protocol: Protocol, scope: Scope) -> Steps:
         yield acknowledge(state, protocol, scope)
 
 
-def acknowledge(state: State, protocol: Protocol, scope: Scope) -> tuple[Step, State]:
+def acknowledge(state: PipelineState, protocol: Protocol, scope: PipelineScope) -> tuple[PipelineStep, PipelineState]:
     """The subscriber acknowledges the oldest PUBLISH; its node removes the message from the store."""
     delivered, *rest = state.to_acknowledge
     after = state._replace(to_acknowledge=tuple(rest))
@@ -334,6 +342,6 @@ def acknowledge(state: State, protocol: Protocol, scope: Scope) -> tuple[Step, S
             inflight = tuple(one for one in session.inflight if one != delivered.sequence)
             session = push(session._replace(inflight=inflight), protocol, scope, ())
             node = node._replace(session=session)
-            remove = Command("remove", sequence=delivered.sequence)
+            remove = StoreCommand("remove", sequence=delivered.sequence)
             after = with_node(after, index, write(node, remove, scope))
-    return Step("subscriber", "acknowledge", f"m{delivered.message}"), after
+    return PipelineStep("subscriber", "acknowledge", f"m{delivered.message}"), after

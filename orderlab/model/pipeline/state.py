@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 
-class Fault(StrEnum):
+class PipelineFault(StrEnum):
     """What may go wrong, by the name that operators use."""
 
     PRODUCER_RETRY = "producer retry"
@@ -27,7 +27,7 @@ class Fault(StrEnum):
     TAKEOVER = "session takeover"
 
 
-class Delivery(StrEnum):
+class DeliveryMode(StrEnum):
     """How a saved message gets from the store to the socket."""
 
     PULL = "pull"
@@ -60,7 +60,7 @@ class Protocol:
     """A save that meets a missing key of a migrating slot fails before its first write."""
     atomic_flush: bool = True
     """The flush timer takes the buffer and its counter in one step."""
-    delivery: Delivery = Delivery.PULL
+    delivery: DeliveryMode = DeliveryMode.PULL
     online_decided_at_save: bool = False
     """Push only: whether the session is online is asked when the save is sent, not when it is answered."""
     drop_over_window: bool = False
@@ -70,7 +70,7 @@ class Protocol:
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class PipelineScope:
     """How large the system is. ``faults`` may strike at any step, ``fault_budget`` times in all."""
 
     messages: int = 2
@@ -80,29 +80,29 @@ class Scope:
     flush_at: int = 1
     """Commands buffered before the driver flushes by itself; 1 sends each at once and needs no timer."""
     receive_maximum: int = 2
-    faults: frozenset[Fault] = field(default_factory=frozenset)
+    faults: frozenset[PipelineFault] = field(default_factory=frozenset)
     fault_budget: int = 1
     starts_connected: bool = True
 
 
-class Saved(NamedTuple):
+class SavedMessage(NamedTuple):
     """A message in the store. ``sequence`` grows for ever; the packet identifier follows from it."""
 
     sequence: int
     message: int
 
 
-class Store(NamedTuple):
+class StoreContent(NamedTuple):
     """The session's queue in Redis. ``mark`` is the first offset not yet saved (idempotent save only)."""
 
     last_sequence: int = 0
-    queue: tuple[Saved, ...] = ()
+    queue: tuple[SavedMessage, ...] = ()
     mark: int = 0
     version: int = 0
     """Writes so far: what a replica has is told by it."""
 
 
-class Command(NamedTuple):
+class StoreCommand(NamedTuple):
     """A call on the store, as the driver sends it. Fields that a kind does not use stay 0 or empty."""
 
     kind: str
@@ -118,18 +118,18 @@ class Command(NamedTuple):
     """``fetch``: the subscriber's connection that asked; the answer is for no other."""
 
 
-class Answer(NamedTuple):
+class StoreAnswer(NamedTuple):
     """A reply on its way to the driver."""
 
-    command: Command
+    command: StoreCommand
     status: str
     """``ok``, ``noscript`` or ``error``."""
-    saved: tuple[Saved, ...] = ()
+    saved: tuple[SavedMessage, ...] = ()
     version: int = 0
     """The store's version when it answered: what the replica must have before the answer counts."""
 
 
-class Session(NamedTuple):
+class SessionState(NamedTuple):
     """The actor of a connected subscriber on one node."""
 
     connection: int
@@ -137,25 +137,25 @@ class Session(NamedTuple):
     """The last sequence put on the socket."""
     fetching: bool = True
     awake: bool = False
-    held: tuple[Saved, ...] = ()
+    held: tuple[SavedMessage, ...] = ()
     inflight: tuple[int, ...] = ()
     """Sequences sent and not yet acknowledged."""
-    socket: tuple[Saved, ...] = ()
+    socket: tuple[SavedMessage, ...] = ()
 
 
-class Node(NamedTuple):
+class NodeState(NamedTuple):
     """A broker node: its consumer, its connection to Redis, its session actor."""
 
     position: int = 0
-    packs: tuple[Command, ...] = ()
+    packs: tuple[StoreCommand, ...] = ()
     """Saves submitted and not yet answered, oldest first."""
-    buffer: tuple[Command, ...] = ()
+    buffer: tuple[StoreCommand, ...] = ()
     """Written to the driver, not yet flushed."""
     buffered_count: int = 0
     timer_midway: bool = False
-    sent: tuple[Command, ...] = ()
-    answers: tuple[Answer, ...] = ()
-    session: Session | None = None
+    sent: tuple[StoreCommand, ...] = ()
+    answers: tuple[StoreAnswer, ...] = ()
+    session: SessionState | None = None
     generation: int = 0
 
 
@@ -167,10 +167,10 @@ class Delivered(NamedTuple):
     connection: int
 
 
-class State(NamedTuple):
+class PipelineState(NamedTuple):
     """Everything. Messages are numbered 1, 2, ... in publish order; offsets count from 0."""
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[NodeState, ...]
     published: int = 0
     producing: tuple[int, ...] = ()
     acknowledged: frozenset[int] = frozenset()
@@ -180,11 +180,11 @@ class State(NamedTuple):
     """The node that the partition is assigned to."""
     generation: int = 0
     committed: int = 0
-    store: Store = Store()
-    replica: Store = Store()
+    store: StoreContent = StoreContent()
+    replica: StoreContent = StoreContent()
     script_loaded: bool = True
     migrating: bool = False
-    orphans: tuple[Command, ...] = ()
+    orphans: tuple[StoreCommand, ...] = ()
     """Commands of connections that are gone: the server may still run them."""
     connection: int = 0
     """The number of the newest connection of the subscriber; 0 before the first."""
@@ -200,7 +200,7 @@ class State(NamedTuple):
     faults_left: int = 0
 
 
-class Step(NamedTuple):
+class PipelineStep(NamedTuple):
     """``actor`` is a process (``publisher``, ``node A``, ``redis``, ``fault``...); ``detail`` is for the reader."""
 
     actor: str
@@ -208,7 +208,7 @@ class Step(NamedTuple):
     detail: str = ""
 
 
-Steps = Iterator[tuple[Step, State]]
+Steps = Iterator[tuple[PipelineStep, PipelineState]]
 
 
 def node_name(index: int) -> str:
@@ -216,7 +216,7 @@ def node_name(index: int) -> str:
     return "node " + "ABCDEFGH"[index]
 
 
-def with_node(state: State, index: int, node: Node) -> State:
+def with_node(state: PipelineState, index: int, node: NodeState) -> PipelineState:
     """``state`` with one node replaced."""
     nodes = state.nodes
     return state._replace(nodes=(*nodes[:index], node, *nodes[index + 1 :]))

@@ -9,26 +9,26 @@ from collections.abc import Callable
 
 from orderlab.model.pipeline.nodes import begin_session, consuming, delivering, driving, publishing, replication, write
 from orderlab.model.pipeline.state import (
-    Command,
-    Fault,
-    Node,
+    NodeState,
+    PipelineFault,
+    PipelineScope,
+    PipelineState,
+    PipelineStep,
     Protocol,
-    Scope,
-    State,
-    Step,
     Steps,
+    StoreCommand,
     node_name,
     with_node,
 )
 
 
-def initial(protocol: Protocol, scope: Scope) -> State:
+def initial(protocol: Protocol, scope: PipelineScope) -> PipelineState:
     """Nothing published; the subscriber is connected to the first node if the scope says so."""
-    state = State(nodes=tuple(Node() for _ in range(scope.nodes)), faults_left=scope.fault_budget)
+    state = PipelineState(nodes=tuple(NodeState() for _ in range(scope.nodes)), faults_left=scope.fault_budget)
     return begin_session(state, protocol, scope, 0) if scope.starts_connected else state
 
 
-def own_steps(state: State, protocol: Protocol, scope: Scope) -> Steps:
+def own_steps(state: PipelineState, protocol: Protocol, scope: PipelineScope) -> Steps:
     """What the system does by itself."""
     yield from publishing(state, protocol, scope)
     yield from driving(state, protocol, scope)
@@ -36,30 +36,30 @@ def own_steps(state: State, protocol: Protocol, scope: Scope) -> Steps:
     yield from delivering(state, protocol, scope)
 
 
-def steps(state: State, protocol: Protocol, scope: Scope) -> Steps:
+def steps(state: PipelineState, protocol: Protocol, scope: PipelineScope) -> Steps:
     """What the system does, and what is done to it."""
     yield from own_steps(state, protocol, scope)
     yield from faults(state, protocol, scope)
 
 
-def faults(state: State, protocol: Protocol, scope: Scope) -> Steps:
+def faults(state: PipelineState, protocol: Protocol, scope: PipelineScope) -> Steps:
     """Every fault of the scope that can strike now."""
-    if Fault.REDIS_FAILOVER in scope.faults and not protocol.wait_for_replica and state.replica != state.store:
+    if PipelineFault.REDIS_FAILOVER in scope.faults and not protocol.wait_for_replica and state.replica != state.store:
         yield replication(state)
     if not state.faults_left:
         return
     struck = state._replace(faults_left=state.faults_left - 1)
     for fault in sorted(scope.faults):
         for detail, after in STRIKES[fault](struck, protocol, scope):
-            yield Step("fault", fault.value, detail), after
+            yield PipelineStep("fault", fault.value, detail), after
 
 
-def unanswered(node: Node) -> tuple[Command, ...]:
+def unanswered(node: NodeState) -> tuple[StoreCommand, ...]:
     """What the driver sent and has no answer to, in order; what it had buffered comes after."""
     return tuple(answer.command for answer in node.answers) + node.sent + node.buffer
 
 
-def producer_retry(state: State, protocol: Protocol, scope: Scope) -> list[tuple[str, State]]:
+def producer_retry(state: PipelineState, protocol: Protocol, scope: PipelineScope) -> list[tuple[str, PipelineState]]:
     """The oldest produce request fails, or its answer is lost; the producer sends it again behind the others."""
     if not state.producing:
         return []
@@ -73,17 +73,19 @@ def producer_retry(state: State, protocol: Protocol, scope: Scope) -> list[tuple
     return [(f"m{message} fails", failed), (f"m{message} arrives, its answer is lost", answer_lost)]
 
 
-def kafka_leader_change(state: State, protocol: Protocol, scope: Scope) -> list[tuple[str, State]]:
+def kafka_leader_change(
+    state: PipelineState, protocol: Protocol, scope: PipelineScope
+) -> list[tuple[str, PipelineState]]:
     """The leader dies; the follower's log is the log. What was not acknowledged is sent again."""
     lost = tuple(message for message in state.log[state.replicated :] if message not in state.acknowledged)
     return [("", state._replace(log=state.log[: state.replicated], producing=lost + state.producing))]
 
 
-def broker_crash(state: State, protocol: Protocol, scope: Scope) -> list[tuple[str, State]]:
+def broker_crash(state: PipelineState, protocol: Protocol, scope: PipelineScope) -> list[tuple[str, PipelineState]]:
     """A node restarts from the committed offset; what it had sent may still be executed, or not."""
     outcomes = []
     for index, node in enumerate(state.nodes):
-        fresh = Node(position=state.committed, generation=node.generation)
+        fresh = NodeState(position=state.committed, generation=node.generation)
         down = with_node(state, index, fresh)
         if node.session is not None and node.session.connection == state.connection:
             down = down._replace(connected=False, to_acknowledge=())
@@ -93,7 +95,7 @@ def broker_crash(state: State, protocol: Protocol, scope: Scope) -> list[tuple[s
     return outcomes
 
 
-def pack_timeout(state: State, protocol: Protocol, scope: Scope) -> list[tuple[str, State]]:
+def pack_timeout(state: PipelineState, protocol: Protocol, scope: PipelineScope) -> list[tuple[str, PipelineState]]:
     """Redis stalls longer than the pack waits: the save is sent again while the first one still stands."""
     return [
         (node_name(index), with_node(state, index, write(node, node.packs[0], scope)))
@@ -102,7 +104,7 @@ def pack_timeout(state: State, protocol: Protocol, scope: Scope) -> list[tuple[s
     ]
 
 
-def rebalance(state: State, protocol: Protocol, scope: Scope) -> list[tuple[str, State]]:
+def rebalance(state: PipelineState, protocol: Protocol, scope: PipelineScope) -> list[tuple[str, PipelineState]]:
     """The partition moves to another node, which reads from the committed offset; the old one goes on unaware."""
     outcomes = []
     for index, node in enumerate(state.nodes):
@@ -116,7 +118,7 @@ def rebalance(state: State, protocol: Protocol, scope: Scope) -> list[tuple[str,
     return outcomes
 
 
-def connection_loss(state: State, protocol: Protocol, scope: Scope) -> list[tuple[str, State]]:
+def connection_loss(state: PipelineState, protocol: Protocol, scope: PipelineScope) -> list[tuple[str, PipelineState]]:
     """The connection to Redis breaks and comes back; the driver sends every unanswered command again."""
     return [
         (node_name(index), with_node(state, index, node._replace(sent=unanswered(node), answers=(), buffer=())))
@@ -125,12 +127,12 @@ def connection_loss(state: State, protocol: Protocol, scope: Scope) -> list[tupl
     ]
 
 
-def script_flush(state: State, protocol: Protocol, scope: Scope) -> list[tuple[str, State]]:
+def script_flush(state: PipelineState, protocol: Protocol, scope: PipelineScope) -> list[tuple[str, PipelineState]]:
     """The script cache is emptied (SCRIPT FLUSH, or a failover to a node that never had it)."""
     return [("", state._replace(script_loaded=False))] if state.script_loaded else []
 
 
-def redis_failover(state: State, protocol: Protocol, scope: Scope) -> list[tuple[str, State]]:
+def redis_failover(state: PipelineState, protocol: Protocol, scope: PipelineScope) -> list[tuple[str, PipelineState]]:
     """The master dies, the replica takes over with what it has; drivers reconnect and send again."""
     after = state._replace(store=state.replica)
     for index, node in enumerate(state.nodes):
@@ -138,12 +140,12 @@ def redis_failover(state: State, protocol: Protocol, scope: Scope) -> list[tuple
     return [("", after)]
 
 
-def slot_migration(state: State, protocol: Protocol, scope: Scope) -> list[tuple[str, State]]:
+def slot_migration(state: PipelineState, protocol: Protocol, scope: PipelineScope) -> list[tuple[str, PipelineState]]:
     """The client's slot starts to migrate; the next save meets a key that is not there."""
     return [("", state._replace(migrating=True))] if not state.migrating else []
 
 
-def disconnect(state: State, protocol: Protocol, scope: Scope) -> list[tuple[str, State]]:
+def disconnect(state: PipelineState, protocol: Protocol, scope: PipelineScope) -> list[tuple[str, PipelineState]]:
     """The subscriber's connection breaks: what is on the socket is lost."""
     if not state.connected:
         return []
@@ -153,7 +155,7 @@ def disconnect(state: State, protocol: Protocol, scope: Scope) -> list[tuple[str
     return [("", after)]
 
 
-def takeover(state: State, protocol: Protocol, scope: Scope) -> list[tuple[str, State]]:
+def takeover(state: PipelineState, protocol: Protocol, scope: PipelineScope) -> list[tuple[str, PipelineState]]:
     """The subscriber connects to another node while its old connection still looks alive."""
     outcomes = []
     for index, node in enumerate(state.nodes):
@@ -163,18 +165,18 @@ def takeover(state: State, protocol: Protocol, scope: Scope) -> list[tuple[str, 
     return outcomes
 
 
-Strike = Callable[[State, Protocol, Scope], list[tuple[str, State]]]
+Strike = Callable[[PipelineState, Protocol, PipelineScope], list[tuple[str, PipelineState]]]
 
-STRIKES: dict[Fault, Strike] = {
-    Fault.PRODUCER_RETRY: producer_retry,
-    Fault.KAFKA_LEADER_CHANGE: kafka_leader_change,
-    Fault.BROKER_CRASH: broker_crash,
-    Fault.PACK_TIMEOUT: pack_timeout,
-    Fault.REBALANCE: rebalance,
-    Fault.REDIS_CONNECTION_LOSS: connection_loss,
-    Fault.SCRIPT_CACHE_FLUSH: script_flush,
-    Fault.REDIS_FAILOVER: redis_failover,
-    Fault.SLOT_MIGRATION: slot_migration,
-    Fault.DISCONNECT: disconnect,
-    Fault.TAKEOVER: takeover,
+STRIKES: dict[PipelineFault, Strike] = {
+    PipelineFault.PRODUCER_RETRY: producer_retry,
+    PipelineFault.KAFKA_LEADER_CHANGE: kafka_leader_change,
+    PipelineFault.BROKER_CRASH: broker_crash,
+    PipelineFault.PACK_TIMEOUT: pack_timeout,
+    PipelineFault.REBALANCE: rebalance,
+    PipelineFault.REDIS_CONNECTION_LOSS: connection_loss,
+    PipelineFault.SCRIPT_CACHE_FLUSH: script_flush,
+    PipelineFault.REDIS_FAILOVER: redis_failover,
+    PipelineFault.SLOT_MIGRATION: slot_migration,
+    PipelineFault.DISCONNECT: disconnect,
+    PipelineFault.TAKEOVER: takeover,
 }

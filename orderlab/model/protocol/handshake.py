@@ -39,7 +39,7 @@ Flaw = Literal[
 ]
 
 
-class Scope(BaseModel):
+class HandshakeScope(BaseModel):
     """How large the system is, which flaw it has, and what may happen to it how often."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -75,7 +75,7 @@ class Sent(NamedTuple):
     phase: str = "PUBLISH"
 
 
-class State(NamedTuple):
+class HandshakeState(NamedTuple):
     """One session, both ends."""
 
     published: int = 0
@@ -103,14 +103,14 @@ class State(NamedTuple):
     clean_starts: int = 0
 
 
-class Handshake(TransitionSystem[State]):
+class Handshake(TransitionSystem[HandshakeState]):
     """The exchange, in a scope."""
 
     name: ClassVar[str] = "handshake"
     deadlock_is_violation: ClassVar[bool] = False
 
-    def __init__(self, scope: Scope | None = None) -> None:
-        self.scope = scope or Scope()
+    def __init__(self, scope: HandshakeScope | None = None) -> None:
+        self.scope = scope or HandshakeScope()
 
     def action_names(self) -> Sequence[str]:
         """The actions that can happen in the scope."""
@@ -128,20 +128,20 @@ class Handshake(TransitionSystem[State]):
         }
         return ["publish", "send", *exchange, *(name for name, count in happens.items() if count)]
 
-    def initial_states(self) -> Iterable[State]:
-        return [State()]
+    def initial_states(self) -> Iterable[HandshakeState]:
+        return [HandshakeState()]
 
     def parameters(self) -> Mapping[str, Any]:
         return self.scope.model_dump(mode="json")
 
-    def successors(self, state: State) -> Iterator[tuple[Label, State]]:
+    def successors(self, state: HandshakeState) -> Iterator[tuple[Label, HandshakeState]]:
         yield from self._sender(state)
         yield from self._packets(state)
         yield from self._mishaps(state)
 
     # -- sender ----------------------------------------------------------------------------------------------
 
-    def _sender(self, s: State) -> Iterator[tuple[Label, State]]:
+    def _sender(self, s: HandshakeState) -> Iterator[tuple[Label, HandshakeState]]:
         if s.published < self.scope.messages:
             message = s.published + 1
             waiting = (*s.waiting, message)
@@ -159,7 +159,7 @@ class Handshake(TransitionSystem[State]):
         if not s.connected:
             yield Label("sender", "reconnect"), self._reconnect(s)
 
-    def _free_id(self, s: State) -> int:
+    def _free_id(self, s: HandshakeState) -> int:
         """The next identifier that is not in use (MQTT-2.2.1-3); 0 when all are."""
         used = {sent.packet_id for sent in s.in_flight}
         candidate = s.last_packet_id
@@ -169,7 +169,7 @@ class Handshake(TransitionSystem[State]):
                 return candidate
         return 0
 
-    def _send(self, s: State, message: int, packet_id: int, rest: Sequence[int]) -> State:
+    def _send(self, s: HandshakeState, message: int, packet_id: int, rest: Sequence[int]) -> HandshakeState:
         """First transmission: DUP is 0 (MQTT-3.3.1-1)."""
         return s._replace(
             waiting=tuple(rest),
@@ -179,7 +179,7 @@ class Handshake(TransitionSystem[State]):
             first_ids=(*s.first_ids, (message, packet_id)),
         )
 
-    def _reconnect(self, s: State) -> State:
+    def _reconnect(self, s: HandshakeState) -> HandshakeState:
         """Clean Start 0: resend what is in flight, in order, under the same identifiers (MQTT-4.4.0-1)."""
         flaw = self.scope.flaw
         in_flight = s.in_flight
@@ -208,7 +208,7 @@ class Handshake(TransitionSystem[State]):
 
     # -- packets arrive --------------------------------------------------------------------------------------
 
-    def _packets(self, s: State) -> Iterator[tuple[Label, State]]:
+    def _packets(self, s: HandshakeState) -> Iterator[tuple[Label, HandshakeState]]:
         if s.to_receiver:
             packet, *rest = s.to_receiver
             label = Label("receiver", f"receive {packet.kind}", (("packet_id", packet.packet_id),))
@@ -223,7 +223,7 @@ class Handshake(TransitionSystem[State]):
             label = Label("sender", f"receive {packet.kind}", (("packet_id", packet.packet_id),))
             yield label, self._acknowledged(s._replace(to_sender=tuple(rest)), packet)
 
-    def _receive(self, s: State, packet: Packet) -> State:
+    def _receive(self, s: HandshakeState, packet: Packet) -> HandshakeState:
         """QoS 1: hand over and PUBACK. QoS 2: hand over once per identifier until PUBREL releases it (4.3.3)."""
         if packet.kind == "PUBREL":
             kept = s.kept_ids - {packet.packet_id}
@@ -238,7 +238,7 @@ class Handshake(TransitionSystem[State]):
                 s = s._replace(kept_ids=s.kept_ids | {packet.packet_id})
         return s._replace(to_sender=(*s.to_sender, answer))
 
-    def _acknowledged(self, s: State, packet: Packet) -> State:
+    def _acknowledged(self, s: HandshakeState, packet: Packet) -> HandshakeState:
         """PUBACK and PUBCOMP end an exchange; PUBREC turns it to its second phase."""
         at = next((i for i, sent in enumerate(s.in_flight) if sent.packet_id == packet.packet_id), None)
         if packet.kind == "PUBREC":
@@ -252,7 +252,7 @@ class Handshake(TransitionSystem[State]):
 
     # -- what happens to the session -------------------------------------------------------------------------
 
-    def _mishaps(self, s: State) -> Iterator[tuple[Label, State]]:
+    def _mishaps(self, s: HandshakeState) -> Iterator[tuple[Label, HandshakeState]]:
         scope = self.scope
         if s.connected and s.disconnects < scope.disconnects:
             after = s._replace(connected=False, to_receiver=(), to_sender=(), disconnects=s.disconnects + 1)
@@ -267,7 +267,7 @@ class Handshake(TransitionSystem[State]):
         if s.clean_starts < scope.clean_starts:
             yield Label("receiver", "clean start"), self._clean_start(s)
 
-    def _clean_start(self, s: State) -> State:
+    def _clean_start(self, s: HandshakeState) -> HandshakeState:
         """Clean Start 1: both ends drop the session; what it held is not delivered any more (MQTT-3.1.2-4)."""
         kept = s.waiting if self.scope.flaw == "clear-keeps-waiting" else ()
         dropped = {sent.message for sent in s.in_flight} | set(s.waiting)
@@ -290,10 +290,10 @@ class Handshake(TransitionSystem[State]):
         own = ("application", "sender", "receiver")
         return [WeakFairness(actor, lambda label, actor=actor: label.actor == actor) for actor in own]  # type: ignore[misc]
 
-    def is_terminal(self, state: State) -> bool:
+    def is_terminal(self, state: HandshakeState) -> bool:
         return True
 
-    def settled(self, s: State) -> bool:
+    def settled(self, s: HandshakeState) -> bool:
         """Everything published was handed over or is legally gone, and no exchange is open."""
         return not s.waiting and not s.in_flight and set(range(1, s.published + 1)) <= set(s.handed) | s.gone
 
@@ -313,7 +313,7 @@ class Handshake(TransitionSystem[State]):
             found = [law for law in found if law.name != "packet-id"]
         return [law for law in found if self.scope.law in (None, law.name)]
 
-    def describe(self, state: State) -> Mapping[str, Any]:
+    def describe(self, state: HandshakeState) -> Mapping[str, Any]:
         return {
             "waiting": list(state.waiting),
             "in flight": [f"m{one.message} as {one.packet_id} {one.phase}" for one in state.in_flight],
@@ -331,23 +331,23 @@ def show(packet: Packet) -> str:
     return f"{packet.kind} {packet.packet_id}" + f" m{packet.message}" * bool(packet.message) + " DUP" * packet.dup
 
 
-def first_deliveries_in_order(s: State) -> bool:
+def first_deliveries_in_order(s: HandshakeState) -> bool:
     """First hand-overs come in publish order (MQTT-4.6.0-5, -6)."""
     first = list(dict.fromkeys(s.handed))
     return first == sorted(first)
 
 
-def handed_once(s: State) -> bool:
+def handed_once(s: HandshakeState) -> bool:
     """No message is handed to the application twice (MQTT-4.3.3)."""
     return len(s.handed) == len(set(s.handed))
 
 
-def identifiers_distinct(s: State) -> bool:
+def identifiers_distinct(s: HandshakeState) -> bool:
     """No two exchanges in flight share an identifier (MQTT-2.2.1-3)."""
     return len({sent.packet_id for sent in s.in_flight}) == len(s.in_flight)
 
 
-def resent_rightly(s: State) -> bool:
+def resent_rightly(s: HandshakeState) -> bool:
     """Resent with DUP, under the first identifier, in the first order, and only on the newest connection (4.4, 4.6)."""
     first = dict(s.first_ids)
     order = [packet.message for packet in s.to_receiver if packet.kind == "PUBLISH"]
@@ -356,6 +356,6 @@ def resent_rightly(s: State) -> bool:
     return order == sorted(order) and same_id and marked and not s.stale
 
 
-def nothing_after_clear(s: State) -> bool:
+def nothing_after_clear(s: HandshakeState) -> bool:
     """Nothing of a cleared session is on its way."""
     return all(packet.message == 0 or packet.message > s.cleared for packet in s.to_receiver)

@@ -11,7 +11,13 @@ from typing import Any, ClassVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine
 
-from orderlab.model.protocol.handshake import Handshake, Scope, State, first_deliveries_in_order, handed_once
+from orderlab.model.protocol.handshake import (
+    Handshake,
+    HandshakeScope,
+    HandshakeState,
+    first_deliveries_in_order,
+    handed_once,
+)
 from orderlab.model.spec.transition_system import Invariant, Label
 from orderlab.properties.machines.tally import Tally, initialize, rule, tally_of
 
@@ -19,7 +25,7 @@ MESSAGES = 24
 STEPS_TO_SETTLE = 40 * MESSAGES
 """Far more than an exchange of so many messages takes."""
 scopes = st.builds(
-    Scope,
+    HandshakeScope,
     messages=st.just(MESSAGES),
     qos=st.sampled_from([1, 2, 2]),
     identifiers=st.integers(2, 4),
@@ -45,15 +51,15 @@ class HandshakeBothWays(RuleBasedStateMachine):
         super().__init__()
         self.tally = Tally(examples=1)
         self.legs: list[Handshake] = []
-        self.states: list[State] = []
+        self.states: list[HandshakeState] = []
         self.told: list[str] = []
 
     @initialize(first=scopes, second=scopes)
-    def connect(self, first: Scope, second: Scope) -> None:
+    def connect(self, first: HandshakeScope, second: HandshakeScope) -> None:
         """Both connections, with the same QoS."""
         scopes_of_legs = (first, second.model_copy(update={"qos": first.qos}))
         self.legs = [Handshake(scope.model_copy(update={"flaw": self.flaw})) for scope in scopes_of_legs]
-        self.states = [State(), State()]
+        self.states = [HandshakeState(), HandshakeState()]
 
     def offers(self, leg: int, actions: tuple[str, ...]) -> list[tuple[Label, Any]]:
         """Steps of a leg. The broker publishes what it was handed, no more."""

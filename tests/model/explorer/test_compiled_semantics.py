@@ -14,7 +14,7 @@ from numba import njit
 
 from orderlab.model.errors import EngineError
 from orderlab.model.explorer.compiled import runtime
-from orderlab.model.explorer.compiled.intervals import RESULT, Interval
+from orderlab.model.explorer.compiled.intervals import RESULT, ValueInterval
 from orderlab.model.explorer.compiled.kernel_text import KernelWriter
 from orderlab.model.explorer.compiled.layout import layout_of
 from orderlab.model.explorer.compiled.program_text import NotCompilable, program_text
@@ -207,7 +207,7 @@ def test_numba_computes_each_operator_as_python_does(operator: str) -> None:
             if operator == "<<" and b > 1009:
                 continue
             error = np.zeros(3, np.int64)
-            interval = INTERVALS[TEXTS[operator]](Interval(a, a), Interval(b, b))
+            interval = INTERVALS[TEXTS[operator]](ValueInterval(a, a), ValueInterval(b, b))
             try:
                 right = scope["plain"](a, b)
             except (ZeroDivisionError, ValueError):
@@ -233,7 +233,7 @@ def test_intervals_hold_every_result(operator: str) -> None:
     pairs = [(low, high) for low in ends for high in ends if low <= high]
     for low, high in pairs:
         for least, most in pairs:
-            interval = rule(Interval(low, high), Interval(least, most))
+            interval = rule(ValueInterval(low, high), ValueInterval(least, most))
             for a in range(low, high + 1):
                 for b in range(least, most + 1):
                     if (operator in ("//", "%") and b == 0) or (operator in ("<<", ">>") and b < 0):

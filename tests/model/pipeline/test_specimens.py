@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from orderlab.model.explorer.exploration import Exploration, explore
-from orderlab.model.pipeline.exploration import Parameters, Pipeline
+from orderlab.model.pipeline.exploration import Pipeline, PipelineParameters
 from orderlab.model.pipeline.specimens import PUBLISHED, REPAIRED, SPECIMENS
-from orderlab.model.pipeline.state import Fault, Scope
+from orderlab.model.pipeline.state import PipelineFault, PipelineScope
 from orderlab.model.verdict import Outcome, Verdict
 
 SHORTEST = {
@@ -68,47 +68,47 @@ def test_the_witness_of_b10_is_the_whole_story() -> None:
     assert [step.action for step in verdict.witness.steps] == ["publish", "append", "kafka leader change"]
 
 
-PAIRS = [(Fault.BROKER_CRASH, Fault.REDIS_FAILOVER), (Fault.PACK_TIMEOUT, Fault.REDIS_CONNECTION_LOSS)]
+PAIRS = [(PipelineFault.BROKER_CRASH, PipelineFault.REDIS_FAILOVER), (PipelineFault.PACK_TIMEOUT, PipelineFault.REDIS_CONNECTION_LOSS)]
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=str)
-def test_the_repaired_protocol_withstands_two_faults(pair: tuple[Fault, Fault]) -> None:
-    scope = Scope(messages=1, faults=frozenset(pair), fault_budget=2)
+def test_the_repaired_protocol_withstands_two_faults(pair: tuple[PipelineFault, PipelineFault]) -> None:
+    scope = PipelineScope(messages=1, faults=frozenset(pair), fault_budget=2)
     assert not_holding(explore(Pipeline(REPAIRED, scope))) == []
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("one", Fault)
-@pytest.mark.parametrize("other", Fault)
-def test_the_repaired_protocol_withstands_any_two_faults(one: Fault, other: Fault) -> None:
-    scope = Scope(messages=2, nodes=2, faults=frozenset({one, other}), fault_budget=2)
+@pytest.mark.parametrize("one", PipelineFault)
+@pytest.mark.parametrize("other", PipelineFault)
+def test_the_repaired_protocol_withstands_any_two_faults(one: PipelineFault, other: PipelineFault) -> None:
+    scope = PipelineScope(messages=2, nodes=2, faults=frozenset({one, other}), fault_budget=2)
     assert not_holding(explore(Pipeline(REPAIRED, scope))) == []
 
 
 BROKEN_AS_PUBLISHED = {
-    Fault.PRODUCER_RETRY: "fifo",
-    Fault.KAFKA_LEADER_CHANGE: "at-least-once",
-    Fault.BROKER_CRASH: "exactly-once",
-    Fault.PACK_TIMEOUT: "exactly-once",
-    Fault.REDIS_CONNECTION_LOSS: "exactly-once",
-    Fault.REDIS_FAILOVER: "no-loss",
+    PipelineFault.PRODUCER_RETRY: "fifo",
+    PipelineFault.KAFKA_LEADER_CHANGE: "at-least-once",
+    PipelineFault.BROKER_CRASH: "exactly-once",
+    PipelineFault.PACK_TIMEOUT: "exactly-once",
+    PipelineFault.REDIS_CONNECTION_LOSS: "exactly-once",
+    PipelineFault.REDIS_FAILOVER: "no-loss",
 }
 
 
 @pytest.mark.parametrize(("fault", "law"), BROKEN_AS_PUBLISHED.items(), ids=str)
-def test_what_the_published_protocol_does_not_withstand(fault: Fault, law: str) -> None:
-    found = explore(Pipeline(PUBLISHED, Scope(faults=frozenset({fault})), law))
+def test_what_the_published_protocol_does_not_withstand(fault: PipelineFault, law: str) -> None:
+    found = explore(Pipeline(PUBLISHED, PipelineScope(faults=frozenset({fault})), law))
     assert verdict_of(found, law).outcome is Outcome.VIOLATED
 
 
 def test_a_specimen_by_name_is_the_specimen() -> None:
-    built = Parameters(specimen="B4").build()
+    built = PipelineParameters(specimen="B4").build()
     assert (built.protocol, built.scope, built.law) == (SPECIMENS["B4"].flawed, SPECIMENS["B4"].scope, "fifo")
-    assert Parameters(specimen="B4", neighbour=True).build().protocol == SPECIMENS["B4"].neighbour
+    assert PipelineParameters(specimen="B4", neighbour=True).build().protocol == SPECIMENS["B4"].neighbour
 
 
 def test_a_system_without_faults_delivers_everything() -> None:
-    assert not_holding(explore(Pipeline(REPAIRED, replace(Scope(), messages=3, pack_size=2)))) == []
+    assert not_holding(explore(Pipeline(REPAIRED, replace(PipelineScope(), messages=3, pack_size=2)))) == []
 
 
 def test_a_witness_of_drain_says_what_is_stuck_where_and_that_it_stays() -> None:

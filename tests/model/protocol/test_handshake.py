@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orderlab.model.explorer.exploration import explore
-from orderlab.model.protocol.handshake import Handshake, Scope
+from orderlab.model.protocol.handshake import Handshake, HandshakeScope
 from orderlab.model.verdict import Outcome
 
 RIGHT = [
@@ -22,7 +22,7 @@ RIGHT = [
 
 @pytest.mark.parametrize("scope", RIGHT, ids=str)
 def test_the_exchange_keeps_every_law(scope: dict) -> None:
-    found = explore(Handshake(Scope(**scope)))
+    found = explore(Handshake(HandshakeScope(**scope)))
     assert [verdict for verdict in found.verdicts if verdict.outcome is not Outcome.HOLDS] == []
 
 
@@ -44,7 +44,7 @@ FLAWED = [
 
 @pytest.mark.parametrize(("flaw", "scope", "law", "steps"), FLAWED)
 def test_a_flaw_breaks_its_law(flaw: str, scope: dict, law: str, steps: int | None) -> None:
-    found = explore(Handshake(Scope(flaw=flaw, law=law, **scope)))
+    found = explore(Handshake(HandshakeScope(flaw=flaw, law=law, **scope)))
     (verdict,) = (verdict for verdict in found.verdicts if verdict.law == law)
     assert verdict.outcome is Outcome.VIOLATED
     if steps is not None:

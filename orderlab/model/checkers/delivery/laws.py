@@ -39,7 +39,7 @@ import numpy as np
 from orderlab.model.arrays import Intervals
 from orderlab.model.checkers.delivery.event_pass import BROKEN, COUNTERS, END_US, DeliveryPass
 from orderlab.model.checkers.delivery.owed import Lanes, Pairs, Subscriptions, missing, owed_pairs, seen_by_subscribers
-from orderlab.model.checkers.findings import Finding, Partial, Tally, verdict_of
+from orderlab.model.checkers.findings import Finding, LawTally, Partial, verdict_of
 from orderlab.model.history.events import EventBatch, IntArray, Names
 from orderlab.model.verdict import Verdict
 
@@ -72,7 +72,7 @@ class DeliveryChecker:
         when the whole does. `published_elsewhere`: other parts have publish rows, so that it says something if this
         one has none.
         """
-        done, tally = self._pass, Tally()
+        done, tally = self._pass, LawTally()
         if end_us is not None:
             done.state.clock[END_US] = max(end_us, int(done.state.clock[END_US]))
         lanes = Lanes.of(done)
@@ -100,7 +100,7 @@ class DeliveryChecker:
         self._agreement(tally, lanes, pairs, delivered, published_elsewhere or done.count("published") > 0)
         return tally.partial()
 
-    def _close_pass(self, lanes: Lanes, tally: Tally, publishes_known: bool) -> None:
+    def _close_pass(self, lanes: Lanes, tally: LawTally, publishes_known: bool) -> None:
         done = self._pass
         tally.counts.update({name: done.count(name) for name in COUNTERS})
         tally.meets("exactly-once", done.count("qos2_deliveries"))
@@ -148,7 +148,7 @@ class DeliveryChecker:
         )
 
     def _break_by_absence(
-        self, tally: Tally, law: str, lanes: Lanes, pairs: Pairs, times: IntArray, first: IntArray
+        self, tally: LawTally, law: str, lanes: Lanes, pairs: Pairs, times: IntArray, first: IntArray
     ) -> None:
         rows = times.nonzero()[0]
         if len(rows) == 0:
@@ -165,7 +165,7 @@ class DeliveryChecker:
         )
         tally.breaks(law, min(findings, key=Finding.order), int(times.sum()))
 
-    def _agreement(self, tally: Tally, lanes: Lanes, pairs: Pairs, delivered: Intervals, publishes_known: bool) -> None:
+    def _agreement(self, tally: LawTally, lanes: Lanes, pairs: Pairs, delivered: Intervals, publishes_known: bool) -> None:
         done = self._pass
         seen, shared = seen_by_subscribers(done, lanes, delivered, self._subscriptions, self._names, publishes_known)
         found = missing(done, pairs, seen, delivered)

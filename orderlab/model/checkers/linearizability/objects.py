@@ -22,7 +22,7 @@ MISMATCH = object()
 ABSENT = ("absent",)
 """The state of an entry that was never put. A register that was never written holds nil."""
 
-Step = Callable[[Any, str, Any, Any], Any]
+ObjectStep = Callable[[Any, str, Any, Any], Any]
 IMPOSSIBLE = None
 
 
@@ -32,7 +32,7 @@ class ObjectModel:
 
     name: str
     initial: Any
-    step: Step
+    step: ObjectStep
     functions: dict[str, str]
 
 

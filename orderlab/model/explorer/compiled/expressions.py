@@ -16,7 +16,7 @@ from enum import Enum, EnumMeta
 from types import FunctionType
 from typing import Any
 
-from orderlab.model.explorer.compiled.intervals import RESULT, TRUTH, Interval, absolute, hull, power
+from orderlab.model.explorer.compiled.intervals import RESULT, TRUTH, ValueInterval, absolute, hull, power
 from orderlab.model.explorer.compiled.layout import Field, Layout
 from orderlab.model.explorer.compiled.program_text import NotCompilable
 from orderlab.model.spec.declarative import require
@@ -59,7 +59,7 @@ class Value:
     """The text of an expression; it is a boolean of numba if `is_bool`, else a 64-bit integer."""
 
     text: str
-    interval: Interval
+    interval: ValueInterval
     is_bool: bool = False
 
     @property
@@ -76,7 +76,7 @@ class Value:
 
 
 @dataclass
-class Scope:
+class MethodScope:
     """What the names of one function mean.
 
     `ranges` holds the locals that surely have a value here, with their intervals; it is None where control never comes.
@@ -88,22 +88,22 @@ class Scope:
     assigned: frozenset[str]
     where: str
     states: frozenset[str]
-    ranges: dict[str, Interval] | None
+    ranges: dict[str, ValueInterval] | None
     is_action: bool = False
     is_predicate: bool = False
     known: dict[str, Any] = field(default_factory=dict)
-    returned: list[Interval | None] = field(default_factory=list)
-    breaks: list[dict[str, Interval]] = field(default_factory=list)
-    continues: list[dict[str, Interval]] = field(default_factory=list)
+    returned: list[ValueInterval | None] = field(default_factory=list)
+    breaks: list[dict[str, ValueInterval]] = field(default_factory=list)
+    continues: list[dict[str, ValueInterval]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
-class Stretch:
+class IndexStretch:
     """What a loop runs over: text, the interval of its elements (None: surely nothing), least and most rounds."""
 
     text: str
-    element: Interval | None
-    rounds: Interval
+    element: ValueInterval | None
+    rounds: ValueInterval
 
 
 class Expressions:
@@ -114,14 +114,14 @@ class Expressions:
     tables: dict[tuple[int, ...], str]
 
     def function(
-        self, method: Callable[..., Any], states: int, given: tuple[Interval, ...], is_action: bool, bound: bool
-    ) -> tuple[str, Interval | None, bool]:
+        self, method: Callable[..., Any], states: int, given: tuple[ValueInterval, ...], is_action: bool, bound: bool
+    ) -> tuple[str, ValueInterval | None, bool]:
         raise NotImplementedError
 
     def define(self, stem: str, states: list[str], rest: list[str], lines: list[str]) -> str:
         raise NotImplementedError
 
-    def condition(self, node: ast.expr, scope: Scope) -> str:
+    def condition(self, node: ast.expr, scope: MethodScope) -> str:
         """The text of an expression of which only the truth matters."""
         known = self.constant(node, scope)
         if known is not UNKNOWN and known is not RAISES:
@@ -135,7 +135,7 @@ class Expressions:
                 return self._proved(self.call(node, scope, truth_only=True), node, scope).truth
         return self.value(node, scope).truth
 
-    def _junction(self, conjunction: bool, values: list[ast.expr], scope: Scope) -> str:
+    def _junction(self, conjunction: bool, values: list[ast.expr], scope: MethodScope) -> str:
         """Operands that are known and neutral are left out; after one that decides, none is evaluated."""
         parts = []
         for value in values:
@@ -147,11 +147,11 @@ class Expressions:
                 break
         return f"({(' and ' if conjunction else ' or ').join(parts)})" if parts else repr(conjunction)
 
-    def value(self, node: ast.expr, scope: Scope) -> Value:
+    def value(self, node: ast.expr, scope: MethodScope) -> Value:
         """Raises NotCompilable unless the translation yields what Python yields, in every state."""
         return self._proved(self._value(node, scope), node, scope)
 
-    def _proved(self, made: Value, node: ast.expr, scope: Scope) -> Value:
+    def _proved(self, made: Value, node: ast.expr, scope: MethodScope) -> Value:
         if not made.interval.fits:
             reach = made.interval.high if abs(made.interval.high) > abs(made.interval.low) else made.interval.low
             size = f"about 2^{abs(reach).bit_length() - 1}" if reach > 0 else f"about -2^{abs(reach).bit_length() - 1}"
@@ -160,10 +160,10 @@ class Expressions:
             raise NotCompilable(f"{scope.where}: {shortened(node)} is too long")
         return made
 
-    def _value(self, node: ast.expr, scope: Scope) -> Value:
+    def _value(self, node: ast.expr, scope: MethodScope) -> Value:
         known = self.constant(node, scope)
         if known is RAISES:
-            return Value("raised(error)", Interval(0, 0))
+            return Value("raised(error)", ValueInterval(0, 0))
         if known is not UNKNOWN:
             return self._literal(known, node, scope)
         match node:
@@ -192,15 +192,15 @@ class Expressions:
                 return self.call(node, scope)
         raise self.refusal(node, scope)
 
-    def _literal(self, known: Any, node: ast.expr, scope: Scope) -> Value:
+    def _literal(self, known: Any, node: ast.expr, scope: MethodScope) -> Value:
         if isinstance(known, bool):
-            return Value(repr(known), Interval(int(known), int(known)), is_bool=True)
+            return Value(repr(known), ValueInterval(int(known), int(known)), is_bool=True)
         if not plain_integer(known):
             raise self.refusal(node, scope)
         number = int(known)
-        return Value(str(number) if number >= 0 else f"({number})", Interval(number, number))
+        return Value(str(number) if number >= 0 else f"({number})", ValueInterval(number, number))
 
-    def _chosen(self, conjunction: bool, values: list[ast.expr], scope: Scope) -> Value:
+    def _chosen(self, conjunction: bool, values: list[ast.expr], scope: MethodScope) -> Value:
         """The operand that decides an `and` or an `or`, or the last one."""
         made = self.value(values[0], scope) if len(values) == 1 else None
         if made is not None:
@@ -219,7 +219,7 @@ class Expressions:
             raise NotCompilable(f"{scope.where}: {shortened(values[0])} …: too many operands")
         return Value(text, first.interval | rest.interval)
 
-    def _either(self, test: ast.expr, body: ast.expr, orelse: ast.expr, scope: Scope) -> Value:
+    def _either(self, test: ast.expr, body: ast.expr, orelse: ast.expr, scope: MethodScope) -> Value:
         chosen = self.constant(test, scope)
         if chosen is not UNKNOWN and chosen is not RAISES:
             return self.value(body if chosen else orelse, scope)
@@ -229,7 +229,7 @@ class Expressions:
             return Value(f"({one.text} if {condition} else {other.text})", TRUTH, is_bool=True)
         return Value(f"({one.number} if {condition} else {other.number})", one.interval | other.interval)
 
-    def _binary(self, operator: ast.operator, left: Value, right: Value, node: ast.expr, scope: Scope) -> Value:
+    def _binary(self, operator: ast.operator, left: Value, right: Value, node: ast.expr, scope: MethodScope) -> Value:
         a, b = left.interval, right.interval
         if isinstance(operator, ast.Pow) and b.low == b.high and 0 <= b.low <= POWER_AT_MOST:
             return Value(f"power({left.number}, {b.low})", power(a, b.low))
@@ -247,7 +247,7 @@ class Expressions:
                 return Value(f"({left.number} {_BINARY[type(operator)]} {right.number})", interval)
         return Value(f"{called}({left.number}, {right.number}, error)", interval)
 
-    def _unary(self, operator: ast.unaryop, operand: ast.expr, scope: Scope) -> Value:
+    def _unary(self, operator: ast.unaryop, operand: ast.expr, scope: MethodScope) -> Value:
         if isinstance(operator, ast.Not):
             return Value(f"(not {self.condition(operand, scope)})", TRUTH, is_bool=True)
         made = self.value(operand, scope)
@@ -255,10 +255,10 @@ class Expressions:
         if isinstance(operator, ast.UAdd):
             return Value(made.number, made.interval)
         if isinstance(operator, ast.USub):
-            return Value(f"(-{made.number})", Interval(-high, -low))
-        return Value(f"(~{made.number})", Interval(~high, ~low))
+            return Value(f"(-{made.number})", ValueInterval(-high, -low))
+        return Value(f"(~{made.number})", ValueInterval(~high, ~low))
 
-    def _membership(self, element: ast.expr, inside: bool, members: ast.expr, scope: Scope) -> Value:
+    def _membership(self, element: ast.expr, inside: bool, members: ast.expr, scope: MethodScope) -> Value:
         """A disjunction of equalities; Python evaluates every member first, so one that may raise is not skipped."""
         one = self.value(element, scope)
         known = self.constant(members, scope)
@@ -283,11 +283,11 @@ class Expressions:
         return Value(text if inside else f"(not {text})", TRUTH, is_bool=True)
 
     def _bound(self, number: int) -> str:
-        if not Interval(number, number).fits:
+        if not ValueInterval(number, number).fits:
             raise NotCompilable(f"a range to {number}, beyond 64 bits")
         return str(number) if number >= 0 else f"({number})"
 
-    def _equal_to(self, known: Iterable[Any], of: Interval, node: ast.expr, scope: Scope) -> list[int]:
+    def _equal_to(self, known: Iterable[Any], of: ValueInterval, node: ast.expr, scope: MethodScope) -> list[int]:
         """The integers that equal a member of a constant container."""
         found: dict[int, None] = {}
         for member in known:
@@ -302,15 +302,15 @@ class Expressions:
 
     # -- places --------------------------------------------------------------------------------------------
 
-    def _access(self, node: ast.expr, scope: Scope) -> Value:
+    def _access(self, node: ast.expr, scope: MethodScope) -> Value:
         root, indices = _unsubscripted(node)
         table: Any = self.constant(root, scope)
         if table is not UNKNOWN and table is not RAISES and indices:
             return self._tabulated(table, indices, node, scope)
         state, place, index = self.field_access(node, scope)
-        return Value(_reading(state, place, index), Interval(place.domain.low, place.domain.high))
+        return Value(_reading(state, place, index), ValueInterval(place.domain.low, place.domain.high))
 
-    def _tabulated(self, table: Any, indices: list[ast.expr], node: ast.expr, scope: Scope) -> Value:
+    def _tabulated(self, table: Any, indices: list[ast.expr], node: ast.expr, scope: MethodScope) -> Value:
         """An element of a constant tuple or list of integers, or of a rectangular one of such."""
         shape: list[int] = []
         entries = [table]
@@ -335,7 +335,7 @@ class Expressions:
         name = self.tables.setdefault(numbers, f"table_{len(self.tables)}")
         return Value(f"int64({name}[{index}])", hull(numbers))
 
-    def field_access(self, node: ast.expr, scope: Scope) -> tuple[str, Field, str]:
+    def field_access(self, node: ast.expr, scope: MethodScope) -> tuple[str, Field, str]:
         """The state, the variable and the text of the flat index ("" for a scalar) of an access `s.name[i][j]`."""
         inner, indices = _unsubscripted(node)
         place = self._field(inner, scope)
@@ -351,7 +351,7 @@ class Expressions:
             index = f"({index} * {size} + {one})" if index else one
         return inner.value.id, place, index
 
-    def _field(self, node: ast.expr, scope: Scope) -> Field | None:
+    def _field(self, node: ast.expr, scope: MethodScope) -> Field | None:
         match node:
             case ast.Attribute(value=ast.Name(id=state), attr=name) if state in scope.states:
                 return self.layout.field(name)
@@ -359,7 +359,7 @@ class Expressions:
 
     # -- calls ---------------------------------------------------------------------------------------------
 
-    def call(self, node: ast.Call, scope: Scope, truth_only: bool = False) -> Value:
+    def call(self, node: ast.Call, scope: MethodScope, truth_only: bool = False) -> Value:
         if node.keywords or any(isinstance(argument, ast.Starred) for argument in node.args):
             raise self.refusal(node, scope)
         match node.func:
@@ -374,11 +374,11 @@ class Expressions:
                 return self._invoke(found, node, scope, True, truth_only)
         return self._invoke(self.constant(node.func, scope), node, scope, False, truth_only)
 
-    def _is_builtin(self, name: str, scope: Scope) -> bool:
+    def _is_builtin(self, name: str, scope: MethodScope) -> bool:
         shadowed = name in scope.names or name in scope.assigned or name in scope.known
         return hasattr(builtins, name) and not shadowed
 
-    def _builtin(self, name: str, node: ast.Call, scope: Scope) -> Value:
+    def _builtin(self, name: str, node: ast.Call, scope: MethodScope) -> Value:
         match name, node.args:
             case "any" | "all" | "sum", [over]:
                 return self._quantifier(name, over, node, scope)
@@ -397,10 +397,10 @@ class Expressions:
             case "len", [one]:
                 place = self._field(one, scope)
                 if place is not None and place.shape:
-                    return Value(str(place.shape[0]), Interval(place.shape[0], place.shape[0]))
+                    return Value(str(place.shape[0]), ValueInterval(place.shape[0], place.shape[0]))
         raise self.refusal(node, scope)
 
-    def _invoke(self, callee: Any, node: ast.Call, scope: Scope, bound: bool, truth_only: bool) -> Value:
+    def _invoke(self, callee: Any, node: ast.Call, scope: MethodScope, bound: bool, truth_only: bool) -> Value:
         if not isinstance(callee, FunctionType) or callee is require:
             raise self.refusal(node, scope)
         states = [a.id for a in node.args if isinstance(a, ast.Name) and a.id in scope.states]
@@ -414,7 +414,7 @@ class Expressions:
 
     # -- quantifiers ---------------------------------------------------------------------------------------
 
-    def _quantifier(self, name: str, node: ast.expr, whole: ast.Call, scope: Scope) -> Value:
+    def _quantifier(self, name: str, node: ast.expr, whole: ast.Call, scope: MethodScope) -> Value:
         if not isinstance(node, ast.GeneratorExp) or any(g.is_async for g in node.generators):
             raise self.refusal(whole, scope)
         generator = node.generators[0]
@@ -441,7 +441,7 @@ class Expressions:
         body = ast.fix_missing_locations(ast.copy_location(body, node))
         over = self.constant(generator.iter, scope)
         if over is RAISES:
-            return Value("raised(error)", Interval(0, 0))
+            return Value("raised(error)", ValueInterval(0, 0))
         if over is not UNKNOWN:
             if not (plain_container(over) or isinstance(over, EnumMeta)):
                 raise self.refusal(generator.iter, scope)
@@ -454,7 +454,7 @@ class Expressions:
         return self._hoisted(name, variable, generator.iter, body, scope)
 
     def _unrolled(
-        self, name: str, variable: str, over: list[Any], body: ast.expr, whole: ast.Call, scope: Scope
+        self, name: str, variable: str, over: list[Any], body: ast.expr, whole: ast.Call, scope: MethodScope
     ) -> Value:
         hidden = variable in scope.known
         outer = scope.known.get(variable)
@@ -469,16 +469,16 @@ class Expressions:
         if hidden:
             scope.known[variable] = outer
         if name in ("min", "max"):
-            return _extreme(name, parts) if parts else Value("raised(error)", Interval(0, 0))
+            return _extreme(name, parts) if parts else Value("raised(error)", ValueInterval(0, 0))
         if name == "sum":
             # Of the partial sums, too.
-            interval = Interval(sum(min(0, p.interval.low) for p in parts), sum(max(0, p.interval.high) for p in parts))
+            interval = ValueInterval(sum(min(0, p.interval.low) for p in parts), sum(max(0, p.interval.high) for p in parts))
             return Value(f"({' + '.join(f'int64({p.text})' for p in parts)})" if parts else "0", interval)
         joiner = " and " if name == "all" else " or "
         text = f"({joiner.join(p.text for p in parts)})" if parts else repr(name == "all")
         return Value(text, TRUTH, is_bool=True)
 
-    def _hoisted(self, name: str, variable: str, over: ast.expr, body: ast.expr, scope: Scope) -> Value:
+    def _hoisted(self, name: str, variable: str, over: ast.expr, body: ast.expr, scope: MethodScope) -> Value:
         """A quantifier whose set is only known during the run, or is large, becomes a loop in a function of its own."""
         used = sorted({n.id for part in (over, body) for n in ast.walk(part) if isinstance(n, ast.Name)})
         ranges = scope.ranges or {}
@@ -486,9 +486,9 @@ class Expressions:
         free = [n for n in used if n in ranges and n != variable and n not in scope.known]
         stretch = self.iterable(over, scope)
         if stretch.element is None:
-            return Value("0", Interval(0, 0)) if name == "sum" else Value(repr(name == "all"), TRUTH, is_bool=True)
+            return Value("0", ValueInterval(0, 0)) if name == "sum" else Value(repr(name == "all"), TRUTH, is_bool=True)
         known = {n: v for n, v in scope.known.items() if n != variable}
-        inner = Scope(
+        inner = MethodScope(
             scope.owner, scope.names, scope.assigned | {variable}, scope.where, scope.states,
             {**{n: ranges[n] for n in free}, variable: stretch.element}, known=known,
         )  # fmt: skip
@@ -496,7 +496,7 @@ class Expressions:
         if name == "sum":
             term = self.value(body, inner)
             most = stretch.rounds.high
-            interval = Interval(min(0, most * term.interval.low), max(0, most * term.interval.high))
+            interval = ValueInterval(min(0, most * term.interval.low), max(0, most * term.interval.high))
             lines = ["total = int64(0)", head, f"    total += int64({term.text})", "return total"]
         else:
             stop = "not " if name == "all" else ""
@@ -507,11 +507,11 @@ class Expressions:
         passed = [*(f"s_{s}, r_{s}" for s in states), "error", *(f"int64(v_{n})" for n in free)]
         return Value(f"{hoisted}({', '.join(passed)})", interval, is_bool=name != "sum")
 
-    def iterable(self, node: ast.expr, scope: Scope) -> Stretch:
+    def iterable(self, node: ast.expr, scope: MethodScope) -> IndexStretch:
         """What a loop runs over: a constant set of integers, or a range of which the bounds are known during the run."""
         over = self.constant(node, scope)
         if over is RAISES:
-            return Stretch("range(raised(error))", Interval(0, 0), Interval(0, 1))
+            return IndexStretch("range(raised(error))", ValueInterval(0, 0), ValueInterval(0, 1))
         if over is not UNKNOWN:
             return self._constant_stretch(over, node, scope)
         match node:
@@ -521,53 +521,53 @@ class Expressions:
                 return self._range(given, node, scope)
         raise self.refusal(node, scope)
 
-    def _constant_stretch(self, over: Any, node: ast.expr, scope: Scope) -> Stretch:
+    def _constant_stretch(self, over: Any, node: ast.expr, scope: MethodScope) -> IndexStretch:
         if not (plain_container(over) or isinstance(over, EnumMeta)):
             raise self.refusal(node, scope)
-        rounds = Interval(len(over), len(over))
+        rounds = ValueInterval(len(over), len(over))
         if isinstance(over, range):
             if not over:
-                return Stretch("range(0)", None, rounds)
+                return IndexStretch("range(0)", None, rounds)
             bounds = f"{self._bound(over.start)}, {self._bound(over.stop)}, {self._bound(over.step)}"
-            return Stretch(f"range({bounds})", hull((over[0], over[-1])), rounds)
+            return IndexStretch(f"range({bounds})", hull((over[0], over[-1])), rounds)
         values = list(over)
         if not all(plain_integer(value) or isinstance(value, bool) for value in values):
             raise self.refusal(node, scope)
         numbers = tuple(int(value) for value in values)
         if not numbers:
-            return Stretch("range(0)", None, rounds)
+            return IndexStretch("range(0)", None, rounds)
         if not hull(numbers).fits or len(numbers) > 1 << 16:
             raise self.refusal(node, scope)
         if numbers == tuple(range(numbers[0], numbers[0] + len(numbers))):
-            return Stretch(f"range({numbers[0]}, {numbers[-1] + 1})", hull(numbers), rounds)
+            return IndexStretch(f"range({numbers[0]}, {numbers[-1] + 1})", hull(numbers), rounds)
         name = self.tables.setdefault(numbers, f"table_{len(self.tables)}")
-        return Stretch(name, hull(numbers), rounds)
+        return IndexStretch(name, hull(numbers), rounds)
 
-    def _range(self, given: list[ast.expr], node: ast.expr, scope: Scope) -> Stretch:
+    def _range(self, given: list[ast.expr], node: ast.expr, scope: MethodScope) -> IndexStretch:
         if len(given) > 3:
             raise self.refusal(node, scope)
         step = self.constant(given[2], scope) if len(given) == 3 else 1
         if type(step) is not int or step == 0 or abs(step) > 1 << 32:
             raise self.refusal(node, scope)
-        start = self.value(given[0], scope) if len(given) > 1 else Value("0", Interval(0, 0))
+        start = self.value(given[0], scope) if len(given) > 1 else Value("0", ValueInterval(0, 0))
         stop = self.value(given[1] if len(given) > 1 else given[0], scope)
         a, b = start.interval, stop.interval
         if step > 0:
             widest, narrowest = range(a.low, b.high, step), range(a.high, b.low, step)
-            element = Interval(a.low, b.high - 1)
+            element = ValueInterval(a.low, b.high - 1)
         else:
             widest, narrowest = range(a.high, b.low, step), range(a.low, b.high, step)
-            element = Interval(b.low + 1, a.high)
+            element = ValueInterval(b.low + 1, a.high)
         # One more step than the last must not leave 64 bits either: numba computes it.
-        if not Interval(a.low - abs(step), b.high + abs(step)).fits or not Interval(b.low - abs(step), a.high).fits:
+        if not ValueInterval(a.low - abs(step), b.high + abs(step)).fits or not ValueInterval(b.low - abs(step), a.high).fits:
             raise NotCompilable(f"{scope.where}: {shortened(node)} may leave 64 bits")
         text = f"range({start.number}, {stop.number}, {step})" if step != 1 else f"range({start.number}, {stop.number})"
         least, most = (max(0, -(-(r.stop - r.start) // r.step)) for r in (narrowest, widest))
-        return Stretch(text, element if most else None, Interval(least, most))
+        return IndexStretch(text, element if most else None, ValueInterval(least, most))
 
     # -- constants -----------------------------------------------------------------------------------------
 
-    def constant(self, node: ast.expr, scope: Scope) -> Any:
+    def constant(self, node: ast.expr, scope: MethodScope) -> Any:
         """The value of an expression if it is the same in every state, evaluated by Python; UNKNOWN, or RAISES."""
         names: dict[str, Any] = {}
         if not self._is_known(node, scope, names):
@@ -580,7 +580,7 @@ class Expressions:
         except Exception:  # whatever it raises, it raises in every state
             return RAISES
 
-    def _is_known(self, node: ast.AST, scope: Scope, names: dict[str, Any]) -> bool:
+    def _is_known(self, node: ast.AST, scope: MethodScope, names: dict[str, Any]) -> bool:
         """Whether all leaves are constants; `names` collects what they are bound to."""
         match node:
             case ast.Constant():
@@ -602,7 +602,7 @@ class Expressions:
                 return all(self._is_known(child, scope, names) for child in leaves)
         return False
 
-    def _bind(self, name: str, scope: Scope, names: dict[str, Any]) -> bool:
+    def _bind(self, name: str, scope: MethodScope, names: dict[str, Any]) -> bool:
         if name in scope.known:
             names[name] = scope.known[name]
         elif name in scope.assigned or name in scope.states or name == scope.owner or name not in scope.names:
@@ -619,7 +619,7 @@ class Expressions:
             return True
         return held is not UNKNOWN and not inspect.isroutine(held)
 
-    def refusal(self, node: ast.AST, scope: Scope) -> NotCompilable:
+    def refusal(self, node: ast.AST, scope: MethodScope) -> NotCompilable:
         if isinstance(node, ast.Name) and node.id in scope.assigned:
             return NotCompilable(f"{scope.where}: {node.id} may have no value here")
         return NotCompilable(f"{scope.where}: {shortened(node)}")
@@ -652,7 +652,7 @@ def _extreme(name: str, values: list[Value]) -> Value:
     text = values[0].number
     for value in values[1:]:
         text = f"{name}({text}, {value.number})"
-    return Value(text, Interval(pick(lows), pick(highs)))
+    return Value(text, ValueInterval(pick(lows), pick(highs)))
 
 
 def _all_of(tests: list[ast.expr]) -> ast.expr:
@@ -695,4 +695,4 @@ def _reading(state: str, place: Field, index: str) -> str:
     return f"(((s_{state}[r_{state}, {word}] >> ({shift})) & {(1 << place.bits) - 1}){low})"
 
 
-__all__ = ["RAISES", "UNKNOWN", "Expressions", "Scope", "Stretch", "Value", "plain_integer", "position", "shortened"]
+__all__ = ["RAISES", "UNKNOWN", "Expressions", "IndexStretch", "MethodScope", "Value", "plain_integer", "position", "shortened"]

@@ -15,7 +15,7 @@ LARGEST = (1 << 63) - 1
 
 
 @dataclass(frozen=True)
-class Interval:
+class ValueInterval:
     low: int
     high: int
 
@@ -26,75 +26,75 @@ class Interval:
     def within(self, low: int, high: int) -> bool:
         return low <= self.low and self.high <= high
 
-    def __or__(self, other: Interval) -> Interval:
-        return Interval(min(self.low, other.low), max(self.high, other.high))
+    def __or__(self, other: ValueInterval) -> ValueInterval:
+        return ValueInterval(min(self.low, other.low), max(self.high, other.high))
 
-    def rounded(self) -> Interval:
+    def rounded(self) -> ValueInterval:
         """A coarser interval, so that few distinct ones occur as parameters of a function."""
         reach = max(self.high, -self.low - 1, 0).bit_length()
         bits = next((b for b in (8, 16, 31, 62) if reach <= b), reach)
-        return Interval(-(1 << bits) if self.low < 0 else 0, min(LARGEST, (1 << bits) - 1))
+        return ValueInterval(-(1 << bits) if self.low < 0 else 0, min(LARGEST, (1 << bits) - 1))
 
 
-TRUTH = Interval(0, 1)
+TRUTH = ValueInterval(0, 1)
 
 
-def hull(values: Iterable[int]) -> Interval:
+def hull(values: Iterable[int]) -> ValueInterval:
     known = list(values)
-    return Interval(min(known), max(known))
+    return ValueInterval(min(known), max(known))
 
 
-def _product(a: Interval, b: Interval) -> Interval:
+def _product(a: ValueInterval, b: ValueInterval) -> ValueInterval:
     return hull(x * y for x in (a.low, a.high) for y in (b.low, b.high))
 
 
-def _divisors(b: Interval) -> list[int]:
+def _divisors(b: ValueInterval) -> list[int]:
     """The extreme divisors of either sign; zero divides nothing."""
     return [d for d in (b.low, -1, 1, b.high) if d != 0 and b.low <= d <= b.high]
 
 
-def _quotient(a: Interval, b: Interval) -> Interval:
+def _quotient(a: ValueInterval, b: ValueInterval) -> ValueInterval:
     return hull([0] if not _divisors(b) else (x // d for x in (a.low, a.high) for d in _divisors(b)))
 
 
-def _remainder(a: Interval, b: Interval) -> Interval:
+def _remainder(a: ValueInterval, b: ValueInterval) -> ValueInterval:
     if a.low >= 0 and a.high < b.low:
         return a
-    return Interval(min(0, b.low + 1), max(0, b.high - 1))
+    return ValueInterval(min(0, b.low + 1), max(0, b.high - 1))
 
 
-def _shifted_left(a: Interval, b: Interval) -> Interval:
-    if a == Interval(0, 0):
+def _shifted_left(a: ValueInterval, b: ValueInterval) -> ValueInterval:
+    if a == ValueInterval(0, 0):
         return a
     if b.high > 128:
-        return Interval(-(1 << 128), 1 << 128)
+        return ValueInterval(-(1 << 128), 1 << 128)
     counts = (max(0, b.low), max(0, b.high))
     return hull(x << n for x in (a.low, a.high) for n in counts)
 
 
-def _shifted_right(a: Interval, b: Interval) -> Interval:
+def _shifted_right(a: ValueInterval, b: ValueInterval) -> ValueInterval:
     counts = (max(0, b.low), min(128, max(0, b.high)))
     return hull(x >> n for x in (a.low, a.high) for n in counts)
 
 
-def _reach(a: Interval, b: Interval) -> int:
+def _reach(a: ValueInterval, b: ValueInterval) -> int:
     return max(max(i.high, -i.low - 1, 0).bit_length() for i in (a, b))
 
 
-def _and(a: Interval, b: Interval) -> Interval:
+def _and(a: ValueInterval, b: ValueInterval) -> ValueInterval:
     if a.low >= 0 or b.low >= 0:
-        return Interval(0, min(i.high for i in (a, b) if i.low >= 0))
-    return Interval(-(1 << _reach(a, b)), max(a.high, b.high, 0))
+        return ValueInterval(0, min(i.high for i in (a, b) if i.low >= 0))
+    return ValueInterval(-(1 << _reach(a, b)), max(a.high, b.high, 0))
 
 
-def _or_xor(a: Interval, b: Interval) -> Interval:
+def _or_xor(a: ValueInterval, b: ValueInterval) -> ValueInterval:
     top = 1 << _reach(a, b)
-    return Interval(0 if a.low >= 0 and b.low >= 0 else -top, top - 1)
+    return ValueInterval(0 if a.low >= 0 and b.low >= 0 else -top, top - 1)
 
 
-RESULT: dict[type[ast.operator], Callable[[Interval, Interval], Interval]] = {
-    ast.Add: lambda a, b: Interval(a.low + b.low, a.high + b.high),
-    ast.Sub: lambda a, b: Interval(a.low - b.high, a.high - b.low),
+RESULT: dict[type[ast.operator], Callable[[ValueInterval, ValueInterval], ValueInterval]] = {
+    ast.Add: lambda a, b: ValueInterval(a.low + b.low, a.high + b.high),
+    ast.Sub: lambda a, b: ValueInterval(a.low - b.high, a.high - b.low),
     ast.Mult: _product,
     ast.FloorDiv: _quotient,
     ast.Mod: _remainder,
@@ -107,10 +107,10 @@ RESULT: dict[type[ast.operator], Callable[[Interval, Interval], Interval]] = {
 """What each binary operator can yield; a division by zero or a shift by a negative count yields nothing."""
 
 
-def power(a: Interval, n: int) -> Interval:
+def power(a: ValueInterval, n: int) -> ValueInterval:
     ends = [a.low**n, a.high**n]
     return hull([*ends, 0] if a.low < 0 < a.high else ends)
 
 
-def absolute(a: Interval) -> Interval:
-    return Interval(0 if a.low <= 0 <= a.high else min(abs(a.low), abs(a.high)), max(abs(a.low), abs(a.high)))
+def absolute(a: ValueInterval) -> ValueInterval:
+    return ValueInterval(0 if a.low <= 0 <= a.high else min(abs(a.low), abs(a.high)), max(abs(a.low), abs(a.high)))

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
 
-from orderlab.model.explorer.compiled.intervals import Interval, hull
+from orderlab.model.explorer.compiled.intervals import ValueInterval, hull
 from orderlab.model.explorer.compiled.layout import Layout, layout_of
 from orderlab.model.explorer.compiled.translation import NotCompilable, Translator, overridden
 from orderlab.model.files import cache_folder
@@ -150,13 +150,13 @@ class KernelWriter:
         parts = [_HEAD, "\n".join(tables), *functions, *self.tests, canonical, judge, evaluate, expand]
         return KernelText("\n\n".join(p for p in parts if p) + "\n", tuple(self.laws), len(self.laws), predicates)
 
-    def _predicate(self, method: str, given: tuple[Interval, ...] = ()) -> str:
+    def _predicate(self, method: str, given: tuple[ValueInterval, ...] = ()) -> str:
         found = inspect.getattr_static(type(self.specification), method, None)
         if not inspect.isfunction(found):
             raise NotCompilable(f"{type(self.specification).__name__}.{method}: not a plain method")
         return self.translator.predicate(found, 1, given)
 
-    def _intervals(self, declaration: Declaration | LeadsToDeclaration) -> tuple[Interval, ...]:
+    def _intervals(self, declaration: Declaration | LeadsToDeclaration) -> tuple[ValueInterval, ...]:
         """The intervals of the parameters."""
         found = []
         for name in declaration.ranges.values():

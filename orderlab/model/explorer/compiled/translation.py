@@ -14,8 +14,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from orderlab.model.explorer.compiled.expressions import RAISES, UNKNOWN, Expressions, Scope, position, shortened
-from orderlab.model.explorer.compiled.intervals import Interval
+from orderlab.model.explorer.compiled.expressions import RAISES, UNKNOWN, Expressions, MethodScope, position, shortened
+from orderlab.model.explorer.compiled.intervals import ValueInterval
 from orderlab.model.explorer.compiled.layout import Layout
 from orderlab.model.explorer.compiled.program_text import NotCompilable, program_text
 from orderlab.model.spec.declarative import GuardNotMet, require
@@ -23,7 +23,7 @@ from orderlab.model.spec.declarative import GuardNotMet, require
 ROUNDS_AT_MOST = 300
 """Rounds of a loop on intervals after which it is refused."""
 
-Ranges = dict[str, Interval]
+Ranges = dict[str, ValueInterval]
 
 
 class Translator(Expressions):
@@ -34,18 +34,18 @@ class Translator(Expressions):
         self.layout = layout
         self.functions: dict[str, str] = {}
         self.tables: dict[tuple[int, ...], str] = {}
-        self._made: dict[tuple[Any, ...], tuple[str, Interval | None, bool]] = {}
+        self._made: dict[tuple[Any, ...], tuple[str, ValueInterval | None, bool]] = {}
         self._in_progress: set[tuple[Any, ...]] = set()
 
     def function(
         self,
         method: Callable[..., Any],
         states: int,
-        given: tuple[Interval, ...] = (),
+        given: tuple[ValueInterval, ...] = (),
         is_action: bool = False,
         bound: bool = True,
         is_predicate: bool = False,
-    ) -> tuple[str, Interval | None, bool]:
+    ) -> tuple[str, ValueInterval | None, bool]:
         """Translate a function whose first parameters (after self if `bound`) are `states` states and the rest integers
         of the given intervals. A predicate raises where it yields None; a helper's None is false. Return its new name, what it yields (None: nothing), and whether it may yield None.
         """
@@ -58,7 +58,7 @@ class Translator(Expressions):
             self._in_progress.discard(key)
         return self._made[key]
 
-    def predicate(self, method: Callable[..., Any], states: int, given: tuple[Interval, ...] = ()) -> str:
+    def predicate(self, method: Callable[..., Any], states: int, given: tuple[ValueInterval, ...] = ()) -> str:
         """The name of a function of which only the truth matters, as of a law."""
         return self.function(method, states, given, is_predicate=True)[0]
 
@@ -66,18 +66,18 @@ class Translator(Expressions):
         self,
         method: Callable[..., Any],
         states: int,
-        given: tuple[Interval, ...],
+        given: tuple[ValueInterval, ...],
         is_action: bool,
         bound: bool,
         is_predicate: bool,
-    ) -> tuple[str, Interval | None, bool]:
+    ) -> tuple[str, ValueInterval | None, bool]:
         text = program_text(method)
         parameters = list(text.parameters[1:] if bound else text.parameters)
         if len(parameters) != states + len(given) or (bound and not text.parameters):
             raise NotCompilable(f"{method.__qualname__}: called with another number of arguments than it has")
         owner = text.parameters[0] if bound else None
         taken = {*parameters[:states], owner}
-        scope = Scope(
+        scope = MethodScope(
             owner, text.names, text.assigned, method.__qualname__, frozenset(parameters[:states]),
             dict(zip(parameters[states:], given, strict=True)), is_action, is_predicate,
         )  # fmt: skip
@@ -88,9 +88,9 @@ class Translator(Expressions):
         if falls_off:
             lines += ["return True"] if is_action else self._none(scope)
         name = self.define(method.__name__, parameters[:states], parameters[states:], lines)
-        returned = [*scope.returned, Interval(0, 0)] if falls_off or None in scope.returned else scope.returned
+        returned = [*scope.returned, ValueInterval(0, 0)] if falls_off or None in scope.returned else scope.returned
         intervals = [r for r in returned if r is not None]
-        interval = Interval(min(i.low for i in intervals), max(i.high for i in intervals)) if intervals else None
+        interval = ValueInterval(min(i.low for i in intervals), max(i.high for i in intervals)) if intervals else None
         return name, interval, falls_off or None in scope.returned
 
     def define(self, stem: str, states: list[str], rest: list[str], lines: list[str]) -> str:
@@ -99,7 +99,7 @@ class Translator(Expressions):
         self.functions[name] = f"@njit\ndef {name}({given}):\n" + "\n".join("    " + line for line in lines or ["pass"])
         return name
 
-    def block(self, body: list[ast.stmt], scope: Scope) -> list[str]:
+    def block(self, body: list[ast.stmt], scope: MethodScope) -> list[str]:
         """The lines of some statements; what stands after the end of control is left out."""
         lines: list[str] = []
         for statement in body:
@@ -107,7 +107,7 @@ class Translator(Expressions):
                 lines += self.statement(statement, scope)
         return lines
 
-    def statement(self, node: ast.stmt, scope: Scope) -> list[str]:
+    def statement(self, node: ast.stmt, scope: MethodScope) -> list[str]:
         match node:
             case ast.Expr(value=ast.Constant()) | ast.Pass() | ast.AnnAssign(target=ast.Name(), value=None):
                 return []
@@ -141,18 +141,18 @@ class Translator(Expressions):
                 return [ast.unparse(node)]
         raise self.refusal(node, scope)
 
-    def _require(self, guard: ast.expr, scope: Scope) -> list[str]:
+    def _require(self, guard: ast.expr, scope: MethodScope) -> list[str]:
         if not scope.is_action:
             raise NotCompilable(f"{scope.where}: require outside an action")
         return self._unless(guard, ["return False"], scope)
 
-    def _unless(self, test: ast.expr, lines: list[str], scope: Scope) -> list[str]:
+    def _unless(self, test: ast.expr, lines: list[str], scope: MethodScope) -> list[str]:
         return [f"if not {self.condition(test, scope)}:", *("    " + line for line in lines)]
 
-    def _raising(self, scope: Scope) -> list[str]:
+    def _raising(self, scope: MethodScope) -> list[str]:
         return ["error[0] = 1", "return False" if scope.is_action else "return int64(0)"]
 
-    def _check_exception(self, raised: ast.expr, node: ast.stmt, scope: Scope) -> None:
+    def _check_exception(self, raised: ast.expr, node: ast.stmt, scope: MethodScope) -> None:
         """Only what is surely an exception that ends the run; GuardNotMet, for one, does not."""
         kind = raised.func if isinstance(raised, ast.Call) else raised
         named = isinstance(kind, ast.Name) and kind.id in ("ValueError", "AssertionError", "RuntimeError")
@@ -160,7 +160,7 @@ class Translator(Expressions):
             raise self.refusal(node, scope)
         assert not issubclass(ValueError, GuardNotMet)
 
-    def _return(self, value: ast.expr | None, scope: Scope) -> list[str]:
+    def _return(self, value: ast.expr | None, scope: MethodScope) -> list[str]:
         """What an action returns is ignored, though it is evaluated."""
         none = value is None or (isinstance(value, ast.Constant) and value.value is None)
         made = None if none or value is None else self.value(value, scope)
@@ -171,11 +171,11 @@ class Translator(Expressions):
         scope.returned.append(None if made is None else made.interval)
         return self._none(scope) if made is None else [f"return int64({made.text})"]
 
-    def _none(self, scope: Scope) -> list[str]:
+    def _none(self, scope: MethodScope) -> list[str]:
         """None as the outcome of a function: false, and of a law or a predicate an error."""
         return [*(["error[0] = 1"] if scope.is_predicate else []), "return int64(0)"]
 
-    def _if(self, test: ast.expr, body: list[ast.stmt], orelse: list[ast.stmt], scope: Scope) -> list[str]:
+    def _if(self, test: ast.expr, body: list[ast.stmt], orelse: list[ast.stmt], scope: MethodScope) -> list[str]:
         known = self.constant(test, scope)
         if known is not UNKNOWN and known is not RAISES:
             return self.block(body if known else orelse, scope)
@@ -189,7 +189,7 @@ class Translator(Expressions):
         scope.ranges = joined([after, scope.ranges])
         return lines
 
-    def _for(self, name: str, over: ast.expr, body: list[ast.stmt], scope: Scope) -> list[str]:
+    def _for(self, name: str, over: ast.expr, body: list[ast.stmt], scope: MethodScope) -> list[str]:
         """A loop, run on intervals until its variables reach nothing new."""
         if name in scope.known or name in scope.states or name == scope.owner:
             raise NotCompilable(f"{scope.where}: the loop variable {name} has another meaning")
@@ -219,14 +219,14 @@ class Translator(Expressions):
         return [f"for v_{name} in {stretch.text}:", *("    " + line for line in lines or ["pass"])]
 
     def _round(
-        self, name: str, element: Interval, entry: Ranges, body: list[ast.stmt], scope: Scope
+        self, name: str, element: ValueInterval, entry: Ranges, body: list[ast.stmt], scope: MethodScope
     ) -> tuple[list[str], Ranges | None]:
         """One round: the lines of the body, and the variables where the next round would begin."""
         scope.ranges, scope.breaks, scope.continues = {**entry, name: element}, [], []
         lines = self.block(body, scope)
         return lines, joined([scope.ranges, *scope.continues])
 
-    def assignment(self, target: ast.expr, value: ast.expr, scope: Scope) -> list[str]:
+    def assignment(self, target: ast.expr, value: ast.expr, scope: MethodScope) -> list[str]:
         made = self.value(value, scope)
         if isinstance(target, ast.Name):
             assert scope.ranges is not None

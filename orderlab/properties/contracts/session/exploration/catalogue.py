@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from orderlab.model.classics.catalogue import Entry
+from orderlab.model.classics.catalogue import CatalogueEntry
 from orderlab.model.spec.transition_system import TransitionSystem
 from orderlab.properties.contracts.session.exploration.laws import EXPLORED
 from orderlab.properties.contracts.session.exploration.scope import Scope
@@ -45,7 +45,7 @@ class Parameters(BaseModel):
 
 
 CATALOGUE = (
-    Entry(
+    CatalogueEntry(
         "store",
         "The real scripts of a session store among writers, readers and trouble, each step judged by the laws.",
         Parameters,
