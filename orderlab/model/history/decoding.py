@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from orderlab.model.arrays import new_table, slot_of, with_room
 from orderlab.model.errors import InputError
@@ -216,6 +215,22 @@ def claim_form(place: str, column: str, table: NameTable, numeric: bool, row: in
     table.numeric = table.numeric or numeric
 
 
+def _integers(array: pa.Array) -> IntArray:
+    """The values of an array of integers, -1 where it has none. ``fill_null`` and ``to_numpy`` give the same for signed ones, but import pandas where it
+    is installed: that takes as long as a small run."""
+    kind = np.dtype(str(array.type))
+    if not len(array):
+        return np.empty(0, kind)
+    validity, data = array.buffers()
+    values = np.frombuffer(data, kind, array.offset + len(array))[array.offset :]
+    if not array.null_count:
+        return values
+    if kind.kind == "u":  # has no -1
+        values = np.minimum(values.astype(np.uint64), np.uint64(2**63 - 1)).astype(np.int64)
+    is_there = np.unpackbits(np.frombuffer(validity, np.uint8), bitorder="little")[array.offset : array.offset + len(array)]
+    return np.where(is_there.view(np.bool_), values, values.dtype.type(-1))
+
+
 class ArrowDecoder:
     """Decodes the record batches of one file in order. Dictionaries are translated once while they stay the same."""
 
@@ -273,9 +288,7 @@ class ArrowDecoder:
             return self._numbers(column, array)
         if not pa.types.is_dictionary(array.type):
             array = array.dictionary_encode()
-        codes = array.indices
-        filled = codes.fill_null(-1) if codes.null_count else codes
-        indices = filled.to_numpy(zero_copy_only=False)
+        indices = _integers(array.indices)
         translation = self._translation(column, array.dictionary, indices)
         codes_of_rows: IntArray = translation[indices]  # index -1 meets the appended -1
         return codes_of_rows
@@ -284,8 +297,7 @@ class ArrowDecoder:
         spec = COLUMNS[column]
         if pa.types.is_boolean(array.type):
             array = array.cast(pa.int8())
-        array = pc.fill_null(array, -1) if array.null_count else array
-        numbers: IntArray = array.to_numpy(zero_copy_only=False)
+        numbers = _integers(array)
         if numbers.dtype == spec.dtype:
             return numbers
         limits = np.iinfo(spec.dtype)

@@ -10,13 +10,14 @@ import csv
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -227,6 +228,7 @@ def _csv_cell(column: str, cell: str) -> Any:
         return cell
 
 
+_STRING_BYTES_MAX = 2**31 - 1
 _WHOLE_DICTIONARY = 4096  # larger name tables are cut down to the names that a batch uses
 _KINDS = NameTable(KIND_LABELS)
 
@@ -310,9 +312,9 @@ def to_arrow(batch: EventBatch, names: Names) -> pa.RecordBatch:
         table = _KINDS if column == "kind" else names.table(column)
         if table is None:
             values = codes.astype(np.bool_) & ~absent if pa.types.is_boolean(spec.arrow) else codes
-            array = pa.array(values, type=spec.arrow, mask=mask)
+            array = _array(values, spec.arrow, mask)
         elif column in NUMERIC_NAMES and (table.numeric or (not table.names and not absent.all())):
-            array = pa.array(codes, type=pa.int32(), mask=mask)
+            array = _array(codes, pa.int32(), mask)
         else:
             array = _dictionary_array(codes, table, mask, spec.arrow)
         arrays.append(array)
@@ -320,13 +322,32 @@ def to_arrow(batch: EventBatch, names: Names) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(schema_fields))
 
 
+def _array(values: npt.NDArray[Any], kind: pa.DataType, absent: npt.NDArray[np.bool_] | None) -> pa.Array:
+    """As ``pa.array(values, kind, mask=absent)``, which imports pandas, where it is installed, to see whether it is given something of it: that
+    takes as long as a small run. Raises ``pa.ArrowInvalid`` for a value that ``kind`` cannot hold."""
+    is_flag = values.dtype == np.bool_
+    data = np.packbits(values, bitorder="little") if is_flag else np.ascontiguousarray(values)
+    valid = None if absent is None else pa.py_buffer(np.packbits(~absent, bitorder="little"))
+    made = pa.bool_() if is_flag else pa.from_numpy_dtype(data.dtype)
+    return pa.Array.from_buffers(made, len(values), [valid, pa.py_buffer(data)]).cast(kind)
+
+
 def _dictionary_array(codes: IntArray, table: NameTable, mask: IntArray | None, kind: pa.DataType) -> pa.Array:
     labels = table.names
     if len(labels) > _WHOLE_DICTIONARY:
         used, codes = np.unique(codes, return_inverse=True)
         labels = [labels[code] if code >= 0 else "" for code in used]
-    indices = pa.array(codes.astype(np.int64), mask=mask).cast(kind.index_type)
-    return pa.DictionaryArray.from_arrays(indices, pa.array(labels, pa.string()))
+    indices = _array(codes, kind.index_type, mask)
+    return pa.DictionaryArray.from_arrays(indices, _strings(labels))
+
+
+def _strings(texts: Sequence[str]) -> pa.Array:
+    """As ``pa.array(texts, pa.string())``, without pandas (``_array``)."""
+    encoded = [text.encode() for text in texts]
+    ends = np.cumsum([0, *map(len, encoded)])
+    if ends[-1] > _STRING_BYTES_MAX:
+        raise pa.ArrowCapacityError(f"{ends[-1]} bytes of names: an array of strings holds {_STRING_BYTES_MAX}")
+    return pa.StringArray.from_buffers(len(texts), pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(b"".join(encoded)))
 
 
 def to_rows(batch: EventBatch, names: Names, value_as_text: bool = False) -> Iterator[dict[str, Any]]:

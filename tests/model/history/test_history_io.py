@@ -2,6 +2,8 @@
 
 import json
 import random
+import subprocess
+import sys
 
 import numpy as np
 import pyarrow as pa
@@ -9,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from orderlab.model.errors import InputError
+from orderlab.model.history import decoding, disk
 from orderlab.model.history.disk import HistoryFile, HistoryWriter, read_history, to_arrow, to_rows, write_history
 from orderlab.model.history.events import COLUMNS, SCHEMA, EventBatch, History, Names
 from orderlab.model.history.notation import parse_history
@@ -287,3 +290,40 @@ def test_names_that_are_not_utf_8_are_one_line(tmp_path):
     pq.write_table(table.set_column(table.schema.get_field_index("topic"), "topic", broken), tmp_path / "h.parquet")
     with pytest.raises(InputError, match='column "topic" holds text that is not UTF-8'):
         read_history(tmp_path / "h.parquet")
+
+
+@pytest.mark.parametrize("kind", [pa.uint8(), pa.int16(), pa.uint64(), pa.int64()])
+def test_a_column_of_any_integers_with_gaps_is_read(tmp_path, kind):
+    """-1 stands for a gap where columns are numbers; unsigned integers have none."""
+    file = tmp_path / "h.parquet"
+    rows = {"event_id": [0, 1], "time_us": [0, 0], "kind": ["heal", "heal"], "packet_id": pa.array([None, 7], kind)}
+    pq.write_table(pa.table(rows), file)
+    assert read_history(file).joined().packet_id.tolist() == [-1, 7]
+
+
+def test_arrays_are_made_and_read_as_pyarrow_does_it():
+    numbers = np.array([3, -1, 70_000, 5], np.int64)
+    absent = numbers < 0
+    for mask in (None, absent):
+        assert disk._array(numbers, pa.int32(), mask).equals(pa.array(numbers, pa.int32(), mask=mask))
+    assert disk._array(absent, pa.bool_(), absent).equals(pa.array(absent, mask=absent))
+    for names in ([], ["", "a", "é€"]):
+        assert disk._strings(names).equals(pa.array(names, pa.string()))
+    with pytest.raises(pa.ArrowInvalid, match="70000"):
+        disk._array(numbers, pa.int16(), None)
+    gaps = pa.array([None, 1, 2, None, 4], pa.int32())
+    assert decoding._integers(gaps[2:]).tolist() == [2, -1, 4]
+    assert decoding._integers(gaps[1:3]).tolist() == [1, 2]
+
+
+def test_writing_and_reading_a_history_imports_no_pandas(tmp_path):
+    """It takes half a second, a third of a small run of `orderlab simulate`."""
+    program = (
+        "import sys; from orderlab.model.history.disk import HistoryFile, write_history\n"
+        "from orderlab.model.history.notation import parse_history\n"
+        "write_history(parse_history('P1 A1 D1'), sys.argv[1])\n"
+        "assert sum(len(batch) for batch in HistoryFile(sys.argv[1])) > 0\n"
+        "assert 'pandas' not in sys.modules"
+    )
+    run = subprocess.run([sys.executable, "-c", program, str(tmp_path / "h.parquet")], capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stderr
