@@ -131,7 +131,8 @@ def subject_of_contract(found: ContractValidation) -> Subject:
     laws = tuple(
         JudgedLaw(
             law=one.law, statement=one.statement, outcome=one.outcome, tested=one.tested,
-            because="" if one.outcome is not Outcome.UNKNOWN else "; ".join(one.gaps),
+            because="; ".join(one.gaps) if one.outcome is not Outcome.HOLDS and not one.witnesses else "",
+            is_applicable=not one.not_applicable,
         )
         for one in found.results
     )  # fmt: skip

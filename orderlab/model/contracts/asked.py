@@ -122,6 +122,16 @@ class Asked:
             raise self._changes("calls", given)
         return found
 
+    def size(self, state: Hashable) -> int:
+        """How much a store may hold in a state."""
+        given = f"state {_short(state)}"
+        found = self._ask("size", given, lambda: self.contract.size(state))
+        if type(found) is not int:
+            raise self._wrong("size", given, f"gave {_short(found)}; give a whole number")
+        if self._is_due() and found != self._ask("size", given, lambda: self.contract.size(state)):
+            raise self._changes("size", given)
+        return found
+
     def check_call(self, call: Any, given: str = "", part: str = "calls") -> None:
         """Raises InputError for what is no call of an operation of the contract, with all of its fields."""
         from orderlab.model.contracts.contract import Call

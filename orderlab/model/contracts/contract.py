@@ -27,7 +27,7 @@ Gong 1993; Lowe 2017). An operation that was stopped adds "as before" and "as af
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from orderlab.model.contracts.asked import Asked
@@ -156,6 +156,11 @@ class Contract:
         """Moments at which time alone changes something; those before and after each are visited."""
         return ()
 
+    def size(self, state: Any) -> int:
+        """How much a store may hold in this state, in a unit of your own. As it is: how many values the state is made of. A
+        store that goes on growing while this does not breaks ``no-residue``."""
+        return size_of(state)
+
     def calls(self, client: int, seen: Sequence[Exchange]) -> Iterable[Call]:
         """The calls that are worth trying by a client that has seen ``seen``, the plainest first."""
         raise NotImplementedError
@@ -172,6 +177,15 @@ class Contract:
                         raise InputError(f'{kind.__name__}.{member.__name__}: there is a law "{name}" already; name it otherwise')
                     found[name] = ContractLaw(name, statement, member)
         return tuple(found.values())
+
+
+def size_of(state: Any) -> int:
+    """How many plain values a state is made of."""
+    if is_dataclass(state) and not isinstance(state, type):
+        return sum(size_of(getattr(state, one.name)) for one in fields(state))
+    if isinstance(state, Mapping):
+        return sum(size_of(key) + size_of(value) for key, value in state.items())
+    return sum(map(size_of, state)) if isinstance(state, tuple | frozenset) else 1
 
 
 class Situation(NamedTuple):

@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 from orderlab.model.contracts.contract import ALL_OR_NOTHING, SPECIFICATION, AnyTrace, Contract, Situation
 from orderlab.model.contracts.steps import ClientStep, ContractTrace, told_step
 
-ONE_SLOT, BOUNDED = "one-slot", "bounded"
+ONE_SLOT, BOUNDED, NO_RESIDUE = "one-slot", "bounded", "no-residue"
 GENERIC = {
     SPECIFICATION: "every reply is one that the specification allows",
     ALL_OR_NOTHING: "an operation that is stopped leaves the store as before or as after",
     ONE_SLOT: "all keys of one operation hash to one slot; undeclared keys are told",
-    BOUNDED: "every operation ends, within the limits of a script",
+    NO_RESIDUE: "what the keys hold grows no further than the contract's state does",
+    BOUNDED: "every operation ends, within the limits of a script, and makes no more calls while the contract's state is no larger",
 }
 """Laws that hold whatever the contract says."""
 

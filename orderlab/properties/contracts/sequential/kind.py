@@ -109,7 +109,8 @@ class SequentialKind:
         def test(law: str) -> LawRun:
             began = time.monotonic()
             result = next(one for one in found().results if one.law == law)
-            run = LawRun(str(binding.path), law, seed, str(result.outcome), tested=result.tested)
+            outcome = "not applicable" if result.not_applicable else str(result.outcome)
+            run = LawRun(str(binding.path), law, seed, outcome, tested=result.tested)
             run.because = "; ".join([one.text for one in result.witnesses] or result.gaps)
             told = [line for one in result.witnesses for line, _ in story_lines(one)]
             run.story = told or [f"{law} is {run.outcome}: {run.because}"]

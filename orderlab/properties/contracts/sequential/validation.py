@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from orderlab.model.contracts.contract import ALL_OR_NOTHING, SPECIFICATION, Contract
-from orderlab.model.contracts.sequential import BOUNDED, ONE_SLOT, SequentialTerms
-from orderlab.model.contracts.steps import ClientStep
+from orderlab.model.contracts.sequential import BOUNDED, NO_RESIDUE, ONE_SLOT, SequentialTerms
+from orderlab.model.contracts.steps import ClientStep, ContractTrace
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome, worst
+from orderlab.properties.contracts.sequential.growth import Growth, measure
 from orderlab.properties.contracts.sequential.run import LIMIT_WORD, ContractRun
 from orderlab.properties.contracts.sequential.search import Found, Searched, explore, never, walk
 from orderlab.properties.contracts.sequential.witness import (
@@ -19,9 +20,11 @@ from orderlab.properties.contracts.sequential.witness import (
     Rerun,
     is_about_atomicity,
     shortened,
+    told_report,
     witness,
 )
 from orderlab.properties.harness.recording import record_of
+from orderlab.properties.harness.suspect_line import LuaLine
 from orderlab.sim.redis.backends import Backend, KernelBackend
 from orderlab.sim.redis.cluster.hash_slot import hash_slot
 from orderlab.sim.stores.binding.binding import Binding
@@ -50,6 +53,8 @@ class ContractResult:
     tested: int
     witnesses: tuple[ContractWitness, ...] = ()
     gaps: tuple[str, ...] = ()
+    not_applicable: str = ""
+    """Why the law says nothing about this store, if it does not."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -60,6 +65,7 @@ class ContractResult:
             "tested": self.tested,
             "witnesses": [one.to_json() for one in self.witnesses],
             "not_covered": list(self.gaps),
+            "not_applicable": self.not_applicable or None,
         }
 
 
@@ -78,8 +84,9 @@ class ContractValidation:
 
     @property
     def outcome(self) -> Outcome:
-        """The worst verdict."""
-        return worst(result.outcome for result in self.results)
+        """The worst verdict; laws that say nothing about this store do not count."""
+        outcomes = [result.outcome for result in self.results if not result.not_applicable]
+        return worst(outcomes) if outcomes else Outcome.UNKNOWN
 
     def to_json(self) -> dict[str, Any]:
         """The schema is in ``notes/contracts.md``."""
@@ -148,7 +155,11 @@ def validate_contract(
     walk(make(), searched, seed, max(int(WALKS * effort), 10), LENGTH, is_over)
     if is_over():
         searched.gaps.append(f"the cap of {budget_s:g} s cut off: {'; '.join([*cut, 'random walks'])}")
-    judge = _Verdicts(binding, contract, searched, Rerun(make), server, progress, seed, lambda: is_over(1.0))
+    growth = Growth()
+    if {NO_RESIDUE, BOUNDED} & set(wanted):
+        progress("what grows")
+        growth = measure(make, is_over)
+    judge = _Verdicts(binding, contract, searched, Rerun(make), server, progress, seed, lambda: is_over(1.0), growth)
     results = tuple(judge.result(name, statements[name]) for name in wanted)
     notes = undeclared_notes(searched)
     return ContractValidation(binding, contract, results, notes, tuple(searched.gaps), dict(searched.work), seed, effort)
@@ -170,7 +181,9 @@ class _Verdicts:
         progress: Progress,
         seed: int,
         is_over: Callable[[], bool] = never,
+        growth: Growth = Growth(),  # noqa: B008 - a value
     ) -> None:
+        self.growth = growth
         self.seed = seed
         self.is_over = is_over
         self.binding = binding
@@ -185,8 +198,12 @@ class _Verdicts:
         self.progress(f"witness of {law}")
         if law == ONE_SLOT:
             return self._one_slot(statement)
+        if law == NO_RESIDUE:
+            return self._no_residue(statement)
         tested = self._tested(law)
         witnesses = self._witnesses(law)
+        if law == BOUNDED and self.growth.calls:
+            witnesses = (*witnesses, self._growing(law, self.growth.calls))
         if witnesses:
             return ContractResult(law, statement, Outcome.VIOLATED, max(tested, 1), witnesses)
         if not tested:
@@ -226,6 +243,35 @@ class _Verdicts:
     def _is_about(self, law: str, found: Found, steps: tuple[ClientStep, ...]) -> bool:
         """Whether the law is the cause: what breaks without anything being stopped is not about atomicity."""
         return law != ALL_OR_NOTHING or is_about_atomicity(self.rerun, steps)
+
+    def _no_residue(self, statement: str) -> ContractResult:
+        """By what the keys hold after more and more rounds."""
+        growth = self.growth
+        if growth.keys:
+            told = (self._growing(NO_RESIDUE, growth.keys),)
+            return ContractResult(NO_RESIDUE, statement, Outcome.VIOLATED, growth.tested, told)
+        if growth.tested:
+            return ContractResult(NO_RESIDUE, statement, Outcome.HOLDS, growth.tested)
+        why = growth.why_not if growth.is_of_contract else ""
+        return ContractResult(NO_RESIDUE, statement, Outcome.UNKNOWN, 0, (), (growth.why_not,), why)
+
+    def _growing(self, law: str, text: str) -> ContractWitness:
+        """One round of what goes on; it takes many to see it, so that a replay of one breaks nothing."""
+        growth, run = self.growth, self.rerun.run
+        steps = tuple(one.step for one in growth.round)
+        kind = type(self.contract).__name__
+        trace = ContractTrace(steps, len(run.clients), tuple(run.skews_ms), str(self.binding.path), kind, law, self.seed)
+        path, _, line = growth.place.rpartition(":")
+        script = next((one for one in self.binding.scripts if str(one.path) == path), None)
+        lua = LuaLine()
+        if law == NO_RESIDUE and script is not None:
+            source = script.source.decode("utf-8", "replace").splitlines()[int(line) - 1].strip()
+            lua = LuaLine(script.path, int(line), "", source)
+        return ContractWitness(
+            law, trace, text, tuple(told_report(one.step, one.report) for one in growth.round),
+            tuple(one.states for one in growth.round), growth.before, growth.after, lua, "counting; the steps are one round",
+            "not confirmed: seen by counting, not in the steps", tuple(one.keyspace for one in growth.round),
+        )  # fmt: skip
 
     def _one_slot(self, statement: str) -> ContractResult:
         """Over everything that was called: the keys of one operation in one slot."""

@@ -62,7 +62,7 @@ def test_the_plugin_has_a_test_for_each_law(tmp_path: Path) -> None:
     options = ["-m", "pytest", *LOADED, "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
     options += ["--orderlab-trust-adapter", "--orderlab-store"]
     listed = run(tmp_path, *options, str(LUA / "lock"), "--collect-only", "-q")
-    assert "8 tests collected" in listed.stdout
+    assert "9 tests collected" in listed.stdout
     failed = run(tmp_path, *options, str(FLAWED), "--orderlab-law", "own-release", "--orderlab-law", "fencing")
     assert failed.returncode == 1
     assert "1 failed, 1 passed" in failed.stdout

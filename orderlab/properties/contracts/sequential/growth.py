@@ -1,0 +1,166 @@
+"""Whether a store grows while its contract's state does not: what its keys hold, and the calls of one operation.
+
+Rounds of the calls that the contract finds worth trying are carried out, and after each the store is left alone until time
+changes nothing any more. What is left of operations then is what the contract's state says; a store that holds a byte more
+with every round, and goes on so, leaves something behind.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import NamedTuple
+
+from orderlab.model.contracts.steps import Begin, ClientStep, Resume, Wait
+from orderlab.properties.contracts.sequential.run import ContractRun, Report
+from orderlab.properties.contracts.sequential.search import CALLS_MAX, moments
+from orderlab.properties.harness.keyspace import bytes_in
+from orderlab.properties.harness.recording import record_of
+from orderlab.sim.redis.shard import FrozenKeyspace
+
+ROUNDS = ((12, 20, 28), (104, 124, 144))
+"""When a store is measured, at first and to be sure: what keeps the last hundred of something stops before."""
+NUMBER = re.compile(rb"(?<!\d)\d{1,20}(?!\d)")
+"""Digits that are one number; a longer row of them are many, appended."""
+SEEN_MAX = 16
+"""Replies that a client remembers: the calls that it finds worth trying shall not grow more with every round."""
+RESTS_MAX = 8
+"""Waits until time changes nothing any more."""
+
+
+class Measured(NamedTuple):
+    """One moment at rest."""
+
+    rounds: int
+    size: int
+    """Of the contract's state."""
+    bytes_by_key: dict[bytes, int]
+    calls: dict[str, int]
+    """The most Redis calls of one operation in the last round, by its name."""
+
+    @property
+    def total(self) -> int:
+        return sum(self.bytes_by_key.values())
+
+
+class Noted(NamedTuple):
+    """One step of the first round, for the story."""
+
+    step: ClientStep
+    report: Report
+    states: str
+    keyspace: FrozenKeyspace
+
+
+@dataclass(frozen=True)
+class Growth:
+    """What grows though the contract's state does not."""
+
+    tested: int = 0
+    """Intervals that were compared."""
+    keys: str = ""
+    """Of what the keys hold; empty when nothing does."""
+    calls: str = ""
+    """Of the calls of one operation."""
+    why_not: str = ""
+    """Why nothing could be compared."""
+    is_of_contract: bool = False
+    """Because the contract's state itself grows, so that the law says nothing about this store."""
+    round: tuple[Noted, ...] = ()
+    """What one round is, if something grows."""
+    before: FrozenKeyspace = field(default_factory=dict)
+    after: FrozenKeyspace = field(default_factory=dict)
+    """The keys when they were measured first and last."""
+    place: str = ""
+    """Script and line that wrote last to the key that grows most."""
+
+
+def measure(make: Callable[[], ContractRun], is_over: Callable[[], bool]) -> Growth:
+    """Take the rounds and compare. Nothing is said of a store that breaks another law on the way."""
+    found = Growth()
+    for rounds in ROUNDS:
+        found = _compared(make(), rounds, is_over)
+        if not (found.keys or found.calls):
+            break  # what seemed to grow has stopped
+    return found
+
+
+def _compared(run: ContractRun, checkpoints: tuple[int, ...], is_over: Callable[[], bool]) -> Growth:
+    measured: list[Measured] = []
+    keyspaces: list[FrozenKeyspace] = []
+    first: list[Noted] = []
+    writers: dict[bytes, str] = {}
+    for number in range(1, checkpoints[-1] + 1):
+        if is_over():
+            return Growth(why_not="the cap on the time was reached")
+        calls = _round(run, writers, first if number == 1 else None)
+        if calls is None:
+            return Growth(why_not="another law is broken on the way")
+        if number in checkpoints:
+            keyspaces.append(run.backend.keyspace())
+            sizes = [run.judge.asked.size(state) for state in run.judge.states()]
+            measured.append(Measured(number, max(sizes), _bytes_of(keyspaces[-1]), calls))
+    start, end = measured[0], measured[-1]
+    if end.size > start.size:
+        return Growth(why_not="the contract's state grows as well", is_of_contract=True)
+    found = Growth(len(measured) - 1, before=keyspaces[0], after=keyspaces[-1], round=tuple(first))
+    told = f"after {end.rounds} rounds of what clients do, each left to rest; after {start.rounds} it was"
+    no_larger = "; the contract's state is no larger"
+    if all(later.total - earlier.total >= later.rounds - earlier.rounds for earlier, later in pairwise(measured)):
+        key = max(end.bytes_by_key, key=lambda one: (end.bytes_by_key[one] - start.bytes_by_key.get(one, 0), one))
+        size = f"{end.total:,} bytes in {len(end.bytes_by_key):,} keys"
+        text = f"the store holds {size} {told} {start.total:,} in {len(start.bytes_by_key):,}{no_larger}; most in {key.decode('latin-1')}"
+        found = replace(found, keys=text, place=writers.get(key, ""))
+    for name, most in end.calls.items():
+        series = [(one.rounds, one.calls.get(name, most)) for one in measured]
+        if all(later[1] - earlier[1] >= later[0] - earlier[0] for earlier, later in pairwise(series)):
+            found = replace(found, calls=f"{name} makes {most:,} Redis calls {told} {series[0][1]:,}{no_larger}")
+    return found
+
+
+def _round(run: ContractRun, writers: dict[bytes, str], noted: list[Noted] | None) -> dict[str, int] | None:
+    """Every call of every client, then rest; the most Redis calls of each operation, or None when a reply breaks a law."""
+    most: dict[str, int] = {}
+
+    def take(step: ClientStep) -> Report:
+        report = run.perform(step)
+        if noted is not None:
+            states = "; ".join(sorted(map(repr, run.judge.states()))) if report.violation is None else "none"
+            noted.append(Noted(step, report, states, run.backend.keyspace()))
+        return report
+
+    for number in range(len(run.clients)):
+        run.clients[number] = run.clients[number]._replace(seen=run.clients[number].seen[-SEEN_MAX:])
+        for call in run.judge.asked.calls(number, run.clients[number].seen)[:CALLS_MAX]:
+            report = take(Begin(number, call))
+            effects = list(report.effects)
+            while not report.is_over:
+                report = take(Resume(number))
+                effects += report.effects
+            if report.violation is not None:
+                return None
+            record = record_of(call.name, b"", effects)
+            most[call.name] = max(most.get(call.name, 0), len(record.calls))
+            script = run.binding.operation(call.name).script
+            for effect in record.writes:
+                for key in effect.keys:
+                    writers[key] = f"{script.path}:{effect.line}" if script and effect.line else ""
+    for _ in range(RESTS_MAX):
+        waits = moments(run)
+        if not waits:
+            break
+        take(Wait(waits[-1]))
+    return most
+
+
+def _bytes_of(keyspace: FrozenKeyspace) -> dict[bytes, int]:
+    """Bytes of each key, its name included; an element counts one more, for it may be empty.
+
+    A number counts as one digit: what keeps the last hundred tokens takes more and more bytes as these get another one.
+    """
+    return {
+        key: len(key) + sum(len(NUMBER.sub(b"0", one)) + 1 for one in bytes_in(value))
+        for key, (_, value, _) in keyspace.items()
+    }

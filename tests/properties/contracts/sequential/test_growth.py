@@ -1,0 +1,114 @@
+"""What a store with a contract of its owner's leaves behind, and what makes its calls more and more: a flaw beside its nearest neighbour."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orderlab.model.contracts.contract import size_of
+from orderlab.model.verdict import Outcome
+from orderlab.properties.contracts.sequential.growth import measure
+from orderlab.properties.contracts.sequential.run import ContractRun
+from orderlab.properties.contracts.sequential.validation import ContractResult, contract_of, validate_contract
+from orderlab.sim.redis.backends import KernelBackend
+from orderlab.sim.stores.binding.binding import Binding
+from orderlab.sim.stores.binding.loader import load_binding
+
+LUA = Path(__file__).parents[4] / "lua"
+RETURN = "return token\n"
+
+
+def lock(written: str, contract: str = "") -> Binding:
+    """The bundled lock, which also does ``written`` when it grants a lease."""
+    binding = load_binding(LUA / "lock", trust_adapter=True)
+    source = next(one.source for one in binding.scripts if one.name == "acquire.lua").decode()
+    assert source.endswith(RETURN)
+    return binding.with_sources({"acquire.lua": (source.removesuffix(RETURN) + written + RETURN).encode()})
+
+
+def judged(binding: Binding) -> dict[str, ContractResult]:
+    return {one.law: one for one in validate_contract(binding, 0.02, 0, ["no-residue", "bounded"]).results}
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "redis.call('RPUSH', '{lock}:history', token)\n",
+        "redis.call('HSET', '{lock}:granted', token, 1)\n",
+        "redis.call('SET', '{lock}:granted:' .. token, 1)\n",
+        "redis.call('APPEND', '{lock}:history', '.')\n",
+        "redis.call('APPEND', '{lock}:history', string.format('%05d', token))\n",
+        "redis.call('ZADD', '{lock}:granted', token, 'a lease of ' .. token)\nredis.call('EXPIRE', '{lock}:granted:x', 9)\n",
+    ],
+    ids=["list", "hash", "keys", "text", "digits", "sorted set"],
+)
+def test_a_lock_that_keeps_every_token_leaves_something_behind(written: str) -> None:
+    found = judged(lock(written))
+    assert found["no-residue"].outcome is Outcome.VIOLATED
+    assert found["bounded"].outcome is Outcome.HOLDS
+    (witness,) = found["no-residue"].witnesses
+    assert "after 144 rounds" in witness.text
+    assert "{lock}:" in witness.text
+    assert witness.lua.source.startswith("redis.call(")
+    assert len(witness.told) == len(witness.states) == len(witness.keyspaces) == len(witness.steps)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "redis.call('RPUSH', '{lock}:history', token)\nredis.call('LTRIM', '{lock}:history', -10, -1)\n",
+        "redis.call('RPUSH', '{lock}:history', token)\nredis.call('LTRIM', '{lock}:history', -60, -1)\n",
+        "redis.call('SET', '{lock}:granted:' .. token, 1, 'PX', 60000)\n",
+        "redis.call('HSET', '{lock}:granted', 'last', token, 'sum', token * 7)\n",
+        "",
+    ],
+    ids=["the last ten", "the last sixty", "for a minute", "the last", "nothing"],
+)
+def test_a_lock_that_keeps_some_leaves_nothing_behind(written: str) -> None:
+    found = judged(lock(written))
+    assert {law: result.outcome for law, result in found.items()} == dict.fromkeys(found, Outcome.HOLDS)
+
+
+def test_a_lock_that_counts_up_to_its_token_makes_more_and_more_calls() -> None:
+    found = judged(lock("for one = 1, token do redis.call('EXISTS', KEYS[1]) end\n"))
+    assert found["no-residue"].outcome is Outcome.HOLDS
+    (witness,) = found["bounded"].witnesses
+    assert "acquire makes" in witness.text
+    assert "Redis calls after 144 rounds" in witness.text
+    assert judged(lock("for one = 1, 50 do redis.call('EXISTS', KEYS[1]) end\n"))["bounded"].outcome is Outcome.HOLDS
+
+
+def test_of_a_store_whose_contract_grows_nothing_is_said(tmp_path: Path) -> None:
+    """A journal: every line stays, in the contract as in the store; one whose contract says that a number stands for them."""
+    (tmp_path / "write.lua").write_text("return redis.call('RPUSH', KEYS[1], ARGV[1])\n")
+    (tmp_path / "store.toml").write_text(
+        'specification = "journal.py:Journal"\n[keys]\nlines = "{j}:lines"\n'
+        '[operations.write]\nscript = "write.lua"\nkeys = ["lines"]\nargs = ["<line>"]\n'
+    )
+    head = "from orderlab.contract import Call, Contract\n\n\nclass Journal(Contract):\n    operations = {'write': ('line',)}\n"
+    calls = "    def calls(self, client, seen):\n        yield Call.of('write', line='x')\n"
+    (tmp_path / "journal.py").write_text(
+        f"{head}    def initial(self):\n        return ()\n"
+        f"    def outcomes(self, state, call, now_ms):\n        yield len(state) + 1, (*state, call['line'])\n{calls}"
+    )
+    found = judged(load_binding(tmp_path, trust_adapter=True))["no-residue"]
+    assert (found.outcome, found.not_applicable) == (Outcome.UNKNOWN, "the contract's state grows as well")
+    number = (
+        f"{head}    def initial(self):\n        return 0\n"
+        f"    def outcomes(self, state, call, now_ms):\n        yield state + 1, state + 1\n{calls}"
+    )
+    (tmp_path / "journal.py").write_text(number)
+    assert judged(load_binding(tmp_path, trust_adapter=True))["no-residue"].outcome is Outcome.VIOLATED
+    (tmp_path / "journal.py").write_text(f"{number}    def size(self, state):\n        return state\n")
+    assert judged(load_binding(tmp_path, trust_adapter=True))["no-residue"].not_applicable
+
+
+def test_nothing_is_measured_once_another_law_is_broken() -> None:
+    binding = lock("if token == 3 then return 0 end\n")
+    found = measure(lambda: ContractRun(binding, contract_of(binding), KernelBackend(), 3), lambda: False)
+    assert (found.keys, found.why_not) == ("", "another law is broken on the way")
+
+
+def test_the_size_of_a_state_is_how_many_values_it_is_made_of() -> None:
+    assert [size_of(one) for one in (0, (), (1, 2), ((1, "a"), frozenset({2})), {"a": (1, 2)})] == [1, 0, 2, 3, 3]
