@@ -27,7 +27,7 @@ MODULES = (
     *(
         f"orderlab.sim.redis.{name}"
         for name in ("admission", "arguments", "conditions", "keyspace", "lua.engine", "lua.host", "lua.replies", "lua.run", "numbers", "pipelining", "registry",
-                     "shard")
+                     "shard", "work")
     ),
 )  # fmt: skip
 """What is compiled; every other module is imported by these as it is."""
