@@ -96,7 +96,7 @@ class KernelSubject:
 
     def queued(self) -> list[Argv] | None:
         queue = self._client.queue
-        return None if queue is None else [tuple(argv) for _, argv in queue]
+        return None if queue is None else [tuple(argv) for argv in queue]
 
     def is_large(self, argv: Argv) -> bool:
         if len(argv) < 2:

@@ -26,7 +26,7 @@ MODULES = (
     ),
     *(
         f"orderlab.sim.redis.{name}"
-        for name in ("admission", "arguments", "conditions", "keyspace", "lua.engine", "lua.host", "lua.replies", "lua.run", "numbers", "pipelining", "registry",
+        for name in ("arguments", "execution", "keyspace", "lua.engine", "lua.host", "lua.replies", "lua.run", "numbers", "node_state", "registry",
                      "shard", "work")
     ),
 )  # fmt: skip

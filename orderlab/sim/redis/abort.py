@@ -29,3 +29,11 @@ class ScriptKilled(Exception):
 
 class NodeCrashed(Exception):
     """The node went down inside a script: the effects of the script are gone, the client gets no reply."""
+
+
+class ScriptTimeout(Exception):
+    """A script did not end within its limits: it was stopped in the middle, its writes stay. ``limit`` says which."""
+
+    def __init__(self, limit: str) -> None:
+        super().__init__(f"the script did not end within its limit of {limit}")
+        self.limit = limit

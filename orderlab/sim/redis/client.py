@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from orderlab.sim.redis.registry import Command
 
 _identifiers = count(1)
 
@@ -22,7 +18,7 @@ class Client:
     database: int = 0
     """The one that SELECT chose."""
     name: bytes = b""
-    queue: list[tuple[Command, Sequence[bytes]]] | None = None
+    queue: list[Sequence[bytes]] | None = None
     """Commands queued since MULTI; None outside of a transaction."""
     is_aborted: bool = False
     """A command could not be queued: EXEC will refuse (EXECABORT)."""

@@ -8,14 +8,11 @@ keys. The server gives up a long eviction after some time and goes on later; her
 from __future__ import annotations
 
 from bisect import insort
-from typing import TYPE_CHECKING
 
 from orderlab.sim.redis.database import DrawableKeys, KeyUse, name_in, place_of
 from orderlab.sim.redis.memory import MemoryAccount
+from orderlab.sim.redis.node_state import EvictionPool, NodeState
 from orderlab.sim.redis.random_draws import draw
-
-if TYPE_CHECKING:
-    from orderlab.sim.redis.shard import Shard
 
 POOL_SIZE = 16
 LFU_FIRST = 5
@@ -59,7 +56,7 @@ class KeySet:
 class KeysInUse:
     """When each key was last used, and how often: 24 bits per object on a server. Not part of a frozen state."""
 
-    def __init__(self, shard: Shard) -> None:
+    def __init__(self, shard: NodeState) -> None:
         self._shard = shard
         self.is_lfu = shard.config.maxmemory_policy.endswith("lfu")
         self.keys = KeySet()
@@ -129,34 +126,28 @@ class KeysInUse:
         return max(0, counter - idle_minutes // decay_minutes)
 
 
-class EvictionPool:
-    """The best candidates seen so far, best last."""
-
-    def __init__(self) -> None:
-        self._candidates: list[tuple[int, bytes]] = []
-        self.next_database = 0
-        """Where the next random eviction begins to look."""
-
-    def offer(self, key: bytes, idleness: int) -> None:
-        """Consider ``key``; the higher its idleness the better."""
-        candidates = self._candidates
-        if any(key == other for _, other in candidates):
-            return
-        insort(candidates, (idleness, key))
-        if len(candidates) > POOL_SIZE:
-            del candidates[0]
-
-    def take(self, shard: Shard, volatile_only: bool) -> bytes | None:
-        """The best candidate that is still there, by its name among the keys of all databases."""
-        while self._candidates:
-            name = self._candidates.pop()[1]
-            database, key = shard.home_of(name)
-            if key in database.deadlines_ms or (not volatile_only and key in database.data):
-                return name
-        return None
+def _offer(pool: EvictionPool, key: bytes, idleness: int) -> None:
+    """Consider ``key``; the higher its idleness the better."""
+    candidates = pool.candidates
+    if any(key == other for _, other in candidates):
+        return
+    insort(candidates, (idleness, key))
+    if len(candidates) > POOL_SIZE:
+        del candidates[0]
 
 
-def prepare(shard: Shard) -> None:
+def _take(shard: NodeState, volatile_only: bool) -> bytes | None:
+    """The best candidate that is still there, by its name among the keys of all databases."""
+    candidates = shard.eviction_pool.candidates
+    while candidates:
+        name = candidates.pop()[1]
+        database, key = shard.home_of(name)
+        if key in database.deadlines_ms or (not volatile_only and key in database.data):
+            return name
+    return None
+
+
+def prepare(shard: NodeState) -> None:
     """Begin to account for memory and for the use of keys, if that has not begun."""
     if shard.memory is None:
         shard.memory = MemoryAccount(shard)
@@ -166,7 +157,7 @@ def prepare(shard: Shard) -> None:
         shard.access = KeysInUse(shard)
 
 
-def make_room(shard: Shard) -> bool:
+def make_room(shard: NodeState) -> bool:
     """Evict keys until the estimate of used memory is within ``maxmemory``; whether that was achieved. A replica
     leaves eviction to its master (``replica-ignore-maxmemory``)."""
     config = shard.config
@@ -191,7 +182,7 @@ def make_room(shard: Shard) -> bool:
     return True
 
 
-def _choose(shard: Shard) -> bytes | None:
+def _choose(shard: NodeState) -> bytes | None:
     """The key that the policy gives up next, by its name; None if there is none."""
     policy, pool = shard.config.maxmemory_policy, shard.eviction_pool
     volatile_only = not policy.startswith("allkeys")
@@ -206,15 +197,15 @@ def _choose(shard: Shard) -> bytes | None:
             assert shard.access is not None
             for _ in range(min(shard.config.maxmemory_samples, len(keys))):
                 key = keys[draw(shard, len(keys))]
-                pool.offer(name_in(index, key), _idleness(shard, shard.access, policy, key))
+                _offer(pool, name_in(index, key), _idleness(shard, shard.access, policy, key))
         shard.use(selected)
-        chosen = pool.take(shard, volatile_only)
+        chosen = _take(shard, volatile_only)
         if chosen is not None:
             return chosen
     return None
 
 
-def _eligible(shard: Shard, volatile_only: bool) -> dict[int, DrawableKeys]:
+def _eligible(shard: NodeState, volatile_only: bool) -> dict[int, DrawableKeys]:
     """What may go, by the index of its database; none of them is empty."""
     found = {}
     selected = shard.database
@@ -228,7 +219,7 @@ def _eligible(shard: Shard, volatile_only: bool) -> dict[int, DrawableKeys]:
     return found
 
 
-def _idleness(shard: Shard, use: KeyUse, policy: str, key: bytes) -> int:
+def _idleness(shard: NodeState, use: KeyUse, policy: str, key: bytes) -> int:
     if policy.endswith("lru"):
         return use.idle_ms(key)
     if policy.endswith("lfu"):

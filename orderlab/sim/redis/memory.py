@@ -10,14 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from orderlab.sim.redis.database import name_in
+from orderlab.sim.redis.keyspace import Keyspace
 from orderlab.sim.redis.numbers import double_text, parse_integer
 from orderlab.sim.redis.values import Hash, List, Set, SortedSet, Value
-
-if TYPE_CHECKING:
-    from orderlab.sim.redis.keyspace import Keyspace
 
 STARTUP_BYTES = 876_072
 """``used_memory_startup`` of an idle Redis 7.0.15."""

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from orderlab.model.errors import InputError
-
-if TYPE_CHECKING:
-    from orderlab.sim.redis.keyspace import Keyspace
+from orderlab.sim.redis.keyspace import Keyspace
 
 _MASK = (1 << 64) - 1
 DRAWS_MAX = 1_000_000

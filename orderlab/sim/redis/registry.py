@@ -8,14 +8,11 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import TYPE_CHECKING
 
+from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.replies import ErrorReply, Reply
 
-if TYPE_CHECKING:
-    from orderlab.sim.redis.shard import Shard
-
-Handler = Callable[["Shard", Sequence[bytes]], Reply]
+Handler = Callable[["NodeState", Sequence[bytes]], Reply]
 KeyFinder = Callable[[Sequence[bytes]], Sequence[bytes]]
 KeyPositions = tuple[int, int, int]
 
@@ -29,7 +26,7 @@ class CallFlags:
     runs_stale: bool
 
 
-FlagsOfCall = Callable[["Shard", Sequence[bytes]], CallFlags | None]
+FlagsOfCall = Callable[["NodeState", Sequence[bytes]], CallFlags | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +165,7 @@ def _container(name: bytes) -> Command:
     return found
 
 
-def _no_subcommand(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def _no_subcommand(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     raise ErrorReply(b"ERR wrong number of arguments for '%b' command" % argv[0].lower())
 
 

@@ -8,13 +8,10 @@ returns those only when the connection, or the script through ``redis.setresp(3)
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from orderlab.model.errors import InputError
 from orderlab.sim.redis.numbers import double_text
-
-if TYPE_CHECKING:
-    from orderlab.sim.redis.keyspace import Keyspace
 
 Reply = Any
 """``bytes | int | None | list[Reply] | Status | ErrorReply`` and, under RESP3, ``float | dict | set | bool``."""
@@ -79,24 +76,24 @@ NOT_AN_INTEGER = b"ERR value is not an integer or out of range"
 NOT_A_FLOAT = b"ERR value is not a valid float"
 
 
-def double(shard: Keyspace, value: float) -> Reply:
+def double(resp: int, value: float) -> Reply:
     """A double: 17 significant digits as a bulk string under RESP2."""
-    return value if shard.resp == 3 else double_text(value)
+    return value if resp == 3 else double_text(value)
 
 
-def mapping(shard: Keyspace, flat: Sequence[Reply]) -> Reply:
+def mapping(resp: int, flat: Sequence[Reply]) -> Reply:
     """Keys and values in turn: a map under RESP3, else the array as it is."""
-    return dict(zip(flat[::2], flat[1::2], strict=True)) if shard.resp == 3 else flat
+    return dict(zip(flat[::2], flat[1::2], strict=True)) if resp == 3 else flat
 
 
-def set_of(shard: Keyspace, members: Iterable[bytes]) -> Reply:
+def set_of(resp: int, members: Iterable[bytes]) -> Reply:
     """A set under RESP3, else an array in the order given."""
-    return set(members) if shard.resp == 3 else list(members)
+    return set(members) if resp == 3 else list(members)
 
 
-def scored(shard: Keyspace, members: Sequence[bytes], scores: Sequence[float]) -> Reply:
+def scored(resp: int, members: Sequence[bytes], scores: Sequence[float]) -> Reply:
     """Members with their scores: pairs under RESP3, else one flat array."""
-    if shard.resp == 3:
+    if resp == 3:
         return [[member, score] for member, score in zip(members, scores, strict=True)]
     flat: list[Reply] = [None] * (2 * len(members))
     flat[::2] = members

@@ -9,33 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.registry import COMMANDS, SPELLINGS, Command, Handler
 from orderlab.sim.redis.replies import Reply
 
-if TYPE_CHECKING:
-    from orderlab.sim.redis.shard import Shard
+Cost = Callable[["NodeState", Sequence[bytes]], int]
 
-Cost = Callable[["Shard", Sequence[bytes]], int]
-
-UNCOUNTED = 1 << 62
-"""For ``Shard.work_max`` while no script runs: a client's command is carried through."""
 _LONG = 4000
 _COUNT_MAX = 1 << 62
 _ORDERED = 120
 """Units an element of what is put into order."""
 
 
-class ScriptTimeout(Exception):
-    """A script did not end within its limits: it was stopped in the middle, its writes stay. ``limit`` says which."""
-
-    def __init__(self, limit: str) -> None:
-        super().__init__(f"the script did not end within its limit of {limit}")
-        self.limit = limit
-
-
-def _size(shard: Shard, key: bytes) -> int:
+def _size(shard: NodeState, key: bytes) -> int:
     """Elements, or bytes, of the value at ``key``, lapsed or not."""
     value = shard.data.get(key)
     return 0 if value is None else len(value)
@@ -44,7 +31,7 @@ def _size(shard: Shard, key: bytes) -> int:
 def _walk(units: float) -> Cost:
     """A walk through the whole value of the first key."""
 
-    def cost(shard: Shard, argv: Sequence[bytes]) -> int:
+    def cost(shard: NodeState, argv: Sequence[bytes]) -> int:
         return int(_size(shard, argv[1]) * units)
 
     return cost
@@ -53,31 +40,31 @@ def _walk(units: float) -> Cost:
 def _all_keys(units: float) -> Cost:
     """Every argument could be a key: what is none has no size."""
 
-    def cost(shard: Shard, argv: Sequence[bytes]) -> int:
+    def cost(shard: NodeState, argv: Sequence[bytes]) -> int:
         data = shard.data
         return int(units * sum(len(data[key]) for key in argv[1:] if key in data))
 
     return cost
 
 
-def _database(shard: Shard, argv: Sequence[bytes]) -> int:
+def _database(shard: NodeState, argv: Sequence[bytes]) -> int:
     return len(shard.data) * _ORDERED
 
 
-def _all_databases(shard: Shard, argv: Sequence[bytes]) -> int:
+def _all_databases(shard: NodeState, argv: Sequence[bytes]) -> int:
     return sum(len(database.data) for database in shard.databases().values()) * _ORDERED
 
 
-def _matching(shard: Shard, argv: Sequence[bytes]) -> int:
+def _matching(shard: NodeState, argv: Sequence[bytes]) -> int:
     return len(shard.data) * (_ORDERED + len(argv[1]))
 
 
-def _sort(shard: Shard, argv: Sequence[bytes]) -> int:
+def _sort(shard: NodeState, argv: Sequence[bytes]) -> int:
     patterns = sum(1 for word in argv[2:] if word.upper() in (b"BY", b"GET"))
     return _size(shard, argv[1]) * _ORDERED * (1 + patterns)
 
 
-def _lcs(shard: Shard, argv: Sequence[bytes]) -> int:
+def _lcs(shard: NodeState, argv: Sequence[bytes]) -> int:
     first, second = (shard.data.get(key) for key in argv[1:3])
     return 8 * len(first) * len(second) if isinstance(first, bytes) and isinstance(second, bytes) else 0
 
@@ -85,7 +72,7 @@ def _lcs(shard: Shard, argv: Sequence[bytes]) -> int:
 def _counted(each: int) -> Cost:
     """As many elements as the second argument says, and not more than there are, unless it is negative."""
 
-    def cost(shard: Shard, argv: Sequence[bytes]) -> int:
+    def cost(shard: NodeState, argv: Sequence[bytes]) -> int:
         size = _size(shard, argv[1])
         if len(argv) < 3:
             return size // 16
@@ -125,7 +112,7 @@ MOVING = {
 
 
 def _charged(handler: Handler, cost: Cost) -> Handler:
-    def carry_out(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    def carry_out(shard: NodeState, argv: Sequence[bytes]) -> Reply:
         shard.spend(cost(shard, argv))
         return handler(shard, argv)
 
@@ -133,7 +120,7 @@ def _charged(handler: Handler, cost: Cost) -> Handler:
 
 
 def _charged_when_long(handler: Handler, per_unit: int) -> Handler:
-    def carry_out(shard: Shard, argv: Sequence[bytes]) -> Reply:
+    def carry_out(shard: NodeState, argv: Sequence[bytes]) -> Reply:
         value = shard.data.get(argv[1])
         if value is not None and len(value) > _LONG:
             shard.spend(len(value) // per_unit)

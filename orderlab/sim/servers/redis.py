@@ -19,12 +19,10 @@ from orderlab.sim.costs import RedisCosts
 from orderlab.sim.engine.clock import Station, call_at
 from orderlab.sim.redis.cluster.cluster import Cluster
 from orderlab.sim.redis.cluster.hash_slot import SLOT_COUNT, hash_slot
-from orderlab.sim.redis.conditions import is_calm
 from orderlab.sim.redis.database import place_of
 from orderlab.sim.redis.lua.shared import SharedLua
-from orderlab.sim.redis.pipelining import execute_all
 from orderlab.sim.redis.replies import ErrorReply, Reply
-from orderlab.sim.redis.shard import FrozenKeyspace, Shard
+from orderlab.sim.redis.shard import FrozenKeyspace, Shard, execute_all
 
 COUNT_EVERY = 256
 SCRIPT_CALLS = frozenset((b"eval", b"evalsha", b"fcall"))
@@ -170,7 +168,7 @@ class RedisNode:
         begun = max(self.busy_until_us, now)
         self.waited_us += (begun - now) * len(requests)
         at = self.epoch_us + int(begun)
-        if is_calm(self.shard):
+        if self.shard.is_calm():
             work, replies = self.run_requests(at, requests)
             written: Written = requests
         else:

@@ -18,7 +18,7 @@ from orderlab.sim.redis.database import DatabaseKey
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import Shard
 from orderlab.sim.stores.binding import load_binding
-from orderlab.sim.stores.memo import RememberingStore
+from orderlab.sim.stores.memo import MemoStore
 
 WORDS = (b"a", b"b", b"c")
 
@@ -224,7 +224,7 @@ def test_a_remembered_store_knows_its_states_by_all_databases(tmp_path: Path) ->
     shutil.copytree(Path(__file__).parents[3] / "orderlab/lua/session", store_folder)
     for script in store_folder.glob("*.lua"):
         script.write_text("redis.call('SELECT', 1) " + script.read_text())
-    store = RememberingStore(load_binding(store_folder), 20_000)
+    store = MemoStore(load_binding(store_folder), 20_000)
     store.restart(1_700_000_000_000)
     empty = store.keyspace
     store.perform("open", b"c", {"epoch": 1, "clean_start": 1})

@@ -4,8 +4,7 @@ import hashlib
 
 import pytest
 
-from orderlab.sim.redis.pipelining import execute_all
-from orderlab.sim.redis.shard import Shard
+from orderlab.sim.redis.shard import Shard, execute_all
 
 PUSH = b"return redis.call('RPUSH', KEYS[1], ARGV[1])"
 BREAK = b"return redis.call('INCR', KEYS[1])"

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from orderlab.sim.redis.arguments import integer, option
 from orderlab.sim.redis.commands.bitmaps import bit_offset, grown_string
+from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.numbers import INTEGER_MIN, parse_integer
 from orderlab.sim.redis.registry import command
 from orderlab.sim.redis.replies import SYNTAX_ERROR, ErrorReply, Reply
-
-if TYPE_CHECKING:
-    from orderlab.sim.redis.shard import Shard
 
 _BAD_TYPE = b"ERR Invalid bitfield type. Use something like i16 u8. Note that u64 is not supported but i64 is."
 
@@ -84,7 +81,7 @@ class _Step:
 _OPERANDS = {b"GET": 2, b"SET": 3, b"INCRBY": 3, b"OVERFLOW": 1}
 
 
-def _parse(shard: Shard, argv: Sequence[bytes]) -> list[_Step]:
+def _parse(shard: NodeState, argv: Sequence[bytes]) -> list[_Step]:
     steps: list[_Step] = []
     overflow = b"WRAP"
     at = 2
@@ -114,7 +111,7 @@ def _type(text: bytes) -> tuple[int, bool]:
     return width, signed
 
 
-def _bitfield(shard: Shard, argv: Sequence[bytes], read_only: bool) -> Reply:
+def _bitfield(shard: NodeState, argv: Sequence[bytes], read_only: bool) -> Reply:
     key = argv[1]
     steps = _parse(shard, argv)
     writes = [step.field for step in steps if step.word != b"GET"]
@@ -149,12 +146,12 @@ def _bitfield(shard: Shard, argv: Sequence[bytes], read_only: bool) -> Reply:
 
 
 @command("bitfield", -2, "write denyoom", (1, 1, 1))
-def bitfield(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def bitfield(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """BITFIELD key [GET type offset | [OVERFLOW WRAP | SAT | FAIL] SET | INCRBY type offset value ...]."""
     return _bitfield(shard, argv, read_only=False)
 
 
 @command("bitfield_ro", -2, "readonly fast", (1, 1, 1))
-def bitfield_ro(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def bitfield_ro(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """BITFIELD_RO key [GET type offset ...]."""
     return _bitfield(shard, argv, read_only=True)

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from orderlab.sim.redis.arguments import integer, option
 from orderlab.sim.redis.commands.strings import put_raw, put_string
+from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.numbers import parse_integer
 from orderlab.sim.redis.registry import command
 from orderlab.sim.redis.replies import SYNTAX_ERROR, ErrorReply, Reply
-
-if TYPE_CHECKING:
-    from orderlab.sim.redis.shard import Shard
 
 BAD_OFFSET = b"ERR bit offset is not an integer or out of range"
 _BAD_BIT = b"ERR bit is not an integer or out of range"
 _WRAP = 1 << 64
 
 
-def bit_offset(shard: Shard, argument: bytes, width: int = 0) -> int:
+def bit_offset(shard: NodeState, argument: bytes, width: int = 0) -> int:
     """An offset in bits. With a ``width``, ``#n`` means the n-th field of that width."""
     counts_fields = width > 0 and argument[:1] == b"#"
     offset = parse_integer(argument[1:] if counts_fields else argument)
@@ -32,7 +29,7 @@ def bit_offset(shard: Shard, argument: bytes, width: int = 0) -> int:
     return offset
 
 
-def grown_string(shard: Shard, key: bytes, last_bit: int) -> tuple[bytearray, bool]:
+def grown_string(shard: NodeState, key: bytes, last_bit: int) -> tuple[bytearray, bool]:
     """A copy of the string at ``key`` that reaches to ``last_bit``, and whether it had to grow."""
     old = shard.lookup_as(key, bytes) or b""
     size = (last_bit >> 3) + 1
@@ -43,7 +40,7 @@ def grown_string(shard: Shard, key: bytes, last_bit: int) -> tuple[bytearray, bo
 
 
 @command("setbit", 4, "write denyoom", (1, 1, 1))
-def setbit(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def setbit(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """SETBIT key offset bit: the bit before."""
     offset = bit_offset(shard, argv[2])
     bit = integer(argv[3], _BAD_BIT)
@@ -61,7 +58,7 @@ def setbit(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("getbit", 3, "readonly fast", (1, 1, 1))
-def getbit(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def getbit(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """GETBIT key offset."""
     offset = bit_offset(shard, argv[2])
     value = shard.lookup_as(argv[1], bytes) or b""
@@ -91,7 +88,7 @@ def _window(value: bytes, first: int, beyond: int) -> int:
 
 
 @command("bitcount", -2, "readonly", (1, 1, 1))
-def bitcount(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def bitcount(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """BITCOUNT key [start end [BYTE | BIT]]."""
     value = shard.lookup_as(argv[1], bytes)
     if value is None:
@@ -108,7 +105,7 @@ def bitcount(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("bitpos", -3, "readonly", (1, 1, 1))
-def bitpos(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def bitpos(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """BITPOS key bit [start [end [BYTE | BIT]]]: right of a string without a given end all bits are clear."""
     bit = integer(argv[2])
     if bit not in (0, 1):
@@ -142,7 +139,7 @@ _OPERATIONS: dict[bytes, Callable[[int, int], int]] = {
 
 
 @command("bitop", -4, "write denyoom", (2, -1, 1))
-def bitop(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def bitop(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """BITOP AND | OR | XOR | NOT destkey key [key ...]: shorter strings count as padded with zeros."""
     operation, target = option(argv[1]), argv[2]
     if operation != b"NOT" and operation not in _OPERATIONS:

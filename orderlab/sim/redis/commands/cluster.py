@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from orderlab.sim.redis.arguments import integer
 from orderlab.sim.redis.cluster.hash_slot import SLOT_COUNT, hash_slot
+from orderlab.sim.redis.cluster.slot_map import SlotMap
+from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.numbers import parse_integer
 from orderlab.sim.redis.registry import command
 from orderlab.sim.redis.replies import OK, ErrorReply, Reply
-
-if TYPE_CHECKING:
-    from orderlab.sim.redis.cluster.slot_map import SlotMap
-    from orderlab.sim.redis.shard import Shard
 
 DISABLED = b"ERR This instance has cluster support disabled"
 INVALID_SLOT = b"ERR Invalid or out of range slot"
@@ -22,7 +19,7 @@ _READS = "stale"
 _CHANGES = "admin stale no_async_loading"
 
 
-def slots_of(shard: Shard) -> SlotMap:
+def slots_of(shard: NodeState) -> SlotMap:
     """The node's slot map; an error when it is not part of a cluster."""
     if shard.slots is None:
         raise ErrorReply(DISABLED)
@@ -30,7 +27,7 @@ def slots_of(shard: Shard) -> SlotMap:
 
 
 @command("asking", 1, "fast")
-def asking(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def asking(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """ASKING."""
     slots_of(shard)
     shard.caller.asking = True
@@ -38,7 +35,7 @@ def asking(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("readonly", 1, "loading stale fast")
-def readonly(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def readonly(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """READONLY."""
     slots_of(shard)
     shard.caller.reads_replicas = True
@@ -46,7 +43,7 @@ def readonly(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("readwrite", 1, "loading stale fast")
-def readwrite(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def readwrite(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """READWRITE."""
     slots_of(shard)
     shard.caller.reads_replicas = False
@@ -54,20 +51,20 @@ def readwrite(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("cluster|myid", 2, _READS)
-def myid(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def myid(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """CLUSTER MYID."""
     return slots_of(shard).myself
 
 
 @command("cluster|keyslot", 3, _READS)
-def keyslot(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def keyslot(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """CLUSTER KEYSLOT key."""
     slots_of(shard)
     return hash_slot(argv[2])
 
 
 @command("cluster|countkeysinslot", 3, _READS)
-def countkeysinslot(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def countkeysinslot(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """CLUSTER COUNTKEYSINSLOT slot. Keys past their deadline count until they are removed."""
     slots_of(shard)
     slot = integer(argv[2])
@@ -77,7 +74,7 @@ def countkeysinslot(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("cluster|getkeysinslot", 4, _READS)
-def getkeysinslot(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def getkeysinslot(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """CLUSTER GETKEYSINSLOT slot count."""
     slots_of(shard)
     slot, count = integer(argv[2]), integer(argv[3])
@@ -87,14 +84,14 @@ def getkeysinslot(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("cluster|slots", 2, _READS)
-def slots(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def slots(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """CLUSTER SLOTS."""
     view = slots_of(shard)
     return [[first, last, [*_host_and_port(view, node), node, []]] for first, last, node in view.owned_ranges()]
 
 
 @command("cluster|info", 2, _READS)
-def info(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def info(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """CLUSTER INFO: the facts that a model of a cluster knows."""
     view = slots_of(shard)
     assigned = sum(owner is not None for owner in view.owners)
@@ -142,7 +139,7 @@ def _in_ranges(argv: Sequence[bytes]) -> list[int]:
     return chosen
 
 
-def _assign(shard: Shard, chosen: Iterable[int], node: bytes | None) -> Reply:
+def _assign(shard: NodeState, chosen: Iterable[int], node: bytes | None) -> Reply:
     """Give unassigned slots to ``node``, or with None take assigned ones away."""
     view = slots_of(shard)
     seen: set[int] = set()
@@ -163,27 +160,27 @@ def _assign(shard: Shard, chosen: Iterable[int], node: bytes | None) -> Reply:
 
 
 @command("cluster|addslots", -3, _CHANGES)
-def addslots(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def addslots(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """CLUSTER ADDSLOTS slot [slot ...]."""
     return _assign(shard, _listed(argv), slots_of(shard).myself)
 
 
 @command("cluster|addslotsrange", -4, _CHANGES)
-def addslotsrange(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def addslotsrange(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """CLUSTER ADDSLOTSRANGE first last [first last ...]."""
     view = slots_of(shard)
     return _assign(shard, _in_ranges(argv), view.myself)
 
 
 @command("cluster|delslots", -3, _CHANGES)
-def delslots(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def delslots(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """CLUSTER DELSLOTS slot [slot ...]."""
     slots_of(shard)
     return _assign(shard, _listed(argv), None)
 
 
 @command("cluster|delslotsrange", -4, _CHANGES)
-def delslotsrange(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def delslotsrange(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """CLUSTER DELSLOTSRANGE first last [first last ...]."""
     slots_of(shard)
     return _assign(shard, _in_ranges(argv), None)
@@ -193,7 +190,7 @@ def delslotsrange(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("cluster|setslot", -4, _CHANGES)
-def setslot(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def setslot(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """CLUSTER SETSLOT slot {MIGRATING node | IMPORTING node | NODE node | STABLE}."""
     view = slots_of(shard)
     slot, action = _slot(argv[2]), argv[3].lower()
@@ -208,7 +205,7 @@ def setslot(shard: Shard, argv: Sequence[bytes]) -> Reply:
     return OK
 
 
-def _migrate(shard: Shard, slot: int, node: bytes) -> None:
+def _migrate(shard: NodeState, slot: int, node: bytes) -> None:
     view = slots_of(shard)
     if view.owners[slot] != view.myself:
         raise ErrorReply(b"ERR I'm not the owner of hash slot %d" % slot)
@@ -217,7 +214,7 @@ def _migrate(shard: Shard, slot: int, node: bytes) -> None:
     view.migrating[slot] = node
 
 
-def _import(shard: Shard, slot: int, node: bytes) -> None:
+def _import(shard: NodeState, slot: int, node: bytes) -> None:
     view = slots_of(shard)
     if view.owners[slot] == view.myself:
         raise ErrorReply(b"ERR I'm already the owner of hash slot %d" % slot)
@@ -226,7 +223,7 @@ def _import(shard: Shard, slot: int, node: bytes) -> None:
     view.importing[slot] = node
 
 
-def _give_to(shard: Shard, slot: int, node: bytes) -> None:
+def _give_to(shard: NodeState, slot: int, node: bytes) -> None:
     view = slots_of(shard)
     if node not in view.addresses:
         raise ErrorReply(b"ERR Unknown node %b" % node)
@@ -243,7 +240,7 @@ def _give_to(shard: Shard, slot: int, node: bytes) -> None:
         del view.importing[slot]
 
 
-_SETSLOT_ACTIONS: dict[bytes, Callable[[Shard, int, bytes], None]] = {
+_SETSLOT_ACTIONS: dict[bytes, Callable[[NodeState, int, bytes], None]] = {
     b"migrating": _migrate,
     b"importing": _import,
     b"node": _give_to,

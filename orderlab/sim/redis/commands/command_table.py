@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from orderlab.sim.redis.arguments import option
 from orderlab.sim.redis.glob import glob
 from orderlab.sim.redis.lacking import SERVER_COMMANDS, SERVER_SUBCOMMANDS, UnsupportedCommand, check_lacking
+from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.registry import command, find
 from orderlab.sim.redis.replies import SYNTAX_ERROR, ErrorReply, Reply
 
-if TYPE_CHECKING:
-    from orderlab.sim.redis.shard import Shard
-
 
 @command("command", -1, "loading stale")
-def command_(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def command_(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """COMMAND."""
     raise UnsupportedCommand("COMMAND")
 
 
 @command("command|count", 2, "loading stale")
-def command_count(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def command_count(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """COMMAND COUNT: of the server's commands, those that the kernel lacks included."""
     return len(SERVER_COMMANDS)
 
 
 @command("command|list", -2, "loading stale")
-def command_list(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def command_list(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """COMMAND LIST [FILTERBY PATTERN pattern], sorted."""
     subcommands = {b"%b|%b" % (name, sub) for name, subs in SERVER_SUBCOMMANDS.items() for sub in subs}
     names = sorted(SERVER_COMMANDS | subcommands)
@@ -44,7 +41,7 @@ def command_list(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("command|getkeys", -4, "loading stale")
-def command_getkeys(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def command_getkeys(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """COMMAND GETKEYS command [argument ...]."""
     called = argv[2:]
     found = find(called)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from orderlab.sim.redis.admission import leave_transaction
 from orderlab.sim.redis.arguments import integer_between, option
+from orderlab.sim.redis.client import Client
+from orderlab.sim.redis.execution import leave_transaction
 from orderlab.sim.redis.lacking import UnsupportedCommand
+from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.registry import command
 from orderlab.sim.redis.replies import OK, SYNTAX_ERROR, ErrorReply, Reply, Status, mapping
-
-if TYPE_CHECKING:
-    from orderlab.sim.redis.client import Client
-    from orderlab.sim.redis.shard import Shard
 
 VERSION = b"7.0.15"
 """The server that the kernel imitates."""
@@ -22,7 +19,7 @@ _BAD_NAME = b"ERR Client names cannot contain spaces, newlines or special charac
 
 
 @command("ping", -1, "fast")
-def ping(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def ping(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """PING [message]."""
     if len(argv) > 2:
         raise ErrorReply(b"ERR wrong number of arguments for 'ping' command")
@@ -30,26 +27,26 @@ def ping(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("echo", 2, "loading stale fast")
-def echo(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def echo(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """ECHO message."""
     return argv[1]
 
 
 @command("quit", -1, "noscript loading stale fast no_auth allow_busy")
-def quit_(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def quit_(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """QUIT: the connection forgets all it knew, as a new one would."""
     _forget(shard, shard.caller)
     return OK
 
 
 @command("reset", 1, "noscript loading stale fast no_auth allow_busy")
-def reset(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def reset(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """RESET."""
     _forget(shard, shard.caller)
     return Status(b"RESET")
 
 
-def _forget(shard: Shard, client: Client) -> None:
+def _forget(shard: NodeState, client: Client) -> None:
     leave_transaction(shard, client)
     client.resp, client.name, client.asking, client.reads_replicas = 2, b"", False, False
     client.database = 0
@@ -58,7 +55,7 @@ def _forget(shard: Shard, client: Client) -> None:
 
 
 @command("hello", -1, "noscript loading stale fast no_auth allow_busy")
-def hello(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def hello(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """HELLO [protover [AUTH user password] [SETNAME name]]."""
     client = shard.caller
     version, name = client.resp, None
@@ -84,7 +81,7 @@ def hello(shard: Shard, argv: Sequence[bytes]) -> Reply:
         *(b"mode", b"cluster" if shard.slots is not None else b"standalone"),
         *(b"role", b"replica" if shard.is_replica else b"master", b"modules", []),
     ]
-    return mapping(shard, facts)
+    return mapping(shard.resp, facts)
 
 
 def _client_name(name: bytes) -> bytes:
@@ -94,26 +91,26 @@ def _client_name(name: bytes) -> bytes:
 
 
 @command("client|id", 2, "noscript loading stale")
-def client_id(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def client_id(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """CLIENT ID."""
     return shard.caller.id
 
 
 @command("client|getname", 2, "noscript loading stale")
-def client_getname(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def client_getname(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """CLIENT GETNAME."""
     return shard.caller.name or None
 
 
 @command("client|setname", 3, "noscript loading stale")
-def client_setname(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def client_setname(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """CLIENT SETNAME name; the empty name takes it away."""
     shard.caller.name = _client_name(argv[2])
     return OK
 
 
 @command("client|no-evict", 3, "admin noscript loading stale")
-def client_no_evict(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def client_no_evict(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """CLIENT NO-EVICT ON | OFF: connections take no memory here, so none is ever evicted."""
     if option(argv[2]) not in (b"ON", b"OFF"):
         raise ErrorReply(SYNTAX_ERROR)
@@ -121,19 +118,19 @@ def client_no_evict(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("publish", 3, "pubsub loading stale fast", may_replicate=True)
-def publish(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def publish(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """PUBLISH channel message: nobody can subscribe here, so nobody hears it."""
     return 0
 
 
 @command("spublish", 3, "pubsub loading stale fast", (1, 1, 1), may_replicate=True)
-def spublish(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def spublish(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """SPUBLISH channel message."""
     return 0
 
 
 @command("wait", 3, "noscript")
-def wait(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def wait(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """WAIT numreplicas timeout: replies at once with the replicas in touch."""
     if shard.is_replica:
         raise ErrorReply(

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from orderlab.sim.redis.arguments import integer
 from orderlab.sim.redis.long_doubles import LongDouble, add_long_doubles, long_double_text, parse_long_double
+from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.numbers import INTEGER_MAX, INTEGER_MIN, parse_integer
 from orderlab.sim.redis.registry import command
 from orderlab.sim.redis.replies import NOT_A_FLOAT, NOT_AN_INTEGER, ErrorReply, Reply
 
-if TYPE_CHECKING:
-    from orderlab.sim.redis.shard import Shard
 
-
-def _add(shard: Shard, key: bytes, amount: int) -> int:
+def _add(shard: NodeState, key: bytes, amount: int) -> int:
     old = shard.lookup_as(key, bytes)
     value = 0 if old is None else parse_integer(old)
     if value is None:
@@ -29,25 +26,25 @@ def _add(shard: Shard, key: bytes, amount: int) -> int:
 
 
 @command("incr", 2, "write denyoom fast", (1, 1, 1))
-def incr(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def incr(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """INCR key."""
     return _add(shard, argv[1], 1)
 
 
 @command("decr", 2, "write denyoom fast", (1, 1, 1))
-def decr(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def decr(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """DECR key."""
     return _add(shard, argv[1], -1)
 
 
 @command("incrby", 3, "write denyoom fast", (1, 1, 1))
-def incrby(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def incrby(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """INCRBY key increment."""
     return _add(shard, argv[1], integer(argv[2]))
 
 
 @command("decrby", 3, "write denyoom fast", (1, 1, 1))
-def decrby(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def decrby(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """DECRBY key decrement."""
     amount = integer(argv[2])
     if amount == INTEGER_MIN:
@@ -56,7 +53,7 @@ def decrby(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("incrbyfloat", 3, "write denyoom fast", (1, 1, 1))
-def incrbyfloat(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def incrbyfloat(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """INCRBYFLOAT key increment, in 80-bit long doubles as a server on x86-64 computes."""
     key = argv[1]
     old = shard.lookup_as(key, bytes)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from orderlab.sim.redis.arguments import integer, option
+from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.numbers import INTEGER_MAX, INTEGER_MIN
 from orderlab.sim.redis.replies import SYNTAX_ERROR, ErrorReply
-
-if TYPE_CHECKING:
-    from orderlab.sim.redis.shard import Shard
 
 _UNITS = (b"EX", b"PX", b"EXAT", b"PXAT")
 
@@ -62,7 +59,7 @@ def invalid_expire_time(name: bytes) -> ErrorReply:
     return ErrorReply(b"ERR invalid expire time in '%b' command" % name)
 
 
-def deadline_of(shard: Shard, name: bytes, options: ExpireOptions) -> int:
+def deadline_of(shard: NodeState, name: bytes, options: ExpireOptions) -> int:
     """The absolute deadline in ms that SET or GETEX asks for (``getExpireMillisecondsOrReply``)."""
     deadline_ms = integer(options.amount)
     if deadline_ms <= 0:
@@ -89,7 +86,7 @@ def deadline_from(name: bytes, amount: bytes, base_ms: int, in_seconds: bool) ->
     return deadline_ms
 
 
-def has_passed(shard: Shard, deadline_ms: int) -> bool:
+def has_passed(shard: NodeState, deadline_ms: int) -> bool:
     """Whether a new deadline deletes the key at once (``checkAlreadyExpired``): already when it is *now*, although a
     key that waits lives until the clock shows more. A replica leaves that to its master."""
     return deadline_ms <= shard.now_ms and not shard.is_replica

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from orderlab.sim.redis.arguments import option
 from orderlab.sim.redis.commands.deadlines import deadline_from, has_passed
+from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.registry import command
 from orderlab.sim.redis.replies import ErrorReply, Reply
-
-if TYPE_CHECKING:
-    from orderlab.sim.redis.shard import Shard
 
 _CONDITIONS = (b"NX", b"XX", b"GT", b"LT")
 
@@ -39,7 +36,7 @@ def _is_refused(conditions: set[bytes], present_ms: int | None, deadline_ms: int
     return (b"GT" in conditions and deadline_ms <= present_ms) or (b"LT" in conditions and deadline_ms >= present_ms)
 
 
-def _expire(shard: Shard, argv: Sequence[bytes], name: bytes, base_ms: int, in_seconds: bool) -> int:
+def _expire(shard: NodeState, argv: Sequence[bytes], name: bytes, base_ms: int, in_seconds: bool) -> int:
     key = argv[1]
     conditions = _conditions(argv) if len(argv) > 3 else None
     deadline_ms = deadline_from(name, argv[2], base_ms, in_seconds)
@@ -56,31 +53,31 @@ def _expire(shard: Shard, argv: Sequence[bytes], name: bytes, base_ms: int, in_s
 
 
 @command("expire", -3, "write fast", (1, 1, 1))
-def expire(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def expire(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """EXPIRE key seconds [NX | XX | GT | LT]."""
     return _expire(shard, argv, b"expire", shard.now_ms, True)
 
 
 @command("pexpire", -3, "write fast", (1, 1, 1))
-def pexpire(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def pexpire(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """PEXPIRE key milliseconds [NX | XX | GT | LT]."""
     return _expire(shard, argv, b"pexpire", shard.now_ms, False)
 
 
 @command("expireat", -3, "write fast", (1, 1, 1))
-def expireat(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def expireat(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """EXPIREAT key unix-seconds [NX | XX | GT | LT]."""
     return _expire(shard, argv, b"expireat", 0, True)
 
 
 @command("pexpireat", -3, "write fast", (1, 1, 1))
-def pexpireat(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def pexpireat(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """PEXPIREAT key unix-milliseconds [NX | XX | GT | LT]."""
     return _expire(shard, argv, b"pexpireat", 0, False)
 
 
 @command("persist", 2, "write fast", (1, 1, 1))
-def persist(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def persist(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """PERSIST key."""
     key = argv[1]
     if shard.lookup(key) is None or key not in shard.deadlines_ms:
@@ -90,7 +87,7 @@ def persist(shard: Shard, argv: Sequence[bytes]) -> Reply:
     return 1
 
 
-def _remaining(shard: Shard, key: bytes, base_ms: int, in_seconds: bool) -> int:
+def _remaining(shard: NodeState, key: bytes, base_ms: int, in_seconds: bool) -> int:
     """-2 without a key, -1 without a deadline; seconds are rounded to the nearest."""
     if shard.peek(key) is None:
         return -2
@@ -102,24 +99,24 @@ def _remaining(shard: Shard, key: bytes, base_ms: int, in_seconds: bool) -> int:
 
 
 @command("ttl", 2, "readonly fast", (1, 1, 1))
-def ttl(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def ttl(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """TTL key."""
     return _remaining(shard, argv[1], shard.now_ms, True)
 
 
 @command("pttl", 2, "readonly fast", (1, 1, 1))
-def pttl(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def pttl(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """PTTL key."""
     return _remaining(shard, argv[1], shard.now_ms, False)
 
 
 @command("expiretime", 2, "readonly fast", (1, 1, 1))
-def expiretime(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def expiretime(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """EXPIRETIME key."""
     return _remaining(shard, argv[1], 0, True)
 
 
 @command("pexpiretime", 2, "readonly fast", (1, 1, 1))
-def pexpiretime(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def pexpiretime(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """PEXPIRETIME key."""
     return _remaining(shard, argv[1], 0, False)

@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from orderlab.sim.redis.arguments import option
 from orderlab.sim.redis.commands.scripting import EVAL_FLAGS, call_flags, count_keys
 from orderlab.sim.redis.glob import glob
 from orderlab.sim.redis.lua.function_libraries import Function, Library
 from orderlab.sim.redis.lua.host import host_of
+from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.registry import CallFlags, command, numbered_keys
 from orderlab.sim.redis.replies import OK, ErrorReply, Reply, Status, mapping
-
-if TYPE_CHECKING:
-    from orderlab.sim.redis.shard import Shard
 
 NOT_BUSY = b"NOTBUSY No scripts in execution right now."
 
 
-def _find(shard: Shard, name: bytes) -> Function | None:
-    return None if shard.lua_host is None else shard.lua_host.functions.functions.get(name.lower())
+def _find(shard: NodeState, name: bytes) -> Function | None:
+    return None if shard.lua_host is None else host_of(shard).functions.functions.get(name.lower())
 
 
-def _flags_of_fcall(shard: Shard, argv: Sequence[bytes]) -> CallFlags | None:
+def _flags_of_fcall(shard: NodeState, argv: Sequence[bytes]) -> CallFlags | None:
     function = _find(shard, argv[1])
     return None if function is None else call_flags(function.flags)
 
 
-def _fcall(shard: Shard, argv: Sequence[bytes], read_only: bool) -> Reply:
+def _fcall(shard: NodeState, argv: Sequence[bytes], read_only: bool) -> Reply:
     function = _find(shard, argv[1])
     if function is None:
         raise ErrorReply(b"ERR Function not found")
@@ -37,19 +34,19 @@ def _fcall(shard: Shard, argv: Sequence[bytes], read_only: bool) -> Reply:
 
 
 @command("fcall", -3, EVAL_FLAGS, numbered_keys(2), may_replicate=True, flags_of_call=_flags_of_fcall)
-def fcall(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def fcall(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """FCALL function numkeys [key ...] [arg ...]."""
     return _fcall(shard, argv, read_only=False)
 
 
 @command("fcall_ro", -3, "readonly " + EVAL_FLAGS, numbered_keys(2), flags_of_call=_flags_of_fcall)
-def fcall_ro(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def fcall_ro(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """FCALL_RO function numkeys [key ...] [arg ...]."""
     return _fcall(shard, argv, read_only=True)
 
 
 @command("function|load", -3, "write denyoom noscript")
-def function_load(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def function_load(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """FUNCTION LOAD [REPLACE] code."""
     replace = False
     for word in argv[2:-1]:
@@ -62,7 +59,7 @@ def function_load(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("function|delete", 3, "write noscript")
-def function_delete(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def function_delete(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """FUNCTION DELETE library."""
     if not host_of(shard).functions.delete(argv[2]):
         raise ErrorReply(b"ERR Library not found")
@@ -71,7 +68,7 @@ def function_delete(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("function|flush", -2, "write noscript")
-def function_flush(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def function_flush(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """FUNCTION FLUSH [ASYNC | SYNC]."""
     if len(argv) > 3:
         raise ErrorReply(
@@ -85,7 +82,7 @@ def function_flush(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("function|list", -2, "noscript")
-def function_list(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def function_list(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """FUNCTION LIST [LIBRARYNAME pattern] [WITHCODE]. In the order of loading; the server's order is that of a hash."""
     pattern: bytes | None = None
     with_code = False
@@ -108,30 +105,30 @@ def function_list(shard: Shard, argv: Sequence[bytes]) -> Reply:
     return [_describe(shard, library, with_code) for library in chosen]
 
 
-def _describe(shard: Shard, library: Library, with_code: bool) -> Reply:
+def _describe(shard: NodeState, library: Library, with_code: bool) -> Reply:
     functions = [
-        mapping(shard, [b"name", one.name, b"description", one.description, b"flags", _flag_set(shard, one)])
+        mapping(shard.resp, [b"name", one.name, b"description", one.description, b"flags", _flag_set(shard, one)])
         for one in library.functions
     ]
     flat = [b"library_name", library.name, b"engine", b"LUA", b"functions", functions]
-    return mapping(shard, [*flat, b"library_code", library.code] if with_code else flat)
+    return mapping(shard.resp, [*flat, b"library_code", library.code] if with_code else flat)
 
 
-def _flag_set(shard: Shard, function: Function) -> Reply:
+def _flag_set(shard: NodeState, function: Function) -> Reply:
     flags = [Status(name) for name in function.flag_names]
     return set(flags) if shard.resp == 3 else flags
 
 
 @command("function|stats", 2, "noscript allow_busy")
-def function_stats(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def function_stats(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """FUNCTION STATS."""
     functions = host_of(shard).functions
     counts = [b"libraries_count", len(functions.libraries), b"functions_count", len(functions.functions)]
-    engines = mapping(shard, [b"LUA", mapping(shard, counts)])
-    return mapping(shard, [b"running_script", None, b"engines", engines])
+    engines = mapping(shard.resp, [b"LUA", mapping(shard.resp, counts)])
+    return mapping(shard.resp, [b"running_script", None, b"engines", engines])
 
 
 @command("function|kill", 2, "noscript allow_busy")
-def function_kill(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def function_kill(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """FUNCTION KILL. No function runs while a command of another connection does: see ``Abort.KILL`` for a kill."""
     raise ErrorReply(NOT_BUSY)

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from orderlab.sim.redis.arguments import integer, integer_between, option
 from orderlab.sim.redis.commands.scanning import page_of, parse_cursor, parse_options
 from orderlab.sim.redis.long_doubles import add_long_doubles, long_double_text, parse_long_double
+from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.numbers import INTEGER_MAX, INTEGER_MIN, parse_integer
 from orderlab.sim.redis.random_draws import draw, draw_positions
 from orderlab.sim.redis.registry import command
 from orderlab.sim.redis.replies import NOT_A_FLOAT, OK, SYNTAX_ERROR, ErrorReply, Reply, mapping
 from orderlab.sim.redis.values import Hash
 
-if TYPE_CHECKING:
-    from orderlab.sim.redis.shard import Shard
-
 
 @command("hget", 3, "readonly fast", (1, 1, 1))
-def hget(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def hget(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """HGET key field."""
     value = shard.lookup_as(argv[1], Hash)
     return None if value is None else value.fields.get(argv[2])
 
 
 @command("hmget", -3, "readonly fast", (1, 1, 1))
-def hmget(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def hmget(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """HMGET key field [field ...]."""
     value = shard.lookup_as(argv[1], Hash)
     if value is None:
@@ -34,7 +31,7 @@ def hmget(shard: Shard, argv: Sequence[bytes]) -> Reply:
     return list(map(value.fields.get, argv[2:]))
 
 
-def _put_fields(shard: Shard, argv: Sequence[bytes]) -> int:
+def _put_fields(shard: NodeState, argv: Sequence[bytes]) -> int:
     """Set the pairs of ``argv[2:]``; how many fields are new."""
     key = argv[1]
     value = shard.lookup_as(key, Hash)
@@ -61,7 +58,7 @@ def _put_fields(shard: Shard, argv: Sequence[bytes]) -> int:
 
 
 @command("hset", -4, "write denyoom fast", (1, 1, 1))
-def hset(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def hset(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """HSET key field value [field value ...]."""
     if len(argv) & 1:
         raise ErrorReply(b"ERR wrong number of arguments for 'hset' command")
@@ -69,7 +66,7 @@ def hset(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("hmset", -4, "write denyoom fast", (1, 1, 1))
-def hmset(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def hmset(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """HMSET key field value [field value ...]."""
     if len(argv) & 1:
         raise ErrorReply(b"ERR wrong number of arguments for 'hmset' command")
@@ -78,7 +75,7 @@ def hmset(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("hsetnx", 4, "write denyoom fast", (1, 1, 1))
-def hsetnx(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def hsetnx(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """HSETNX key field value."""
     value = shard.lookup_as(argv[1], Hash)
     if value is not None and argv[2] in value.fields:
@@ -87,7 +84,7 @@ def hsetnx(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("hdel", -3, "write fast", (1, 1, 1))
-def hdel(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def hdel(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """HDEL key field [field ...]."""
     key = argv[1]
     value = shard.lookup_as(key, Hash)
@@ -102,42 +99,42 @@ def hdel(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("hlen", 2, "readonly fast", (1, 1, 1))
-def hlen(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def hlen(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """HLEN key."""
     value = shard.lookup_as(argv[1], Hash)
     return 0 if value is None else len(value.fields)
 
 
 @command("hexists", 3, "readonly fast", (1, 1, 1))
-def hexists(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def hexists(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """HEXISTS key field."""
     value = shard.lookup_as(argv[1], Hash)
     return 1 if value is not None and argv[2] in value.fields else 0
 
 
 @command("hstrlen", 3, "readonly fast", (1, 1, 1))
-def hstrlen(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def hstrlen(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """HSTRLEN key field."""
     value = shard.lookup_as(argv[1], Hash)
     return 0 if value is None else len(value.fields.get(argv[2], b""))
 
 
 @command("hgetall", 2, "readonly", (1, 1, 1))
-def hgetall(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def hgetall(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """HGETALL key."""
     value = shard.lookup_as(argv[1], Hash)
-    return mapping(shard, [] if value is None else _flat(value, value.in_order()))
+    return mapping(shard.resp, [] if value is None else _flat(value, value.in_order()))
 
 
 @command("hkeys", 2, "readonly", (1, 1, 1))
-def hkeys(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def hkeys(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """HKEYS key."""
     value = shard.lookup_as(argv[1], Hash)
     return [] if value is None else list(value.in_order())
 
 
 @command("hvals", 2, "readonly", (1, 1, 1))
-def hvals(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def hvals(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """HVALS key."""
     value = shard.lookup_as(argv[1], Hash)
     return [] if value is None else [value.fields[field] for field in value.in_order()]
@@ -152,7 +149,7 @@ def _flat(value: Hash, fields: Sequence[bytes]) -> list[bytes]:
 
 
 @command("hincrby", 4, "write denyoom fast", (1, 1, 1))
-def hincrby(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def hincrby(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """HINCRBY key field increment."""
     _, key, field, amount = argv
     increment = integer(amount)
@@ -169,7 +166,7 @@ def hincrby(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("hincrbyfloat", 4, "write denyoom fast", (1, 1, 1))
-def hincrbyfloat(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def hincrbyfloat(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """HINCRBYFLOAT key field increment."""
     _, key, field, amount = argv
     increment = parse_long_double(amount)
@@ -191,7 +188,7 @@ def hincrbyfloat(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("hrandfield", -2, "readonly", (1, 1, 1))
-def hrandfield(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def hrandfield(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """HRANDFIELD key [count [WITHVALUES]]."""
     if len(argv) == 2:
         value = shard.lookup_as(argv[1], Hash)
@@ -215,7 +212,7 @@ def hrandfield(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("hscan", -3, "readonly", (1, 1, 1))
-def hscan(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def hscan(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """HSCAN key cursor [MATCH pattern] [COUNT count]."""
     cursor = parse_cursor(argv[2])
     value = shard.lookup_as(argv[1], Hash)

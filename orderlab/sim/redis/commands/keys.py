@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from orderlab.sim.redis.arguments import integer_between, option
 from orderlab.sim.redis.commands.scanning import page_of, parse_cursor, parse_options
 from orderlab.sim.redis.commands.stored_results import GROWTH_PER_MEMBER
 from orderlab.sim.redis.glob import glob
 from orderlab.sim.redis.keyspace import TYPE_NAMES
+from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.random_draws import draw
 from orderlab.sim.redis.registry import command
 from orderlab.sim.redis.replies import OK, SYNTAX_ERROR, ErrorReply, Reply, Status
 from orderlab.sim.redis.values.hash_order import in_hash_order
-
-if TYPE_CHECKING:
-    from orderlab.sim.redis.shard import Shard
 
 NO_SUCH_KEY = b"ERR no such key"
 SAME_OBJECT = b"ERR source and destination objects are the same"
@@ -26,7 +23,7 @@ _NONE = Status(b"none")
 
 
 @command("del", -2, "write", (1, -1, 1))
-def del_(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def del_(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """DEL key [key ...]."""
     removed = 0
     for key in argv[1:]:
@@ -39,37 +36,37 @@ def del_(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("unlink", -2, "write fast", (1, -1, 1))
-def unlink(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def unlink(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """UNLINK key [key ...]."""
     return del_(shard, argv)
 
 
 @command("exists", -2, "readonly fast", (1, -1, 1))
-def exists(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def exists(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """EXISTS key [key ...]: a key given twice counts twice."""
     return sum(shard.peek(key) is not None for key in argv[1:])
 
 
 @command("touch", -2, "readonly fast", (1, -1, 1))
-def touch(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def touch(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """TOUCH key [key ...]."""
     return sum(shard.lookup(key) is not None for key in argv[1:])
 
 
 @command("type", 2, "readonly fast", (1, 1, 1))
-def type_(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def type_(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """TYPE key."""
     return _TYPE_STATUS.get(type(shard.peek(argv[1])), _NONE)
 
 
 @command("dbsize", 1, "readonly fast")
-def dbsize(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def dbsize(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """DBSIZE: keys past their deadline count until they are removed."""
     return len(shard.data)
 
 
 @command("keys", 2, "readonly")
-def keys(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def keys(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """KEYS pattern, in hash order."""
     found = shard.live_keys()
     if argv[1] != b"*":
@@ -78,7 +75,7 @@ def keys(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("scan", -2, "readonly")
-def scan(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def scan(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """SCAN cursor [MATCH pattern] [COUNT n] [TYPE type]. A key that stays from start to end is always returned."""
     cursor = parse_cursor(argv[1])
     options = parse_options(argv, 2, with_type=True)
@@ -93,7 +90,7 @@ def scan(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("randomkey", 1, "readonly")
-def randomkey(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def randomkey(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """RANDOMKEY: a live key, all equally likely. Keys past their deadline that are drawn first are removed."""
     order = in_hash_order(shard.data if shard.removes_expired else shard.live_keys())
     while order:
@@ -103,7 +100,7 @@ def randomkey(shard: Shard, argv: Sequence[bytes]) -> Reply:
     return None
 
 
-def _rename(shard: Shard, source: bytes, target: bytes, replaces: bool) -> bool:
+def _rename(shard: NodeState, source: bytes, target: bytes, replaces: bool) -> bool:
     value = shard.lookup(source)
     if value is None:
         raise ErrorReply(NO_SUCH_KEY)
@@ -121,7 +118,7 @@ def _rename(shard: Shard, source: bytes, target: bytes, replaces: bool) -> bool:
     return True
 
 
-def _put(shard: Shard, key: bytes, value: object, deadline_ms: int | None, encoding: bytes | None) -> None:
+def _put(shard: NodeState, key: bytes, value: object, deadline_ms: int | None, encoding: bytes | None) -> None:
     """Put a value, with all that belongs to it, where no key is."""
     shard.install(key, value)  # type: ignore[arg-type]
     if deadline_ms is not None:
@@ -131,20 +128,20 @@ def _put(shard: Shard, key: bytes, value: object, deadline_ms: int | None, encod
 
 
 @command("rename", 3, "write", (1, 2, 1))
-def rename(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def rename(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """RENAME key newkey."""
     _rename(shard, argv[1], argv[2], replaces=True)
     return OK
 
 
 @command("renamenx", 3, "write fast", (1, 2, 1))
-def renamenx(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def renamenx(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """RENAMENX key newkey."""
     return int(_rename(shard, argv[1], argv[2], replaces=False))
 
 
 @command("copy", -3, "write denyoom", (1, 2, 1))
-def copy(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def copy(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """COPY source destination [DB index] [REPLACE]."""
     source, target = argv[1], argv[2]
     here = database = shard.database
@@ -185,7 +182,7 @@ def copy(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("move", 3, "write fast", (1, 1, 1))
-def move(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def move(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """MOVE key index: with its deadline, unless the key is there."""
     if shard.slots is not None:
         raise ErrorReply(b"ERR MOVE is not allowed in cluster mode")
@@ -208,7 +205,7 @@ def move(shard: Shard, argv: Sequence[bytes]) -> Reply:
     return int(is_free)
 
 
-def _database(shard: Shard, argument: bytes) -> int:
+def _database(shard: NodeState, argument: bytes) -> int:
     """The index of a database that the node has."""
     index = integer_between(argument, -(1 << 31), (1 << 31) - 1)
     if not 0 <= index < shard.config.databases:
@@ -217,7 +214,7 @@ def _database(shard: Shard, argument: bytes) -> int:
 
 
 @command("select", 2, "loading stale fast")
-def select(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def select(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """SELECT index: for the connection, or, called by a script, for what is left of the script."""
     if shard.slots is not None and integer_between(argv[1], -(1 << 31), (1 << 31) - 1) != 0:
         raise ErrorReply(b"ERR SELECT is not allowed in cluster mode")
@@ -229,7 +226,7 @@ def select(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("swapdb", 3, "write fast")
-def swapdb(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def swapdb(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """SWAPDB index index: the keys of two databases change places, connections stay where they are."""
     if shard.slots is not None:
         raise ErrorReply(b"ERR SWAPDB is not allowed in cluster mode")
@@ -247,7 +244,7 @@ def _check_flush_options(argv: Sequence[bytes]) -> None:
         raise ErrorReply(SYNTAX_ERROR)
 
 
-def _flush(shard: Shard) -> bool:
+def _flush(shard: NodeState) -> bool:
     """Empty the selected database; whether it held anything."""
     emptied = shard.data
     shard.clear()
@@ -257,7 +254,7 @@ def _flush(shard: Shard) -> bool:
 
 
 @command("flushall", -1, "write")
-def flushall(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def flushall(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """FLUSHALL [ASYNC | SYNC]."""
     _check_flush_options(argv)
     here = shard.database
@@ -272,7 +269,7 @@ def flushall(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("flushdb", -1, "write")
-def flushdb(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def flushdb(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """FLUSHDB [ASYNC | SYNC]."""
     _check_flush_options(argv)
     if not _flush(shard):

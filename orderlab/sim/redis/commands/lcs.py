@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from orderlab.sim.redis.arguments import integer, option
+from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.registry import command
 from orderlab.sim.redis.replies import SYNTAX_ERROR, ErrorReply, Reply, mapping
-
-if TYPE_CHECKING:
-    from orderlab.sim.redis.shard import Shard
 
 _CELL_BYTES = 4
 _CELLS_BEFORE_COUNTED = 1 << 20
@@ -54,7 +51,7 @@ def _walk_back(one: bytes, other: bytes, table: list[list[int]]) -> tuple[bytes,
 
 
 @command("lcs", -3, "readonly", (1, 2, 1))
-def lcs(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def lcs(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """LCS key1 key2 [LEN] [IDX] [MINMATCHLEN n] [WITHMATCHLEN]."""
     values = [shard.lookup(key) for key in argv[1:3]]
     if any(value is not None and not isinstance(value, bytes) for value in values):
@@ -90,4 +87,4 @@ def lcs(shard: Shard, argv: Sequence[bytes]) -> Reply:
         if length >= shortest:
             ends: list[Reply] = [[i, i + length - 1], [j, j + length - 1]]
             ranges.append([*ends, length] if b"WITHMATCHLEN" in given else ends)
-    return mapping(shard, [b"matches", ranges, b"len", table[-1][-1]])
+    return mapping(shard.resp, [b"matches", ranges, b"len", table[-1][-1]])

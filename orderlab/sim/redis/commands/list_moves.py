@@ -7,17 +7,14 @@ happen on a shard between one client's command and its reply, so the wait ends a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from orderlab.sim.redis.arguments import check_timeout, integer_between, option
 from orderlab.sim.redis.commands.lists import pop_elements
+from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.numbers import INTEGER_MAX
 from orderlab.sim.redis.registry import command, numbered_keys
 from orderlab.sim.redis.replies import SYNTAX_ERROR, ErrorReply, Reply
 from orderlab.sim.redis.values import List
-
-if TYPE_CHECKING:
-    from orderlab.sim.redis.shard import Shard
 
 
 def _is_left(argument: bytes) -> bool:
@@ -27,7 +24,7 @@ def _is_left(argument: bytes) -> bool:
     return word == b"LEFT"
 
 
-def _move(shard: Shard, source_key: bytes, destination_key: bytes, from_left: bool, to_left: bool) -> Reply:
+def _move(shard: NodeState, source_key: bytes, destination_key: bytes, from_left: bool, to_left: bool) -> Reply:
     source = shard.lookup_as(source_key, List)
     if source is None:
         return None
@@ -48,13 +45,13 @@ def _move(shard: Shard, source_key: bytes, destination_key: bytes, from_left: bo
 
 
 @command("lmove", 5, "write denyoom", (1, 2, 1))
-def lmove(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def lmove(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """LMOVE source destination LEFT|RIGHT LEFT|RIGHT."""
     return _move(shard, argv[1], argv[2], _is_left(argv[3]), _is_left(argv[4]))
 
 
 @command("blmove", 6, "write denyoom noscript blocking", (1, 2, 1))
-def blmove(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def blmove(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """BLMOVE source destination LEFT|RIGHT LEFT|RIGHT timeout."""
     from_left, to_left = _is_left(argv[3]), _is_left(argv[4])
     check_timeout(argv[5])
@@ -62,19 +59,19 @@ def blmove(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("rpoplpush", 3, "write denyoom", (1, 2, 1))
-def rpoplpush(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def rpoplpush(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """RPOPLPUSH source destination."""
     return _move(shard, argv[1], argv[2], False, True)
 
 
 @command("brpoplpush", 4, "write denyoom noscript blocking", (1, 2, 1))
-def brpoplpush(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def brpoplpush(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """BRPOPLPUSH source destination timeout."""
     check_timeout(argv[3])
     return _move(shard, argv[1], argv[2], False, True)
 
 
-def _pop_from_first(shard: Shard, keys: Sequence[bytes], left: bool, count: int) -> tuple[bytes, list[bytes]] | None:
+def _pop_from_first(shard: NodeState, keys: Sequence[bytes], left: bool, count: int) -> tuple[bytes, list[bytes]] | None:
     """Pop from the first of ``keys`` that holds a list; WRONGTYPE if another type comes first."""
     for key in keys:
         value = shard.lookup_as(key, List)
@@ -83,20 +80,20 @@ def _pop_from_first(shard: Shard, keys: Sequence[bytes], left: bool, count: int)
     return None
 
 
-def _blocking_pop(shard: Shard, argv: Sequence[bytes], left: bool) -> Reply:
+def _blocking_pop(shard: NodeState, argv: Sequence[bytes], left: bool) -> Reply:
     check_timeout(argv[-1])
     found = _pop_from_first(shard, argv[1:-1], left, 1)
     return None if found is None else [found[0], found[1][0]]
 
 
 @command("blpop", -3, "write noscript blocking", (1, -2, 1))
-def blpop(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def blpop(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """BLPOP key [key ...] timeout."""
     return _blocking_pop(shard, argv, True)
 
 
 @command("brpop", -3, "write noscript blocking", (1, -2, 1))
-def brpop(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def brpop(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """BRPOP key [key ...] timeout."""
     return _blocking_pop(shard, argv, False)
 
@@ -124,7 +121,7 @@ def multiple_pop_arguments(
     return argv[count_at + 1 : side_at], side == sides[0], count
 
 
-def _multiple_pop(shard: Shard, argv: Sequence[bytes], count_at: int) -> Reply:
+def _multiple_pop(shard: NodeState, argv: Sequence[bytes], count_at: int) -> Reply:
     keys, left, count = multiple_pop_arguments(argv, count_at, (b"LEFT", b"RIGHT"))
     if count_at == 2:
         check_timeout(argv[1])
@@ -133,12 +130,12 @@ def _multiple_pop(shard: Shard, argv: Sequence[bytes], count_at: int) -> Reply:
 
 
 @command("lmpop", -4, "write movablekeys", numbered_keys(1))
-def lmpop(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def lmpop(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """LMPOP numkeys key [key ...] LEFT|RIGHT [COUNT count]."""
     return _multiple_pop(shard, argv, 1)
 
 
 @command("blmpop", -5, "write blocking movablekeys", numbered_keys(2))
-def blmpop(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def blmpop(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """BLMPOP timeout numkeys key [key ...] LEFT|RIGHT [COUNT count]."""
     return _multiple_pop(shard, argv, 2)

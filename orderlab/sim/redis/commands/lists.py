@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from orderlab.sim.redis.arguments import integer, natural, option
+from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.numbers import INTEGER_MIN
 from orderlab.sim.redis.registry import command
 from orderlab.sim.redis.replies import OK, SYNTAX_ERROR, ErrorReply, Reply
 from orderlab.sim.redis.values import List
 
-if TYPE_CHECKING:
-    from orderlab.sim.redis.shard import Shard
 
-
-def _push(shard: Shard, argv: Sequence[bytes], left: bool, only_existing: bool) -> int:
+def _push(shard: NodeState, argv: Sequence[bytes], left: bool, only_existing: bool) -> int:
     key = argv[1]
     value = shard.lookup_as(key, List)
     if value is None:
@@ -32,30 +29,30 @@ def _push(shard: Shard, argv: Sequence[bytes], left: bool, only_existing: bool) 
 
 
 @command("lpush", -3, "write denyoom fast", (1, 1, 1))
-def lpush(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def lpush(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """LPUSH key element [element ...]."""
     return _push(shard, argv, True, False)
 
 
 @command("rpush", -3, "write denyoom fast", (1, 1, 1))
-def rpush(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def rpush(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """RPUSH key element [element ...]."""
     return _push(shard, argv, False, False)
 
 
 @command("lpushx", -3, "write denyoom fast", (1, 1, 1))
-def lpushx(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def lpushx(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """LPUSHX key element [element ...]."""
     return _push(shard, argv, True, True)
 
 
 @command("rpushx", -3, "write denyoom fast", (1, 1, 1))
-def rpushx(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def rpushx(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """RPUSHX key element [element ...]."""
     return _push(shard, argv, False, True)
 
 
-def pop_elements(shard: Shard, key: bytes, value: List, left: bool, count: int) -> list[bytes]:
+def pop_elements(shard: NodeState, key: bytes, value: List, left: bool, count: int) -> list[bytes]:
     """Remove up to ``count`` elements from one end, and the key with the last of them."""
     count = min(count, len(value))
     popped = value.pop_left(count, shard.undo) if left else value.pop_right(count, shard.undo)
@@ -65,7 +62,7 @@ def pop_elements(shard: Shard, key: bytes, value: List, left: bool, count: int) 
     return popped
 
 
-def _pop(shard: Shard, argv: Sequence[bytes], left: bool) -> Reply:
+def _pop(shard: NodeState, argv: Sequence[bytes], left: bool) -> Reply:
     key = argv[1]
     if len(argv) == 2:
         value = shard.lookup_as(key, List)
@@ -80,19 +77,19 @@ def _pop(shard: Shard, argv: Sequence[bytes], left: bool) -> Reply:
 
 
 @command("lpop", -2, "write fast", (1, 1, 1))
-def lpop(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def lpop(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """LPOP key [count]."""
     return _pop(shard, argv, True)
 
 
 @command("rpop", -2, "write fast", (1, 1, 1))
-def rpop(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def rpop(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """RPOP key [count]."""
     return _pop(shard, argv, False)
 
 
 @command("llen", 2, "readonly fast", (1, 1, 1))
-def llen(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def llen(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """LLEN key."""
     value = shard.lookup_as(argv[1], List)
     return 0 if value is None else len(value)
@@ -107,7 +104,7 @@ def _bounds(start: int, end: int, size: int) -> tuple[int, int]:
 
 
 @command("lrange", 4, "readonly", (1, 1, 1))
-def lrange(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def lrange(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """LRANGE key start stop."""
     start, end = integer(argv[2]), integer(argv[3])
     value = shard.lookup_as(argv[1], List)
@@ -115,7 +112,7 @@ def lrange(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("ltrim", 4, "write", (1, 1, 1))
-def ltrim(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def ltrim(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """LTRIM key start stop."""
     key = argv[1]
     start, end = integer(argv[2]), integer(argv[3])
@@ -136,7 +133,7 @@ def ltrim(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("lindex", 3, "readonly", (1, 1, 1))
-def lindex(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def lindex(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """LINDEX key index."""
     value = shard.lookup_as(argv[1], List)
     if value is None:
@@ -148,7 +145,7 @@ def lindex(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("lset", 4, "write denyoom", (1, 1, 1))
-def lset(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def lset(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """LSET key index element."""
     key = argv[1]
     value = shard.lookup_as(key, List)
@@ -165,7 +162,7 @@ def lset(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("linsert", 5, "write denyoom", (1, 1, 1))
-def linsert(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def linsert(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """LINSERT key BEFORE|AFTER pivot element."""
     _, key, where, pivot, element = argv
     where = option(where)
@@ -183,7 +180,7 @@ def linsert(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("lrem", 4, "write", (1, 1, 1))
-def lrem(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def lrem(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """LREM key count element."""
     key = argv[1]
     count = integer(argv[2])
@@ -218,7 +215,7 @@ def _matches(value: List, element: bytes, step: int, compared_max: int) -> Itera
 
 
 @command("lpos", -3, "readonly", (1, 1, 1))
-def lpos(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def lpos(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """LPOS key element [RANK rank] [COUNT matches] [MAXLEN len]."""
     rank, wanted, compared_max = 1, None, 0
     for at in range(3, len(argv), 2):

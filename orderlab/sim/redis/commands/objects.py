@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from orderlab.sim.redis.lacking import UnsupportedCommand
+from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.numbers import parse_integer
 from orderlab.sim.redis.registry import command
 from orderlab.sim.redis.replies import ErrorReply, Reply
-
-if TYPE_CHECKING:
-    from orderlab.sim.redis.shard import Shard
 
 _EMBEDDED_MAX = 44
 _SHARED_INTEGERS = 10_000
@@ -23,7 +20,7 @@ _NOT_LFU = b"ERR An LFU maxmemory policy is not selected, access frequency not t
 _LFU = b"ERR An LFU maxmemory policy is selected, idle time not tracked. " + _SWITCHING
 
 
-def encoding_of(shard: Shard, key: bytes) -> bytes | None:
+def encoding_of(shard: NodeState, key: bytes) -> bytes | None:
     """The encoding of the value at ``key`` as OBJECT ENCODING names it; None if there is no key."""
     value = shard.peek(key)
     if value is None:
@@ -39,13 +36,13 @@ def encoding_of(shard: Shard, key: bytes) -> bytes | None:
 
 
 @command("object|encoding", 3, "readonly", (2, 2, 1))
-def object_encoding(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def object_encoding(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """OBJECT ENCODING key."""
     return encoding_of(shard, argv[2])
 
 
 @command("object|refcount", 3, "readonly", (2, 2, 1))
-def object_refcount(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def object_refcount(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """OBJECT REFCOUNT key: 1, but for the small integers that all keys share unless use is tracked."""
     key = argv[2]
     value = shard.peek(key)
@@ -59,7 +56,7 @@ def object_refcount(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("object|freq", 3, "readonly", (2, 2, 1))
-def object_freq(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def object_freq(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """OBJECT FREQ key."""
     if shard.peek(argv[2]) is None:
         return None
@@ -71,7 +68,7 @@ def object_freq(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("object|idletime", 3, "readonly", (2, 2, 1))
-def object_idletime(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def object_idletime(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """OBJECT IDLETIME key, in seconds."""
     if shard.peek(argv[2]) is None:
         return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from orderlab.sim.redis import config
 from orderlab.sim.redis.arguments import integer, option
@@ -12,22 +11,20 @@ from orderlab.sim.redis.conditions import DiskError
 from orderlab.sim.redis.glob import glob
 from orderlab.sim.redis.lacking import SERVER_DIRECTIVES, UnsupportedCommand
 from orderlab.sim.redis.memory import MemoryAccount, usage
+from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.registry import c_integer, command
 from orderlab.sim.redis.replies import OK, SYNTAX_ERROR, BigNumber, ErrorReply, Reply, Verbatim, mapping
 
-if TYPE_CHECKING:
-    from orderlab.sim.redis.shard import Shard
-
 
 @command("time", 1, "loading stale fast")
-def time(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def time(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """TIME: seconds and microseconds of the virtual clock."""
     seconds, ms = divmod(shard.now_ms, 1000)
     return [b"%d" % seconds, b"%d" % (ms * 1000 + shard.now_us)]
 
 
 @command("config|get", -3, "admin noscript loading stale")
-def config_get(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def config_get(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """CONFIG GET pattern [pattern ...]."""
     facts: dict[bytes, bytes] = {}
     for pattern in argv[2:]:
@@ -42,11 +39,11 @@ def config_get(shard: Shard, argv: Sequence[bytes]) -> Reply:
         for name, directive in config.DIRECTIVES.items():
             if matches(name):
                 facts.setdefault(name, directive.show(shard.config))
-    return mapping(shard, [part for fact in facts.items() for part in fact])
+    return mapping(shard.resp, [part for fact in facts.items() for part in fact])
 
 
 @command("config|set", -4, "admin noscript loading stale")
-def config_set(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def config_set(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """CONFIG SET directive value [directive value ...]: all or none."""
     if len(argv) % 2:
         raise ErrorReply(SYNTAX_ERROR)
@@ -61,25 +58,25 @@ def config_set(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("config|resetstat", 2, "admin noscript loading stale")
-def config_resetstat(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def config_resetstat(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """CONFIG RESETSTAT."""
     shard.evicted_keys = shard.expired_keys = 0
     return OK
 
 
-def _server(shard: Shard) -> dict[str, object]:
+def _server(shard: NodeState) -> dict[str, object]:
     mode = "standalone" if shard.slots is None else "cluster"
     time_us = shard.now_ms * 1000 + shard.now_us
     return {"redis_version": VERSION.decode(), "redis_mode": mode, "server_time_usec": time_us}
 
 
-def _memory(shard: Shard) -> dict[str, object]:
+def _memory(shard: NodeState) -> dict[str, object]:
     settings = shard.config
     policy = settings.maxmemory_policy
     return {"used_memory": used_memory(shard), "maxmemory": settings.maxmemory, "maxmemory_policy": policy}
 
 
-def _persistence(shard: Shard) -> dict[str, object]:
+def _persistence(shard: NodeState) -> dict[str, object]:
     return {
         "loading": 0,
         "rdb_last_bgsave_status": "err" if shard.disk_error is DiskError.SNAPSHOT else "ok",
@@ -88,22 +85,22 @@ def _persistence(shard: Shard) -> dict[str, object]:
     }
 
 
-def _stats(shard: Shard) -> dict[str, object]:
+def _stats(shard: NodeState) -> dict[str, object]:
     return {"expired_keys": shard.expired_keys, "evicted_keys": shard.evicted_keys}
 
 
-def _replication(shard: Shard) -> dict[str, object]:
+def _replication(shard: NodeState) -> dict[str, object]:
     if not shard.is_replica:
         return {"role": "master", "connected_slaves": shard.good_replicas}
     link = "down" if shard.master_link_down else "up"
     return {"role": "slave", "master_link_status": link, "slave_read_only": int(shard.config.replica_read_only)}
 
 
-def _cluster(shard: Shard) -> dict[str, object]:
+def _cluster(shard: NodeState) -> dict[str, object]:
     return {"cluster_enabled": int(shard.slots is not None)}
 
 
-def _keyspace(shard: Shard) -> dict[str, object]:
+def _keyspace(shard: NodeState) -> dict[str, object]:
     facts: dict[str, object] = {}
     for index, database in shard.databases().items():
         if database.data:
@@ -113,7 +110,7 @@ def _keyspace(shard: Shard) -> dict[str, object]:
     return facts
 
 
-_SECTIONS: dict[bytes, Callable[[Shard], dict[str, object]]] = {
+_SECTIONS: dict[bytes, Callable[[NodeState], dict[str, object]]] = {
     b"server": _server,
     b"memory": _memory,
     b"persistence": _persistence,
@@ -126,7 +123,7 @@ _EVERYTHING = (b"all", b"default", b"everything")
 
 
 @command("info", -1, "loading stale")
-def info(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def info(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """INFO [section ...]: the facts that the kernel has."""
     wanted = [word.lower() for word in argv[1:]]
     everything = not wanted or any(word in _EVERYTHING for word in wanted)
@@ -138,7 +135,7 @@ def info(shard: Shard, argv: Sequence[bytes]) -> Reply:
     return b"\r\n".join(parts)
 
 
-def used_memory(shard: Shard) -> int:
+def used_memory(shard: NodeState) -> int:
     """The estimate of ``used_memory`` (``memory``)."""
     if shard.memory is None:
         shard.memory = MemoryAccount(shard)
@@ -147,7 +144,7 @@ def used_memory(shard: Shard) -> int:
 
 
 @command("memory|usage", -3, "readonly", (2, 2, 1))
-def memory_usage(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def memory_usage(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """MEMORY USAGE key [SAMPLES n]: an estimate; see ``memory``."""
     for at in range(3, len(argv), 2):
         if option(argv[at]) != b"SAMPLES" or at + 1 == len(argv) or integer(argv[at + 1]) < 0:
@@ -157,7 +154,7 @@ def memory_usage(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("role", 1, "noscript loading stale fast")
-def role(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def role(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """ROLE: of a master without its replicas' addresses, which a shard does not know."""
     if shard.is_replica:
         raise UnsupportedCommand("ROLE of a replica")
@@ -165,7 +162,7 @@ def role(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("lastsave", 1, "loading stale fast")
-def lastsave(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def lastsave(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """LASTSAVE: nothing is ever saved here; the node's own start counts, as on a server."""
     return shard.started_ms // 1000
 
@@ -184,7 +181,7 @@ _PROTOCOL_TYPES = b"string|integer|double|bignum|null|array|set|map|attrib|push|
 
 
 @command("debug", -2, "admin noscript loading stale")
-def debug(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def debug(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """DEBUG SET-ACTIVE-EXPIRE 0 | 1; SLEEP, which lets virtual time pass; PROTOCOL type; SET-DISABLE-DENY-SCRIPTS 0 | 1."""
     word = option(argv[1])
     if word in _DEBUG_LACKING:
@@ -206,7 +203,7 @@ def debug(shard: Shard, argv: Sequence[bytes]) -> Reply:
     return OK
 
 
-def _protocol_example(shard: Shard, kind: bytes) -> Reply:
+def _protocol_example(shard: NodeState, kind: bytes) -> Reply:
     """A reply of one type of the protocol. The attribute that goes before one of them is not shown."""
     speaks_3 = shard.resp == 3
     if kind == b"PUSH":

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from orderlab.sim.redis.arguments import integer_between, natural, option
 from orderlab.sim.redis.commands.stored_results import store_result
+from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.numbers import INTEGER_MAX
 from orderlab.sim.redis.registry import command, numbered_keys
 from orderlab.sim.redis.replies import SYNTAX_ERROR, ErrorReply, Reply, set_of
 from orderlab.sim.redis.values import Set
 
-if TYPE_CHECKING:
-    from orderlab.sim.redis.shard import Shard
 
-
-def _inputs(shard: Shard, keys: Sequence[bytes]) -> list[Set | None]:
+def _inputs(shard: NodeState, keys: Sequence[bytes]) -> list[Set | None]:
     return [shard.lookup_as(key, Set) for key in keys]
 
 
-def _encoded(shard: Shard, members: set[bytes]) -> Set:
+def _encoded(shard: NodeState, members: set[bytes]) -> Set:
     return Set.of(members, shard.encoding_limits.set_max_intset_entries)
 
 
-def _union(shard: Shard, keys: Sequence[bytes]) -> Set:
+def _union(shard: NodeState, keys: Sequence[bytes]) -> Set:
     members: set[bytes] = set()
     for value in _inputs(shard, keys):
         if value is not None:
@@ -32,7 +29,7 @@ def _union(shard: Shard, keys: Sequence[bytes]) -> Set:
     return _encoded(shard, members)
 
 
-def _intersection(shard: Shard, keys: Sequence[bytes]) -> list[bytes]:
+def _intersection(shard: NodeState, keys: Sequence[bytes]) -> list[bytes]:
     """In the order of the smallest input, as the server walks it."""
     inputs = _inputs(shard, keys)
     present = [value for value in inputs if value is not None]
@@ -43,7 +40,7 @@ def _intersection(shard: Shard, keys: Sequence[bytes]) -> list[bytes]:
     return [member for member in present[0].in_order() if all(member in other for other in others)]
 
 
-def _difference(shard: Shard, keys: Sequence[bytes]) -> Set:
+def _difference(shard: NodeState, keys: Sequence[bytes]) -> Set:
     inputs = _inputs(shard, keys)
     first = inputs[0]
     if first is None:
@@ -57,43 +54,43 @@ def _difference(shard: Shard, keys: Sequence[bytes]) -> Set:
 
 
 @command("sunion", -2, "readonly", (1, -1, 1))
-def sunion(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def sunion(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """SUNION key [key ...]."""
-    return set_of(shard, _union(shard, argv[1:]).in_order())
+    return set_of(shard.resp, _union(shard, argv[1:]).in_order())
 
 
 @command("sinter", -2, "readonly", (1, -1, 1))
-def sinter(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def sinter(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """SINTER key [key ...]."""
-    return set_of(shard, _intersection(shard, argv[1:]))
+    return set_of(shard.resp, _intersection(shard, argv[1:]))
 
 
 @command("sdiff", -2, "readonly", (1, -1, 1))
-def sdiff(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def sdiff(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """SDIFF key [key ...]."""
-    return set_of(shard, _difference(shard, argv[1:]).in_order())
+    return set_of(shard.resp, _difference(shard, argv[1:]).in_order())
 
 
 @command("sunionstore", -3, "write denyoom", (1, -1, 1))
-def sunionstore(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def sunionstore(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """SUNIONSTORE destination key [key ...]."""
     return store_result(shard, argv[1], _union(shard, argv[2:]))
 
 
 @command("sinterstore", -3, "write denyoom", (1, -1, 1))
-def sinterstore(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def sinterstore(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """SINTERSTORE destination key [key ...]."""
     return store_result(shard, argv[1], _encoded(shard, set(_intersection(shard, argv[2:]))))
 
 
 @command("sdiffstore", -3, "write denyoom", (1, -1, 1))
-def sdiffstore(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def sdiffstore(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """SDIFFSTORE destination key [key ...]."""
     return store_result(shard, argv[1], _difference(shard, argv[2:]))
 
 
 @command("sintercard", -3, "readonly movablekeys", numbered_keys(1))
-def sintercard(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def sintercard(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """SINTERCARD numkeys key [key ...] [LIMIT limit]."""
     count = integer_between(argv[1], 1, INTEGER_MAX, b"ERR numkeys should be greater than 0")
     if count > len(argv) - 2:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from orderlab.sim.redis.arguments import integer_between, natural
 from orderlab.sim.redis.commands.scanning import page_of, parse_cursor, parse_options
+from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.numbers import INTEGER_MAX
 from orderlab.sim.redis.random_draws import draw, draw_positions
 from orderlab.sim.redis.registry import command
 from orderlab.sim.redis.replies import SYNTAX_ERROR, ErrorReply, Reply, set_of
 from orderlab.sim.redis.values import Set
 
-if TYPE_CHECKING:
-    from orderlab.sim.redis.shard import Shard
-
 
 @command("sadd", -3, "write denyoom fast", (1, 1, 1))
-def sadd(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def sadd(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """SADD key member [member ...]."""
     key = argv[1]
     value = shard.lookup_as(key, Set)
@@ -38,7 +35,7 @@ def sadd(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("srem", -3, "write fast", (1, 1, 1))
-def srem(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def srem(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """SREM key member [member ...]."""
     key = argv[1]
     value = shard.lookup_as(key, Set)
@@ -56,21 +53,21 @@ def srem(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("scard", 2, "readonly fast", (1, 1, 1))
-def scard(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def scard(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """SCARD key."""
     value = shard.lookup_as(argv[1], Set)
     return 0 if value is None else len(value.members)
 
 
 @command("sismember", 3, "readonly fast", (1, 1, 1))
-def sismember(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def sismember(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """SISMEMBER key member."""
     value = shard.lookup_as(argv[1], Set)
     return 1 if value is not None and argv[2] in value.members else 0
 
 
 @command("smismember", -3, "readonly fast", (1, 1, 1))
-def smismember(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def smismember(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """SMISMEMBER key member [member ...]."""
     value = shard.lookup_as(argv[1], Set)
     if value is None:
@@ -80,14 +77,14 @@ def smismember(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("smembers", 2, "readonly", (1, 1, 1))
-def smembers(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def smembers(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """SMEMBERS key."""
     value = shard.lookup_as(argv[1], Set)
-    return set_of(shard, () if value is None else value.in_order())
+    return set_of(shard.resp, () if value is None else value.in_order())
 
 
 @command("smove", 4, "write fast", (1, 2, 1))
-def smove(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def smove(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """SMOVE source destination member."""
     _, source_key, destination_key, member = argv
     if shard.lookup(source_key) is None:
@@ -111,13 +108,13 @@ def smove(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("spop", -2, "write fast", (1, 1, 1))
-def spop(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def spop(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """SPOP key [count]."""
     if len(argv) > 3:
         raise ErrorReply(SYNTAX_ERROR)
     key = argv[1]
     if len(argv) == 3:
-        return set_of(shard, _pop_many(shard, key, natural(argv[2])))
+        return set_of(shard.resp, _pop_many(shard, key, natural(argv[2])))
     value = shard.lookup_as(key, Set)
     if value is None:
         return None
@@ -133,7 +130,7 @@ _REBUILD_RATIO = 5
 """Where fewer than count / 5 members stay, the server moves those into a new set, whose encoding starts afresh."""
 
 
-def _pop_many(shard: Shard, key: bytes, count: int) -> list[bytes]:
+def _pop_many(shard: NodeState, key: bytes, count: int) -> list[bytes]:
     value = shard.lookup_as(key, Set)
     if value is None or count == 0:
         return []
@@ -155,7 +152,7 @@ def _pop_many(shard: Shard, key: bytes, count: int) -> list[bytes]:
 
 
 @command("srandmember", -2, "readonly", (1, 1, 1))
-def srandmember(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def srandmember(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """SRANDMEMBER key [count]."""
     if len(argv) > 3:
         raise ErrorReply(SYNTAX_ERROR)
@@ -171,7 +168,7 @@ def srandmember(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("sscan", -3, "readonly", (1, 1, 1))
-def sscan(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def sscan(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """SSCAN key cursor [MATCH pattern] [COUNT count]."""
     cursor = parse_cursor(argv[2])
     value = shard.lookup_as(argv[1], Set)

@@ -5,16 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from orderlab.sim.redis.arguments import integer, option
+from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.numbers import strtod
 from orderlab.sim.redis.registry import command
 from orderlab.sim.redis.replies import SYNTAX_ERROR, WRONG_TYPE, ErrorReply, Reply
 from orderlab.sim.redis.values import Hash, List, Set, SortedSet
-
-if TYPE_CHECKING:
-    from orderlab.sim.redis.shard import Shard
 
 _SPACES = b" \t\n\v\f\r"
 
@@ -30,7 +27,7 @@ class _Options:
     store: bytes | None = None
 
 
-def _parse(shard: Shard, argv: Sequence[bytes], read_only: bool) -> _Options:
+def _parse(shard: NodeState, argv: Sequence[bytes], read_only: bool) -> _Options:
     options = _Options()
     at = 2
     while at < len(argv):
@@ -77,7 +74,7 @@ def find_keys(argv: Sequence[bytes]) -> Sequence[bytes]:
     return [argv[1], *stored]
 
 
-def _by_pattern(shard: Shard, pattern: bytes, element: bytes) -> bytes | None:
+def _by_pattern(shard: NodeState, pattern: bytes, element: bytes) -> bytes | None:
     """The value that ``pattern`` leads to for ``element``: ``#`` is the element, ``*`` in a key is replaced by it, and
     ``->field`` looks into a hash."""
     if pattern == b"#":
@@ -105,7 +102,7 @@ def _number(text: bytes) -> float:
     return read[0]
 
 
-def _elements(shard: Shard, key: bytes) -> tuple[list[bytes], bool]:
+def _elements(shard: NodeState, key: bytes) -> tuple[list[bytes], bool]:
     """The elements at ``key``, and whether they have an order of their own."""
     value = shard.lookup(key)
     if value is None:
@@ -123,7 +120,7 @@ def _elements(shard: Shard, key: bytes) -> tuple[list[bytes], bool]:
     raise ErrorReply(WRONG_TYPE)
 
 
-def _sorted(shard: Shard, elements: list[bytes], options: _Options) -> list[bytes]:
+def _sorted(shard: NodeState, elements: list[bytes], options: _Options) -> list[bytes]:
     by = options.by
     if options.alpha:
         if by is None:
@@ -154,7 +151,7 @@ def _page(elements: list[bytes], options: _Options) -> list[bytes]:
     return elements[start:] if options.count < 0 else elements[start : start + options.count]
 
 
-def _sort(shard: Shard, argv: Sequence[bytes], read_only: bool) -> Reply:
+def _sort(shard: NodeState, argv: Sequence[bytes], read_only: bool) -> Reply:
     options = _parse(shard, argv, read_only)
     elements, is_ordered = _elements(shard, argv[1])
     if options.by is not None and _is_constant(options.by):
@@ -173,7 +170,7 @@ def _sort(shard: Shard, argv: Sequence[bytes], read_only: bool) -> Reply:
     return replies if options.store is None else _store(shard, options.store, replies)
 
 
-def _store(shard: Shard, key: bytes, replies: list[bytes | None]) -> int:
+def _store(shard: NodeState, key: bytes, replies: list[bytes | None]) -> int:
     if replies:
         shard.install(key, List(reply or b"" for reply in replies))
         if key in shard.deadlines_ms:
@@ -186,12 +183,12 @@ def _store(shard: Shard, key: bytes, replies: list[bytes | None]) -> int:
 
 
 @command("sort", -2, "write denyoom movablekeys", find_keys, positions=(1, 1, 1))
-def sort(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def sort(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """SORT key [BY pattern] [LIMIT start count] [GET pattern ...] [ASC | DESC] [ALPHA] [STORE destination]."""
     return _sort(shard, argv, read_only=False)
 
 
 @command("sort_ro", -2, "readonly movablekeys", (1, 1, 1))
-def sort_ro(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def sort_ro(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """SORT_RO: SORT without STORE."""
     return _sort(shard, argv, read_only=True)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from orderlab.sim.redis.arguments import double, integer, natural, option
 from orderlab.sim.redis.commands.stored_results import store_result
+from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.registry import command, numbered_keys
 from orderlab.sim.redis.replies import SYNTAX_ERROR, WRONG_TYPE, ErrorReply, Reply, scored
 from orderlab.sim.redis.values import Set, SortedSet
 from orderlab.sim.redis.values.sorted_set import by_score
-
-if TYPE_CHECKING:
-    from orderlab.sim.redis.shard import Shard
 
 Scores = Mapping[bytes, float]
 Aggregate = Callable[[float, float], float]
@@ -52,7 +49,7 @@ class Request:
         return sorted(zip(self.inputs, self.weights, strict=True), key=lambda pair: len(pair[0]))
 
 
-def _read_inputs(shard: Shard, keys: Sequence[bytes]) -> list[Scores]:
+def _read_inputs(shard: NodeState, keys: Sequence[bytes]) -> list[Scores]:
     inputs: list[Scores] = []
     for key in keys:
         value = shard.lookup(key)
@@ -67,7 +64,7 @@ def _read_inputs(shard: Shard, keys: Sequence[bytes]) -> list[Scores]:
     return inputs
 
 
-def _parse(shard: Shard, argv: Sequence[bytes], count_at: int, allowed: frozenset[bytes]) -> Request:
+def _parse(shard: NodeState, argv: Sequence[bytes], count_at: int, allowed: frozenset[bytes]) -> Request:
     """Read ``numkeys key [key ...]`` at ``count_at`` and those options that are ``allowed``."""
     count = integer(argv[count_at])
     if count < 1:
@@ -132,14 +129,14 @@ def _difference(request: Request) -> dict[bytes, float]:
     return {member: score for member, score in first.items() if not any(member in other for other in others)}
 
 
-def _answer(shard: Shard, argv: Sequence[bytes], combine: Combine, allowed: frozenset[bytes]) -> Reply:
+def _answer(shard: NodeState, argv: Sequence[bytes], combine: Combine, allowed: frozenset[bytes]) -> Reply:
     request = _parse(shard, argv, 1, allowed)
     scores = combine(request)
     members = by_score(scores)
-    return scored(shard, members, [scores[member] for member in members]) if request.with_scores else members
+    return scored(shard.resp, members, [scores[member] for member in members]) if request.with_scores else members
 
 
-def _store(shard: Shard, argv: Sequence[bytes], combine: Combine, allowed: frozenset[bytes]) -> Reply:
+def _store(shard: NodeState, argv: Sequence[bytes], combine: Combine, allowed: frozenset[bytes]) -> Reply:
     return store_result(shard, argv[1], SortedSet.of(combine(_parse(shard, argv, 2, allowed)), shard.encoding_limits))
 
 
@@ -150,43 +147,43 @@ _CARD_OPTIONS = frozenset((b"LIMIT",))
 
 
 @command("zunion", -3, "readonly movablekeys", numbered_keys(1))
-def zunion(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def zunion(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZUNION numkeys key [key ...] [WEIGHTS weight ...] [AGGREGATE SUM|MIN|MAX] [WITHSCORES]."""
     return _answer(shard, argv, _union, _READ_OPTIONS)
 
 
 @command("zinter", -3, "readonly movablekeys", numbered_keys(1))
-def zinter(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def zinter(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZINTER numkeys key [key ...] [WEIGHTS weight ...] [AGGREGATE SUM|MIN|MAX] [WITHSCORES]."""
     return _answer(shard, argv, _intersection, _READ_OPTIONS)
 
 
 @command("zdiff", -3, "readonly movablekeys", numbered_keys(1))
-def zdiff(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def zdiff(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZDIFF numkeys key [key ...] [WITHSCORES]."""
     return _answer(shard, argv, _difference, _DIFF_OPTIONS)
 
 
 @command("zunionstore", -4, "write denyoom movablekeys", numbered_keys(2, 1), positions=(1, 1, 1))
-def zunionstore(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def zunionstore(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZUNIONSTORE destination numkeys key [key ...] [WEIGHTS weight ...] [AGGREGATE SUM|MIN|MAX]."""
     return _store(shard, argv, _union, _STORE_OPTIONS)
 
 
 @command("zinterstore", -4, "write denyoom movablekeys", numbered_keys(2, 1), positions=(1, 1, 1))
-def zinterstore(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def zinterstore(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZINTERSTORE destination numkeys key [key ...] [WEIGHTS weight ...] [AGGREGATE SUM|MIN|MAX]."""
     return _store(shard, argv, _intersection, _STORE_OPTIONS)
 
 
 @command("zdiffstore", -4, "write denyoom movablekeys", numbered_keys(2, 1), positions=(1, 1, 1))
-def zdiffstore(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def zdiffstore(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZDIFFSTORE destination numkeys key [key ...]."""
     return _store(shard, argv, _difference, frozenset())
 
 
 @command("zintercard", -3, "readonly movablekeys", numbered_keys(1))
-def zintercard(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def zintercard(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZINTERCARD numkeys key [key ...] [LIMIT limit]."""
     request = _parse(shard, argv, 1, _CARD_OPTIONS)
     size = len(_intersection(request))

@@ -6,20 +6,17 @@ As with lists, nothing waits: a blocking command whose keys are all missing answ
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from orderlab.sim.redis.arguments import check_timeout, natural
 from orderlab.sim.redis.commands.list_moves import multiple_pop_arguments
 from orderlab.sim.redis.commands.sorted_set_ranges import remove_slice
+from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.registry import command, numbered_keys
 from orderlab.sim.redis.replies import SYNTAX_ERROR, ErrorReply, Reply, double, scored
 from orderlab.sim.redis.values import SortedSet
 
-if TYPE_CHECKING:
-    from orderlab.sim.redis.shard import Shard
 
-
-def _take(shard: Shard, key: bytes, value: SortedSet, least: bool, count: int) -> tuple[list[bytes], list[float]]:
+def _take(shard: NodeState, key: bytes, value: SortedSet, least: bool, count: int) -> tuple[list[bytes], list[float]]:
     """Remove up to ``count`` members from the end of the least or the greatest score."""
     size = len(value)
     start, stop = (0, min(count, size)) if least else (max(size - count, 0), size)
@@ -31,7 +28,7 @@ def _take(shard: Shard, key: bytes, value: SortedSet, least: bool, count: int) -
     return members, scores
 
 
-def _pop(shard: Shard, argv: Sequence[bytes], least: bool) -> Reply:
+def _pop(shard: NodeState, argv: Sequence[bytes], least: bool) -> Reply:
     if len(argv) > 3:
         raise ErrorReply(SYNTAX_ERROR)
     count = natural(argv[2]) if len(argv) == 3 else 1
@@ -41,23 +38,23 @@ def _pop(shard: Shard, argv: Sequence[bytes], least: bool) -> Reply:
         return []
     members, scores = _take(shard, key, value, least, count)
     if len(argv) == 2:
-        return [members[0], double(shard, scores[0])]
-    return scored(shard, members, scores)
+        return [members[0], double(shard.resp, scores[0])]
+    return scored(shard.resp, members, scores)
 
 
 @command("zpopmin", -2, "write fast", (1, 1, 1))
-def zpopmin(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def zpopmin(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZPOPMIN key [count]."""
     return _pop(shard, argv, True)
 
 
 @command("zpopmax", -2, "write fast", (1, 1, 1))
-def zpopmax(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def zpopmax(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZPOPMAX key [count]."""
     return _pop(shard, argv, False)
 
 
-def _first_present(shard: Shard, keys: Sequence[bytes]) -> tuple[bytes, SortedSet] | None:
+def _first_present(shard: NodeState, keys: Sequence[bytes]) -> tuple[bytes, SortedSet] | None:
     """The first of ``keys`` that holds a sorted set; WRONGTYPE if another type comes first."""
     for key in keys:
         value = shard.lookup_as(key, SortedSet)
@@ -66,29 +63,29 @@ def _first_present(shard: Shard, keys: Sequence[bytes]) -> tuple[bytes, SortedSe
     return None
 
 
-def _blocking_pop(shard: Shard, argv: Sequence[bytes], least: bool) -> Reply:
+def _blocking_pop(shard: NodeState, argv: Sequence[bytes], least: bool) -> Reply:
     check_timeout(argv[-1])
     found = _first_present(shard, argv[1:-1])
     if found is None:
         return None
     key, value = found
     [member], [score] = _take(shard, key, value, least, 1)
-    return [key, member, double(shard, score)]
+    return [key, member, double(shard.resp, score)]
 
 
 @command("bzpopmin", -3, "write noscript blocking fast", (1, -2, 1))
-def bzpopmin(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def bzpopmin(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """BZPOPMIN key [key ...] timeout."""
     return _blocking_pop(shard, argv, True)
 
 
 @command("bzpopmax", -3, "write noscript blocking fast", (1, -2, 1))
-def bzpopmax(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def bzpopmax(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """BZPOPMAX key [key ...] timeout."""
     return _blocking_pop(shard, argv, False)
 
 
-def _multiple_pop(shard: Shard, argv: Sequence[bytes], count_at: int) -> Reply:
+def _multiple_pop(shard: NodeState, argv: Sequence[bytes], count_at: int) -> Reply:
     keys, least, count = multiple_pop_arguments(argv, count_at, (b"MIN", b"MAX"))
     if count_at == 2:
         check_timeout(argv[1])
@@ -97,16 +94,16 @@ def _multiple_pop(shard: Shard, argv: Sequence[bytes], count_at: int) -> Reply:
         return None
     key, value = found
     members, scores = _take(shard, key, value, least, count)
-    return [key, [[member, double(shard, score)] for member, score in zip(members, scores, strict=True)]]
+    return [key, [[member, double(shard.resp, score)] for member, score in zip(members, scores, strict=True)]]
 
 
 @command("zmpop", -4, "write movablekeys", numbered_keys(1))
-def zmpop(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def zmpop(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZMPOP numkeys key [key ...] MIN|MAX [COUNT count]."""
     return _multiple_pop(shard, argv, 1)
 
 
 @command("bzmpop", -5, "write blocking movablekeys", numbered_keys(2))
-def bzmpop(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def bzmpop(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """BZMPOP timeout numkeys key [key ...] MIN|MAX [COUNT count]."""
     return _multiple_pop(shard, argv, 2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from orderlab.sim.redis.arguments import integer, option
 from orderlab.sim.redis.commands.sorted_set_bounds import (
@@ -18,12 +18,10 @@ from orderlab.sim.redis.commands.sorted_set_bounds import (
     slice_of_ranks,
 )
 from orderlab.sim.redis.commands.stored_results import store_result
+from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.registry import command
 from orderlab.sim.redis.replies import SYNTAX_ERROR, ErrorReply, Reply, scored
 from orderlab.sim.redis.values import SortedSet
-
-if TYPE_CHECKING:
-    from orderlab.sim.redis.shard import Shard
 
 
 class Query(NamedTuple):
@@ -101,16 +99,16 @@ def _parse_words(words: tuple[bytes, ...], by: str | None, reverse: bool | None,
     return Query(chosen, bool(reverse), Limit(offset, count), with_scores)
 
 
-def _answer(shard: Shard, key: bytes, query: Query) -> Reply:
+def _answer(shard: NodeState, key: bytes, query: Query) -> Reply:
     value = shard.lookup_as(key, SortedSet)
     if value is None:
         return []
     members, scores = query.select(value)
-    return scored(shard, members, scores) if query.with_scores else members
+    return scored(shard.resp, members, scores) if query.with_scores else members
 
 
 @command("zrange", -4, "readonly", (1, 1, 1))
-def zrange(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def zrange(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZRANGE key start stop [BYSCORE|BYLEX] [REV] [LIMIT offset count] [WITHSCORES]."""
     if len(argv) == 4:
         first, last = integer(argv[2]), integer(argv[3])
@@ -126,7 +124,7 @@ def zrange(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("zrevrange", -4, "readonly", (1, 1, 1))
-def zrevrange(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def zrevrange(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZREVRANGE key start stop [WITHSCORES]."""
     if len(argv) == 4:
         first, last = integer(argv[2]), integer(argv[3])
@@ -139,7 +137,7 @@ def zrevrange(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("zrangebyscore", -4, "readonly", (1, 1, 1))
-def zrangebyscore(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def zrangebyscore(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZRANGEBYSCORE key min max [WITHSCORES] [LIMIT offset count]."""
     if len(argv) == 4:
         low, low_open = score_bound(argv[2])
@@ -153,25 +151,25 @@ def zrangebyscore(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("zrevrangebyscore", -4, "readonly", (1, 1, 1))
-def zrevrangebyscore(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def zrevrangebyscore(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZREVRANGEBYSCORE key max min [WITHSCORES] [LIMIT offset count]."""
     return _answer(shard, argv[1], _parse(argv, 2, "SCORE", True))
 
 
 @command("zrangebylex", -4, "readonly", (1, 1, 1))
-def zrangebylex(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def zrangebylex(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZRANGEBYLEX key min max [LIMIT offset count]."""
     return _answer(shard, argv[1], _parse(argv, 2, "LEX", False))
 
 
 @command("zrevrangebylex", -4, "readonly", (1, 1, 1))
-def zrevrangebylex(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def zrevrangebylex(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZREVRANGEBYLEX key max min [LIMIT offset count]."""
     return _answer(shard, argv[1], _parse(argv, 2, "LEX", True))
 
 
 @command("zrangestore", -5, "write denyoom", (1, 2, 1))
-def zrangestore(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def zrangestore(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZRANGESTORE destination source min max [BYSCORE|BYLEX] [REV] [LIMIT offset count]."""
     query = _parse_words.__wrapped__(tuple(argv[3:]), None, None, True)
     source = shard.lookup_as(argv[2], SortedSet)
@@ -189,7 +187,7 @@ def zrangestore(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("zcount", 4, "readonly fast", (1, 1, 1))
-def zcount(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def zcount(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZCOUNT key min max."""
     chosen = parse_score_range(argv[2], argv[3])
     value = shard.lookup_as(argv[1], SortedSet)
@@ -200,7 +198,7 @@ def zcount(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("zlexcount", 4, "readonly fast", (1, 1, 1))
-def zlexcount(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def zlexcount(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZLEXCOUNT key min max."""
     chosen = parse_lex_range(argv[2], argv[3])
     value = shard.lookup_as(argv[1], SortedSet)
@@ -210,7 +208,7 @@ def zlexcount(shard: Shard, argv: Sequence[bytes]) -> Reply:
     return stop - start
 
 
-def remove_slice(shard: Shard, key: bytes, value: SortedSet, start: int, stop: int) -> int:
+def remove_slice(shard: NodeState, key: bytes, value: SortedSet, start: int, stop: int) -> int:
     """Remove the ranks ``start, stop``, and the key with the last of them; how many there were."""
     if start >= stop:
         return 0
@@ -222,7 +220,7 @@ def remove_slice(shard: Shard, key: bytes, value: SortedSet, start: int, stop: i
 
 
 @command("zremrangebyrank", 4, "write", (1, 1, 1))
-def zremrangebyrank(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def zremrangebyrank(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZREMRANGEBYRANK key start stop."""
     first, last = integer(argv[2]), integer(argv[3])
     value = shard.lookup_as(argv[1], SortedSet)
@@ -232,7 +230,7 @@ def zremrangebyrank(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("zremrangebyscore", 4, "write", (1, 1, 1))
-def zremrangebyscore(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def zremrangebyscore(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZREMRANGEBYSCORE key min max."""
     chosen = parse_score_range(argv[2], argv[3])
     value = shard.lookup_as(argv[1], SortedSet)
@@ -240,7 +238,7 @@ def zremrangebyscore(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("zremrangebylex", 4, "write", (1, 1, 1))
-def zremrangebylex(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def zremrangebylex(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZREMRANGEBYLEX key min max."""
     chosen = parse_lex_range(argv[2], argv[3])
     value = shard.lookup_as(argv[1], SortedSet)

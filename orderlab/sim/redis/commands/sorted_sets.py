@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from orderlab.sim.redis.arguments import double as parse_score
 from orderlab.sim.redis.arguments import integer_between, option
 from orderlab.sim.redis.commands.scanning import page_of, parse_cursor, parse_options
+from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.numbers import INTEGER_MAX, double_text, parse_double
 from orderlab.sim.redis.random_draws import draw, draw_positions
 from orderlab.sim.redis.registry import command
@@ -15,21 +15,18 @@ from orderlab.sim.redis.replies import SYNTAX_ERROR, ErrorReply, Reply, double, 
 from orderlab.sim.redis.values import SortedSet
 from orderlab.sim.redis.values.sorted_set import Score
 
-if TYPE_CHECKING:
-    from orderlab.sim.redis.shard import Shard
-
 _ZADD_OPTIONS = frozenset((b"NX", b"XX", b"GT", b"LT", b"CH", b"INCR"))
 _NO_OPTIONS: frozenset[bytes] = frozenset()
 
 
-def _insert(shard: Shard, value: SortedSet, member: bytes, score: Score) -> None:
+def _insert(shard: NodeState, value: SortedSet, member: bytes, score: Score) -> None:
     """Add a new member, after the change of encoding that it asks for."""
     if not value.skiplist:
         value.make_room(member, shard.encoding_limits, shard.undo)
     value.insert(member, score, shard.undo)
 
 
-def _install_new(shard: Shard, key: bytes, member: bytes) -> SortedSet:
+def _install_new(shard: NodeState, key: bytes, member: bytes) -> SortedSet:
     """A new sorted set at ``key``, in the encoding that the server chooses by its first member."""
     value = SortedSet()
     value.make_room(member, shard.encoding_limits, None)
@@ -38,7 +35,7 @@ def _install_new(shard: Shard, key: bytes, member: bytes) -> SortedSet:
 
 
 @command("zadd", -4, "write denyoom fast", (1, 1, 1))
-def zadd(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def zadd(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZADD key [NX|XX] [GT|LT] [CH] [INCR] score member [score member ...]."""
     if len(argv) != 4:
         return _zadd_with_options(shard, argv, _NO_OPTIONS)
@@ -61,12 +58,12 @@ def zadd(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("zincrby", 4, "write denyoom fast", (1, 1, 1))
-def zincrby(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def zincrby(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZINCRBY key increment member."""
     return _zadd_with_options(shard, argv, frozenset((b"INCR",)))
 
 
-def _zadd_with_options(shard: Shard, argv: Sequence[bytes], implied: frozenset[bytes]) -> Reply:
+def _zadd_with_options(shard: NodeState, argv: Sequence[bytes], implied: frozenset[bytes]) -> Reply:
     key = argv[1]
     options = set(implied)
     at = 2
@@ -85,7 +82,7 @@ def _zadd_with_options(shard: Shard, argv: Sequence[bytes], implied: frozenset[b
         value = _install_new(shard, key, argv[at + 1])
     if b"INCR" in options:
         score = _increment(shard, key, value, argv[at + 1], scores[0], options)
-        return None if score is None else double(shard, score)
+        return None if score is None else double(shard.resp, score)
     added, updated = _put_all(shard, value, scores, argv[at + 1 :: 2], options)
     if added or updated:
         shard.modified(key, added + updated)
@@ -102,7 +99,7 @@ def _check_options(options: set[bytes], members_count: int) -> None:
 
 
 def _put_all(
-    shard: Shard, value: SortedSet, scores: list[float], members: Sequence[bytes], options: set[bytes]
+    shard: NodeState, value: SortedSet, scores: list[float], members: Sequence[bytes], options: set[bytes]
 ) -> tuple[int, int]:
     """How many members were added and how many got another score."""
     no_new, no_old = b"XX" in options, b"NX" in options
@@ -122,7 +119,7 @@ def _put_all(
 
 
 def _increment(
-    shard: Shard, key: bytes, value: SortedSet, member: bytes, increment: float, options: set[bytes]
+    shard: NodeState, key: bytes, value: SortedSet, member: bytes, increment: float, options: set[bytes]
 ) -> float | None:
     """The new score, or None if an option forbids it."""
     old = value.scores.get(member)
@@ -146,7 +143,7 @@ def _increment(
 
 
 @command("zrem", -3, "write fast", (1, 1, 1))
-def zrem(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def zrem(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZREM key member [member ...]."""
     key = argv[1]
     value = shard.lookup_as(key, SortedSet)
@@ -164,39 +161,39 @@ def zrem(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("zcard", 2, "readonly fast", (1, 1, 1))
-def zcard(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def zcard(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZCARD key."""
     value = shard.lookup_as(argv[1], SortedSet)
     return 0 if value is None else len(value.scores)
 
 
 @command("zscore", 3, "readonly fast", (1, 1, 1))
-def zscore(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def zscore(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZSCORE key member."""
     value = shard.lookup_as(argv[1], SortedSet)
     score = None if value is None else value.scores.get(argv[2])
-    return None if score is None else double(shard, score)
+    return None if score is None else double(shard.resp, score)
 
 
 @command("zmscore", -3, "readonly fast", (1, 1, 1))
-def zmscore(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def zmscore(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZMSCORE key member [member ...]."""
     value = shard.lookup_as(argv[1], SortedSet)
     if value is None:
         return [None] * (len(argv) - 2)
     scores = map(value.scores.get, argv[2:])
-    return [None if score is None else double(shard, score) for score in scores]
+    return [None if score is None else double(shard.resp, score) for score in scores]
 
 
 @command("zrank", 3, "readonly fast", (1, 1, 1))
-def zrank(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def zrank(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZRANK key member."""
     value = shard.lookup_as(argv[1], SortedSet)
     return None if value is None else value.rank(argv[2])
 
 
 @command("zrevrank", 3, "readonly fast", (1, 1, 1))
-def zrevrank(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def zrevrank(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZREVRANK key member."""
     value = shard.lookup_as(argv[1], SortedSet)
     rank = None if value is None else value.rank(argv[2])
@@ -204,7 +201,7 @@ def zrevrank(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("zrandmember", -2, "readonly", (1, 1, 1))
-def zrandmember(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def zrandmember(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZRANDMEMBER key [count [WITHSCORES]]."""
     if len(argv) == 2:
         value = shard.lookup_as(argv[1], SortedSet)
@@ -220,11 +217,11 @@ def zrandmember(shard: Shard, argv: Sequence[bytes]) -> Reply:
         return []
     positions = draw_positions(shard, len(value), count)
     members = [value.order_members[at] for at in positions]
-    return scored(shard, members, [value.order_scores[at] for at in positions]) if with_scores else members
+    return scored(shard.resp, members, [value.order_scores[at] for at in positions]) if with_scores else members
 
 
 @command("zscan", -3, "readonly", (1, 1, 1))
-def zscan(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def zscan(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZSCAN key cursor [MATCH pattern] [COUNT count]."""
     cursor = parse_cursor(argv[2])
     value = shard.lookup_as(argv[1], SortedSet)

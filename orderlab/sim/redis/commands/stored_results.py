@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.values import Set, SortedSet
-
-if TYPE_CHECKING:
-    from orderlab.sim.redis.shard import Shard
 
 GROWTH_PER_MEMBER = 64
 """Bytes that one more reference to a member costs, roughly: enough to stop a script that multiplies collections."""
 
 
-def store_result(shard: Shard, key: bytes, result: SortedSet | Set) -> int:
+def store_result(shard: NodeState, key: bytes, result: SortedSet | Set) -> int:
     """Replace whatever is at ``key``, deadline included, by ``result``; an empty one leaves no key. Its size."""
     if not result:
         if shard.lookup(key) is not None:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from orderlab.sim.redis.arguments import integer
 from orderlab.sim.redis.commands.deadlines import ExpireOptions, deadline_of, has_passed, parse_string_options
+from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.registry import command
 from orderlab.sim.redis.replies import OK, WRONG_TYPE, ErrorReply, Reply
-
-if TYPE_CHECKING:
-    from orderlab.sim.redis.shard import Shard
 
 TOO_LONG = b"ERR string exceeds maximum allowed size (proto-max-bulk-len)"
 _SECONDS_DIGITS_MAX = 15
@@ -19,7 +16,7 @@ _NO_OPTIONS = ExpireOptions()
 
 
 @command("get", 2, "readonly fast", (1, 1, 1))
-def get(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def get(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """GET key."""
     value = shard.lookup(argv[1])
     if value is None or type(value) is bytes:
@@ -27,7 +24,7 @@ def get(shard: Shard, argv: Sequence[bytes]) -> Reply:
     raise ErrorReply(WRONG_TYPE)
 
 
-def put_string(shard: Shard, key: bytes, value: bytes, keeps_deadline: bool = False) -> None:
+def put_string(shard: NodeState, key: bytes, value: bytes, keeps_deadline: bool = False) -> None:
     """Let ``key`` hold the string ``value``, whatever it held before; by default its deadline goes (``setKey``)."""
     if shard.undo is None and not shard.string_encodings and shard.access is None:
         shard.data[key] = value
@@ -41,7 +38,7 @@ def put_string(shard: Shard, key: bytes, value: bytes, keeps_deadline: bool = Fa
 
 
 @command("set", -3, "write denyoom", (1, 1, 1))
-def set_(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def set_(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """SET key value [NX | XX] [GET] [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]."""
     if len(argv) == 3:
         put_string(shard, argv[1], argv[2])
@@ -52,7 +49,7 @@ def set_(shard: Shard, argv: Sequence[bytes]) -> Reply:
     return _set(shard, b"set", argv[1], argv[2], options)
 
 
-def _put_for_seconds(shard: Shard, key: bytes, value: bytes, seconds: bytes) -> bool:
+def _put_for_seconds(shard: NodeState, key: bytes, value: bytes, seconds: bytes) -> bool:
     """The short way of SET ... EX, which scripts take most: False if it does not apply."""
     plain = shard.undo is None and shard.access is None and not shard.string_encodings
     if not plain or not seconds.isdigit() or seconds[0] == 48 or len(seconds) > _SECONDS_DIGITS_MAX:
@@ -63,7 +60,7 @@ def _put_for_seconds(shard: Shard, key: bytes, value: bytes, seconds: bytes) -> 
     return True
 
 
-def _set(shard: Shard, name: bytes, key: bytes, value: bytes, options: ExpireOptions) -> Reply:
+def _set(shard: NodeState, name: bytes, key: bytes, value: bytes, options: ExpireOptions) -> Reply:
     deadline_ms = None if options.unit is None else deadline_of(shard, name, options)
     old: Reply = None
     if options.get:
@@ -77,19 +74,19 @@ def _set(shard: Shard, name: bytes, key: bytes, value: bytes, options: ExpireOpt
 
 
 @command("setex", 4, "write denyoom", (1, 1, 1))
-def setex(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def setex(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """SETEX key seconds value."""
     return _set(shard, b"setex", argv[1], argv[3], ExpireOptions(b"EX", argv[2]))
 
 
 @command("psetex", 4, "write denyoom", (1, 1, 1))
-def psetex(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def psetex(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """PSETEX key milliseconds value."""
     return _set(shard, b"psetex", argv[1], argv[3], ExpireOptions(b"PX", argv[2]))
 
 
 @command("setnx", 3, "write denyoom fast", (1, 1, 1))
-def setnx(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def setnx(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """SETNX key value."""
     if shard.lookup(argv[1]) is not None:
         return 0
@@ -98,7 +95,7 @@ def setnx(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("getset", 3, "write denyoom fast", (1, 1, 1))
-def getset(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def getset(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """GETSET key value."""
     old = shard.lookup_as(argv[1], bytes)
     put_string(shard, argv[1], argv[2])
@@ -106,7 +103,7 @@ def getset(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("getdel", 2, "write fast", (1, 1, 1))
-def getdel(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def getdel(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """GETDEL key."""
     old = shard.lookup_as(argv[1], bytes)
     if old is not None:
@@ -116,7 +113,7 @@ def getdel(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("getex", -2, "write fast", (1, 1, 1))
-def getex(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def getex(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """GETEX key [EX s | PX ms | EXAT s | PXAT ms | PERSIST]."""
     key = argv[1]
     options = parse_string_options(argv, 2, of_set=False) if len(argv) > 2 else _NO_OPTIONS
@@ -137,7 +134,7 @@ def getex(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("mget", -2, "readonly fast", (1, -1, 1))
-def mget(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def mget(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """MGET key [key ...]. A key of another type counts as missing."""
     values = map(shard.lookup, argv[1:])
     return [value if type(value) is bytes else None for value in values]
@@ -149,7 +146,7 @@ def _check_pairs(argv: Sequence[bytes], name: bytes) -> None:
 
 
 @command("mset", -3, "write denyoom", (1, -1, 2))
-def mset(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def mset(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """MSET key value [key value ...]."""
     _check_pairs(argv, b"mset")
     for at in range(1, len(argv), 2):
@@ -158,7 +155,7 @@ def mset(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("msetnx", -3, "write denyoom", (1, -1, 2))
-def msetnx(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def msetnx(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """MSETNX key value [key value ...]: all or none."""
     _check_pairs(argv, b"msetnx")
     if any(shard.lookup(key) is not None for key in argv[1::2]):
@@ -171,20 +168,20 @@ def msetnx(shard: Shard, argv: Sequence[bytes]) -> Reply:
 # -- parts of a string -------------------------------------------------------------------------------------
 
 
-def check_length(shard: Shard, length: int) -> None:
+def check_length(shard: NodeState, length: int) -> None:
     """Refuse a string longer than ``proto-max-bulk-len``; the stream of a master is obeyed."""
     if length > shard.config.proto_max_bulk_len and not shard.caller.is_master:
         raise ErrorReply(TOO_LONG)
 
 
 @command("strlen", 2, "readonly fast", (1, 1, 1))
-def strlen(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def strlen(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """STRLEN key."""
     return len(shard.lookup_as(argv[1], bytes) or b"")
 
 
 @command("append", 3, "write denyoom fast", (1, 1, 1))
-def append(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def append(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """APPEND key value."""
     key = argv[1]
     old = shard.lookup_as(key, bytes)
@@ -198,7 +195,7 @@ def append(shard: Shard, argv: Sequence[bytes]) -> Reply:
     return len(new)
 
 
-def put_raw(shard: Shard, key: bytes, value: bytes) -> None:
+def put_raw(shard: NodeState, key: bytes, value: bytes) -> None:
     """Put an edited string in place; the server leaves it in the raw encoding."""
     if shard.undo is not None:
         shard.grow(len(value))  # the journal keeps the old one
@@ -208,7 +205,7 @@ def put_raw(shard: Shard, key: bytes, value: bytes) -> None:
 
 
 @command("getrange", 4, "readonly", (1, 1, 1))
-def getrange(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def getrange(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """GETRANGE key start end."""
     start, end = integer(argv[2]), integer(argv[3])
     value = shard.lookup_as(argv[1], bytes)
@@ -221,13 +218,13 @@ def getrange(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("substr", 4, "readonly", (1, 1, 1))
-def substr(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def substr(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """SUBSTR key start end: the old name of GETRANGE."""
     return getrange(shard, argv)
 
 
 @command("setrange", 4, "write denyoom", (1, 1, 1))
-def setrange(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def setrange(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """SETRANGE key offset value."""
     key, value = argv[1], argv[3]
     offset = integer(argv[2])

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from orderlab.sim.redis.admission import leave_transaction
+from orderlab.sim.redis.execution import carry_out, found, leave_transaction
+from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.registry import command
 from orderlab.sim.redis.replies import OK, ErrorReply, Reply
 
-if TYPE_CHECKING:
-    from orderlab.sim.redis.shard import Shard
-
 
 @command("multi", 1, "noscript loading stale fast allow_busy")
-def multi(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def multi(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """MULTI."""
     if shard.caller.queue is not None:
         raise ErrorReply(b"ERR MULTI calls can not be nested")
@@ -23,7 +20,7 @@ def multi(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("discard", 1, "noscript loading stale fast allow_busy")
-def discard(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def discard(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """DISCARD: forgets the watched keys too."""
     if shard.caller.queue is None:
         raise ErrorReply(b"ERR DISCARD without MULTI")
@@ -32,7 +29,7 @@ def discard(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("exec", 1, "noscript loading stale skip_slowlog")
-def exec_(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def exec_(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """EXEC: an error of one command is an element of the reply, and the others run."""
     client = shard.caller
     if client.queue is None:
@@ -44,17 +41,17 @@ def exec_(shard: Shard, argv: Sequence[bytes]) -> Reply:
     if is_broken:
         return None
     replies: list[Reply] = []
-    for queued, arguments in queue:
+    for arguments in queue:
         shard.resp = client.resp
         try:
-            replies.append(shard.run(queued, arguments))
+            replies.append(carry_out(shard, found(arguments), arguments))
         except ErrorReply as error:
             replies.append(error)
     return replies
 
 
 @command("watch", -2, "noscript loading stale fast allow_busy", (1, -1, 1))
-def watch(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def watch(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """WATCH key [key ...]."""
     client = shard.caller
     if client.queue is not None:
@@ -67,7 +64,7 @@ def watch(shard: Shard, argv: Sequence[bytes]) -> Reply:
 
 
 @command("unwatch", 1, "noscript loading stale fast allow_busy")
-def unwatch(shard: Shard, argv: Sequence[bytes]) -> Reply:
+def unwatch(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """UNWATCH."""
     shard.watches.drop(shard.caller)
     shard.caller.is_dirty = False

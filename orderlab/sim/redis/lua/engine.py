@@ -9,11 +9,11 @@ from __future__ import annotations
 import sys
 from _locale import LC_NUMERIC, setlocale  # what locale wraps in Python: it is asked at each run of a script
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import lupa.lua51 as lupa
 
-from orderlab.sim.redis.abort import ScriptKilled
+from orderlab.sim.redis.abort import ScriptKilled, ScriptTimeout
 from orderlab.sim.redis.lua import bytecode as lua_bytecode
 from orderlab.sim.redis.lua import watchdog
 from orderlab.sim.redis.lua.callables import library_callables
@@ -27,12 +27,9 @@ from orderlab.sim.redis.lua.replies import (
 )
 from orderlab.sim.redis.lua.run import ScriptRun
 from orderlab.sim.redis.lua.sandbox import CALL_BYTES, Direct, Limits, Sandbox
+from orderlab.sim.redis.node_state import UNCOUNTED, NodeState
 from orderlab.sim.redis.registry import SPELLINGS, find
 from orderlab.sim.redis.replies import OK, ErrorReply, Reply
-from orderlab.sim.redis.work import UNCOUNTED, ScriptTimeout
-
-if TYPE_CHECKING:
-    from orderlab.sim.redis.shard import Shard
 
 ARGUMENTS_IN_REGISTERS_MAX = 3000
 """Keys and arguments that go onto the Lua stack; longer lists go in portions into tables."""
@@ -60,7 +57,7 @@ MANY_ARGUMENTS, UNITS_PER_ARGUMENT = 60, 4
 UNITS_PER_ITEM, LONG_REPLY, BYTES_PER_UNIT = 10, 4096, 128
 """Work of a call beyond that of its command."""
 CHARGED = 1_000_000
-"""Units of work that count as much as a million instructions (``Shard.charged``)."""
+"""Units of work that count as much as a million instructions (``NodeState.charged``)."""
 KILLED = b"ERR Script killed by user with SCRIPT KILL..."
 NO_MESSAGE = b"ERR Error running script %b, the error table has no string in the field 'err' (a real server crashes here)"
 _join = b"".join
@@ -69,10 +66,10 @@ _join = b"".join
 class LuaEngine:
     """One Lua state. It runs one script at a time; not reentrant, as the server's is not."""
 
-    def __init__(self, shard: Shard, limits: Limits, files: tuple[str, ...]) -> None:
+    def __init__(self, shard: NodeState, limits: Limits, files: tuple[str, ...]) -> None:
         self.shard = shard
         """The one that runs in it now, or ran last."""
-        self.owner: Shard | None = None
+        self.owner: NodeState | None = None
         """The shard whose script changed a setting of the state, which lasts: no other may run in it."""
         self.compiled: dict[bytes, Any] = {}
         """Functions by the SHA1 of the script, for the other shards that load it."""

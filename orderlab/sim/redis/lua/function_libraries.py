@@ -5,17 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from orderlab.sim.redis.abort import ScriptTimeout
 from orderlab.sim.redis.lua.engine import LuaEngine
 from orderlab.sim.redis.lua.replies import error_line
 from orderlab.sim.redis.lua.run import ScriptFlags, ScriptRun
-from orderlab.sim.redis.lua.sandbox import FUNCTION_FILES, Limits, ScriptTimeout
+from orderlab.sim.redis.lua.sandbox import FUNCTION_FILES, Limits
 from orderlab.sim.redis.lua.shebang import FLAGS, split_arguments
+from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.replies import ErrorReply, Reply
-
-if TYPE_CHECKING:
-    from orderlab.sim.redis.shard import Shard
 
 BAD_NAME = (
     b"ERR Library names can only contain letters, numbers, or underscores(_) and must be at least one character long"
@@ -49,7 +48,7 @@ class FunctionLibraries:
     Two functions of a library may not differ in case alone: a 7.0.15 server takes them and dies when it drops them.
     """
 
-    def __init__(self, shard: Shard, limits: Limits) -> None:
+    def __init__(self, shard: NodeState, limits: Limits) -> None:
         self._shard = shard
         self._engine = LuaEngine(shard, limits, FUNCTION_FILES)
         self.libraries: dict[bytes, Library] = {}

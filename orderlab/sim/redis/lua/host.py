@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 
 from orderlab.sim.redis.lua.function_libraries import FunctionLibraries
 from orderlab.sim.redis.lua.replies import error_line
@@ -13,10 +13,8 @@ from orderlab.sim.redis.lua.run import ScriptFlags, ScriptRun
 from orderlab.sim.redis.lua.sandbox import Limits
 from orderlab.sim.redis.lua.shared import SharedLua
 from orderlab.sim.redis.lua.shebang import parse_shebang
+from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.replies import ErrorReply, Reply
-
-if TYPE_CHECKING:
-    from orderlab.sim.redis.shard import Shard
 
 NO_SCRIPT = b"NOSCRIPT No matching script. Please use EVAL."
 
@@ -36,7 +34,7 @@ class Script:
 class LuaHost:
     """Runs scripts and functions on ``shard``; its scripts in a state of ``lua``, by default one that no other shard uses."""
 
-    def __init__(self, shard: Shard, limits: Limits | None = None, lua: SharedLua | None = None) -> None:
+    def __init__(self, shard: NodeState, limits: Limits | None = None, lua: SharedLua | None = None) -> None:
         self.shard = shard
         self.scripts: dict[bytes, Script] = {}
         self._lua = lua or SharedLua(limits)
@@ -105,8 +103,9 @@ class LuaHost:
         return self._engine.run(run, script.sha, "script", script.function, key_count, values)
 
 
-def host_of(shard: Shard) -> LuaHost:
+def host_of(shard: NodeState) -> LuaHost:
     """The host of ``shard``, started when it is first needed."""
-    if shard.lua_host is None:
-        shard.lua_host = LuaHost(shard, lua=shard.shared_lua)
-    return shard.lua_host
+    host = shard.lua_host
+    if host is None:
+        host = shard.lua_host = LuaHost(shard, lua=cast("SharedLua | None", shard.shared_lua))
+    return cast(LuaHost, host)

@@ -6,10 +6,7 @@ only math.randomseed begins it anew: a script that draws is not a function of it
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from orderlab.sim.redis.shard import Shard
+from orderlab.sim.redis.keyspace import Keyspace
 
 _MASK = (1 << 48) - 1
 _MULTIPLIER, _INCREMENT = 0x5DEECE66D, 0xB
@@ -20,7 +17,7 @@ _LARGEST = (1 << 31) - 1
 class LuaRandom:
     """The generator of one shard. Snapshots and rollbacks of the shard carry its ``state``, 48 bits."""
 
-    def __init__(self, shard: Shard) -> None:
+    def __init__(self, shard: Keyspace) -> None:
         self._shard = shard
         self.state = 0x1234ABCD330E
 

@@ -7,18 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from orderlab.sim.redis import conditions
 from orderlab.sim.redis.abort import Abort, NodeCrashed, ScriptKilled
+from orderlab.sim.redis.client import Client
 from orderlab.sim.redis.cluster.hash_slot import hash_slot
+from orderlab.sim.redis.execution import carry_out
 from orderlab.sim.redis.lacking import UnsupportedCommand, check_lacking, refused_to_scripts
+from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.registry import SPELLINGS, Command, find
 from orderlab.sim.redis.replies import ErrorReply, Reply
-
-if TYPE_CHECKING:
-    from orderlab.sim.redis.client import Client
-    from orderlab.sim.redis.shard import Shard
 
 UNKNOWN_COMMAND = b"ERR Unknown Redis command called from script"
 WRONG_ARGUMENT_COUNT = b"ERR Wrong number of args calling Redis command from script"
@@ -66,7 +64,7 @@ class ScriptRun:
     """A write command got past its checks: from here on no condition of the node stops the script, and it cannot be
     killed. True even if the command then failed or changed nothing."""
 
-    def __init__(self, shard: Shard, read_only: bool) -> None:
+    def __init__(self, shard: NodeState, read_only: bool) -> None:
         self.shard = shard
         self.client = shard.caller
         self.read_only = read_only
@@ -74,7 +72,7 @@ class ScriptRun:
         """Whether a call needs more than the plain checks."""
 
     @classmethod
-    def begin(cls, shard: Shard, flags: ScriptFlags | None, read_only: bool, keys: Sequence[bytes] = ()) -> ScriptRun:
+    def begin(cls, shard: NodeState, flags: ScriptFlags | None, read_only: bool, keys: Sequence[bytes] = ()) -> ScriptRun:
         """Check that the script may run at all. ``flags`` is None for a script without a shebang; ``read_only`` is
         True for EVAL_RO and its kin; ``keys`` are the declared ones.
 
@@ -83,7 +81,7 @@ class ScriptRun:
         run = cls(shard, read_only)
         if flags is None and shard.slots is None and not shard.master_link_down:  # by far the most frequent
             return run
-        is_stale = conditions.is_stale(shard)
+        is_stale = shard.is_stale()
         if flags is None:
             if is_stale:
                 raise ErrorReply(conditions.MASTER_DOWN)
@@ -104,15 +102,15 @@ class ScriptRun:
         return run
 
     @staticmethod
-    def _check_writes(shard: Shard, client: Client, read_only: bool) -> None:
-        if conditions.is_read_only_replica(shard) and not client.is_master:
+    def _check_writes(shard: NodeState, client: Client, read_only: bool) -> None:
+        if shard.is_read_only_replica() and not client.is_master:
             raise ErrorReply(READ_ONLY_REPLICA)
-        disk_error = conditions.denies_writes_on_disk_error(shard)
+        disk_error = shard.write_disk_error()
         if disk_error is not None and not client.is_master:
             raise ErrorReply(disk_error.of_script())
         if read_only:
             raise ErrorReply(WRITES_IN_RO)
-        if conditions.lacks_replicas(shard):
+        if shard.lacks_replicas():
             raise ErrorReply(conditions.NO_REPLICAS)
 
     def call(self, argv: Sequence[bytes]) -> Reply:
@@ -136,7 +134,7 @@ class ScriptRun:
             self._check_stale(command)
         if shard.effects is None:
             return command.handler(shard, argv)
-        return shard.run(command, argv)
+        return carry_out(shard, command, argv)
 
     def _call_watched(self, argv: Sequence[bytes]) -> Reply:
         """The same with an abort point before, and with the checks of a cluster node."""
@@ -160,7 +158,7 @@ class ScriptRun:
             self._check_stale(command)
         if shard.slots is not None and not self.client.is_master:
             self._check_slot(command, argv)
-        return shard.run(command, argv)
+        return carry_out(shard, command, argv)
 
     def _resolve(self, argv: Sequence[bytes]) -> Command:
         """The command behind ``argv``, if a script may call it."""
@@ -185,21 +183,21 @@ class ScriptRun:
         return command
 
     def _check_stale(self, command: Command) -> None:
-        if conditions.is_stale(self.shard) and "stale" not in command.flags:
+        if self.shard.is_stale() and "stale" not in command.flags:
             raise ErrorReply(STALE)
 
     def _check_first_write(self, command: Command) -> None:
         shard = self.shard
-        if conditions.is_calm(shard) and not self.read_only:
+        if shard.is_calm() and not self.read_only:
             self.wrote = True
             return
         self._check_stale(command)
         if self.read_only:
             raise ErrorReply(READ_ONLY_SCRIPT)
         is_master = self.client.is_master
-        if conditions.is_read_only_replica(shard) and not is_master:
+        if shard.is_read_only_replica() and not is_master:
             raise ErrorReply(conditions.READ_ONLY)
-        refusal = conditions.persistence_refusal(shard)
+        refusal = shard.persistence_refusal()
         if refusal is not None:
             raise ErrorReply(refusal)
         if shard.is_out_of_memory and command.denies_oom and not self.allow_oom and not is_master:

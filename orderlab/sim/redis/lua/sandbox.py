@@ -16,8 +16,8 @@ from typing import Any
 import lupa.lua51 as lupa
 
 from orderlab.sim.native import install as compiled
+from orderlab.sim.redis.abort import ScriptTimeout
 from orderlab.sim.redis.lua import bytecode as lua_bytecode
-from orderlab.sim.redis.work import ScriptTimeout
 
 __all__ = ["Direct", "Limits", "Sandbox", "ScriptTimeout"]
 

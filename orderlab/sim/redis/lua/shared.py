@@ -8,13 +8,9 @@ of a simulated cluster take turns.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from orderlab.sim.redis.lua.engine import LuaEngine
 from orderlab.sim.redis.lua.sandbox import SCRIPT_FILES, Limits
-
-if TYPE_CHECKING:
-    from orderlab.sim.redis.shard import Shard
+from orderlab.sim.redis.node_state import NodeState
 
 
 class SharedLua:
@@ -24,7 +20,7 @@ class SharedLua:
         self.limits = limits or Limits()
         self._state: LuaEngine | None = None
 
-    def state(self, shard: Shard) -> LuaEngine:
+    def state(self, shard: NodeState) -> LuaEngine:
         """A state in which no script has changed a setting yet, for ``shard`` among others."""
         if self._state is None or self._state.owner is not None:
             self._state = LuaEngine(shard, self.limits, SCRIPT_FILES)

@@ -1,18 +1,23 @@
-"""What a node checks before it carries out a client's command: ``processCommand`` of Redis 7.0.15, in its order."""
+"""How a command is carried out: what a node checks before a client's (``processCommand`` of Redis 7.0.15, in its order), and the one
+place where a command that has passed the checks of its caller runs.
+
+The fast paths repeat a part of this, each for its reason: ``LuaEngine._perform`` carries out what a script of a calm node calls without a
+call of ``ScriptRun.call`` between, several times a save; ``shard.execute_all`` checks once for a pipeline what no script in it can change;
+``Shard.execute`` calls the handler itself while nobody records effects.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from orderlab.sim.redis import conditions
+from orderlab.sim.redis.client import Client
+from orderlab.sim.redis.database import name_in
+from orderlab.sim.redis.eviction import make_room
 from orderlab.sim.redis.lacking import check_lacking
+from orderlab.sim.redis.node_state import Effect, NodeState
 from orderlab.sim.redis.registry import COMMANDS, SPELLINGS, CallFlags, Command, find
 from orderlab.sim.redis.replies import QUEUED, ErrorReply, Reply
-
-if TYPE_CHECKING:
-    from orderlab.sim.redis.client import Client
-    from orderlab.sim.redis.shard import Shard
 
 NOT_QUEUED = frozenset((b"exec", b"discard", b"multi", b"watch", b"quit", b"reset"))
 """What MULTI does not queue."""
@@ -22,7 +27,7 @@ _REDIRECTIONS = (b"MOVED", b"ASK ", b"TRYAGAIN", b"CROSSSLOT", b"CLUSTERDOWN")
 _SHOWN_MAX = 128
 
 
-def admit(shard: Shard, argv: Sequence[bytes], client: Client) -> Command:
+def admit(shard: NodeState, argv: Sequence[bytes], client: Client) -> Command:
     """The command that ``argv`` calls, if the node would carry it out (or queue it) now.
 
     Raises ErrorReply, after it has marked the client's transaction as the server does; UnsupportedCommand.
@@ -36,7 +41,7 @@ def admit(shard: Shard, argv: Sequence[bytes], client: Client) -> Command:
             raise ErrorReply(_unknown(argv))
         if command.arity != len(argv) and not 0 < -command.arity <= len(argv):
             raise ErrorReply(b"ERR wrong number of arguments for '%b' command" % command.name)
-        if client.queue is None and conditions.is_calm(shard):
+        if client.queue is None and shard.is_calm():
             shard.is_out_of_memory = False
             return command
         if client.queue is not None and "no_multi" in command.flags:
@@ -58,16 +63,23 @@ def admit(shard: Shard, argv: Sequence[bytes], client: Client) -> Command:
     return command
 
 
-def enqueue(client: Client, command: Command, argv: Sequence[bytes]) -> Reply:
+def enqueue(client: Client, argv: Sequence[bytes]) -> Reply:
     """Put a command into the queue of the client's transaction."""
     assert client.queue is not None
     # The server stops remembering commands once EXEC is bound to fail, so that a doomed queue takes no memory.
     if not client.is_aborted and not client.is_dirty:
-        client.queue.append((command, argv))
+        client.queue.append(argv)
     return QUEUED
 
 
-def leave_transaction(shard: Shard, client: Client) -> None:
+def found(argv: Sequence[bytes]) -> Command:
+    """The command of a line that was queued."""
+    command = find(argv)
+    assert command is not None, "only a known command is queued"
+    return command
+
+
+def leave_transaction(shard: NodeState, client: Client) -> None:
     """Forget the queue, the watched keys and what had been noted against EXEC."""
     client.queue = None
     client.is_aborted = client.is_dirty = False
@@ -91,22 +103,22 @@ def _unknown(argv: Sequence[bytes]) -> bytes:
     return text.replace(b"\r", b" ").replace(b"\n", b" ")
 
 
-def _flags_of_call(shard: Shard, command: Command, argv: Sequence[bytes], client: Client) -> CallFlags:
+def _flags_of_call(shard: NodeState, command: Command, argv: Sequence[bytes], client: Client) -> CallFlags:
     if command.flags_of_call is not None:
-        found = command.flags_of_call(shard, argv)
-        if found is not None:
-            return found
+        flags = command.flags_of_call(shard, argv)
+        if flags is not None:
+            return flags
     if client.queue and command.name == b"exec":
-        queued = [_flags_of_call(shard, one, arguments, client) for one, arguments in client.queue]
+        queued = [_flags_of_call(shard, found(arguments), arguments, client) for arguments in client.queue]
         return CallFlags(any(one.is_write for one in queued), any(one.denies_oom for one in queued), True)
     return CallFlags(command.is_write, command.denies_oom, "stale" in command.flags)
 
 
-def _check_slot(shard: Shard, command: Command, argv: Sequence[bytes], client: Client) -> None:
+def _check_slot(shard: NodeState, command: Command, argv: Sequence[bytes], client: Client) -> None:
     assert shard.slots is not None
     asking = client.asking or "asking" in command.flags
     if command.name == b"exec":
-        keys = [key for one, arguments in client.queue or () for key in one.find_keys(arguments)]
+        keys = [key for arguments in client.queue or () for key in found(arguments).find_keys(arguments)]
     else:
         keys = list(command.find_keys(argv))
     refusal = shard.slots.refusal(shard, keys, asking)
@@ -114,28 +126,56 @@ def _check_slot(shard: Shard, command: Command, argv: Sequence[bytes], client: C
         raise ErrorReply(refusal.to_client())
 
 
-def _check_memory(shard: Shard, command: Command, flags: CallFlags, client: Client) -> None:
+def _check_memory(shard: NodeState, command: Command, flags: CallFlags, client: Client) -> None:
     if not shard.config.maxmemory:
         shard.is_out_of_memory = False
         return
-    shard.is_out_of_memory = not shard.make_room()
+    shard.is_out_of_memory = not make_room(shard)
     if not shard.is_out_of_memory or client.is_master:
         return
     if flags.denies_oom or (client.queue is not None and command.name not in _ROOM_FREE):
         raise ErrorReply(conditions.OUT_OF_MEMORY)
 
 
-def _check_conditions(shard: Shard, command: Command, flags: CallFlags, client: Client) -> None:
+def _check_conditions(shard: NodeState, command: Command, flags: CallFlags, client: Client) -> None:
     if (flags.is_write or command.name == b"ping") and not client.is_master:
-        disk_error = conditions.denies_writes_on_disk_error(shard)
+        disk_error = shard.write_disk_error()
         if disk_error is not None:
             raise ErrorReply(disk_error.of_command())
     if flags.is_write:
-        if conditions.lacks_replicas(shard):
+        if shard.lacks_replicas():
             raise ErrorReply(conditions.NO_REPLICAS)
-        if conditions.is_read_only_replica(shard) and not client.is_master:
+        if shard.is_read_only_replica() and not client.is_master:
             raise ErrorReply(conditions.READ_ONLY)
-    if not flags.runs_stale and conditions.is_stale(shard):
+    if not flags.runs_stale and shard.is_stale():
         raise ErrorReply(conditions.MASTER_DOWN)
     if shard.busy is not None and "allow_busy" not in command.flags:
         raise ErrorReply(shard.busy.value)
+
+
+def carry_out(shard: NodeState, command: Command, argv: Sequence[bytes]) -> Reply:
+    """Carry out ``command`` after the checks of its caller (client, EXEC or script). Raises ErrorReply."""
+    if shard.effects is None:
+        return command.handler(shard, argv)
+    outer, shard.changed = shard.changed, []
+    reached, shard.reached = shard.reached, []
+    shard.observe_changes()
+    before, database = shard.dirty, shard.database
+    reply: Reply = None
+    try:
+        reply = command.handler(shard, argv)
+    except ErrorReply as error:
+        reply = error
+        raise
+    finally:
+        keys = (*[name_in(database, key) for key in command.find_keys(argv)], *shard.reached)
+        shard.reached = reached
+        changed = tuple(dict.fromkeys(shard.changed))
+        shard.changed = outer
+        if outer is not None:
+            outer.extend(changed)
+        else:
+            shard.observe_changes()
+        line, changes = shard.script_line, shard.dirty - before
+        shard.effects.append(Effect(tuple(argv), keys, changed, command.is_write, changes, reply, line, database))
+    return reply
