@@ -27,7 +27,7 @@ from orderlab.sim.live.redis_server import ServerProcess
 from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.redis.replies import ErrorReply
 from orderlab.sim.redis.shard import Shard
-from orderlab.sim.redis.wire.connection import Connection
+from orderlab.sim.redis.wire import Connection
 from orderlab.sim.stores.binding import Binding, Message, ScriptCall, load_binding
 
 STORE = Path(__file__).parents[1] / "lua" / "session"

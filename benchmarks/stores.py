@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from orderlab.sim.live.redis_server import ServerProcess
-from orderlab.sim.redis.wire.connection import Connection
+from orderlab.sim.redis.wire import Connection
 from orderlab.sim.stores.binding import Binding, Message, Result, load_binding
 
 SAVES = 50_000

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orderlab.sim.live.redis_server import ServerProcess
-from orderlab.sim.redis.wire.connection import Connection
+from orderlab.sim.redis.wire import Connection
 from orderlab.sim.stores.binding import Binding, Result, ScriptCall, load_binding
 
 ROOT = Path(__file__).parents[2]

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from orderlab.sim.live.redis_server import ClusterProcess
-from orderlab.sim.redis.cluster.hash_slot import hash_slot, hash_slots
+from orderlab.sim.redis.hash_slots import hash_slot, hash_slots
 from orderlab.sim.redis.replies import ErrorReply
-from orderlab.sim.redis.wire.connection import Connection
+from orderlab.sim.redis.wire import Connection
 from orderlab.sim.stores.binding import (
     Binding,
     Cleared,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from orderlab.sim.redis.cluster.hash_slot import hash_slots
+from orderlab.sim.redis.hash_slots import hash_slots
 from orderlab.sim.stores.binding import Failed, Fetched, FetchedMessage, Message, Saved, ScriptCall, load_binding
 
 pytestmark = pytest.mark.server

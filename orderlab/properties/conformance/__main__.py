@@ -8,9 +8,8 @@ from __future__ import annotations
 import argparse
 import os
 
-from orderlab.properties.conformance.coverage import NOT_GENERATED, gaps
-from orderlab.properties.conformance.run import Report, run_in_processes
-from orderlab.properties.conformance.shrink import render
+from orderlab.properties.conformance.judge import render
+from orderlab.properties.conformance.run import NOT_GENERATED, Report, gaps, run_in_processes
 
 
 def print_report(report: Report) -> None:

@@ -1,4 +1,5 @@
-"""A small grammar for command lines, so that every form of every command is one readable line of a table.
+"""A small grammar for command lines, so that every form of every command is one readable line of a table, and the kinds of argument
+that it names, each with its usual, odd and hostile values.
 
     SET string_key value [EX seconds|PX milliseconds] [NX|XX] [GET]
 
@@ -6,12 +7,16 @@ Upper case is literal; lower case names a kind of argument; ``[a|b]`` is one of 
 one of them; ``x...`` repeats, ``(x y)...`` repeats a group; ``#key...`` is a count followed by as many keys; ``;``
 separates the commands of one step, in which ``@1`` is the first argument of the first command. Options that stand
 side by side come in any order.
+
+Times come in two sorts. *Relative* ones (EX, EXPIRE) are far apart from each other, so that the moment at which a
+command happens to run never decides which deadline is later. *Absolute* ones (PXAT, EXPIREAT) lie in the distant past
+or future.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 Argv = tuple[bytes, ...]
@@ -187,3 +192,122 @@ def _literal(word: bytes) -> Part:
         out.append(word)
 
     return generate
+
+
+STRINGS = (b"s1", b"s2", b"s3", b"\x00\xff\r\n", b"")
+HASHES = (b"h1", b"h2", b"h\xc3\xa9")
+LISTS = (b"l1", b"l2", b"l3")
+SETS = (b"t1", b"t2", b"t3")
+ZSETS = (b"z1", b"z2", b"z3")
+EQUAL_SCORES = (b"y1", b"y2")
+"""Sorted sets whose scores are all 0; no other kind of key gives their names."""
+KEYS = STRINGS + HASHES + LISTS + SETS + ZSETS
+MEMBERS = (b"a", b"b", b"c", b"d", b"e", b"1", b"2", b"3", b"-7", b"100", b"", b"\xff\x00", b"aa", b"ab", b"B")
+TEXTS = (*MEMBERS, b"hello world", b"3.0e3", b"9223372036854775807", b" 1", b"0", b"x" * 70)
+SMALL_INTEGERS = (b"0", b"1", b"2", b"3", b"-1", b"-2", b"5", b"10")
+EDGES = (b"-9223372036854775808", b"9223372036854775807", b"9223372036854775808")
+INTEGERS = (*SMALL_INTEGERS, *EDGES, b"01", b"1.5", b"x")
+FLOATS = (b"0", b"1", b"-1", b"1.5", b"3.14159", b"2.5e-3", b"1e10", b"0.1", b"17", b"-0.0", b"1e17", b"0x1p3")
+ODD_FLOATS = (b"inf", b"-inf", b"+inf", b"nan", b"1e400", b"x", b"", b" 1", b"1 ", b"1e-400", b"5e-324")
+SCORE_BOUNDS = (b"-inf", b"+inf", b"0", b"(0", b"1", b"(1", b"1.5", b"(1.5", b"-1", b"10", b"(inf", b"x", b"(")
+LEX_BOUNDS = (b"-", b"+", b"[a", b"(a", b"[b", b"(c", b"[", b"(", b"[aa", b"a", b"")
+PATTERNS = (b"*", b"?", b"s*", b"[hl]*", b"*1", b"[^s]?", b"h[1-2]", b"\\*", b"*\xff*", b"[a", b"a*", b"\x00*")
+WORDS = tuple(b"XX NX GT LT CH INCR GET EX PX LIMIT WITHSCORES KEEPTTL ASC REV".split())
+JUNK = (*WORDS, b"", b"x", b"-1", b"0", b"(", b"\x00", b"nosuch", b"1e5", b"s1", b"h1", b"z1", b"[a")
+
+TIME_STEP_S = 1000
+FAR_S = 4_000_000_000
+"""Absolute deadlines lie beyond it (the year 2096); relative ones stay below."""
+
+
+def choice(values: Sequence[bytes]) -> ArgumentKind:
+    """One of ``values``."""
+    size = len(values)
+    return lambda draw: values[draw.randrange(size)]
+
+
+def mostly(usual: Sequence[bytes], odd: Sequence[bytes], odd_share: float = 0.08) -> ArgumentKind:
+    """One of ``usual``; now and then one of ``odd``."""
+    pick_usual, pick_odd = choice(usual), choice(odd)
+    return lambda draw: pick_odd(draw) if draw.random() < odd_share else pick_usual(draw)
+
+
+def binary(draw: Draw) -> bytes:
+    """Some bytes, mostly few."""
+    size = draw.randrange(12) if draw.random() < 0.95 else draw.randrange(200)
+    return bytes(draw.randrange(256) for _ in range(size))
+
+
+def value(draw: Draw) -> bytes:
+    """A value or element: small texts and numbers, sometimes any bytes."""
+    return binary(draw) if draw.random() < 0.05 else TEXTS[draw.randrange(len(TEXTS))]
+
+
+def relative_seconds(draw: Draw) -> bytes:
+    """A time to live in seconds, different from every other one drawn; or one that is refused or passed at once."""
+    if draw.random() < 0.12:
+        odd = (b"0", b"-1", b"-9223372036854775808", b"9223372036854775807", b"9223372036854776", b"x", b"1.5", b"")
+        return odd[draw.randrange(len(odd))]
+    draw.serial += 1
+    return b"%d" % ((1000 * (1 + draw.randrange(1000)) + draw.serial % 1000) * TIME_STEP_S)
+
+
+def relative_milliseconds(draw: Draw) -> bytes:
+    """The same in milliseconds."""
+    seconds = relative_seconds(draw)
+    return seconds + b"000" if len(seconds) < 13 and seconds.isdigit() and seconds != b"0" else seconds
+
+
+def absolute_seconds(draw: Draw) -> bytes:
+    """A moment in the distant past or future, Unix time in seconds."""
+    if draw.random() < 0.15:
+        odd = (b"0", b"1", b"-1", b"1000000", b"9223372036854775807", b"x", b"")
+        return odd[draw.randrange(len(odd))]
+    return b"%d" % (FAR_S + draw.randrange(100_000))
+
+
+def absolute_milliseconds(draw: Draw) -> bytes:
+    """The same in milliseconds."""
+    seconds = absolute_seconds(draw)
+    return b"%b%03d" % (seconds, draw.randrange(1000)) if len(seconds) == 10 else seconds
+
+
+def key_of(own: Sequence[bytes]) -> ArgumentKind:
+    """A key that usually holds the right type."""
+    return mostly(own, KEYS, 0.08)
+
+
+KINDS: dict[str, ArgumentKind] = {
+    "key": choice(KEYS),
+    "string_key": key_of(STRINGS),
+    "hash_key": key_of(HASHES),
+    "list_key": key_of(LISTS),
+    "set_key": key_of(SETS),
+    "zset_key": key_of(ZSETS),
+    "lex_key": mostly(EQUAL_SCORES, STRINGS + LISTS),
+    "value": value,
+    "member": mostly(MEMBERS, TEXTS, 0.05),
+    "field": mostly(MEMBERS, TEXTS, 0.05),
+    "integer": mostly(SMALL_INTEGERS, INTEGERS, 0.15),
+    "index": mostly(SMALL_INTEGERS, INTEGERS, 0.06),
+    "count": mostly(SMALL_INTEGERS, INTEGERS, 0.04),
+    "natural": mostly((b"0", b"1", b"2", b"3", b"10"), INTEGERS, 0.04),
+    "offset": mostly((b"0", b"1", b"3", b"7", b"10", b"100"), (b"-1", b"x", b"536870912"), 0.06),
+    "bit_offset": mostly((b"0", b"1", b"3", b"7", b"10", b"100"), (b"-1", b"x", b"4294967296", b"#2", b"#-1"), 0.06),
+    "float": mostly(FLOATS, ODD_FLOATS),
+    "score": mostly(FLOATS, ODD_FLOATS),
+    "bits": mostly((b"u8", b"i8", b"u4", b"i5", b"u1", b"i64", b"u63"), (b"u64", b"i65", b"u0", b"x8", b"u"), 0.06),
+    "bit": mostly((b"0", b"1"), (b"2", b"x", b"-1"), 0.05),
+    "score_bound": mostly(SCORE_BOUNDS[:-2], SCORE_BOUNDS, 0.1),
+    "lex_bound": mostly(LEX_BOUNDS[:-2], LEX_BOUNDS, 0.1),
+    "pattern": choice(PATTERNS),
+    "sort_pattern": choice((b"s*", b"h1->*", b"h*->a", b"#", b"*", b"constant", b"t*", b"s*->", b"")),
+    "relative_s": relative_seconds,
+    "relative_ms": relative_milliseconds,
+    "absolute_s": absolute_seconds,
+    "absolute_ms": absolute_milliseconds,
+    "cursor": mostly((b"0",), (b"x", b"-1", b"18446744073709551616", b"1.5"), 0.04),
+    "type": mostly((b"string", b"hash", b"list", b"set", b"zset"), (b"stream", b"STRING", b"nosuch"), 0.1),
+    "database": mostly((b"0", b"0", b"1", b"2"), (b"15", b"16", b"-1", b"2147483648", b"01", b"x", b""), 0.05),
+    "junk": choice(JUNK),
+}

@@ -7,9 +7,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from orderlab.properties.conformance.arguments import JUNK, TIME_STEP_S
 from orderlab.properties.conformance.commands import SAMPLED, TIMED, UNORDERED, UNORDERED_WHEN_LARGE, templates
-from orderlab.properties.conformance.grammar import Argv, Draw, Template
+from orderlab.properties.conformance.grammar import JUNK, TIME_STEP_S, Argv, Draw, Template
 from orderlab.properties.conformance.scripts import ESCAPES, FAILURES, script_step
 
 GROUPS = templates()

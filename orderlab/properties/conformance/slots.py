@@ -14,8 +14,8 @@ from typing import Protocol
 from orderlab.properties.conformance.comparison import same
 from orderlab.properties.conformance.grammar import Argv, Draw
 from orderlab.sim.live.redis_server import ClusterProcess
-from orderlab.sim.redis.cluster.cluster import Cluster, Node
-from orderlab.sim.redis.cluster.hash_slot import hash_slot
+from orderlab.sim.redis.cluster import Cluster, Node
+from orderlab.sim.redis.hash_slots import hash_slot
 from orderlab.sim.redis.replies import ErrorReply, Reply
 
 TAGS = (b"a", b"b", b"c")

@@ -30,8 +30,8 @@ from orderlab.properties.validation.findings import Findings
 from orderlab.properties.validation.scenarios import SCENARIOS
 from orderlab.properties.validation.subject import CLIENTS, DEFAULT_EXPIRY_MS, Subject, fitted_step
 from orderlab.sim.costs.estimate import estimate_us
-from orderlab.sim.redis.backends.kernel import FIRST_MS
-from orderlab.sim.redis.cluster.hash_slot import hash_slot
+from orderlab.sim.redis.backends.backend import FIRST_MS
+from orderlab.sim.redis.hash_slots import hash_slot
 from orderlab.sim.stores.binding.results import Failed
 from orderlab.sim.stores.cpu_budget import BudgetExceeded
 from orderlab.sim.stores.session_store import TimedOut

@@ -11,7 +11,7 @@ from orderlab.properties.contracts.session.inspection import Baseline, Inspectio
 from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.harness.recording import RecordingStore
 from orderlab.properties.validation.findings import Findings, wording
-from orderlab.sim.redis.backends.kernel import FIRST_MS
+from orderlab.sim.redis.backends.backend import FIRST_MS
 from orderlab.sim.redis.lua.sandbox import Limits
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.scaling import RewrittenLine, scale

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from orderlab.sim.redis.cluster.hash_slot import hash_slot
+from orderlab.sim.redis.hash_slots import hash_slot
 from orderlab.sim.redis.replies import Reply
 from orderlab.sim.servers.redis import Request
 

@@ -18,7 +18,7 @@ import simpy
 from orderlab.sim.drivers import ReplyGroup, slot_of
 from orderlab.sim.engine.clock import call_at
 from orderlab.sim.engine.network import Link, Network
-from orderlab.sim.redis.cluster.cluster import REDIRECTIONS_MAX, number_at
+from orderlab.sim.redis.cluster import REDIRECTIONS_MAX, number_at
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.servers.redis import RedisNode, Request
 

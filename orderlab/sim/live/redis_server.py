@@ -23,9 +23,9 @@ from types import TracebackType
 
 from orderlab.model.errors import InputError
 from orderlab.sim.live.die_with_parent import dying_with_this_process
-from orderlab.sim.redis.cluster.hash_slot import SLOT_COUNT
+from orderlab.sim.redis.hash_slots import SLOT_COUNT
 from orderlab.sim.redis.replies import Reply
-from orderlab.sim.redis.wire.connection import Connection
+from orderlab.sim.redis.wire import Connection
 
 BINARY_NAMES = ("redis-server", "valkey-server")
 OLDEST = (7, 0)

@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import Any
 
 from orderlab.model.protocol.packet_id import MODULUS
-from orderlab.sim.redis.cluster.hash_slot import SLOT_COUNT, hash_slot
+from orderlab.sim.redis.hash_slots import SLOT_COUNT, hash_slot
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.servers.redis import RedisNode, Request
 from orderlab.sim.stores.binding import Binding, Fetched, Message, ScriptCall

@@ -21,8 +21,7 @@ MODULES = (
     *(f"orderlab.sim.redis.values.{name}" for name in ("hash", "hash_order", "list", "set", "sorted_set")),
     *(
         f"orderlab.sim.redis.commands.{name}"
-        for name in ("hashes", "keys", "lists", "scripting", "sets", "sorted_set_bounds", "sorted_set_ranges", "sorted_sets",
-                     "strings")
+        for name in ("hashes", "keys", "lists", "scripting", "sets", "sorted_set_ranges", "sorted_sets", "strings")
     ),
     *(
         f"orderlab.sim.redis.{name}"

@@ -1,10 +1,13 @@
-"""What a node remembers of one client connection: protocol, transaction, watched keys."""
+"""What a node remembers of one client connection, and WATCH: who waits for which key, and what breaks the wait."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
+
+from orderlab.sim.redis.database import Database, name_in, place_of
+from orderlab.sim.redis.keyspace import Keyspace
 
 _identifiers = count(1)
 
@@ -32,3 +35,66 @@ class Client:
     """READONLY was sent: a cluster replica serves its reads."""
     is_master: bool = False
     """The stream of a replica's master: its writes are obeyed, and nothing expires under it."""
+
+
+class WatchTable:
+    """Names of watched keys, among those of all databases, to their connections."""
+
+    def __init__(self, keyspace: Keyspace) -> None:
+        self._keyspace = keyspace
+        self._clients: dict[bytes, list[Client]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._clients)
+
+    def add(self, client: Client, key: bytes) -> None:
+        """WATCH ``key`` of the selected database; no effect if ``client`` does already."""
+        name = name_in(self._keyspace.database, key)
+        if name not in client.watched:
+            client.watched[name] = self._keyspace.is_expired(key)
+            self._clients.setdefault(name, []).append(client)
+
+    def drop(self, client: Client) -> None:
+        """UNWATCH: ``client`` watches nothing any more."""
+        for name in client.watched:
+            clients = self._clients[name]
+            clients.remove(client)
+            if not clients:
+                del self._clients[name]
+        client.watched.clear()
+
+    def touch(self, name: bytes) -> None:
+        """The key that ``name`` stands for was changed or removed."""
+        for client in list(self._clients.get(name, ())):
+            database, key = self._keyspace.home_of(name)
+            if client.watched[name] and key not in database.data:
+                # It was past its deadline when WATCH was called: its removal changes nothing that could be seen.
+                client.watched[name] = False
+                continue
+            client.is_dirty = True
+            self.drop(client)
+
+    def touch_swapped(self, index: int, other: int) -> None:
+        """The keys of database ``other`` are about to take the places of those of ``index``: a key breaks the wait unless it is, or
+        seems to be, in neither before and after (``touchAllWatchedKeysInDb``)."""
+        databases, keyspace = self._keyspace.databases(), self._keyspace
+        before, after = (databases.get(one) or Database() for one in (index, other))
+        for name in list(self._clients):
+            at, key = place_of(name)
+            if at != index or (key not in before.data and key not in after.data):
+                continue
+            will_be_expired = keyspace.is_past(name_in(other, key))
+            for client in list(self._clients.get(name, ())):
+                if client.watched[name] and (key not in after.data or will_be_expired):
+                    client.watched[name] = key in after.data
+                elif key not in before.data and will_be_expired:
+                    client.watched[name] = True
+                else:
+                    client.is_dirty = True
+                    self.drop(client)
+
+    def is_broken(self, client: Client) -> bool:
+        """Whether EXEC must run nothing: a watched key changed, or passed its deadline since."""
+        return client.is_dirty or any(
+            not was_expired and self._keyspace.is_past(name) for name, was_expired in client.watched.items()
+        )

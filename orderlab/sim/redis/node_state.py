@@ -8,16 +8,15 @@ from typing import Any, Protocol
 
 from orderlab.model.errors import InputError
 from orderlab.sim.redis.abort import Interrupt, ScriptTimeout
-from orderlab.sim.redis.client import Client
-from orderlab.sim.redis.cluster.slot_map import SlotMap
+from orderlab.sim.redis.client import Client, WatchTable
 from orderlab.sim.redis.conditions import NO_REPLICAS, Busy, DiskError
 from orderlab.sim.redis.config import Config
 from orderlab.sim.redis.database import name_in
 from orderlab.sim.redis.expire_cycle import ExpireCycle
+from orderlab.sim.redis.hash_slots import SlotMap
 from orderlab.sim.redis.keyspace import Keyspace
-from orderlab.sim.redis.lua.random import LuaRandom
+from orderlab.sim.redis.random_draws import LuaRandom
 from orderlab.sim.redis.replies import Reply
-from orderlab.sim.redis.watch import WatchTable
 
 UNCOUNTED = 1 << 62
 """For ``NodeState.work_max`` while no script runs: a client's command is carried through."""

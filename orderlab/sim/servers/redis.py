@@ -17,10 +17,10 @@ import simpy
 
 from orderlab.sim.costs import RedisCosts
 from orderlab.sim.engine.clock import Station, call_at
-from orderlab.sim.redis.cluster.cluster import Cluster
-from orderlab.sim.redis.cluster.hash_slot import SLOT_COUNT, hash_slot
+from orderlab.sim.redis.cluster import Cluster
 from orderlab.sim.redis.database import place_of
-from orderlab.sim.redis.lua.shared import SharedLua
+from orderlab.sim.redis.hash_slots import SLOT_COUNT, hash_slot
+from orderlab.sim.redis.lua.host import SharedLua
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import FrozenKeyspace, Shard, execute_all
 

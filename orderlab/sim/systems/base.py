@@ -37,7 +37,7 @@ from orderlab.sim.mqtt.rules.qos import QosLevels
 from orderlab.sim.mqtt.rules.topics import Matches, SubscriptionTrie
 from orderlab.sim.mqtt.sessions import EPOCH_MS, Inbound, StoredSessions
 from orderlab.sim.mqtt.world import DeliveryState, KafkaTopics, Measurements, Storage, Traffic, World
-from orderlab.sim.redis.lua.shared import SharedLua
+from orderlab.sim.redis.lua.host import SharedLua
 from orderlab.sim.servers.redis import Follower, MovingSlots, RedisNode
 from orderlab.sim.stores.binding import load_binding
 from orderlab.sim.systems.client_behaviour import levels_of, retaining_of, schedule_of, set_off

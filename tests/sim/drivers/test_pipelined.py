@@ -7,8 +7,8 @@ import simpy
 
 from orderlab.sim.costs import load_costs
 from orderlab.sim.drivers.pipelined import TIMED_OUT, PipelinedDriver, PipelineSettings
-from orderlab.sim.redis.cluster.cluster import Cluster
-from orderlab.sim.redis.cluster.hash_slot import SLOT_COUNT, hash_slot
+from orderlab.sim.redis.cluster import Cluster
+from orderlab.sim.redis.hash_slots import SLOT_COUNT, hash_slot
 from orderlab.sim.servers.redis import RedisNode, Request
 
 PUSH = b"return redis.call('RPUSH', KEYS[1], ARGV[1])"

@@ -1,7 +1,7 @@
 """A request is sent to the node of its first key, be it a script or a plain command."""
 
 from orderlab.sim.drivers import slot_of
-from orderlab.sim.redis.cluster.hash_slot import hash_slot
+from orderlab.sim.redis.hash_slots import hash_slot
 from orderlab.sim.servers.redis import Request
 
 

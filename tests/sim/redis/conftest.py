@@ -11,7 +11,7 @@ from orderlab.sim.live.redis_server import ServerProcess
 from orderlab.sim.redis.client import Client
 from orderlab.sim.redis.replies import Reply
 from orderlab.sim.redis.shard import Shard
-from orderlab.sim.redis.wire.connection import Connection
+from orderlab.sim.redis.wire import Connection
 
 Command = Sequence[bytes]
 

@@ -12,7 +12,7 @@ from orderlab.sim.live.redis_server import ServerProcess, free_port
 from orderlab.sim.redis.backends import Backend, KernelBackend, ServerBackend, open_backend
 from orderlab.sim.redis.backends.fakeredis import FakeredisBackend
 from orderlab.sim.redis.replies import WRONG_TYPE, ErrorReply, Status
-from orderlab.sim.redis.wire.connection import Connection
+from orderlab.sim.redis.wire import Connection
 
 SPECS = ["kernel", "fakeredis", pytest.param("auto", marks=pytest.mark.server)]
 

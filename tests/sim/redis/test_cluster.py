@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from orderlab.sim.live.redis_server import ClusterProcess
-from orderlab.sim.redis.cluster.cluster import Cluster, RedirectingClient
-from orderlab.sim.redis.cluster.hash_slot import hash_slot
+from orderlab.sim.redis.cluster import Cluster, RedirectingClient
+from orderlab.sim.redis.hash_slots import hash_slot
 from orderlab.sim.redis.replies import ErrorReply
 
 KEY = b"{a}1"

@@ -9,8 +9,8 @@ import pytest
 from orderlab.properties.conformance.sequences import SeededDraw
 from orderlab.properties.conformance.slots import SlotJudge
 from orderlab.sim.live.redis_server import ClusterProcess
-from orderlab.sim.redis.cluster.cluster import Cluster, RedirectingClient
-from orderlab.sim.redis.cluster.hash_slot import hash_slot
+from orderlab.sim.redis.cluster import Cluster, RedirectingClient
+from orderlab.sim.redis.hash_slots import hash_slot
 from orderlab.sim.redis.replies import ErrorReply
 
 pytestmark = pytest.mark.server

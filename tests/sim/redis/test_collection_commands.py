@@ -23,7 +23,7 @@ from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import Shard
 from orderlab.sim.redis.values import EncodingLimits, Hash, Set, SortedSet
 from orderlab.sim.redis.values.hash_order import in_hash_order
-from orderlab.sim.redis.wire.connection import Connection
+from orderlab.sim.redis.wire import Connection
 
 Argv = tuple[bytes, ...]
 Make = Callable[[random.Random], list[bytes]]

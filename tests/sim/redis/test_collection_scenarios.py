@@ -18,7 +18,7 @@ import pytest
 from orderlab.sim.live.redis_server import ServerProcess
 from orderlab.sim.redis.replies import ErrorReply, Reply, Status
 from orderlab.sim.redis.shard import Shard
-from orderlab.sim.redis.wire.connection import Connection
+from orderlab.sim.redis.wire import Connection
 
 FILES = sorted(Path(__file__).with_name("scenarios").glob("*.txt"))
 

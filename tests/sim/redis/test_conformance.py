@@ -10,20 +10,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orderlab.properties.conformance.comparison import agree
-from orderlab.properties.conformance.coverage import gaps
-from orderlab.properties.conformance.judge import Judge, Tally
-from orderlab.properties.conformance.run import run
+from orderlab.properties.conformance.comparison import FOLLOWED, agree, bearable, explanation, same_but_for_digits
+from orderlab.properties.conformance.judge import Judge, Tally, render, shrink
+from orderlab.properties.conformance.run import gaps, run
 from orderlab.properties.conformance.sequences import CommandSequence, Generator, SeededDraw, in_transaction
-from orderlab.properties.conformance.shrink import render, shrink
 from orderlab.properties.conformance.subjects import KernelSubject
-from orderlab.properties.conformance.versions import FOLLOWED, bearable, explanation, same_but_for_digits
 from orderlab.sim.live.redis_server import ServerProcess, find_server
 from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.redis.registry import COMMANDS, SPELLINGS, load_commands
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import Shard
-from orderlab.sim.redis.wire.connection import Connection
+from orderlab.sim.redis.wire import Connection
 
 pytestmark = pytest.mark.server
 COMMANDS_COMPARED = 110_000

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from orderlab.sim.live.redis_server import ServerProcess
 from orderlab.sim.redis.glob import glob
-from orderlab.sim.redis.wire.connection import Connection
+from orderlab.sim.redis.wire import Connection
 
 PIECES = [
     b"a",

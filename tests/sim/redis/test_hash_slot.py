@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orderlab.sim.live.redis_server import ServerProcess
-from orderlab.sim.redis.cluster.hash_slot import SLOT_COUNT, hash_slot, hash_slots, hash_tag
-from orderlab.sim.redis.wire.connection import Connection
+from orderlab.sim.redis.hash_slots import SLOT_COUNT, hash_slot, hash_slots, hash_tag
+from orderlab.sim.redis.wire import Connection
 
 
 @pytest.mark.parametrize(

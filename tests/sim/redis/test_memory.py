@@ -8,11 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from orderlab.sim.live.redis_server import ServerProcess
-from orderlab.sim.redis.eviction import KeySet
-from orderlab.sim.redis.memory import STARTUP_BYTES, MemoryAccount, allocated, usage
+from orderlab.sim.redis.memory import STARTUP_BYTES, KeySet, MemoryAccount, allocated, usage
 from orderlab.sim.redis.registry import find
 from orderlab.sim.redis.shard import Shard
-from orderlab.sim.redis.wire.connection import Connection
+from orderlab.sim.redis.wire import Connection
 
 Argv = tuple[bytes, ...]
 

@@ -14,7 +14,7 @@ from orderlab.sim.redis.arguments import check_timeout
 from orderlab.sim.redis.long_doubles import add_long_doubles, long_double_text, parse_long_double
 from orderlab.sim.redis.numbers import double_text, parse_double, parse_integer
 from orderlab.sim.redis.replies import ErrorReply
-from orderlab.sim.redis.wire.connection import Connection
+from orderlab.sim.redis.wire import Connection
 
 PIECES = [b"0", b"1", b"5", b".", b"e", b"E", b"-", b"+", b"x", b"X", b"p", b"a", b"F", b" ", b"\0", b"_", b"\n", b"00"]
 PIECES += [b"9" * 17, b"400", b"inf", b"nan", b"INFINITY", b"123", b"e-320", b"e308", b"0x", b"-0"]

@@ -30,7 +30,7 @@ from orderlab.sim.redis.raisable import (
 from orderlab.sim.redis.registry import COMMANDS, load_commands
 from orderlab.sim.redis.replies import WRONG_TYPE, ErrorReply
 from orderlab.sim.redis.shard import Shard
-from orderlab.sim.redis.wire.connection import Connection
+from orderlab.sim.redis.wire import Connection
 
 load_commands()
 ARGUMENT_ERRORS = [example for examples in argument_errors().values() for example in examples]

@@ -12,7 +12,7 @@ from orderlab.sim.redis import lacking
 from orderlab.sim.redis.registry import COMMANDS, Command, find, load_commands, numbered_keys
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import Shard
-from orderlab.sim.redis.wire.connection import Connection
+from orderlab.sim.redis.wire import Connection
 
 load_commands()
 

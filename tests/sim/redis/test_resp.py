@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from orderlab.sim.redis.replies import BigNumber, ErrorReply, Status, UnhashableReply, Verbatim
-from orderlab.sim.redis.wire.resp import ReplyReader, encode_command
+from orderlab.sim.redis.wire import ReplyReader, encode_command
 
 
 def receiver(data: bytes, size: int) -> Callable[[], bytes]:

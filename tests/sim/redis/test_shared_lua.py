@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orderlab.sim.redis.lua.host import host_of
-from orderlab.sim.redis.lua.shared import SharedLua
+from orderlab.sim.redis.lua.host import SharedLua, host_of
 from orderlab.sim.redis.replies import ErrorReply
 from orderlab.sim.redis.shard import Shard
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from orderlab.sim.redis.cluster.hash_slot import SLOT_COUNT, hash_slot
-from orderlab.sim.redis.cluster.slot_map import Reason, Refusal, SlotMap, ranges
+from orderlab.sim.redis.hash_slots import SLOT_COUNT, Reason, Refusal, SlotMap, hash_slot, ranges
 
 ME, OTHER = b"me", b"other"
 SLOT = hash_slot(b"{a}")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orderlab.model.errors import InputError
-from orderlab.sim.redis.cluster.hash_slot import hash_slots
+from orderlab.sim.redis.hash_slots import hash_slots
 from orderlab.sim.stores.binding.filters import DECODERS, ENCODERS, TAKES_ARGUMENT, tag, to_text
 from orderlab.sim.stores.binding.json_bytes import dump_json, load_json, to_bytes
 from orderlab.sim.stores.binding.messages import json_codec, packed_codec

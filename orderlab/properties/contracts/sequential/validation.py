@@ -26,7 +26,7 @@ from orderlab.properties.contracts.sequential.witness import (
 from orderlab.properties.harness.recording import record_of
 from orderlab.properties.harness.suspect_line import LuaLine
 from orderlab.sim.redis.backends import Backend, KernelBackend
-from orderlab.sim.redis.cluster.hash_slot import hash_slot
+from orderlab.sim.redis.hash_slots import hash_slot
 from orderlab.sim.stores.binding.binding import Binding
 
 SKEW_MS = 700

@@ -5,8 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 
 from orderlab.model.errors import InputError
-from orderlab.sim.redis.backends.kernel import KernelBackend
-from orderlab.sim.redis.backends.protocol import Backend
+from orderlab.sim.redis.backends.backend import Backend, KernelBackend
 from orderlab.sim.redis.backends.server import ServerBackend
 
 SPECS = ("kernel", "fakeredis", "auto", "redis://HOST:PORT")

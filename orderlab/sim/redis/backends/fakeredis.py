@@ -16,9 +16,8 @@ import fakeredis
 from fakeredis import FakeServer
 
 from orderlab.model.errors import InputError
+from orderlab.sim.redis.backends.backend import EXCEPTION, FIRST_MS, Argv, Backend
 from orderlab.sim.redis.backends.dump import check_all, dump_all, rebuild
-from orderlab.sim.redis.backends.kernel import FIRST_MS
-from orderlab.sim.redis.backends.protocol import EXCEPTION, Argv, Backend
 from orderlab.sim.redis.replies import ErrorReply, Reply, Status
 from orderlab.sim.redis.shard import FrozenKeyspace
 

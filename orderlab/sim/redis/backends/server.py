@@ -8,12 +8,12 @@ from urllib.parse import unquote, urlsplit
 
 from orderlab.model.errors import InputError
 from orderlab.sim.live.redis_server import CURE, OLDEST, ServerProcess
+from orderlab.sim.redis.backends.backend import Argv, Backend
 from orderlab.sim.redis.backends.dump import check_all, dump, dump_all, rebuild
-from orderlab.sim.redis.backends.protocol import Argv, Backend
 from orderlab.sim.redis.database import DatabaseKey
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import FrozenKeyspace
-from orderlab.sim.redis.wire.connection import Connection
+from orderlab.sim.redis.wire import Connection
 
 
 class ServerBackend(Backend):

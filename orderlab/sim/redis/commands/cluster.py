@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from orderlab.sim.redis.arguments import integer
-from orderlab.sim.redis.cluster.hash_slot import SLOT_COUNT, hash_slot
-from orderlab.sim.redis.cluster.slot_map import SlotMap
+from orderlab.sim.redis.hash_slots import SLOT_COUNT, SlotMap, hash_slot
 from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.numbers import parse_integer
 from orderlab.sim.redis.registry import command

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from orderlab.sim.redis.arguments import double, integer, natural, option
-from orderlab.sim.redis.commands.stored_results import store_result
+from orderlab.sim.redis.commands.sets import store_result
 from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.registry import command, numbered_keys
 from orderlab.sim.redis.replies import SYNTAX_ERROR, WRONG_TYPE, ErrorReply, Reply, scored

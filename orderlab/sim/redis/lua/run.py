@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from orderlab.sim.redis import conditions
 from orderlab.sim.redis.abort import Abort, NodeCrashed, ScriptKilled
 from orderlab.sim.redis.client import Client
-from orderlab.sim.redis.cluster.hash_slot import hash_slot
 from orderlab.sim.redis.execution import carry_out
+from orderlab.sim.redis.hash_slots import hash_slot
 from orderlab.sim.redis.lacking import UnsupportedCommand, check_lacking, refused_to_scripts
 from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.registry import SPELLINGS, Command, find

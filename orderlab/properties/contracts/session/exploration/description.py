@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from orderlab.model.contracts.session.refinement import Account
 from orderlab.model.contracts.session.spec import FOREVER_MS, Entry
 from orderlab.properties.contracts.session.exploration.scope import Writer
-from orderlab.sim.redis.backends.kernel import FIRST_MS
+from orderlab.sim.redis.backends.backend import FIRST_MS
 
 if TYPE_CHECKING:
     from orderlab.properties.contracts.session.exploration.system import State, StoreExploration

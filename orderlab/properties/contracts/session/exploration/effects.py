@@ -17,7 +17,7 @@ from orderlab.model.errors import InputError
 from orderlab.properties.contracts.session.exploration.scope import Broken, Core, Interned, Scope
 from orderlab.properties.contracts.session.inspection import Inspection, measure_baseline
 from orderlab.properties.contracts.session.steps import SessionRun
-from orderlab.sim.redis.backends.kernel import FIRST_MS
+from orderlab.sim.redis.backends.backend import FIRST_MS
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.bound import CLIENT_DIED, CRASHED, keeps_sent
 from orderlab.sim.stores.memo import MemoStore

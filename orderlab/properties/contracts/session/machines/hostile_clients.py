@@ -15,7 +15,7 @@ from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.harness.recording import RecordingStore
 from orderlab.properties.machines.tally import initialize, rule
 from orderlab.properties.strategies.mqtt import clients
-from orderlab.sim.redis.cluster.hash_slot import hash_slots
+from orderlab.sim.redis.hash_slots import hash_slots
 
 
 class HostileClients(StoreMachine):

@@ -14,11 +14,10 @@ from orderlab.model.contracts.steps import Fault
 from orderlab.properties.harness.recording import Record, record_of
 from orderlab.sim.live.redis_server import ClusterProcess
 from orderlab.sim.redis.backends import Backend, KernelBackend
+from orderlab.sim.redis.backends.backend import FIRST_MS, Argv
 from orderlab.sim.redis.backends.dump import dump
-from orderlab.sim.redis.backends.kernel import FIRST_MS
-from orderlab.sim.redis.backends.protocol import Argv
-from orderlab.sim.redis.cluster.cluster import Cluster, Node, RedirectingClient
-from orderlab.sim.redis.cluster.hash_slot import hash_slot
+from orderlab.sim.redis.cluster import Cluster, Node, RedirectingClient
+from orderlab.sim.redis.hash_slots import hash_slot
 from orderlab.sim.redis.raisable import SLOT_MIGRATES
 from orderlab.sim.redis.registry import find
 from orderlab.sim.redis.replies import ErrorReply, Reply

@@ -19,7 +19,7 @@ from orderlab.properties.contracts.session.exploration.scope import Scope
 from orderlab.properties.contracts.session.exploration.small_scope import StoreSystem
 from orderlab.properties.contracts.session.exploration.system import StoreExploration
 from orderlab.properties.contracts.session.steps import SessionRun
-from orderlab.sim.redis.backends.kernel import FIRST_MS
+from orderlab.sim.redis.backends.backend import FIRST_MS
 from orderlab.sim.stores.binding.loader import load_binding
 
 LUA = Path(__file__).parents[5] / "lua"

@@ -15,8 +15,8 @@ from orderlab.properties.contracts.session.witness.witness import Witness
 from orderlab.properties.validation.validation import validate
 from orderlab.sim.live.redis_server import ServerProcess
 from orderlab.sim.redis.backends import open_backend
-from orderlab.sim.redis.backends.kernel import KernelBackend
-from orderlab.sim.redis.wire.connection import Connection
+from orderlab.sim.redis.backends.backend import KernelBackend
+from orderlab.sim.redis.wire import Connection
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
 from orderlab.sim.stores.bound import BoundStore

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from orderlab.sim.redis.client import Client
-from orderlab.sim.redis.cluster.hash_slot import SLOT_COUNT, hash_slot
-from orderlab.sim.redis.cluster.slot_map import SlotMap
+from orderlab.sim.redis.hash_slots import SLOT_COUNT, SlotMap, hash_slot
 from orderlab.sim.redis.registry import find
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import Shard

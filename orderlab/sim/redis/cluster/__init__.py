@@ -1,1 +1,0 @@
-"""A Redis Cluster of shards: hash slots, their map, redirections."""

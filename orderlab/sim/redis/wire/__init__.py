@@ -1,1 +1,0 @@
-"""The protocol between clients and servers, and one connection that speaks it."""
