@@ -21,7 +21,7 @@ class Fault:
     """What stops or befalls an operation: a condition of the node, or an event at one call."""
 
     kind: str
-    """The name of a condition of ``orderlab.sim.redis.raisable``, ``client-dies`` or ``reply-lost``."""
+    """The name of a condition of ``orderlab.sim.redis.error_conditions``, ``client-dies`` or ``reply-lost``."""
     at: int = 0
     """killed, crashed: before which ``redis.call`` of the script, from 0; client-dies: after how many calls."""
     key: bytes = b""

@@ -25,11 +25,11 @@ from orderlab.properties.conformance.subjects import Subject
 from orderlab.sim.redis.backends.backend import EXCEPTION
 from orderlab.sim.redis.backends.dump import frozen_value, is_large_encoding
 from orderlab.sim.redis.database import name_in
-from orderlab.sim.redis.lacking import UnsupportedCommand
 from orderlab.sim.redis.numbers import INTEGER_MAX
 from orderlab.sim.redis.registry import COMMANDS, load_commands
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import FrozenKeyspace
+from orderlab.sim.redis.unsupported import UnsupportedCommand
 from orderlab.sim.redis.wire import Connection
 
 ADVANCE = b"""

@@ -9,10 +9,10 @@ from orderlab.properties.conformance.grammar import Argv
 from orderlab.properties.conformance.sequences import DEFAULT_ENCODINGS, SMALL_ENCODINGS, CommandSequence
 from orderlab.sim.redis.backends.dump import LARGE_ENCODINGS
 from orderlab.sim.redis.client import Client
-from orderlab.sim.redis.lacking import UnsupportedCommand
 from orderlab.sim.redis.registry import COMMANDS
 from orderlab.sim.redis.replies import Reply
 from orderlab.sim.redis.shard import FrozenKeyspace, Shard
+from orderlab.sim.redis.unsupported import UnsupportedCommand
 
 
 class Subject(Protocol):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from orderlab.model.contracts.contract import AnyTrace, Terms
 from orderlab.model.verdict import Outcome
 from orderlab.sim.redis.backends import Backend
-from orderlab.sim.redis.lacking import UnsupportedCommand
+from orderlab.sim.redis.unsupported import UnsupportedCommand
 from orderlab.sim.stores.binding.binding import Binding
 
 if TYPE_CHECKING:

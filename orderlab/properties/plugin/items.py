@@ -17,7 +17,7 @@ from orderlab.properties.plugin import TOLD
 from orderlab.properties.plugin.reporting import home_of, keep_trace
 from orderlab.properties.profiles import kept_examples
 from orderlab.properties.validation.effort import name_of_effort
-from orderlab.sim.redis.lacking import UnsupportedCommand
+from orderlab.sim.redis.unsupported import UnsupportedCommand
 from orderlab.sim.stores.binding.loader import load_binding
 
 if TYPE_CHECKING:

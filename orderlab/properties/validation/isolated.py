@@ -14,8 +14,8 @@ from orderlab.properties.validation.footprint import Footprint
 from orderlab.properties.validation.subject import REHEARSAL_MODULUS
 from orderlab.properties.validation.validation import LawResult, Progress, Validation, validate
 from orderlab.sim.redis.backends import Backend
-from orderlab.sim.redis.lacking import UnsupportedCommand
 from orderlab.sim.redis.lua.watchdog import Finished, Unfinished, watch
+from orderlab.sim.redis.unsupported import UnsupportedCommand
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.scaling import scale
 

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from orderlab.sim.redis import conditions
 from orderlab.sim.redis.client import Client
 from orderlab.sim.redis.database import name_in
-from orderlab.sim.redis.lacking import check_lacking
 from orderlab.sim.redis.memory import make_room
 from orderlab.sim.redis.node_state import Effect, NodeState
 from orderlab.sim.redis.registry import COMMANDS, SPELLINGS, CallFlags, Command, find
 from orderlab.sim.redis.replies import QUEUED, ErrorReply, Reply
+from orderlab.sim.redis.unsupported import check_lacking
 
 NOT_QUEUED = frozenset((b"exec", b"discard", b"multi", b"watch", b"quit", b"reset"))
 """What MULTI does not queue."""

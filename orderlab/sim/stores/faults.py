@@ -1,4 +1,4 @@
-"""Faults of a trace on any backend: the conditions of ``orderlab.sim.redis.raisable``, and what can befall a client.
+"""Faults of a trace on any backend: the conditions of ``orderlab.sim.redis.error_conditions``, and what can befall a client.
 
 A fault is a condition of the node or of a key, not an injected answer: the error comes out at whichever call a server
 would raise it at, with the server's text.
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from orderlab.model.contracts.steps import Fault
 from orderlab.model.errors import InputError
 from orderlab.sim.redis.backends import Backend, KernelBackend, ServerBackend
-from orderlab.sim.redis.raisable import CONDITIONS, SLOT_MIGRATES, Moment, imposed
+from orderlab.sim.redis.error_conditions import CONDITIONS, SLOT_MIGRATES, Moment, imposed
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import Effect
 

@@ -80,7 +80,7 @@ import hashlib
 from orderlab.properties.conformance.sequences import Generator, SeededDraw
 from orderlab.properties.conformance.subjects import KernelSubject
 from orderlab.sim import compiled
-from orderlab.sim.redis.lacking import UnsupportedCommand
+from orderlab.sim.redis.unsupported import UnsupportedCommand
 from orderlab.sim.redis.registry import COMMANDS, load_commands
 
 load_commands()

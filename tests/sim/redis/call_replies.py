@@ -7,8 +7,8 @@ import random
 import sys
 
 from orderlab.sim.native import install as compiled
-from orderlab.sim.redis.lacking import UnsupportedCommand
 from orderlab.sim.redis.shard import Shard
+from orderlab.sim.redis.unsupported import UnsupportedCommand
 
 TEXTS = ("'k'", "'h'", "'z'", "'s'", "'l'", "'none'", "''", "'1'", "'-1'", "'a\\0b'", "'\\200\\255'", "'+inf'", "'WITHSCORES'", "'0'")
 NUMBERS = (

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orderlab.sim.redis.lacking import UnsupportedCommand
 from orderlab.sim.redis.replies import BigNumber, ErrorReply, Verbatim
 from orderlab.sim.redis.shard import Shard
+from orderlab.sim.redis.unsupported import UnsupportedCommand
 
 if TYPE_CHECKING:
     from conftest import Judge

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from orderlab.sim.live.redis_server import ServerProcess
-from orderlab.sim.redis import lacking
+from orderlab.sim.redis import unsupported
 from orderlab.sim.redis.registry import COMMANDS, Command, find, load_commands, numbered_keys
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import Shard
@@ -47,8 +47,8 @@ def test_every_command_of_the_server_is_either_carried_out_or_named_as_lacking(
     server_table: dict[bytes, Reply],
 ) -> None:
     names = {name for name in server_table if b"|" not in name}
-    assert names == lacking.SERVER_COMMANDS
-    subcommands = {b"%b|%b" % (name, sub) for name, subs in lacking.SERVER_SUBCOMMANDS.items() for sub in subs}
+    assert names == unsupported.SERVER_COMMANDS
+    subcommands = {b"%b|%b" % (name, sub) for name, subs in unsupported.SERVER_SUBCOMMANDS.items() for sub in subs}
     assert {name for name in server_table if b"|" in name} == subcommands
     assert set(COMMANDS) <= names
 
@@ -60,7 +60,7 @@ def test_every_command_of_the_server_is_either_carried_out_or_named_as_lacking(
 def test_a_lacking_command_is_an_error_that_names_the_other_backends(argv: tuple[bytes, ...]) -> None:
     shard = Shard()
     for call in (shard.execute, shard.begin_script(None).call):
-        with pytest.raises(lacking.UnsupportedCommand, match=r"does not implement it; use --backend .*redis://"):
+        with pytest.raises(unsupported.UnsupportedCommand, match=r"does not implement it; use --backend .*redis://"):
             call(argv)
 
 
@@ -68,9 +68,9 @@ def test_a_lacking_command_is_an_error_that_names_the_other_backends(argv: tuple
 def test_what_a_server_refuses_to_every_script_is_refused_by_the_kernel_too(server_table: dict[bytes, Reply]) -> None:
     refused = {name: row[1] for name, row in server_table.items() if b"noscript" in row[2]}
     known = {command.name for command in kernel_table()}
-    assert {name: arity for name, arity in refused.items() if name not in known} == lacking.NOT_FROM_SCRIPTS
+    assert {name: arity for name, arity in refused.items() if name not in known} == unsupported.NOT_FROM_SCRIPTS
     run = Shard().begin_script(None)
-    for name, arity in lacking.NOT_FROM_SCRIPTS.items():
+    for name, arity in unsupported.NOT_FROM_SCRIPTS.items():
         words = name.upper().split(b"|")
         wrong = arity + 1 if arity > 0 else max(-arity - 1, len(words))
         for size in {abs(arity), wrong}:
@@ -81,7 +81,7 @@ def test_what_a_server_refuses_to_every_script_is_refused_by_the_kernel_too(serv
 
 
 def test_a_lacking_command_stays_one_sentence_on_its_way_between_processes() -> None:
-    error = lacking.UnsupportedCommand("XADD")
+    error = unsupported.UnsupportedCommand("XADD")
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 

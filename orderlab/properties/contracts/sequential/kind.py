@@ -22,8 +22,8 @@ from orderlab.properties.mutants.mutant import Result
 from orderlab.properties.profiles import Profile
 from orderlab.properties.validation.effort import QUICK, STANDARD, THOROUGH
 from orderlab.sim.redis.backends import Backend
-from orderlab.sim.redis.lacking import UnsupportedCommand
 from orderlab.sim.redis.lua.watchdog import Finished, watch
+from orderlab.sim.redis.unsupported import UnsupportedCommand
 from orderlab.sim.stores.binding.binding import Binding
 
 EFFORTS = {"dev": QUICK, "ci": STANDARD, "nightly": THOROUGH}

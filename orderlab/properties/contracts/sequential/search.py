@@ -16,7 +16,7 @@ from orderlab.model.contracts.sequential import Scope
 from orderlab.model.contracts.steps import REPLY_LOST, Begin, ClientStep, Die, Fault, Resume, Wait
 from orderlab.properties.contracts.sequential.run import ContractRun, Report, RunState
 from orderlab.properties.harness.recording import SCRIPT_CALLS
-from orderlab.sim.redis.raisable import (
+from orderlab.sim.redis.error_conditions import (
     CRASHED,
     KILLED,
     OUT_OF_MEMORY,

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from orderlab.sim.redis.arguments import integer_between, option
 from orderlab.sim.redis.client import Client
 from orderlab.sim.redis.execution import carry_out, found, leave_transaction
-from orderlab.sim.redis.lacking import UnsupportedCommand
 from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.registry import command
 from orderlab.sim.redis.replies import OK, SYNTAX_ERROR, ErrorReply, Reply, Status, mapping
+from orderlab.sim.redis.unsupported import UnsupportedCommand
 
 VERSION = b"7.0.15"
 """The server that the kernel imitates."""

@@ -9,12 +9,12 @@ from orderlab.sim.redis.commands.scanning import page_of, parse_cursor, parse_op
 from orderlab.sim.redis.commands.sets import GROWTH_PER_MEMBER
 from orderlab.sim.redis.glob import glob
 from orderlab.sim.redis.keyspace import TYPE_NAMES
-from orderlab.sim.redis.lacking import UnsupportedCommand
 from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.numbers import parse_integer
 from orderlab.sim.redis.random_draws import draw
 from orderlab.sim.redis.registry import command
 from orderlab.sim.redis.replies import OK, SYNTAX_ERROR, ErrorReply, Reply, Status
+from orderlab.sim.redis.unsupported import UnsupportedCommand
 from orderlab.sim.redis.values.hash_order import in_hash_order
 
 NO_SUCH_KEY = b"ERR no such key"

@@ -9,17 +9,17 @@ from orderlab.sim.redis.arguments import integer, option
 from orderlab.sim.redis.commands.connection import VERSION
 from orderlab.sim.redis.conditions import DiskError
 from orderlab.sim.redis.glob import glob
-from orderlab.sim.redis.lacking import (
+from orderlab.sim.redis.memory import MemoryAccount, usage
+from orderlab.sim.redis.node_state import NodeState
+from orderlab.sim.redis.registry import c_integer, command, find
+from orderlab.sim.redis.replies import OK, SYNTAX_ERROR, BigNumber, ErrorReply, Reply, Verbatim, mapping
+from orderlab.sim.redis.unsupported import (
     SERVER_COMMANDS,
     SERVER_DIRECTIVES,
     SERVER_SUBCOMMANDS,
     UnsupportedCommand,
     check_lacking,
 )
-from orderlab.sim.redis.memory import MemoryAccount, usage
-from orderlab.sim.redis.node_state import NodeState
-from orderlab.sim.redis.registry import c_integer, command, find
-from orderlab.sim.redis.replies import OK, SYNTAX_ERROR, BigNumber, ErrorReply, Reply, Verbatim, mapping
 
 
 @command("time", 1, "loading stale fast")

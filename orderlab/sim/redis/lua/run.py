@@ -13,10 +13,10 @@ from orderlab.sim.redis.abort import Abort, NodeCrashed, ScriptKilled
 from orderlab.sim.redis.client import Client
 from orderlab.sim.redis.execution import carry_out
 from orderlab.sim.redis.hash_slots import hash_slot
-from orderlab.sim.redis.lacking import UnsupportedCommand, check_lacking, refused_to_scripts
 from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.registry import SPELLINGS, Command, find
 from orderlab.sim.redis.replies import ErrorReply, Reply
+from orderlab.sim.redis.unsupported import UnsupportedCommand, check_lacking, refused_to_scripts
 
 UNKNOWN_COMMAND = b"ERR Unknown Redis command called from script"
 WRONG_ARGUMENT_COUNT = b"ERR Wrong number of args calling Redis command from script"

@@ -15,7 +15,7 @@ from orderlab.properties.contracts.sequential.search import troubles_of
 from orderlab.properties.contracts.sequential.validation import ContractValidation, validate_contract
 from orderlab.properties.contracts.sequential.witness import Rerun, story_lines
 from orderlab.sim.redis.backends import KernelBackend, open_backend
-from orderlab.sim.redis.raisable import WRONG_TYPE_FOUND, imposed
+from orderlab.sim.redis.error_conditions import WRONG_TYPE_FOUND, imposed
 from orderlab.sim.redis.shard import Effect, Shard
 from orderlab.sim.stores.binding.loader import load_binding
 

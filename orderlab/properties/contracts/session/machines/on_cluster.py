@@ -17,8 +17,8 @@ from orderlab.sim.redis.backends import Backend, KernelBackend
 from orderlab.sim.redis.backends.backend import FIRST_MS, Argv
 from orderlab.sim.redis.backends.dump import dump
 from orderlab.sim.redis.cluster import Cluster, Node, RedirectingClient
+from orderlab.sim.redis.error_conditions import SLOT_MIGRATES
 from orderlab.sim.redis.hash_slots import hash_slot
-from orderlab.sim.redis.raisable import SLOT_MIGRATES
 from orderlab.sim.redis.registry import find
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import Effect, FrozenKeyspace, Shard

@@ -53,7 +53,7 @@ from orderlab.properties.contracts.session.witness.witness import lua_lines
 from orderlab.properties.harness.suspect_line import line_to_look_at
 from orderlab.properties.machines.tally import initialize, rule
 from orderlab.properties.validation.subject import DEFAULT_EXPIRY_MS, Subject
-from orderlab.sim.redis.raisable import SLOT_MIGRATES
+from orderlab.sim.redis.error_conditions import SLOT_MIGRATES
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.results import Failed, Result
 

@@ -45,8 +45,8 @@ from orderlab.properties.machines.tally import Tally, tally_of
 from orderlab.properties.validation.findings import Finding
 from orderlab.properties.validation.subject import Reruns, Subject
 from orderlab.sim.redis.backends import Backend, KernelBackend, ServerBackend
-from orderlab.sim.redis.lacking import UnsupportedCommand
-from orderlab.sim.redis.raisable import CONDITIONS
+from orderlab.sim.redis.error_conditions import CONDITIONS
+from orderlab.sim.redis.unsupported import UnsupportedCommand
 from orderlab.sim.stores.bound import BoundStore
 from orderlab.sim.stores.cpu_budget import BudgetExceeded
 from orderlab.sim.stores.faults import NODE_CONDITIONS, untouched

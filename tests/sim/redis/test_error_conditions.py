@@ -1,4 +1,4 @@
-"""The rows of ``raisable``: each condition raises what it says, where it says, on a shard and on a server."""
+"""The rows of ``error_conditions``: each condition raises what it says, where it says, on a shard and on a server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from orderlab.sim.live.redis_server import ServerProcess
 from orderlab.sim.redis.abort import NodeCrashed, ScriptKilled
-from orderlab.sim.redis.raisable import (
+from orderlab.sim.redis.error_conditions import (
     BUSY,
     CONDITIONS,
     CRASHED,
