@@ -117,7 +117,7 @@ class BlockingDriver:
         return len(self._queue)
 
     def submit(self, requests: Sequence[tuple[int, Request]], on_done: Callable[[Sequence[Reply]], None]) -> None:
-        """Calls with the number of their node; ``on_done`` gets the replies in the order of the calls."""
+        """Make calls, each with the number of its node; ``on_done`` gets the replies in the order of the calls."""
         if self.is_closed:
             return
         group = ReplyGroup(len(requests), on_done)
@@ -164,7 +164,7 @@ class BlockingDriver:
             self._wants_connection[call.node].append(call)
 
     def _disconnect(self, call: _Call) -> None:
-        """Its connection is free; the next thread that waits for one goes on."""
+        """Free the connection of a thread; the next one that waits for one goes on."""
         assert call.link is not None
         waiting = self._wants_connection[call.node]
         if waiting:
@@ -280,7 +280,7 @@ class BlockingDriver:
         call_at(self.env, self.env.now + self.settings.reconnect_us, again)
 
     def _watch(self, call: _Call, from_us: float) -> None:
-        """One timer for all: every command has the same patience, so they run out in the order of writing."""
+        """Set one timer for all: every command has the same patience, so they run out in the order of writing."""
         deadlines = self._deadlines
         while deadlines and not _is_open(deadlines[0]):
             deadlines.popleft()

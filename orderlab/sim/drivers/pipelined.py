@@ -44,7 +44,7 @@ _Sent = tuple[Request, ReplyGroup, int]
 
 
 def _ignore(replies: Sequence[Reply]) -> None:
-    """Nobody waits for these."""
+    """Ignore replies that nobody waits for."""
 
 
 def _nobody() -> ReplyGroup:
@@ -131,7 +131,7 @@ class _NodeConnection:
         return message.startswith((b"MOVED ", b"ASK ")) and self.driver.redirect(sent, message)
 
     def _load_and_repeat(self, sent: _Sent) -> None:
-        """SCRIPT LOAD once, then the same EVALSHA again, in this order on the connection."""
+        """Send SCRIPT LOAD once, then the same EVALSHA again, in this order on the connection."""
         driver, request = self.driver, sent[0]
         source = driver.sources[bytes(request.argv[1])]
         self.buffer.append((Request((b"SCRIPT", b"LOAD", source), "load"), _nobody(), 0))
@@ -144,7 +144,7 @@ class _NodeConnection:
     # -- timeout -------------------------------------------------------------------------------------------
 
     def _watch(self, oldest: _Written) -> None:
-        """One timer a connection, for the oldest of what has no answer: a timer a command would cost too much."""
+        """Set one timer a connection, for the oldest of what has no answer: a timer a command would cost too much."""
         self._is_watched = True
         call_at(self.driver.env, oldest.at_us + self.driver.settings.command_timeout_us, self._expire)
 
@@ -271,7 +271,7 @@ class PipelinedDriver:
     def submit(
         self, requests: Sequence[tuple[int, Request]], on_done: Callable[[Sequence[Reply]], None]
     ) -> None:
-        """Commands with the number of their node; ``on_done`` gets the replies in the order of the commands."""
+        """Send commands, each with the number of its node; ``on_done`` gets the replies in the order of the commands."""
         group = ReplyGroup(len(requests), on_done)
         if self.is_closed:
             return

@@ -78,7 +78,7 @@ class Station:
         return done
 
     def stall(self, until_us: float) -> None:
-        """No server is free before ``until_us``: a stop of the world, a paused virtual machine."""
+        """Let no server be free before ``until_us``: a stop of the world, a paused virtual machine."""
         self._free_us = [max(free, until_us) for free in self._free_us]  # max keeps the order, so the heap too
 
 

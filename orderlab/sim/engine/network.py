@@ -96,7 +96,7 @@ class Connection:
             on_held()
 
     def cut(self) -> None:
-        """From now on nothing gets through, what is under way included."""
+        """Let nothing through from now on, what is under way included."""
         self.is_cut = True
 
     def heal(self) -> None:
@@ -138,7 +138,7 @@ class Link:
         return self.there.is_cut
 
     def cut(self) -> None:
-        """Nothing gets through either way."""
+        """Let nothing through either way."""
         self.there.cut()
         self.back.cut()
 
@@ -177,7 +177,7 @@ class Network:
         return self._cuts.get(frozenset((one, other)), 0) > 0
 
     def partition(self, left: set[str], right: set[str]) -> Callable[[], None]:
-        """No node of ``left`` reaches one of ``right``, nor the other way round. Returns what heals this partition."""
+        """Let no node of ``left`` reach one of ``right``, nor the other way round. Returns what heals this partition."""
         between = [frozenset((one, other)) for one in sorted(left) for other in sorted(right) if one != other]
         for ends in between:
             self._cuts[ends] += 1

@@ -41,7 +41,7 @@ class HistoryRecorder:
         self._hash = blake2b(digest_size=16)
 
     def add(self, kind: EventKind, time_us: npt.ArrayLike, **columns: npt.ArrayLike) -> None:
-        """Rows of one kind: ``time_us`` is an array, every other column an array of its length or one value for all."""
+        """Add rows of one kind: ``time_us`` is an array, every other column an array of its length or one value for all."""
         times = np.asarray(time_us)
         start, end = self._waiting, self._waiting + len(times)
         if end > self._room:
@@ -60,13 +60,13 @@ class HistoryRecorder:
         self._room += more
 
     def advance(self, now_us: int) -> None:
-        """The clock stands at ``now_us``; rows leave once there are enough of them."""
+        """Let rows leave once there are enough of them; the clock stands at ``now_us``."""
         if self._waiting >= FLUSH_ROWS and now_us >= self._next_us:
             self._next_us = now_us + self.slack_us
             self._emit(now_us - self.slack_us)
 
     def close(self) -> None:
-        """All rows leave."""
+        """Let all rows leave."""
         self._emit(2**62)
 
     @property

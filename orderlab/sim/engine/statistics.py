@@ -49,7 +49,7 @@ class LatencyHistogram:
             self._count_held()
 
     def _count_held(self) -> None:
-        """Counting pays off for many at once."""
+        """Count what is held: it pays off for many at once."""
         if not self._held:
             return
         published_us = np.concatenate([published for published, _ in self._held])
@@ -91,7 +91,7 @@ class LatencyHistogram:
         self._slice_counts[first : first + len(counts)] += counts
 
     def settled_us(self) -> float | None:
-        """From which instant of publishing on the mean latency has settled, by MSER-5; None if it has not (``mser_5``)."""
+        """The instant of publishing from which on the mean latency has settled, by MSER-5; None if it has not (``mser_5``)."""
         self._count_held()
         full = self._slice_counts[:-1] > 0
         cut = mser_5(self._slice_sums[:-1][full] / self._slice_counts[:-1][full])

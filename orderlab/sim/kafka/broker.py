@@ -139,7 +139,7 @@ class PartitionLog:
         return lost
 
     def retain(self, before_us: int, committed: int | None = None) -> None:
-        """Retention: drop whole batches appended before ``before_us``; of those, where ``committed`` is given, only what lies
+        """Drop, as retention does, whole batches appended before ``before_us``; of those, where ``committed`` is given, only what lies
         below that offset."""
         end = self.end_offset if committed is None else committed
         keep = 0
@@ -217,7 +217,7 @@ class KafkaCluster:
         return self._producers
 
     def create_topic(self, name: str, partitions: int) -> list[Partition]:
-        """Partitions are led by the brokers in turn."""
+        """Create a topic, whose partitions are led by the brokers in turn."""
         brokers = len(self.stations)
         offset = len(self.topics)
         made = [Partition(name, number, (number + offset) % brokers) for number in range(partitions)]

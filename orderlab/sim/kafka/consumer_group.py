@@ -67,7 +67,7 @@ class ConsumerGroup:
         """A rebalance waits for nothing but members that have not come back."""
 
     def join(self, *consumers: Consumer) -> None:
-        """Members come in; partitions are assigned at once (the start of a system takes no time)."""
+        """Let members come in; partitions are assigned at once (the start of a system takes no time)."""
         self.members.extend(consumers)
         self._assign()
 
@@ -88,7 +88,7 @@ class ConsumerGroup:
             self.rebalance()
 
     def rebalance(self) -> None:
-        """Nobody gets records any more; a new generation begins after ``rebalance_us``, when all members have come back."""
+        """Give nobody records any more; a new generation begins after ``rebalance_us``, when all members have come back."""
         self._rebalances += 1
         self._is_due = False
         number = self._rebalances
@@ -114,7 +114,7 @@ class ConsumerGroup:
             self._assign()
 
     def _assign(self) -> None:
-        """Range assignment over the members in the order in which they joined."""
+        """Assign ranges over the members in the order in which they joined."""
         self._is_due = False
         self.generation += 1
         share, extra = divmod(len(self.partitions), max(len(self.members), 1))
@@ -194,7 +194,7 @@ class Consumer:
         self.positions = {}
 
     def refresh(self) -> None:
-        """Leaders have changed: what was fetched and not handed out is fetched again, from the present leaders."""
+        """Fetch anew, as leaders have changed: what was fetched and not handed out is fetched again, from the present leaders."""
         for fetched in self._ready:
             for partition, offset, _ in fetched.parts:
                 self.positions[partition] = min(self.positions[partition], offset)

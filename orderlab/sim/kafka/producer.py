@@ -200,7 +200,7 @@ class Producer:
                 self._answered(partition, accumulator, request, error)
 
         def time_out() -> None:
-            """Only what a fault holds up can take so long; so only then there is a timer."""
+            """Give up a request that takes too long. Only what a fault holds up can take so long; so only then there is a timer."""
             call_at(self.env, timeout_us, lambda: answer(AppendError.TIMED_OUT))
 
         def arrive() -> None:
@@ -259,7 +259,7 @@ class Producer:
 
     @staticmethod
     def _put_back(accumulator: _Accumulator, request: _Request) -> None:
-        """In front, as the Java client does; behind what is in flight already. Idempotent batches stay in sequence."""
+        """Put a batch in front again, as the Java client does; behind what is in flight already. Idempotent batches stay in sequence."""
         sealed = accumulator.sealed
         place = 0
         if request.sequence is not None:

@@ -141,7 +141,7 @@ class BurstSchedule(Schedule):
         self, publishers: Clients, rate_per_s: float, streams: RandomStreams, on_us: float, off_us: float, pattern: Pattern,
         until_us: int,
     ) -> None:  # fmt: skip
-        """Raises InputError for more bursts than are kept."""
+        """Draw the bursts. Raises InputError for more bursts than are kept."""
         super().__init__(publishers, rate_per_s, streams)
         if self.count * (until_us / (on_us + off_us) + 1) > BURSTS_MAX:
             raise InputError(f"more than {BURSTS_MAX:,} bursts; set publish_on_s or publish_off_s higher")
@@ -251,18 +251,18 @@ class SlowReaders:
         return bool(self._free_us)
 
     def slow_down(self, subscribers: Iterable[int], interval_us: int) -> None:
-        """From now on each takes a packet every ``interval_us`` at most."""
+        """Let each take, from now on, a packet every ``interval_us`` at most."""
         for subscriber in subscribers:
             self._interval_us[subscriber] = interval_us
             self._free_us.setdefault(subscriber, 0)
 
     def recover(self, subscribers: Iterable[int]) -> None:
-        """They read at once again, behind what still waits."""
+        """Let them read at once again, behind what still waits."""
         for subscriber in subscribers:
             self._interval_us.pop(subscriber, None)
 
     def forget(self, subscriber: int) -> None:
-        """The connection is gone, and with it what waited in its buffers."""
+        """Forget what waited in the buffers of a connection that is gone."""
         if subscriber in self._free_us:
             self._free_us[subscriber] = 0
 

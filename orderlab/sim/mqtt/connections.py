@@ -134,7 +134,7 @@ class ConnectionTable:
             self.queued_for.update(zip(zip(messages, subscribers, strict=True), sessions, strict=True))
 
     def sessions_of(self, deliveries: Deliveries) -> npt.NDArray[np.int64]:
-        """For which session of its subscriber each message was routed; the present one, where nobody knows any more."""
+        """The session of its subscriber for which each message was routed; the present one, where nobody knows any more."""
         get, present = self.queued_for.get, self.session_number[deliveries[:, 1]].tolist()
         return np.array(
             [get((row[0], row[1]), now) for row, now in zip(deliveries.tolist(), present, strict=True)], np.int64
@@ -185,7 +185,7 @@ class Transit:
         return records
 
     def subscriber(self, record: int) -> int:
-        """Whom a record is for; 0 if it was taken."""
+        """The subscriber whom a record is for; 0 if it was taken."""
         return self._held.get(record, [0, 0])[1]
 
     def take(self, records: Sequence[int]) -> Deliveries:

@@ -34,7 +34,7 @@ class SessionStore(Protocol):
         """Begin or find a session."""
 
     def clear(self, client: bytes, epoch: int = 1) -> Call:
-        """The session ends."""
+        """End a session."""
 
     def save(
         self,
@@ -50,10 +50,10 @@ class SessionStore(Protocol):
         answer a SUBSCRIBE."""
 
     def acknowledge(self, client: bytes, packet_id: int, token: int, epoch: int = 1) -> Call:
-        """PUBACK or PUBCOMP, in the session ``epoch``."""
+        """Remove a message, for a PUBACK or PUBCOMP in the session ``epoch``."""
 
     def release(self, client: bytes, packet_id: int, token: int, epoch: int = 1) -> Call:
-        """PUBREC."""
+        """Keep a PUBREL in place of a message, for a PUBREC."""
 
     def fetch(self, client: bytes) -> Call:
         """All that waits, in order."""
@@ -94,16 +94,16 @@ class StoreDriver(Protocol):
         """Whether a call waits to be written or answered."""
 
     def submit(self, requests: Sequence[tuple[int, Call]], on_done: Callable[[Sequence[Any]], None]) -> None:
-        """Calls with the number of their node; ``on_done`` gets the replies in the order of the calls."""
+        """Make calls, each with the number of its node; ``on_done`` gets the replies in the order of the calls."""
 
     def join(self, network: Network, name: str) -> None:
         """Connect through ``network``, as the node ``name``. Before the first call."""
 
     def lose(self, node: int) -> None:
-        """The connections to a node break."""
+        """Lose the connections to a node."""
 
     def close(self) -> None:
-        """The broker's process is gone."""
+        """Close the connections: the broker's process is gone."""
 
 
 class Persistence(Protocol):
@@ -115,7 +115,7 @@ class Persistence(Protocol):
 
     @property
     def nodes(self) -> list[RedisNode]:
-        """Empty where Redis is not the store."""
+        """The Redis nodes; none where Redis is not the store."""
 
     def driver(self, cpu: Station, one_way_us: Callable[[], int]) -> StoreDriver:
         """A client for a broker that computes on ``cpu``; ``one_way_us``: delay to a server."""
@@ -150,16 +150,16 @@ class Broker(Protocol):
         """Whether a publisher of it has no PUBACK or PUBREC for something."""
 
     def connect(self, subscriber: int, clean_start: bool = False) -> None:
-        """A subscriber connects here."""
+        """Connect a subscriber here."""
 
     def wake(self, subscriber: int) -> None:
-        """Something waits in the store for a subscriber that may never have been sent here."""
+        """Read the session of a subscriber anew, for whom something may wait in the store that was never sent here."""
 
     def expire(self, subscriber: int) -> None:
         """End the session of a subscriber that has been away for too long."""
 
     def lose_pubacks(self, count: int) -> None:
-        """The next answers to publishers do not arrive."""
+        """Let the next answers to publishers not arrive."""
 
     def crash(self) -> None:
         """Let the process die."""

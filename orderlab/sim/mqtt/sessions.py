@@ -140,11 +140,11 @@ class StoredSessions:
         return Request(prepared.argv(values), "save", count)
 
     def acknowledge(self, client: bytes, packet_id: int, token: int, epoch: int = 1) -> Request:
-        """PUBACK or PUBCOMP, in the session ``epoch``."""
+        """Remove a message, for a PUBACK or PUBCOMP in the session ``epoch``."""
         return Request(self._acknowledge.argv((client, packet_id, token, epoch)), "acknowledge")
 
     def release(self, client: bytes, packet_id: int, token: int, epoch: int = 1) -> Request:
-        """PUBREC."""
+        """Keep a PUBREL in place of a message, for a PUBREC."""
         return Request(self._release.argv((client, packet_id, token, epoch)), "release")
 
     def fetch(self, client: bytes) -> Request:
@@ -165,7 +165,7 @@ class StoredSessions:
         return 0 if reply is None else None
 
     def clear(self, client: bytes, epoch: int = 1) -> Request:
-        """The session ends."""
+        """End a session."""
         return self._plain("clear", client=client, epoch=epoch)
 
     def assigned(self, reply: Reply, count: int) -> list[tuple[int, int]] | None:

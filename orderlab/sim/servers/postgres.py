@@ -61,7 +61,7 @@ class Tables:
         """The second index: serial numbers, ascending."""
 
     def add(self, row: MessageRow) -> None:
-        """Into the heap and both indexes. Raises ValueError for a second row of the same primary key."""
+        """Enter a row into the heap and both indexes. Raises ValueError for a second row of the same primary key."""
         mine = self.messages.setdefault(row.client_id, {})
         if row.serial_number in mine:
             raise ValueError(f"duplicate key ({row.client_id.decode()}, {row.serial_number}) of device_publish_msg")
@@ -71,7 +71,7 @@ class Tables:
         serials.sort()
 
     def remove(self, row: MessageRow) -> None:
-        """From the heap and both indexes."""
+        """Take a row from the heap and both indexes."""
         mine = self.messages[row.client_id]
         del mine[row.serial_number]
         if not mine:
@@ -82,12 +82,12 @@ class Tables:
             del self.by_packet_id[key]
 
     def of_client(self, client: bytes) -> list[MessageRow]:
-        """ORDER BY serial_number."""
+        """A client's rows, ORDER BY serial_number."""
         mine = self.messages.get(client, {})
         return [mine[serial] for serial in sorted(mine)]
 
     def of_packet_id(self, client: bytes, packet_id: int) -> list[MessageRow]:
-        """WHERE client_id AND packet_id, by serial number."""
+        """Rows WHERE client_id AND packet_id, by serial number."""
         return [self.messages[client][serial] for serial in self.by_packet_id.get((client, packet_id), ())]
 
     def longer_than(self, limit: int) -> Iterator[bytes]:
@@ -113,7 +113,7 @@ class Transaction:
             self._undo.pop()()
 
     def select_session(self, client: bytes) -> SessionRow | None:
-        """By primary key."""
+        """SELECT a session by primary key."""
         self.work_us += self.costs.select_us
         return self.tables.sessions.get(client)
 
@@ -131,7 +131,7 @@ class Transaction:
             self._undo.append(lambda: sessions.__setitem__(row.client_id, before))
 
     def insert_message(self, row: MessageRow) -> None:
-        """One row. Raises ValueError for a duplicate key."""
+        """INSERT one row. Raises ValueError for a duplicate key."""
         self.work_us += self.costs.insert_us
         self.log_bytes += self.costs.insert_bytes
         self.tables.add(row)
@@ -328,7 +328,7 @@ class PostgresServer:
         on_replies(replies)
 
     def _vacuum(self, dead_rows: int) -> None:
-        """Autovacuum takes its share of the cores; nobody waits for it."""
+        """Charge autovacuum's share of the cores; nobody waits for it."""
         self._dead_rows += dead_rows
         if self._dead_rows >= VACUUM_ROWS:
             self.cpu.serve(self.env.now, self._dead_rows * self.costs.vacuum_us)
@@ -347,9 +347,9 @@ class PostgresServer:
         return len(lost)
 
     def restart(self) -> None:
-        """Recovery has replayed the log."""
+        """Serve again: recovery has replayed the log."""
         self.is_down = False
 
     def stall(self, until_us: float) -> None:
-        """No backend runs before ``until_us``: a checkpoint that starves them, a paused machine."""
+        """Let no backend run before ``until_us``: a checkpoint that starves them, a paused machine."""
         self.cpu.stall(until_us)

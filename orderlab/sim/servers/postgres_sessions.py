@@ -26,7 +26,7 @@ class PostgresSessions:
         self._padding = b"." * (payload_bytes - NUMBER_BYTES)
 
     def node_of(self, client: bytes) -> int:
-        """There is one."""
+        """The only node there is."""
         return 0
 
     def open(self, client: bytes, clean_start: bool, epoch: int) -> Statement:
@@ -62,11 +62,11 @@ class PostgresSessions:
         return Statement("save", run, round_trips=4)  # SELECT; the batch of INSERT; the upsert; COMMIT
 
     def acknowledge(self, client: bytes, packet_id: int, token: int, epoch: int = 1) -> Statement:
-        """PUBACK or PUBCOMP: DELETE by client and packet identifier, committed by itself."""
+        """Remove a message, for a PUBACK or PUBCOMP: DELETE by client and packet identifier, committed by itself."""
         return Statement("acknowledge", lambda transaction, _: transaction.delete_packet(client, packet_id))
 
     def release(self, client: bytes, packet_id: int, token: int, epoch: int = 1) -> Statement:
-        """PUBREC: the row becomes a PUBREL."""
+        """Let the row become a PUBREL, for a PUBREC."""
         return Statement("release", lambda transaction, _: transaction.release_packet(client, packet_id))
 
     def fetch(self, client: bytes) -> Statement:
@@ -91,7 +91,7 @@ class PostgresSessions:
         """The token of the last message that was saved: as published, nobody asks."""
 
     def told_newest(self, reply: Any) -> int:
-        """Nothing."""
+        """Zero: this store does not tell."""
         return 0
 
     def assigned(self, reply: Any, count: int) -> list[tuple[int, int]] | None:
@@ -107,7 +107,7 @@ class PostgresSessions:
         return False
 
     def is_damaged(self, reply: Any) -> bool:
-        """Never: rows do not vanish one by one."""
+        """False: rows do not vanish one by one."""
         return False
 
     def was_answered(self, reply: Any) -> bool:
@@ -142,7 +142,7 @@ class CleanUp:
         self.passes = 0
 
     def run(self) -> Generator[simpy.Event, Any, None]:
-        """For ever."""
+        """Clean up for ever, at intervals."""
         while True:
             yield self.server.env.timeout(self.period_us)
             self.server.receive([Statement("clean-up", self._pass)], self._passed)

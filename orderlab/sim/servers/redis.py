@@ -150,7 +150,7 @@ class RedisNode:
         self._costs: dict[tuple[str, int], _Cost] = {}
 
     def preload(self, request: Request) -> None:
-        """Something that was done before the run: no time passes, nothing is counted, every follower has it."""
+        """Run something that was done before the run: no time passes, nothing is counted, every follower has it."""
         at = self.epoch_us + int(self.env.now)
         run_all(self.shard, at, [request])
         for follower in (self.replica, self.file):
@@ -289,11 +289,11 @@ class RedisNode:
     # -- faults --------------------------------------------------------------------------------------------
 
     def configure(self, name: bytes, value: bytes) -> None:
-        """CONFIG SET on the process that runs now."""
+        """Send CONFIG SET to the process that runs now."""
         self.shard.execute((b"CONFIG", b"SET", name, value))
 
     def stall(self, until_us: float) -> None:
-        """Nothing is served before ``until_us``: fork, swap, a slow command of another client."""
+        """Serve nothing before ``until_us``: fork, swap, a slow command of another client."""
         self.busy_until_us = max(self.busy_until_us, until_us)
 
     def crash(self) -> None:

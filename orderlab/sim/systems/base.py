@@ -98,7 +98,7 @@ class PipelinedRedis:
         return self.sessions.nodes
 
     def driver(self, cpu: Station, one_way_us: Callable[[], int]) -> PipelinedDriver:
-        """Its work is part of the broker's costs per message, so ``cpu`` is not charged for it."""
+        """A client whose work is part of the broker's costs per message, so ``cpu`` is not charged for it."""
         sessions = self.sessions
         return PipelinedDriver(sessions.env, sessions.nodes, self.settings, sessions.by_digest, one_way_us)
 
@@ -335,7 +335,7 @@ class DeviceSystem(Generic[S]):
     # -- run -----------------------------------------------------------------------------------------------
 
     def run(self, on_progress: Callable[[Progress], None] | None = None) -> dict[str, Any]:
-        """Warm-up, measurement, and the rest until what was under way has arrived; the report."""
+        """Run warm-up, measurement, and the rest until what was under way has arrived; the report."""
         with rare_collections():
             return self._run(on_progress)
 
@@ -412,6 +412,6 @@ class DeviceSystem(Generic[S]):
 
 
 def _in_turns(members: list[Consumer], brokers: int) -> list[Consumer]:
-    """First a member of each broker, then the second of each: so that range assignment spreads over the brokers."""
+    """The members in this order: the first of each broker, then the second of each, so that range assignment spreads over the brokers."""
     per_broker = len(members) // brokers
     return [members[broker * per_broker + number] for number in range(per_broker) for broker in range(brokers)]

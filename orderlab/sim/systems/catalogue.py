@@ -31,7 +31,7 @@ class System(Protocol):
 
     @property
     def world(self) -> World:
-        """Its parts, with what they have measured."""
+        """The parts of the system, with what they have measured."""
 
     def is_quiet(self) -> bool:
         """Whether all that was published has been delivered and acknowledged."""

@@ -48,7 +48,7 @@ def _less(now: tuple[Usage, ...], then: tuple[Usage, ...]) -> tuple[Usage, ...]:
 
 
 def servers(world: World) -> dict[str, tuple[Sequence[tuple[_Server, Waits]], int]]:
-    """Kinds of nodes: each node with what has waited for it, and the cores of each. Processes that share a machine count against
+    """By kind of node, each node with what has waited for it, and the cores of each. Processes that share a machine count against
     all its cores."""
     stations: dict[str, Sequence[Station]] = {
         "broker": [broker.cpu for broker in world.brokers],
@@ -137,5 +137,5 @@ def figures(measured: Measured, world: World) -> dict[str, Any]:
 
 
 def _round(value: float) -> float:
-    """Four significant digits."""
+    """The value to four significant digits."""
     return float(f"{value:.4g}")

@@ -191,7 +191,7 @@ class ApplicationSystem(DeviceSystem[ApplicationSettings]):
         return {**report, "lag_at_the_end": {queue.group.partitions[0].topic: queue.lag for queue in self.applications.queues}}
 
     def names(self) -> Names:
-        """Groups follow the clients, and stand for their members in the history; the filter follows the topics."""
+        """The names behind the codes: groups follow the clients, and stand for their members in the history; the filter follows the topics."""
         world, settings = self.world, self.settings
         clients = [name.decode() for name in self._client_names()]
         clients += ["" for _ in range(settings.applications)]

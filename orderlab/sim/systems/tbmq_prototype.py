@@ -178,7 +178,7 @@ class PostgresSystem(PrototypeSystem[PostgresSettings]):
         super()._start(world, persistence)
 
     def _removed(self, row: MessageRow, has_expired: bool) -> None:
-        """Clean-up has taken a message out of a queue: the history says so, or it would look lost."""
+        """Tell the history that clean-up has taken a message out of a queue, or it would look lost."""
         world = self.world
         message = int(row.payload[:NUMBER_BYTES] or -1)
         if message < 0:

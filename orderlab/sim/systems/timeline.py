@@ -60,7 +60,7 @@ class Tracer:
     # -- observers -----------------------------------------------------------------------------------------
 
     def _after(self, before: OnService | None) -> OnService:
-        """Whoever is told already is told first."""
+        """An observer that tells whoever is told already first."""
 
         def told(node: str, begin_us: float, end_us: float, requests: int) -> None:
             if before is not None:
@@ -88,7 +88,7 @@ class Tracer:
                 self._stages[message].append((now_us, f"polled from {stage}"))
 
     def sink(self, batch: EventBatch) -> None:
-        """Rows of the history: where messages begin and end, and the faults."""
+        """Take from rows of the history where messages begin and end, and the faults."""
         assert self._world is not None, "attach comes first"
         inside = (batch.time_us >= self.begin_us) & (batch.time_us < self.end_us)
         if not inside.any():

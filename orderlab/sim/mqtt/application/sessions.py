@@ -100,7 +100,7 @@ class Queue:
             self._holders.setdefault(exchange.publisher, [exchange.number, 0])[1] += 1
 
     def complete(self, place: Place) -> None:
-        """Its PUBCOMP is here."""
+        """Finish an exchange whose PUBCOMP is here."""
         publisher = self.exchanges.pop(place).publisher
         self._holders[publisher][1] -= 1
         if not self._holders[publisher][1]:
@@ -228,7 +228,7 @@ class Application:
 
 
 def without_gap(session: Application) -> dict[Partition, int]:
-    """Up to where each partition that was polled needs nobody to read it again."""
+    """The offset up to which each partition that was polled needs nobody to read it again."""
     queue = session.queue
     done = session.acknowledged | queue.completed
     if queue.is_shared:  # what a member has begun it ends, whoever reads the partition

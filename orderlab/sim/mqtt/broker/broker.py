@@ -80,7 +80,7 @@ class MqttBroker(BrokerNode):
         return bool(self.ingest.unacknowledged)
 
     def lose_pubacks(self, count: int) -> None:
-        """The next ``count`` answers to publishers do not arrive."""
+        """Let the next ``count`` answers to publishers not arrive."""
         self.ingest.pubacks_to_lose = count
 
     # -- clients that move ---------------------------------------------------------------------------------

@@ -416,7 +416,7 @@ class Delivery:
             self.record(EventKind.TRIM, rows, np.full(len(rows), int(self.node.env.now)), -1)
 
     def _codes(self, subscribers: Ints) -> Ints:
-        """Their codes in the history."""
+        """The codes of subscribers in the history."""
         return subscribers + self.world.traffic.schedule.count
 
     def _published(self, copied: Ints) -> tuple[Ints, dict[str, Ints]]:

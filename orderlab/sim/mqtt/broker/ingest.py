@@ -59,11 +59,11 @@ class Ingest:
                     self._ingest(messages)
 
     def stop(self) -> None:
-        """Publishers publish no more."""
+        """Take in nothing more: publishers publish no more."""
         self._is_listening = False
 
     def take_over(self, other: Ingest) -> None:
-        """Publishers of another broker connect here: first they send again what has no PUBACK."""
+        """Take over the publishers of another broker, who connect here: first they send again what has no PUBACK."""
         self._arrivals += other._arrivals
         if self.qos2_receiver is not None and other.qos2_receiver is not None:
             waiting = [message for message in other.unacknowledged if message in other.received]
@@ -73,11 +73,11 @@ class Ingest:
             self._ingest_again(np.array(list(other.unacknowledged), np.int64), self._published)
 
     def _ingest_again(self, messages: Ints, on_answered: OnAnswered) -> None:
-        """Publishes are sent again now."""
+        """Take in publishes that are sent again now."""
         self._ingest(messages, int(self.env.now), on_answered)
 
     def _ingest(self, messages: Ints, repeated_us: int | None = None, on_answered: OnAnswered | None = None) -> None:
-        """Publishes have arrived; ``repeated_us``: they were sent again at that instant. ``on_answered`` hears from Kafka."""
+        """Take in publishes that have arrived; ``repeated_us``: they were sent again at that instant. ``on_answered`` hears from Kafka."""
         world = self.world
         publisher = messages % world.traffic.schedule.count
         sequence = messages // world.traffic.schedule.count
@@ -144,7 +144,7 @@ class Ingest:
             self.node.producer.send(world.kafka.all_partitions[number], split[number], on_answered or self._published)
 
     def _on_published(self, records: Sequence[int], error: AppendError | None, connection: int = FIRST) -> None:
-        """Kafka has the records, which came over ``connection``: PUBACK or PUBREC. If it has not, the publisher hears nothing."""
+        """Answer what Kafka has, which came over ``connection``, with PUBACK or PUBREC. If it has not, the publisher hears nothing."""
         world = self.world
         sole = world.traffic.qos.sole
         if sole is None:
@@ -166,7 +166,7 @@ class Ingest:
         self._acknowledge(answered)
 
     def _acknowledge(self, records: Sequence[int]) -> None:
-        """PUBACK or PUBREC, which arrives unless the connection is lost."""
+        """Send PUBACK or PUBREC, which arrives unless the connection is lost."""
         world, node = self.world, self.node
         if self.pubacks_to_lose or self.republishing.away:
             heard = self.republishing.heard(records, self.pubacks_to_lose)
@@ -196,7 +196,7 @@ class Ingest:
             call_at(self.env, back, lambda: self._on_pubrel(of_qos_2.tolist()))
 
     def _on_pubrel(self, records: Sequence[int]) -> None:
-        """The publishers' PUBRELs are here: PUBCOMP, and the messages are forgotten."""
+        """Answer the publishers' PUBRELs with PUBCOMP, and forget the messages."""
         if not self.node.is_dead:
             self.node.burst(len(records), self.node.costs.puback_us)
             for record in records:
@@ -238,7 +238,7 @@ class Republishing:
         return bool(self._connections or self.away)
 
     def lose(self, messages: Sequence[int]) -> None:
-        """The publishers of these lose patience, and their connections, if they have not yet."""
+        """Let the publishers of these lose patience, and their connections, if they have not yet."""
         lost = {message % self.world.traffic.schedule.count for message in messages} - self.away
         if not lost:
             return
@@ -269,7 +269,7 @@ class Republishing:
         return owed
 
     def _return(self, at_us: int) -> None:
-        """They connect anew."""
+        """Connect those anew whose time it is."""
         back = self._returning.pop(at_us)
         self.away.difference_update(back)
         if self.ingest.node.is_dead:

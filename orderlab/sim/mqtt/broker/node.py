@@ -79,7 +79,7 @@ class BrokerNode:
         return done + self.costs.thread_hop_us
 
     def work(self, work_us: float) -> simpy.Event:
-        """One thread works; a core is needed for it."""
+        """Let one thread work, for which a core is needed; the event comes when it is done."""
         return self.env.timeout(-int(-self.cpu.serve(self.env.now, work_us) // 1) - int(self.env.now))
 
     def now_ms(self) -> int:

@@ -42,7 +42,7 @@ class Qos2Receiver:
         self._saves = 0
 
     def receive(self, messages: Iterable[int]) -> None:
-        """PUBLISH packets that go on when they have a number."""
+        """Take in PUBLISH packets, which go on when they have a number."""
         goes = []
         for message in messages:
             line = self._lines.get(message % self.world.traffic.schedule.count)
@@ -54,7 +54,7 @@ class Qos2Receiver:
         self._number(goes)
 
     def resume(self, messages: Sequence[int], released: Sequence[int]) -> None:
-        """Publishers connect here that may publish ``messages`` again, and send the PUBRELs of ``released`` again: first their
+        """Take over publishers who connect here, that may publish ``messages`` again, and send the PUBRELs of ``released`` again: first their
         queues are read."""
         publishers = dict.fromkeys(message % self.world.traffic.schedule.count for message in (*messages, *released))
         for publisher in publishers:
@@ -62,7 +62,7 @@ class Qos2Receiver:
         self._read(list(publishers), released)
 
     def release(self, messages: Sequence[int]) -> None:
-        """PUBRELs: their packet identifiers are free again."""
+        """Take in PUBRELs: their packet identifiers are free again."""
         self.releasing.update((message, self.held.pop(message)) for message in messages if message in self.held)
         asked = [message for message in messages if message in self.releasing]
         requests = [
@@ -129,7 +129,7 @@ class Qos2Receiver:
             self._forward(numbered)
 
     def _save(self, requests: Sequence[tuple[int, int, Any]]) -> None:
-        """Calls that have no answer are made again as they are: the store knows them by their numbers."""
+        """Make these calls, and those again, as they are, that have no answer: the store knows them by their numbers."""
 
         def replied(replies: Sequence[Any]) -> None:
             if self.node.is_dead:

@@ -27,7 +27,7 @@ class QosLevels:
 
     @classmethod
     def all_at(cls, qos: int) -> QosLevels:
-        """One QoS everywhere."""
+        """The levels of a system with one QoS everywhere."""
         return cls(qos, qos)
 
     @property

@@ -153,7 +153,7 @@ class RetainedByTopic:
     messages: RetainedMessages[int] = field(default_factory=RetainedMessages)
 
     def published(self, messages: Ints) -> None:
-        """Messages go to their subscribers now; those with RETAIN become what their topics have."""
+        """Let those with RETAIN of the messages that go to their subscribers now become what their topics have."""
         publisher = messages % self.schedule.count
         mine = self.by_publisher[publisher]
         for message, topic in zip(messages[mine].tolist(), self.topic_of[publisher[mine]].tolist(), strict=True):
