@@ -237,29 +237,34 @@ class DeviceSystem(Generic[S]):
         subscriber_count = len(subscribers)
         world = World(
             env, costs, self.streams, self.recorder,
-            Traffic(
-                publishers, subscribers, schedule, topics, topic_of, Matches(trie, topics), self._levels(), self.expiry_us,
-                None if settings.session_expiry_s is None else round(settings.session_expiry_s * 1e6),
-                retaining_of(settings, schedule, topics, topic_of, self.expiry_us, self.streams), settings.resubscribe,
+            traffic=Traffic(
+                publishers, subscribers, schedule, topics, topic_of,
+                matches=Matches(trie, topics), qos=self._levels(), expiry_us=self.expiry_us,
+                session_expiry_us=None if settings.session_expiry_s is None else round(settings.session_expiry_s * 1e6),
+                retaining=retaining_of(settings, schedule, topics, topic_of, self.expiry_us, self.streams),
+                resubscribes=settings.resubscribe,
             ),
-            KafkaTopics(
+            kafka=KafkaTopics(
                 kafka,
-                kafka.create_topic("msg.all", settings.partitions), partitions_for_rows(topic_rows, settings.partitions),
-                kafka.create_topic("msg.persisted", settings.partitions),
-                partitions_for_rows(subscribers.names(), settings.partitions),
+                all_partitions=kafka.create_topic("msg.all", settings.partitions),
+                all_partition_of=partitions_for_rows(topic_rows, settings.partitions),
+                persisted_partitions=kafka.create_topic("msg.persisted", settings.partitions),
+                persisted_partition_of=partitions_for_rows(subscribers.names(), settings.partitions),
             ),
-            Storage(
-                store, persistence.nodes, [store.node_of(subscribers.name(number)) for number in range(subscriber_count)],
-                self._inbound(store),
+            storage=Storage(
+                store, persistence.nodes,
+                node_of=[store.node_of(subscribers.name(number)) for number in range(subscriber_count)],
+                inbound=self._inbound(store),
             ),
-            DeliveryState(
+            delivery=DeliveryState(
                 ConnectionTable.all_connected(subscriber_count, settings.sessions_end), ReplayFilter(store.needs_open),
-                InflightWindows(settings.receive_maximum),
-                TrimTracker(settings.limit if isinstance(store, StoredSessions) and settings.may_fill else None),
+                windows=InflightWindows(settings.receive_maximum),
+                trims=TrimTracker(settings.limit if isinstance(store, StoredSessions) and settings.may_fill else None),
             ),
-            Measurements(
-                self._histogram(), self._histogram(), {stage: self._histogram() for stage in self.stages},
-                [Waits() for _ in persistence.nodes],
+            measured=Measurements(
+                puback_latency=self._histogram(), delivery_latency=self._histogram(),
+                stage_latency={stage: self._histogram() for stage in self.stages},
+                node_waits=[Waits() for _ in persistence.nodes],
             ),
             hands_over_first=settings.handover == "before-commit",
             introduced=np.zeros(subscriber_count, np.int64) if self.introduces_late else None,
