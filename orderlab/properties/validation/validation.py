@@ -55,6 +55,8 @@ LONG_QUEUES_FROM = 4.0
 """The effort from which on the longer queues at the limit are run."""
 ENDLESS_STEPS = 3_000
 """Steps for making a witness short on the scripts as they are where one of them does not end."""
+FURTHER_SCALED = 0.2
+"""Of a law's share, what further causes at full scale may take."""
 BROKEN_SMALL = "broken in the small scope, and not reproduced on the scripts as they are"
 
 Progress = Callable[[str], None]
@@ -319,6 +321,8 @@ class Judge:
         steps = search(law)
         name = search.__name__
         share = max(self._share, SCALED_STEPS) if name == "_scaled" else self._share
+        if name == "_further_scaled":  # each carries on for some ten thousand steps, and the law is known to be violated
+            share = self._share * FURTHER_SCALED
         while self._used[law, name] < share:
             before = self._spent()
             try:
