@@ -322,7 +322,7 @@ class Judge:
         name = search.__name__
         share = max(self._share, SCALED_STEPS) if name == "_scaled" else self._share
         if name == "_further_scaled":  # each carries on for some ten thousand steps, and the law is known to be violated
-            share = self._share * FURTHER_SCALED
+            share = int(self._share * FURTHER_SCALED)
         while self._used[law, name] < share:
             before = self._spent()
             try:
