@@ -36,6 +36,12 @@ def slow(parameters, seed):
     return {"seeded": seed % 1000}
 
 
+def waiting(parameters, seed):
+    """Takes its time off the processor."""
+    time.sleep(parameters["seconds"])
+    return {"seeded": seed % 1000}
+
+
 def hostile(parameters, seed):
     """Does to its process what `how` says."""
     how = parameters["how"]

@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -68,7 +69,9 @@ def test_a_mutant_that_loops_is_timed_out(binding: Binding) -> None:
     assert (result.outcome, result.law) == ("timed out", "bounded")
 
 
-def test_results_are_kept_one_by_one_and_resumed_from(binding: Binding, tmp_path: Path) -> None:
+def test_results_are_kept_one_by_one_and_resumed_from(
+    binding: Binding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mutants = [mutant_at(binding, "clear.lua", said) for said in ("UNLINK becomes EXISTS", "HGET becomes HSTRLEN")]
     campaign = Campaign(binding, mutants, 0, 4.0, 1, tmp_path)
     first = campaign.run()
@@ -77,6 +80,7 @@ def test_results_are_kept_one_by_one_and_resumed_from(binding: Binding, tmp_path
     assert len(files) == len(mutants)
     files[0].write_text("{half a file")
     times = files[1].stat().st_mtime_ns
+    monkeypatch.setattr(Campaign, "_check_original", lambda _: None)  # seen above to pass
     again = Campaign(binding, mutants, 0, 4.0, 1, tmp_path)
     again._resume()
     assert len(again.results) == len(mutants) - 1
@@ -105,6 +109,7 @@ def test_what_made_the_judge_stumble_is_judged_again(
     assert (judged.result.outcome, judged.result.text) == ("survived", "the judge failed: OSError: no room")
     assert list(tmp_path.iterdir()) == []
     monkeypatch.undo()
+    monkeypatch.setattr(Campaign, "_check_original", lambda _: None)
     (again,) = Campaign(binding, [mutant], 0, 4.0, 1, tmp_path).run()
     assert again.result.outcome == "killed"
 
@@ -117,16 +122,19 @@ def children_of(process: int) -> list[int]:
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="watches the end of a process that is not its child")
-@pytest.mark.parametrize("signalled", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "signalled", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.exhaustive), signal.SIGKILL], ids=lambda one: one.name
+)
 def test_a_campaign_that_is_ended_leaves_whole_results_and_no_process(tmp_path: Path, signalled: signal.Signals) -> None:
     command = [sys.executable, "-m", "orderlab.cli", "mutate", str(SESSION), "--jobs", "1", "--only", "command"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     running = subprocess.Popen([*command, "--out", str(tmp_path)], env=environment, cwd=ROOT, stdout=subprocess.DEVNULL)
     while not list(tmp_path.glob("*.json")):
         assert running.poll() is None
-        os.sched_yield()
+        time.sleep(0.01)
     while not (children := children_of(running.pid)):
         assert running.poll() is None
+        time.sleep(0.001)
     try:
         ends = [os.pidfd_open(child) for child in children]
     except ProcessLookupError:  # it was done with its mutant just then

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from orderlab.properties.validation.walks import walk_about
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
 from orderlab.sim.stores.binding.schema import Store
+from tests.properties.first_found import finds
 
 DESIGNS = Path(__file__).parents[1] / "stores"
 
@@ -91,18 +93,22 @@ FLAWS = (
 
 
 def found_in(binding: Binding) -> Findings:
-    """Scenarios, and a few walks when these find nothing."""
     findings = Findings(frozenset(STORE_LAWS))
+    look_at(binding, findings)
+    return findings
+
+
+def look_at(binding: Binding, findings: Findings) -> None:
+    """Scenarios, and a few walks when these find nothing."""
     small = small_world(Subject(binding), findings)
     run_scenarios(small, findings)
     if not findings.by_law:
         walk_about(small, findings, 40)
-    return findings
 
 
 @pytest.mark.parametrize("flaw", FLAWS, ids=lambda flaw: f"{flaw.store}: {flaw.name}")
 def test_a_flaw_is_found_by_the_law_that_it_breaks(flaw: Flaw) -> None:
-    assert flaw.breaks in found_in(flaw.binding()).by_law
+    assert finds([flaw.breaks], partial(look_at, flaw.binding()))
 
 
 def test_what_grows_with_every_message_is_found_at_full_scale_where_identifiers_hide_it_in_the_small_world() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -29,6 +29,7 @@ from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
 from orderlab.sim.stores.binding.scaling import scale
 from orderlab.sim.stores.binding.schema import Store
+from tests.properties.first_found import finds
 
 LUA = Path(__file__).parents[3] / "lua"
 OTHER_DESIGNS = Path(__file__).parents[1] / "stores"
@@ -144,9 +145,8 @@ def test_a_script_that_works_too_much_is_not_bounded(old: bytes, new: bytes, sai
     binding = load_binding(LUA / "session")
     source = next(script.source for script in binding.scripts if script.name == "acknowledge.lua")
     assert old in source
-    findings = Findings(frozenset(("bounded",)))
-    measure_footprint(Subject(binding.with_sources({"acknowledge.lua": source.replace(old, new)})), findings)
-    assert any(re.search(said, finding.text) for finding in findings.by_law["bounded"])
+    subject = Subject(binding.with_sources({"acknowledge.lua": source.replace(old, new)}))
+    assert finds(["bounded"], partial(measure_footprint, subject), said)
 
 
 REUSED: tuple[Step, ...] = (
