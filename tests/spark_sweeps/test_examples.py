@@ -85,7 +85,7 @@ def test_every_curve_is_drawn_or_counted_and_says_on_how_many_runs_it_rests(swee
 
     path = sweep_file(
         'system = "tests.spark_sweeps.subjects:product"\n[axes]\na = [1, 2]\nb = { from = 1, to = 40, step = 1 }\n'
-        "[replications]\ncount = 3\n"
+        "[replications]\ncount = 3\n[record]\nmetrics = [\"product\"]\n"
     )
     page = write_report(run_sweep(path, pool).folder).read_text()
     assert "product along a; each point is the mean of 3 runs; curves 1 to 8 of 40" in page

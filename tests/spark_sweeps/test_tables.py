@@ -10,7 +10,7 @@ from orderlab.spark_sweeps.questions.asking import cell
 from orderlab.spark_sweeps.questions.capacity import Bracket, Capacity, of_capacity
 from orderlab.spark_sweeps.questions.cheapest import Cheapest, Offer, of_cheapest
 from orderlab.spark_sweeps.questions.comparison import Comparison, Difference, of_comparison
-from orderlab.spark_sweeps.report.drawings import drawn
+from orderlab.spark_sweeps.report.drawings import curves, drawn
 from orderlab.spark_sweeps.report.page import template
 from orderlab.spark_sweeps.results.points import PointRows, cliff, points_table
 from orderlab.spark_sweeps.results.rows import columns_beside
@@ -129,3 +129,14 @@ def test_figures_are_shown_as_an_engineer_reads_them():
     assert [cell(value) for value in (None, True, 3, 0.000096, 23.914, 9999.4, 10170.0, -40230.4, 1e15, float("inf"), "x")] == [
         "", "yes", "3", "9.6e-05", "23.91", "9999", "10,170", "-40,230", "1e+15", "inf", "x",
     ]  # fmt: skip
+
+
+def test_a_curve_alone_in_its_panel_says_which_it_is_on_the_scale_of_all():
+    points = [PointRows(n, {"a": a, "b": b}, {"m": [10.0 * b + a + 50]}) for n, (a, b) in enumerate((a, b) for a in (1, 2) for b in range(9))]
+    (_, first), (told, last) = curves(points, "a", "m")
+    assert "curves 9 to 9 of 9" in told
+    assert ">b 8<" in last
+    assert [f">{tick}<" in last for tick in (60, 80, 100, 120)] == [True] * 4
+    assert [f">{tick}<" in first for tick in (60, 80, 100, 120)] == [True] * 4
+    ((_, alone),) = curves(points[::9], "a", "m")
+    assert ">b 0<" not in alone  # there is no other

@@ -51,7 +51,8 @@ def curves(points: Sequence[PointRows], axis: str, metric: str) -> list[tuple[st
             told.append(f"curves {number * LINES_MAX + 1} to {number * LINES_MAX + len(panel)} of {len(groups)}")
         if number == len(panels) - 1 and len(names) < len(groups):
             told.append(f"{len(groups) - len(names)} more curves are not drawn: points.csv has them")
-        found.append(("; ".join(told), _panel({name: groups[name] for name in panel}, points, axis, metric)))
+        drawing = _panel({name: groups[name] for name in panel}, points, axis, metric, is_named=len(groups) > 1)
+        found.append(("; ".join(told), drawing))
     return found
 
 
@@ -65,8 +66,9 @@ def _runs_behind(points: Sequence[PointRows], metric: str) -> str:
     return "each point is one run" if many == [1] else f"each point is the mean of {many[0]} runs"
 
 
-def _panel(groups: dict[str, list[PointRows]], points: Sequence[PointRows], axis: str, metric: str) -> str:
-    lines = sum(len(textwrap.wrap(name, LABEL_WIDTH)) or 1 for name in groups) if len(groups) > 1 else 0
+def _panel(groups: dict[str, list[PointRows]], points: Sequence[PointRows], axis: str, metric: str, is_named: bool) -> str:
+    """``is_named``: there are other curves, here or in another panel, so that each says which one it is."""
+    lines = sum(len(textwrap.wrap(name, LABEL_WIDTH)) or 1 for name in groups) if is_named else 0
     figure = Figure(figsize=(5.2, 3.2 + 0.19 * lines), layout="constrained")
     drawn = figure.subplots()
     for number, (others, mine) in enumerate(groups.items()):
@@ -91,12 +93,28 @@ def _panel(groups: dict[str, list[PointRows]], points: Sequence[PointRows], axis
     x_all = sorted({one.parameters[axis] for one in points})
     if len(x_all) > 2 and x_all[0] > 0 and x_all[-1] / x_all[0] > 30:
         drawn.set_xscale("log")
+    drawn.set_ylim(_ends(points, metric, drawn.get_yscale() == "log"))
     drawn.set_xlabel(axis)
     drawn.set_ylabel(metric)
     drawn.grid(True, lw=0.3)
-    if len(groups) > 1:  # below the axes: upon them it hides what it names
+    if is_named:  # below the axes: upon them it hides what it names
         figure.legend(fontsize=9, loc="outside lower left", ncols=1, frameon=False, borderpad=0, handlelength=4)
     return svg(figure)
+
+
+def _ends(points: Sequence[PointRows], metric: str, is_log: bool) -> tuple[float, float] | None:
+    """From the lowest to the highest end of any interval, with a margin, so that panels can be compared; None: as it comes."""
+    found = [i for one in points if (i := one.interval(metric)) is not None]
+    ends = [end for i in found for end in (i.low, i.high, i.estimate) if np.isfinite(end) and (end > 0 or not is_log)]
+    if not ends or min(ends) == max(ends):
+        return None
+    if metric.endswith("_ms") and max(ends) >= TWO_DIGITS:
+        ends.append(TWO_DIGITS)  # its line is drawn
+    if is_log:
+        margin = (max(ends) / min(ends)) ** 0.05
+        return min(ends) / margin, max(ends) * margin
+    margin = 0.05 * (max(ends) - min(ends))
+    return min(ends) - margin, max(ends) + margin
 
 
 def heat_map(points: Sequence[PointRows], axis_x: str, axis_y: str, metric: str) -> str:
