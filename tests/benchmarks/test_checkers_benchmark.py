@@ -1,10 +1,18 @@
 """The checkers' benchmark measures what it says: contenders agree on what was planted, in a history made small."""
 
+import pytest
+
 from benchmarks.checkers import TO_REACH, compared, linearizability, queue_history
 from benchmarks.checkers_history import PLANTED, arrow, block
 from orderlab.model.checkers.linearizability.decide import decide
 from orderlab.model.checkers.linearizability.operations import operations_of_history
 from orderlab.model.verdict import Outcome
+
+
+@pytest.fixture(autouse=True)
+def nothing_to_collect(monkeypatch):
+    """Collecting the garbage of a whole suite before each turn takes a second."""
+    monkeypatch.setattr("benchmarks.timing.gc.collect", lambda: 0)
 
 
 def test_all_contenders_find_what_was_planted():

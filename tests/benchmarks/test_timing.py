@@ -9,6 +9,12 @@ import pytest
 from benchmarks.timing import Contender, Timings, report, take_turns
 
 
+@pytest.fixture(autouse=True)
+def nothing_to_collect(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Collecting the garbage of a whole suite before each turn takes a second."""
+    monkeypatch.setattr("benchmarks.timing.gc.collect", lambda: 0)
+
+
 def test_contenders_take_turns_and_the_first_round_does_not_count() -> None:
     calls: list[str] = []
 

@@ -92,14 +92,14 @@ def linearizable_by_trying_all(model, calls):
 @pytest.mark.parametrize("name", ["register", "cas-register", "queue", "set"])
 def test_the_search_agrees_with_trying_every_order(name):
     outcomes = {Outcome.HOLDS: 0, Outcome.VIOLATED: 0}
-    for seed in range(800):
+    for seed in range(300):
         rng = random.Random(f"{name}{seed}")
         log = generated(name, rng, rng.randrange(1, 6), 3, distinct=seed % 2 == 0)
         for calls in calls_by_key(MODELS[name], log).values():
             found = search(MODELS[name], calls).outcome
             assert (found is Outcome.HOLDS) == linearizable_by_trying_all(MODELS[name], calls), seed
             outcomes[found] += 1
-    assert min(outcomes.values()) > 30
+    assert min(outcomes.values()) > 15
 
 
 @pytest.mark.parametrize(
@@ -112,9 +112,10 @@ def test_the_search_agrees_with_trying_every_order(name):
     ],
 )
 @pytest.mark.parametrize("info", [0.0, 0.15])
-def test_the_fast_algorithm_agrees_with_the_search(name, algorithm, distinct, info):
+@pytest.mark.parametrize("histories", [200, pytest.param(1200, marks=pytest.mark.exhaustive)])
+def test_the_fast_algorithm_agrees_with_the_search(name, algorithm, distinct, info, histories):
     outcomes, fast = {Outcome.HOLDS: 0, Outcome.VIOLATED: 0}, 0
-    for seed in range(1200):
+    for seed in range(histories):
         rng = random.Random(f"{name}{info}{seed}")
         log = generated(name, rng, rng.randrange(2, 25), rng.randrange(2, 6), info, 0.8, distinct)
         verdict = decide(name, log)
@@ -128,8 +129,8 @@ def test_the_fast_algorithm_agrees_with_the_search(name, algorithm, distinct, in
             assert [op["rows"] for op in verdict.witness.operations] == [
                 log.describe(row)["rows"] for row in slow[0].rows
             ], seed
-    assert min(outcomes.values()) > 100
-    assert fast > 600
+    assert min(outcomes.values()) > histories // 12
+    assert fast > histories // 2
 
 
 def test_the_witness_of_a_register_ends_the_shortest_prefix_that_has_no_order():

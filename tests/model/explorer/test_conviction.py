@@ -140,11 +140,27 @@ class Ruled(Specification):
 rules = st.lists(st.tuples(*[st.integers(0, 3)] * 4), min_size=1, max_size=5).map(tuple)
 
 
-@settings(max_examples=60, deadline=None)
-@given(rules, st.integers(0, 3), st.tuples(st.integers(0, 3), st.integers(0, 3)))
+symmetric_systems = given(rules, st.integers(0, 3), st.tuples(st.integers(0, 3), st.integers(0, 3)))
+
+
+@settings(max_examples=20, deadline=None)
+@symmetric_systems
 def test_symmetric_searches_say_what_the_whole_one_says(
     chosen: tuple[Rule, ...], crowd: int, together: tuple[int, int]
 ) -> None:
+    symmetric_as_whole(chosen, crowd, together)
+
+
+@pytest.mark.exhaustive
+@settings(max_examples=600, deadline=None)
+@symmetric_systems
+def test_many_symmetric_searches_say_what_the_whole_one_says(
+    chosen: tuple[Rule, ...], crowd: int, together: tuple[int, int]
+) -> None:
+    symmetric_as_whole(chosen, crowd, together)
+
+
+def symmetric_as_whole(chosen: tuple[Rule, ...], crowd: int, together: tuple[int, int]) -> None:
     system = Ruled(rules=chosen, crowd=crowd, together=together)
     for keep_going in (False, True):
         whole = explore(system, Options(engine="interpreted", keep_going=keep_going))

@@ -43,6 +43,7 @@ from orderlab.model.spec.variables import (
     element,
     integer,
 )
+from tests.model.explorer.engines import loaded_as_it_is
 
 LIMITS = (0, 2, 1)
 
@@ -166,12 +167,33 @@ SYSTEMS = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def uncompiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels run as plain Python but where a test says otherwise: numba takes seconds for each."""
+    if request.node.get_closest_marker("exhaustive") is None and "by_numba" not in request.node.name:
+        monkeypatch.setattr("orderlab.model.explorer.compiled.space.load_kernel", loaded_as_it_is)
+
+
 def compared(found: Exploration) -> Mapping[str, Any]:
     return {key: value for key, value in found.to_json().items() if key != "run"}
 
 
 @pytest.mark.parametrize("system", SYSTEMS, ids=str)
 def test_same_report(system: Specification) -> None:
+    same_report(system)
+
+
+def test_same_report_by_numba() -> None:
+    same_report(Medley())
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("system", SYSTEMS, ids=str)
+def test_every_report_by_numba(system: Specification) -> None:
+    same_report(system)
+
+
+def same_report(system: Specification) -> None:
     interpreted = explore(system, Options(engine="interpreted"))
     compiled = explore(system, Options(engine="compiled"))
     assert compiled.run["engine"] == "compiled"

@@ -86,7 +86,7 @@ def outcomes(found: Exploration) -> dict[str, Outcome]:
     return {v.law: v.outcome for v in found.verdicts if v.outcome is not Outcome.UNKNOWN}
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(programs(), min_size=2, max_size=3), st.sampled_from(["x", "xy", "zx"]), st.booleans())
 @example([{0: [(None, ("x", 1), 1)], 1: [(None, ("x", 0), 2)]}, {0: [(None, ("y", 2), 1)]}], "xy", True)
 @example([{0: [(None, ("z", 1), 1)]}, {0: [(("z", 0), ("x", 1), 1)]}], "x", True)
@@ -101,6 +101,21 @@ def outcomes(found: Exploration) -> dict[str, Outcome]:
     False,
 )
 def test_same_verdicts_as_without(
+    given_programs: list[Mapping[int, list[Instruction]]], watched: str, may_end: bool
+) -> None:
+    same_verdicts(given_programs, watched, may_end)
+
+
+@pytest.mark.exhaustive
+@settings(max_examples=1000, deadline=None)
+@given(st.lists(programs(), min_size=2, max_size=3), st.sampled_from(["x", "xy", "zx"]), st.booleans())
+def test_same_verdicts_as_without_of_many(
+    given_programs: list[Mapping[int, list[Instruction]]], watched: str, may_end: bool
+) -> None:
+    same_verdicts(given_programs, watched, may_end)
+
+
+def same_verdicts(
     given_programs: list[Mapping[int, list[Instruction]]], watched: str, may_end: bool
 ) -> None:
     made = system(given_programs, watched, may_end)
