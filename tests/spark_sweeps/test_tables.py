@@ -10,7 +10,7 @@ from orderlab.spark_sweeps.questions.asking import cell
 from orderlab.spark_sweeps.questions.capacity import Bracket, Capacity, of_capacity
 from orderlab.spark_sweeps.questions.cheapest import Cheapest, Offer, of_cheapest
 from orderlab.spark_sweeps.questions.comparison import Comparison, Difference, of_comparison
-from orderlab.spark_sweeps.report.drawings import curves, drawn
+from orderlab.spark_sweeps.report.drawings import curves, drawn, heat_map
 from orderlab.spark_sweeps.report.page import template
 from orderlab.spark_sweeps.results.points import PointRows, cliff, points_table
 from orderlab.spark_sweeps.results.rows import columns_beside
@@ -140,3 +140,9 @@ def test_a_curve_alone_in_its_panel_says_which_it_is_on_the_scale_of_all():
     assert [f">{tick}<" in first for tick in (60, 80, 100, 120)] == [True] * 4
     ((_, alone),) = curves(points[::9], "a", "m")
     assert ">b 0<" not in alone  # there is no other
+
+
+def test_points_that_name_different_parameters_are_drawn_beside_each_other():
+    settings = [{"a": True, "b": "x"}, {"a": None, "b": "y"}, {"a": 3, "b": None}, {"a": "z", "b": "x"}]
+    picture = heat_map([PointRows(n, one, {"m": [float(n)]}) for n, one in enumerate(settings)], "a", "b", "m")
+    assert picture.index(">True<") < picture.index(">3<") < picture.index(">z<")

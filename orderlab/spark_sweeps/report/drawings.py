@@ -136,7 +136,7 @@ def heat_map(points: Sequence[PointRows], axis_x: str, axis_y: str, metric: str)
     )
     drawn = figure.subplots()
     image = drawn.imshow(means, aspect="auto", cmap="Greys", origin="lower")
-    x_labels, y_labels = ([textwrap.shorten(str(value), 24, placeholder="...") for value in each] for each in (x_values, y_values))
+    x_labels, y_labels = ([textwrap.shorten("" if value is None else str(value), 24, placeholder="...") for value in each] for each in (x_values, y_values))
     upright = max(len(label) for label in x_labels) <= TICK_WIDTH
     drawn.set_xticks(range(len(x_values)), x_labels, **({} if upright else TURNED))
     drawn.set_yticks(range(len(y_values)), y_labels)
@@ -154,8 +154,9 @@ def heat_map(points: Sequence[PointRows], axis_x: str, axis_y: str, metric: str)
     return svg(figure)
 
 
-def _order(value: Any) -> tuple[bool, Any]:
-    return isinstance(value, str), value
+def _order(value: Any) -> tuple[int, Any]:
+    """Numbers, then texts, then nothing: rows of a table design need not name the same parameters."""
+    return (2, "") if value is None else (int(isinstance(value, str)), value)
 
 
 def svg(figure: Figure) -> str:
