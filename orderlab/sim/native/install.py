@@ -27,15 +27,22 @@ LIBRARY_SUFFIX = ".so"
 """Of what is made from C, beside the place of its text."""
 SHARED = "__mypyc"
 """How the name of the one library ends that holds all the code; the modules are openings into it."""
+OPEN_FILES = Path("/proc/self/fd")
+"""Where a process finds its open files, removed ones too: on Linux."""
 SUFFIX: str = sysconfig.get_config_var("EXT_SUFFIX") or ".so"
 
 
 class _Finder(MetaPathFinder):
-    """Finds compiled modules by their full names, and the ``place`` where they lie."""
+    """Finds compiled modules by their full names, and the ``place`` where they lie.
+
+    Each file is held open, so that a process goes on when its folder is removed meanwhile: a module that was not imported until then could not
+    be interpreted, as what it inherits from is machine code already.
+    """
 
     def __init__(self, place: Path, files: Mapping[str, Path]) -> None:
         self.place = place
         self.files = files
+        self._open = {name: os.open(file, os.O_RDONLY) for name, file in files.items()} if OPEN_FILES.is_dir() else {}
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -44,6 +51,8 @@ class _Finder(MetaPathFinder):
         file = self.files.get(fullname)
         if file is None:
             return None
+        if fullname in self._open and not file.exists():
+            file = OPEN_FILES / str(self._open[fullname])
         return spec_from_file_location(fullname, file, loader=ExtensionFileLoader(fullname, str(file)))
 
 

@@ -155,3 +155,26 @@ def test_an_environment_keeps_what_the_cache_folder_cannot(tmp_path: Path, monke
     monkeypatch.setattr(sys, "prefix", str(no_folder))
     with pytest.raises(compiling.CannotCompile, match="XDG_CACHE_HOME"):
         compiling.build()
+
+
+REMOVED = """
+import shutil, sys
+from pathlib import Path
+from orderlab.sim.native import install
+install.install()
+shutil.rmtree(Path(sys.argv[1]))
+from orderlab.sim.redis.shard import Shard
+import orderlab.sim.redis.keyspace as keyspace
+print(keyspace.__file__.startswith("/proc/self/fd/"), Shard().execute((b"EVAL", b"return cjson.encode({redis.call('ECHO', 'x')})", b"0")))
+"""
+
+
+@pytest.mark.skipif(not compiled.OPEN_FILES.is_dir(), reason="only Linux lets a process find the files that it holds open")
+def test_a_process_goes_on_when_its_machine_code_is_removed(place: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "orderlab" / "compiled" / place.name
+    shutil.copytree(place, mine)
+    done = subprocess.run(
+        [sys.executable, "-c", REMOVED, str(mine)],
+        cwd=ROOT, env={**os.environ, "XDG_CACHE_HOME": str(tmp_path)}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == """True b'["x"]'"""

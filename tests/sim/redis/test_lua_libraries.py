@@ -201,3 +201,31 @@ def test_a_server_computes_the_same(judge: Judge, case: Callable[[Generator], Ca
     commands = [(b"EVAL", SHOW + script, b"0", argument) for script, argument in (case(make) for _ in range(CASES))]
     found = judge.differences(commands)
     assert not found, f"{len(found)} differ:\n" + "\n".join(found[:10]).replace(repr(SHOW)[1:-1], "")
+
+
+NESTING = rb"""
+local data = ARGV[1]:gsub('(%d+):(%x+) ?', function(times, bytes)
+  return string.rep((bytes:gsub('%x%x', function(x) return string.char(tonumber(x, 16)) end)), tonumber(times))
+end)
+local ok, value = pcall(cmsgpack.unpack, data)
+if not ok then return value end
+local depth = 0
+while type(value) == 'table' do
+  depth = depth + 1
+  local key, item = next(value)
+  value = type(key) == 'table' and key or item
+end
+return {depth, tostring(value)}
+"""
+NESTED = (
+    "{n}:91 1:c0", "{n}:91 1:05", "{n}:8101 1:05", "{n}:8101 1:90", "{n}:8101 1:c0", "{n}:81 1:01 {n}:01", "{n}:81 1:c0 {n}:01",
+    "{n}:910281 1:01", "{n}:91", "{n}:9281 1:01",
+)  # fmt: skip
+"""Times and bytes: arrays, maps as values and as keys, whole and cut off."""
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("form", [*NESTED, "1:81c001", "1:82c00101", "1:81cb7ff8000000000000 1:01", "1:8191c001"])
+def test_messagepack_nests_as_deep_as_on_a_server(judge: Judge, form: str) -> None:
+    texts = {form.format(n=n).encode() for n in (1, 190, 191, 3998, 3999, 4000, 7996, 7997, 7998)}
+    assert judge.differences([(b"EVAL", NESTING, b"0", text) for text in sorted(texts)]) == []

@@ -262,7 +262,7 @@ DEEP = {
     "a nested reply": ("local t = 1 for i = 1, 50000 do t = {t} end return #t", None),
     "nested JSON to encode": ("local t = 1 for i = 1, 50000 do t = {t} end return cjson.encode(t)", b"excessive nesting (1001)"),
     "nested JSON to decode": ("return cjson.decode(string.rep('[', 100000))", b"too many nested data structures (1001)"),
-    "nested MessagePack": ("return cmsgpack.unpack(string.rep('\\145', 100000))", b"nested too deeply"),
+    "nested MessagePack": ("return cmsgpack.unpack(string.rep('\\145', 100000))", b"stack overflow (in function mp_decode_to_lua_array)"),
     "a pattern of many items": ("return string.find('a', string.rep('.-', 100000) .. 'b')", b"pattern too complex"),
     "many results": ("return unpack({}, 1, 1e7)", b"too many results to unpack"),
     "huge MessagePack headers": ("return cmsgpack.unpack('\\221\\255\\255\\255\\255')", b"Missing bytes"),

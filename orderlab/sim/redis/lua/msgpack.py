@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from typing import Any
 
 _FIXED = {
@@ -13,8 +14,11 @@ _FIXED = {
 _STRINGS = {0xD9: ">B", 0xDA: ">H", 0xDB: ">I"}
 _ARRAYS = {0xDC: ">H", 0xDD: ">I"}
 _MAPS = {0xDE: ">H", 0xDF: ">I"}
-NESTED_MAX = 190
-"""Containers inside each other; the server's own bound is the C stack, far above what `pack` can write."""
+SLOTS_MAX = 8000
+"""Slots of the Lua stack that a C function may use (``LUAI_MAXCSTACK``): the server holds there what it is in the middle of, a table and its
+index or key for each level of nesting."""
+TOO_MANY = "stack overflow (too many return values at once; use unpack_one or unpack_limit instead.)"
+TOO_DEEP = "stack overflow (in function mp_decode_to_lua_array)"
 VALUES_MAX = 7900
 """Values of one stream that the Lua stack of a C function can hold."""
 
@@ -71,10 +75,8 @@ class MsgpackReader:
         count = 0
         while self._at < len(data) and (everything or count < limit):
             if count == VALUES_MAX:
-                raise MsgpackError(
-                    "stack overflow (too many return values at once; use unpack_one or unpack_limit instead.)"
-                )
-            self._value(0)
+                raise MsgpackError(TOO_MANY)
+            self._value(1 + count)
             count += 1
         self._flat[1] = count
         return count, -1 if self._at == len(data) else self._at, self._flat
@@ -88,7 +90,35 @@ class MsgpackReader:
     def _unpack(self, layout: str) -> Any:
         return struct.unpack(layout, self._take(struct.calcsize(layout)))[0]
 
-    def _value(self, depth: int) -> None:
+    def _value(self, used: int) -> None:
+        """Read one value with all that is in it. ``used``: slots of the server's stack that are taken before."""
+        open_tables: list[_Table] = []
+        while True:
+            if used >= SLOTS_MAX:
+                self._take(1)  # as the server does: an end of the text is told first
+                raise MsgpackError(TOO_MANY)
+            opened = self._item(used)
+            if opened is not None:
+                open_tables.append(opened)
+            is_whole = opened is None  # the last item that was begun
+            while open_tables:
+                table = open_tables[-1]
+                if is_whole:
+                    self._check_key(table)
+                if table.left:
+                    break
+                open_tables.pop()
+                is_whole = True
+            else:
+                return
+            table.left -= 1
+            is_key = table.is_map and table.left % 2 == 1
+            if is_key:
+                table.key_at = len(self._flat)
+            used = table.used + (1 if is_key else 2)
+
+    def _item(self, used: int) -> _Table | None:
+        """Read what holds nothing else, or the head of a table, which is returned."""
         tag = self._take(1)[0]
         flat = self._flat
         if tag < 0x80:
@@ -96,9 +126,9 @@ class MsgpackReader:
         elif tag >= 0xE0:
             flat.append(tag - 256)
         elif tag < 0x90:
-            self._container(self._map, tag & 15, depth)
+            return self._table(True, tag & 15, used)
         elif tag < 0xA0:
-            self._container(self._array, tag & 15, depth)
+            return self._table(False, tag & 15, used)
         elif tag < 0xC0:
             flat.append(self._take(tag & 31))
         elif tag in _FIXED:
@@ -106,33 +136,45 @@ class MsgpackReader:
         elif tag in _STRINGS:
             flat.append(self._take(self._unpack(_STRINGS[tag])))
         elif tag in _ARRAYS:
-            self._container(self._array, self._unpack(_ARRAYS[tag]), depth)
+            return self._table(False, self._unpack(_ARRAYS[tag]), used)
         elif tag in _MAPS:
-            self._container(self._map, self._unpack(_MAPS[tag]), depth)
+            return self._table(True, self._unpack(_MAPS[tag]), used)
         elif tag in (0xC2, 0xC3):
             flat.append(tag == 0xC3)
         elif tag == 0xC0:
             flat.append(self._null)
         else:
             raise MsgpackError("Bad data format in input.")
+        return None
 
-    def _container(self, mark: Any, size: int, depth: int) -> None:
-        if depth == NESTED_MAX:
-            raise MsgpackError("MessagePack data nested too deeply")
-        flat = self._flat
-        flat.append(mark)
-        flat.append(size)
-        for _ in range(size):
-            if mark is self._map:
-                key_at = len(flat)
-                self._value(depth + 1)
-                if flat[key_at] is self._null:
-                    self._value(depth + 1)
-                    raise MsgpackError("table index is nil", is_placed=False)
-                if flat[key_at] != flat[key_at]:
-                    self._value(depth + 1)
-                    raise MsgpackError("table index is NaN", is_placed=False)
-            self._value(depth + 1)
+    def _table(self, is_map: bool, size: int, used: int) -> _Table:
+        if not is_map and used + 1 >= SLOTS_MAX:
+            raise MsgpackError(TOO_DEEP)
+        self._flat += (self._map if is_map else self._array, size)
+        return _Table(is_map, 2 * size if is_map else size, used)
+
+    def _check_key(self, table: _Table) -> None:
+        """A pair of a map is whole: the server puts it into the table now, and complains of its key."""
+        if not table.is_map or table.left % 2 == 1:
+            return
+        key = self._flat[table.key_at]
+        if key is self._null:
+            raise MsgpackError("table index is nil", is_placed=False)
+        if key != key:
+            raise MsgpackError("table index is NaN", is_placed=False)
+
+
+@dataclass(slots=True)
+class _Table:
+    """A table that is not whole yet."""
+
+    is_map: bool
+    left: int
+    """Items that have not begun, keys and values counted one by one."""
+    used: int
+    """Slots of the server's stack below it."""
+    key_at: int = 0
+    """Where in the flat list the last key is."""
 
 
 def _to_int(value: int) -> int:
