@@ -67,7 +67,7 @@ def tells_no_less(store: Path, smaller: float, larger: float, laws: tuple[str, .
         assert len(other.others) >= len(one.others), told
 
 
-@pytest.mark.parametrize("name", ["fetch-removes", "expire-on-the-queue"])
+@pytest.mark.parametrize("name", ["fetch-removes", pytest.param("expire-on-the-queue", marks=pytest.mark.exhaustive)])
 def test_a_larger_effort_never_tells_less(name: str) -> None:
     tells_no_less(LUA / "specimens" / name, 0.05, 0.3, ("no-loss", "expiry", "drain"))
 

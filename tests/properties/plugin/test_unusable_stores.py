@@ -68,6 +68,7 @@ def test_a_script_that_does_not_end_breaks_bounded_and_leaves_the_rest_unknown(t
     assert found.stdout.count("1 failed, 1 skipped") == 1
 
 
+@pytest.mark.exhaustive  # the kernel stops it by the same count as a loop: tests/sim/redis/test_hostile_work.py
 def test_a_script_whose_pattern_goes_back_without_end_is_stopped_and_named(tmp_path: Path) -> None:
     hangs = "string.find(string.rep('a', 5000), string.rep('a*', 50) .. 'b')"
     laws = ("--orderlab-law", "bounded")

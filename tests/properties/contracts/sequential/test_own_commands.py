@@ -81,6 +81,6 @@ def test_mutants_of_a_store_with_a_contract_are_killed() -> None:
 
 
 def test_mutants_of_a_flawed_store_are_refused() -> None:
-    binding = load_binding(FLAWED, trust_adapter=True)
+    binding = load_binding(LUA / "specimens" / "limiter-client-clock", trust_adapter=True)
     with pytest.raises(InputError, match="the store itself breaks"):
         Campaign(binding, sample(mutants_of(binding, ()), 1, 0), 0, 10.0, 1).run()

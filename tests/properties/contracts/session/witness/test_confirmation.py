@@ -12,6 +12,7 @@ from orderlab.model.verdict import Outcome
 from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.contracts.session.witness.confirmation import refuse_company
 from orderlab.properties.contracts.session.witness.witness import Witness
+from orderlab.properties.validation.effort import QUICK
 from orderlab.properties.validation.validation import validate
 from orderlab.sim.live.redis_server import ServerProcess
 from orderlab.sim.redis.backends import open_backend
@@ -39,7 +40,7 @@ class Vanishing(KernelBackend):
 
 
 def witness(binding: Binding, law: str) -> Witness:
-    (result,) = validate(binding, 2, laws=[law], backend=Vanishing()).results
+    (result,) = validate(binding, QUICK, laws=[law], backend=Vanishing(), only_first=True).results
     assert result.outcome is Outcome.VIOLATED
     assert isinstance(result.verdict.witness, Witness)
     return result.verdict.witness
