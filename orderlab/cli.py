@@ -6,12 +6,13 @@ waits for a Lua host, a compiler or Arrow who wants help, a completion, or anoth
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from orderlab.exit_codes import ExitCode
-from orderlab.program import ended_by, run, tell
+from orderlab.exit_codes import ExitCode, of_signal
+from orderlab.program import run, tell
 
 if TYPE_CHECKING:
     import typer
@@ -58,8 +59,8 @@ def _commanded() -> int:
     except TyperException as error:
         return _wrong_usage(error, arguments)
     except SystemExit as ended:
-        if isinstance(ended.__context__, BrokenPipeError):  # typer makes exit code 1 of it
-            return ended_by(ended.__context__, PROGRAM)
+        if isinstance(ended.__context__, BrokenPipeError):  # typer makes 1 of it, rich sends the rest nowhere
+            return of_signal(signal.SIGPIPE)
         raise
 
 

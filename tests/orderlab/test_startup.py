@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tomllib
@@ -67,6 +68,16 @@ def test_completion_lists_commands_and_their_options(shell: str) -> None:
     assert shell == "fish" or "_ORDERLAB_COMPLETE" in run("--show-completion", _ORDERLAB_COMPLETE="").stdout + run(
         _ORDERLAB_COMPLETE=f"source_{shell}"
     ).stdout
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("specimens", "--help"), ("simulate", "--list"), ("explore", "--template")], ids=" ".join)
+def test_output_that_nobody_reads_ends_it_without_a_word(arguments: tuple[str, ...]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "orderlab.cli", *arguments]
+    done = subprocess.run(command, cwd=ROOT, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
 
 
 def test_the_benchmark_measures_processes_by_their_processor_time(monkeypatch: pytest.MonkeyPatch) -> None:
