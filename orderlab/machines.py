@@ -52,10 +52,9 @@ from orderlab.model.contracts.steps import Fault
 from orderlab.properties.contracts.session.machines.concurrent_writers import ConcurrentWriters, OperationsInTrouble
 from orderlab.properties.contracts.session.machines.hostile_clients import HostileClients
 from orderlab.properties.contracts.session.machines.on_store import on_backend, on_kernel
-from orderlab.properties.contracts.session.machines.packet_identifiers import PacketIdentifiers
+from orderlab.properties.contracts.session.machines.queue import PacketIdentifiers, TrimAndExpiry
 from orderlab.properties.contracts.session.machines.session import SessionMachine, Sessions
 from orderlab.properties.contracts.session.machines.store import LawViolated, StoreMachine
-from orderlab.properties.contracts.session.machines.trim_and_expiry import TrimAndExpiry
 from orderlab.properties.machines.feed import FeedMachine, feed_machine
 from orderlab.properties.machines.handshake import HandshakeBothWays
 from orderlab.properties.machines.tally import initialize, rule

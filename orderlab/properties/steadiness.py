@@ -16,9 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from orderlab.properties.contracts.session.machines.by_law import ALL, Machines, machines_for
 from orderlab.properties.contracts.session.machines.hostile_clients import HostileClients
-from orderlab.properties.contracts.session.machines.on_store import on_kernel
+from orderlab.properties.contracts.session.machines.on_store import ALL, Machines, machines_for, on_kernel
 from orderlab.properties.contracts.session.machines.store import LawViolated
 from orderlab.properties.machines.tally import tally_of
 from orderlab.properties.profiles import PROFILES, Profile

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from orderlab.properties.contracts.sequential.validation import ContractResult, ContractValidation
     from orderlab.properties.contracts.sequential.witness import ContractWitness
     from orderlab.properties.contracts.session.witness.witness import Witness
-    from orderlab.properties.harness.suspect_line import LuaLine
+    from orderlab.properties.harness.recording import LuaLine
     from orderlab.properties.validation.validation import LawResult, Validation
     from orderlab.sim.redis.shard import FrozenKeyspace
 
@@ -96,8 +96,8 @@ def _witnesses(result: LawResult) -> list[Witness]:
 
 def _of_witness(one: Witness, law: str, found: Validation, is_certain: bool) -> Finding:
     from orderlab.model.contracts.session.steps import told_step
+    from orderlab.properties.contracts.session.witness.witness import circumstances
     from orderlab.properties.harness.keyspace import shown_keyspace
-    from orderlab.properties.validation.headline import circumstances
 
     trace, explained, cause = one.finding.trace, one.explanation, one.cause
     lua = explained.lua

@@ -10,6 +10,7 @@ import pytest
 from orderlab.sim.live.redis_server import ServerProcess
 from orderlab.sim.redis.wire import Connection
 from orderlab.sim.stores.binding import Binding, Result, ScriptCall, load_binding
+from orderlab.sim.stores.binding.lua_text import scale
 
 ROOT = Path(__file__).parents[2]
 CLOCK = b"test:clock"
@@ -78,7 +79,7 @@ def open_store(connection: Connection) -> OpenStore:
     def make(folder: str | Path, now_ms: int | None = None, modulus: int | None = None) -> RealStore:
         binding = load_binding(ROOT / folder)
         if modulus is not None:
-            binding, _ = binding.scaled(modulus)
+            binding, _ = scale(binding, modulus)
         return RealStore(connection, binding, now_ms)
 
     return make

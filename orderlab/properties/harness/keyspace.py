@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from orderlab.properties.harness.suspect_line import shown_bytes
+from orderlab.properties.harness.recording import shown_bytes
 from orderlab.sim.redis.keyspace import TYPES
 from orderlab.sim.redis.shard import FrozenKeyspace
 

@@ -10,7 +10,7 @@ are; their words are for people. How much work a reply cost is not compared: tha
 
 from __future__ import annotations
 
-from orderlab.model.contracts.session.scopes import SCOPES
+from orderlab.model.contracts.session.contract import SCOPES
 from orderlab.model.laws import STORE_LAWS
 from orderlab.properties.validation.exploration import applies, explore_scope, fitted
 from orderlab.properties.validation.findings import Findings
@@ -20,8 +20,8 @@ from orderlab.properties.validation.walks import walk_about
 from orderlab.sim.redis.shard import FrozenKeyspace
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.results import Failed, Fields, Result
+from orderlab.sim.stores.bound import EVERYTHING, Interruption, TimedOut
 from orderlab.sim.stores.memo import MemoStore
-from orderlab.sim.stores.session_store import EVERYTHING, Interruption, TimedOut
 
 STATES_MAX = 300
 """Pairs of keyspaces in each scope."""

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from orderlab.model.errors import InputError
 from orderlab.model.files import write_whole
 from orderlab.model.laws import STORE_LAWS
-from orderlab.properties.contracts.kind import SCRIPT_SECONDS_MAX, Kind, kind_of
+from orderlab.properties.contracts.kind import SCRIPT_SECONDS_MAX, Kind, kind_of, trace_from_json
 from orderlab.properties.mutants.mutant import OUTCOMES, Mutant, Result
 from orderlab.properties.validation.effort import STANDARD
 from orderlab.sim.redis.lua.watchdog import CANCELLED, Unfinished, watch
@@ -192,7 +192,7 @@ class Campaign:
             file = self._file(self._context, mutant)
             if file.is_file():
                 try:
-                    self.results[mutant] = Result.from_json(json.loads(file.read_bytes())["result"], str(file))
+                    self.results[mutant] = Result.from_json(json.loads(file.read_bytes())["result"], str(file), trace_from_json)
                 except (InputError, ValueError, KeyError, TypeError, OSError):
                     continue  # not a result of ours: judged again, and written anew
 

@@ -17,7 +17,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from orderlab.model.contracts.session.scopes import SCOPES
+from orderlab.model.contracts.session.contract import SCOPES
 from orderlab.model.contracts.steps import Fault
 from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS
@@ -34,13 +34,12 @@ from orderlab.sim.redis.lua.sandbox import ScriptTimeout
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import FrozenKeyspace
 from orderlab.sim.stores.binding.binding import Binding
-from orderlab.sim.stores.binding.calls import Call, ScriptCall
+from orderlab.sim.stores.binding.lua_text import scale
 from orderlab.sim.stores.binding.replies import ReplyMismatch
-from orderlab.sim.stores.binding.results import Fetched, Fields, Message, Result
-from orderlab.sim.stores.bound import BoundStore, load_scripts
+from orderlab.sim.stores.binding.results import Call, Fetched, Fields, Message, Result, ScriptCall
+from orderlab.sim.stores.bound import EVERYTHING, BoundStore, Interruption, load_scripts
 from orderlab.sim.stores.faults import condition
 from orderlab.sim.stores.memo import MemoStore
-from orderlab.sim.stores.session_store import EVERYTHING, Interruption
 
 CLIENT = b"client-one"
 MANY = 6500
@@ -275,7 +274,7 @@ def tabulate(
 
 def compare(table: Table, mutated: Binding, script: str) -> Comparison:
     """Hold ``mutated`` (unscaled; it differs in the script ``script``) against the original's table."""
-    scaled, _ = mutated.scaled(table.binding.modulus)
+    scaled, _ = scale(mutated, table.binding.modulus)
     backend = KernelBackend()
     count = 0
     try:

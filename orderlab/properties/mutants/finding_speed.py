@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
-from orderlab.model.contracts.session.scopes import SCOPES, Scope
+from orderlab.model.contracts.session.contract import SCOPES, Scope
 from orderlab.model.explorer.search import Budget, Options, search
 from orderlab.model.laws import STORE_LAWS
 from orderlab.model.spec.transition_system import Label

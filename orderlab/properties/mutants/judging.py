@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from orderlab.model.contracts.session.scopes import SCOPES
+from orderlab.model.contracts.session.contract import SCOPES
 from orderlab.model.contracts.session.steps import Churn, Trace
 from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS
@@ -28,7 +28,7 @@ from orderlab.properties.validation.scenarios import run_scenarios
 from orderlab.properties.validation.subject import Reruns, Subject
 from orderlab.properties.validation.walks import walk_about
 from orderlab.sim.stores.binding.binding import Binding
-from orderlab.sim.stores.cpu_budget import BudgetExceeded
+from orderlab.sim.stores.bound import BudgetExceeded
 
 DEFAULT_BUDGET_S = 12.0
 """A cap for a mutant that nothing kills, in processor time of one core: what is done is counted in steps."""

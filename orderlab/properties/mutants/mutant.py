@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from orderlab.model.contracts.contract import AnyTrace
-from orderlab.properties.contracts.kind import trace_from_json
 from orderlab.sim.engine.random_streams import RandomStreams
 from orderlab.sim.stores.binding.binding import Binding
 
@@ -101,10 +100,10 @@ class Result:
         }
 
     @classmethod
-    def from_json(cls, data: Any, place: str) -> Result:
+    def from_json(cls, data: Any, place: str, read_trace: Callable[[Any, str], AnyTrace]) -> Result:
         """The result that ``to_json`` gave ``data`` for. Raises KeyError or InputError when it is none."""
         told = data["trace"]
-        trace = None if told is None else trace_from_json(told, place)
+        trace = None if told is None else read_trace(told, place)
         return cls(
             data["outcome"],
             data["law"] or "",

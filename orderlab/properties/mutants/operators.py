@@ -10,8 +10,8 @@ from orderlab.properties.mutants import command_changes, lua_changes
 from orderlab.properties.mutants.mutant import Mutant
 from orderlab.properties.mutants.syntax import Chunk, Operator
 from orderlab.sim.stores.binding.binding import Binding
-from orderlab.sim.stores.binding.calls import Script
-from orderlab.sim.stores.binding.syntax import check_syntax
+from orderlab.sim.stores.binding.lua_text import check_syntax
+from orderlab.sim.stores.binding.results import Script
 
 OPERATORS: dict[str, Operator] = {
     "relational": lua_changes.swap_comparisons,

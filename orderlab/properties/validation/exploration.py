@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 
-from orderlab.model.contracts.session.scopes import SCOPES, Scope, message, save
+from orderlab.model.contracts.session.contract import SCOPES, Scope, message, save
 from orderlab.model.contracts.session.steps import Acknowledge, Save, Step
 from orderlab.model.explorer.search import Budget, Options, Search, search
 from orderlab.model.spec.transition_system import Label
@@ -17,7 +17,7 @@ from orderlab.properties.validation.effort import STATES, count
 from orderlab.properties.validation.findings import Findings, kind_of
 from orderlab.properties.validation.subject import Subject
 from orderlab.sim.stores.binding.results import Fetched
-from orderlab.sim.stores.cpu_budget import BudgetExceeded
+from orderlab.sim.stores.bound import BudgetExceeded
 
 MODULUS = 3
 """Packet identifiers in the small world: few, so that a handful of saves goes round."""

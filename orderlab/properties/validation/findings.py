@@ -80,7 +80,7 @@ class Findings:
     work: Counter[str] = field(default_factory=Counter)
     """Numbers by name with their unit: states, transitions, examples, steps, operations."""
     coverage: Counter[str] = field(default_factory=Counter)
-    """How often each situation that a law speaks of came about (``orderlab.model.contracts.session.coverage``)."""
+    """How often each situation that a law speaks of came about (``orderlab.model.contracts.session.contract``)."""
     broken: Counter[str] = field(default_factory=Counter)
     """How many steps were seen to break each law."""
     notes: list[str] = field(default_factory=list)

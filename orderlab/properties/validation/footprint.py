@@ -33,8 +33,7 @@ from orderlab.sim.costs.estimate import estimate_us
 from orderlab.sim.redis.backends.backend import FIRST_MS
 from orderlab.sim.redis.hash_slots import hash_slot
 from orderlab.sim.stores.binding.results import Failed
-from orderlab.sim.stores.cpu_budget import BudgetExceeded
-from orderlab.sim.stores.session_store import TimedOut
+from orderlab.sim.stores.bound import BudgetExceeded, TimedOut
 
 WHOLE_KEYSPACE = (b"keys", b"scan", b"flushall", b"flushdb", b"dbsize", b"randomkey")
 """Commands whose work depends on everybody's keys."""

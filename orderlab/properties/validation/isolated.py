@@ -17,7 +17,7 @@ from orderlab.sim.redis.backends import Backend
 from orderlab.sim.redis.lua.watchdog import Finished, Unfinished, watch
 from orderlab.sim.redis.unsupported import UnsupportedCommand
 from orderlab.sim.stores.binding.binding import Binding
-from orderlab.sim.stores.binding.scaling import scale
+from orderlab.sim.stores.binding.lua_text import scale
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from orderlab.properties.validation.effort import EXAMPLES
 from orderlab.properties.validation.findings import Findings
 from orderlab.properties.validation.subject import CLIENTS, Prepared, Subject, fitted_step, take_steps
 from orderlab.sim.stores.binding.results import Failed
-from orderlab.sim.stores.cpu_budget import BudgetExceeded
+from orderlab.sim.stores.bound import BudgetExceeded
 
 STEPS_PER_EXAMPLE = 30
 EXAMPLES_AT_ONCE = EXAMPLES

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from orderlab.model.contracts.session.run_state import Cursor
+from orderlab.model.contracts.session.refinement.account import Cursor
 from orderlab.model.contracts.session.steps import (
     Acknowledge,
     Churn,
@@ -39,7 +39,7 @@ from orderlab.properties.harness.keyspace import items_of
 from orderlab.properties.validation.findings import Findings
 from orderlab.properties.validation.subject import Subject, take_steps
 from orderlab.sim.stores.binding.binding import Binding
-from orderlab.sim.stores.binding.lua_tokens import tokens
+from orderlab.sim.stores.binding.lua_text import tokens
 from orderlab.sim.stores.binding.results import Failed, Fetched
 
 CLIENT = b"client-one"

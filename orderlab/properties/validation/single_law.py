@@ -16,8 +16,7 @@ from hypothesis.database import ExampleDatabase
 
 from orderlab.model.verdict import Outcome
 from orderlab.properties.contracts.law_run import LawRun
-from orderlab.properties.contracts.session.machines.by_law import FOOTPRINT_LAWS, machines_for
-from orderlab.properties.contracts.session.machines.on_store import on_kernel
+from orderlab.properties.contracts.session.machines.on_store import FOOTPRINT_LAWS, machines_for, on_kernel
 from orderlab.properties.contracts.session.machines.store import LawViolated, StoreMachine
 from orderlab.properties.contracts.session.witness.witness import Witness, story_lines
 from orderlab.properties.machines.tally import TALLIES, Tally
@@ -30,7 +29,7 @@ from orderlab.properties.validation.scenarios import run_scenarios
 from orderlab.properties.validation.subject import Subject
 from orderlab.properties.validation.validation import Judge, LawResult
 from orderlab.sim.stores.binding.binding import Binding
-from orderlab.sim.stores.cpu_budget import BudgetExceeded
+from orderlab.sim.stores.bound import BudgetExceeded
 
 
 def run_law(

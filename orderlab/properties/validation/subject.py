@@ -14,9 +14,8 @@ from orderlab.properties.validation.findings import Findings, wording
 from orderlab.sim.redis.backends.backend import FIRST_MS
 from orderlab.sim.redis.lua.sandbox import Limits
 from orderlab.sim.stores.binding.binding import Binding
-from orderlab.sim.stores.binding.scaling import RewrittenLine, scale
-from orderlab.sim.stores.bound import BoundStore, keeps_sent
-from orderlab.sim.stores.cpu_budget import BudgetExceeded, CpuBudget
+from orderlab.sim.stores.binding.lua_text import RewrittenLine, scale
+from orderlab.sim.stores.bound import BoundStore, BudgetExceeded, CpuBudget, keeps_sent
 from orderlab.sim.stores.memo import MemoStore
 
 DEFAULT_EXPIRY_MS = 20_000

@@ -9,16 +9,15 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
-from orderlab.model.contracts.session.coverage import BY_LAW
+from orderlab.model.contracts.session.contract import BY_LAW
 from orderlab.model.contracts.session.steps import Churn, Step, Trace
 from orderlab.model.errors import InputError
 from orderlab.model.laws import LAWS, STORE_LAWS
 from orderlab.model.verdict import Outcome, Verdict, worst
 from orderlab.properties.contracts.session.witness.confirmation import NOT_BY_RUNNING, Confirmation, confirm, place_of
-from orderlab.properties.contracts.session.witness.explanation import explain
 from orderlab.properties.contracts.session.witness.full_scale import as_it_stands, with_fewer_steps, with_passing
 from orderlab.properties.contracts.session.witness.minimisation import minimise
-from orderlab.properties.contracts.session.witness.witness import Witness
+from orderlab.properties.contracts.session.witness.witness import Cause, Witness, explain
 from orderlab.properties.validation.effort import (
     INSTRUCTIONS,
     INSTRUCTIONS_MORE,
@@ -34,7 +33,6 @@ from orderlab.properties.validation.effort import (
 from orderlab.properties.validation.exploration import explore_scopes, small_world
 from orderlab.properties.validation.findings import Finding, Findings, Kind, was_stopped, wording
 from orderlab.properties.validation.footprint import Footprint, measure_footprint
-from orderlab.properties.validation.headline import Cause
 from orderlab.properties.validation.machine import run_machine
 from orderlab.properties.validation.queue_at_limit import SMALL_QUEUES, run_queues_at_limit, try_boundaries
 from orderlab.properties.validation.scenarios import run_scenarios
@@ -42,8 +40,8 @@ from orderlab.properties.validation.subject import HEAVY, Reruns, Subject, heavi
 from orderlab.properties.validation.walks import walk_about
 from orderlab.sim.redis.backends import Backend
 from orderlab.sim.stores.binding.binding import Binding
-from orderlab.sim.stores.binding.scaling import RewrittenLine
-from orderlab.sim.stores.cpu_budget import BudgetExceeded
+from orderlab.sim.stores.binding.lua_text import RewrittenLine
+from orderlab.sim.stores.bound import BudgetExceeded
 
 SEARCHING = 0.7
 """Of a cap in seconds, what the analyses may take; the rest is for witnesses."""

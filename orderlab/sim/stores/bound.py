@@ -1,10 +1,12 @@
 """A binding on a backend: operations in, results out, and a listing that leaves no trace."""
-
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from math import inf
+from typing import Protocol
 
 from orderlab.model.contracts.session.capabilities import Capabilities
 from orderlab.model.contracts.steps import Fault
@@ -15,15 +17,132 @@ from orderlab.sim.redis.lua.sandbox import ScriptTimeout
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import GrowthLimit
 from orderlab.sim.stores.binding.binding import Binding
-from orderlab.sim.stores.binding.calls import Call, ScriptCall
 from orderlab.sim.stores.binding.fields import DEFAULTS
 from orderlab.sim.stores.binding.operations import scope_of
 from orderlab.sim.stores.binding.replies import ROW_SHAPES, ReplyMismatch
-from orderlab.sim.stores.binding.results import Failed, Fetched, Fields, Message, Result
+from orderlab.sim.stores.binding.results import Call, Failed, Fetched, Fields, Message, Result, ScriptCall
 from orderlab.sim.stores.binding.schema import Store as StoreTables
-from orderlab.sim.stores.cpu_budget import BudgetExceeded, CpuBudget
 from orderlab.sim.stores.faults import condition, is_right_type, untouched
-from orderlab.sim.stores.session_store import EVERYTHING, ClientDied, Interruption, TimedOut
+
+CHARGED = 1_000_000
+"""Instructions of one script are counted in whole millions: what ends sooner is counted by its steps."""
+
+
+class BudgetExceeded(Exception):
+    """The work, or the time, that was set for it has run out."""
+
+
+@dataclass
+class CpuBudget:
+    """Shared by all stores of one piece of work."""
+
+    at_s: float = inf
+    clock: Callable[[], float] = time.process_time
+    instructions_left: float = inf
+    charged: int = 0
+    """How often ``CHARGED`` instructions were taken, in all."""
+
+    def set(self, seconds: float, clock: Callable[[], float] = time.process_time) -> None:
+        """Let the work go on for so many seconds from now: of this process, unless ``clock`` is another."""
+        self.clock = clock
+        self.at_s = clock() + seconds
+
+    def lift(self) -> None:
+        """No limit any more."""
+        self.at_s = self.instructions_left = inf
+
+    def allow(self, instructions: float) -> None:
+        """Let scripts take so many instructions from now."""
+        self.instructions_left = instructions
+
+    def charge(self, times: int) -> None:
+        """Scripts have taken ``CHARGED`` instructions so many times."""
+        self.charged += times
+        self.instructions_left -= CHARGED * times
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that are left; infinite without a cap."""
+        return self.at_s - self.clock() if self.at_s < inf else inf
+
+    @property
+    def is_past(self) -> bool:
+        """Whether the time has run out."""
+        return self.at_s < inf and self.clock() >= self.at_s
+
+    def check(self) -> None:
+        """Raises BudgetExceeded when the time or the instructions have run out."""
+        if self.instructions_left <= 0 or self.is_past:
+            raise BudgetExceeded
+
+
+EVERYTHING = 65535
+"""A page size that no queue exceeds."""
+
+Interruption = Callable[[int], None]
+"""Told after each call of an operation but the last how many there were."""
+
+
+class TimedOut(Failed):
+    """An operation whose script was stopped at its limit; what it had done until then stays."""
+
+
+class ClientDied(Exception):
+    """The client is gone between two calls of one operation."""
+
+
+class SessionStore(Protocol):
+    """A session store as its callers see it: operations in, results out, on a clock."""
+
+    capabilities: Capabilities
+    operations: frozenset[str]
+    default_expiry_ms: int
+    largest_batch: int
+    limit: int
+    """A limit that the store takes, where it does not matter which."""
+    limit_max: int
+    """The highest that callers may give."""
+    fetch_is_read_only: bool
+    """Fetch is declared to write nothing: leftovers have to wait for the next save."""
+
+    @property
+    def now_ms(self) -> int: ...
+
+    def perform(self, operation: str, client: bytes, fields: Fields, between: Interruption | None = None) -> Result:
+        """Carry out one operation. ``between`` is told after each of its calls but the last how many there were."""
+        ...
+
+    def acknowledge_all(self, client: bytes, fields: Sequence[Fields]) -> None:
+        """Many acknowledgements, one after the other; nobody looks at the replies."""
+        ...
+
+    def listing(self, client: bytes) -> Result:
+        """A fetch of everything that leaves no trace in the store."""
+        ...
+
+    def aside(self) -> AbstractContextManager[None]:
+        """Whatever is done within leaves no trace."""
+        ...
+
+    def listing_later(self, client: bytes, ms: int) -> Result:
+        """A listing ``ms`` from now, after which it is now again; where time can go back, which is on the kernel."""
+        ...
+
+    def advance(self, ms: int) -> None: ...
+
+    @property
+    def lag_ms(self) -> int:
+        """By how much the callers' clock is behind that of the node, which goes on while they work."""
+        ...
+
+    def redis_deadlines_ms(self) -> Iterable[int]:
+        """Deadlines that Redis itself keeps for the store's keys."""
+        ...
+
+    def under(self, fault: Fault, operation: str, client: bytes, fields: Fields) -> AbstractContextManager[None]:
+        """Within it, the operation that is about to come meets ``fault``."""
+        ...
+
 
 CRASHED = Failed(b"the node crashed")
 CLIENT_DIED = Failed(b"the client died")

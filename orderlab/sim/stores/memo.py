@@ -17,9 +17,8 @@ from orderlab.sim.redis.lua.sandbox import Limits
 from orderlab.sim.redis.shard import FrozenKeyspace
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.results import Fields, Result
-from orderlab.sim.stores.bound import SAMPLE, BoundStore
+from orderlab.sim.stores.bound import EVERYTHING, SAMPLE, BoundStore, Interruption
 from orderlab.sim.stores.faults import condition
-from orderlab.sim.stores.session_store import EVERYTHING, Interruption
 
 Frozen = tuple[tuple[bytes, Any], ...]
 

@@ -8,18 +8,8 @@ from itertools import permutations
 
 import pytest
 
-from orderlab.model.contracts.contract import (
-    ALL_OR_NOTHING,
-    SPECIFICATION,
-    AnyOf,
-    Call,
-    Contract,
-    Failed,
-    Judge,
-    above,
-    is_same,
-    law,
-)
+from orderlab.model.contracts.contract import ALL_OR_NOTHING, SPECIFICATION, AnyOf, Call, Contract, Failed, above, law
+from orderlab.model.contracts.judge import Judge, is_same
 from orderlab.model.errors import InputError
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from orderlab.model.contracts.session.steps import Publication, Save, Trace
 from orderlab.model.errors import InputError
+from orderlab.properties.contracts.kind import trace_from_json
 from orderlab.properties.mutants.campaign import Campaign, Judged, Score
 from orderlab.properties.mutants.equivalence import Table
 from orderlab.properties.mutants.judging import judge_quickly
@@ -23,7 +24,7 @@ from orderlab.properties.mutants.operators import mutants_of
 from orderlab.properties.validation.subject import Reruns, Subject
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
-from orderlab.sim.stores.cpu_budget import BudgetExceeded
+from orderlab.sim.stores.bound import BudgetExceeded
 
 ROOT = Path(__file__).parents[3]
 SESSION = ROOT / "lua" / "session"
@@ -149,7 +150,7 @@ def test_a_campaign_that_is_ended_leaves_whole_results_and_no_process(tmp_path: 
     assert kept
     for file in kept:
         content = json.loads(file.read_bytes())
-        assert Result.from_json(content["result"], str(file)).outcome in ("killed", "timed out")
+        assert Result.from_json(content["result"], str(file), trace_from_json).outcome in ("killed", "timed out")
 
 
 def test_a_store_that_breaks_a_law_itself_is_refused() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from orderlab.model.errors import InputError
 from orderlab.properties.mutants.operators import OPERATORS, chosen, mutants_of_script
-from orderlab.sim.stores.binding.calls import Script
+from orderlab.sim.stores.binding.results import Script
 
 CASES: dict[str, tuple[str, list[str]]] = {
     "relational": ("return 1 < 2", ["return 1 <= 2", "return 1 >= 2"]),

@@ -49,7 +49,7 @@ def test_what_a_machine_finds_is_kept_tried_first_and_reproduced_by_hand(tmp_pat
     (tmp_path / "test_by_hand.py").write_text(
         f"""from pathlib import Path
 from hypothesis import reproduce_failure
-from orderlab.properties.contracts.session.machines.by_law import ALL
+from orderlab.properties.contracts.session.machines.on_store import ALL
 from orderlab.properties.contracts.session.machines.on_store import on_kernel
 from orderlab.properties.validation.subject import Subject
 from orderlab.sim.stores.binding.loader import load_binding

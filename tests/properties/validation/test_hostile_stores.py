@@ -12,9 +12,9 @@ from orderlab.model.contracts.session.steps import Acknowledge, Fetch, Publicati
 from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS
 from orderlab.model.verdict import Outcome
-from orderlab.properties.contracts.session.machines.by_law import machines_for
-from orderlab.properties.contracts.session.witness.explanation import MANY, tell
+from orderlab.properties.contracts.session.machines.on_store import machines_for
 from orderlab.properties.contracts.session.witness.minimisation import minimise, plain_limits
+from orderlab.properties.contracts.session.witness.witness import MANY, tell
 from orderlab.properties.machines.tally import TALLIES
 from orderlab.properties.profiles import Profile
 from orderlab.properties.validation import validation

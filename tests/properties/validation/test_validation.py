@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.model.contracts.session.coverage import BY_LAW
-from orderlab.model.contracts.session.scopes import SCOPES
+from orderlab.model.contracts.session.contract import BY_LAW, SCOPES
 from orderlab.model.contracts.session.steps import Acknowledge, Churn, Fetch, Publication, Quiesce, Save, Step, Wait
 from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS
@@ -27,7 +26,7 @@ from orderlab.properties.validation.validation import Validation, validate
 from orderlab.properties.validation.walks import walk_about
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
-from orderlab.sim.stores.binding.scaling import scale
+from orderlab.sim.stores.binding.lua_text import scale
 from orderlab.sim.stores.binding.schema import Store
 from tests.properties.first_found import finds
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orderlab.model.contracts.session.scopes import SCOPES
+from orderlab.model.contracts.session.contract import SCOPES
 from orderlab.model.laws import STORE_LAWS
 from orderlab.model.verdict import Outcome
 from orderlab.properties.validation.exploration import applies, explore_scope, fitted, small_world

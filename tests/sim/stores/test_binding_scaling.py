@@ -9,10 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orderlab.sim.stores.binding import load_binding
-from orderlab.sim.stores.binding.calls import Script
-from orderlab.sim.stores.binding.lua_tokens import tokens
-from orderlab.sim.stores.binding.scaling import RewrittenLine, scale_source
-from orderlab.sim.stores.binding.syntax import check_syntax
+from orderlab.sim.stores.binding.lua_text import RewrittenLine, check_syntax, scale, scale_source, tokens
+from orderlab.sim.stores.binding.results import Script
 
 LUA = Path(__file__).parents[3] / "lua"
 SOURCES = sorted(LUA.rglob("*.lua"))
@@ -70,7 +68,7 @@ def test_the_bundled_scripts_compile_at_any_scale(path: Path) -> None:
 
 
 def test_what_was_rewritten_is_listed() -> None:
-    scaled, lines = load_binding(LUA / "specimens" / "published").scaled(5)
+    scaled, lines = scale(load_binding(LUA / "specimens" / "published"), 5)
     assert scaled.modulus == 5
     assert lines == [
         RewrittenLine("save.lua", 19, "  packet_id = packet_id % 65535 + 1", "  packet_id = packet_id % 5 + 1")

@@ -11,10 +11,19 @@ from hypothesis import strategies as st
 
 from orderlab.model.errors import InputError
 from orderlab.sim.redis.hash_slots import hash_slots
-from orderlab.sim.stores.binding.filters import DECODERS, ENCODERS, TAKES_ARGUMENT, tag, to_text
-from orderlab.sim.stores.binding.json_bytes import dump_json, load_json, to_bytes
 from orderlab.sim.stores.binding.messages import json_codec, packed_codec
-from orderlab.sim.stores.binding.templates import Vocabulary, compile_template
+from orderlab.sim.stores.binding.templates import (
+    DECODERS,
+    ENCODERS,
+    TAKES_ARGUMENT,
+    Vocabulary,
+    compile_template,
+    dump_json,
+    load_json,
+    tag,
+    to_bytes,
+    to_text,
+)
 
 HERE = Vocabulary(("client", "limit", "interval", "payload", "qos", "properties", "list"), {})
 SCOPE: dict[str, Any] = {

@@ -23,7 +23,7 @@ from orderlab.model.contracts.steps import Fault
 from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.stores.binding.loader import load_binding
-from orderlab.sim.stores.binding.scaling import scale
+from orderlab.sim.stores.binding.lua_text import scale
 from orderlab.sim.stores.bound import BoundStore
 from orderlab.sim.stores.memo import MemoStore
 

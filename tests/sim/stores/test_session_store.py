@@ -13,10 +13,16 @@ from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
 from orderlab.sim.stores.binding.results import Failed, Fetched, Message, Saved
-from orderlab.sim.stores.bound import ENDLESS_MAX, BoundStore, capabilities_of, keeps_sent, uses
-from orderlab.sim.stores.cpu_budget import BudgetExceeded
+from orderlab.sim.stores.bound import (
+    ENDLESS_MAX,
+    BoundStore,
+    BudgetExceeded,
+    TimedOut,
+    capabilities_of,
+    keeps_sent,
+    uses,
+)
 from orderlab.sim.stores.faults import NODE_CONDITIONS, condition
-from orderlab.sim.stores.session_store import TimedOut
 
 LUA = Path(__file__).parents[3] / "lua"
 CLIENT = b"c"

@@ -1,16 +1,236 @@
 """The contract of MQTT sessions in the nouns of every contract."""
-
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from orderlab.model.contracts.contract import AnyTrace, Situation
-from orderlab.model.contracts.session import coverage
-from orderlab.model.contracts.session.scopes import SCOPES, Scope
-from orderlab.model.contracts.session.steps import Step, Trace, told_step
+from orderlab.model.contracts.session.refinement import Account
+from orderlab.model.contracts.session.refinement.account import RunState
+from orderlab.model.contracts.session.steps import (
+    Acknowledge,
+    Clear,
+    DrainQueue,
+    Fetch,
+    Open,
+    Publication,
+    Quiesce,
+    Retry,
+    Save,
+    Step,
+    Trace,
+    Wait,
+    told_step,
+)
 from orderlab.model.laws import LAWS, STORE_LAWS
+
+BY_LAW: dict[str, tuple[Situation, ...]] = {
+    "store-order": (Situation("several messages live"), Situation("several live across the wrap")),
+    "no-loss": (Situation("a live message outlives a step"),),
+    "packet-id": (
+        Situation("the identifier wraps"),
+        Situation("a live message is acknowledged", ("acknowledge",)),
+        Situation("an acknowledgement comes late", ("acknowledge",)),
+        Situation("an acknowledgement comes late and its identifier is in use again", ("acknowledge",)),
+    ),
+    "legal-trim": (Situation("more than the limit"), Situation("expired leftovers before a full queue")),
+    "expiry": (Situation("a deadline passes before delivery"), Situation("an interval left is told")),
+    "no-residue": (Situation("an empty queue settles"), Situation("a session is cleared", ("clear",))),
+    "all-or-nothing": (Situation("an operation fails"), Situation("a lost reply is followed by a retry")),
+    "counter": (
+        Situation("the counter advances"),
+        Situation("the counter goes on after an empty queue", ("acknowledge",)),
+    ),
+    "retransmission": (Situation("a released message is fetched", ("release",)),),
+    "no-phantom": (
+        Situation("a message that is gone is not fetched"),
+        Situation("a record comes after its session was cleared", ("clear",)),
+    ),
+    "drain": (Situation("a queue is drained", ("acknowledge",)),),
+    "one-slot": (Situation("an operation for a hostile client identifier"),),
+    "bounded": (Situation("an operation at the configured limit"), Situation("queue lengths are compared")),
+}
+
+
+def situations(before: RunState, after: RunState, step: Step, has_failed: bool) -> Iterator[str]:
+    """What came about in one step that was carried out."""
+    if has_failed:
+        yield "an operation fails"
+    for then, now in zip(before.accounts, after.accounts, strict=True):
+        yield from _of_queue(then, now)
+    match step:
+        case Save(stale=True):
+            yield "a record comes after its session was cleared"
+        case Save(client=client):
+            yield from _of_save(before.accounts[client], after.accounts[client], step)
+        case Retry():
+            yield "a lost reply is followed by a retry"
+        case Fetch(client=client):
+            yield from _of_fetch(after.accounts[client])
+        case Acknowledge(label=label):
+            yield from _of_acknowledgement(before, label)
+        case Wait():
+            yield from _of_time(before, after)
+        case Clear(stale=False) | Open(clean_start=True, stale=False, again=False):
+            yield "a session is cleared"
+        case DrainQueue():
+            yield "a queue is drained"
+        case Quiesce():
+            yield "an empty queue settles"
+
+
+def _of_queue(then: Account, now: Account) -> Iterator[str]:
+    if len(now.queue) > 1:
+        yield "several messages live"
+        if now.queue[0].packet_id > now.queue[-1].packet_id:
+            yield "several live across the wrap"
+    if then.queue and now.queue and then.queue[-1].label == now.queue[-1].label:
+        yield "a live message outlives a step"
+
+
+def _of_save(then: Account, now: Account, step: Save) -> Iterator[str]:
+    if now.last_ids != then.last_ids:
+        yield "the counter advances"
+        if not then.queue and min(then.last_ids) > 0:
+            yield "the counter goes on after an empty queue"
+        if max(now.last_ids) < max(then.last_ids):
+            yield "the identifier wraps"
+    if len(then.queue) + len(step.messages) > step.limit > 0:
+        yield "more than the limit"
+    elif then.passed_ids and len(then.queue) + len(then.passed_ids) + len(step.messages) > step.limit > 0:
+        yield "expired leftovers before a full queue"
+
+
+def _of_fetch(now: Account) -> Iterator[str]:
+    if now.fates:
+        yield "a message that is gone is not fetched"
+    for entry in now.queue:
+        if entry.kind == "PUBREL":
+            yield "a released message is fetched"
+        elif entry.carries_interval:
+            yield "an interval left is told"
+
+
+def _of_acknowledgement(before: RunState, label: int) -> Iterator[str]:
+    if any(account.session.entry(label) for account in before.accounts):
+        yield "a live message is acknowledged"
+        return
+    yield "an acknowledgement comes late"
+    sending = dict(before.sendings).get(label)
+    if sending and any(e.packet_id == sending.packet_id for account in before.accounts for e in account.queue):
+        yield "an acknowledgement comes late and its identifier is in use again"
+
+
+def _of_time(before: RunState, after: RunState) -> Iterator[str]:
+    for then, now in zip(before.accounts, after.accounts, strict=True):
+        live = {entry.label for entry in now.queue}
+        if any(entry.label not in live and not entry.sent for entry in then.queue):
+            yield "a deadline passes before delivery"
+
+
+@dataclass(frozen=True)
+class Scope:
+    """How small the world is: what each writer saves in order, and how often the rest may happen on one path."""
+
+    name: str
+    programs: tuple[tuple[Save, ...], ...]
+    pages: tuple[int | None, ...] = (None,)
+    waits: int = 0
+    clears: int = 0
+    repeats: int = 0
+    faults: int = 0
+    overlaps: bool = False
+    drains: bool = False
+    """From every state, whether the queue drains and settles; that leads nowhere."""
+
+
+def message(label: int, interval_ms: float | None = None, qos: int = 1, payload: bytes | None = None) -> Publication:
+    """A message of a scope."""
+    return Publication(label, b"<%d>payload" % label if payload is None else payload, b"t", qos, interval_ms)
+
+
+def save(producer: int, *messages: Publication, limit: int = 2) -> Save:
+    """A save of a scope."""
+    return Save(messages, producer=producer, limit=limit)
+
+
+SCOPES: tuple[Scope, ...] = (
+    Scope(
+        "identifiers",
+        (
+            (save(0, message(1)), save(0, message(2)), save(0, message(3))),
+            (save(1, message(4)), save(1, message(5), limit=3)),
+        ),
+    ),
+    Scope(
+        "time",
+        (
+            (save(0, message(1, 2000)), save(0, message(2))),
+            (save(1, message(3, 1000)), save(1, message(4, 40_000))),
+        ),
+        waits=3,
+    ),
+    Scope(
+        "drains",
+        ((save(0, message(1, 1000)), save(0, message(2, 1000), limit=3)), (save(1, message(3), limit=3),)),
+        pages=(1,),
+        waits=2,
+        drains=True,
+    ),
+    Scope(
+        "faults",
+        (
+            (save(0, message(1, None, 2), message(2, 1000)), save(0, message(3))),
+            (save(1, message(4, 0), message(5)),),
+        ),
+        waits=1,
+        clears=1,
+        repeats=1,
+        faults=1,
+    ),
+    Scope(
+        "sessions",
+        ((save(0, message(1)), save(0, message(2))), (save(1, message(3)),)),
+        clears=2,
+        repeats=2,
+    ),
+    Scope(
+        "pages",
+        (
+            (save(0, message(1), message(2), limit=3), save(0, message(3), limit=3)),
+            (save(1, message(4), message(5), limit=3),),
+        ),
+        pages=(1, 2),
+        waits=0,
+    ),
+    Scope(
+        "releases",
+        ((save(0, message(1, 2000, 2)), save(0, message(2))), (save(1, message(3, None, 2), message(4, 1000)),)),
+        waits=2,
+    ),
+    Scope(
+        "values",
+        (
+            (save(0, message(1), message(2, 0), message(3, 1000), limit=3), save(0, message(4, 0), message(5))),
+            (save(1, message(6, 4294967295000), message(7, 2147483648000)), save(1, message(8), limit=1)),
+        ),
+        waits=1,
+    ),
+    Scope(
+        "forbidden",
+        (
+            (save(0, message(1), message(2, 1500), limit=3), save(0, message(3, -1000), message(4))),
+            (save(1, message(5), message(6, 1e19)), save(1, message(7), limit=0)),
+        ),
+    ),
+    Scope(
+        "overlaps",
+        ((save(0, message(1)), save(0, message(2))), (save(1, message(3)), save(1, message(4)))),
+        overlaps=True,
+    ),
+)
+"""What is explored, the most telling first."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +247,7 @@ class SessionTerms:
     @property
     def situations(self) -> Mapping[str, Sequence[Situation]]:
         """Law -> what must come about before it has been put to the test."""
-        return coverage.BY_LAW
+        return BY_LAW
 
     @property
     def scopes(self) -> Sequence[Scope]:

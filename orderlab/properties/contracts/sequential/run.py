@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from orderlab.model.contracts.contract import Call, Contract, Exchange, Failed, Judge, Reply, Violation
+from orderlab.model.contracts.contract import Call, Contract, Exchange, Failed, Reply
+from orderlab.model.contracts.judge import Judge, Violation
 from orderlab.model.contracts.steps import REPLY_LOST, Begin, ClientStep, Die, Fault, Wait
 from orderlab.model.errors import InputError
 from orderlab.sim.redis.abort import NodeCrashed

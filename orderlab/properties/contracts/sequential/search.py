@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from orderlab.model.contracts.contract import Violation
+from orderlab.model.contracts.judge import Violation
 from orderlab.model.contracts.sequential import Scope
 from orderlab.model.contracts.steps import REPLY_LOST, Begin, ClientStep, Die, Fault, Resume, Wait
 from orderlab.properties.contracts.sequential.run import ContractRun, Report, RunState

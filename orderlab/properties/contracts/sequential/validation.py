@@ -23,8 +23,7 @@ from orderlab.properties.contracts.sequential.witness import (
     told_report,
     witness,
 )
-from orderlab.properties.harness.recording import record_of
-from orderlab.properties.harness.suspect_line import LuaLine
+from orderlab.properties.harness.recording import LuaLine, record_of
 from orderlab.sim.redis.backends import Backend, KernelBackend
 from orderlab.sim.redis.hash_slots import hash_slot
 from orderlab.sim.stores.binding.binding import Binding

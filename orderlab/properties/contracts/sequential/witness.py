@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from orderlab.model.contracts.contract import ALL_OR_NOTHING, Contract, Failed, Violation
+from orderlab.model.contracts.contract import ALL_OR_NOTHING, Contract, Failed
+from orderlab.model.contracts.judge import Violation
 from orderlab.model.contracts.steps import REPLY_LOST, Begin, ClientStep, ContractTrace, Die, Resume, Wait, told_step
 from orderlab.properties.contracts.sequential.run import ContractRun, Report
 from orderlab.properties.harness.keyspace import shown_keyspace
-from orderlab.properties.harness.recording import record_of
-from orderlab.properties.harness.suspect_line import LuaLine, line_to_look_at
+from orderlab.properties.harness.recording import LuaLine, line_to_look_at, record_of
 from orderlab.sim.redis.backends import Backend, KernelBackend
 from orderlab.sim.redis.shard import FrozenKeyspace
 from orderlab.sim.stores.binding.binding import Binding

@@ -16,7 +16,7 @@ from orderlab.model.contracts.session.refinement import (
     judge_stale_clear,
     judge_stale_open,
 )
-from orderlab.model.contracts.session.run_state import Connection, Cursor
+from orderlab.model.contracts.session.refinement.account import Connection, Cursor
 from orderlab.model.contracts.session.steps import Clear, Open
 from orderlab.properties.contracts.session.run import Judge, Run, StepReport, replaced
 from orderlab.sim.stores.binding.results import Opened, Result

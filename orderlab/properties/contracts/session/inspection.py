@@ -11,8 +11,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from orderlab.model.contracts.session.refinement import Discrepancy
-from orderlab.model.contracts.session.refinement.account import PROBE, name_of, names_of
-from orderlab.model.contracts.session.run_state import RunState
+from orderlab.model.contracts.session.refinement.account import PROBE, RunState, name_of, names_of
 from orderlab.model.contracts.session.spec import FOREVER_MS, Entry
 from orderlab.model.contracts.session.steps import (
     Acknowledge,
@@ -40,8 +39,7 @@ from orderlab.properties.harness.keyspace import (
     text_of,
 )
 from orderlab.sim.redis.shard import FrozenKeyspace
-from orderlab.sim.stores.cpu_budget import BudgetExceeded
-from orderlab.sim.stores.session_store import TimedOut
+from orderlab.sim.stores.bound import BudgetExceeded, TimedOut
 
 GROWTH_ROUNDS = ((12, 20, 28), (104, 124, 144))
 """When the bytes of a store are measured, at first and to be sure: within each no number of messages gets another digit."""

@@ -18,8 +18,7 @@ from orderlab.model.verdict import Outcome
 from orderlab.properties.contracts.kind import SCRIPT_SECONDS_MAX, Progress
 from orderlab.properties.contracts.law_run import LawRun
 from orderlab.properties.contracts.session.witness import confirmation
-from orderlab.properties.contracts.session.witness.explanation import tell
-from orderlab.properties.contracts.session.witness.witness import Witness
+from orderlab.properties.contracts.session.witness.witness import Witness, tell
 from orderlab.properties.mutants import judging
 from orderlab.properties.mutants.equivalence import Table, tabulate
 from orderlab.properties.mutants.mutant import Result

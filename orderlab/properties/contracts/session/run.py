@@ -21,15 +21,23 @@ from orderlab.model.contracts.session.refinement import (
     judge_quiet,
     judge_time,
 )
-from orderlab.model.contracts.session.refinement.account import ACCUSING, forbidden_in_clients, names_of
-from orderlab.model.contracts.session.run_state import Batch, Connection, Cursor, RunState, Sending
+from orderlab.model.contracts.session.refinement.account import (
+    ACCUSING,
+    Batch,
+    Connection,
+    Cursor,
+    RunState,
+    Sending,
+    forbidden_in_clients,
+    names_of,
+)
 from orderlab.model.contracts.session.spec import FOREVER_MS, Entry, Kind, Message, lifetime
 from orderlab.model.contracts.session.steps import PRODUCERS, Publication, Save, Step, Wait
 from orderlab.model.contracts.steps import Fault
 from orderlab.sim.stores.binding.results import Answered as ContractReply
 from orderlab.sim.stores.binding.results import Cleared, Failed, Fetched, FetchedMessage, Removed, Result, Saved
 from orderlab.sim.stores.binding.results import Message as Outgoing
-from orderlab.sim.stores.session_store import EVERYTHING, ClientDied, Interruption, SessionStore, TimedOut
+from orderlab.sim.stores.bound import EVERYTHING, ClientDied, Interruption, SessionStore, TimedOut
 
 T = TypeVar("T")
 
@@ -86,7 +94,7 @@ class Run:
             forbidden_in_clients(self.clients),
         )
         self.coverage: Counter[str] = Counter()
-        """How often the situations came about that the laws speak of (``orderlab.model.contracts.session.coverage``)."""
+        """How often the situations came about that the laws speak of (``orderlab.model.contracts.session.contract``)."""
         self._is_judging = True
         self.interruption: Interruption | None = None
         """What comes between two calls of the operation that is called next."""

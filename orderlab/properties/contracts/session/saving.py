@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from orderlab.model.contracts.session.refinement import Account, Judgement, ObservedMessage, judge_save
+from orderlab.model.contracts.session.refinement.account import Batch, Sending
 from orderlab.model.contracts.session.refinement.saves import Save as Saving
-from orderlab.model.contracts.session.run_state import Batch, Sending
 from orderlab.model.contracts.session.steps import Churn, Retry, Save
 from orderlab.properties.contracts.session.run import Run, StepReport, assigned_to, incoming, outgoing, replaced
 from orderlab.sim.stores.binding.results import Assigned, Failed, Fetched, Message, Result, Saved
-from orderlab.sim.stores.session_store import EVERYTHING
+from orderlab.sim.stores.bound import EVERYTHING
 
 
 def save_next(run: Run, step: Save, report: StepReport) -> None:

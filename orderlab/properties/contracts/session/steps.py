@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from orderlab.model.contracts.session.coverage import situations
+from orderlab.model.contracts.session.contract import situations
 from orderlab.model.contracts.session.refinement import (
     Account,
     Discrepancy,
@@ -15,9 +15,8 @@ from orderlab.model.contracts.session.refinement import (
     judge_fetch,
     judge_release,
 )
-from orderlab.model.contracts.session.refinement.account import forbidden_in
+from orderlab.model.contracts.session.refinement.account import Cursor, RunState, Sending, forbidden_in
 from orderlab.model.contracts.session.refinement.steps import Answer as Answered
-from orderlab.model.contracts.session.run_state import Cursor, RunState, Sending
 from orderlab.model.contracts.session.steps import (
     PRODUCERS,
     Acknowledge,
@@ -40,7 +39,7 @@ from orderlab.properties.contracts.session.connecting import begin
 from orderlab.properties.contracts.session.run import Run, StepReport
 from orderlab.properties.contracts.session.saving import pass_by, save_again, save_next
 from orderlab.sim.stores.binding.results import Failed, Fetched
-from orderlab.sim.stores.session_store import EVERYTHING, SessionStore, TimedOut
+from orderlab.sim.stores.bound import EVERYTHING, SessionStore, TimedOut
 
 MOST_ROUNDS = 64
 """Pages that a drain asks for beyond what the queue needs."""

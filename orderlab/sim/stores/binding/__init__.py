@@ -8,13 +8,14 @@
 """
 
 from orderlab.sim.stores.binding.binding import Adapter, Binding, Specimen
-from orderlab.sim.stores.binding.calls import Call, CommandCall, Script, ScriptCall
 from orderlab.sim.stores.binding.loader import load_binding
 from orderlab.sim.stores.binding.operations import OperationBinding, StepBinding
 from orderlab.sim.stores.binding.replies import ReplyMismatch
 from orderlab.sim.stores.binding.results import (
     Assigned,
+    Call,
     Cleared,
+    CommandCall,
     Failed,
     Fetched,
     FetchedMessage,
@@ -24,6 +25,8 @@ from orderlab.sim.stores.binding.results import (
     Removed,
     Result,
     Saved,
+    Script,
+    ScriptCall,
 )
 
 __all__ = [

@@ -6,20 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from orderlab.model.errors import InputError, did_you_mean
 from orderlab.sim.redis.replies import Reply
-from orderlab.sim.stores.binding.calls import Call, Script
 from orderlab.sim.stores.binding.fields import DEFAULTS, OPERATION_FIELDS
 from orderlab.sim.stores.binding.operations import OperationBinding, OperationCompiler, scope_of
 from orderlab.sim.stores.binding.replies import ReplyReader
-from orderlab.sim.stores.binding.results import Failed, Fields, Result, Saved
+from orderlab.sim.stores.binding.results import Call, Failed, Fields, Result, Saved, Script
 from orderlab.sim.stores.binding.schema import Callers, ContractStore, Store
 from orderlab.sim.stores.binding.templates import Template
-
-if TYPE_CHECKING:
-    from orderlab.sim.stores.binding.scaling import RewrittenLine
 
 
 class Adapter(Protocol):
@@ -219,12 +215,6 @@ class Binding:
     def with_store(self, store: Store | ContractStore) -> Binding:
         """The same scripts under another ``store.toml``."""
         return replace(self, store=store)
-
-    def scaled(self, modulus: int) -> tuple[Binding, list[RewrittenLine]]:
-        """This store with packet identifiers 1..``modulus``, and the lines that were rewritten for it."""
-        from orderlab.sim.stores.binding.scaling import scale  # it builds on this module
-
-        return scale(self, modulus)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle what the binding was made from; compiled templates are made anew."""

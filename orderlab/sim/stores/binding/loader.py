@@ -16,7 +16,8 @@ from typing import Any
 
 from orderlab.model.errors import InputError, did_you_mean
 from orderlab.sim.stores.binding.binding import Adapter, Binding
-from orderlab.sim.stores.binding.calls import Script
+from orderlab.sim.stores.binding.lua_text import check_syntax
+from orderlab.sim.stores.binding.results import Script
 from orderlab.sim.stores.binding.schema import (
     ContractOperation,
     ContractStore,
@@ -26,7 +27,6 @@ from orderlab.sim.stores.binding.schema import (
     Store,
     check_store,
 )
-from orderlab.sim.stores.binding.syntax import check_syntax
 
 FILE_NAME = "store.toml"
 SCRIPT_SIZE_MAX = 1 << 20

@@ -1,5 +1,4 @@
 """How a store writes one message as a single value: a JSON object, a packed binary record, or the bare payload."""
-
 from __future__ import annotations
 
 import struct
@@ -8,9 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from orderlab.model.errors import InputError, did_you_mean
-from orderlab.sim.stores.binding.filters import to_text
-from orderlab.sim.stores.binding.json_bytes import dump_json, load_json
-from orderlab.sim.stores.binding.templates import Evaluate, Scope, Vocabulary, compile_template
+from orderlab.sim.stores.binding.templates import (
+    Evaluate,
+    Scope,
+    Vocabulary,
+    compile_template,
+    dump_json,
+    load_json,
+    to_text,
+)
 
 INTEGER_FORMATS = {"u8": ">B", "u16": ">H", "u32": ">I", "u64": ">Q"}
 LENGTH_FORMATS = {"bytes8": ">B", "bytes16": ">H", "bytes32": ">I", "json16": ">H", "json32": ">I"}

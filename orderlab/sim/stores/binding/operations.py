@@ -7,13 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from orderlab.model.errors import InputError, did_you_mean
-from orderlab.sim.stores.binding.calls import Call, CommandCall, Script, ScriptCall
 from orderlab.sim.stores.binding.fields import COMMON_FIELDS, MESSAGE_FIELDS, OPERATION_FIELDS
-from orderlab.sim.stores.binding.filters import to_text
-from orderlab.sim.stores.binding.json_bytes import dump_json
 from orderlab.sim.stores.binding.messages import RAW, MessageCodec, compile_tree, json_codec, packed_codec
 from orderlab.sim.stores.binding.replies import ReplyReader, ValueReader, compile_reply
-from orderlab.sim.stores.binding.results import Fields, Message
+from orderlab.sim.stores.binding.results import Call, CommandCall, Fields, Message, Script, ScriptCall
 from orderlab.sim.stores.binding.schema import (
     ContractOperation,
     ContractStore,
@@ -25,7 +22,15 @@ from orderlab.sim.stores.binding.schema import (
     Step,
     Store,
 )
-from orderlab.sim.stores.binding.templates import Evaluate, Scope, Template, Vocabulary, compile_template
+from orderlab.sim.stores.binding.templates import (
+    Evaluate,
+    Scope,
+    Template,
+    Vocabulary,
+    compile_template,
+    dump_json,
+    to_text,
+)
 
 RenderList = Callable[[Scope], Iterable[bytes]]
 Scripts = Mapping[str, Script]

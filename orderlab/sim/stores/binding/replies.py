@@ -19,8 +19,6 @@ from orderlab.sim.stores.binding.fields import (
     OPERATION_FIELDS,
     RESULT_ATTRIBUTES,
 )
-from orderlab.sim.stores.binding.filters import DECODERS, Filter, number, to_text
-from orderlab.sim.stores.binding.json_bytes import load_json, to_bytes
 from orderlab.sim.stores.binding.messages import Unpack
 from orderlab.sim.stores.binding.results import (
     Answered,
@@ -36,7 +34,7 @@ from orderlab.sim.stores.binding.results import (
     Saved,
 )
 from orderlab.sim.stores.binding.schema import Reply as ReplyTable
-from orderlab.sim.stores.binding.templates import find_filter
+from orderlab.sim.stores.binding.templates import DECODERS, Filter, find_filter, load_json, number, to_bytes, to_text
 
 Row = dict[str, Any]
 _NUMBER = re.compile(r"[-+]?\d+(\.\d+)?([eE][-+]?\d+)?")

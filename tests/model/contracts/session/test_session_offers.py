@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from orderlab.model.contracts.session.laws import AGAIN, LATE
-from orderlab.model.contracts.session.spec import SessionSystem, Situation
+from orderlab.model.contracts.session.spec import AGAIN, LATE, SessionSystem, Situation
 from orderlab.model.explorer.exploration import explore
 from orderlab.model.spec.transition_system import Label
 from orderlab.model.verdict import Outcome

@@ -8,8 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from orderlab.model.classics.catalogue import CatalogueEntry
 from orderlab.model.spec.transition_system import TransitionSystem
-from orderlab.properties.contracts.session.exploration.laws import EXPLORED
-from orderlab.properties.contracts.session.exploration.scope import Scope
+from orderlab.properties.contracts.session.exploration.scope import EXPLORED, Scope
 
 
 class Parameters(BaseModel):

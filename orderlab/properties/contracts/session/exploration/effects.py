@@ -11,7 +11,7 @@ from collections.abc import Hashable
 from typing import NamedTuple
 
 from orderlab.model.contracts.session.refinement import Account, Discrepancy
-from orderlab.model.contracts.session.run_state import Batch, Cursor, RunState, Sending
+from orderlab.model.contracts.session.refinement.account import Batch, Cursor, RunState, Sending
 from orderlab.model.contracts.session.steps import Quiesce, Save, Step, Wait
 from orderlab.model.errors import InputError
 from orderlab.properties.contracts.session.exploration.scope import Broken, Core, Interned, Scope

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from orderlab.model.contracts.session.run_state import Batch
+from orderlab.model.contracts.session.refinement.account import Batch
 from orderlab.model.contracts.session.steps import (
     Acknowledge,
     Clear,
@@ -19,7 +19,6 @@ from orderlab.model.contracts.session.steps import (
     kind_of_step,
 )
 from orderlab.model.contracts.steps import Fault
-from orderlab.properties.contracts.session.exploration.description import name_of, shown
 from orderlab.properties.contracts.session.exploration.effects import Effect, Sendings, SessionEffects
 from orderlab.properties.contracts.session.exploration.scope import (
     CLEARS,
@@ -34,6 +33,8 @@ from orderlab.properties.contracts.session.exploration.scope import (
     Last,
     Scope,
     Writer,
+    name_of,
+    shown,
 )
 from orderlab.sim.stores.faults import NODE_CONDITIONS
 

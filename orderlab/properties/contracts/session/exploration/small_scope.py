@@ -12,8 +12,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import ClassVar, NamedTuple
 
-from orderlab.model.contracts.session.run_state import RunState
-from orderlab.model.contracts.session.scopes import Scope
+from orderlab.model.contracts.session.contract import Scope
+from orderlab.model.contracts.session.refinement.account import RunState
 from orderlab.model.contracts.session.steps import (
     Acknowledge,
     Clear,

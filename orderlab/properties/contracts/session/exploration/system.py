@@ -1,5 +1,4 @@
 """A store with its writers, readers and troubles as one transition system."""
-
 from __future__ import annotations
 
 import hashlib
@@ -8,13 +7,14 @@ from dataclasses import asdict
 from itertools import permutations
 from typing import Any, ClassVar
 
+from orderlab.model.contracts.session.refinement import Account
+from orderlab.model.contracts.session.spec import FOREVER_MS, Entry
 from orderlab.model.laws import LAWS
 from orderlab.model.spec.transition_system import Invariant, Label, Law, Sometimes, TransitionSystem
-from orderlab.properties.contracts.session.exploration.description import described
 from orderlab.properties.contracts.session.exploration.effects import SessionEffects
-from orderlab.properties.contracts.session.exploration.laws import AFTER_FAILOVER, explored_laws, goals, situations
 from orderlab.properties.contracts.session.exploration.moves import Move, Moves
 from orderlab.properties.contracts.session.exploration.scope import (
+    AFTER_FAILOVER,
     EXPIRIES,
     FAILOVER,
     FREE,
@@ -25,9 +25,60 @@ from orderlab.properties.contracts.session.exploration.scope import (
     Node,
     Scope,
     Writer,
+    explored_laws,
+    goals,
+    name_of,
+    shown,
+    situations,
 )
+from orderlab.sim.redis.backends.backend import FIRST_MS
 from orderlab.sim.stores.binding.binding import Binding
-from orderlab.sim.stores.binding.scaling import scale
+from orderlab.sim.stores.binding.lua_text import scale
+
+
+def described(system: StoreExploration, state: State) -> dict[str, Any]:
+    """What each reader's session holds and its keys, what its reader was told, writers, and the node."""
+    found: dict[str, Any] = {}
+    effects, node = system.effects, system.nodes[state[-1]]
+    for reader in range(system.scope.readers):
+        core, known = effects.cores[state[2 * reader]], system.known[state[2 * reader + 1]]
+        name = f"reader {reader + 1}"
+        found[f"{name} queue"] = queue_of(core.account)
+        found[f"{name} was told"] = [f"{name_of(label)} has {one.packet_id}" for label, one in known.sendings]
+        found[f"{name} keys"] = {
+            shown(key): f"{kind} {shown(value)}"
+            for key, (kind, value, _) in sorted(effects.store.frozen(core.keyspace).items())
+        }
+    for at, writer in enumerate(state[system._writers_at : -1], 1):
+        found[f"writer {at}"] = written(system.writers[writer])
+    found["ms passed"] = effects.cores[state[0]].now_ms - FIRST_MS
+    found["scripts loaded"] = node.has_scripts
+    if system.scope.failover:
+        replica = node.replica
+        found["replica"] = "in step" if replica is None else [queue_of(effects.cores[one].account) for one in replica]
+    found["broken"] = [f"{law}: {text}" for law, text in node.broken]
+    return found
+
+
+def queue_of(account: Account) -> list[str]:
+    """The live messages as the abstract session has them, oldest first."""
+    return [entry_text(entry) for entry in account.queue]
+
+
+def entry_text(entry: Entry) -> str:
+    """``m3 under 1, sent``."""
+    words = f"{name_of(entry.label)} under {entry.packet_id}"
+    words += ", released" if entry.kind == "PUBREL" else ""
+    words += ", sent" if entry.sent else ""
+    lives = entry.latest_ms < FOREVER_MS
+    return words + (f", until {entry.latest_ms - FIRST_MS} ms" if lives else "")
+
+
+def written(writer: Writer) -> str:
+    """How far a writer is."""
+    pending = writer.last is not None and not writer.last.is_answered
+    return f"{writer.position} of {writer.quota} saved" + (", no reply to the last" if pending else "")
+
 
 State = tuple[int, ...]
 """For each reader the numbers of its session (core) and of what is known around it; each writer's; the node's."""

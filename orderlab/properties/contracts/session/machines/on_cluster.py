@@ -24,8 +24,7 @@ from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import Effect, FrozenKeyspace, Shard
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.results import Fields, Result
-from orderlab.sim.stores.bound import BoundStore, calls_for
-from orderlab.sim.stores.session_store import EVERYTHING, Interruption
+from orderlab.sim.stores.bound import EVERYTHING, BoundStore, Interruption, calls_for
 
 MASTERS = 3
 COUNTED = (b"MOVED", b"ASK", b"TRYAGAIN", b"CROSSSLOT", b"NOSCRIPT")

@@ -1,11 +1,15 @@
 """A machine for one store on one backend: on the kernel with its keys inspected, elsewhere by its replies alone."""
-
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from orderlab.model.laws import STORE_LAWS
+from orderlab.properties.contracts.session.machines.concurrent_writers import ConcurrentWriters, OperationsInTrouble
+from orderlab.properties.contracts.session.machines.hostile_clients import HostileClients
+from orderlab.properties.contracts.session.machines.queue import PacketIdentifiers, TrimAndExpiry
+from orderlab.properties.contracts.session.machines.session import SessionMachine, Sessions
 from orderlab.properties.contracts.session.machines.store import StoreMachine, configured, faults_of
 from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.contracts.session.witness.confirmation import SLACK_MS
@@ -13,6 +17,32 @@ from orderlab.properties.validation.subject import CLIENTS, DEFAULT_EXPIRY_MS, P
 from orderlab.sim.redis.backends import Backend, KernelBackend, ServerBackend
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.bound import BoundStore, keeps_sent
+
+Machines = tuple[type[StoreMachine], ...]
+
+ALL: Machines = (TrimAndExpiry, PacketIdentifiers, ConcurrentWriters, OperationsInTrouble, Sessions, SessionMachine)
+"""Every machine over one session store."""
+_FIRST: dict[str, Machines] = {
+    "bounded": (),
+    "store-order": (PacketIdentifiers, TrimAndExpiry),
+    "packet-id": (PacketIdentifiers, ConcurrentWriters),
+    "counter": (Sessions, ConcurrentWriters, TrimAndExpiry, PacketIdentifiers),
+    "all-or-nothing": (OperationsInTrouble, ConcurrentWriters),
+    "no-phantom": (Sessions,),
+    "retransmission": (PacketIdentifiers,),
+    "no-residue": (Sessions, TrimAndExpiry),
+    "no-loss": (TrimAndExpiry, PacketIdentifiers, ConcurrentWriters),
+}
+FOOTPRINT_LAWS = ("one-slot", "bounded")
+"""Decided, before any machine runs, by counting what operations touch and cost."""
+
+
+def machines_for(law: str) -> Machines:
+    """Machines for a law, ending with the general one."""
+    assert law in STORE_LAWS, law
+    if law == "one-slot":
+        return (HostileClients,)
+    return (*_FIRST.get(law, (TrimAndExpiry,)), SessionMachine)
 
 
 def on_kernel(machine: type[StoreMachine], subject: Subject, name: str, **attributes: Any) -> type[StoreMachine]:

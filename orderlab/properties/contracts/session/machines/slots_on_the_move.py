@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition
 
 from orderlab.model.contracts.session.refinement import Discrepancy
-from orderlab.model.contracts.session.refinement.account import names_of
-from orderlab.model.contracts.session.run_state import Batch, RunState
+from orderlab.model.contracts.session.refinement.account import Batch, RunState, names_of
 from orderlab.model.contracts.session.steps import (
     Acknowledge,
     Clear,
@@ -50,7 +49,7 @@ from orderlab.properties.contracts.session.run import StepReport
 from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.contracts.session.witness.confirmation import SLACK_MS
 from orderlab.properties.contracts.session.witness.witness import lua_lines
-from orderlab.properties.harness.suspect_line import line_to_look_at
+from orderlab.properties.harness.recording import line_to_look_at
 from orderlab.properties.machines.tally import initialize, rule
 from orderlab.properties.validation.subject import DEFAULT_EXPIRY_MS, Subject
 from orderlab.sim.redis.error_conditions import SLOT_MIGRATES

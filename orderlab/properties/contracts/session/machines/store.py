@@ -38,8 +38,7 @@ from orderlab.model.errors import InputError
 from orderlab.properties.contracts.session.run import StepReport
 from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.contracts.session.witness.confirmation import place_of
-from orderlab.properties.contracts.session.witness.explanation import explain
-from orderlab.properties.contracts.session.witness.witness import Witness, story_lines
+from orderlab.properties.contracts.session.witness.witness import Witness, explain, story_lines
 from orderlab.properties.harness.recording import RecordingStore
 from orderlab.properties.machines.tally import Tally, tally_of
 from orderlab.properties.validation.findings import Finding
@@ -47,8 +46,7 @@ from orderlab.properties.validation.subject import Reruns, Subject
 from orderlab.sim.redis.backends import Backend, KernelBackend, ServerBackend
 from orderlab.sim.redis.error_conditions import CONDITIONS
 from orderlab.sim.redis.unsupported import UnsupportedCommand
-from orderlab.sim.stores.bound import BoundStore
-from orderlab.sim.stores.cpu_budget import BudgetExceeded
+from orderlab.sim.stores.bound import BoundStore, BudgetExceeded
 from orderlab.sim.stores.faults import NODE_CONDITIONS, untouched
 
 

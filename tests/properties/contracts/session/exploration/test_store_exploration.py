@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from orderlab.model.contracts.session.scopes import Scope as EarlierScope
+from orderlab.model.contracts.session.contract import Scope as EarlierScope
 from orderlab.model.contracts.session.steps import Save
 from orderlab.model.errors import InputError
 from orderlab.model.explorer.exploration import Exploration, explore

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.model.contracts.session.coverage import BY_LAW
+from orderlab.model.contracts.session.contract import BY_LAW
 from orderlab.model.contracts.session.spec import LONGEST_INTERVAL_S
 from orderlab.model.contracts.session.steps import Fetch, Interleave, Open, Save, Wait
-from orderlab.properties.contracts.session.machines.by_law import ALL, machines_for
 from orderlab.properties.contracts.session.machines.concurrent_writers import OperationsInTrouble
 from orderlab.properties.contracts.session.machines.hostile_clients import HostileClients
-from orderlab.properties.contracts.session.machines.on_store import on_backend, on_kernel
-from orderlab.properties.contracts.session.machines.packet_identifiers import PacketIdentifiers
+from orderlab.properties.contracts.session.machines.on_store import ALL, machines_for, on_backend, on_kernel
+from orderlab.properties.contracts.session.machines.queue import PacketIdentifiers
 from orderlab.properties.contracts.session.machines.session import Sessions
 from orderlab.properties.contracts.session.machines.store import LawViolated, StoreMachine
 from orderlab.properties.machines.tally import TALLIES, tally_of

@@ -8,11 +8,9 @@ from rich.console import Console
 
 from orderlab.model.contracts.session.steps import Publication, Save, Trace
 from orderlab.model.verdict import Outcome, Verdict
-from orderlab.properties.contracts.session.witness.explanation import Explanation
-from orderlab.properties.contracts.session.witness.witness import Witness, story_lines
+from orderlab.properties.contracts.session.witness.witness import Explanation, Witness, story_lines
 from orderlab.properties.harness.keyspace import shown_keyspace
-from orderlab.properties.harness.recording import Record
-from orderlab.properties.harness.suspect_line import LuaLine, line_to_look_at
+from orderlab.properties.harness.recording import LuaLine, Record, line_to_look_at
 from orderlab.properties.validation.findings import Finding
 from orderlab.properties.validation.footprint import Footprint
 from orderlab.properties.validation.validation import LawResult, Validation

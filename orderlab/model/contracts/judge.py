@@ -1,4 +1,4 @@
-"""What the class of a contract's author answers, checked: a mistake in it is one line with place and cure, never a verdict.
+"""The judge of a sequential contract, and what its author's class answers, checked: a mistake in it is one line, never a verdict.
 
 Every question goes through ``Asked``: answers have the right types and are finite, states can be told apart, nothing loops
 for ever, and what is asked twice is answered alike. The last is tried on the first questions and on some later ones, since
@@ -10,15 +10,26 @@ from __future__ import annotations
 import inspect
 import signal
 import threading
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
+from orderlab.model.contracts.contract import (
+    ALL_OR_NOTHING,
+    CANDIDATES_MAX,
+    SPECIFICATION,
+    AnyOf,
+    Call,
+    Contract,
+    ContractLaw,
+    Exchange,
+    Failed,
+    Outcome,
+    Reply,
+    State,
+)
 from orderlab.model.errors import InputError
-
-if TYPE_CHECKING:
-    from orderlab.model.contracts.contract import Call, Contract, ContractLaw, Exchange, Outcome
 
 ANSWERS_MAX = 4096
 """Of one question: outcomes of a call, calls of a client, deadlines of a state."""
@@ -52,8 +63,6 @@ class Asked:
 
     def outcomes(self, state: Hashable, call: Call, now_ms: int) -> list[Outcome]:
         """All that is allowed."""
-        from orderlab.model.contracts.contract import AnyOf
-
         given = f"state {_short(state)}, {call}, now_ms {now_ms}"
         found = self._list("outcomes", given, lambda: self.contract.outcomes(state, call, now_ms))
         for one in found:
@@ -134,8 +143,6 @@ class Asked:
 
     def check_call(self, call: Any, given: str = "", part: str = "calls") -> None:
         """Raises InputError for what is no call of an operation of the contract, with all of its fields."""
-        from orderlab.model.contracts.contract import Call
-
         if not isinstance(call, Call):
             raise self._wrong(part, given, f"gave {_short(call)}; give Call.of(operation, field=value)")
         if call.name not in self.contract.operations:
@@ -183,8 +190,6 @@ class Asked:
 
     def _settled(self, outcome: Outcome, given: str) -> tuple[Any, Any]:
         """An outcome as values that can be compared."""
-        from orderlab.model.contracts.contract import AnyOf
-
         reply = outcome[0]
         shown = (reply.words, reply.example) if isinstance(reply, AnyOf) else reply
         return shown, self.after(outcome, reply.example if isinstance(reply, AnyOf) else reply)
@@ -230,8 +235,6 @@ class Asked:
 
 def is_plain(value: Any) -> bool:
     """Whether a store's reply can be this: None, an integer, text, bytes, or a tuple of such."""
-    from orderlab.model.contracts.contract import Failed
-
     if isinstance(value, Failed):
         return True
     return all(map(is_plain, value)) if type(value) is tuple else value is None or type(value) in (int, str, bytes)
@@ -266,3 +269,227 @@ def _ending() -> Iterator[None]:
 
 def _raise_endless(number: int, frame: object) -> None:
     raise _Endless
+
+
+# -- the judge -----------------------------------------------------------------------------------------------------------------
+
+
+class Violation(NamedTuple):
+    """A reply that no state explains: the laws that it breaks, and why."""
+
+    laws: tuple[str, ...]
+    text: str
+
+
+class Candidate(NamedTuple):
+    """A state that explains the replies so far, with the operations under way that have taken effect in it."""
+
+    state: State
+    done: frozenset[int] = frozenset()
+
+
+class Event(NamedTuple):
+    """Something that a judge was told since the last moment at which no operation was under way."""
+
+    kind: str
+    """``begin``, ``finish``, ``stop``, or ``at`` for time that passed."""
+    number: int
+    """Of the operation; for ``at`` the moment in ms."""
+    value: Any = None
+    """``begin``: the call. ``finish``: the reply."""
+
+
+class Judge:
+    """Holds what clients see of a store against a contract. Time must not go back.
+
+    ``begin`` and ``finish`` bracket an operation; between the two it takes effect at one moment. While operations
+    overlap, the events since the last quiet moment are kept and gone through anew with every reply, since only the
+    reply tells which of the choices that ``outcomes`` leaves open was taken.
+    """
+
+    def __init__(self, contract: Contract, now_ms: int) -> None:
+        self.contract = contract
+        self.asked = Asked(contract)
+        self.laws = contract.laws
+        self.now_ms = now_ms
+        self.candidates: frozenset[Candidate] = frozenset({Candidate(self.asked.initial())})
+        """At the last quiet moment, or now if nothing is under way."""
+        self.overlapping: tuple[Event, ...] = ()
+        """Events since the last quiet moment."""
+        self._quiet_ms = now_ms
+        self.under_way: dict[int, Call] = {}
+        self.tested: dict[str, int] = {one.name: 0 for one in self.laws}
+        """How often a reply put each law to the test."""
+        self._stopped: str = ""
+        """How the last operation that was stopped part-way ended; "" if none was."""
+
+    def at(self, now_ms: int) -> None:
+        """Let time pass until ``now_ms``."""
+        if now_ms == self.now_ms:
+            return
+        self.now_ms = now_ms
+        if self.under_way:
+            self.overlapping += (Event("at", now_ms),)
+        else:
+            self._quiet_ms = now_ms
+            self.candidates = frozenset(self._aged(one, now_ms) for one in self.candidates)
+
+    def begin(self, number: int, call: Call) -> None:
+        """Operation ``number`` (any integer that is not under way) has been called."""
+        self.under_way[number] = call
+        self.overlapping += (Event("begin", number, call),)
+
+    def finish(self, number: int, reply: Reply) -> Violation | None:
+        """The operation has replied. What is wrong with that, if no state explains it."""
+        call = self.under_way[number]
+        before = self._explaining(self.overlapping)
+        self.overlapping += (Event("finish", number, reply),)
+        after = self._explaining(self.overlapping)
+        del self.under_way[number]
+        if not after:
+            return self._wrong(call, reply, [one.state for one in before])
+        self._count(call, reply, before)
+        self._settle(after)
+        return None
+
+    def stop(self, number: int, how: str, part_way: bool) -> None:
+        """The operation was stopped, or nobody heard its reply: it took effect whole by now, or never will.
+
+        ``part_way``: it may have been stopped between two of its effects.
+        """
+        self.overlapping += (Event("stop", number),)
+        del self.under_way[number]
+        if part_way:
+            self._stopped = how
+        self._settle(self._explaining(self.overlapping))
+
+    def _settle(self, after: frozenset[Candidate]) -> None:
+        if not self.under_way:
+            self.candidates, self.overlapping, self._quiet_ms = after, (), self.now_ms
+
+    def states(self) -> list[State]:
+        """The abstract states that are possible now."""
+        return list({one.state: None for one in self._explaining(self.overlapping)})
+
+    @property
+    def frozen(self) -> Hashable:
+        """All of the judge that its verdicts depend on, but the moment."""
+        return self.candidates, self.overlapping, self._quiet_ms, tuple(sorted(self.under_way.items())), self._stopped
+
+    def thaw(self, frozen: Any, now_ms: int) -> None:
+        """Be as ``frozen`` was at ``now_ms``."""
+        self.candidates, self.overlapping, self._quiet_ms, under_way, self._stopped = frozen
+        self.under_way = dict(under_way)
+        self.now_ms = now_ms
+
+    # -- candidates ----------------------------------------------------------------------------------------
+
+    def _explaining(self, events: Sequence[Event]) -> frozenset[Candidate]:
+        """The candidates after ``events``, with every operation under way having taken effect or not."""
+        heard = {one.number: one.value for one in events if one.kind == "finish"}
+        pool = tuple(heard.values())
+        found, now_ms = self.candidates, self._quiet_ms
+        under_way: dict[int, Call] = {}
+        for event in events:
+            if event.kind == "begin":
+                under_way[event.number] = event.value
+                found = self._closed(found, under_way, heard, pool, now_ms)
+            elif event.kind == "at":
+                now_ms = event.number
+                found = self._closed(frozenset(self._aged(one, now_ms) for one in found), under_way, heard, pool, now_ms)
+            else:
+                del under_way[event.number]
+                kept = (one for one in found if event.kind == "stop" or event.number in one.done)
+                found = frozenset(Candidate(one.state, one.done - {event.number}) for one in kept)
+        return found
+
+    def _closed(
+        self,
+        candidates: frozenset[Candidate],
+        under_way: Mapping[int, Call],
+        heard: Mapping[int, Reply],
+        pool: Sequence[Reply],
+        now_ms: int,
+    ) -> frozenset[Candidate]:
+        """With every operation under way having taken effect in every order, or not. ``pool``: replies of others that
+        may show what an operation drew that has not replied yet."""
+        found = set(candidates)
+        fresh = list(candidates)
+        while fresh:
+            one = fresh.pop()
+            for number in under_way.keys() - one.done:
+                for state in self._after(one.state, under_way[number], number in heard, heard.get(number), pool, now_ms):
+                    more = self._aged(Candidate(state, one.done | {number}), now_ms)
+                    if more not in found:
+                        found.add(more)
+                        fresh.append(more)
+            if len(found) > CANDIDATES_MAX:
+                raise InputError(
+                    f"{type(self.contract).__name__}: more than {CANDIDATES_MAX} states explain what was seen; "
+                    "leave fewer choices open in outcomes"
+                )
+        return frozenset(found)
+
+    def _after(
+        self, state: State, call: Call, is_heard: bool, reply: Reply, pool: Sequence[Reply], now_ms: int
+    ) -> Iterator[State]:
+        """The states in which ``call`` leaves ``state``, with this reply if it was heard."""
+        for outcome in self.asked.outcomes(state, call, now_ms):
+            allowed = outcome[0]
+            if isinstance(allowed, AnyOf):
+                open_yet = (reply,) if is_heard else (allowed.example, *pool)
+                told = [one for one in open_yet if self.asked.accepts(allowed, one)]
+            else:
+                told = [allowed] if not is_heard or is_same(allowed, reply) else []
+            for one in told:
+                yield self.asked.after(outcome, one)
+
+    def _aged(self, one: Candidate, now_ms: int) -> Candidate:
+        return Candidate(self.asked.elapse(one.state, now_ms), one.done)
+
+    # -- laws ----------------------------------------------------------------------------------------------
+
+    def _holds(self, one: ContractLaw, state: State, call: Call, reply: Reply) -> bool | None:
+        return self.asked.holds(one, state, call, reply, self.now_ms)
+
+    def _said(self, one: ContractLaw, state: State, call: Call, reply: Reply) -> bool | None:
+        """What a law says of a reply that no state explains; nothing where it stumbles over one of a type that the
+        contract never gives (``reply > 0`` of a text): that is the store's fault, not the law's."""
+        try:
+            return self._holds(one, state, call, reply)
+        except InputError:
+            return None
+
+    def _count(self, call: Call, reply: Reply, before: Iterable[Candidate]) -> None:
+        for one in self.laws:
+            if any(self._holds(one, candidate.state, call, reply) is not None for candidate in before):
+                self.tested[one.name] += 1
+
+    def _wrong(self, call: Call, reply: Reply, before: Sequence[State]) -> Violation:
+        """Which laws the reply breaks: those that no candidate keeps, else those that some candidate breaks."""
+        if isinstance(reply, Failed):
+            laws = [SPECIFICATION]
+        else:
+            verdicts = {one.name: [self._said(one, state, call, reply) for state in before] for one in self.laws}
+            for name, said in verdicts.items():
+                self.tested[name] += any(verdict is not None for verdict in said)
+            laws = [name for name, told in verdicts.items() if told and all(verdict is False for verdict in told)]
+            laws = laws or [name for name, told in verdicts.items() if False in told] or [SPECIFICATION]
+        if self._stopped:
+            laws.insert(0, ALL_OR_NOTHING)
+        allowed = sorted({str(one) if isinstance(one, AnyOf) else repr(one) for state in before for one, _ in self.asked.outcomes(state, call, self.now_ms)})
+        if before and not allowed:
+            raise self.asked.nothing_allowed(before[0], call)
+        told = f"{call} replied {reply if isinstance(reply, Failed) else repr(reply)}; allowed: {', '.join(allowed[:4]) or 'nothing'}"
+        if self._stopped:
+            told += f" (after {self._stopped})"
+        return Violation(tuple(laws), told)
+
+
+def is_same(one: Reply, other: Reply) -> bool:
+    """Whether two plain replies are equal in type and value (1 is not True, and no text)."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, tuple):
+        return len(one) == len(other) and all(map(is_same, one, other))
+    return bool(one == other)
