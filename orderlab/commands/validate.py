@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,9 @@ from orderlab.model.verdict import worst
 from orderlab.report.forms import REPORT_HELP
 
 if TYPE_CHECKING:
+    from orderlab.properties.comparison.comparison import Comparison
     from orderlab.sim.redis.backends import Backend
+    from orderlab.sim.stores.binding.binding import Binding
 
 
 def validate(
@@ -35,6 +38,11 @@ def validate(
         typer.Option(help="Where witnesses are confirmed: auto, redis://HOST:PORT, fakeredis, or kernel for nowhere."),
     ] = "auto",
     law: Annotated[list[str] | None, typer.Option(help="Judge this law only; may be given several times.")] = None,
+    base: Annotated[
+        str | None,
+        typer.Option(metavar="REV|PATH", help="Judge the change from these old scripts: a git revision, a folder, a script."),
+    ] = None,
+    strict: Annotated[bool, typer.Option(help="With --base: fail for what was broken before as well.")] = False,
     trust_adapter: Annotated[bool, typer.Option(help="Run the Python that a store names: its adapter, its contract.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per store.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also list what was not covered, and every law.")] = False,
@@ -47,7 +55,7 @@ def validate(
     from orderlab.properties.contracts.kind import kind_of
     from orderlab.properties.validation.effort import effort_named, name_of_effort
     from orderlab.report.output import made_report, replayable, wanted_reports, write_reports
-    from orderlab.report.subjects import subject_of_store
+    from orderlab.report.subjects import subject_of_comparison, subject_of_store
     from orderlab.report.terminal import WIDTH_IN_PIPE, print_subject
     from orderlab.sim.stores.binding.loader import load_binding
 
@@ -59,8 +67,17 @@ def validate(
     console = Console(width=None if sys.stdout.isatty() else WIDTH_IN_PIPE)
     outcomes = []
     subjects = []
+    if base is not None and (law or budget is not None or any(binding.contract is not None for binding in bindings)):
+        raise InputError("--base: leave out --law and --budget, and name stores of sessions")
     with confirming(backend) as server:
         for kind, binding, wanted_laws in zip(kinds, bindings, laws, strict=True):
+            if base is not None:
+                change = _compared(binding, base, work, seed, server)
+                outcomes.append(change.outcome(strict))
+                subjects.append(subject_of_comparison(change, base, strict))
+                if not as_json:
+                    print_subject(console, subjects[-1], seed, name_of_effort(work), verbose)
+                continue
             found = kind.validate(binding, work, seed, wanted_laws, server, _progress(binding.name), budget)
             _clear_progress()
             outcomes.append(found.outcome)
@@ -70,11 +87,11 @@ def validate(
                 subjects.append(subject_of_store(found))
             if not as_json:
                 print_subject(console, subjects[-1], seed, name_of_effort(work), verbose)
-    if wanted:
-        outcome = worst(outcomes)
-        cap = f"capped at {budget:g} s a store" if budget else ""
-        whole = made_report("validate", outcome, subjects, seed, name_of_effort(work), cap)
-        write_reports(replayable(whole, wanted), wanted)
+    cap = f"capped at {budget:g} s a store" if budget else ""
+    whole = replayable(made_report("validate", worst(outcomes), subjects, seed, name_of_effort(work), cap), wanted)
+    if base is not None and as_json:
+        print(whole.model_dump_json(), flush=True)
+    write_reports(whole, wanted)
     raise typer.Exit(EXIT[worst(outcomes)])
 
 
@@ -97,6 +114,19 @@ def confirming(spec: str) -> Iterator[Backend | None]:
     with server:
         refuse_company(server)
         yield server
+
+
+def _compared(binding: Binding, base: str, work: float, seed: int, server: Backend | None) -> Comparison:
+    """The store beside its old scripts."""
+    from orderlab.properties.comparison.base import base_of
+    from orderlab.properties.comparison.comparison import compare_watched
+    from orderlab.sim.stores.binding.loader import load_binding
+
+    with tempfile.TemporaryDirectory() as scratch:
+        old = load_binding(base_of(binding.path, base, Path(scratch)))
+        found = compare_watched(old, binding, work, seed, server, _progress(binding.name))
+        _clear_progress()
+        return found
 
 
 def _progress(name: str) -> Callable[[str], None]:

@@ -47,7 +47,8 @@ def _root(root: list[Finding]) -> str:
     first = root[0]
     laws = ", ".join(f"`{law}`" for law in dict.fromkeys(one.law for one in root))
     where = f" at `{first.line.path}:{first.line.line}`" if first.line is not None else ""
-    lines = [f"\n- **{laws}**{where}: {_plain(first.headline)}\n"]
+    change = f"{first.change}: " if first.change else ""
+    lines = [f"\n- {change}**{laws}**{where}: {_plain(first.headline)}\n"]
     lines += [f"  - `{one.law}`: {_plain(one.headline)}\n" for one in root[1:]]
     told = harmless("\n".join(f"  {line}" for line in story(first)))
     fence = "`" * max(3, _longest_run(told) + 1)

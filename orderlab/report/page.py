@@ -6,7 +6,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from orderlab.model.verdict import Outcome
-from orderlab.report.report import Finding, Report, Step, Subject
+from orderlab.report.report import Change, Finding, Report, Step, Subject
 from orderlab.report.words import harmless, holding
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def page(report: Report) -> str:
         template("report.html.j2").render(
             report=report,
             subjects=report.subjects,
-            Outcome=Outcome,
+            Outcome=Outcome, Change=Change,
             drawing=drawing,
             holding=holding,
             undecided=_undecided,

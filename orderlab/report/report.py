@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from enum import StrEnum
 from importlib.resources import files
 from typing import Any
 
@@ -23,6 +24,17 @@ SCHEMA = "report.schema.json"
 
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Change(StrEnum):
+    """What a change of scripts did to a finding."""
+
+    NONE = ""
+    NEW = "newly broken"
+    FIXED = "fixed"
+    SAME = "broken as before"
+    BEHAVIOUR = "another behaviour"
+    """Not judged: every law allows the old and the new one alike."""
 
 
 class Line(_Part):
@@ -50,6 +62,8 @@ class Step(_Part):
     state: str = ""
     """After it, in words: what the specification has, or what changed."""
     fault: str = ""
+    before: str = ""
+    """What the old scripts answered, where that differs."""
     keys: dict[str, str] | None = None
 
 
@@ -75,10 +89,26 @@ class Finding(_Part):
     confirmation: str = ""
     is_certain: bool = True
     """False: seen in the small scope alone."""
+    change: Change = Change.NONE
+    """Of a comparison with old scripts: what the change has to do with it."""
     replay: str = ""
     """The command that shows it again."""
     witness: dict[str, Any] | None = None
     """What that command reads."""
+
+
+class ChangedLine(_Part):
+    """A row of the old and the new text side by side; None where one of them has nothing."""
+
+    old: str | None
+    new: str | None
+
+
+class ChangedFile(_Part):
+    """What of a script was changed, with a few lines around it."""
+
+    path: str
+    rows: tuple[ChangedLine, ...]
 
 
 class JudgedLaw(_Part):
@@ -111,6 +141,10 @@ class Subject(_Part):
     not_covered: tuple[str, ...] = ()
     scope: tuple[str, ...] = ()
     """How far was looked, a sentence each."""
+    changed: tuple[ChangedFile, ...] = ()
+    """Of a comparison: the texts."""
+    verdict: str = ""
+    """The answer in words, where it is not one about laws alone."""
 
     def named(self, *outcomes: Outcome) -> list[str]:
         """The applicable laws with these outcomes."""
@@ -127,6 +161,8 @@ class Subject(_Part):
     @property
     def answer(self) -> str:
         """The verdict in a few words."""
+        if self.verdict:
+            return f"{self.name}: {self.verdict}"
         broken, unknown, holding = (self.named(one) for one in (Outcome.VIOLATED, Outcome.UNKNOWN, Outcome.HOLDS))
         judged = len(broken) + len(unknown) + len(holding)
         if broken:
@@ -144,7 +180,7 @@ class Subject(_Part):
     @property
     def sentence(self) -> str:
         """The verdict, and the plainest finding if there is one."""
-        certain = [one for one in self.findings if one.is_certain]
+        certain = [one for one in self.findings if one.is_certain and one.change in (Change.NONE, Change.NEW)]
         return f"{self.answer}; {certain[0].law}: {certain[0].headline}" if certain else self.answer
 
 

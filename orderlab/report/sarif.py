@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from orderlab.model.verdict import Outcome
-from orderlab.report.report import Finding, JudgedLaw, Line, Report, Subject
+from orderlab.report.report import Change, Finding, JudgedLaw, Line, Report, Subject
 from orderlab.report.words import story
 
 VERSION = "2.1.0"
@@ -26,6 +26,8 @@ def sarif_log(report: Report, root: Path) -> dict[str, Any]:
     for subject in report.subjects:
         for law in subject.laws:
             rules.setdefault(law.law, law)
+        for one in subject.findings:
+            rules.setdefault(one.law, JudgedLaw(law=one.law, statement=f"The same {one.law} as before", outcome=Outcome.HOLDS))
     numbers = {name: number for number, name in enumerate(rules)}
     run = {
         "tool": {
@@ -76,8 +78,7 @@ def _result(finding: Finding, subject: Subject, rule: int, root: Path) -> dict[s
     told: dict[str, Any] = {
         "ruleId": finding.law,
         "ruleIndex": rule,
-        "kind": "fail",
-        "level": "error" if finding.is_certain else "warning",
+        **_severity(finding),
         "message": {"text": "\n".join([f"{subject.name}: {finding.headline}", *story(finding)])},
         "locations": [_location(finding.line, subject, root)],
         "partialFingerprints": {FINGERPRINT: finding.fingerprint},
@@ -106,6 +107,18 @@ def _result(finding: Finding, subject: Subject, rule: int, root: Path) -> dict[s
             for number, line in enumerate(finding.related, 1)
         ]
     return told
+
+
+def _severity(finding: Finding) -> dict[str, str]:
+    """What was so before, and what every law allows, is told and does not alarm."""
+    if finding.change is Change.FIXED:
+        return {"kind": "pass", "level": "none", "baselineState": "absent"}
+    if finding.change is Change.BEHAVIOUR:
+        return {"kind": "informational", "level": "none", "baselineState": "updated"}
+    if finding.change is Change.SAME:
+        return {"kind": "fail", "level": "note", "baselineState": "unchanged"}
+    new = {"baselineState": "new"} if finding.change is Change.NEW else {}
+    return {"kind": "fail", "level": "error" if finding.is_certain else "warning", **new}
 
 
 def _undecided(law: JudgedLaw, subject: Subject, rule: int, root: Path) -> dict[str, Any]:

@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import SequenceMatcher
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orderlab.model.laws import LAWS
 from orderlab.model.verdict import Outcome, Verdict, to_plain
-from orderlab.report.report import Finding, JudgedLaw, Line, Step, Subject, fingerprint_of
+from orderlab.report.report import (
+    Change,
+    ChangedFile,
+    ChangedLine,
+    Finding,
+    JudgedLaw,
+    Line,
+    Step,
+    Subject,
+    fingerprint_of,
+)
+from orderlab.report.words import counted
 
 if TYPE_CHECKING:
     from orderlab.model.explorer.exploration import Exploration
     from orderlab.model.explorer.witness import Behaviour
+    from orderlab.properties.comparison.comparison import Comparison, Difference
     from orderlab.properties.contracts.kind import Found
     from orderlab.properties.contracts.sequential.validation import ContractResult, ContractValidation
     from orderlab.properties.contracts.sequential.witness import ContractWitness
@@ -123,6 +137,92 @@ def _of_witness(one: Witness, law: str, found: Validation, is_certain: bool) -> 
         is_certain=is_certain,
         witness=trace.to_json(),
     )
+
+
+def subject_of_comparison(found: Comparison, base: str, is_strict: bool = False) -> Subject:
+    """The subject for a change of a store's scripts. ``base``: what the old ones were called by the user."""
+    after = {result.verdict.law: result for result in found.after.results}
+    newly = {one.law for one in found.newly_broken}
+    still = {one.law for one in found.still_broken} - newly
+    laws = []
+    for judged in subject_of_session(found.after).laws:
+        law = judged.law
+        told: dict[str, object] = {}
+        if law in newly:
+            told = {"outcome": Outcome.VIOLATED, "because": ""}
+        elif law in still and not is_strict:
+            told = {"is_applicable": False, "because": "broken before as well"}
+        elif after[law].outcome is Outcome.UNKNOWN and law not in found.no_longer_known:
+            told = {"is_applicable": False, "because": f"undecided before as well: {judged.because}"}
+        laws.append(judged.model_copy(update=told))
+    findings = [
+        _of_witness(one.witness, one.law, whole, is_certain=True).model_copy(update={"change": kind})
+        for kind, changes, whole in (
+            (Change.NEW, found.newly_broken, found.after),
+            (Change.SAME, found.still_broken, found.after),
+            (Change.FIXED, found.fixed, found.before or found.after),
+        )
+        for one in changes
+    ]
+    findings += [_of_difference(one, found) for one in found.differences if not (one.breaks or one.broke)]
+    return Subject(
+        name=f"{found.new.name} against {base}", path=_file_of(found.new.path), kind="change", outcome=found.outcome(is_strict),
+        laws=tuple(laws), findings=tuple(findings), assumptions=found.after.assumptions, notes=found.costs,
+        not_covered=found.gaps, scope=(*_work(found.work), *found.scope), verdict=_verdict(found),
+        changed=tuple(_changed_files(found)),
+    )  # fmt: skip
+
+
+def _verdict(found: Comparison) -> str:
+    if found.is_same_text:
+        return "equivalent: the scripts and the binding are the same"
+    if found.is_equivalent:
+        return f"equivalent within the scope{', at another cost' if found.costs else ''}"
+    told = [
+        (len({one.law for one in changes}), words)
+        for changes, words in ((found.newly_broken, "newly broken"), (found.fixed, "fixed"), (found.still_broken, "broken as before"))
+    ]
+    parts = [f"{counted(number, 'law')} {words}" for number, words in told if number]
+    behaviour = sum(not (one.breaks or one.broke) for one in found.differences)
+    if behaviour:
+        parts.append(f"{counted(behaviour, 'difference')} in behaviour that every law allows")
+    return ", ".join(parts) or "different, and no law is concerned"
+
+
+def _of_difference(one: Difference, found: Comparison) -> Finding:
+    from orderlab.model.contracts.session.steps import told_step
+    from orderlab.properties.harness.keyspace import shown_keyspace
+
+    keyspaces = one.new.keyspaces or (None,) * len(one.trace.steps)
+    told = zip(one.trace.steps, one.new.told, one.old.told, one.new.queues, keyspaces, strict=True)
+    lua = one.new.lua
+    return Finding(
+        law=one.kind, headline=one.text, cause=f"{one.kind}\0{one.text}", change=Change.BEHAVIOUR,
+        fingerprint=fingerprint_of(found.new.name, one.kind, _name(lua), lua.source, one.text.split(" ", 1)[0]),
+        steps=tuple(
+            Step(
+                lane=_lane(step, one.trace.steps), action=told_step(step, one.trace), answer=answer,
+                before=before if before != answer else "", state=_live(live), keys=_keys(keys),
+            )
+            for step, answer, before, live, keys in told
+        ),
+        before=shown_keyspace(one.old.after), after=shown_keyspace(one.new.after), line=_line(lua), call=lua.call,
+        found_by="comparison of both scripts", is_certain=not one.small_scope, witness=one.trace.to_json(),
+    )  # fmt: skip
+
+
+def _changed_files(found: Comparison) -> Iterable[ChangedFile]:
+    texts = [{one.path.name: one.source.decode("utf-8", "replace") for one in binding.scripts} for binding in (found.old, found.new)]
+    for name in sorted(texts[0].keys() | texts[1].keys()):
+        old, new = (text.get(name, "").splitlines() for text in texts)
+        if old == new:
+            continue
+        rows: list[ChangedLine] = []
+        for group in SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(3):
+            for _, begin, end, begin_new, end_new in group:
+                pairs = zip_longest(old[begin:end], new[begin_new:end_new])
+                rows += [ChangedLine(old=before, new=after) for before, after in pairs]
+        yield ChangedFile(path=name, rows=tuple(rows))
 
 
 def subject_of_contract(found: ContractValidation) -> Subject:

@@ -11,13 +11,14 @@ from rich.text import Text
 from orderlab.exit_codes import EXIT
 from orderlab.model.verdict import Outcome
 from orderlab.properties.contracts.session.witness.witness import without_controls
-from orderlab.report.report import Finding, Subject
+from orderlab.report.report import Change, Finding, Subject
 from orderlab.report.words import counted, holding
 
 STYLE = {Outcome.HOLDS: "green", Outcome.VIOLATED: "bold red", Outcome.UNKNOWN: "yellow"}
 WIDTH_IN_PIPE = 140
 """Columns of a table that goes to a file or to another program."""
 KEYS_SHOWN = 8
+AROUND = ("before the last step", "after the last step")
 CUT = ("the cap of", "interrupted")
 """How gaps begin that a user has asked for, so to speak: they are told without ``--verbose`` too."""
 
@@ -27,6 +28,8 @@ def print_subject(console: Console, subject: Subject, seed: int, effort: str, ve
     soft = not console.is_terminal
     console.print(*_lines(summary(subject)), sep="\n", soft_wrap=soft)
     for number, root in enumerate(subject.roots, 1):
+        if root[0].change in (Change.FIXED, Change.SAME) and not verbose:
+            continue
         console.print(Text(""), *_lines(story(number, root)), sep="\n", soft_wrap=soft)
     if verbose:
         console.print(Text(""), law_table(subject))
@@ -42,8 +45,9 @@ def summary(subject: Subject) -> Iterator[tuple[str, str]]:
     yield f"{subject.answer} ({subject.path}; exit code {int(EXIT[subject.outcome])})", STYLE[subject.outcome]
     for number, root in enumerate(subject.roots, 1):
         laws = ", ".join(dict.fromkeys(one.law for one in root))
+        change = f"{root[0].change}: " if root[0].change else ""
         only = "" if root[0].is_certain else ", in the small scope only"
-        yield f"  {number}. {laws}: {root[0].headline} [{counted(len(root[0].steps), 'step')}{only}]", ""
+        yield f"  {number}. {change}{laws}: {root[0].headline} [{counted(len(root[0].steps), 'step')}{only}]", ""
     for law in subject.laws:
         if law.is_applicable and law.outcome is Outcome.UNKNOWN:
             yield f"  {law.law} is undecided: {law.because}", "yellow"
@@ -59,19 +63,21 @@ def summary(subject: Subject) -> Iterator[tuple[str, str]]:
 def story(number: int, root: list[Finding]) -> Iterator[tuple[str, str]]:
     """One cause: the steps, numbered, with what each answered; the keys around the last one; the line of Lua."""
     first = root[0]
-    broken = "is violated" if first.is_certain else "is broken in the small scope only"
-    yield f"{number}. {first.law} {broken}: {first.headline}", "bold"
+    yield f"{number}. {first.law} {_said(first)}: {first.headline}", "bold"
     for other in root[1:]:
         yield f"   by the same cause {other.law}: {other.headline}", "bold"
     for at, step in enumerate(first.steps, 1):
         yield f"  {at}. {step.action}", ""
         if step.answer:
             yield f"     {step.answer}", "dim"
+        if step.before:
+            yield f"     the old scripts: {step.before}", "dim"
         if step.state:
             yield f"     {step.state}", "dim"
     changed = {key for key in {*first.before, *first.after} if first.before.get(key) != first.after.get(key)}
-    for name, keys in (("before", first.before), ("after", first.after)):
-        yield f"  the store's keys {name} the last step:", ""
+    names = ("after the last step, by the old scripts", "by the new ones")
+    for name, keys in zip(names if first.change is Change.BEHAVIOUR else AROUND, (first.before, first.after), strict=True):
+        yield f"  the store's keys {name}:", ""
         yield from _keys(keys, changed)
     if first.line is not None:
         yield f"  {first.line.path}:{first.line.line}: {first.line.source}", ""
@@ -79,7 +85,13 @@ def story(number: int, root: list[Finding]) -> Iterator[tuple[str, str]]:
         yield f"     {'redis.call' if first.line is not None else 'called by no script'}: {first.call}", "dim"
     for line in first.related:
         yield f"  {line.role}: {line.path}:{line.line}: {line.source}", ""
-    yield f"  found by {first.found_by}; {first.confirmation}", ""
+    yield "  " + "; ".join(filter(None, (f"found by {first.found_by}", first.confirmation))), ""
+
+
+def _said(finding: Finding) -> str:
+    if finding.change is Change.BEHAVIOUR:
+        return "differs" if finding.is_certain else "differs in the small scope"
+    return "is violated" if finding.is_certain else "is broken in the small scope only"
 
 
 def _keys(keys: dict[str, str], changed: set[str]) -> Iterator[tuple[str, str]]:
@@ -124,6 +136,8 @@ def remarks(subject: Subject, seed: int, effort: str, verbose: bool = False) -> 
 
 def shown(subject: Subject, effort: str) -> str:
     """What the run has shown, and no more than that."""
+    if subject.kind == "change":
+        return f"Shown: {subject.answer}, in all that was compared at effort {effort}."
     if subject.outcome is Outcome.VIOLATED:
         certain = [one for one in subject.findings if one.is_certain]
         confirmed = sum(one.confirmation.startswith("confirmed") for one in certain)

@@ -19,6 +19,8 @@ def story(finding: Finding) -> Iterator[str]:
         yield f"{number}. {step.action}"
         if step.answer:
             yield f"   {step.answer}"
+        if step.before:
+            yield f"   the old scripts: {step.before}"
         if step.state:
             yield f"   {step.state}"
     if finding.line is not None:

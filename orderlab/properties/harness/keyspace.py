@@ -123,12 +123,13 @@ def items_of(kind: str, value: Any) -> list[Any]:
 def shown_keyspace(keyspace: FrozenKeyspace) -> dict[str, str]:
     """Each key with its type, value and deadline, short enough to read."""
     return {
-        shown_bytes(key[:80]): f"{kind} {_shown_value(kind, value)}" + (f" until {deadline}" if deadline else "")
+        shown_bytes(key[:80]): f"{kind} {shown_value(kind, value)}" + (f" until {deadline}" if deadline else "")
         for key, (kind, value, deadline) in sorted(keyspace.items())[:40]
     }
 
 
-def _shown_value(kind: str, value: Any) -> str:
+def shown_value(kind: str, value: Any) -> str:
+    """The value of a key of that type, as text that is short enough to read."""
     if isinstance(value, bytes):
         parts = [shown_bytes(value)]
     elif kind in ("zset", "hash"):

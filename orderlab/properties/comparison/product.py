@@ -1,0 +1,196 @@
+"""Two session stores side by side: every step is taken on both, and what differs is noted where it first differs.
+
+A state of the search is the pair of keyspaces. As long as no reply differs, callers cannot differ either: what they ask
+next is a function of the replies. Keys are compared where both held the same before the operation: what a layout of its own
+leads to is told once, where it begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from orderlab.model.contracts.session.refinement import Discrepancy
+from orderlab.model.contracts.session.steps import PRODUCERS, Step
+from orderlab.properties.contracts.session.run import StepReport
+from orderlab.properties.contracts.session.steps import SessionRun
+from orderlab.properties.harness.keyspace import shown_value
+from orderlab.properties.mutants.beside import ProductStore, told
+from orderlab.properties.validation.subject import DEFAULT_EXPIRY_MS, SMALL_LIMITS, Subject
+from orderlab.sim.redis.backends.backend import FIRST_MS
+from orderlab.sim.redis.shard import FrozenKeyspace
+from orderlab.sim.stores.binding.binding import Binding
+from orderlab.sim.stores.binding.results import Fields, Result
+from orderlab.sim.stores.binding.scaling import scale
+from orderlab.sim.stores.bound import keeps_sent
+from orderlab.sim.stores.memo import MemoStore
+from orderlab.sim.stores.session_store import EVERYTHING, Interruption
+
+REPLY, KEYS, VALUES, TTLS = "reply", "keys", "values", "ttl"
+KINDS = (REPLY, KEYS, VALUES, TTLS)
+"""In what two stores can differ after a step, the plainest to a client first."""
+SHOWN_MAX = 120
+"""Characters of one reply."""
+
+
+class Noted(NamedTuple):
+    """One difference, in words."""
+
+    kind: str
+    text: str
+
+
+class ComparedStore(ProductStore):
+    """The new store, with the old one beside it. ``differences`` are those of the operations since it was cleared."""
+
+    def __init__(self, binding: Binding, other: MemoStore) -> None:
+        self.differences: list[Noted] = []
+        self._apart: dict[tuple[int, int], tuple[str, str] | None] = {}
+        self._listings_of_both: dict[tuple[int, int, bytes], tuple[Result, list[Noted]]] = {}
+        super().__init__(binding, other)
+
+    def perform(self, operation: str, client: bytes, fields: Fields, between: Interruption | None = None) -> Result:
+        """The new store's result; what the old one does otherwise is noted."""
+        other = self.other
+        other.set_now(self._now_ms)
+        other._fault, other.has_lost_scripts = self._fault, self.has_lost_scripts
+        were_alike = self._difference_of_keys() is None
+        try:
+            mine = MemoStore.perform(self, operation, client, fields, between)
+        finally:
+            theirs = other.perform(operation, client, fields, between)
+        if told(mine) != told(theirs):
+            self.differences.append(Noted(REPLY, f"{operation} replies {_short(told(mine))}; the old one {_short(told(theirs))}"))
+        elif were_alike and (found := self._difference_of_keys()) is not None:
+            kind, text = found
+            self.differences.append(Noted(kind, f"{operation} leaves {text}"))
+        return mine
+
+    def _difference_of_keys(self) -> tuple[str, str] | None:
+        """The kind and the words of the first key that the two do not hold alike."""
+        pair = self._at, self.other._at
+        if pair not in self._apart:
+            self._apart[pair] = _difference(MemoStore.frozen(self, pair[0]), self.other.frozen(pair[1]))
+        return self._apart[pair]
+
+    def set_default_expiry(self, ms: int) -> None:
+        """Of both."""
+        super().set_default_expiry(ms)
+        self.other.set_default_expiry(ms)
+
+    def run_again(self) -> None:
+        """Both."""
+        super().run_again()
+        self.other.run_again()
+
+    def finds_scripts_again(self, client: bytes) -> bool:
+        """As of the new one, after which both are as they were."""
+        with self.aside():
+            return super().finds_scripts_again(client)
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Whatever is done within leaves no trace in either, and what differs in it is not told."""
+        before, noted = self.keyspace, list(self.differences)
+        try:
+            yield
+        finally:
+            self.keyspace, self.differences = before, noted
+
+    def listing(self, client: bytes) -> Result:
+        """A fetch of everything, after which both are as they were; a difference in it is one that clients would see."""
+        asked = self.keyspace, self._now_ms, client
+        if asked not in self._listings_of_both:
+            before, noted = self.keyspace, len(self.differences)
+            result = self.perform("fetch", client, {"count": EVERYTHING, "after": 0})
+            self.keyspace = before
+            seen = [one._replace(text=f"afterwards {one.text}") for one in self.differences[noted:] if one.kind == REPLY]
+            self.differences = self.differences[:noted]
+            self._listings_of_both[asked] = result, seen
+        result, seen = self._listings_of_both[asked]
+        self.differences += seen
+        return result
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= SHOWN_MAX else text[:SHOWN_MAX] + "..."
+
+
+def _difference(new: FrozenKeyspace, old: FrozenKeyspace) -> tuple[str, str] | None:
+    if new == old:
+        return None
+    for kind, key, ours, theirs in _differences(new, old):
+        return kind, f"{key.decode('latin-1')} {ours}; the old one {theirs}"
+    return None  # the order in which keys were made
+
+
+def _differences(new: FrozenKeyspace, old: FrozenKeyspace) -> Iterator[tuple[str, bytes, str, str]]:
+    for key in sorted({*new, *old}):
+        if key not in new or key not in old:
+            yield KEYS, key, *(("there", "not") if key in new else ("not", "there"))
+    for key in sorted(new):
+        if new[key][:2] != old[key][:2]:
+            yield VALUES, key, f"as {_short(shown_value(*new[key][:2]))}", f"as {_short(shown_value(*old[key][:2]))}"
+    for key in sorted(new):
+        if new[key][2] != old[key][2]:
+            yield TTLS, key, f"until {_deadline(new[key][2])}", _deadline(old[key][2])
+
+
+def _deadline(deadline_ms: int | None) -> str:
+    """In ms after the first moment of a run."""
+    return "for ever" if deadline_ms is None else f"{deadline_ms - FIRST_MS:,} ms"
+
+
+class ComparedRun(SessionRun):
+    """A run on both stores. Differences are told as discrepancies, by their kind in place of a law."""
+
+    def perform(self, step: Step) -> StepReport:
+        """As any run. After a reply that differs nothing is compared any more."""
+        assert isinstance(self.store, ComparedStore)
+        self.store.differences.clear()
+        report = super().perform(step)
+        if report.result is not None:
+            for one in self.store.differences:
+                report.discrepancies.append(Discrepancy(one.kind, one.text, one.kind == REPLY))
+                if one.kind == REPLY:
+                    break
+        return report
+
+
+@dataclass
+class ComparedSubject(Subject):
+    """The new store under comparison with the ``old`` one."""
+
+    old: Binding | None = None
+
+    @property
+    def store(self) -> ComparedStore:
+        """Both stores, each on a kernel of its own."""
+        if self._store is None:
+            assert self.old is not None
+            limits = SMALL_LIMITS if self.rewritten else None
+            other = MemoStore(self.old, DEFAULT_EXPIRY_MS, limits)
+            other.cpu_budget = self.cpu_budget
+            self._store = ComparedStore(self.binding, other)
+            self._store.cpu_budget = self.cpu_budget
+            kept = keeps_sent(self._store)
+            self._store.capabilities = self._store.capabilities._replace(keeps_sent=kept)
+            other.capabilities = self._store.capabilities
+        assert isinstance(self._store, ComparedStore)
+        return self._store
+
+    def bare_run(self, clients: Sequence[bytes], producers: tuple[bytes, ...] = PRODUCERS) -> SessionRun:
+        """As of any subject, on both stores."""
+        self.store.restart(FIRST_MS)
+        return ComparedRun(self.store, clients, producers)
+
+    def scaled(self, modulus: int, remembers: bool = True) -> ComparedSubject:
+        """Both with packet identifiers 1..``modulus``."""
+        assert self.old is not None
+        binding, rewritten = scale(self.binding, modulus)
+        old, _ = scale(self.old, modulus)
+        return replace(
+            self, binding=binding, old=old, rewritten=rewritten, remembers=remembers, _store=None, _baseline={}
+        )
