@@ -124,7 +124,7 @@ def compare(
         for result in after.results
         if result.outcome is Outcome.UNKNOWN and outcomes.get(result.verdict.law) is Outcome.HOLDS and not result.not_applicable
     )
-    search = _Search(old, new, effort, seed, progress)
+    search = Search(old, new, effort, seed, progress)
     differences = search.differences()
     return Comparison(
         old, new, False, before, after, tuple(newly), tuple(fixed), tuple(still), no_longer, differences,
@@ -196,7 +196,7 @@ def _sorted(found: Validation, others: Reruns, other: Validation) -> tuple[list[
     return only, both
 
 
-class _Search:
+class Search:
     """The product of both scripts, searched for differences."""
 
     def __init__(self, old: Binding, new: Binding, effort: float, seed: int, progress: Progress) -> None:

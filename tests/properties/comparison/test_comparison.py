@@ -1,0 +1,180 @@
+"""Old against new: what is equivalent is called so, and what differs has a short witness."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from orderlab.application import make
+from orderlab.model.errors import InputError
+from orderlab.model.verdict import Outcome
+from orderlab.properties.comparison.base import base_of
+from orderlab.properties.comparison.comparison import Comparison, Difference, Search, compare, has_same_text
+from orderlab.report.report import Change, Report
+from orderlab.report.subjects import subject_of_comparison
+from orderlab.sim.stores.binding.binding import Binding
+from orderlab.sim.stores.binding.loader import load_binding
+
+ROOT = Path(__file__).parents[3]
+SESSION = ROOT / "lua" / "session"
+LITTLE = 0.1
+
+
+def edited(folder: Path, script: str, old: str, new: str) -> Binding:
+    """The bundled store with one piece of a script replaced."""
+    shutil.copytree(SESSION, folder)
+    text = (folder / script).read_text()
+    assert old in text, f"{script} has no {old!r} any more"
+    (folder / script).write_text(text.replace(old, new))
+    return load_binding(folder)
+
+
+def differences(old: Binding, new: Binding, effort: float = LITTLE) -> tuple[Difference, ...]:
+    return Search(old, new, effort, 0, lambda text: None).differences()
+
+
+REFACTORINGS = {
+    "a local is renamed": ("acknowledge.lua", "record", "stored_record"),
+    "an upper bound of pages": ("fetch.lua", "9999999999999, 1000", "9999999999999, 700"),
+    "reads in another order": (
+        "acknowledge.lua",
+        "local stored = call('HMGET', body, 'm', id)\nlocal meta, record = stored[1], stored[2]\nlocal score = call('ZSCORE', index, id)",
+        "local score = call('ZSCORE', index, id)\nlocal stored = call('HMGET', body, 'm', id)\nlocal meta, record = stored[1], stored[2]",
+    ),
+    "another loop": ("open.lua", "for i = 1, #fields do", "for i = 1, #fields, 1 do"),
+    "a condition turned round": ("acknowledge.lua", "return live and 1 or 0", "return (not live) and 0 or 1"),
+    "one call in place of two": ("clear.lua", "call('ZCARD', index)\n", ""),
+}
+CHANGES = {
+    "the reply tells less": ("clear.lua", "return meta and 1 or 0", "return 1", "reply"),
+    "a key is left": ("acknowledge.lua", "call('ZREM', index, id, '-' .. id)", "call('ZREM', index, id)", "values"),
+    "an error in place of a reply": ("release.lua", "return 0\nend\nlocal time", "return redis.error_reply('GONE')\nend\nlocal time", "reply"),
+}
+
+
+@pytest.mark.parametrize("name", ["an upper bound of pages", "reads in another order"])
+def test_what_changes_nothing_is_equivalent(name: str, tmp_path: Path) -> None:
+    assert differences(load_binding(SESSION), edited(tmp_path / "new", *REFACTORINGS[name])) == ()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", REFACTORINGS)
+def test_refactorings_are_equivalent_at_more_effort(name: str, tmp_path: Path) -> None:
+    assert differences(load_binding(SESSION), edited(tmp_path / "new", *REFACTORINGS[name]), 1.0) == ()
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_each_difference_has_a_short_witness_that_shows_it(name: str, tmp_path: Path) -> None:
+    *change, kind = CHANGES[name]
+    found = differences(load_binding(SESSION), edited(tmp_path / "new", *change))
+    assert kind in {one.kind for one in found}, [one.text for one in found]
+    first = next(one for one in found if one.kind == kind)
+    assert len(first.trace.steps) <= 6
+    assert not first.small_scope
+    if kind == "reply":
+        assert first.new.told[-1] != first.old.told[-1] or "afterwards" in first.text
+    else:
+        assert first.new.after != first.old.after
+
+
+@pytest.fixture(scope="module")
+def late(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+    """A change after which an acknowledgement comes too late."""
+    new = edited(tmp_path_factory.mktemp("late") / "new", "acknowledge.lua", "or not score or tonumber(score) ~= sequence", "or not score")
+    return compare(load_binding(SESSION), new, LITTLE)
+
+
+def test_a_law_newly_broken_is_told_and_judged(late: Comparison) -> None:
+    assert {one.law for one in late.newly_broken} >= {"packet-id"}
+    assert late.outcome() is Outcome.VIOLATED
+    assert not late.fixed
+    subject = subject_of_comparison(late, "main")
+    assert "newly broken" in subject.answer
+    (file,) = subject.changed
+    assert any(row.old is not None and row.new is not None and row.old != row.new for row in file.rows)
+    assert {one.change for one in subject.findings} >= {Change.NEW}
+
+
+@pytest.mark.exhaustive
+def test_the_way_back_fixes_it(late: Comparison) -> None:
+    back = compare(late.new, late.old, LITTLE)
+    assert {one.law for one in back.fixed} >= {"packet-id"}
+    assert back.outcome() is Outcome.HOLDS
+    assert not back.newly_broken
+
+
+def test_what_was_broken_before_fails_only_when_asked_to(late: Comparison) -> None:
+    same = compare(late.new, late.new, LITTLE)
+    assert same.is_same_text
+    assert same.is_equivalent
+    assert (same.outcome(), same.outcome(is_strict=True)) == (Outcome.HOLDS, Outcome.VIOLATED)
+    assert "packet-id" in subject_of_comparison(same, "main", is_strict=True).named(Outcome.VIOLATED)
+
+
+def git(folder: Path, *arguments: str) -> None:
+    identity = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+    subprocess.run(["git", *identity, *arguments], cwd=folder, check=True, capture_output=True)
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A repository with a store that was changed since its first commit, and once more in the work tree."""
+    folder = tmp_path / "project"
+    shutil.copytree(SESSION, folder / "stores" / "session")
+    git(folder.parent, "init", "-q", str(folder))
+    for text in ("-- first\n", "-- second\n"):
+        (folder / "stores" / "session" / "clear.lua").open("a").write(text)
+        git(folder, "add", "-A")
+        git(folder, "commit", "-qm", "a change")
+    (folder / "stores" / "session" / "clear.lua").open("a").write("-- not committed\n")
+    return folder / "stores" / "session"
+
+
+def test_a_revision_is_the_whole_folder_as_of_then(repository: Path, tmp_path: Path) -> None:
+    before = (repository / "clear.lua").read_bytes()
+    for revision, ends in (("HEAD", b"-- second\n"), ("HEAD~1", b"-- first\n")):
+        scratch = tmp_path / revision.replace("~", "-")
+        scratch.mkdir()
+        old = base_of(repository, revision, scratch)
+        assert (old / "clear.lua").read_bytes().endswith(ends)
+        assert not has_same_text(load_binding(old), load_binding(repository))
+    assert (repository / "clear.lua").read_bytes() == before
+
+
+def test_a_single_script_takes_the_place_of_the_one_of_its_name(tmp_path: Path) -> None:
+    script = tmp_path / "clear.lua"
+    script.write_text("return 0")
+    old = load_binding(base_of(SESSION, str(script), tmp_path))
+    assert {one.path.name: one.source for one in old.scripts}["clear.lua"] == b"return 0"
+    assert len(old.scripts) == len(load_binding(SESSION).scripts)
+
+
+@pytest.mark.parametrize(
+    ("base", "told"), [("no-such-revision", "neither a path nor a revision"), ("-x", "neither a path nor"), ("other.lua", "no script of that name")]
+)
+def test_a_base_that_is_none_is_refused(base: str, told: str, repository: Path, tmp_path: Path) -> None:
+    if base.endswith(".lua"):
+        (tmp_path / base).write_text("return 0")
+        base = str(tmp_path / base)
+    with pytest.raises(InputError, match=told):
+        base_of(repository, base, tmp_path)
+
+
+def test_a_store_that_was_not_there_then_is_told(repository: Path, tmp_path: Path) -> None:
+    shutil.copytree(repository, repository.parent / "later")
+    with pytest.raises(InputError, match="there was no"):
+        base_of(repository.parent / "later", "HEAD", tmp_path)
+
+
+def test_the_command_line_compares_with_a_revision(repository: Path, tmp_path: Path) -> None:
+    git(repository, "checkout", "-q", ".")
+    file = tmp_path / "report.json"
+    asked = ["validate", str(repository), "--base", "HEAD", "--effort", str(LITTLE), "--backend", "kernel", f"--report=json={file}"]
+    done = CliRunner().invoke(make(), asked)
+    assert done.exit_code == 0, done.output
+    assert done.output.startswith("session against HEAD: equivalent")
+    assert Report.model_validate_json(file.read_bytes()).subjects[0].kind == "change"
