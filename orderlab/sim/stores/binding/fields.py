@@ -5,7 +5,10 @@ A field's name is the same in ``store.toml``, in Python and in error messages. U
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
+
+Specification = Literal["session", "pending"]
+"""The kinds of store that speak it, as ``store.toml`` names them; any other names a class of its owner's."""
 
 COMMON_FIELDS = ("client", "epoch", "now_ms", "modulus")
 

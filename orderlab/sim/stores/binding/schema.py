@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
 
 from orderlab.model.errors import InputError, did_you_mean
-from orderlab.sim.stores.binding.fields import OPERATION_FIELDS
+from orderlab.sim.stores.binding.fields import OPERATION_FIELDS, Specification
 
 Shape = Literal["ignored", "status", "integer", "strings", "messages", "json", "pairs", "records"]
 
@@ -164,7 +164,7 @@ class Store(Table):
     name: str | None = None
     base: str | None = None
     edits: list[Edit] = []
-    specification: Literal["session", "pending"] = "session"
+    specification: Specification = "session"
     modulus: int = Field(65535, ge=1, le=65535)
     assumptions: list[str] = []
     adapter: str | None = None
