@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from orderlab.model.contracts.session.scopes import SCOPES
+from orderlab.model.contracts.session.contract import SCOPES
 from orderlab.model.contracts.session.steps import Trace
 from orderlab.model.errors import InputError, WorkerDied
 from orderlab.model.laws import STORE_LAWS
 from orderlab.model.verdict import Outcome
 from orderlab.properties.comparison.product import KINDS, ComparedSubject
 from orderlab.properties.contracts.kind import SCRIPT_SECONDS_MAX, unsupported
-from orderlab.properties.contracts.session.witness.explanation import Explanation, explain
 from orderlab.properties.contracts.session.witness.full_scale import as_it_stands
 from orderlab.properties.contracts.session.witness.minimisation import minimise
-from orderlab.properties.contracts.session.witness.witness import Witness
+from orderlab.properties.contracts.session.witness.witness import Explanation, Witness, explain
 from orderlab.properties.mutants.equivalence import long_run
 from orderlab.properties.validation.effort import STATES, WALKS, count
 from orderlab.properties.validation.exploration import applies, explore_scope, fitted, small_world
@@ -29,7 +28,7 @@ from orderlab.sim.redis.backends import Backend
 from orderlab.sim.redis.lua.watchdog import Finished, watch
 from orderlab.sim.redis.unsupported import UnsupportedCommand
 from orderlab.sim.stores.binding.binding import Binding
-from orderlab.sim.stores.binding.scaling import RewrittenLine
+from orderlab.sim.stores.binding.lua_text import RewrittenLine
 
 DIFFERENCES_MAX = 5
 """Told of each kind: one for each operation."""

@@ -22,11 +22,10 @@ from orderlab.properties.validation.subject import DEFAULT_EXPIRY_MS, SMALL_LIMI
 from orderlab.sim.redis.backends.backend import FIRST_MS
 from orderlab.sim.redis.shard import FrozenKeyspace
 from orderlab.sim.stores.binding.binding import Binding
+from orderlab.sim.stores.binding.lua_text import scale
 from orderlab.sim.stores.binding.results import Fields, Result
-from orderlab.sim.stores.binding.scaling import scale
-from orderlab.sim.stores.bound import keeps_sent
+from orderlab.sim.stores.bound import EVERYTHING, Interruption, keeps_sent
 from orderlab.sim.stores.memo import MemoStore
-from orderlab.sim.stores.session_store import EVERYTHING, Interruption
 
 REPLY, KEYS, VALUES, TTLS = "reply", "keys", "values", "ttl"
 KINDS = (REPLY, KEYS, VALUES, TTLS)
