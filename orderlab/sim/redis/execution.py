@@ -9,6 +9,7 @@ call of ``ScriptRun.call`` between, several times a save; ``shard.execute_all`` 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from orderlab.sim.redis import conditions
 from orderlab.sim.redis.client import Client
@@ -24,7 +25,7 @@ NOT_QUEUED = frozenset((b"exec", b"discard", b"multi", b"watch", b"quit", b"rese
 _ROOM_FREE = frozenset((b"exec", b"discard", b"quit", b"reset"))
 """What a transaction may still call when memory is out; all else would lengthen its queue."""
 _REDIRECTIONS = (b"MOVED", b"ASK ", b"TRYAGAIN", b"CROSSSLOT", b"CLUSTERDOWN")
-_SHOWN_MAX = 128
+_SHOWN_MAX: Final = 128
 
 
 def admit(shard: NodeState, argv: Sequence[bytes], client: Client) -> Command:

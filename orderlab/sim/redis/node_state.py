@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from orderlab.model.errors import InputError
 from orderlab.sim.redis.abort import Interrupt, ScriptTimeout
@@ -18,9 +18,9 @@ from orderlab.sim.redis.keyspace import Keyspace
 from orderlab.sim.redis.random_draws import LuaRandom
 from orderlab.sim.redis.replies import Reply
 
-UNCOUNTED = 1 << 62
+UNCOUNTED: Final = 1 << 61
 """For ``NodeState.work_max`` while no script runs: a client's command is carried through."""
-GROWTH_MAX_BYTES = 128 << 20
+GROWTH_MAX_BYTES: Final = 128 << 20
 """What one command of a client, with all that its script calls, may add to the keyspace beyond its arguments."""
 
 

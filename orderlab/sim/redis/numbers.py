@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+from typing import Final
 
-INTEGER_MAX = (1 << 63) - 1
+INTEGER_MAX: Final = (1 << 63) - 1
 INTEGER_MIN = -(1 << 63)
 
 NUMBER = re.compile(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Final
 
 from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.registry import COMMANDS, SPELLINGS, Command, Handler
@@ -16,9 +17,9 @@ from orderlab.sim.redis.replies import Reply
 
 Cost = Callable[["NodeState", Sequence[bytes]], int]
 
-_LONG = 4000
-_COUNT_MAX = 1 << 62
-_ORDERED = 120
+_LONG: Final = 4000
+_COUNT_MAX: Final = 1 << 62
+_ORDERED: Final = 120
 """Units an element of what is put into order."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from orderlab.sim.redis.arguments import integer_between, option
 from orderlab.sim.redis.commands.scanning import page_of, parse_cursor, parse_options
@@ -279,9 +280,9 @@ def flushdb(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     return OK
 
 
-_EMBEDDED_MAX = 44
-_SHARED_INTEGERS = 10_000
-_SHARED_REFCOUNT = (1 << 31) - 1
+_EMBEDDED_MAX: Final = 44
+_SHARED_INTEGERS: Final = 10_000
+_SHARED_REFCOUNT: Final = (1 << 31) - 1
 _SWITCHING = (
     b"Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust."
 )

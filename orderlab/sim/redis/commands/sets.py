@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from orderlab.sim.redis.arguments import integer_between, natural, option
 from orderlab.sim.redis.commands.scanning import page_of, parse_cursor, parse_options
@@ -13,7 +14,7 @@ from orderlab.sim.redis.registry import command, numbered_keys
 from orderlab.sim.redis.replies import SYNTAX_ERROR, ErrorReply, Reply, set_of
 from orderlab.sim.redis.values import Set, SortedSet
 
-GROWTH_PER_MEMBER = 64
+GROWTH_PER_MEMBER: Final = 64
 """Bytes that one more reference to a member costs, roughly: enough to stop a script that multiplies collections."""
 
 
@@ -144,7 +145,7 @@ def spop(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     return member
 
 
-_REBUILD_RATIO = 5
+_REBUILD_RATIO: Final = 5
 """Where fewer than count / 5 members stay, the server moves those into a new set, whose encoding starts afresh."""
 
 

@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from functools import lru_cache
 from math import inf
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from orderlab.sim.redis.arguments import integer, option
 from orderlab.sim.redis.commands.sets import store_result
@@ -195,7 +195,7 @@ def _parse(argv: Sequence[bytes], at: int, by: str | None, reverse: bool | None)
     return _parse_words(words, by, reverse, False)
 
 
-_CACHED_BYTES_MAX = 100
+_CACHED_BYTES_MAX: Final = 100
 
 
 @lru_cache(maxsize=1024)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from orderlab.sim.redis.arguments import integer, option
 from orderlab.sim.redis.commands.expiry import ExpireOptions, deadline_of, has_passed, parse_string_options
@@ -22,7 +23,7 @@ from orderlab.sim.redis.replies import (
 )
 
 TOO_LONG = b"ERR string exceeds maximum allowed size (proto-max-bulk-len)"
-_SECONDS_DIGITS_MAX = 15
+_SECONDS_DIGITS_MAX: Final = 15
 _NO_OPTIONS = ExpireOptions()
 
 
@@ -312,8 +313,8 @@ def incrbyfloat(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     return text
 
 
-_CELL_BYTES = 4
-_CELLS_BEFORE_COUNTED = 1 << 20
+_CELL_BYTES: Final = 4
+_CELLS_BEFORE_COUNTED: Final = 1 << 20
 
 
 def _table(one: bytes, other: bytes) -> list[list[int]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from _locale import LC_NUMERIC, setlocale  # what locale wraps in Python: it is asked at each run of a script
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import lupa.lua51 as lupa
 
@@ -31,32 +31,35 @@ from orderlab.sim.redis.node_state import UNCOUNTED, NodeState
 from orderlab.sim.redis.registry import SPELLINGS, find
 from orderlab.sim.redis.replies import OK, ErrorReply, Reply
 
-ARGUMENTS_IN_REGISTERS_MAX = 3000
+ARGUMENTS_IN_REGISTERS_MAX: Final = 3000
 """Keys and arguments that go onto the Lua stack; longer lists go in portions into tables."""
-KEYS_IN_REGISTERS_MAX = 100
+KEYS_IN_REGISTERS_MAX: Final = 100
 """Keys are parameters of a Lua function, which may have 200 local variables."""
 CONSTANTS: dict[str, Any] = {
     "LOG_DEBUG": 0, "LOG_VERBOSE": 1, "LOG_NOTICE": 2, "LOG_WARNING": 3,
     "REPL_NONE": 0, "REPL_AOF": 1, "REPL_SLAVE": 2, "REPL_REPLICA": 2, "REPL_ALL": 3,
     "REDIS_VERSION": b"7.0.15", "REDIS_VERSION_NUM": 0x0007000F,
 }  # fmt: skip
-ARGUMENT_BYTES_MAX = 8 << 20
+ARGUMENT_BYTES_MAX: Final = 8 << 20
 """Keys and arguments beyond this get memory of their own for the run."""
-TIME_US_MAX = 1 << 52
+TIME_US_MAX: Final = 1 << 52
 """Before 2112 Lua takes microseconds apart without rounding; after that TIME is a call like any other."""
-NUMERIC_MAX = 256
-REGISTERED_AT_ONCE = 4000
-ZEROS_LOOKED_AT = 9
+NUMERIC_MAX: Final = 256
+REGISTERED_AT_ONCE: Final = 4000
+ZEROS_LOOKED_AT: Final = 9
 """Arguments of redis.call among which redis.lua has made sure that no zero is negative. Numbers of a greater zero, and NaN,
 go back to Lua, which alone sees their sign."""
-COMPILED_MAX = 256
+COMPILED_MAX: Final = 256
 """Scripts that are kept for the next shard that loads them."""
 NO_ARGUMENTS = b"ERR Please specify at least one argument for this redis lib call"
 NOT_TEXT = b"ERR Lua redis lib command arguments must be strings or integers"
-MANY_ARGUMENTS, UNITS_PER_ARGUMENT = 60, 4
-UNITS_PER_ITEM, LONG_REPLY, BYTES_PER_UNIT = 10, 4096, 128
+MANY_ARGUMENTS: Final = 60
+UNITS_PER_ARGUMENT: Final = 4
+UNITS_PER_ITEM: Final = 10
+LONG_REPLY: Final = 4096
+BYTES_PER_UNIT: Final = 128
 """Work of a call beyond that of its command."""
-CHARGED = 1_000_000
+CHARGED: Final = 1_000_000
 """Units of work that count as much as a million instructions (``NodeState.charged``)."""
 KILLED = b"ERR Script killed by user with SCRIPT KILL..."
 NO_MESSAGE = b"ERR Error running script %b, the error table has no string in the field 'err' (a real server crashes here)"

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from orderlab.sim.redis.numbers import INTEGER_MIN, double_text
 from orderlab.sim.redis.replies import BigNumber, ErrorReply, Reply, Status, Verbatim, as_key
 
-PORTION = 4000
+PORTION: Final = 4000
 """Values that cross into Lua at once; the stack of a C function holds 8000."""
-REPLY_BYTES_MAX = 16 << 20
+REPLY_BYTES_MAX: Final = 16 << 20
 """Bytes that cross into Lua at once; below the reserve of the sandbox."""
 _SIMPLE = {bytes, int, type(None)}
 _join = b"".join

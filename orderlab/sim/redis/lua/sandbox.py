@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import lupa.lua51 as lupa
 
@@ -28,11 +28,11 @@ SCRIPT_FILES = (
 )  # fmt: skip
 FUNCTION_FILES = (*SCRIPT_FILES, "functions")
 """On a server, scripts and functions live in Lua states of their own."""
-RESERVE_BYTES = 32 << 20
+RESERVE_BYTES: Final = 32 << 20
 """Memory between the scripts' limit and the runtime's: replies on their way to Lua must never find memory full."""
-CALL_BYTES = 100
+CALL_BYTES: Final = 100
 """For a call of redis.call, beside its arguments."""
-REFERENCES = 1024
+REFERENCES: Final = 1024
 """References from Python to Lua objects for which room is made beforehand, for the same reason."""
 
 

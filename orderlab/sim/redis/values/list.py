@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 Undo = list[tuple[Any, ...]]
 FrozenList = tuple[bytes, ...]
 
-_SLACK_MIN = 32
+_SLACK_MIN: Final = 32
 
 
 class List:
