@@ -55,12 +55,12 @@ from orderlab.properties.contracts.session.machines.on_store import on_backend, 
 from orderlab.properties.contracts.session.machines.queue import PacketIdentifiers, TrimAndExpiry
 from orderlab.properties.contracts.session.machines.session import SessionMachine, Sessions
 from orderlab.properties.contracts.session.machines.store import LawViolated, StoreMachine
+from orderlab.properties.contracts.session.validation.subject import Subject
 from orderlab.properties.machines.feed import FeedMachine, feed_machine
 from orderlab.properties.machines.handshake import HandshakeBothWays
 from orderlab.properties.machines.tally import initialize, rule
 from orderlab.properties.machines.transition_system import SpecificationViolated, machine_of
 from orderlab.properties.profiles import PROFILES, Profile
-from orderlab.properties.validation.subject import Subject
 from orderlab.sim.redis.backends import Backend, open_backend
 from orderlab.sim.stores.binding import Binding, load_binding
 

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from orderlab.properties.contracts.kind import Found
     from orderlab.properties.contracts.sequential.validation import ContractResult, ContractValidation
     from orderlab.properties.contracts.sequential.witness import ContractWitness
+    from orderlab.properties.contracts.session.validation.validation import LawResult, Validation
     from orderlab.properties.contracts.session.witness.witness import Witness
     from orderlab.properties.harness.recording import LuaLine
-    from orderlab.properties.validation.validation import LawResult, Validation
     from orderlab.sim.redis.shard import FrozenKeyspace
 
 KEYS_NOTED = 60
@@ -46,7 +46,7 @@ KEYS_NOTED = 60
 def subject_of_store(found: Found) -> Subject:
     """The subject for a store of any kind."""
     from orderlab.properties.contracts.sequential.validation import ContractValidation
-    from orderlab.properties.validation.validation import Validation
+    from orderlab.properties.contracts.session.validation.validation import Validation
 
     made: dict[type[Any], Callable[[Any], Subject]] = {Validation: subject_of_session, ContractValidation: subject_of_contract}
     return made[type(found)](found)

@@ -40,7 +40,7 @@ TWICE_FIRST, TWICE_EVERY = 300, 50
 CLIENTS_MAX, STEPS_MAX = 8, 20
 
 
-class _Endless(Exception):
+class _TimedOut(Exception):
     """A question took more than SECONDS_MAX."""
 
 
@@ -175,7 +175,7 @@ class Asked:
             with _ending():
                 return question()
         except (Exception, SystemExit) as error:
-            said = f"does not end within {SECONDS_MAX:g} s" if isinstance(error, _Endless) else f"{type(error).__name__}: {error}"
+            said = f"does not end within {SECONDS_MAX:g} s" if isinstance(error, _TimedOut) else f"{type(error).__name__}: {error}"
             raise self._wrong(part, given, said, error) from error
 
     def _list(self, part: str, given: str, question: Callable[[], Any]) -> list[Any]:
@@ -254,7 +254,7 @@ def _short(value: Any) -> str:
 
 @contextmanager
 def _ending() -> Iterator[None]:
-    """Raise _Endless in what takes SECONDS_MAX of processor time; in the main thread, where alone signals arrive."""
+    """Raise _TimedOut in what takes SECONDS_MAX of processor time; in the main thread, where alone signals arrive."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -268,7 +268,7 @@ def _ending() -> Iterator[None]:
 
 
 def _raise_endless(number: int, frame: object) -> None:
-    raise _Endless
+    raise _TimedOut
 
 
 # -- the judge -----------------------------------------------------------------------------------------------------------------

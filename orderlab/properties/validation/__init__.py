@@ -1,5 +1,1 @@
-"""Validation of a session store: four analyses, one verdict for each law.
-
-(a) footprint: which keys, in which slots, how many commands; (b) a Hypothesis machine at full scale; (c) exploration of
-a small scope, every interleaving; (d) each witness minimised, replayed on the unscaled scripts and on a real server.
-"""
+"""What validation of every kind of store shares: how much work is done, and the suite's own specimens."""

@@ -22,7 +22,7 @@ from orderlab.sim.stores.binding.operations import scope_of
 from orderlab.sim.stores.binding.replies import ROW_SHAPES, ReplyMismatch
 from orderlab.sim.stores.binding.results import Call, Failed, Fetched, Fields, Message, Result, ScriptCall
 from orderlab.sim.stores.binding.schema import Store as StoreTables
-from orderlab.sim.stores.faults import condition, is_right_type, untouched
+from orderlab.sim.stores.faults import condition, is_expected_type, scratch
 
 CHARGED = 1_000_000
 """Instructions of one script are counted in whole millions: what ends sooner is counted by its steps."""
@@ -298,12 +298,12 @@ class BoundStore:
 
     def listing(self, client: bytes) -> Result:
         """A fetch of everything, after which the store is as it was."""
-        with untouched(self.backend):
+        with scratch(self.backend):
             return self.perform("fetch", client, {"count": EVERYTHING, "after": 0})
 
     def aside(self) -> AbstractContextManager[None]:
         """Whatever is done within leaves no trace in the keys."""
-        return untouched(self.backend)
+        return scratch(self.backend)
 
     def listing_later(self, client: bytes, ms: int) -> Result:
         """A listing ``ms`` from now, after which it is now again; elsewhere nobody can say, and it is empty."""
@@ -319,7 +319,7 @@ class BoundStore:
     @contextmanager
     def under(self, fault: Fault, operation: str, client: bytes, fields: Fields) -> Iterator[None]:
         """Within it the node, or the client, is as ``fault`` says."""
-        if fault.kind == "wrong-type" and is_right_type(
+        if fault.kind == "wrong-type" and is_expected_type(
             self.backend, fault, lambda: BoundStore.perform(self, operation, client, fields)
         ):
             yield

@@ -17,7 +17,7 @@ from orderlab.sim.redis.shard import Effect
 
 
 @contextmanager
-def untouched(backend: Backend) -> Iterator[None]:
+def scratch(backend: Backend) -> Iterator[None]:
     """Whatever happens to the keys within is undone at the end."""
     if isinstance(backend, KernelBackend):
         shard = backend.shard
@@ -128,13 +128,13 @@ def value_of(backend: Backend, key: bytes) -> Reply:
     return (bytes(kind), backend.execute(*readers[kind]) if kind in readers else None)
 
 
-def is_right_type(backend: Backend, fault: Fault, perform: Callable[[], object]) -> bool:
+def is_expected_type(backend: Backend, fault: Fault, perform: Callable[[], object]) -> bool:
     """Tries the operation (``perform``) without the fault. Backends other than the kernel do not show its calls: there
     only what it makes tells."""
     if fault.found not in PLANTED or backend.execute(b"TYPE", fault.key) != b"none":
         return False
     effects: list[Effect] = []
-    with untouched(backend):
+    with scratch(backend):
         if isinstance(backend, KernelBackend):
             noted, backend.shard.effects = backend.shard.effects, effects
         try:
@@ -153,7 +153,7 @@ def _types_taken(backend: Backend, argv: tuple[bytes, ...], key: bytes) -> set[s
     """Types of ``key`` with which a call does not end in WRONGTYPE."""
     taken: set[str] = set()
     for found, (name, *arguments) in PLANTED.items():
-        with untouched(backend):
+        with scratch(backend):
             backend.execute(b"DEL", key)
             backend.execute(name, key, *arguments)
             reply = backend.execute(*argv)

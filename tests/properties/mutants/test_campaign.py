@@ -16,12 +16,12 @@ import pytest
 from orderlab.model.contracts.session.steps import Publication, Save, Trace
 from orderlab.model.errors import InputError
 from orderlab.properties.contracts.kind import trace_from_json
+from orderlab.properties.contracts.session.validation.subject import Reruns, Subject
 from orderlab.properties.mutants.campaign import Campaign, Judged, Score
 from orderlab.properties.mutants.equivalence import Table
 from orderlab.properties.mutants.judging import judge_quickly
 from orderlab.properties.mutants.mutant import Mutant, Result, sample
 from orderlab.properties.mutants.operators import mutants_of
-from orderlab.properties.validation.subject import Reruns, Subject
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
 from orderlab.sim.stores.bound import BudgetExceeded

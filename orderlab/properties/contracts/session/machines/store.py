@@ -37,17 +37,17 @@ from orderlab.model.contracts.steps import Fault
 from orderlab.model.errors import InputError
 from orderlab.properties.contracts.session.run import StepReport
 from orderlab.properties.contracts.session.steps import SessionRun
+from orderlab.properties.contracts.session.validation.findings import Finding
+from orderlab.properties.contracts.session.validation.subject import Reruns, Subject
 from orderlab.properties.contracts.session.witness.confirmation import place_of
 from orderlab.properties.contracts.session.witness.witness import Witness, explain, story_lines
 from orderlab.properties.harness.recording import RecordingStore
 from orderlab.properties.machines.tally import Tally, tally_of
-from orderlab.properties.validation.findings import Finding
-from orderlab.properties.validation.subject import Reruns, Subject
 from orderlab.sim.redis.backends import Backend, KernelBackend, ServerBackend
 from orderlab.sim.redis.error_conditions import CONDITIONS
 from orderlab.sim.redis.unsupported import UnsupportedCommand
 from orderlab.sim.stores.bound import BoundStore, BudgetExceeded
-from orderlab.sim.stores.faults import NODE_CONDITIONS, untouched
+from orderlab.sim.stores.faults import NODE_CONDITIONS, scratch
 
 
 class LawViolated(AssertionError):
@@ -238,7 +238,7 @@ class StoreMachine(RuleBasedStateMachine):
         was_recording, store.is_recording = store.is_recording, True
         store.records.clear()
         try:
-            with untouched(self.backend):
+            with scratch(self.backend):
                 run.perform(self.within_limits(step))
         finally:
             store.is_recording = was_recording

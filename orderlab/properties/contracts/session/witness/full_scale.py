@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from orderlab.model.contracts.session.steps import Churn, Interleave, Publication, Quiesce, Save, Step, Trace
+from orderlab.properties.contracts.session.validation.subject import Reruns
 from orderlab.properties.contracts.session.witness.minimisation import renumbered, with_plain_payloads
-from orderlab.properties.validation.subject import Reruns
 
 LONG_MS = 604_800_000
 """A default interval that outlasts whatever passes."""

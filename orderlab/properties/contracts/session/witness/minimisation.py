@@ -24,8 +24,8 @@ from orderlab.model.contracts.session.steps import (
     Trace,
     Wait,
 )
+from orderlab.properties.contracts.session.validation.subject import Reruns, Subject
 from orderlab.properties.validation.effort import SHORTENING_STEPS
-from orderlab.properties.validation.subject import Reruns, Subject
 
 
 class Law(NamedTuple):

@@ -12,10 +12,10 @@ from orderlab.model.contracts.session.refinement import Discrepancy
 from orderlab.model.contracts.session.steps import Acknowledge, Fetch, Save, Trace
 from orderlab.properties.contracts.session.machines.on_store import on_backend, on_kernel
 from orderlab.properties.contracts.session.machines.store import LawViolated, StoreMachine
+from orderlab.properties.contracts.session.validation.single_law import search
+from orderlab.properties.contracts.session.validation.subject import Subject
 from orderlab.properties.machines.tally import rule
 from orderlab.properties.profiles import Profile
-from orderlab.properties.validation.single_law import search
-from orderlab.properties.validation.subject import Subject
 from orderlab.sim.redis.backends import open_backend
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding

@@ -18,16 +18,16 @@ from orderlab.model.verdict import Outcome
 from orderlab.properties.contracts.law_run import LawRun
 from orderlab.properties.contracts.session.machines.on_store import FOOTPRINT_LAWS, machines_for, on_kernel
 from orderlab.properties.contracts.session.machines.store import LawViolated, StoreMachine
+from orderlab.properties.contracts.session.validation.exploration import small_world
+from orderlab.properties.contracts.session.validation.findings import Findings
+from orderlab.properties.contracts.session.validation.footprint import measure_footprint
+from orderlab.properties.contracts.session.validation.scenarios import run_scenarios
+from orderlab.properties.contracts.session.validation.subject import Subject
+from orderlab.properties.contracts.session.validation.validation import Judge, LawResult
 from orderlab.properties.contracts.session.witness.witness import Witness, story_lines
 from orderlab.properties.machines.tally import TALLIES, Tally
 from orderlab.properties.profiles import Profile
 from orderlab.properties.validation.effort import QUICK
-from orderlab.properties.validation.exploration import small_world
-from orderlab.properties.validation.findings import Findings
-from orderlab.properties.validation.footprint import measure_footprint
-from orderlab.properties.validation.scenarios import run_scenarios
-from orderlab.properties.validation.subject import Subject
-from orderlab.properties.validation.validation import Judge, LawResult
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.bound import BudgetExceeded
 

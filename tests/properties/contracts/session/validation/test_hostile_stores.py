@@ -13,25 +13,25 @@ from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS
 from orderlab.model.verdict import Outcome
 from orderlab.properties.contracts.session.machines.on_store import machines_for
+from orderlab.properties.contracts.session.validation import validation
+from orderlab.properties.contracts.session.validation.exploration import small_world
+from orderlab.properties.contracts.session.validation.findings import Findings
+from orderlab.properties.contracts.session.validation.isolated import validate_isolated
+from orderlab.properties.contracts.session.validation.machine import cross_the_wrap, near_the_wrap
+from orderlab.properties.contracts.session.validation.scenarios import run_scenarios
+from orderlab.properties.contracts.session.validation.single_law import run_law
+from orderlab.properties.contracts.session.validation.subject import Prepared, Reruns, Subject
+from orderlab.properties.contracts.session.validation.validation import validate
 from orderlab.properties.contracts.session.witness.minimisation import minimise, plain_limits
 from orderlab.properties.contracts.session.witness.witness import MANY, tell
 from orderlab.properties.machines.tally import TALLIES
 from orderlab.properties.profiles import Profile
-from orderlab.properties.validation import validation
-from orderlab.properties.validation.exploration import small_world
-from orderlab.properties.validation.findings import Findings
-from orderlab.properties.validation.isolated import validate_isolated
-from orderlab.properties.validation.machine import cross_the_wrap, near_the_wrap
-from orderlab.properties.validation.scenarios import run_scenarios
-from orderlab.properties.validation.single_law import run_law
-from orderlab.properties.validation.subject import Prepared, Reruns, Subject
-from orderlab.properties.validation.validation import validate
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
 from orderlab.sim.stores.binding.results import Assigned, Fetched, FetchedMessage, Saved
 from tests.properties.first_found import finds
 
-LUA = Path(__file__).parents[3] / "lua"
+LUA = Path(__file__).parents[5] / "lua"
 
 
 def with_first(code: str, file: str = "save.lua") -> Binding:
@@ -185,7 +185,7 @@ def test_large_answers_are_told_briefly() -> None:
 
 def test_a_store_with_another_modulus_goes_round_at_it() -> None:
     """65534 identifiers: its own literals are scaled, and what goes round one too late is found on the whole store."""
-    binding = load_binding(Path(__file__).parents[1] / "stores" / "packed")
+    binding = load_binding(Path(__file__).parents[3] / "stores" / "packed")
     source = next(script.source for script in binding.scripts if script.name == "save.lua")
     store = binding.store.model_copy(update={"modulus": 65534})
     right = binding.with_store(store).with_sources({"save.lua": source.replace(b"65535", b"65534")})

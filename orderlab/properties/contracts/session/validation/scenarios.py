@@ -22,9 +22,15 @@ from orderlab.model.contracts.session.steps import (
     Wait,
 )
 from orderlab.model.contracts.steps import Fault
-from orderlab.properties.validation.findings import Findings
-from orderlab.properties.validation.subject import CLIENTS, DEFAULT_EXPIRY_MS, Subject, fitted_step, take_steps
-from orderlab.properties.validation.walks import NUMBERED
+from orderlab.properties.contracts.session.validation.findings import Findings
+from orderlab.properties.contracts.session.validation.subject import (
+    CLIENTS,
+    DEFAULT_EXPIRY_MS,
+    Subject,
+    fitted_step,
+    take_steps,
+)
+from orderlab.properties.contracts.session.validation.walks import NUMBERED
 from orderlab.sim.stores.faults import NODE_CONDITIONS
 
 

@@ -12,26 +12,26 @@ from orderlab.model.contracts.session.steps import Acknowledge, Churn, Fetch, Pu
 from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS
 from orderlab.model.verdict import Outcome
+from orderlab.properties.contracts.session.validation.exploration import applies, explore_scope, fitted, small_world
+from orderlab.properties.contracts.session.validation.findings import Findings
+from orderlab.properties.contracts.session.validation.footprint import Footprint, measure_footprint
+from orderlab.properties.contracts.session.validation.machine import machine_for, run_examples
+from orderlab.properties.contracts.session.validation.scenarios import run_scenarios
+from orderlab.properties.contracts.session.validation.subject import Prepared, Reruns, Subject
+from orderlab.properties.contracts.session.validation.validation import Validation, validate
+from orderlab.properties.contracts.session.validation.walks import walk_about
 from orderlab.properties.contracts.session.witness.full_scale import at_full_scale, with_fewer_steps
 from orderlab.properties.contracts.session.witness.minimisation import minimise
 from orderlab.properties.validation.effort import QUICK
-from orderlab.properties.validation.exploration import applies, explore_scope, fitted, small_world
-from orderlab.properties.validation.findings import Findings
-from orderlab.properties.validation.footprint import Footprint, measure_footprint
-from orderlab.properties.validation.machine import machine_for, run_examples
-from orderlab.properties.validation.scenarios import run_scenarios
 from orderlab.properties.validation.specimens import find_specimens
-from orderlab.properties.validation.subject import Prepared, Reruns, Subject
-from orderlab.properties.validation.validation import Validation, validate
-from orderlab.properties.validation.walks import walk_about
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
 from orderlab.sim.stores.binding.lua_text import scale
 from orderlab.sim.stores.binding.schema import Store
 from tests.properties.first_found import finds
 
-LUA = Path(__file__).parents[3] / "lua"
-OTHER_DESIGNS = Path(__file__).parents[1] / "stores"
+LUA = Path(__file__).parents[5] / "lua"
+OTHER_DESIGNS = Path(__file__).parents[3] / "stores"
 CORRECT = {
     "session": LUA / "session",
     "pending": LUA / "pending",

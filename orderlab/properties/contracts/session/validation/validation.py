@@ -14,6 +14,18 @@ from orderlab.model.contracts.session.steps import Churn, Step, Trace
 from orderlab.model.errors import InputError
 from orderlab.model.laws import LAWS, STORE_LAWS
 from orderlab.model.verdict import Outcome, Verdict, worst
+from orderlab.properties.contracts.session.validation.exploration import explore_scopes, small_world
+from orderlab.properties.contracts.session.validation.findings import Finding, Findings, Kind, was_stopped, wording
+from orderlab.properties.contracts.session.validation.footprint import Footprint, measure_footprint
+from orderlab.properties.contracts.session.validation.machine import run_machine
+from orderlab.properties.contracts.session.validation.queue_at_limit import (
+    SMALL_QUEUES,
+    run_queues_at_limit,
+    try_boundaries,
+)
+from orderlab.properties.contracts.session.validation.scenarios import run_scenarios
+from orderlab.properties.contracts.session.validation.subject import HEAVY, Reruns, Subject, heaviness
+from orderlab.properties.contracts.session.validation.walks import walk_about
 from orderlab.properties.contracts.session.witness.confirmation import NOT_BY_RUNNING, Confirmation, confirm, place_of
 from orderlab.properties.contracts.session.witness.full_scale import as_it_stands, with_fewer_steps, with_passing
 from orderlab.properties.contracts.session.witness.minimisation import minimise
@@ -30,14 +42,6 @@ from orderlab.properties.validation.effort import (
     rounds_of,
     witness_steps,
 )
-from orderlab.properties.validation.exploration import explore_scopes, small_world
-from orderlab.properties.validation.findings import Finding, Findings, Kind, was_stopped, wording
-from orderlab.properties.validation.footprint import Footprint, measure_footprint
-from orderlab.properties.validation.machine import run_machine
-from orderlab.properties.validation.queue_at_limit import SMALL_QUEUES, run_queues_at_limit, try_boundaries
-from orderlab.properties.validation.scenarios import run_scenarios
-from orderlab.properties.validation.subject import HEAVY, Reruns, Subject, heaviness
-from orderlab.properties.validation.walks import walk_about
 from orderlab.sim.redis.backends import Backend
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.lua_text import RewrittenLine

@@ -9,16 +9,21 @@ import pytest
 
 from orderlab.model.contracts.session.steps import Clear
 from orderlab.model.laws import STORE_LAWS
-from orderlab.properties.validation.findings import Findings
-from orderlab.properties.validation.queue_at_limit import CLIENT, full_queues, queues_at_limit, run_queues_at_limit
-from orderlab.properties.validation.subject import Subject, take_steps
+from orderlab.properties.contracts.session.validation.findings import Findings
+from orderlab.properties.contracts.session.validation.queue_at_limit import (
+    CLIENT,
+    full_queues,
+    queues_at_limit,
+    run_queues_at_limit,
+)
+from orderlab.properties.contracts.session.validation.subject import Subject, take_steps
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
 from tests.properties.first_found import finds
 from tests.properties.session_variants import LAWFUL, Variant
 
-LUA = Path(__file__).parents[3] / "lua"
-DESIGNS = Path(__file__).parents[1] / "stores"
+LUA = Path(__file__).parents[5] / "lua"
+DESIGNS = Path(__file__).parents[3] / "stores"
 BROKEN = (
     Variant("a portion of a clean start is one short", "open.lua", "i + CHUNK - 1, #old", "i + CHUNK - 2, #old", ("no-residue",)),
     Variant("a portion of the content is one short", "save.lua", "i + CHUNK - 1, #values", "i + CHUNK - 3, #values", ("no-loss",)),
@@ -62,7 +67,7 @@ def test_portions_of_another_size_are_lawful(variant: Variant) -> None:
 
 @pytest.mark.parametrize(("last", "broken"), [("498", {"no-residue"}), ("499", set())])
 def test_the_end_of_a_session_with_more_messages_than_go_at_once(last: str, broken: set[str]) -> None:
-    binding = load_binding(Path(__file__).parents[1] / "stores" / "by-reference")
+    binding = load_binding(Path(__file__).parents[3] / "stores" / "by-reference")
     source = next(script.source for script in binding.scripts if script.name == "clear.lua")
     before, call, after = source.partition(b"redis.call('DEL', unpack(members, i, math.min(i + 499")
     assert call

@@ -9,10 +9,10 @@ from orderlab.model.errors import InputError, WorkerDied
 from orderlab.model.laws import STORE_LAWS
 from orderlab.model.verdict import Outcome, Verdict
 from orderlab.properties.contracts.kind import SCRIPT_SECONDS_MAX, unsupported
-from orderlab.properties.validation.exploration import MODULUS
-from orderlab.properties.validation.footprint import Footprint
-from orderlab.properties.validation.subject import REHEARSAL_MODULUS
-from orderlab.properties.validation.validation import LawResult, Progress, Validation, validate
+from orderlab.properties.contracts.session.validation.exploration import MODULUS
+from orderlab.properties.contracts.session.validation.footprint import Footprint
+from orderlab.properties.contracts.session.validation.subject import REHEARSAL_MODULUS
+from orderlab.properties.contracts.session.validation.validation import LawResult, Progress, Validation, validate
 from orderlab.sim.redis.backends import Backend
 from orderlab.sim.redis.lua.watchdog import Finished, Unfinished, watch
 from orderlab.sim.redis.unsupported import UnsupportedCommand

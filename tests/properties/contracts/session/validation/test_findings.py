@@ -8,7 +8,7 @@ from typing import ClassVar
 from orderlab.model.contracts.session.refinement import Discrepancy
 from orderlab.model.contracts.session.steps import Fetch, Save, Trace
 from orderlab.model.contracts.steps import Fault
-from orderlab.properties.validation.findings import Findings, kind_of, wording
+from orderlab.properties.contracts.session.validation.findings import Findings, kind_of, wording
 
 
 @dataclass(frozen=True, repr=False)

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from orderlab.model.laws import STORE_LAWS
-from orderlab.properties.validation.effort import QUICK, STANDARD
-from orderlab.properties.validation.findings import Findings
-from orderlab.properties.validation.queue_at_limit import (
+from orderlab.properties.contracts.session.validation.findings import Findings
+from orderlab.properties.contracts.session.validation.queue_at_limit import (
     SOME_FROM,
     Length,
     constants,
@@ -19,12 +18,13 @@ from orderlab.properties.validation.queue_at_limit import (
     runs,
     try_lengths,
 )
-from orderlab.properties.validation.subject import Subject
+from orderlab.properties.contracts.session.validation.subject import Subject
+from orderlab.properties.validation.effort import QUICK, STANDARD
 from orderlab.sim.stores.binding.loader import load_binding
 from tests.properties.session_variants import LAWFUL, Variant
 
-LUA = Path(__file__).parents[3] / "lua"
-STORES = Path(__file__).parents[1] / "stores"
+LUA = Path(__file__).parents[5] / "lua"
+STORES = Path(__file__).parents[3] / "stores"
 WANTED = "if not (after and after >= 0"
 SAVED, FILLED = "-- 6. Writes", "if filled == 5 * count then"
 BROKEN = {
