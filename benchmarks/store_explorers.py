@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from orderlab import program
 from orderlab.model.contracts.session.contract import SCOPES
 from orderlab.model.explorer.exploration import explore
 from orderlab.model.explorer.search import Budget, Options
@@ -84,4 +85,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    program.run(main, "store-explorers")

@@ -132,7 +132,6 @@ def test_a_flush_is_found_as_work_on_everybodys_keys() -> None:
     [
         ("redis.call('XADD', KEYS[1], '*', 'a', 'b')", "XADD"),
         ("redis.pcall('DUMP', KEYS[1])", "DUMP"),
-        ("redis.call('SELECT', 1)", "SELECT 1"),
     ],
 )
 def test_a_command_that_the_kernel_lacks_is_named_and_nobody_is_accused(code: str, named: str) -> None:
