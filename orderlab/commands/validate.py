@@ -67,12 +67,12 @@ def validate(
     console = Console(width=None if sys.stdout.isatty() else WIDTH_IN_PIPE)
     outcomes = []
     subjects = []
-    if base is not None and (law or budget is not None or any(binding.contract is not None for binding in bindings)):
-        raise InputError("--base: leave out --law and --budget, and name stores of sessions")
+    if base is not None and (budget is not None or any(binding.contract is not None for binding in bindings)):
+        raise InputError("--base: leave out --budget, and name stores of sessions")
     with confirming(backend) as server:
         for kind, binding, wanted_laws in zip(kinds, bindings, laws, strict=True):
             if base is not None:
-                change = _compared(binding, base, work, seed, server)
+                change = _compared(binding, base, work, seed, server, wanted_laws)
                 outcomes.append(change.outcome(strict))
                 subjects.append(subject_of_comparison(change, base, strict))
                 if not as_json:
@@ -116,15 +116,18 @@ def confirming(spec: str) -> Iterator[Backend | None]:
         yield server
 
 
-def _compared(binding: Binding, base: str, work: float, seed: int, server: Backend | None) -> Comparison:
+def _compared(
+    binding: Binding, base: str, work: float, seed: int, server: Backend | None, laws: list[str] | None
+) -> Comparison:
     """The store beside its old scripts."""
+    from orderlab.model.laws import STORE_LAWS
     from orderlab.properties.comparison.base import base_of
     from orderlab.properties.comparison.comparison import compare_watched
     from orderlab.sim.stores.binding.loader import load_binding
 
     with tempfile.TemporaryDirectory() as scratch:
         old = load_binding(base_of(binding.path, base, Path(scratch)))
-        found = compare_watched(old, binding, work, seed, server, _progress(binding.name))
+        found = compare_watched(old, binding, work, seed, server, _progress(binding.name), laws or STORE_LAWS)
         _clear_progress()
         return found
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from orderlab.model.contracts.session.contract import SCOPES
@@ -104,14 +104,15 @@ def compare(
     seed: int = 0,
     backend: Backend | None = None,
     progress: Progress = lambda text: None,
+    laws: Sequence[str] = STORE_LAWS,
 ) -> Comparison:
-    """Judge the change from ``old`` to ``new``. Raises InputError where the two cannot be held against each other."""
+    """Judge the change from ``old`` to ``new`` by ``laws``. Raises InputError where the two cannot be held against each other."""
     check_comparable(old, new)
-    after = validate(new, effort, seed, backend=backend, progress=lambda text: progress(f"new: {text}"))
+    after = validate(new, effort, seed, laws, backend, lambda text: progress(f"new: {text}"))
     if has_same_text(old, new):
         broken = tuple(Change(one.finding.law, one) for one in _witnesses(after))
         return Comparison(old, new, True, None, after, still_broken=broken, gaps=after.gaps)
-    before = validate(old, effort, seed, backend=backend, progress=lambda text: progress(f"old: {text}"))
+    before = validate(old, effort, seed, laws, backend, lambda text: progress(f"old: {text}"))
     on_old, on_new = Reruns(Subject(old, seed)), Reruns(Subject(new, seed))
     newly, still = _sorted(after, on_old, before)
     fixed, also_still = _sorted(before, on_new, after)
@@ -125,6 +126,7 @@ def compare(
     )
     search = Search(old, new, effort, seed, progress)
     differences = search.differences()
+    search.take_long_run()
     return Comparison(
         old, new, False, before, after, tuple(newly), tuple(fixed), tuple(still), no_longer, differences,
         tuple(cost_changes(before, after)), tuple(search.scope), (*after.gaps, *search.gaps), dict(search.findings.work),
@@ -138,11 +140,12 @@ def compare_watched(
     seed: int = 0,
     backend: Backend | None = None,
     progress: Progress = lambda text: None,
+    laws: Sequence[str] = STORE_LAWS,
 ) -> Comparison:
     """As ``compare``, in a process of its own. Raises WorkerDied when it ended by itself, and InputError for a script that
     could only be ended together with it."""
     try:
-        answer = watch(lambda: compare(old, new, effort, seed, backend, progress), script_seconds_max=SCRIPT_SECONDS_MAX)
+        answer = watch(lambda: compare(old, new, effort, seed, backend, progress, laws), script_seconds_max=SCRIPT_SECONDS_MAX)
     except UnsupportedCommand as error:
         raise InputError(unsupported(new, error)) from None
     if isinstance(answer, Finished):
@@ -218,7 +221,6 @@ class Search:
                 if head in told or sum(known[0] == kind for known in told) >= DIFFERENCES_MAX:
                     continue
                 told[head] = self._difference(one, on_small, on_large)
-        self._long_run()
         return tuple(told.values())
 
     def _search(self) -> None:
@@ -265,7 +267,8 @@ class Search:
         subject = Subject(binding, self.seed)
         return Reruns(subject if modulus == binding.modulus else subject.scaled(modulus, remembers=False))
 
-    def _long_run(self) -> None:
+    def take_long_run(self) -> None:
+        """Thousands of messages on both, compared by their replies; what differs there is a gap, for it has no short witness."""
         self.progress("both: a long run")
         length = 0
         for length, (ours, theirs) in enumerate(zip(long_run(self.new), long_run(self.old), strict=False), 1):
