@@ -73,7 +73,7 @@ def test_what_was_rewritten_is_listed() -> None:
     assert lines == [
         RewrittenLine("save.lua", 19, "  packet_id = packet_id % 65535 + 1", "  packet_id = packet_id % 5 + 1")
     ]
-    again, lines = load_binding(LUA / "session").scaled(65535)
+    again, lines = scale(load_binding(LUA / "session"), 65535)
     assert lines == []
     assert again.scripts == load_binding(LUA / "session").scripts
 
@@ -84,7 +84,7 @@ def test_arguments_of_the_binding_are_scaled_too(tmp_path: Path) -> None:
         "[operations.save]\nscript = 'save.lua'\nargs = ['65535', 'id 65535', '<modulus>']\n"
         "[operations.fetch]\ncommand = ['LRANGE', 'q', '0', '65534']\n"
     )
-    scaled, lines = load_binding(tmp_path).scaled(3)
+    scaled, lines = scale(load_binding(tmp_path), 3)
     assert scaled.call("save").args == (b"3", b"id 65535", b"3")  # type: ignore[union-attr]
     assert scaled.call("fetch").argv == (b"LRANGE", b"q", b"0", b"2")
     assert RewrittenLine("store.toml", 0, "operations.save.args[0] = 65535", "operations.save.args[0] = 3") in lines
@@ -108,4 +108,4 @@ def test_a_template_with_the_modulus_is_listed(template: str, follows: bool, tmp
     (tmp_path / "store.toml").write_text(
         f"[operations.save]\ncommand = ['SET', 'q', '{template}']\n[operations.fetch]\ncommand = ['LRANGE', 'q', '0', '-1']\n"
     )
-    assert bool(load_binding(tmp_path).scaled(3)[1]) == follows
+    assert bool(scale(load_binding(tmp_path), 3)[1]) == follows
