@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import signal
 import statistics
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
+from types import FrameType
 from typing import Any, TypeVar
 
 from orderlab.model.errors import InputError
@@ -74,10 +77,29 @@ class Campaign:
         """
         self._resume()
         try:
-            self._judge_what_is_left(progress)
+            with self._noting_interrupts():
+                self._judge_what_is_left(progress)
         except KeyboardInterrupt:  # while the original was looked at: what is known already is told all the same
             self.interrupted = True
         return [Judged(one, self.results[one]) for one in self.mutants if one in self.results]
+
+    @contextmanager
+    def _noting_interrupts(self) -> Iterator[None]:
+        """Within it Ctrl-C is noted as well as raised: what is raised in a finaliser, or in a callback of the collector, is
+        swallowed by the interpreter, and the campaign would go on."""
+        if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+            yield
+            return
+
+        def note(number: int, frame: FrameType | None) -> None:
+            self.interrupted = True
+            raise KeyboardInterrupt
+
+        signal.signal(signal.SIGINT, note)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def _judge_what_is_left(self, progress: Progress) -> None:
         left = [mutant for mutant in self.mutants if mutant not in self.results]
@@ -150,8 +172,8 @@ class Campaign:
         lock = threading.Lock()
         before = len(self.mutants) - len(left)
         with ThreadPoolExecutor(self.jobs) as pool:
-            futures: dict[Future[Result | None], Mutant] = {pool.submit(judge, one): one for one in left}
             try:
+                futures: dict[Future[Result | None], Mutant] = {pool.submit(judge, one): one for one in left}
                 for done, future in enumerate(as_completed(futures), 1):
                     result, mutant = future.result(), futures[future]
                     if result is not None and (keeps_survivors or result.outcome != "survived"):
