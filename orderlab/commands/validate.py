@@ -126,7 +126,11 @@ def _compared(
     from orderlab.sim.stores.binding.loader import load_binding
 
     with tempfile.TemporaryDirectory() as scratch:
-        old = load_binding(base_of(binding.path, base, Path(scratch)))
+        place = base_of(binding.path, base, Path(scratch))
+        try:
+            old = load_binding(place)
+        except InputError as error:
+            raise InputError(f"--base {base}, the old store: {error}") from None
         found = compare_watched(old, binding, work, seed, server, _progress(binding.name), laws or STORE_LAWS)
         _clear_progress()
         return found

@@ -68,6 +68,8 @@ def _git(folder: Path, *arguments: str, place: str) -> bytes:
         raise InputError(f"--base {place}: there is no such path, and no git to look for a revision; install git") from None
     if done.returncode:
         told = done.stderr.decode(errors="replace").strip().splitlines()
+        if told and "not a git repository" in told[-1]:
+            raise InputError(f"--base {place}: there is no such path, and {folder} lies in no git repository; name the folder of the old store")
         why = f" ({told[-1]})" if told else ""
         raise InputError(f"--base {place}: neither a path nor a revision of the repository of {folder}{why}; name one")
     return done.stdout

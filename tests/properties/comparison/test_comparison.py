@@ -164,6 +164,19 @@ def test_a_base_that_is_none_is_refused(base: str, told: str, repository: Path, 
         base_of(repository, base, tmp_path)
 
 
+def test_outside_of_any_repository_a_folder_is_asked_for(tmp_path: Path) -> None:
+    shutil.copytree(SESSION, tmp_path / "a store")
+    with pytest.raises(InputError, match="lies in no git repository"):
+        base_of(tmp_path / "a store", "HEAD", tmp_path)
+
+
+def test_what_is_wrong_with_the_old_store_is_said_of_it(tmp_path: Path) -> None:
+    shutil.copytree(SESSION, tmp_path / "old")
+    (tmp_path / "old" / "clear.lua").unlink()
+    with pytest.raises(InputError, match="--base .*, the old store: .*clear.lua"):
+        CliRunner().invoke(make(), ["validate", str(SESSION), "--base", str(tmp_path / "old")], catch_exceptions=False)
+
+
 def test_a_store_that_was_not_there_then_is_told(repository: Path, tmp_path: Path) -> None:
     shutil.copytree(repository, repository.parent / "later")
     with pytest.raises(InputError, match="there was no"):
