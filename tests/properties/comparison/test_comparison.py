@@ -173,7 +173,7 @@ def test_outside_of_any_repository_a_folder_is_asked_for(tmp_path: Path) -> None
 def test_what_is_wrong_with_the_old_store_is_said_of_it(tmp_path: Path) -> None:
     shutil.copytree(SESSION, tmp_path / "old")
     (tmp_path / "old" / "clear.lua").unlink()
-    with pytest.raises(InputError, match="--base .*, the old store: .*clear.lua"):
+    with pytest.raises(InputError, match=r"--base .*, the old store: .*clear\.lua"):
         CliRunner().invoke(make(), ["validate", str(SESSION), "--base", str(tmp_path / "old")], catch_exceptions=False)
 
 
