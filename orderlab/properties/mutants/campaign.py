@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import signal
 import statistics
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from types import FrameType
 from typing import Any, TypeVar
 
 from orderlab.model.errors import InputError
@@ -77,29 +74,10 @@ class Campaign:
         """
         self._resume()
         try:
-            with self._noting_interrupts():
-                self._judge_what_is_left(progress)
+            self._judge_what_is_left(progress)
         except KeyboardInterrupt:  # while the original was looked at: what is known already is told all the same
             self.interrupted = True
         return [Judged(one, self.results[one]) for one in self.mutants if one in self.results]
-
-    @contextmanager
-    def _noting_interrupts(self) -> Iterator[None]:
-        """Within it Ctrl-C is noted as well as raised: what is raised in a finaliser, or in a callback of the collector, is
-        swallowed by the interpreter, and the campaign would go on."""
-        if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-            yield
-            return
-
-        def note(number: int, frame: FrameType | None) -> None:
-            self.interrupted = True
-            raise KeyboardInterrupt
-
-        signal.signal(signal.SIGINT, note)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def _judge_what_is_left(self, progress: Progress) -> None:
         left = [mutant for mutant in self.mutants if mutant not in self.results]

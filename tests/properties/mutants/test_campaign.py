@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import select
@@ -152,18 +151,6 @@ def test_a_campaign_that_is_ended_leaves_whole_results_and_no_process(tmp_path: 
     for file in kept:
         content = json.loads(file.read_bytes())
         assert Result.from_json(content["result"], str(file), trace_from_json).outcome in ("killed", "timed out")
-
-
-def test_an_interrupt_that_the_interpreter_swallows_ends_a_campaign_all_the_same() -> None:
-    def swallow(done: int, of: int, text: str) -> None:
-        with contextlib.suppress(KeyboardInterrupt):  # as in a finaliser
-            signal.raise_signal(signal.SIGINT)
-
-    store = load_binding(SESSION)
-    campaign = Campaign(store, mutants_of(store, ["command"]), 0, 600.0, 1)
-    assert campaign.run(swallow) == []
-    assert campaign.interrupted
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_a_store_that_breaks_a_law_itself_is_refused() -> None:
