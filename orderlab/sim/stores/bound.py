@@ -17,10 +17,10 @@ from orderlab.sim.redis.lua.sandbox import ScriptTimeout
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import GrowthLimit
 from orderlab.sim.stores.binding.binding import Binding
-from orderlab.sim.stores.binding.fields import DEFAULTS
 from orderlab.sim.stores.binding.operations import scope_of
 from orderlab.sim.stores.binding.replies import ROW_SHAPES, ReplyMismatch
 from orderlab.sim.stores.binding.results import Call, Failed, Fetched, Fields, Message, Result, ScriptCall
+from orderlab.sim.stores.binding.schema import DEFAULTS
 from orderlab.sim.stores.binding.schema import Store as StoreTables
 from orderlab.sim.stores.faults import condition, is_expected_type, scratch
 

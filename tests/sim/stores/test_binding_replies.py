@@ -20,10 +20,9 @@ from orderlab.sim.stores.binding import (
     ReplyMismatch,
     Saved,
 )
-from orderlab.sim.stores.binding.messages import packed_codec
 from orderlab.sim.stores.binding.replies import ReplyReader, compile_reply
 from orderlab.sim.stores.binding.schema import Reply
-from orderlab.sim.stores.binding.templates import Vocabulary
+from orderlab.sim.stores.binding.templates import Vocabulary, packed_codec
 
 THREE = {"messages": (Message(b"a"), Message(b"b"), Message(b"c"))}
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from orderlab.model.errors import InputError
 from orderlab.sim.redis.hash_slots import hash_slots
-from orderlab.sim.stores.binding.messages import json_codec, packed_codec
 from orderlab.sim.stores.binding.templates import (
     DECODERS,
     ENCODERS,
@@ -19,7 +18,9 @@ from orderlab.sim.stores.binding.templates import (
     Vocabulary,
     compile_template,
     dump_json,
+    json_codec,
     load_json,
+    packed_codec,
     tag,
     to_bytes,
     to_text,

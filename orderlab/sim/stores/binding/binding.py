@@ -10,11 +10,10 @@ from typing import Any, Protocol
 
 from orderlab.model.errors import InputError, did_you_mean
 from orderlab.sim.redis.replies import Reply
-from orderlab.sim.stores.binding.fields import DEFAULTS, OPERATION_FIELDS
 from orderlab.sim.stores.binding.operations import OperationBinding, OperationCompiler, scope_of
 from orderlab.sim.stores.binding.replies import ReplyReader
 from orderlab.sim.stores.binding.results import Call, Failed, Fields, Result, Saved, Script
-from orderlab.sim.stores.binding.schema import Callers, ContractStore, Store
+from orderlab.sim.stores.binding.schema import DEFAULTS, OPERATION_FIELDS, Callers, ContractStore, Store
 from orderlab.sim.stores.binding.templates import Template
 
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from orderlab.model.errors import InputError, did_you_mean
-from orderlab.sim.stores.binding.fields import COMMON_FIELDS, MESSAGE_FIELDS, OPERATION_FIELDS
-from orderlab.sim.stores.binding.messages import RAW, MessageCodec, compile_tree, json_codec, packed_codec
 from orderlab.sim.stores.binding.replies import ReplyReader, ValueReader, compile_reply
 from orderlab.sim.stores.binding.results import Call, CommandCall, Fields, Message, Script, ScriptCall
 from orderlab.sim.stores.binding.schema import (
+    COMMON_FIELDS,
+    MESSAGE_FIELDS,
+    OPERATION_FIELDS,
     ContractOperation,
     ContractStore,
     JsonArgument,
@@ -23,12 +24,17 @@ from orderlab.sim.stores.binding.schema import (
     Store,
 )
 from orderlab.sim.stores.binding.templates import (
+    RAW,
     Evaluate,
+    MessageCodec,
     Scope,
     Template,
     Vocabulary,
     compile_template,
+    compile_tree,
     dump_json,
+    json_codec,
+    packed_codec,
     to_text,
 )
 

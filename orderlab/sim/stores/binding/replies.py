@@ -12,14 +12,6 @@ from typing import Any, ClassVar
 
 from orderlab.model.errors import InputError, did_you_mean
 from orderlab.sim.redis.replies import ErrorReply, Reply
-from orderlab.sim.stores.binding.fields import (
-    COMMON_FIELDS,
-    DEFAULTS,
-    INTEGER_MEANINGS,
-    OPERATION_FIELDS,
-    RESULT_ATTRIBUTES,
-)
-from orderlab.sim.stores.binding.messages import Unpack
 from orderlab.sim.stores.binding.results import (
     Answered,
     Assigned,
@@ -33,8 +25,24 @@ from orderlab.sim.stores.binding.results import (
     Result,
     Saved,
 )
+from orderlab.sim.stores.binding.schema import (
+    COMMON_FIELDS,
+    DEFAULTS,
+    INTEGER_MEANINGS,
+    OPERATION_FIELDS,
+    RESULT_ATTRIBUTES,
+)
 from orderlab.sim.stores.binding.schema import Reply as ReplyTable
-from orderlab.sim.stores.binding.templates import DECODERS, Filter, find_filter, load_json, number, to_bytes, to_text
+from orderlab.sim.stores.binding.templates import (
+    DECODERS,
+    Filter,
+    Unpack,
+    find_filter,
+    load_json,
+    number,
+    to_bytes,
+    to_text,
+)
 
 Row = dict[str, Any]
 _NUMBER = re.compile(r"[-+]?\d+(\.\d+)?([eE][-+]?\d+)?")

@@ -173,4 +173,4 @@ class Answered:
 Result = Opened | Saved | Fetched | Removed | Cleared | Answered | Failed
 
 Fields = Mapping[str, object]
-"""What the caller of an operation supplies, by the names of ``orderlab.sim.stores.binding.fields``."""
+"""What the caller of an operation supplies, by the names of ``orderlab.sim.stores.binding.schema``."""

@@ -1,6 +1,8 @@
-"""The shape of ``store.toml``: tables, keys and types, checked by pydantic; its errors as one line each.
+"""The shape of ``store.toml``: the fields that operations and replies have, and tables, keys and types.
 
-What the values mean (fields, filters, scripts) is checked where they are compiled, in ``orderlab.sim.stores.binding.operations``.
+A field has the same name in ``store.toml``, in Python and in error messages; units are last in a name. pydantic checks the
+tables, and its errors become one line each. What the values mean (templates, filters, scripts) is checked where they are
+compiled, in ``orderlab.sim.stores.binding.operations``.
 """
 
 from __future__ import annotations
@@ -10,7 +12,62 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
 
 from orderlab.model.errors import InputError, did_you_mean
-from orderlab.sim.stores.binding.fields import OPERATION_FIELDS, Specification
+
+Specification = Literal["session", "pending"]
+"""The kinds of store that speak it, as ``store.toml`` names them; any other names a class of its owner's."""
+
+COMMON_FIELDS = ("client", "epoch", "now_ms", "modulus")
+
+OPERATION_FIELDS: dict[str, tuple[str, ...]] = {
+    "open": ("clean_start",),
+    "save": ("limit", "default_expiry_ms", "producer", "batch", "messages"),
+    "fetch": ("count", "after", "limit", "default_expiry_ms"),
+    "acknowledge": ("packet_id", "sequence"),
+    "release": ("packet_id", "sequence"),
+    "clear": (),
+}
+"""Beside the common fields, by operation. See ``notes/bindings.md`` for what each means."""
+
+MESSAGE_FIELDS = ("payload", "topic", "qos", "expiry_ms", "time_ms", "retained", "properties", "index", "message")
+"""Inside ``each = "messages"``, and anywhere in a save whose ``batch_max`` is 1."""
+
+RESULT_ATTRIBUTES: dict[str, tuple[str, ...]] = {
+    "open": ("session_present", "epoch"),
+    "save": ("packet_id", "sequence"),
+    "fetch": ("payload", "packet_id", "sequence", "kind", "remaining_ms", "deadline_ms", "topic", "qos"),
+    "acknowledge": ("count",),
+    "release": ("count",),
+    "clear": ("count",),
+}
+"""What ``reply.fields`` and ``reply.columns`` may fill, by operation."""
+
+INTEGER_MEANINGS: dict[str, tuple[str, ...]] = {
+    "open": ("session_present", "epoch"),
+    "save": ("first", "last", "previous", "sequence", "count"),
+    "fetch": (),
+    "acknowledge": ("count", "flag", "found"),
+    "release": ("count", "flag", "found"),
+    "clear": ("count", "flag", "found"),
+}
+"""What an integer reply may stand for (``reply.is``), by operation."""
+
+DEFAULTS: dict[str, Any] = {
+    "client": b"",
+    "epoch": 1,
+    "now_ms": 0,
+    "clean_start": 0,
+    "limit": 10_000,
+    "default_expiry_ms": 604_800_000,
+    "producer": b"",
+    "batch": 0,
+    "messages": (),
+    "count": 10_000,
+    "after": 0,
+    "packet_id": 0,
+    "sequence": 0,
+}
+"""Value of a field that the caller of an operation leaves out (``modulus`` comes from the binding)."""
+
 
 Shape = Literal["ignored", "status", "integer", "strings", "messages", "json", "pairs", "records"]
 
