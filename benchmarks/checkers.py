@@ -3,7 +3,7 @@
 Every contender starts from the same Arrow table in memory and ends with the same counts of violations, on one thread.
 Ours does what `orderlab check` does with it: decode, inspect every row, judge (phantoms and agreement come with the
 pass). Growth is measured in a process of its own for each size, fed block by block, so that the peak of its memory is
-the checker's.
+the checker's: ``python -m benchmarks.checkers grow ROWS``.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.checkers_history import PLANTED, arrow, block
-from benchmarks.checkers_peers import Counts, duckdb_checker, polars_checker
+from benchmarks.checkers_history import PLANTED, Counts, arrow, block, duckdb_checker, polars_checker
 from benchmarks.timing import ROUNDS_MIN, Contender, report, take_turns
 from orderlab.model.checkers.delivery.laws import DeliveryChecker, delivery_verdicts
 from orderlab.model.checkers.linearizability.decide import decide
@@ -141,10 +140,45 @@ def growth(sizes: Sequence[int]) -> dict[int, Any]:
     """Rows/s and peak memory of the pass at each number of rows, each in a process of its own."""
     measured = {}
     for rows in sizes:
-        command = [sys.executable, "-m", "benchmarks.checkers_growth", str(rows)]
+        command = [sys.executable, "-m", "benchmarks.checkers", "grow", str(rows)]
         done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[1])
         measured[rows] = json.loads(done.stdout)
     return measured
+
+
+def grow(rows: int) -> dict[str, float]:
+    """Judge at least `rows` rows, made block by block between the timed parts."""
+    first = arrow(block(0, PUBLISHES_PER_BLOCK), labels=True)
+    judged([first])  # compiles
+    at_start = _peak_mib()
+    decoder = ArrowDecoder("the benchmark's history", first.schema)
+    checker = DeliveryChecker(decoder.names)
+    done, seconds, number = 0, 0.0, 0
+    while done < rows:
+        made = arrow(block(number, PUBLISHES_PER_BLOCK), labels=True)
+        batches = pa.Table.from_batches([made]).to_batches(max_chunksize=ROWS_PER_BATCH)
+        begun = time.process_time()
+        for batch in batches:
+            checker.observe(decoder.decode(batch))
+        seconds += time.process_time() - begun
+        done, number = done + made.num_rows, number + 1
+    begun = time.process_time()
+    (verdict,) = delivery_verdicts(checker.partial(), ("fifo",), {})
+    seconds += time.process_time() - begun
+    assert verdict.work["violations"] == number * PLANTED["fifo"]
+    return {
+        "rows": done,
+        "cpu_s": round(seconds, 3),
+        "rows_per_cpu_s": round(done / seconds),
+        "peak_mib": round(_peak_mib()),
+        "peak_mib_at_start": round(at_start),
+    }
+
+
+def _peak_mib() -> float:
+    """Of this program: `ru_maxrss` would count what the process was before it ran this program."""
+    status = Path("/proc/self/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) / 1024
 
 
 def run(
@@ -163,4 +197,7 @@ def run(
 
 
 if __name__ == "__main__":
-    print(json.dumps(run(int(sys.argv[1])) if sys.argv[1:] else run()))
+    if sys.argv[1:2] == ["grow"]:
+        print(json.dumps(grow(int(sys.argv[2]))))
+    else:
+        print(json.dumps(run(int(sys.argv[1])) if sys.argv[1:] else run()))

@@ -136,7 +136,7 @@ def _check(
 
 
 def _judge_parts(folder: Path, question: Question, master: str) -> tuple[list[Verdict], int]:
-    from orderlab.spark_sweeps.histories.check import check_each, check_folder
+    from orderlab.spark_sweeps.histories import check_each, check_folder
     from orderlab.spark_sweeps.spark.session import start_session
 
     if question.budget_s is not None:

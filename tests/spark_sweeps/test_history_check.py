@@ -9,8 +9,7 @@ from orderlab.model.errors import InputError
 from orderlab.model.history.disk import HistoryFile, write_history
 from orderlab.model.history.events import EventBatch, EventKind, History, Names, NameTable
 from orderlab.model.verdict import Outcome
-from orderlab.spark_sweeps.histories.check import check_folder
-from orderlab.spark_sweeps.histories.keyed import KeyedHistoryWriter, history_parts
+from orderlab.spark_sweeps.histories import KeyedHistoryWriter, check_folder, history_parts
 from tests.model.checkers.test_delivery_second_algorithm import BOUND_US, generated
 
 pytestmark = pytest.mark.xdist_group("spark")

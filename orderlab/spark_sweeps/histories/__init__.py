@@ -1,1 +1,0 @@
-"""Histories judged in parts."""
