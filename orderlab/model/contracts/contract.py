@@ -106,7 +106,7 @@ class Failed(NamedTuple):
 
 Outcome = tuple[Reply, Any]
 """A reply, or AnyOf, and the state that goes with it: a state, or a function from the reply to one."""
-LawCheck = Callable[[Any, State, Call, Reply, int], "bool | None"]
+LawCheck = Callable[[Any, Any, Call, Reply, int], "bool | None"]
 
 
 @dataclass(frozen=True)

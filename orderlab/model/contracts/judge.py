@@ -386,21 +386,24 @@ class Judge:
 
     def _explaining(self, events: Sequence[Event]) -> frozenset[Candidate]:
         """The candidates after ``events``, with every operation under way having taken effect or not."""
-        heard = {one.number: one.value for one in events if one.kind == "finish"}
+        heard = _replies(events)
         pool = tuple(heard.values())
         found, now_ms = self.candidates, self._quiet_ms
         under_way: dict[int, Call] = {}
-        for event in events:
-            if event.kind == "begin":
-                under_way[event.number] = event.value
+        operations: dict[int, int] = {}
+        for at, event in enumerate(events):
+            if event.kind == "begin":  # an operation is told apart by its beginning: one number may begin several
+                operations[event.number] = at
+                under_way[at] = event.value
                 found = self._closed(found, under_way, heard, pool, now_ms)
             elif event.kind == "at":
                 now_ms = event.number
                 found = self._closed(frozenset(self._aged(one, now_ms) for one in found), under_way, heard, pool, now_ms)
             else:
-                del under_way[event.number]
-                kept = (one for one in found if event.kind == "stop" or event.number in one.done)
-                found = frozenset(Candidate(one.state, one.done - {event.number}) for one in kept)
+                ended = operations[event.number]
+                del under_way[ended]
+                kept = (one for one in found if event.kind == "stop" or ended in one.done)
+                found = frozenset(Candidate(one.state, one.done - {ended}) for one in kept)
         return found
 
     def _closed(
@@ -484,6 +487,18 @@ class Judge:
         if self._stopped:
             told += f" (after {self._stopped})"
         return Violation(tuple(laws), told)
+
+
+def _replies(events: Sequence[Event]) -> dict[int, Reply]:
+    """Where an operation begins among the events -> its reply, of those that have replied."""
+    began: dict[int, int] = {}
+    found: dict[int, Reply] = {}
+    for at, event in enumerate(events):
+        if event.kind == "begin":
+            began[event.number] = at
+        elif event.kind == "finish":
+            found[began[event.number]] = event.value
+    return found
 
 
 def is_same(one: Reply, other: Reply) -> bool:
