@@ -23,7 +23,7 @@ import fakeredis
 import redis
 
 from benchmarks.timing import Contender, report, take_turns
-from orderlab.sim.live.redis_server import ServerProcess
+from orderlab.sim.live import ServerProcess
 from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.redis.replies import ErrorReply
 from orderlab.sim.redis.shard import Shard

@@ -11,9 +11,9 @@ from typer.core import TyperCommand, TyperGroup
 
 from orderlab import __version__
 from orderlab.cli import COMMANDS, PROGRAM, SUMMARIES
-from orderlab.exit_codes import ExitCode, of_signal
 from orderlab.extras import told
 from orderlab.model.errors import Defect, InputError
+from orderlab.program import ExitCode, of_signal
 
 
 class CommandsOnCall(TyperGroup):

@@ -11,8 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from orderlab.exit_codes import ExitCode, of_signal
-from orderlab.program import run, tell
+from orderlab.program import ExitCode, of_signal, run, tell
 
 if TYPE_CHECKING:
     import typer

@@ -1,7 +1,8 @@
-"""How a program of this suite ends: the command line, and each module that is run by its name (``python -m``).
+"""How a program of this suite ends, and its exit code: the command line, and each module that is run by its name (``python -m``).
 
 Whatever is raised becomes one line on standard error and a code of ``ExitCode``; what nobody foresaw never ends with the
-code of a verdict, as Python's own 1 for an uncaught exception would.
+code of a verdict, as Python's own 1 for an uncaught exception would. A command that a signal ended has the shell's code of that
+signal, which is no verdict either.
 """
 
 from __future__ import annotations
@@ -15,11 +16,37 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from enum import IntEnum
 from pathlib import Path
 from typing import NoReturn
 
-from orderlab.exit_codes import ExitCode, of_signal
 from orderlab.model.errors import InputError
+from orderlab.model.verdict import Outcome
+
+
+class ExitCode(IntEnum):
+    """How a command ended. What was judged decides between 0, 1 and 3; nothing else may end with one of these."""
+
+    HOLDS = 0
+    """Every law held and was put to the test; or what was asked for was done, where nothing is judged."""
+    VIOLATED = 1
+    """A law is violated."""
+    UNUSABLE = 2
+    """The input is unusable: one line on standard error says what, where, and the cure; nothing is written."""
+    UNKNOWN = 3
+    """Undecided within the budget, or nothing was put to the test."""
+    INTERNAL = 70
+    """A defect of orderlab itself (EX_SOFTWARE of sysexits.h)."""
+
+
+EXIT = {Outcome.HOLDS: ExitCode.HOLDS, Outcome.VIOLATED: ExitCode.VIOLATED, Outcome.UNKNOWN: ExitCode.UNKNOWN}
+"""The exit code of what was judged."""
+
+
+def of_signal(number: int) -> int:
+    """The exit code of a command that this signal ended, as shells tell it."""
+    return 128 + number
+
 
 TRACEBACK = "ORDERLAB_TRACEBACK"
 """Set to 1 in the environment, a defect shows its whole traceback."""

@@ -16,7 +16,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "sim": ("sim", "model.errors", "model.files", "model.history", "model.protocol.packet_id", "model.contracts.steps", "model.contracts.session.capabilities"),
     "properties": ("properties", "sim", "model"),
     # the notation of the setting `faults`, in which a question about random ones writes what it draws
-    "spark_sweeps": ("spark_sweeps", "model", "sim.systems", "sim.engine", "sim.faults.schedule"),
+    "spark_sweeps": ("spark_sweeps", "model", "sim.systems", "sim.engine", "sim.faults"),
 }
 """What a room may import, as prefixes of modules. The command line and the public modules (`orderlab/*.py`) may import all.
 Of `model.protocol` sim may know how packet identifiers count: arithmetic that brokers do and specifications state, and that judges nothing."""

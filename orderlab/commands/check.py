@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from orderlab import names
-from orderlab.exit_codes import EXIT, ExitCode
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Verdict, overall, worst
-from orderlab.program import tell
+from orderlab.program import EXIT, ExitCode, tell
 from orderlab.report.forms import REPORT_HELP
 
 if TYPE_CHECKING:
     from orderlab.model.checkers.judge import Question
     from orderlab.report.report import Subject
 
+OBJECTS = ("register", "cas-register", "queue", "set", "kv", "kafka", "total-queue")
+"""``MODEL_NAMES`` of `orderlab.model.checkers.judge`, which takes long to import, for the help; a test keeps them the same."""
 _LOG_LINE = re.compile(r"(?m)^\s*(?:(?:\d.*\s)?\[?[A-Z]{4,5}\b.*\s)?:?[\w-]+\s+:(?:invoke|ok|fail|info)\s+:")
 _WORST_FIRST = (ExitCode.VIOLATED, ExitCode.UNUSABLE, ExitCode.UNKNOWN, ExitCode.HOLDS)
 
@@ -37,7 +37,7 @@ def check(
         ),
     ],
     model: Annotated[
-        str | None, typer.Option(help=f"The object of store operations: {', '.join(names.OBJECTS)}.")
+        str | None, typer.Option(help=f"The object of store operations: {', '.join(OBJECTS)}.")
     ] = None,
     law: Annotated[list[str] | None, typer.Option(help="Judge this law only; --law '?' names them all.")] = None,
     drain_bound_ms: Annotated[float | None, typer.Option(min=0, help="A backlog must be gone within this.")] = None,

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orderlab.exit_codes import EXIT
 from orderlab.model.errors import InputError
+from orderlab.program import EXIT
 from orderlab.report.forms import REPORT_HELP
 
 if TYPE_CHECKING:

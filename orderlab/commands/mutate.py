@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from orderlab.exit_codes import ExitCode
 from orderlab.model.errors import InputError
+from orderlab.program import ExitCode
 
 if TYPE_CHECKING:
     from orderlab.properties.mutants.mutant import Mutant

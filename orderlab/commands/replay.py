@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orderlab.exit_codes import ExitCode
 from orderlab.model.errors import InputError
+from orderlab.program import ExitCode
 
 if TYPE_CHECKING:
     from orderlab.model.contracts.contract import AnyTrace

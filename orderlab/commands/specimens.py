@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from orderlab.exit_codes import ExitCode
+from orderlab.program import ExitCode
 
 if TYPE_CHECKING:
     from orderlab.properties.validation.specimens import SpecimenResult

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from orderlab.exit_codes import EXIT, of_signal
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
+from orderlab.program import EXIT, of_signal
 
 if TYPE_CHECKING:
     from orderlab.spark_sweeps.questions.answer import Answer

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from orderlab.exit_codes import EXIT
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import worst
+from orderlab.program import EXIT
 from orderlab.report.forms import REPORT_HELP
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from orderlab.model.errors import InputError
 from orderlab.model.files import write_whole
 from orderlab.model.history.events import EventBatch
 from orderlab.model.verdict import Outcome, Verdict, overall
-from orderlab.sim.faults.catalogue import FAULTS
+from orderlab.sim.faults import FAULTS
 from orderlab.sim.systems.tbmq_p2p import P2PSettings, P2PSystem
 
 NOTE = Path(__file__).parents[2] / "notes" / "guarantees.md"

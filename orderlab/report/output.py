@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from orderlab.exit_codes import EXIT, ExitCode
 from orderlab.model.errors import InputError
 from orderlab.model.files import write_whole
 from orderlab.model.verdict import Outcome
+from orderlab.program import EXIT, ExitCode
 from orderlab.report.forms import FORMS
 from orderlab.report.report import Report, Subject, versions
 

@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from orderlab.exit_codes import EXIT
 from orderlab.model.verdict import Outcome
+from orderlab.program import EXIT
 from orderlab.properties.contracts.session.witness.witness import without_controls
 from orderlab.report.report import Change, Finding, Subject
 from orderlab.report.words import counted, holding

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.sim.live.redis_server import ServerProcess
+from orderlab.sim.live import ServerProcess
 from orderlab.sim.redis.wire import Connection
 from orderlab.sim.stores.binding import Binding, Result, ScriptCall, load_binding
 from orderlab.sim.stores.binding.lua_text import scale

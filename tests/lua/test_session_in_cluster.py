@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.sim.live.redis_server import ClusterProcess
+from orderlab.sim.live import ClusterProcess
 from orderlab.sim.redis.hash_slots import hash_slot, hash_slots
 from orderlab.sim.redis.replies import ErrorReply
 from orderlab.sim.redis.wire import Connection

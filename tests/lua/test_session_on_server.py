@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from orderlab.sim.live.redis_server import free_port
+from orderlab.sim.live import free_port
 from orderlab.sim.redis.replies import ErrorReply
 from orderlab.sim.redis.wire import Connection
 from orderlab.sim.stores.binding import Assigned, Cleared, Failed, Fetched, Message, Opened, Removed, Saved, ScriptCall

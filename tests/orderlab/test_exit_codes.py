@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from orderlab import cli, program
-from orderlab.exit_codes import EXIT, ExitCode, of_signal
 from orderlab.model.errors import InputError, WorkerDied
 from orderlab.model.history.disk import write_history
 from orderlab.model.history.notation import parse_history
 from orderlab.model.verdict import Outcome
+from orderlab.program import EXIT, ExitCode, of_signal
 
 ROOT = Path(__file__).parents[2]
 TABLE = {"HOLDS": 0, "VIOLATED": 1, "UNUSABLE": 2, "UNKNOWN": 3, "INTERNAL": 70}

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from orderlab import __version__, names
+from orderlab import __version__
 from orderlab.cli import COMMANDS
+from orderlab.commands import check, simulate
 
 ROOT = Path(__file__).parents[2]
 HEAVY = {"numpy", "numba", "pyarrow", "pydantic", "lupa", "scipy", "networkx", "simpy", "redis", "fakeredis", "hypothesis", "pyspark"}
@@ -40,7 +41,7 @@ def test_names_that_help_lists_are_those_that_are_defined() -> None:
     from orderlab.model.checkers.judge import MODEL_NAMES
     from orderlab.sim.systems.catalogue import SYSTEMS
 
-    assert (tuple(MODEL_NAMES), tuple(SYSTEMS)) == (names.OBJECTS, names.SYSTEMS)
+    assert (tuple(MODEL_NAMES), tuple(SYSTEMS)) == (check.OBJECTS, simulate.NAMES)
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from orderlab.sim.engine.intervals import difference_interval, interval_of, report_means
+from orderlab.sim.engine.statistics import difference_interval, interval_of, report_means
 from orderlab.spark_sweeps.questions.asking import Answered
 from orderlab.spark_sweeps.questions.capacity import Capacity, capacity
 from orderlab.spark_sweeps.questions.risk import Risk, risk

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from orderlab.model.errors import InputError
-from orderlab.sim.engine.intervals import clopper_pearson, mean_interval
+from orderlab.sim.engine.statistics import clopper_pearson, mean_interval
 from orderlab.spark_sweeps.questions.answer import answer
 from orderlab.spark_sweeps.questions.asking import Answered
 from orderlab.spark_sweeps.questions.capacity import Capacity, capacity
@@ -196,7 +196,7 @@ def test_a_risk_question_is_not_answered_by_runs_that_judge_nothing():
 
 
 def test_drawn_faults_are_faults_of_the_system_and_the_same_every_time():
-    from orderlab.sim.faults.schedule import parse_faults
+    from orderlab.sim.faults import parse_faults
 
     asked = Risk.model_validate(
         {"kind": "risk", "faults": ["redis-stall:1", "lost-puback"], "mean_faults": 4, "from": 0.1, "to": 0.5,

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from orderlab.model.errors import InputError
-from orderlab.sim.engine.intervals import clopper_pearson
+from orderlab.sim.engine.statistics import clopper_pearson
 from orderlab.spark_sweeps.questions.answer import answer
 from orderlab.spark_sweeps.questions.rare_event import next_level, plain_monte_carlo, splitting
 from orderlab.spark_sweeps.runs.job import load, single_run

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from orderlab.sim.engine.intervals import Interval
+from orderlab.sim.engine.statistics import Interval
 from orderlab.spark_sweeps.questions.answer import answer
 from orderlab.spark_sweeps.questions.asking import cell
 from orderlab.spark_sweeps.questions.capacity import Bracket, Capacity, of_capacity

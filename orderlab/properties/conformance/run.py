@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from orderlab.properties.conformance.judge import Disagreement, Judge, Tally, shrink
 from orderlab.properties.conformance.sequences import GROUPS, Generator, SeededDraw
 from orderlab.properties.conformance.subjects import FakeredisSubject, KernelSubject
-from orderlab.sim.live.redis_server import ServerProcess, find_server
+from orderlab.sim.live import ServerProcess, find_server
 from orderlab.sim.redis.registry import COMMANDS, load_commands
 from orderlab.sim.redis.wire import Connection
 

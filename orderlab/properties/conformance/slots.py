@@ -13,7 +13,7 @@ from typing import Protocol
 
 from orderlab.properties.conformance.comparison import same
 from orderlab.properties.conformance.grammar import Argv, Draw
-from orderlab.sim.live.redis_server import ClusterProcess
+from orderlab.sim.live import ClusterProcess
 from orderlab.sim.redis.cluster import Cluster, Node
 from orderlab.sim.redis.hash_slots import hash_slot
 from orderlab.sim.redis.replies import ErrorReply, Reply

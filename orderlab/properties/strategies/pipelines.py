@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from orderlab.sim.faults.catalogue import FAULTS
+from orderlab.sim.faults import FAULTS
 from orderlab.sim.systems.catalogue import settings_of
 from orderlab.sim.systems.tbmq_p2p import P2PSettings
 

@@ -1,15 +1,20 @@
-"""Cost models: what each step costs in microseconds, one TOML file each, every number with its source."""
+"""Cost models: what each step costs in microseconds, one TOML file each, every number with its source.
+
+Simulated systems are timed by a whole model (`Costs`); `estimate_us` says of one call of a script how long it keeps a node busy.
+"""
 
 from __future__ import annotations
 
+import functools
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from orderlab.model.errors import InputError, shortened
+from orderlab.sim.redis.shard import Effect
 
 FOLDER = Path(__file__).parent
 LARGEST = 1e9
@@ -198,3 +203,30 @@ def first_error(error: ValidationError) -> str:
         return f"{place}: no such key; remove it or correct its name"
     given = f" (given: {shortened(first['input'])})" if not isinstance(first["input"], dict) else ""
     return f"{place}: {first['msg'].removeprefix('Value error, ')}{given}"
+
+
+CALLS_FILE = Path(__file__).with_name("redis.toml")
+
+
+@functools.cache
+def costs_of_calls() -> dict[str, Any]:
+    """Microseconds of each command within a script, as they stand in the file."""
+    return tomllib.loads(CALLS_FILE.read_text())
+
+
+def elements_in(effect: Effect) -> int:
+    """Elements that a call handed over or got back beyond one: arguments after the key, items of an array reply."""
+    returned = len(effect.reply) if isinstance(effect.reply, list) else 0
+    return max(0, len(effect.argv) - 3, returned - 1)
+
+
+def estimate_us(calls: Iterable[Effect]) -> float:
+    """Microseconds for which a script with these calls blocks its node: an estimate, not a measurement."""
+    model = costs_of_calls()
+    script, default = model["script"], model["default"]
+    total: float = script["start_us"]
+    for effect in calls:
+        cost = model["commands"].get(effect.argv[0].decode("latin-1").lower(), default)
+        per_element = cost.get("element_us", default["element_us"])
+        total += script["call_us"] + cost["base_us"] + per_element * elements_in(effect)
+    return total

@@ -1,17 +1,29 @@
-"""Statistics of a run: latencies in bounded memory, their mean, percentiles, and means of equal parts of the run.
+"""Statistics: latencies of a run in bounded memory, and confidence intervals over independent runs.
 
 Warm-up is cut by a stated rule: nothing that was published before the end of the warm-up counts. A run has no confidence
 interval: its seed draws once where clients are and when they publish, and however long it is, its batches know of no other
 draw (of 30 seeds 2 held the mean of all in an interval by batch means, and 1 in a run five times as long,
-``notes/statistics.md``). Replications have one (`orderlab.sim.engine.intervals`).
+``notes/statistics.md``).
+
+Replications have one, of the kind that their values ask for, and none of zero width. Flags (0 and 1) have the exact interval of a
+proportion (Clopper, Pearson 1934), counts that of a Poisson rate (Garwood 1936), widened where single values are large. Values most
+of which are equal, as losses are where losing is rare, have one from how many deviate and by how much: Student's t takes what it
+has not seen for impossible. All others have Student's. Two one-sided intervals make that of a difference (MOVER: Zou, Donner
+2008). ``notes/statistics.md`` has the coverage.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from orderlab.model.errors import InputError
 
 BUCKETS_PER_E = 100
 """Buckets grow by e^(1/100), 1 %: no percentile is further off than that."""
@@ -132,3 +144,197 @@ def mser_5(series: npt.NDArray[np.float64]) -> int | None:
         if error < best:
             best, cut = error, dropped
     return cut * 5 if cut <= count // 2 else None
+
+
+COUNTED_MAX = 5
+"""Below such a mean, counts are far enough from normal to be treated as counts."""
+
+FLAGS_FROM = 30
+"""Fewer values that are all 0 or 1 may be counts that have not yet come to 2."""
+PAIRS_FROM = 12
+"""Fewer pairs of flags have the interval that holds by construction, which is a third wider."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate with its confidence interval; ``low`` and ``high`` are infinite where the values say nothing of it."""
+
+    estimate: float
+    low: float
+    high: float
+    count: int
+
+    @property
+    def half_width(self) -> float:
+        """The longer of its two sides; infinite where it has no ends."""
+        return max(self.high - self.estimate, self.estimate - self.low)
+
+
+def interval_of(values: Sequence[float], confidence: float = 0.95) -> Interval:
+    """Of the mean of independent values, of the kind that they ask for. Raises InputError for none."""
+    told = np.asarray(values, float)
+    is_flag = bool(np.isin(told, (0, 1)).all())
+    if len(told) < (1 if is_flag else 2) or not np.isfinite(told).all():
+        return mean_interval(values, confidence)
+    if is_flag:
+        found = clopper_pearson(int(told.sum()), len(told), confidence)
+        if len(told) >= FLAGS_FROM:
+            return found
+        return replace(found, high=max(found.high, garwood(float(told.sum()), confidence)[1] / len(told)))
+    common, often = _most_common(told)
+    is_count = bool((told >= 0).all() and (told == np.floor(told)).all())
+    if 2 * often > len(told):
+        return _by_deviations(told, common, confidence, is_count and common == 0)
+    if is_count and told.mean() < COUNTED_MAX:
+        return _of_counts(told, confidence)
+    return mean_interval(values, confidence)
+
+
+def difference_interval(a: Sequence[float], b: Sequence[float], confidence: float = 0.95) -> Interval:
+    """Of the mean of b - a over pairs. Raises InputError for none."""
+    before, after = np.asarray(a, float), np.asarray(b, float)
+    difference = after - before
+    if len(difference) == 0 or not np.isfinite(difference).all():
+        return mean_interval(difference.tolist(), confidence)
+    if np.isin(before, (0, 1)).all() and np.isin(after, (0, 1)).all():
+        return _of_flags(difference, confidence)
+    if len(difference) < 2:
+        return mean_interval(difference.tolist(), confidence)
+    common, often = _most_common(difference)
+    if 2 * often > len(difference):
+        return _by_deviations(difference, common, confidence, False)
+    return mean_interval(difference.tolist(), confidence)
+
+
+def _most_common(values: npt.NDArray[np.float64]) -> tuple[float, int]:
+    (value, often), *_ = Counter(values.tolist()).most_common(1)
+    return float(value), often
+
+
+def _by_deviations(values: npt.NDArray[np.float64], common: float, confidence: float, only_up: bool) -> Interval:
+    """Of a mean that lies at ``common`` but for some values above and, unless ``only_up``, below it: how often either comes
+    is Poisson. Where no value deviates, one that did would by 1, or, where values are no whole numbers, by all of itself.
+    """
+    deviations = values - common
+    is_whole = bool((values == np.floor(values)).all())
+    unit = 1.0 if is_whole else abs(common) or 1.0
+    if (deviations != 0).any():
+        unit = max(unit if is_whole else 0.0, _dispersion(np.abs(deviations)))
+    up = _rate(np.maximum(deviations, 0), unit, confidence)
+    down = Interval(0, 0, 0, 0) if only_up else _rate(np.maximum(-deviations, 0), unit, confidence)
+    return _difference(up, down, 0.0, common, len(values))
+
+
+def _of_counts(values: npt.NDArray[np.float64], confidence: float) -> Interval:
+    """Of the mean of counts; where they vary more than Poisson, events come in groups of that size."""
+    total, size = float(values.sum()), max(1.0, float(values.var(ddof=1) / values.mean()))
+    low, high = garwood(total / size, confidence)
+    return Interval(float(values.mean()), low * size / len(values), high * size / len(values), len(values))
+
+
+def _dispersion(sizes: npt.NDArray[np.float64]) -> float:
+    """Variance over mean of a compound Poisson sum of such sizes."""
+    return float((sizes**2).sum() / sizes.sum())
+
+
+def _rate(sizes: npt.NDArray[np.float64], unit: float, confidence: float) -> Interval:
+    """The mean of values that are mostly 0, from the exact Poisson interval of their number."""
+    size = _dispersion(sizes) if (sizes > 0).any() else unit
+    low, high = garwood(float(sizes.sum()) / size, confidence)
+    return Interval(float(sizes.mean()), low * size / len(sizes), high * size / len(sizes), len(sizes))
+
+
+def _of_flags(difference: npt.NDArray[np.float64], confidence: float) -> Interval:
+    """Of the difference of two proportions in pairs, from the pairs in which only one of the two is 1."""
+    pairs, ups, downs = len(difference), int((difference > 0).sum()), int((difference < 0).sum())
+    if pairs < PAIRS_FROM:  # both at once, so that nothing is left to approximate
+        both = (1 + confidence) / 2
+        up, down = clopper_pearson(ups, pairs, both), clopper_pearson(downs, pairs, both)
+        return Interval((ups - downs) / pairs, up.low - down.high, up.high - down.low, pairs)
+    up, down = clopper_pearson(ups, pairs, confidence), clopper_pearson(downs, pairs, confidence)
+    odds = [min(one.estimate / (1 - one.estimate), 1e9) if one.estimate < 1 else 1e9 for one in (up, down)]
+    found = _difference(up, down, min(1.0, math.sqrt(odds[0] * odds[1])), 0.0, pairs)
+    return Interval(found.estimate, max(-1.0, found.low), min(1.0, found.high), pairs)
+
+
+def _difference(up: Interval, down: Interval, correlation: float, common: float, count: int) -> Interval:
+    """``common`` + up - down. ``correlation``: by how much what goes up is missing among what goes down."""
+
+    def reach(one: float, other: float) -> float:
+        return math.sqrt(one**2 + other**2 + 2 * correlation * one * other)
+
+    estimate = up.estimate - down.estimate
+    low = estimate - reach(up.estimate - up.low, down.high - down.estimate)
+    high = estimate + reach(up.high - up.estimate, down.estimate - down.low)
+    return Interval(common + estimate, common + low, common + high, count)
+
+
+def garwood(events: float, confidence: float = 0.95) -> tuple[float, float]:
+    """Both ends of the exact interval of a Poisson mean of which ``events`` were seen."""
+    from scipy import stats
+
+    tail = (1 - confidence) / 2
+    low = float(stats.chi2.ppf(tail, 2 * events)) / 2 if events > 0 else 0.0
+    return low, float(stats.chi2.ppf(1 - tail, 2 * events + 2)) / 2
+
+
+def mean_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
+    """Of the mean of independent values, by Student's t. Raises InputError for none."""
+    from scipy import stats
+
+    if len(values) == 0:
+        raise InputError("no runs came to their end; there is nothing to take a mean of")
+    with np.errstate(over="ignore", invalid="ignore"):  # infinite and huge values have no interval, and no complaint
+        mean = float(np.mean(values))
+        spread = float(np.std(values, ddof=1)) if len(values) > 1 else math.inf
+    if not math.isfinite(spread):
+        return Interval(mean, -math.inf, math.inf, len(values))
+    half = float(stats.t.ppf((1 + confidence) / 2, len(values) - 1)) * spread / math.sqrt(len(values))
+    return Interval(mean, mean - half, mean + half, len(values))
+
+
+def clopper_pearson(hits: int, trials: int, confidence: float = 0.95) -> Interval:
+    """Of a probability: never narrower than promised (Clopper, Pearson 1934)."""
+    from scipy import stats
+
+    if not 0 <= hits <= trials or trials == 0:
+        raise InputError(f"{hits} of {trials}: no proportion")
+    tail = (1 - confidence) / 2
+    low = 0.0 if hits == 0 else float(stats.beta.ppf(tail, hits, trials - hits + 1))
+    high = 1.0 if hits == trials else float(stats.beta.ppf(1 - tail, hits + 1, trials - hits))
+    return Interval(hits / trials, low, high, trials)
+
+
+def report_means(reports: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """For every number that all reports have, by its path: mean, both ends of its 95 % interval and its longer half (None for one report), least,
+    greatest. Reports are of independent replications, so the interval holds whatever the autocorrelation within a run (Law, Simulation
+    Modeling and Analysis, 9.4)."""
+    observed = [dict(_numbers(report)) for report in reports]
+    shared = [path for path in observed[0] if all(path in other for other in observed)]
+    found = {}
+    for path in shared:
+        values = np.array([other[path] for other in observed])
+        interval = interval_of(values.tolist()) if len(values) > 1 else None
+        is_told = interval is not None and math.isfinite(interval.half_width)
+        ends = (interval.low, interval.high, interval.half_width) if interval is not None and is_told else (None, None, None)
+        low, high, half = (None if end is None else _round(end) for end in ends)
+        found[path] = {
+            "mean": _round(values.mean()), "half_width": half, "low": low, "high": high,
+            "min": float(values.min()), "max": float(values.max()),
+        }  # fmt: skip
+    return found
+
+
+def _numbers(value: Any, path: str = "") -> Iterator[tuple[str, float]]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _numbers(inner, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, (list, tuple)):
+        for place, inner in enumerate(value):
+            yield from _numbers(inner, f"{path}[{place}]")
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        yield path, float(value)
+
+
+def _round(value: float) -> float:
+    return float(f"{value:.4g}")

@@ -23,7 +23,7 @@ from orderlab.sim.engine.clock import Station, Waits
 from orderlab.sim.engine.random_streams import RandomStreams
 from orderlab.sim.engine.recorder import HistoryRecorder
 from orderlab.sim.engine.statistics import LatencyHistogram
-from orderlab.sim.faults.schedule import schedule as schedule_faults
+from orderlab.sim.faults import schedule as schedule_faults
 from orderlab.sim.kafka.broker import BrokerCosts, KafkaCluster
 from orderlab.sim.kafka.consumer_group import Consumer, ConsumerGroup, ConsumerSettings
 from orderlab.sim.kafka.producer import Producer, ProducerSettings, partitions_for_rows

@@ -14,8 +14,7 @@ from orderlab.sim.engine.clock import Station
 from orderlab.sim.engine.network import Network
 from orderlab.sim.kafka.consumer_group import ConsumerGroup, ConsumerSettings
 from orderlab.sim.kafka.producer import Producer, partitions_for_rows
-from orderlab.sim.mqtt.application.broker import ApplicationBroker
-from orderlab.sim.mqtt.application.delivery import ApplicationDelivery
+from orderlab.sim.mqtt.application.broker import ApplicationBroker, ApplicationDelivery
 from orderlab.sim.mqtt.application.sessions import Applications, Queue
 from orderlab.sim.mqtt.clients import numbered_names
 from orderlab.sim.mqtt.ports import Persistence, StoreDriver

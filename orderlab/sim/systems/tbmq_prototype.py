@@ -24,8 +24,7 @@ from orderlab.sim.engine.clock import Station, Tenant
 from orderlab.sim.mqtt.ports import Persistence
 from orderlab.sim.mqtt.sessions import EPOCH_MS, NUMBER_BYTES
 from orderlab.sim.mqtt.world import World
-from orderlab.sim.servers.postgres import MessageRow, PostgresServer
-from orderlab.sim.servers.postgres_sessions import CleanUp, PostgresSessions
+from orderlab.sim.servers.postgres import CleanUp, MessageRow, PostgresServer, PostgresSessions
 from orderlab.sim.servers.redis import RedisNode
 from orderlab.sim.systems.base import BlockingRedis, DeviceSystem, PipelinedRedis, Progress, RedisSessions
 from orderlab.sim.systems.settings import DeviceSettings, RedisSettings

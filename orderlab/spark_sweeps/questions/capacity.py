@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from orderlab.sim.engine.intervals import Interval, interval_of, mean_interval
+from orderlab.sim.engine.statistics import Interval, interval_of, mean_interval
 from orderlab.sim.systems.sustainable import GROWTH_MAX_MS_PER_S
 from orderlab.spark_sweeps.questions.asking import Answered, Ask, Told, metric_of
 from orderlab.spark_sweeps.results.rows import METRIC, PARAMETER, columns_beside

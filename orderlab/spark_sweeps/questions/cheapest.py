@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from orderlab.model.verdict import Outcome
-from orderlab.sim.engine.intervals import Interval, interval_of
+from orderlab.sim.engine.statistics import Interval, interval_of
 from orderlab.spark_sweeps.questions.asking import Answered, Told, finite, metric_of
 from orderlab.spark_sweeps.results.rows import METRIC, PARAMETER, columns_beside
 from orderlab.spark_sweeps.sweep_file.expressions import Expression

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from orderlab.model.errors import InputError
-from orderlab.sim.engine.intervals import Interval, difference_interval
+from orderlab.sim.engine.statistics import Interval, difference_interval
 from orderlab.spark_sweeps.questions.asking import Answered, Told, finite, metric_of
 from orderlab.spark_sweeps.results.rows import PARAMETER, columns_beside
 from orderlab.spark_sweeps.sweep_file.specification import Value

@@ -25,8 +25,8 @@ from pydantic import Field, model_validator
 
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
-from orderlab.sim.engine.intervals import Interval, clopper_pearson
 from orderlab.sim.engine.random_streams import RandomStreams
+from orderlab.sim.engine.statistics import Interval, clopper_pearson
 from orderlab.spark_sweeps.questions.asking import (
     Answered,
     Ask,

@@ -17,9 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
-from orderlab.sim.engine.intervals import Interval, clopper_pearson
 from orderlab.sim.engine.random_streams import RandomStreams
-from orderlab.sim.faults.schedule import parse_faults
+from orderlab.sim.engine.statistics import Interval, clopper_pearson
+from orderlab.sim.faults import parse_faults
 from orderlab.spark_sweeps.questions.asking import Ask, Told, insist_on_an_end, insist_on_judgement
 
 TAIL = 1e-12

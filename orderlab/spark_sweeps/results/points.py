@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from orderlab.model.errors import InputError, did_you_mean
-from orderlab.sim.engine.intervals import Interval, interval_of
+from orderlab.sim.engine.statistics import Interval, interval_of
 from orderlab.spark_sweeps.results.folder import ResultFolder
 from orderlab.spark_sweeps.results.rows import METRIC, PARAMETER, PREFIX, columns_beside
 from orderlab.spark_sweeps.sweep_file.plan import Plan

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from orderlab.sim.engine.intervals import report_means
 from orderlab.sim.engine.random_streams import replication_seed
-from orderlab.sim.engine.statistics import LatencyHistogram, mser_5
+from orderlab.sim.engine.statistics import LatencyHistogram, mser_5, report_means
 
 
 def test_the_first_replication_is_the_run_itself_and_no_two_are_alike():

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[3]
 def test_a_server_does_not_outlive_who_started_it() -> None:
     program = (
         "import time\n"
-        "from orderlab.sim.live.redis_server import ServerProcess\n"
+        "from orderlab.sim.live import ServerProcess\n"
         "server = ServerProcess()\n"
         "print(server.port, flush=True)\n"
         "time.sleep(600)\n"

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from orderlab.model.errors import InputError
-from orderlab.sim.live import redis_server as server_process
-from orderlab.sim.live.redis_server import ServerBinary, ServerProcess, candidates, find_server, read_version
+from orderlab.sim import live as server_process
+from orderlab.sim.live import ServerBinary, ServerProcess, candidates, find_server, read_version
 from orderlab.sim.redis.wire import Connection
 
 FakeBinary = Callable[[str, str], Path]

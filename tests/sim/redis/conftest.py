@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from orderlab.sim.live.redis_server import ServerProcess
+from orderlab.sim.live import ServerProcess
 from orderlab.sim.redis.client import Client
 from orderlab.sim.redis.replies import Reply
 from orderlab.sim.redis.shard import Shard

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from orderlab.model.errors import InputError
-from orderlab.sim.live.redis_server import ServerProcess, free_port
+from orderlab.sim.live import ServerProcess, free_port
 from orderlab.sim.redis.backends import Backend, KernelBackend, ServerBackend, open_backend
 from orderlab.sim.redis.backends.fakeredis import FakeredisBackend
 from orderlab.sim.redis.replies import WRONG_TYPE, ErrorReply, Status

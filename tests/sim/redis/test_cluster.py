@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orderlab.sim.live.redis_server import ClusterProcess
+from orderlab.sim.live import ClusterProcess
 from orderlab.sim.redis.cluster import Cluster, RedirectingClient
 from orderlab.sim.redis.hash_slots import hash_slot
 from orderlab.sim.redis.replies import ErrorReply

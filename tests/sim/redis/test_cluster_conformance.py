@@ -8,7 +8,7 @@ import pytest
 
 from orderlab.properties.conformance.sequences import SeededDraw
 from orderlab.properties.conformance.slots import SlotJudge
-from orderlab.sim.live.redis_server import ClusterProcess
+from orderlab.sim.live import ClusterProcess
 from orderlab.sim.redis.cluster import Cluster, RedirectingClient
 from orderlab.sim.redis.hash_slots import hash_slot
 from orderlab.sim.redis.replies import ErrorReply

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orderlab.sim.live.redis_server import ServerProcess
+from orderlab.sim.live import ServerProcess
 from orderlab.sim.redis.keyspace import TYPE_NAMES
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import Shard

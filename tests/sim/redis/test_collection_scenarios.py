@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.sim.live.redis_server import ServerProcess
+from orderlab.sim.live import ServerProcess
 from orderlab.sim.redis.replies import ErrorReply, Reply, Status
 from orderlab.sim.redis.shard import Shard
 from orderlab.sim.redis.wire import Connection

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.sim.live.redis_server import ServerProcess
+from orderlab.sim.live import ServerProcess
 from orderlab.sim.redis.client import Client
 from orderlab.sim.redis.conditions import Busy, DiskError
 from orderlab.sim.redis.replies import Reply

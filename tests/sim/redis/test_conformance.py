@@ -15,7 +15,7 @@ from orderlab.properties.conformance.judge import Judge, Tally, render, shrink
 from orderlab.properties.conformance.run import gaps, run
 from orderlab.properties.conformance.sequences import CommandSequence, Generator, SeededDraw, in_transaction
 from orderlab.properties.conformance.subjects import KernelSubject
-from orderlab.sim.live.redis_server import ServerProcess, find_server
+from orderlab.sim.live import ServerProcess, find_server
 from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.redis.registry import COMMANDS, SPELLINGS, load_commands
 from orderlab.sim.redis.replies import ErrorReply, Reply

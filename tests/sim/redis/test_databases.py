@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from orderlab.model.errors import InputError
-from orderlab.sim.live.redis_server import ServerProcess
+from orderlab.sim.live import ServerProcess
 from orderlab.sim.redis.abort import Abort, NodeCrashed
 from orderlab.sim.redis.backends import KernelBackend, open_backend
 from orderlab.sim.redis.client import Client

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from orderlab.sim.live.redis_server import ServerProcess
+from orderlab.sim.live import ServerProcess
 from orderlab.sim.redis.abort import NodeCrashed, ScriptKilled
 from orderlab.sim.redis.error_conditions import (
     BUSY,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orderlab.sim.live.redis_server import ServerProcess
+from orderlab.sim.live import ServerProcess
 from orderlab.sim.redis.hash_slots import SLOT_COUNT, hash_slot, hash_slots, hash_tag
 from orderlab.sim.redis.wire import Connection
 

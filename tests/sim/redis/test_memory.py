@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from orderlab.sim.live.redis_server import ServerProcess
+from orderlab.sim.live import ServerProcess
 from orderlab.sim.redis.memory import STARTUP_BYTES, KeySet, MemoryAccount, allocated, usage
 from orderlab.sim.redis.registry import find
 from orderlab.sim.redis.shard import Shard

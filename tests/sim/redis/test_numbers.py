@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orderlab.sim.live.redis_server import ServerProcess
+from orderlab.sim.live import ServerProcess
 from orderlab.sim.redis.arguments import check_timeout
 from orderlab.sim.redis.long_doubles import add_long_doubles, long_double_text, parse_long_double
 from orderlab.sim.redis.numbers import double_text, parse_double, parse_integer

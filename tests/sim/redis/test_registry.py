@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from orderlab.sim.live.redis_server import ServerProcess
+from orderlab.sim.live import ServerProcess
 from orderlab.sim.redis import unsupported
 from orderlab.sim.redis.registry import COMMANDS, Command, find, load_commands, numbered_keys
 from orderlab.sim.redis.replies import ErrorReply, Reply

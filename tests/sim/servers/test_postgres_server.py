@@ -6,8 +6,7 @@ import simpy
 from orderlab.sim.costs import load_costs
 from orderlab.sim.drivers.jdbc import ConnectionPool, JdbcDriver
 from orderlab.sim.engine.clock import Station
-from orderlab.sim.servers.postgres import PostgresServer, StatementError
-from orderlab.sim.servers.postgres_sessions import CleanUp, PostgresSessions
+from orderlab.sim.servers.postgres import CleanUp, PostgresServer, PostgresSessions, StatementError
 
 COSTS = load_costs("prototype").postgres
 

@@ -7,7 +7,7 @@ from orderlab.model.checkers.judge import Question, in_memory, judge
 from orderlab.model.errors import InputError
 from orderlab.model.history.events import EventKind
 from orderlab.sim.mqtt.application import sessions
-from orderlab.sim.mqtt.application.delivery import one_after_the_other
+from orderlab.sim.mqtt.application.broker import one_after_the_other
 from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
 
 SMALL = {

@@ -8,8 +8,7 @@ import pytest
 from orderlab.model.checkers.judge import Question, in_memory, judge
 from orderlab.model.history.events import EventKind
 from orderlab.sim.engine import recorder as recording
-from orderlab.sim.mqtt.application.broker import ApplicationSubscriptions
-from orderlab.sim.mqtt.application.delivery import ApplicationDelivery
+from orderlab.sim.mqtt.application.broker import ApplicationDelivery, ApplicationSubscriptions
 from orderlab.sim.mqtt.application.sessions import Application, Queue
 from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
 

@@ -6,7 +6,7 @@ import pytest
 from orderlab.model.checkers.judge import Question, in_memory, judge
 from orderlab.model.errors import InputError
 from orderlab.model.history.events import EventKind
-from orderlab.sim.mqtt.application.delivery import ApplicationDelivery
+from orderlab.sim.mqtt.application.broker import ApplicationDelivery
 from orderlab.sim.mqtt.application.sessions import Queue, places_of
 from orderlab.sim.mqtt.broker.routing import RoutedRecords
 from orderlab.sim.systems.catalogue import SYSTEMS, settings_of

@@ -6,11 +6,11 @@ import os
 import subprocess
 import sys
 
-from orderlab.sim.faults.catalogue import FAULTS
+from orderlab.sim.faults import FAULTS
 
 PROGRAM = """
 import json, sys
-from orderlab.sim.faults.catalogue import FAULTS
+from orderlab.sim.faults import FAULTS
 from orderlab.sim.systems.tbmq_p2p import P2PSettings, P2PSystem
 from orderlab.sim.systems.timeline import Tracer
 

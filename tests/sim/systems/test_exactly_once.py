@@ -3,7 +3,7 @@
 import pytest
 
 from orderlab.model.checkers.judge import Question, in_memory, judge
-from orderlab.sim.mqtt.broker.qos2_receiver import Qos2Receiver
+from orderlab.sim.mqtt.broker.qos2 import Qos2Receiver
 from orderlab.sim.mqtt.broker.save_stage import Saves
 from orderlab.sim.mqtt.sessions import StoredSessions
 from orderlab.sim.servers.redis import run_all

@@ -8,7 +8,7 @@ import importlib
 import pytest
 
 from orderlab.model.checkers.judge import Question, in_memory, judge
-from orderlab.sim.faults.catalogue import FAULTS
+from orderlab.sim.faults import FAULTS
 from orderlab.sim.mqtt.broker.delivery import Delivery
 from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from orderlab.model.history.events import EventKind
 from orderlab.sim.engine.clock import call_at
 from orderlab.sim.mqtt.broker.node import BrokerNode
-from orderlab.sim.mqtt.broker.qos2_sender import Qos2Sender
+from orderlab.sim.mqtt.broker.qos2 import Qos2Sender
 from orderlab.sim.mqtt.clients import Ints
 from orderlab.sim.mqtt.connections import (
     MESSAGE,

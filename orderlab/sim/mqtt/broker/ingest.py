@@ -18,7 +18,7 @@ from orderlab.sim.engine.clock import call_at
 from orderlab.sim.kafka.broker import AppendError
 from orderlab.sim.kafka.producer import OnAnswered
 from orderlab.sim.mqtt.broker.node import BrokerNode
-from orderlab.sim.mqtt.broker.qos2_receiver import Qos2Receiver
+from orderlab.sim.mqtt.broker.qos2 import Qos2Receiver
 from orderlab.sim.mqtt.clients import Ints
 from orderlab.sim.mqtt.rules.qos import where
 

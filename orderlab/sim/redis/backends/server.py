@@ -7,7 +7,7 @@ from contextlib import suppress
 from urllib.parse import unquote, urlsplit
 
 from orderlab.model.errors import InputError
-from orderlab.sim.live.redis_server import CURE, OLDEST, ServerProcess
+from orderlab.sim.live import CURE, OLDEST, ServerProcess
 from orderlab.sim.redis.backends.backend import Argv, Backend
 from orderlab.sim.redis.backends.dump import check_all, dump, dump_all, rebuild
 from orderlab.sim.redis.database import DatabaseKey

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from orderlab.sim.live.die_with_parent import dying_with_this_process
+from orderlab.sim.live import dying_with_this_process
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from orderlab.model.contracts.steps import Fault
 from orderlab.properties.harness.recording import Record, record_of
-from orderlab.sim.live.redis_server import ClusterProcess
+from orderlab.sim.live import ClusterProcess
 from orderlab.sim.redis.backends import Backend, KernelBackend
 from orderlab.sim.redis.backends.backend import FIRST_MS, Argv
 from orderlab.sim.redis.backends.dump import dump

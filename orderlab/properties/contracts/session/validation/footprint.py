@@ -29,7 +29,7 @@ from orderlab.properties.contracts.session.validation.scenarios import SCENARIOS
 from orderlab.properties.contracts.session.validation.subject import CLIENTS, DEFAULT_EXPIRY_MS, Subject, fitted_step
 from orderlab.properties.harness.keyspace import spellings
 from orderlab.properties.harness.recording import Record, RecordingStore
-from orderlab.sim.costs.estimate import estimate_us
+from orderlab.sim.costs import estimate_us
 from orderlab.sim.redis.backends.backend import FIRST_MS
 from orderlab.sim.redis.hash_slots import hash_slot
 from orderlab.sim.stores.binding.results import Failed

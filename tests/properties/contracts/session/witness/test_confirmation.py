@@ -14,7 +14,7 @@ from orderlab.properties.contracts.session.validation.validation import validate
 from orderlab.properties.contracts.session.witness.confirmation import refuse_company
 from orderlab.properties.contracts.session.witness.witness import Witness
 from orderlab.properties.validation.effort import QUICK
-from orderlab.sim.live.redis_server import ServerProcess
+from orderlab.sim.live import ServerProcess
 from orderlab.sim.redis.backends import open_backend
 from orderlab.sim.redis.backends.backend import KernelBackend
 from orderlab.sim.redis.wire import Connection

@@ -2,17 +2,20 @@
 
 The server is looked for on PATH first, then among the files of installed Python distributions (some wheels ship one).
 It keeps everything in memory (no snapshot, no append-only file) and lives in a temporary directory that goes away
-with it.
+with it. It ends with the process that started it, even if that is killed.
 """
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -22,7 +25,6 @@ from pathlib import Path
 from types import TracebackType
 
 from orderlab.model.errors import InputError
-from orderlab.sim.live.die_with_parent import dying_with_this_process
 from orderlab.sim.redis.hash_slots import SLOT_COUNT
 from orderlab.sim.redis.replies import Reply
 from orderlab.sim.redis.wire import Connection
@@ -326,3 +328,24 @@ class ClusterProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.stop()
+
+
+PR_SET_PDEATHSIG = 1
+"""Of prctl(2)."""
+
+
+def dying_with_this_process() -> Callable[[], None]:
+    """To be called in a child before anything else: Linux then kills it when the thread that started it ends, however
+    that happens. Elsewhere it does nothing.
+    """
+    parent = os.getpid()
+    if sys.platform != "linux":
+        return lambda: None
+    prctl = ctypes.CDLL(None).prctl
+
+    def die_with_parent() -> None:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it had ended before
+            os._exit(1)
+
+    return die_with_parent

@@ -1,1 +1,0 @@
-"""Every fault that can strike a simulated system, and when it strikes."""
