@@ -22,7 +22,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 Of `model.protocol` sim may know how packet identifiers count: arithmetic that brokers do and specifications state, and that judges nothing."""
 SCRIPTS = ("spark_sweeps.main",)
 """Run by their path, as the command line is by its name, and imported by nobody: they belong to it wherever they lie."""
-BELOW = ("program", "exit_codes")
+BELOW = ("program",)
 """How a process ends: below every room, for each has modules that are run by name."""
 EXCEPTIONS: frozenset[tuple[str, str]] = frozenset()
 CIRCLES: dict[str, int] = {}

@@ -28,9 +28,8 @@ from orderlab.properties.contracts.session.validation.subject import DEFAULT_EXP
 from orderlab.properties.contracts.session.validation.walks import walk_about
 from orderlab.properties.mutants import beside
 from orderlab.properties.mutants.beside import told
-from orderlab.sim.redis.abort import NodeCrashed
 from orderlab.sim.redis.backends import KernelBackend
-from orderlab.sim.redis.lua.sandbox import ScriptTimeout
+from orderlab.sim.redis.conditions import NodeCrashed, ScriptTimeout
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import FrozenKeyspace
 from orderlab.sim.stores.binding.binding import Binding

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from orderlab.sim.redis.numbers import INTEGER_MAX, parse_integer
-from orderlab.sim.redis.values import EncodingLimits
 
 Setting = int | bool | str
 INT_MAX = (1 << 31) - 1
@@ -21,6 +20,22 @@ POLICIES = (
     "allkeys-random",
     "noeviction",
 )
+
+
+@dataclass(slots=True)
+class EncodingLimits:
+    """The sizes beyond which a small collection changes its encoding, once and for good.
+
+    The settings ``<type>-max-<encoding>-...`` of a node, with the defaults of Redis 7.0. CONFIG SET assigns them.
+    """
+
+    hash_max_listpack_entries: int = 512
+    hash_max_listpack_value: int = 64
+    """Bytes of the longest field or value."""
+    zset_max_listpack_entries: int = 128
+    zset_max_listpack_value: int = 64
+    """Bytes of the longest member."""
+    set_max_intset_entries: int = 512
 
 
 @dataclass(slots=True)

@@ -17,8 +17,7 @@ from functools import cache
 from importlib import resources
 
 from orderlab.sim.redis import conditions as texts
-from orderlab.sim.redis.abort import Abort, Interrupt
-from orderlab.sim.redis.conditions import DiskError
+from orderlab.sim.redis.conditions import Abort, DiskError, Interrupt
 from orderlab.sim.redis.hash_slots import SLOT_COUNT, Reason, Refusal, SlotMap
 from orderlab.sim.redis.registry import COMMANDS, Command, find, load_commands
 from orderlab.sim.redis.replies import WRONG_TYPE

@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from orderlab.model.errors import InputError
-from orderlab.sim.redis.abort import Interrupt, ScriptTimeout
 from orderlab.sim.redis.client import Client, WatchTable
-from orderlab.sim.redis.conditions import NO_REPLICAS, Busy, DiskError
+from orderlab.sim.redis.conditions import NO_REPLICAS, Busy, DiskError, Interrupt, ScriptTimeout
 from orderlab.sim.redis.config import Config
 from orderlab.sim.redis.database import name_in
-from orderlab.sim.redis.expire_cycle import ExpireCycle
 from orderlab.sim.redis.hash_slots import SlotMap
-from orderlab.sim.redis.keyspace import Keyspace
+from orderlab.sim.redis.keyspace import ExpireCycle, Keyspace
 from orderlab.sim.redis.random_draws import LuaRandom
 from orderlab.sim.redis.replies import Reply
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from orderlab.sim.redis.abort import NodeCrashed
 from orderlab.sim.redis.client import Client
+from orderlab.sim.redis.conditions import NodeCrashed
 from orderlab.sim.redis.execution import NOT_QUEUED, admit, carry_out, enqueue
 from orderlab.sim.redis.keyspace import FrozenKeyspace
 from orderlab.sim.redis.lua.run import ScriptFlags, ScriptRun

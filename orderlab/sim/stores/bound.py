@@ -11,9 +11,8 @@ from typing import Protocol
 from orderlab.model.contracts.session.capabilities import Capabilities
 from orderlab.model.contracts.steps import Fault
 from orderlab.model.errors import InputError
-from orderlab.sim.redis.abort import NodeCrashed
 from orderlab.sim.redis.backends import Backend, KernelBackend
-from orderlab.sim.redis.lua.sandbox import ScriptTimeout
+from orderlab.sim.redis.conditions import NodeCrashed, ScriptTimeout
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import GrowthLimit
 from orderlab.sim.stores.binding.binding import Binding

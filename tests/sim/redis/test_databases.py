@@ -11,9 +11,9 @@ import pytest
 
 from orderlab.model.errors import InputError
 from orderlab.sim.live import ServerProcess
-from orderlab.sim.redis.abort import Abort, NodeCrashed
 from orderlab.sim.redis.backends import KernelBackend, open_backend
 from orderlab.sim.redis.client import Client
+from orderlab.sim.redis.conditions import Abort, NodeCrashed
 from orderlab.sim.redis.database import DatabaseKey
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import Shard

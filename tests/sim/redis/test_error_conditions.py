@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from orderlab.sim.live import ServerProcess
-from orderlab.sim.redis.abort import NodeCrashed, ScriptKilled
+from orderlab.sim.redis.conditions import NodeCrashed, ScriptKilled
 from orderlab.sim.redis.error_conditions import (
     BUSY,
     CONDITIONS,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orderlab.sim.live import ServerProcess
-from orderlab.sim.redis.glob import glob
+from orderlab.sim.redis.scanning import glob
 from orderlab.sim.redis.wire import Connection
 
 PIECES = [

@@ -10,9 +10,9 @@ import re
 
 import pytest
 
-from orderlab.sim.redis.lua import bytecode as lua_bytecode
+from orderlab.sim.redis.conditions import ScriptTimeout
 from orderlab.sim.redis.lua.host import LuaHost
-from orderlab.sim.redis.lua.sandbox import FUNCTION_FILES, LIBRARIES, Limits, Sandbox, ScriptTimeout
+from orderlab.sim.redis.lua.sandbox import FUNCTION_FILES, LIBRARIES, Limits, Sandbox, globals_of_inner_functions
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import Shard
 
@@ -319,7 +319,7 @@ def test_trusted_functions_use_no_globals(name: str) -> None:
     runtime = lupa.LuaRuntime(encoding=None)
     main = runtime.compile((LIBRARIES / f"{name}.lua").read_bytes())
     chunk = runtime.eval(b"string.dump")(main)
-    assert list(lua_bytecode.globals_of_inner_functions(chunk)) == []
+    assert list(globals_of_inner_functions(chunk)) == []
 
 
 def test_the_globals_of_the_runtime_are_gone() -> None:

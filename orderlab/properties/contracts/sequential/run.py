@@ -11,10 +11,9 @@ from orderlab.model.contracts.contract import Call, Contract, Exchange, Failed, 
 from orderlab.model.contracts.judge import Judge, Violation
 from orderlab.model.contracts.steps import REPLY_LOST, Begin, ClientStep, Die, Fault, Wait
 from orderlab.model.errors import InputError
-from orderlab.sim.redis.abort import NodeCrashed
 from orderlab.sim.redis.backends import Backend, KernelBackend
+from orderlab.sim.redis.conditions import NodeCrashed, ScriptTimeout
 from orderlab.sim.redis.error_conditions import CONDITIONS, WRONG_TYPE_FOUND, imposed
-from orderlab.sim.redis.lua.sandbox import ScriptTimeout
 from orderlab.sim.redis.replies import Reply as RedisReply
 from orderlab.sim.redis.shard import Effect, GrowthLimit
 from orderlab.sim.stores.binding.binding import Binding

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orderlab.sim.redis.arguments import integer, integer_between, option
-from orderlab.sim.redis.commands.scanning import page_of, parse_cursor, parse_options
 from orderlab.sim.redis.long_doubles import add_long_doubles, long_double_text, parse_long_double
 from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.numbers import INTEGER_MAX, INTEGER_MIN, parse_integer
 from orderlab.sim.redis.random_draws import draw, draw_positions
 from orderlab.sim.redis.registry import command
 from orderlab.sim.redis.replies import NOT_A_FLOAT, OK, SYNTAX_ERROR, ErrorReply, Reply, mapping
+from orderlab.sim.redis.scanning import page_of, parse_cursor, parse_options
 from orderlab.sim.redis.values import Hash
 
 

@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from typing import Final
 
 from orderlab.sim.redis.arguments import integer_between, option
-from orderlab.sim.redis.commands.scanning import page_of, parse_cursor, parse_options
 from orderlab.sim.redis.commands.sets import GROWTH_PER_MEMBER
-from orderlab.sim.redis.glob import glob
 from orderlab.sim.redis.keyspace import TYPE_NAMES
 from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.numbers import parse_integer
 from orderlab.sim.redis.random_draws import draw
 from orderlab.sim.redis.registry import command
 from orderlab.sim.redis.replies import OK, SYNTAX_ERROR, ErrorReply, Reply, Status
+from orderlab.sim.redis.scanning import glob, page_of, parse_cursor, parse_options
 from orderlab.sim.redis.unsupported import UnsupportedCommand
 from orderlab.sim.redis.values.hash_order import in_hash_order
 

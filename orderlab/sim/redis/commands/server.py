@@ -8,11 +8,11 @@ from orderlab.sim.redis import config
 from orderlab.sim.redis.arguments import integer, option
 from orderlab.sim.redis.commands.connection import VERSION
 from orderlab.sim.redis.conditions import DiskError
-from orderlab.sim.redis.glob import glob
 from orderlab.sim.redis.memory import MemoryAccount, usage
 from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.registry import c_integer, command, find
 from orderlab.sim.redis.replies import OK, SYNTAX_ERROR, BigNumber, ErrorReply, Reply, Verbatim, mapping
+from orderlab.sim.redis.scanning import glob
 from orderlab.sim.redis.unsupported import (
     SERVER_COMMANDS,
     SERVER_DIRECTIVES,

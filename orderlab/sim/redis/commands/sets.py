@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from orderlab.sim.redis.arguments import integer_between, natural, option
-from orderlab.sim.redis.commands.scanning import page_of, parse_cursor, parse_options
 from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.numbers import INTEGER_MAX
 from orderlab.sim.redis.random_draws import draw, draw_positions
 from orderlab.sim.redis.registry import command, numbered_keys
 from orderlab.sim.redis.replies import SYNTAX_ERROR, ErrorReply, Reply, set_of
+from orderlab.sim.redis.scanning import page_of, parse_cursor, parse_options
 from orderlab.sim.redis.values import Set, SortedSet
 
 GROWTH_PER_MEMBER: Final = 64

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from orderlab.sim.redis.arguments import check_timeout, integer_between, natural, option
 from orderlab.sim.redis.arguments import double as parse_score
 from orderlab.sim.redis.commands.lists import multiple_pop_arguments
-from orderlab.sim.redis.commands.scanning import page_of, parse_cursor, parse_options
 from orderlab.sim.redis.commands.sorted_set_ranges import remove_slice
 from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.numbers import INTEGER_MAX, double_text, parse_double
 from orderlab.sim.redis.random_draws import draw, draw_positions
 from orderlab.sim.redis.registry import command, numbered_keys
 from orderlab.sim.redis.replies import SYNTAX_ERROR, ErrorReply, Reply, double, scored
+from orderlab.sim.redis.scanning import page_of, parse_cursor, parse_options
 from orderlab.sim.redis.values import SortedSet
 from orderlab.sim.redis.values.sorted_set import Score
 

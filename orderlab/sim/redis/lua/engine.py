@@ -13,8 +13,7 @@ from typing import Any, Final, cast
 
 import lupa.lua51 as lupa
 
-from orderlab.sim.redis.abort import ScriptKilled, ScriptTimeout
-from orderlab.sim.redis.lua import bytecode as lua_bytecode
+from orderlab.sim.redis.conditions import ScriptKilled, ScriptTimeout
 from orderlab.sim.redis.lua import watchdog
 from orderlab.sim.redis.lua.callables import library_callables
 from orderlab.sim.redis.lua.replies import (
@@ -26,7 +25,7 @@ from orderlab.sim.redis.lua.replies import (
     to_integer,
 )
 from orderlab.sim.redis.lua.run import ScriptRun
-from orderlab.sim.redis.lua.sandbox import CALL_BYTES, Direct, Limits, Sandbox
+from orderlab.sim.redis.lua.sandbox import CALL_BYTES, BytecodeError, Direct, Limits, Sandbox, prepare_chunk
 from orderlab.sim.redis.node_state import UNCOUNTED, NodeState
 from orderlab.sim.redis.registry import SPELLINGS, find
 from orderlab.sim.redis.replies import OK, ErrorReply, Reply
@@ -448,8 +447,8 @@ class LuaEngine:
 
     def _prepare(self, chunk: bytes) -> tuple[bytes | None, bool, bytes | None]:
         try:
-            prepared = lua_bytecode.prepare(chunk, self.sandbox.host_names)
-        except lua_bytecode.BytecodeError as error:
+            prepared = prepare_chunk(chunk, self.sandbox.host_names)
+        except BytecodeError as error:
             return None, False, str(error).encode()
         return prepared.changed, prepared.assigns_globals, None
 

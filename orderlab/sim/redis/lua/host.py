@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from orderlab.sim.redis.abort import ScriptTimeout
+from orderlab.sim.redis.conditions import ScriptTimeout
 from orderlab.sim.redis.lua.engine import LuaEngine
 from orderlab.sim.redis.lua.replies import error_line
 from orderlab.sim.redis.lua.run import ScriptFlags, ScriptRun

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from orderlab.sim.redis import conditions
-from orderlab.sim.redis.abort import Abort, NodeCrashed, ScriptKilled
 from orderlab.sim.redis.client import Client
+from orderlab.sim.redis.conditions import Abort, NodeCrashed, ScriptKilled
 from orderlab.sim.redis.execution import carry_out
 from orderlab.sim.redis.hash_slots import hash_slot
 from orderlab.sim.redis.node_state import NodeState

@@ -3,23 +3,27 @@
 The runtime is built from the files in ``libraries``. Python functions are known to those files alone, as C closures
 in upvalues; what scripts see are Lua functions and read-only stand-ins of tables. Afterwards the global table of the
 runtime is emptied (``python``, ``debug``, ``io``, ``os``, ``package`` and all) and scripts get an environment of their own.
+
+Compiled chunks are made fit for this host. ``redis.call`` is a C function on the server and a Lua function here. A tail call of
+a C function keeps the caller's frame; that of a Lua function replaces it, and with it the line number that error replies show. So
+a tail call that may reach a host function becomes a plain call. Tail calls of the script's own functions stay: recursion through
+them is unbounded. And Lua 5.1 reserves too little stack for a function with fixed parameters and ``...`` (CVE-2014-5461): such a
+function declares a larger stack here. The layout is that of ``ldump.c`` and ``lopcodes.h`` of Lua 5.1.5 on a 64-bit little-endian
+machine.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import lupa.lua51 as lupa
 
 from orderlab.sim.native import install as compiled
-from orderlab.sim.redis.abort import ScriptTimeout
-from orderlab.sim.redis.lua import bytecode as lua_bytecode
-
-__all__ = ["Direct", "Limits", "Sandbox", "ScriptTimeout"]
 
 LIBRARIES = Path(__file__).with_name("libraries")
 SCRIPT_FILES = (
@@ -123,7 +127,7 @@ class Sandbox:
         dump = self._runtime.eval(b"string.dump")
         for name in files:
             chunk = dump(self._runtime.compile((LIBRARIES / f"{name}.lua").read_bytes(), name=b"=host"))
-            self._runtime.compile(lua_bytecode.prepare(chunk, None).changed or chunk)(host)
+            self._runtime.compile(prepare_chunk(chunk, None).changed or chunk)(host)
         limits = self.limits
         memory_max = limits.memory_bytes_max + RESERVE_BYTES
         host[b"set_limits"](limits.instructions_max, limits.seconds_max, memory_max, limits.argument_bytes_max)
@@ -160,3 +164,187 @@ class Sandbox:
     def allow_more(self, added_bytes: int) -> None:
         """Raise the memory limit of the runtime by so many bytes, for arguments on their way in; 0 restores it."""
         self._runtime.set_max_memory(self.limits.memory_bytes_max + RESERVE_BYTES + added_bytes)
+
+
+HEADER = b"\x1bLuaQ\x00\x01\x04\x08\x04\x08\x00"
+STACK_SLOTS_MAX = 250
+CHUNK_BYTES_MAX = 4 << 20
+
+OP_MOVE, OP_GETUPVAL, OP_GETGLOBAL, OP_GETTABLE, OP_SETGLOBAL, OP_SELF = 0, 4, 5, 6, 7, 11
+OP_CALL, OP_TAILCALL, OP_CLOSURE = 28, 29, 36
+_CONSTANT = 1 << 8
+_VARARG_IS = 2
+
+
+class BytecodeError(Exception):
+    """The chunk is too large, or a function in it needs more stack slots than a function can have."""
+
+
+@dataclass
+class _Function:
+    """What of one function prototype the changes need. Offsets are into the whole chunk."""
+
+    parameters: int
+    is_vararg: bool
+    stack_at: int
+    code_at: int
+    code: Sequence[int]
+    constants: list[bytes | None] = field(default_factory=list)
+    inner: list[_Function] = field(default_factory=list)
+    parent: _Function | None = None
+    captures: list[tuple[bool, int]] = field(default_factory=list)
+    """For each upvalue: (it is a register of the parent, its index there)."""
+
+
+class _Reader:
+    def __init__(self, chunk: bytes) -> None:
+        self.chunk = chunk
+        self.at = len(HEADER)
+
+    def unpack(self, layout: str) -> int:
+        (value,) = struct.unpack_from(layout, self.chunk, self.at)
+        self.at += struct.calcsize(layout)
+        return int(value)
+
+    def string(self) -> bytes | None:
+        size = self.unpack("<Q")
+        text = self.chunk[self.at : self.at + size - 1] if size else None
+        self.at += size
+        return text
+
+    def function(self, parent: _Function | None = None) -> _Function:
+        self.string()
+        self.at += 8  # first and last line
+        _, parameters, vararg, _ = struct.unpack_from("<4B", self.chunk, self.at)
+        stack_at = self.at + 3
+        self.at += 4
+        count = self.unpack("<i")
+        code = struct.unpack_from(f"<{count}I", self.chunk, self.at)
+        found = _Function(parameters, bool(vararg & _VARARG_IS), stack_at, self.at, code, parent=parent)
+        self.at += 4 * count
+        for _ in range(self.unpack("<i")):
+            found.constants.append(self._constant())
+        for _ in range(self.unpack("<i")):
+            found.inner.append(self.function(found))
+        self._skip_debug()
+        return found
+
+    def _constant(self) -> bytes | None:
+        kind = self.unpack("<B")
+        if kind == 4:
+            return self.string()
+        self.at += {0: 0, 1: 1, 3: 8}[kind]
+        return None
+
+    def _skip_debug(self) -> None:
+        lines = self.unpack("<i")
+        self.at += 4 * lines
+        for _ in range(self.unpack("<i")):
+            self.string()
+            self.at += 8
+        for _ in range(self.unpack("<i")):
+            self.string()
+
+
+def _all(function: _Function) -> Iterator[_Function]:
+    yield function
+    for inner in function.inner:
+        yield from _all(inner)
+
+
+def _fields(instruction: int) -> tuple[int, int, int, int]:
+    return instruction & 63, instruction >> 6 & 255, instruction >> 23, instruction >> 14 & 511
+
+
+def _note_captures(function: _Function) -> None:
+    """After CLOSURE one pseudo-instruction for each upvalue says where it comes from."""
+    for at, instruction in enumerate(function.code):
+        if instruction & 63 == OP_CLOSURE:
+            inner = function.inner[instruction >> 14]
+            for follower in function.code[at + 1 :]:
+                operation, _, source, _ = _fields(follower)
+                if operation not in (OP_MOVE, OP_GETUPVAL):
+                    break
+                inner.captures.append((operation == OP_MOVE, source))
+
+
+def _holds_closure(function: _Function, register: int) -> bool:
+    """Whether some instruction puts a function that is written in the script itself into the register."""
+    return any(one & 63 == OP_CLOSURE and one >> 6 & 255 == register for one in function.code)
+
+
+def _upvalue_holds_closure(function: _Function, index: int) -> bool:
+    while function.parent is not None and index < len(function.captures):
+        is_register, index = function.captures[index]
+        function = function.parent
+        if is_register:
+            return _holds_closure(function, index)
+    return False
+
+
+def _may_be_host(function: _Function, call_at: int, host_names: frozenset[bytes]) -> bool:
+    """Whether the tail call at ``call_at`` may reach a host function: it is looked up under the name of one, or it is
+    a variable that no function of the script is assigned to."""
+    register = function.code[call_at] >> 6 & 255
+    for at in range(call_at - 1, -1, -1):
+        operation, target, b, c = _fields(function.code[at])
+        if target != register:
+            continue
+        if operation == OP_GETGLOBAL:
+            return function.constants[function.code[at] >> 14] in host_names
+        if operation in (OP_GETTABLE, OP_SELF):
+            key = function.constants[c & 255] if c & _CONSTANT else None
+            return key is None or key in host_names
+        if operation == OP_MOVE:
+            return not _holds_closure(function, b)
+        if operation == OP_GETUPVAL:
+            return not _upvalue_holds_closure(function, b)
+        return operation != OP_CLOSURE
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A chunk that the host can run."""
+
+    changed: bytes | None
+    """The chunk with the changes that it needed, or None if it needed none."""
+    assigns_globals: bool
+
+
+def prepare_chunk(chunk: bytes, host_names: frozenset[bytes] | None) -> Prepared:
+    """Make ``chunk`` fit for the host. With None for ``host_names``, as for the host's own files, all tail calls become
+    plain calls.
+
+    Raises BytecodeError.
+    """
+    if len(chunk) > CHUNK_BYTES_MAX:
+        raise BytecodeError(f"chunk has more than {CHUNK_BYTES_MAX} bytes when compiled")
+    if not chunk.startswith(HEADER):
+        raise BytecodeError("unknown bytecode format")
+    changed = bytearray(chunk)
+    functions = list(_all(_Reader(chunk).function()))
+    for function in functions:
+        _note_captures(function)
+    for function in functions:
+        if function.is_vararg and function.parameters:
+            slots = changed[function.stack_at] + function.parameters
+            if slots > STACK_SLOTS_MAX:
+                raise BytecodeError("function or expression too complex")
+            changed[function.stack_at] = slots
+        for at, instruction in enumerate(function.code):
+            if instruction & 63 != OP_TAILCALL:
+                continue
+            if host_names is None or _may_be_host(function, at, host_names):
+                struct.pack_into("<I", changed, function.code_at + 4 * at, instruction & ~63 | OP_CALL)
+    assigns_globals = any(one & 63 == OP_SETGLOBAL for function in functions for one in function.code)
+    return Prepared(bytes(changed) if changed != chunk else None, assigns_globals)
+
+
+def globals_of_inner_functions(chunk: bytes) -> Iterator[bytes]:
+    """Names of the globals that functions inside of a chunk read or assign, as opposed to its main function."""
+    main = _Reader(chunk).function()
+    for function in _all(main):
+        for instruction in function.code:
+            if function is not main and instruction & 63 in (OP_GETGLOBAL, OP_SETGLOBAL):
+                yield function.constants[instruction >> 14] or b"?"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orderlab.sim.redis.values.encodings import EncodingLimits
+from orderlab.sim.redis.config import EncodingLimits
 from orderlab.sim.redis.values.hash import Hash
 from orderlab.sim.redis.values.list import List
 from orderlab.sim.redis.values.set import Set

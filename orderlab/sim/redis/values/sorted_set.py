@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from math import copysign
 from typing import Any
 
-from orderlab.sim.redis.values.encodings import EncodingLimits
+from orderlab.sim.redis.config import EncodingLimits
 from orderlab.sim.redis.values.hash_order import add_in_hash_order, in_hash_order, remove_from_hash_order
 
 Score = Any

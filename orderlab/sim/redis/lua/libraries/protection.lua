@@ -8,7 +8,7 @@
 -- Every function in these files that scripts may call is a C function on the server. Two things keep the difference from
 -- showing: errors that they raise begin with "host:", and every place where a script could see one puts the caller's place
 -- and name there (errors.lua); and tail calls of host functions, and in these files all tail calls, are compiled as plain
--- calls (lua_bytecode.py).
+-- calls (sandbox.py).
 
 local host = ...
 
