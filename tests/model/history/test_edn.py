@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from orderlab.model.history.edn import EdnError, Keyword, Symbol, read_values
+from orderlab.model.history.jepsen import EdnError, Keyword, Symbol, read_values
 
 VALUES = [
     ("nil true false", [None, True, False]),

@@ -1,11 +1,15 @@
-"""What the judge keeps and what it is shown: the account of one client, replies, listings, discrepancies."""
+"""What the judge keeps and what it is shown: the account of one client, replies, discrepancies; and a listing held against the account.
+
+`compare` says which law each difference between a listing and the queue that it should show breaks.
+"""
+
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal, NamedTuple
 
 from orderlab.model.contracts.session.capabilities import Capabilities
-from orderlab.model.contracts.session.spec import Entry, Kind, Session, lifetime
+from orderlab.model.contracts.session.spec import FOREVER_MS, Entry, Kind, Session, lifetime, next_packet_id
 from orderlab.model.contracts.session.steps import Answer, Interleave, Publication, Save, Step
 
 Fate = Literal["acknowledged", "expired", "trimmed", "cleared", "refused"]
@@ -232,3 +236,201 @@ class RunState(NamedTuple):
     connections: tuple[Connection, ...] = ()
     forbidden: str = ""
     """What has been given so far that no caller may give, the first of it (``orderlab.model.contracts.session.refinement.account``)."""
+
+
+class Assigned(NamedTuple):
+    """One message of a batch, in its order."""
+
+    label: int
+    packet_id: int | None
+    """None if nobody told."""
+    is_dead: bool
+    """It had expired on arrival."""
+    stays: bool
+    """It is still live after the save: the batch may be larger than the limit."""
+
+    @property
+    def may_need_none(self) -> bool:
+        """Nobody was told an identifier of it and it lives at no moment that anyone sees: it may have used one or not."""
+        return self.packet_id is None and (self.is_dead or not self.stays)
+
+
+def successors(last: int, may_skip: Collection[int], live: Collection[int], modulus: int) -> set[int]:
+    """The identifiers that may follow ``last`` when those of ``may_skip`` and ``live`` can be passed over."""
+    found: set[int] = set()
+    candidate = next_packet_id(last, modulus)
+    while candidate not in found:
+        found.add(candidate)
+        if candidate not in may_skip and candidate not in live:
+            break
+        candidate = next_packet_id(candidate, modulus)
+    return found
+
+
+def judge_identifiers(
+    last_ids: frozenset[int],
+    assigned: Sequence[Assigned],
+    taken: Collection[int],
+    may_skip: Collection[int],
+    modulus: int,
+) -> tuple[frozenset[int], list[Discrepancy]]:
+    """Follow the counter through one batch: where it can be now, and what was wrong.
+
+    ``taken`` are the identifiers of older messages that are still live.
+    """
+    possible = set(last_ids)
+    live, hidden = set(taken), set(may_skip)
+    found: list[Discrepancy] = []
+    reachable: set[int] = set()
+    fresh = set(possible)  # those whose successors are not among the reachable ones yet
+    for one in assigned:
+        further = set().union(*(successors(last, hidden, live, modulus) for last in fresh)) - reachable
+        reachable |= further
+        if one.may_need_none:
+            hidden |= further
+            fresh = further - possible
+            possible |= fresh
+            continue
+        if one.packet_id is None:
+            hidden |= reachable
+            possible = reachable - live or reachable
+        else:
+            found += _judge_one(one.label, one.packet_id, possible, reachable, live, modulus)
+            (live if one.stays else hidden).add(one.packet_id)
+            possible = {one.packet_id}
+        reachable, fresh = set(), set(possible)
+    return frozenset(possible), found
+
+
+def _judge_one(
+    label: int, packet_id: int, possible: set[int], reachable: set[int], live: set[int], modulus: int
+) -> list[Discrepancy]:
+    given = f"{name_of(label)} gets packet identifier {packet_id}"
+    found: list[Discrepancy] = []
+    if not 1 <= packet_id <= modulus:
+        return [Discrepancy("packet-id", f"{given}, which is not in 1..{modulus}")]
+    if packet_id in live:
+        found.append(Discrepancy("packet-id", f"{given}, which a live message has"))
+    if packet_id not in reachable:
+        last = "/".join(map(str, sorted(possible)))
+        found.append(Discrepancy("counter", f"{given} after {last}"))
+        if possible == {modulus}:
+            found.append(Discrepancy("packet-id", f"{given}: after {modulus} comes 1"))
+    return found
+
+
+def judge_tokens(last: int, assigned: Sequence[tuple[int, int | None]]) -> tuple[int, list[Discrepancy]]:
+    """Tokens of one batch, as far as they are told, must go on growing: the highest one now, and what was wrong.
+
+    0 stands for a message that was not kept.
+    """
+    found: list[Discrepancy] = []
+    for label, token in assigned:
+        if token is None or token == 0:
+            continue
+        if token <= last:
+            found.append(Discrepancy("counter", f"{name_of(label)} gets sequence {token} after {last}"))
+        last = max(last, token)
+    return last, found
+
+
+LOST = ("no-loss",)
+"""What a message that is not listed breaks, when nothing else is said."""
+
+_MISSING = "gone: live, and not returned"
+
+
+def is_missing(one: Discrepancy) -> bool:
+    """Whether it says that a live message is not listed."""
+    return one.text.endswith(_MISSING)
+
+
+_RETURNED: dict[Fate, tuple[tuple[str, ...], str]] = {
+    "acknowledged": (("packet-id",), "is still returned after its acknowledgement"),
+    "expired": (("expiry",), "is returned at or after its deadline"),
+    "trimmed": (("legal-trim",), "is returned although it was beyond the limit"),
+    "cleared": (("no-phantom", "no-residue"), "is returned although its session was cleared"),
+    "refused": (("all-or-nothing",), "is returned although its save failed"),
+}
+
+
+def compare(
+    account: Account, expected: Sequence[Entry], listing: Sequence[ObservedMessage], missing: tuple[str, ...]
+) -> list[Discrepancy]:
+    """How ``listing`` differs from ``expected``; ``missing`` are the laws that a message which is not listed breaks."""
+    found = _strangers(account, expected, listing)
+    shown = {seen.label for seen in listing}
+    lost = [entry.label for entry in expected if entry.label not in shown]
+    if lost:
+        found += [Discrepancy(law, f"{names_of(lost)} {_MISSING}") for law in missing]
+    wanted = {entry.label: entry for entry in expected}
+    order = [seen.label for seen in listing if seen.label in wanted]
+    saved = [entry.label for entry in expected if entry.label in shown]
+    if sorted(order) == sorted(saved) and order != saved:
+        found.append(Discrepancy("store-order", f"saved in the order {names_of(saved)}, returned as {names_of(order)}"))
+    for seen in listing:
+        if seen.label in wanted:
+            found += compare_one(wanted[seen.label], seen, account)
+    return found
+
+
+def _strangers(account: Account, expected: Sequence[Entry], listing: Sequence[ObservedMessage]) -> list[Discrepancy]:
+    """Messages that should not be there, or not twice."""
+    found: list[Discrepancy] = []
+    wanted = {entry.label for entry in expected}
+    live = {entry.label for entry in account.queue}
+    counted: set[int] = set()
+    for seen in listing:
+        if seen.label is None:
+            found.append(Discrepancy("no-phantom", "a message is returned that nobody saved, or not with this content"))
+        elif seen.label in counted:
+            found.append(Discrepancy("store-order", f"{name_of(seen.label)} is returned twice"))
+        elif seen.label not in wanted and seen.label in live:
+            found.append(Discrepancy("store-order", f"{name_of(seen.label)} is returned out of its turn"))
+        elif seen.label not in wanted:
+            fate = account.fate(seen.label)
+            laws, words = _RETURNED[fate] if fate else (("no-phantom",), "is returned to a client that it was not for")
+            found += [Discrepancy(law, f"{name_of(seen.label)} {words}") for law in laws]
+        if seen.label is not None:
+            counted.add(seen.label)
+    return found
+
+
+def compare_one(entry: Entry, seen: ObservedMessage, account: Account) -> list[Discrepancy]:
+    """One live message as returned against its entry: identifier, kind, interval left, content."""
+    found: list[Discrepancy] = []
+    name = name_of(entry.label)
+    if seen.packet_id is not None and seen.packet_id != entry.packet_id:
+        text = f"{name} was saved under packet identifier {entry.packet_id} and is returned under {seen.packet_id}"
+        found.append(Discrepancy("packet-id", text))
+    if seen.kind != entry.kind:
+        state = "released" if entry.kind == "PUBREL" else "not released"
+        found.append(Discrepancy("retransmission", f"{name} is {state} and is returned as {seen.kind}"))
+    if seen.altered:
+        found.append(Discrepancy("no-phantom", f"{name} is returned with another {seen.altered}", False))
+    wrong = interval_wrong(entry, seen, account.session.now_ms, account.slack_ms)
+    if wrong:
+        found.append(Discrepancy("expiry", f"{name} {wrong}", False))
+    return found
+
+
+def interval_wrong(entry: Entry, seen: ObservedMessage, now_ms: int, slack_ms: int = 0) -> str:
+    """What is wrong with the interval that a message carries, or nothing.
+
+    A store that counts in whole seconds may cut, round or round up; at a whole number of seconds all of them agree.
+    """
+    if entry.latest_ms <= now_ms:
+        return ""  # its delivery had begun in time: MQTT says nothing of what is left
+    told = seen.remaining_ms
+    if told is None:
+        is_exact = entry.earliest_ms == entry.latest_ms < FOREVER_MS
+        must = is_exact and entry.carries_interval and entry.kind == "PUBLISH"
+        return f"has {entry.latest_ms - now_ms} ms left and is returned without an interval" if must else ""
+    if entry.latest_ms >= FOREVER_MS:
+        return "" if entry.earliest_ms < FOREVER_MS else f"has no deadline and is returned with {told:g} ms left"
+    low, high = entry.earliest_ms - now_ms, entry.latest_ms - now_ms
+    if low == high and not slack_ms:
+        right = told in (low, low // 1000 * 1000, -(-low // 1000) * 1000)
+    else:
+        right = low - slack_ms - 1000 < told < high + 1000
+    return "" if right else f"has {high} ms left and is returned with {told:g} ms"

@@ -7,23 +7,21 @@ from typing import NamedTuple
 
 from orderlab.model.contracts.session.capabilities import Capabilities
 from orderlab.model.contracts.session.refinement.account import (
+    LOST,
     Account,
+    Assigned,
     Discrepancy,
     Judgement,
     ObservedMessage,
     Reply,
     SaveReplyRow,
-    labels_of,
-    name_of,
-    names_of,
-)
-from orderlab.model.contracts.session.refinement.listing import (
-    LOST,
-    Assigned,
     compare,
     is_missing,
     judge_identifiers,
     judge_tokens,
+    labels_of,
+    name_of,
+    names_of,
 )
 from orderlab.model.contracts.session.spec import Entry, Message, entry_of, kept
 

@@ -11,14 +11,15 @@ from typing import NamedTuple
 
 from orderlab.model.contracts.session.capabilities import Capabilities
 from orderlab.model.contracts.session.refinement.account import (
+    LOST,
     Account,
     Discrepancy,
     Judgement,
     ObservedMessage,
     Reply,
+    compare,
     labels_of,
 )
-from orderlab.model.contracts.session.refinement.listing import LOST, compare
 from orderlab.model.contracts.session.spec import Entry
 
 
