@@ -1,26 +1,36 @@
-"""`orderlab replay`: take the steps of a recorded trace again, on any backend, and judge each."""
+"""`orderlab replay`: take the steps of a recorded trace again, on any backend, judge each, and export them for others."""
 
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from orderlab.model.errors import InputError
 from orderlab.program import ExitCode
+from orderlab.report.forms import EXPORT_HELP, EXPORTS, RUNNING_EXPORTS
 
 if TYPE_CHECKING:
     from orderlab.model.contracts.contract import AnyTrace
+    from orderlab.properties.contracts.kind import Kind
+    from orderlab.properties.export.on_server import Plan
+    from orderlab.properties.export.transcript import Move, Transcript
+    from orderlab.sim.stores.binding.binding import Binding
 
 
 def replay(
-    file: Annotated[Path, typer.Argument(help="A trace, a JSON report, or the output of validate --json.")],
+    file: Annotated[Path, typer.Argument(help="A trace, a JSON report, or what validate --json or explore --json printed.")],
     store: Annotated[Path | None, typer.Option(help="The store to replay on; by default the one in the trace.")] = None,
     law: Annotated[str | None, typer.Option(help="Which witness of a validation; by default the first.")] = None,
     finding: Annotated[int | None, typer.Option(min=1, help="Which finding of a report, by its number.")] = None,
     backend: Annotated[str, typer.Option(help="kernel, fakeredis, auto or redis://HOST:PORT.")] = "kernel",
+    step: Annotated[bool, typer.Option("--step", help="Step by step, with what each changed; at a terminal it waits for you.")] = False,
+    first: Annotated[int | None, typer.Option("--from", min=1, metavar="N", help="With --step: begin to tell at this step.")] = None,
+    export: Annotated[list[str] | None, typer.Option(metavar="FORM=FILE", help=EXPORT_HELP)] = None,
     trust_adapter: Annotated[bool, typer.Option(help="Run the Python that the store names: its adapter, its contract.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -28,34 +38,180 @@ def replay(
 
     Exit code 0: no law is broken; 1: one is; 2: unusable input.
     """
+    from orderlab.report.output import wanted_files, write_files
+
+    wanted = wanted_files("--export", export, EXPORTS)
+    if first is not None and not step:
+        raise InputError(f"--from {first}: the steps are told from there with --step; add it")
+    if step and as_json and first is not None:
+        raise InputError("--from with --json: JSON has every step; leave one of them out")
+    recording = read_recording(file, law, finding)
+    if isinstance(recording, Told):
+        if backend != "kernel" or store is not None:
+            raise InputError(f"{file}: {recording.what}; there is no store to take its steps on: leave out --backend and --store")
+        for form, _ in wanted:
+            if form in RUNNING_EXPORTS:
+                raise InputError(f"--export {form}: {file} is {recording.what}, which makes no calls; export svg, mermaid or states")
+        from orderlab.properties.export.export import write_transcript
+
+        told = recording.transcript
+        made = [(target, write_transcript(form, told)) for form, target in wanted]
+        is_broken = _tell(iter([told.start, *told.moves]), len(told.moves), recording.what, None, step, first, as_json, "")
+    else:
+        is_broken, made = _replay_store(recording, file, store, backend, trust_adapter, wanted, step, first, as_json)
+    write_files(made)
+    raise typer.Exit(ExitCode.VIOLATED if is_broken else ExitCode.HOLDS)
+
+
+def _replay_store(
+    trace: AnyTrace, file: Path, store: Path | None, backend: str, trust_adapter: bool, wanted: Any, step: bool, first: int | None, as_json: bool
+) -> tuple[bool, list[tuple[Path, str]]]:
+    """Whether a law was broken, and the exports that were asked for, which always tell what the kernel does."""
     from orderlab.properties.contracts.kind import kind_of
+    from orderlab.properties.export.transcript import recorded
     from orderlab.sim.redis.backends import open_backend
     from orderlab.sim.stores.binding.loader import load_binding
 
-    trace = read_trace(file, law, finding)
     binding = load_binding(store or Path(trace.store), trust_adapter=trust_adapter)
     kind = kind_of(binding)
     if not kind.reads(trace.to_json()):
         raise InputError(f"{file}: a trace of another kind of store than {binding.place}; name another with --store")
+    made = _exports(kind, trace, binding, wanted)
     with open_backend(backend) as opened:
         place = opened.describe()
-        retold = kind.replay(trace, binding, opened)
-    is_broken = any(one["broken"] for one in retold)
-    if as_json:
-        print(json.dumps({"backend": place, "store": str(binding.path), "seed": trace.seed, "steps": retold}))
+        moves = recorded(kind, trace, binding, opened)
+        is_broken = _tell(moves, len(trace.steps), place, trace.seed, step, first, as_json, str(binding.path))
+    return is_broken, made
+
+
+def _exports(kind: Kind, trace: AnyTrace, binding: Binding, wanted: Any) -> list[tuple[Path, str]]:
+    if not wanted:
+        return []
+    from orderlab.properties.export.export import write_plan
+    from orderlab.properties.export.on_server import plan_of
+
+    plan: Plan = plan_of(kind, trace, binding)
+    return [(target, write_plan(form, plan)) for form, target in wanted]
+
+
+# -- telling ---------------------------------------------------------------------------------------------------------------
+
+
+def _tell(
+    moves: Iterator[Move], count: int, place: str, seed: int | None, step: bool, first: int | None, as_json: bool, store: str
+) -> bool:
+    """Print the steps as they are taken; whether one broke a law."""
+    if first is not None and first > count:
+        raise InputError(f"--from {first}: the trace has {count} steps; name one of them")
+    start = next(moves)
+    if step and not as_json and sys.stdin.isatty() and sys.stdout.isatty():
+        taken = _walk(start, moves, count, first or 1)
     else:
-        for at, one in enumerate(retold, 1):
-            print(f"{at}. {one['step']}")
-            if one["result"]:
-                print(f"   {one['result']}")
-            for name, text in one["broken"]:
-                print(f"   {name} is violated: {text}")
-        print(f"on {place}: {'violated' if is_broken else 'no law is broken'}; seed: {trace.seed}")
-    raise typer.Exit(ExitCode.VIOLATED if is_broken else ExitCode.HOLDS)
+        taken = []
+        for number, move in enumerate(moves, 1):
+            if not as_json and number >= (first or 1):
+                lines = told_step(number, move, [start, *taken][-1]) if step else told_briefly(number, move)
+                print("\n".join(lines))
+            taken.append(move)
+    is_broken = any(move.broken for move in taken)
+    if as_json:
+        steps = [
+            {"step": move.action, "result": move.answer, "broken": [list(one) for one in move.broken]}
+            | ({"keys": dict(move.state)} if step else {})
+            for move in taken
+        ]
+        print(json.dumps({"backend": place, "store": store, "seed": seed, "steps": steps}))
+    else:
+        seeded = "" if seed is None else f"; seed: {seed}"
+        short = "" if len(taken) == count else f" in the first {len(taken)} of {count} steps"
+        print(f"on {place}: {'violated' if is_broken else 'no law is broken'}{short}{seeded}")
+    return is_broken
 
 
-def read_trace(file: Path, law: str | None, finding: int | None = None) -> AnyTrace:
-    """The trace in ``file``. Raises InputError when there is none."""
+def told_briefly(number: int, move: Move) -> Iterator[str]:
+    """One step: what it was, what came of it, which laws it broke."""
+    from orderlab.report.words import harmless
+
+    yield f"{number}. {harmless(move.action)}"
+    if move.answer:
+        yield f"   {harmless(move.answer)}"
+    for name, text in move.broken:
+        yield f"   {name} is violated: {harmless(text)}"
+
+
+def told_step(number: int, move: Move, before: Move) -> Iterator[str]:
+    """One step with what there is after it, and how that differs from before."""
+    from orderlab.properties.export.transcript import changes_between
+    from orderlab.report.words import harmless
+
+    yield from told_briefly(number, move)
+    found = changes_between(before.state, move.state)
+    for one in found:
+        if one.sign == "~":
+            yield f"   ~ {harmless(one.name)} = {harmless(one.value)}"
+            yield f"     it was {harmless(one.was)}"
+        else:
+            yield f"   {one.sign or ' '} {harmless(one.name)} = {harmless(one.value)}"
+    if found and not any(one.sign for one in found):
+        yield "     nothing changed"
+    elif not found and move.call_count:
+        yield "     the store holds nothing, as before"
+
+
+def _walk(start: Move, moves: Iterator[Move], count: int, first: int, ask: Callable[[str], str] = input) -> list[Move]:
+    """Step by step at a terminal: Enter takes the next, a number goes to any step, forwards or back, ``q`` ends."""
+    known = [start]
+
+    def take(number: int) -> bool:
+        while len(known) <= number:
+            move = next(moves, None)
+            if move is None:
+                return False
+            known.append(move)
+        return True
+
+    at = first
+    while True:
+        if not take(at):
+            print(f"   the steps end after {len(known) - 1}: nothing can be judged any more")
+            at = len(known) - 1
+        else:
+            print("\n".join(told_step(at, known[at], known[at - 1])))
+        at = _asked(at, count, ask)
+        if not at:
+            break
+    return known[1:]
+
+
+def _asked(at: int, count: int, ask: Callable[[str], str]) -> int:
+    """Which step comes next; 0 for none."""
+    while True:
+        try:
+            said = ask(f"step {at} of {count} [Enter: next, number: go to it, q: end] ").strip().lower()
+        except (EOFError, KeyboardInterrupt):
+            print()
+            return 0
+        if said in ("q", "quit") or (not said and at >= count):
+            return 0
+        if not said:
+            return at + 1
+        if said.isdecimal() and 1 <= int(said) <= count:
+            return int(said)
+        print(f"   give a number from 1 to {count}, q, or nothing")
+
+
+# -- reading ---------------------------------------------------------------------------------------------------------------
+
+
+class Told(NamedTuple):
+    """What has steps and no store: the behaviour of a specification, the events of a history."""
+
+    what: str
+    transcript: Transcript
+
+
+def read_recording(file: Path, law: str | None, finding: int | None = None) -> AnyTrace | Told:
+    """The trace in ``file``, or what else has steps. Raises InputError when there is none."""
     from orderlab.properties.contracts.kind import trace_from_json
 
     try:
@@ -65,37 +221,59 @@ def read_trace(file: Path, law: str | None, finding: int | None = None) -> AnyTr
     except ValueError as error:
         raise InputError(f"{file}: not JSON ({error}); give what validate --json printed") from None
     if isinstance(data, dict) and "subjects" in data:
-        data = _of_report(data, file, law, finding)
-    elif finding is not None:
+        return _of_report(data, file, law, finding)
+    if finding is not None:
         raise InputError(f"{file}: no report, and --finding is of one; give what --report json=FILE wrote")
-    elif isinstance(data, dict) and "laws" in data:
+    if isinstance(data, dict) and "initial" in data and "loop_start" in data:
+        return _behaviour(data, str(data.get("law", law or "a law")), "", str(file))
+    if isinstance(data, dict) and "laws" in data:
         try:
             asked = [one for one in data["laws"] if law in (None, one["law"])]
-            found = [w for one in asked for w in (one.get("witnesses") or [one.get("witness")]) if w]
+            found = [(one["law"], w) for one in asked for w in (one.get("witnesses") or [one.get("witness")]) if w]
             if not found:
                 raise InputError(f"{file}: no witness{f' of {law}' if law else ''} in it; every such law held")
-            data = found[0]["trace"]
+            name, witness = found[0]
+            if "specification" in data and "initial" in witness:
+                return _behaviour(witness, name, str(data["specification"]), str(file))
+            data = witness["trace"]
         except (KeyError, TypeError, AttributeError):
             raise InputError(f"{file}: not a validation; give what validate --json printed") from None
     return trace_from_json(data, str(file))
 
 
-def _of_report(data: Any, file: Path, law: str | None, finding: int | None) -> Any:
-    """The trace of one finding of a report, by its number, else the first one of ``law``."""
+def _behaviour(data: Mapping[str, Any], law: str, name: str, place: str) -> Told:
+    """A behaviour of a specification."""
+    from orderlab.properties.export.transcript import transcript_of_behaviour
+
+    try:
+        return Told("a behaviour of a specification", transcript_of_behaviour(law, name or "specification", data))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{place}: no behaviour ({type(error).__name__}: {error}); give what explore --json or --report json=FILE wrote") from None
+
+
+def _of_report(data: Any, file: Path, law: str | None, finding: int | None) -> AnyTrace | Told:
+    """One finding of a report, by its number, else the first one of ``law``."""
     from pydantic import ValidationError
 
+    from orderlab.properties.contracts.kind import trace_from_json
+    from orderlab.properties.export.transcript import transcript_of_events
     from orderlab.report.report import Report
 
     try:
         report = Report.model_validate(data)
     except ValidationError as error:
         raise InputError(f"{file}: not a report of this version ({error.errors()[0]['msg']}); write it again") from None
-    findings = [one for subject in report.subjects for one in subject.findings]
+    findings = [(subject, one) for subject in report.subjects for one in subject.findings]
     if finding is not None and finding > len(findings):
         raise InputError(f"{file}: --finding {finding}: it has {len(findings)}; name one of them")
-    asked = findings[finding - 1 : finding] if finding is not None else [one for one in findings if law in (None, one.law)]
+    asked = findings[finding - 1 : finding] if finding is not None else [one for one in findings if law in (None, one[1].law)]
     if not asked:
         raise InputError(f"{file}: no finding{f' of {law}' if law else ''} in it; every such law held")
-    if report.command != "validate" or asked[0].witness is None:
-        raise InputError(f"{file}: a report of {report.command}, which has no steps on a store; give one of validate")
-    return asked[0].witness
+    subject, one = asked[0]
+    if one.witness is not None and subject.kind in ("store", "change"):
+        return trace_from_json(one.witness, str(file))
+    if one.witness is not None and "initial" in one.witness:
+        return _behaviour(one.witness, one.law, subject.name, str(file))
+    if not one.steps:
+        raise InputError(f"{file}: {one.law} has no steps in this report: {one.headline[:120]}; choose another with --finding or --law")
+    return Told(f"events of a {subject.kind}", transcript_of_events(one.law, one.headline, [(s.lane, s.action) for s in one.steps]))

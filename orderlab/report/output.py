@@ -56,19 +56,24 @@ class Wanted(NamedTuple):
 
 def wanted_reports(given: Sequence[str] | None) -> list[Wanted]:
     """What ``--report`` asks for, before any work is done. Raises InputError where a form or a file cannot be."""
+    return wanted_files("--report", given, FORMS)
+
+
+def wanted_files(option: str, given: Sequence[str] | None, forms: Sequence[str]) -> list[Wanted]:
+    """What an option of ``FORM=FILE`` asks for. Raises InputError where a form or a file cannot be."""
     found: list[Wanted] = []
     for text in given or ():
         form, sign, name = text.partition("=")
-        if not sign or not name or form not in FORMS:
-            raise InputError(f"--report {text}: no FORM=FILE; FORM is one of {', '.join(FORMS)}")
+        if not sign or not name or form not in forms:
+            raise InputError(f"{option} {text}: no FORM=FILE; FORM is one of {', '.join(forms)}")
         file = Path(name)
         if file.is_dir() or not file.parent.is_dir():
-            raise InputError(f"--report {text}: {file} is a folder; name a file" if file.is_dir() else
-                             f"--report {text}: there is no folder {file.parent}; make it or name another")  # fmt: skip
+            raise InputError(f"{option} {text}: {file} is a folder; name a file" if file.is_dir() else
+                             f"{option} {text}: there is no folder {file.parent}; make it or name another")  # fmt: skip
         if not os.access(file.parent, os.W_OK):
-            raise InputError(f"--report {text}: nothing can be written in {file.parent}; name another folder")
+            raise InputError(f"{option} {text}: nothing can be written in {file.parent}; name another folder")
         if any(file.absolute() == one.file.absolute() for one in found):
-            raise InputError(f"--report {text}: {file} is asked for twice; give each form a file of its own")
+            raise InputError(f"{option} {text}: {file} is asked for twice; give each form a file of its own")
         found.append(Wanted(form, file))
     return found
 
@@ -104,6 +109,10 @@ def replayable(report: Report, wanted: Sequence[Wanted]) -> Report:
 
 def write_reports(report: Report, wanted: Sequence[Wanted]) -> None:
     """Write each file, whole or not at all."""
-    made = [(one.file, WRITERS[one.form](report).encode()) for one in wanted]
-    for file, data in made:
-        write_whole(file, data)
+    write_files([(one.file, WRITERS[one.form](report)) for one in wanted])
+
+
+def write_files(made: Sequence[tuple[Path, str]]) -> None:
+    """Write texts that are all there, each file whole or not at all."""
+    for file, text in made:
+        write_whole(file, text.encode())

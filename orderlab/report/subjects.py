@@ -9,6 +9,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orderlab.model.contracts.steps import lane_of
 from orderlab.model.laws import LAWS
 from orderlab.model.verdict import Outcome, Verdict, to_plain
 from orderlab.report.report import (
@@ -124,7 +125,7 @@ def _of_witness(one: Witness, law: str, found: Validation, is_certain: bool) -> 
         cause="\0".join((cause.place, cause.written, cause.error, around) if cause.place else (law, cause.wording)),
         fingerprint=fingerprint_of(found.binding.name, law, _name(lua), lua.source, cause.error, cause.wording),
         steps=tuple(
-            Step(lane=_lane(step, trace.steps), action=told_step(step, trace), answer=answer, state=_live(live), keys=_keys(keys))
+            Step(lane=lane_of(step, trace.steps), action=told_step(step, trace), answer=answer, state=_live(live), keys=_keys(keys))
             for step, answer, live, keys in told
         ),
         before=shown_keyspace(explained.before),
@@ -201,7 +202,7 @@ def _of_difference(one: Difference, found: Comparison) -> Finding:
         fingerprint=fingerprint_of(found.new.name, one.kind, _name(lua), lua.source, one.text.split(" ", 1)[0]),
         steps=tuple(
             Step(
-                lane=_lane(step, one.trace.steps), action=told_step(step, one.trace), answer=answer,
+                lane=lane_of(step, one.trace.steps), action=told_step(step, one.trace), answer=answer,
                 before=before if before != answer else "", state=_live(live), keys=_keys(keys),
             )
             for step, answer, before, live, keys in told
@@ -249,7 +250,7 @@ def _of_contract_witness(one: ContractWitness, result: ContractResult, found: Co
 
     told = zip(one.steps, one.told, one.states, one.keyspaces, strict=True)
     steps = tuple(
-        Step(lane=_lane(step, one.steps), action=told_step(step), answer=answer, state=f"the contract's state: {states}", keys=_keys(keys))
+        Step(lane=lane_of(step, one.steps), action=told_step(step), answer=answer, state=f"the contract's state: {states}", keys=_keys(keys))
         for step, answer, states, keys in told
     )
     place = one.lua.place
@@ -273,24 +274,6 @@ def _of_contract_witness(one: ContractWitness, result: ContractResult, found: Co
 def _plainest_first(findings: list[Finding]) -> tuple[Finding, ...]:
     """What is certain before what is not, what takes fewer steps first."""
     return tuple(sorted(findings, key=lambda one: (not one.is_certain, len(one.steps))))
-
-
-def _lane(step: Any, steps: Sequence[Any]) -> str:
-    """Who takes a step: the writer or the client that it names, or time itself."""
-    if hasattr(step, "during"):
-        return _lane(step.step, steps)
-    if hasattr(step, "producer"):
-        return f"producer {step.producer + 1}"
-    if hasattr(step, "ms"):
-        return "time"
-    if hasattr(step, "client"):
-        return f"client {step.client + 1}"
-    label = getattr(step, "label", None)
-    for one in steps:
-        saved = getattr(one, "step", one)
-        if any(message.label == label for message in getattr(saved, "messages", ())):
-            return f"client {saved.client + 1}"
-    return "client 1"
 
 
 def _keys(keyspace: FrozenKeyspace | None) -> dict[str, str] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,8 @@ from orderlab.model.errors import InputError
 SCHEMA = 1
 CLIENTS_MAX = 100
 WAIT_MS_MAX = 10**12
+TIME = "time"
+"""The lane of what nobody does."""
 REPLY_LOST = "reply-lost"
 """The operation was carried out; its client never hears of it."""
 
@@ -110,6 +112,24 @@ def from_json(content: Any, place: str) -> ClientStep:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{place}: no step ({type(error).__name__}: {error}); export the trace again") from None
     raise InputError(f"{place}: unknown step {kind!r}; one of begin, resume, die, wait")
+
+
+def lane_of(step: Any, steps: Sequence[Any]) -> str:
+    """Who takes a step: the writer or the client that it names, or time itself."""
+    if hasattr(step, "during"):
+        return lane_of(step.step, steps)
+    if hasattr(step, "producer"):
+        return f"producer {step.producer + 1}"
+    if hasattr(step, "ms"):
+        return TIME
+    if hasattr(step, "client"):
+        return f"client {step.client + 1}"
+    label = getattr(step, "label", None)
+    for one in steps:
+        saved = getattr(one, "step", one)
+        if any(message.label == label for message in getattr(saved, "messages", ())):
+            return f"client {saved.client + 1}"
+    return "client 1"
 
 
 def told_step(step: ClientStep) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -73,8 +73,8 @@ class Kind(Protocol):
         """Judge a store, in a process of its own. ``laws`` None: all of them."""
         ...
 
-    def replay(self, trace: AnyTrace, binding: Binding, backend: Backend) -> list[dict[str, Any]]:
-        """Each step: what it was (``step``), what came of it (``result``), [law, text] of each that it broke (``broken``)."""
+    def replay(self, trace: AnyTrace, binding: Binding, backend: Backend) -> Iterator[dict[str, Any]]:
+        """Each step when it is asked for, the store being loaded at once: what it was (``step``), what came of it (``result``), [law, text] of each that it broke (``broken``)."""
         ...
 
     def tester(

@@ -277,6 +277,19 @@ def imposed(
             restore()
 
 
+def condition_of(shard: Shard) -> str:
+    """The name of the condition that ``shard`` is in, the most special one; empty where nothing is wrong with it."""
+    if shard.interrupt is not None:
+        return KILLED.name  # or a crash, which shows by itself
+    if shard.slots is not None and shard.slots.migrating:
+        return SLOT_MIGRATES.name
+    met = [
+        one for one in CONDITIONS
+        if one.settings and all(getattr(shard if hasattr(shard, name) else shard.config, name) == value for name, value in one.settings.items())
+    ]  # fmt: skip
+    return max(met, key=lambda one: len(one.settings)).name if met else ""
+
+
 def _assign(shard: Shard, name: str, value: object) -> Callable[[], None]:
     owner = shard if hasattr(shard, name) else shard.config
     old = getattr(owner, name)

@@ -19,6 +19,22 @@ from orderlab.sim.redis.shard import Effect
 @contextmanager
 def scratch(backend: Backend) -> Iterator[None]:
     """Whatever happens to the keys within is undone at the end."""
+    with aside(backend), _undone(backend):
+        yield
+
+
+@contextmanager
+def aside(backend: Backend) -> Iterator[None]:
+    """What is executed within is not the store's own doing."""
+    was, backend.is_aside = backend.is_aside, True
+    try:
+        yield
+    finally:
+        backend.is_aside = was
+
+
+@contextmanager
+def _undone(backend: Backend) -> Iterator[None]:
     if isinstance(backend, KernelBackend):
         shard = backend.shard
         was_journaling = shard.undo is not None
@@ -96,23 +112,27 @@ def _wrong_type(backend: Backend, fault: Fault) -> Iterator[None]:
     """The key holds another type; what the operation left of that is taken away, the store's own value put back."""
     if fault.found not in PLANTED:
         raise InputError(f"fault wrong-type: found {fault.found!r}; one of {', '.join(PLANTED)}")
-    key, aside = fault.key, ASIDE + fault.key
-    if backend.execute(b"TYPE", key) == fault.found.encode():
+    key, kept = fault.key, ASIDE + fault.key
+    with aside(backend):
+        is_expected = backend.execute(b"TYPE", key) == fault.found.encode()
+    if is_expected:
         yield  # it is the store's own type: nothing would be raised
         return
     name, *arguments = PLANTED[fault.found]
-    was_there = not isinstance(backend.execute(b"RENAME", key, aside), ErrorReply)
-    backend.execute(name, key, *arguments)
-    planted = value_of(backend, key)
+    with aside(backend):
+        was_there = not isinstance(backend.execute(b"RENAME", key, kept), ErrorReply)
+        backend.execute(name, key, *arguments)
+        planted = value_of(backend, key)
     try:
         yield
     finally:
-        if value_of(backend, key) == planted:
-            backend.execute(b"DEL", key)
-            if was_there:
-                backend.execute(b"RENAME", aside, key)
-        elif was_there:
-            backend.execute(b"DEL", aside)
+        with aside(backend):
+            if value_of(backend, key) == planted:
+                backend.execute(b"DEL", key)
+                if was_there:
+                    backend.execute(b"RENAME", kept, key)
+            elif was_there:
+                backend.execute(b"DEL", kept)
 
 
 def value_of(backend: Backend, key: bytes) -> Reply:
@@ -131,7 +151,9 @@ def value_of(backend: Backend, key: bytes) -> Reply:
 def is_expected_type(backend: Backend, fault: Fault, perform: Callable[[], object]) -> bool:
     """Tries the operation (``perform``) without the fault. Backends other than the kernel do not show its calls: there
     only what it makes tells."""
-    if fault.found not in PLANTED or backend.execute(b"TYPE", fault.key) != b"none":
+    with aside(backend):
+        is_there = backend.execute(b"TYPE", fault.key) != b"none"
+    if fault.found not in PLANTED or is_there:
         return False
     effects: list[Effect] = []
     with scratch(backend):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -82,19 +82,11 @@ class SequentialKind:
             raise WorkerDied(f"{binding.place}: validation ended unfinished: {answer.reason}")
         raise InputError(f"{binding.place}: a script does not end: {answer.reason}; correct it")
 
-    def replay(self, trace: AnyTrace, binding: Binding, backend: Backend) -> list[dict[str, Any]]:
+    def replay(self, trace: AnyTrace, binding: Binding, backend: Backend) -> Iterator[dict[str, Any]]:
         """Each step up to the first that breaks a law: no state explains what comes after."""
         assert isinstance(trace, ContractTrace)
         backend.flush()
-        run = ContractRun(binding, contract_of(binding), backend, trace.clients, trace.skews_ms)
-        retold = []
-        for step, report in zip(trace.steps, run.replayed(trace.steps), strict=True):
-            wrong = report.violation
-            broken = [[name, wrong.text] for name in wrong.laws] if wrong is not None else []
-            retold.append({"step": told_step(step), "result": told_report(step, report), "broken": broken})
-            if broken:
-                break
-        return retold
+        return _retold(ContractRun(binding, contract_of(binding), backend, trace.clients, trace.skews_ms), trace)
 
     def tester(
         self, binding: Binding, laws: Iterable[str], profile: Profile, seed: int, examples: Any, effort: float | None = None
@@ -144,6 +136,15 @@ class SequentialKind:
     def judge_thoroughly(self, binding: Binding, script: str, table: Any, seed: int, budget_s: float, effort: float) -> Result:
         """A mutant in the second round."""
         return judge_mutant(binding, seed, MORE_EFFORT * effort)
+
+
+def _retold(run: ContractRun, trace: ContractTrace) -> Iterator[dict[str, Any]]:
+    for step, report in zip(trace.steps, run.replayed(trace.steps), strict=False):
+        wrong = report.violation
+        broken = [[name, wrong.text] for name in wrong.laws] if wrong is not None else []
+        yield {"step": told_step(step), "result": told_report(step, report), "broken": broken}
+        if broken:
+            break
 
 
 def judge_mutant(binding: Binding, seed: int = 0, effort: float = 1.0) -> Result:

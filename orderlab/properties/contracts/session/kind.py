@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -70,17 +70,18 @@ class SessionKind:
         wanted = list(STORE_LAWS) if laws is None else laws
         return isolated.validate_isolated(binding, effort, seed, wanted, backend, progress, budget_s)
 
-    def replay(self, trace: AnyTrace, binding: Binding, backend: Backend) -> list[dict[str, Any]]:
+    def replay(self, trace: AnyTrace, binding: Binding, backend: Backend) -> Iterator[dict[str, Any]]:
         """Each step, up to one after which nothing can be judged."""
         assert isinstance(trace, Trace)
-        return [
+        reports = confirmation.steps_on(trace, binding, backend)
+        return (
             {
                 "step": steps.told_step(report.step, trace),
                 "result": "" if isinstance(report.step, Churn) else tell(report.result),
                 "broken": [[one.law, one.text] for one in report.discrepancies],
             }
-            for report in confirmation.run_on(trace, binding, backend)
-        ]
+            for report in reports
+        )
 
     def tester(
         self, binding: Binding, laws: Iterable[str], profile: Profile, seed: int, examples: Any, effort: float | None = None

@@ -28,6 +28,8 @@ class Backend(Protocol):
     """True when scripts that read TIME see what ``advance`` did."""
     contains_scripts: bool
     """True when an untrusted script can do no harm outside the database."""
+    is_aside: bool = False
+    """True while what is executed is not the store's own doing: the judge looks, or a fault is made."""
 
     @property
     @abstractmethod

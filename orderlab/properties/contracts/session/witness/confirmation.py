@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from orderlab.model.contracts.session.steps import Churn, Trace, Wait
@@ -72,7 +73,12 @@ def confirm(trace: Trace, binding: Binding, backend: Backend, baseline: list[Bas
 
 
 def run_on(trace: Trace, binding: Binding, backend: Backend, baseline: list[Baseline] | None = None) -> list[StepReport]:
-    """Take the steps of a trace on ``backend``, judging each, until one after which nothing can be judged.
+    """Take the steps of a trace on ``backend``, judging each, until one after which nothing can be judged."""
+    return list(steps_on(trace, binding, backend, baseline))
+
+
+def steps_on(trace: Trace, binding: Binding, backend: Backend, baseline: list[Baseline] | None = None) -> Iterator[StepReport]:
+    """As ``run_on``, each step when it is asked for; the store is loaded, and its clients connected, at once.
 
     ``baseline`` has the keys inspected as well; that is left out where many messages pass.
     """
@@ -83,12 +89,15 @@ def run_on(trace: Trace, binding: Binding, backend: Backend, baseline: list[Base
     run = SessionRun(store, trace.clients, trace.producers, slack_ms=SLACK_MS if is_server else 0)
     if baseline is not None and not any(isinstance(step, Churn) for step in trace.steps):
         run.inspector = Inspection(baseline)
-    reports: list[StepReport] = []
+    return _taken(run, trace)
+
+
+def _taken(run: SessionRun, trace: Trace) -> Iterator[StepReport]:
     for step in trace.steps:
-        reports.append(run.perform(step))
-        if reports[-1].diverges:
+        report = run.perform(step)
+        yield report
+        if report.diverges:
             break
-    return reports
 
 
 def _cannot(trace: Trace, backend: Backend) -> str:

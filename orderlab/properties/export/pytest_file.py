@@ -1,0 +1,132 @@
+"""A trace as a pytest file that stands alone: redis-py and the scripts' texts, nothing of this suite."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from importlib.resources import files
+
+from orderlab.properties.export.on_server import (
+    Held,
+    Left,
+    LeftOut,
+    Moment,
+    Plan,
+    Put,
+    Send,
+    Step,
+    Text,
+    Unknown,
+    Wait,
+    Woven,
+)
+from orderlab.properties.harness.recording import shown_bytes
+from orderlab.sim.redis.replies import ErrorReply
+
+EVALSHA = (b"evalsha", b"evalsha_ro")
+
+
+def pytest_file(plan: Plan) -> str:
+    """The text of the file."""
+    told = plan.transcript
+    name = re.sub(r"\W+", "_", f"{told.store} {told.law or 'trace'}").strip("_").lower()
+    lines = [*_heading(plan), "", files("orderlab.properties.export").joinpath("standalone_test.txt").read_text().rstrip(), "", ""]
+    lines += [f"ALIGN_MS = {plan.align_ms}", '"""The steps begin when the server\'s clock, in ms, is a multiple of it."""']
+    lines += [f"SLEEPS = {plan.sleeps}", '"""Time passes by waiting; otherwise by moving the deadlines of keys."""']
+    lines += ["SCRIPTS = {", *(f"    {name!r}: {_text_literal(source)}," for name, source in told.scripts.items()), "}", "", ""]
+    lines += [f"def test_{name}(server):", f"    {_quoted(_comment(told.title))}"]
+    digests = {hashlib.sha1(source).hexdigest().encode(): name for name, source in told.scripts.items()}
+    for step in plan.steps:
+        lines += [f"    {line}".rstrip() for line in _step(step, digests)]
+    return "\n".join(lines) + "\n"
+
+
+def _heading(plan: Plan) -> Iterator[str]:
+    told = plan.transcript
+    is_broken = any(move.broken for move in told.moves)
+    yield "# " + _comment(told.title)
+    yield "#"
+    if is_broken:
+        yield "# This test PASSES while the scripts break the law in the way that is shown: every reply and every key is asserted as the"
+        yield "# broken run had them. It FAILS once the scripts do something else: SCRIPTS_FROM=FOLDER pytest ... tries mended ones."
+    else:
+        yield "# No law is broken on the way: this test PASSES while the scripts reply and leave the keys as they did here."
+    yield "# Needs pytest, redis (redis-py), and redis-server on PATH or the address of an empty server in REDIS_URL (Redis 7)."
+    for note in plan.notes:
+        yield f"# Note: {_comment(note)}"
+    if told.seed is not None:
+        yield f"# Seed of the search that found it: {told.seed}"
+
+
+def _comment(text: str) -> str:
+    """One line that ends no comment."""
+    return text.encode("unicode_escape").decode("ascii").replace("\\\\", "\\") if not text.isprintable() else text
+
+
+def _quoted(text: str) -> str:
+    return f'"""{text}"""' if '"' not in text and "\\" not in text and text.isprintable() else repr(text)
+
+
+def _step(step: Step, digests: dict[bytes, str]) -> Iterator[str]:
+    move = step.move
+    if step.number or step.acts:
+        yield f"# {step.number}. {_comment(move.action)}"
+    for line in (move.answer, *(f"{law} is violated: {text}" for law, text in move.broken)):
+        if line:
+            yield f"#    {_comment(line)}"
+    for act in step.acts:
+        if isinstance(act, Wait):
+            yield f"server.wait({act.ms})"
+        elif isinstance(act, Put):
+            yield f"# {_comment(act.why)}"
+            yield from (f"server.call({', '.join(map(_value, argv))})" for argv in act.commands)
+        elif isinstance(act, LeftOut):
+            yield f"# not sent ({_comment(act.why)}): {_comment(shown_bytes(b' '.join(act.argv))[:200])}"
+        else:
+            yield from _sent(act, f"step {step.number}", digests)
+    if step.number or step.acts:
+        keys = ", ".join(f"{name!r}: {_held(held)}" for name, held in step.keys.items())
+        yield f"server.expect(server.keys(), {{{keys}}}, 'the keys after step {step.number}')"
+
+
+def _sent(act: Send, what: str, digests: dict[bytes, str]) -> Iterator[str]:
+    yield from (f"server.raw({', '.join(map(repr, argv))})" for argv in act.enter)
+    argv = list(map(_value, act.argv))
+    name = digests.get(act.argv[1]) if act.argv[0].lower() in EVALSHA else None
+    if name is not None:
+        command = b"EVAL" + act.argv[0][len(b"evalsha") :]
+        argv[:2] = [repr(command), f"script({name!r})"]
+    yield f"reply = server.call({', '.join(argv)})"
+    yield from (f"server.raw({', '.join(map(repr, argv))})" for argv in act.leave)
+    yield f"server.expect(reply, {_value(act.reply)}, {what!r})"
+
+
+def _held(held: Held) -> str:
+    deadline = "None" if held.deadline is None else _value(held.deadline)
+    return f"({held.kind!r}, {_value(held.value)}, {deadline})"
+
+
+def _value(value: Woven) -> str:
+    """A value as Python."""
+    if isinstance(value, Unknown):
+        return "ANY"
+    if isinstance(value, Moment):
+        return f"at{'' if value.unit == 'ms' else '_' + value.unit}({value.offset_ms})"
+    if isinstance(value, Left):
+        return f"about({value.value})"
+    if isinstance(value, Text):
+        return f"Reply({', '.join(map(_value, value.parts))})"
+    if isinstance(value, ErrorReply):
+        return f"Error({value.message.decode('latin-1')!r})"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_value, value))}]"
+    return repr(bytes(value)) if isinstance(value, bytes) else repr(value)
+
+
+def _text_literal(source: bytes) -> str:
+    """A script's text as Python, readable where it is plain."""
+    plain = all(byte == 10 or 32 <= byte < 127 for byte in source) and b'"""' not in source and b"\\" not in source
+    if plain and not source.endswith(b'"'):
+        return f'b"""{source.decode()}"""'
+    return "(\n" + "\n".join(f"        {line!r}" for line in source.splitlines(keepends=True)) + "\n    )" if source else "b''"
