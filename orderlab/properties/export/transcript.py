@@ -18,11 +18,10 @@ from orderlab.model.contracts.steps import Fault, lane_of
 from orderlab.properties.contracts.kind import Kind
 from orderlab.properties.harness.keyspace import shown_value
 from orderlab.properties.harness.recording import shown_bytes
-from orderlab.sim.redis.abort import NodeCrashed
 from orderlab.sim.redis.backends import Backend, KernelBackend
 from orderlab.sim.redis.backends.dump import rebuild
+from orderlab.sim.redis.conditions import NodeCrashed, ScriptTimeout
 from orderlab.sim.redis.error_conditions import condition_of
-from orderlab.sim.redis.lua.sandbox import ScriptTimeout
 from orderlab.sim.redis.replies import Reply
 from orderlab.sim.redis.shard import FrozenKeyspace, GrowthLimit
 from orderlab.sim.stores.binding.binding import Binding
