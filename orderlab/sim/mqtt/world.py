@@ -18,11 +18,9 @@ from orderlab.sim.engine.recorder import HistoryRecorder
 from orderlab.sim.engine.statistics import LatencyHistogram
 from orderlab.sim.kafka.broker import KafkaCluster, Partition
 from orderlab.sim.kafka.consumer_group import ConsumerGroup
-from orderlab.sim.mqtt.clients import Clients, Ints, Schedule, SlowReaders
-from orderlab.sim.mqtt.connections import ConnectionTable, Transit
-from orderlab.sim.mqtt.filters import InflightWindows, ReplayFilter, TrimTracker
+from orderlab.sim.mqtt.clients import Clients, Ints, QosLevels, Schedule, SlowReaders, where
+from orderlab.sim.mqtt.connections import ConnectionTable, InflightWindows, ReplayFilter, Transit, TrimTracker
 from orderlab.sim.mqtt.ports import Broker, SessionStore
-from orderlab.sim.mqtt.rules.qos import QosLevels, where
 from orderlab.sim.mqtt.rules.retained import RetainedByTopic
 from orderlab.sim.mqtt.rules.topics import Matches
 from orderlab.sim.mqtt.sessions import Inbound

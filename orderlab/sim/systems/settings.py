@@ -11,9 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from orderlab.model.errors import InputError, did_you_mean
 from orderlab.sim.costs import first_error
-from orderlab.sim.mqtt.clients import Pattern
-from orderlab.sim.mqtt.filters import UNLIMITED
-from orderlab.sim.mqtt.rules.qos import parse_shares
+from orderlab.sim.mqtt.clients import Pattern, parse_shares
+from orderlab.sim.mqtt.connections import UNLIMITED
 from orderlab.sim.mqtt.rules.retained import RETAINED_FROM
 from orderlab.sim.mqtt.sessions import NUMBER_BYTES
 

@@ -16,14 +16,12 @@ from orderlab.sim.kafka.consumer_group import ConsumerGroup, ConsumerSettings
 from orderlab.sim.kafka.producer import Producer, partitions_for_rows
 from orderlab.sim.mqtt.application.broker import ApplicationBroker, ApplicationDelivery
 from orderlab.sim.mqtt.application.sessions import Applications, Queue
-from orderlab.sim.mqtt.clients import numbered_names
+from orderlab.sim.mqtt.clients import QosLevels, numbered_names
 from orderlab.sim.mqtt.ports import Persistence, StoreDriver
-from orderlab.sim.mqtt.rules.qos import QosLevels
 from orderlab.sim.mqtt.rules.topics import split_shared
 from orderlab.sim.mqtt.world import World
 from orderlab.sim.servers.redis import RedisNode
-from orderlab.sim.systems.base import DeviceSystem, Progress
-from orderlab.sim.systems.client_behaviour import levels_of
+from orderlab.sim.systems.base import DeviceSystem, Progress, levels_of
 from orderlab.sim.systems.settings import DeviceSettings
 
 ALL = "p/#"

@@ -5,7 +5,7 @@ import pytest
 
 from orderlab.model.errors import InputError
 from orderlab.sim.engine.random_streams import RandomStreams
-from orderlab.sim.mqtt.rules.qos import QosLevels, draw_levels, parse_shares, where
+from orderlab.sim.mqtt.clients import QosLevels, draw_levels, parse_shares, where
 
 
 def test_shares_are_met_to_within_a_client_and_the_seed_decides_who():

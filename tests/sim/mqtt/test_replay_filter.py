@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from orderlab.sim.mqtt.filters import ReplayFilter
+from orderlab.sim.mqtt.connections import ReplayFilter
 
 PUSHED = np.array([(10, 7, 1, 1), (11, 7, 2, 2), (12, 7, 3, 3), (13, 7, 4, 4)], np.int64)
 FOUND = [(11, 2, 2, False), (12, 3, 3, False)]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from orderlab.model.contracts.session.refinement import Account, Judgement, ObservedMessage, judge_save
 from orderlab.model.contracts.session.refinement.account import Batch, Sending
-from orderlab.model.contracts.session.refinement.saves import Save as Saving
+from orderlab.model.contracts.session.refinement.steps import Save as Saving
 from orderlab.model.contracts.session.steps import Churn, Retry, Save
 from orderlab.properties.contracts.session.run import Run, StepReport, assigned_to, incoming, outgoing, replaced
 from orderlab.sim.stores.binding.results import Assigned, Failed, Fetched, Message, Result, Saved

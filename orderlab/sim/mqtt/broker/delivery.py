@@ -23,10 +23,10 @@ from orderlab.sim.mqtt.connections import (
     PACKET_ID,
     SUBSCRIBER,
     Deliveries,
+    StoredMessage,
     as_deliveries,
     in_flight_key,
 )
-from orderlab.sim.mqtt.filters import StoredMessage
 from orderlab.sim.mqtt.rules.retained import are_retained
 
 RECORDED_WITHIN_US = 100_000

@@ -19,8 +19,7 @@ from orderlab.sim.kafka.broker import AppendError
 from orderlab.sim.kafka.producer import OnAnswered
 from orderlab.sim.mqtt.broker.node import BrokerNode
 from orderlab.sim.mqtt.broker.qos2 import Qos2Receiver
-from orderlab.sim.mqtt.clients import Ints
-from orderlab.sim.mqtt.rules.qos import where
+from orderlab.sim.mqtt.clients import Ints, where
 
 FIRST = 0
 """The connection over which a message comes for the first time, whichever it is."""

@@ -19,10 +19,9 @@ from orderlab.model.history.events import EventKind
 from orderlab.sim.engine.clock import call_at
 from orderlab.sim.mqtt.broker.delivery import Delivery
 from orderlab.sim.mqtt.broker.node import BrokerNode
-from orderlab.sim.mqtt.clients import Ints
+from orderlab.sim.mqtt.clients import Ints, where
 from orderlab.sim.mqtt.connections import as_deliveries, unstored
 from orderlab.sim.mqtt.ports import Call
-from orderlab.sim.mqtt.rules.qos import where
 from orderlab.sim.mqtt.rules.retained import RETAINED_FROM
 from orderlab.sim.mqtt.world import World
 

@@ -12,8 +12,7 @@ from orderlab.model.contracts.session.refinement import (
     judge_save,
     judge_stale_clear,
 )
-from orderlab.model.contracts.session.refinement.saves import Save
-from orderlab.model.contracts.session.refinement.steps import Answer
+from orderlab.model.contracts.session.refinement.steps import Answer, Save
 from orderlab.model.contracts.session.spec import Lifetime, Message, Session, entry_of
 
 LONG = Lifetime(60_000, 60_000)
