@@ -21,9 +21,8 @@ from orderlab.sim.kafka.consumer_group import ConsumerGroup
 from orderlab.sim.mqtt.clients import Clients, Ints, QosLevels, Schedule, SlowReaders, where
 from orderlab.sim.mqtt.connections import ConnectionTable, InflightWindows, ReplayFilter, Transit, TrimTracker
 from orderlab.sim.mqtt.ports import Broker, SessionStore
-from orderlab.sim.mqtt.rules.retained import RetainedByTopic
-from orderlab.sim.mqtt.rules.topics import Matches
 from orderlab.sim.mqtt.sessions import Inbound
+from orderlab.sim.mqtt.topics import Matches, RetainedByTopic
 from orderlab.sim.servers.postgres import PostgresServer
 from orderlab.sim.servers.redis import MovingSlots, RedisNode
 

@@ -44,9 +44,8 @@ from orderlab.sim.mqtt.clients import (
 )
 from orderlab.sim.mqtt.connections import UNLIMITED, ConnectionTable, InflightWindows, ReplayFilter, TrimTracker
 from orderlab.sim.mqtt.ports import Persistence, SessionStore, StoreDriver
-from orderlab.sim.mqtt.rules.retained import RetainedByTopic, RetainHandling
-from orderlab.sim.mqtt.rules.topics import Matches, SubscriptionTrie
 from orderlab.sim.mqtt.sessions import EPOCH_MS, Inbound, StoredSessions
+from orderlab.sim.mqtt.topics import Matches, RetainedByTopic, RetainHandling, SubscriptionTrie
 from orderlab.sim.mqtt.world import DeliveryState, KafkaTopics, Measurements, Storage, Traffic, World
 from orderlab.sim.redis.lua.host import SharedLua
 from orderlab.sim.servers.redis import Follower, MovingSlots, RedisNode

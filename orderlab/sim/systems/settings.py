@@ -13,8 +13,8 @@ from orderlab.model.errors import InputError, did_you_mean
 from orderlab.sim.costs import first_error
 from orderlab.sim.mqtt.clients import Pattern, parse_shares
 from orderlab.sim.mqtt.connections import UNLIMITED
-from orderlab.sim.mqtt.rules.retained import RETAINED_FROM
 from orderlab.sim.mqtt.sessions import NUMBER_BYTES
+from orderlab.sim.mqtt.topics import RETAINED_FROM
 
 
 class Settings(BaseModel):

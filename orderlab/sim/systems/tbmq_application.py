@@ -18,7 +18,7 @@ from orderlab.sim.mqtt.application.broker import ApplicationBroker, ApplicationD
 from orderlab.sim.mqtt.application.sessions import Applications, Queue
 from orderlab.sim.mqtt.clients import QosLevels, numbered_names
 from orderlab.sim.mqtt.ports import Persistence, StoreDriver
-from orderlab.sim.mqtt.rules.topics import split_shared
+from orderlab.sim.mqtt.topics import split_shared
 from orderlab.sim.mqtt.world import World
 from orderlab.sim.servers.redis import RedisNode
 from orderlab.sim.systems.base import DeviceSystem, Progress, levels_of

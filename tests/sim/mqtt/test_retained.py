@@ -5,8 +5,7 @@ import random
 import pytest
 
 from orderlab.model.errors import InputError
-from orderlab.sim.mqtt.rules.retained import RetainedMessages, RetainHandling
-from orderlab.sim.mqtt.rules.topics import matches
+from orderlab.sim.mqtt.topics import RetainedMessages, RetainHandling, matches
 
 
 def kept(*pairs):

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orderlab.model.errors import InputError
-from orderlab.sim.mqtt.rules.topics import SubscriptionTrie, check_topic_filter, check_topic_name, matches, split_shared
+from orderlab.sim.mqtt.topics import SubscriptionTrie, check_topic_filter, check_topic_name, matches, split_shared
 
 MATCHES = [
     ("sport/tennis/player1/#", "sport/tennis/player1", True),

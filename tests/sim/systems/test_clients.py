@@ -9,7 +9,7 @@ import pytest
 from orderlab.model.checkers.judge import Question, in_memory, judge
 from orderlab.model.errors import InputError
 from orderlab.model.history.events import EventKind
-from orderlab.sim.mqtt.rules.retained import RETAINED_FROM
+from orderlab.sim.mqtt.topics import RETAINED_FROM
 from orderlab.sim.systems.catalogue import entry, settings_of
 
 SMALL = {

@@ -28,7 +28,7 @@ from orderlab.sim.mqtt.broker.session_lifecycle import SessionLifecycle, Subscri
 from orderlab.sim.mqtt.clients import Ints
 from orderlab.sim.mqtt.connections import MESSAGE, PACKET_ID, SUBSCRIBER, TOKEN, Deliveries, as_deliveries
 from orderlab.sim.mqtt.ports import StoreDriver
-from orderlab.sim.mqtt.rules.retained import RETAINED_FROM, are_retained
+from orderlab.sim.mqtt.topics import RETAINED_FROM, are_retained
 from orderlab.sim.mqtt.world import World
 
 

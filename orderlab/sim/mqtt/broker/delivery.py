@@ -27,7 +27,7 @@ from orderlab.sim.mqtt.connections import (
     as_deliveries,
     in_flight_key,
 )
-from orderlab.sim.mqtt.rules.retained import are_retained
+from orderlab.sim.mqtt.topics import are_retained
 
 RECORDED_WITHIN_US = 100_000
 """After it has arrived: the recorder waits for no row for long."""

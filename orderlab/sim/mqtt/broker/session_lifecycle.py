@@ -22,7 +22,7 @@ from orderlab.sim.mqtt.broker.node import BrokerNode
 from orderlab.sim.mqtt.clients import Ints, where
 from orderlab.sim.mqtt.connections import as_deliveries, unstored
 from orderlab.sim.mqtt.ports import Call
-from orderlab.sim.mqtt.rules.retained import RETAINED_FROM
+from orderlab.sim.mqtt.topics import RETAINED_FROM
 from orderlab.sim.mqtt.world import World
 
 

@@ -1,1 +1,0 @@
-"""What MQTT 5.0 says, without time: topics, retained messages, QoS, Receive Maximum."""
