@@ -15,7 +15,7 @@ from orderlab.spark_sweeps.questions.asking import Answered
 from orderlab.spark_sweeps.questions.capacity import Capacity, capacity
 from orderlab.spark_sweeps.questions.risk import Risk, risk
 from orderlab.spark_sweeps.questions.sensitivity import Sensitivity, sensitivity
-from orderlab.spark_sweeps.results.points import _is_precise, _sizes, confidence_of
+from orderlab.spark_sweeps.results.rows import _is_precise, _sizes, confidence_of
 from orderlab.spark_sweeps.sweep_file.specification import Axis, sweep_of
 
 FEW, MANY = 40, 400

@@ -6,7 +6,7 @@ import pytest
 from orderlab.model.errors import InputError
 from orderlab.spark_sweeps.report.page import write_report
 from orderlab.spark_sweeps.results.folder import ResultFolder
-from orderlab.spark_sweeps.results.points import _is_precise, _sizes, wanted_runs
+from orderlab.spark_sweeps.results.rows import _is_precise, _sizes, wanted_runs
 from orderlab.spark_sweeps.runs.job import Options, load, run_sweep
 from orderlab.spark_sweeps.runs.workers import PoolEngine
 from orderlab.spark_sweeps.sweep_file.specification import Until

@@ -12,8 +12,7 @@ from orderlab.spark_sweeps.questions.cheapest import Cheapest, Offer, of_cheapes
 from orderlab.spark_sweeps.questions.comparison import Comparison, Difference, of_comparison
 from orderlab.spark_sweeps.report.drawings import curves, drawn, heat_map
 from orderlab.spark_sweeps.report.page import template
-from orderlab.spark_sweeps.results.points import PointRows, cliff, points_table
-from orderlab.spark_sweeps.results.rows import columns_beside
+from orderlab.spark_sweeps.results.rows import PointRows, cliff, columns_beside, points_table
 from orderlab.spark_sweeps.runs.job import load
 
 OWN = (

@@ -23,7 +23,7 @@ from orderlab.spark_sweeps.questions.rare_event import RareEvent, of_rare_event,
 from orderlab.spark_sweeps.questions.risk import RandomFaults, Risk, of_risk, risk
 from orderlab.spark_sweeps.questions.sensitivity import Sensitivity, of_sensitivity, sensitivity
 from orderlab.spark_sweeps.results.folder import ResultFolder
-from orderlab.spark_sweeps.results.points import confidence_of
+from orderlab.spark_sweeps.results.rows import confidence_of
 from orderlab.spark_sweeps.runs.job import Options, Progress, run_loaded
 from orderlab.spark_sweeps.runs.workers import Engine
 from orderlab.spark_sweeps.sweep_file.plan import Plan

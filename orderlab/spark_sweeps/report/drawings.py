@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from orderlab.spark_sweeps.questions.answer import Answer
 from orderlab.spark_sweeps.questions.capacity import capacity_columns
 from orderlab.spark_sweeps.questions.cheapest import target_columns
-from orderlab.spark_sweeps.results.points import TWO_DIGITS, PointRows
+from orderlab.spark_sweeps.results.rows import TWO_DIGITS, PointRows
 from orderlab.spark_sweeps.sweep_file.specification import SweepFile
 
 mpl.use("svg")

@@ -21,7 +21,7 @@ from orderlab.spark_sweeps.questions.answer import Answer
 from orderlab.spark_sweeps.questions.asking import COMMANDS, cell
 from orderlab.spark_sweeps.report.drawings import curves, drawn, heat_map
 from orderlab.spark_sweeps.results.folder import ResultFolder
-from orderlab.spark_sweeps.results.points import (
+from orderlab.spark_sweeps.results.rows import (
     PointColumns,
     PointRows,
     by_point,

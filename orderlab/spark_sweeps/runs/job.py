@@ -16,8 +16,7 @@ import numpy as np
 
 from orderlab.model.errors import InputError
 from orderlab.spark_sweeps.results.folder import Counts, ResultFolder
-from orderlab.spark_sweeps.results.points import wanted_runs
-from orderlab.spark_sweeps.results.rows import combined
+from orderlab.spark_sweeps.results.rows import combined, wanted_runs
 from orderlab.spark_sweeps.runs.costs import CostModel, chunks_of, estimated, measured_rows, model_of_earlier
 from orderlab.spark_sweeps.runs.digests import code_digest, scripts_digest, subject_digest
 from orderlab.spark_sweeps.runs.isolation import Ended, isolated

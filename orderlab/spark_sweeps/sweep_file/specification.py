@@ -169,7 +169,7 @@ class DesignChoice(_Part):
 
 class Until(_Part):
     """When a point has enough replications: the interval of the mean of ``metric`` reaches at most ``half_width`` times the
-    mean to either side (`orderlab.spark_sweeps.results.points`).
+    mean to either side (`orderlab.spark_sweeps.results.rows`).
     """
 
     metric: str
