@@ -342,7 +342,9 @@ class Judge:
     def finish(self, number: int, reply: Reply) -> Violation | None:
         """The operation has replied. What is wrong with that, if no state explains it."""
         call = self.under_way[number]
-        before = self._explaining(self.overlapping)
+        began = max(at for at, event in enumerate(self.overlapping) if event.kind == "begin" and event.number == number)
+        # The states that the call may have found; those in which it has taken effect already say nothing of its reply.
+        before = [one for one in self._explaining(self.overlapping) if began not in one.done]
         self.overlapping += (Event("finish", number, reply),)
         after = self._explaining(self.overlapping)
         del self.under_way[number]

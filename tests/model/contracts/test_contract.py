@@ -199,3 +199,12 @@ def test_replies_are_compared_with_their_types() -> None:
     assert not is_same(1, True)
     assert not is_same(1, "1")
     assert not is_same((1,), (True,))
+
+
+def test_a_wrong_reply_is_held_against_the_states_before_it_alone() -> None:
+    judge = Judge(Register(), 0)
+    judge.begin(0, Call.of("draw"))
+    violation = judge.finish(0, 0)
+    assert violation is not None
+    assert "an integer above 0" in violation.text
+    assert "above 1" not in violation.text
