@@ -41,7 +41,7 @@ from orderlab.model.checkers.judge import Question
 from orderlab.model.errors import InputError, did_you_mean
 from orderlab.model.history.events import EventBatch, Names
 from orderlab.spark_sweeps.histories import KeyedHistoryWriter, check_folder
-from orderlab.spark_sweeps.runs.job import Options, run_sweep
+from orderlab.spark_sweeps.runs.job import SweepOptions, run_sweep
 from orderlab.spark_sweeps.spark.session import SparkEngine, start_session
 
 TO_REACH = {
@@ -187,7 +187,7 @@ def _peak_of_a_driver(runs: int) -> float:
             f'system = "benchmarks.sweep_loads:trivial"\noutput = "{folder}/out"\n'
             f"[axes]\na = {{ from = 1, to = {runs // 10}, step = 1 }}\n[replications]\ncount = 10\n"
         )
-        summary = run_sweep(path, lambda results: SparkEngine(f"local[{CORES}]", results.path / "spark.log"), Options())
+        summary = run_sweep(path, lambda results: SparkEngine(f"local[{CORES}]", results.path / "spark.log"), SweepOptions())
         assert summary.counts.rows == runs, summary
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 

@@ -23,9 +23,9 @@ from orderlab.report.forms import REPORT_HELP
 if TYPE_CHECKING:
     from orderlab.model.checkers.judge import Question
     from orderlab.model.history.events import EventBatch
-    from orderlab.sim.systems.base import Progress
+    from orderlab.sim.systems.base import SimulationProgress
     from orderlab.sim.systems.settings import Settings
-    from orderlab.sim.systems.sustainable import Step
+    from orderlab.sim.systems.sustainable import RateTrial
 
 NAMES = ("tbmq-p2p", "tbmq-postgres", "tbmq-jedis", "tbmq-lettuce", "tbmq-application")
 """``SYSTEMS`` of `orderlab.sim.systems.catalogue`, which takes long to import, for the help; a test keeps them the same."""
@@ -231,7 +231,7 @@ def _search(system: str, chosen: Settings, seed: int, below_ms: float, tolerance
     from orderlab.report.simulation import print_ceiling, step_line
     from orderlab.sim.systems.sustainable import ceiling_json, sustainable_rate
 
-    def show(step: Step) -> None:
+    def show(step: RateTrial) -> None:
         typer.echo(step_line(step), err=True)
 
     ceiling = sustainable_rate(system, chosen, seed, below_ms, tolerance, show if sys.stderr.isatty() else None)
@@ -291,7 +291,7 @@ def _print_catalogue(as_json: bool) -> None:
             typer.echo(f"    {key} = {schema.get('default')}")
 
 
-def _show_progress(progress: Progress) -> None:
+def _show_progress(progress: SimulationProgress) -> None:
     from orderlab.report.simulation import progress_line
 
     typer.echo(f"\r\x1b[K{progress_line(progress)}", err=True, nl=False)

@@ -56,7 +56,7 @@ def sweep(
     """
     from orderlab.report.sweep import SweepProgress, print_summary
     from orderlab.spark_sweeps.questions.answer import answer
-    from orderlab.spark_sweeps.runs.job import Options, load, run_sweep
+    from orderlab.spark_sweeps.runs.job import SweepOptions, load, run_sweep
 
     if engine not in ENGINES:
         raise InputError(f"--engine {engine}: no such engine; it is one of {', '.join(ENGINES)}")
@@ -65,7 +65,7 @@ def sweep(
     if dry_run:
         _dry_run(file, seed, as_json)
         return
-    options = Options(output, retry_failed, fail_fast, max_failures, costs, seed)
+    options = SweepOptions(output, retry_failed, fail_fast, max_failures, costs, seed)
     sweep_file, plan = load(file, seed)
     if sweep_file.question is not None and output is not None:
         sweep_file = sweep_file.model_copy(update={"output": output})

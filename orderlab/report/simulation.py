@@ -12,8 +12,8 @@ from orderlab.model.verdict import Verdict
 from orderlab.report.verdicts import print_verdicts
 from orderlab.sim.costs import load_costs
 from orderlab.sim.costs.fit import Measured
-from orderlab.sim.systems.base import Progress
-from orderlab.sim.systems.sustainable import Step
+from orderlab.sim.systems.base import SimulationProgress
+from orderlab.sim.systems.sustainable import RateTrial
 
 BAR = 24
 BUSY = 0.9
@@ -115,7 +115,7 @@ def usage_table(result: Mapping[str, Any]) -> Table:
     return table
 
 
-def progress_line(progress: Progress) -> str:
+def progress_line(progress: SimulationProgress) -> str:
     """A bar, the simulated time, the rate, and what remains."""
     done = min(progress.simulated_s / progress.total_s, 1.0)
     rate = progress.messages / progress.wall_s if progress.wall_s > 0 else 0.0
@@ -127,7 +127,7 @@ def progress_line(progress: Progress) -> str:
     )
 
 
-def step_line(step: Step) -> str:
+def step_line(step: RateTrial) -> str:
     """One run, while the search goes on."""
     return (
         f"{step.rate_per_s:,.0f} msg/s published: mean latency {step.mean_ms:.1f} ms, "

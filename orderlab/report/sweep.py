@@ -12,7 +12,7 @@ from rich.table import Table
 
 from orderlab.spark_sweeps.questions.answer import Answer
 from orderlab.spark_sweeps.questions.asking import COMMANDS, shown
-from orderlab.spark_sweeps.runs.job import Preview, Progress, Summary
+from orderlab.spark_sweeps.runs.job import Preview, RunsProgress, Summary
 from orderlab.spark_sweeps.sweep_file.plan import Plan
 
 BAR = 24
@@ -27,7 +27,7 @@ class SweepProgress:
     def __init__(self) -> None:
         self._shown = False
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: RunsProgress) -> None:
         """Runs done, failed, rate, remaining time, violations so far."""
         counts, total = progress.counts, progress.total
         new = counts.rows - progress.before

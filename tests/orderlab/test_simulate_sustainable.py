@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from orderlab.cli import main
-from orderlab.sim.systems.sustainable import Ceiling, Step
+from orderlab.sim.systems.sustainable import Ceiling, RateTrial
 
 REPORT = {
     "counts": {"published": 1000, "delivered": 1000},
@@ -20,7 +20,7 @@ def fake(asked):
     def sustainable_rate(name, settings, seed, limit_ms, tolerance, on_step):
         asked.update(name=name, seed=seed, limit_ms=limit_ms, tolerance=tolerance, threads=settings.threads)
         steps = [
-            Step(rate, rate, mean, growth, 1.0, 0.8, mean < 100, REPORT)
+            RateTrial(rate, rate, mean, growth, 1.0, 0.8, mean < 100, REPORT)
             for rate, mean, growth in ((20_000.0, 300.0, 80.0), (19_000.0, 40.0, 1.0))
         ]
         return Ceiling(19_000.0, 20_000.0, tuple(steps))

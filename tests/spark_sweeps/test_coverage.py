@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from orderlab.sim.engine.statistics import difference_interval, interval_of, report_means
-from orderlab.spark_sweeps.questions.asking import Answered
+from orderlab.spark_sweeps.questions.asking import AnsweredRun
 from orderlab.spark_sweeps.questions.capacity import Capacity, capacity
 from orderlab.spark_sweeps.questions.risk import Risk, risk
 from orderlab.spark_sweeps.questions.sensitivity import Sensitivity, sensitivity
@@ -125,7 +125,7 @@ def test_a_risk_is_held_after_an_early_end(truth, times):
     rng = np.random.default_rng(4)
 
     def ask(name, points, replications):
-        return [Answered(k, 0, {}, 0, "ok", "violated" if rng.random() < truth else "holds", {}, "") for k in range(len(points))]
+        return [AnsweredRun(k, 0, {}, 0, "ok", "violated" if rng.random() < truth else "holds", {}, "") for k in range(len(points))]
 
     found = [risk(Risk.model_validate({**given, "batch": 16}), {}, ask, seed).interval for seed in range(times)]
     insist(f"risk of {truth:g}, {np.mean([one.count for one in found]):.0f} runs", [one.low <= truth <= one.high for one in found])
@@ -150,7 +150,7 @@ def test_the_capacity_lies_between_kept_and_broken(curve, spread, times):
                 mean = rate if curve == "line" else 10 / max(1e-9, 1 - rate / 100)
                 ms = mean * math.exp(spread * rng.standard_normal() - spread**2 / 2)
                 status = "timeout" if is_over else "ok"
-                found.append(Answered(place, number, point, 0, status, None, {} if is_over else {"ms": ms}, ""))
+                found.append(AnsweredRun(place, number, point, 0, status, None, {} if is_over else {"ms": ms}, ""))
         return found
 
     for _ in range(times):
@@ -175,7 +175,7 @@ def test_sobol_indices_are_held_and_an_inert_parameter_has_none(noise, times):
             return math.sin(x) + 7 * math.sin(y) ** 2 + 0.1 * z**4 * math.sin(x) + noise * rng.standard_normal()
 
         return [
-            Answered(place, number, point, 0, "ok", None, {"f": f(**point)}, "")
+            AnsweredRun(place, number, point, 0, "ok", None, {"f": f(**point)}, "")
             for place, point in enumerate(points) for number in range(replications)
         ]  # fmt: skip
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from orderlab.spark_sweeps.sweep_file.plan import Grid, OneAtATime, Table, latin_hypercube, sobol
+from orderlab.spark_sweeps.sweep_file.plan import DesignRows, Grid, OneAtATime, latin_hypercube, sobol
 from orderlab.spark_sweeps.sweep_file.specification import Axis
 
 
@@ -61,7 +61,7 @@ def test_one_at_a_time_leaves_the_others_at_the_base():
 
 
 def test_a_table_is_what_it_lists():
-    design = Table([{"a": 1}, {"a": 2, "b": 3}])
+    design = DesignRows([{"a": 1}, {"a": 2, "b": 3}])
     assert (len(design), design.point(1)) == (2, {"a": 2, "b": 3})
 
 

@@ -67,14 +67,14 @@ def test_the_report_shows_what_is_there_and_needs_nothing_else(sweep_file, pool)
 
 def test_a_report_is_the_same_in_whatever_order_rows_came(sweep_file, pool, backwards, tmp_path):
     """Sums of floating point depend on their order, so values have one."""
-    from orderlab.spark_sweeps.runs.job import Options, run_sweep
+    from orderlab.spark_sweeps.runs.job import SweepOptions, run_sweep
 
     path = sweep_file(
         'system = "tests.spark_sweeps.subjects:station"\nseed = 4\n[axes]\nservers = [1, 2]\nspeed = [1, 2, 4]\n[replications]\ncount = 9\n'
     )
     told = []
     for name, engine in (("one", pool), ("other", backwards)):
-        summary = run_sweep(path, engine, Options(output=str(tmp_path / name)))
+        summary = run_sweep(path, engine, SweepOptions(output=str(tmp_path / name)))
         report = write_report(summary.folder)
         told.append((summary.digest, report.read_bytes(), (report.parent / "points.csv").read_bytes()))
     assert told[0] == told[1]

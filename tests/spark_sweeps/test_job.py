@@ -12,7 +12,7 @@ from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.spark_sweeps.results.folder import ResultFolder
 from orderlab.spark_sweeps.results.rows import MEASURED
-from orderlab.spark_sweeps.runs.job import Options, run_sweep
+from orderlab.spark_sweeps.runs.job import SweepOptions, run_sweep
 
 SUBJECTS = "tests.spark_sweeps.subjects"
 SPARK = pytest.param("on_spark", marks=pytest.mark.xdist_group("spark"))
@@ -53,8 +53,8 @@ def test_both_engines_make_the_same_rows(pool, on_spark, sweep_file, tmp_path):
         'scripts = ["published", "session"]\nbrokers = [1, 2]\n[derived]\npartitions = "12 * brokers"\n'
         '[record]\nmetrics = ["latency.*", "counts.*"]\nhistories = "all"\n'
     )
-    one = run_sweep(path, pool, Options(output=str(tmp_path / "a")))
-    other = run_sweep(path, on_spark, Options(output=str(tmp_path / "b")))
+    one = run_sweep(path, pool, SweepOptions(output=str(tmp_path / "a")))
+    other = run_sweep(path, on_spark, SweepOptions(output=str(tmp_path / "b")))
     assert one.digest == other.digest
     assert all_rows(one.folder, 4) == all_rows(other.folder, 4)
     row = all_rows(one.folder, 4).to_pylist()[3]
@@ -86,7 +86,7 @@ def test_a_killed_worker_is_replaced_and_a_killed_run_is_a_row(engine, request, 
 def test_what_is_missing_is_done_and_nothing_else(pool, sweep_file, tmp_path):
     text = f'system = "{SUBJECTS}:product"\n[base]\nb = 2\n[axes]\na = {{ from = 1, to = 60 , step = 1 }}\n'
     path = sweep_file(text)
-    whole = run_sweep(path, pool, Options(output=str(tmp_path / "whole")))
+    whole = run_sweep(path, pool, SweepOptions(output=str(tmp_path / "whole")))
     first = run_sweep(path, pool)
     lost = ResultFolder(first.folder).files()[::2]
     for file in lost:
@@ -108,12 +108,12 @@ def test_failed_runs_are_done_again_when_asked(pool, sweep_file, tmp_path):
     assert (first.counts.rows, first.counts.failed) == (3, 1)
     assert "RuntimeError: moody" in first.failures[0]["error"]
     assert run_sweep(path, _no_engine).counts.failed == 1
-    assert run_sweep(path, pool, Options(retry_failed=True)).counts.failed == 1
+    assert run_sweep(path, pool, SweepOptions(retry_failed=True)).counts.failed == 1
     flag.unlink()
-    mended = run_sweep(path, pool, Options(retry_failed=True, max_failures=1))
+    mended = run_sweep(path, pool, SweepOptions(retry_failed=True, max_failures=1))
     assert (mended.counts.rows, mended.counts.failed, mended.stopped) == (3, 0, None)
     assert ResultFolder(first.folder).standing(3).attempt.tolist() == [1, 3, 1]
-    assert run_sweep(path, _no_engine, Options(retry_failed=True)).counts.failed == 0
+    assert run_sweep(path, _no_engine, SweepOptions(retry_failed=True)).counts.failed == 0
 
 
 @ENGINES
@@ -146,7 +146,7 @@ def test_a_sweep_whose_runs_put_no_law_to_the_test_does_not_hold(pool, sweep_fil
         path = sweep_file(
             f'system = "{SUBJECTS}:as_told"\n[base]\nbut = "{told}"\n[axes]\na = [1, 2, 3]\n', f"{told}.toml"
         )
-        summary = run_sweep(path, pool, Options(output=str(path.parent / told)))
+        summary = run_sweep(path, pool, SweepOptions(output=str(path.parent / told)))
         assert (summary.counts.violated, summary.unknown) == (0, int(told == "unknown"))
         assert outcome_of(summary) is outcome
 

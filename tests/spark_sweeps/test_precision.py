@@ -7,7 +7,7 @@ from orderlab.model.errors import InputError
 from orderlab.spark_sweeps.report.page import write_report
 from orderlab.spark_sweeps.results.folder import ResultFolder
 from orderlab.spark_sweeps.results.rows import _is_precise, _sizes, wanted_runs
-from orderlab.spark_sweeps.runs.job import Options, load, run_sweep
+from orderlab.spark_sweeps.runs.job import SweepOptions, load, run_sweep
 from orderlab.spark_sweeps.runs.workers import PoolEngine
 from orderlab.spark_sweeps.sweep_file.specification import Until
 
@@ -39,7 +39,7 @@ def test_a_point_has_as_many_replications_as_it_needs(engine, request, sweep_fil
 
 def test_an_interrupted_sweep_comes_to_the_same_runs(pool, sweep_file, tmp_path):
     path = sweep_file(NOISY)
-    whole = run_sweep(path, _one_by_one, Options(output=str(tmp_path / "whole")))
+    whole = run_sweep(path, _one_by_one, SweepOptions(output=str(tmp_path / "whole")))
     first = run_sweep(path, pool)
     for file in ResultFolder(first.folder).files()[::2]:
         file.unlink()

@@ -9,7 +9,7 @@ from scipy import stats
 from orderlab.model.errors import InputError
 from orderlab.sim.engine.statistics import clopper_pearson, mean_interval
 from orderlab.spark_sweeps.questions.answer import answer
-from orderlab.spark_sweeps.questions.asking import Answered
+from orderlab.spark_sweeps.questions.asking import AnsweredRun
 from orderlab.spark_sweeps.questions.capacity import Capacity, capacity
 from orderlab.spark_sweeps.questions.cheapest import Cheapest, cheapest
 from orderlab.spark_sweeps.questions.comparison import Comparison, comparison
@@ -28,7 +28,7 @@ def answered(function, points, replications, common=True, first=0):
             seed = replication if common and not first else first + point * 1000 + replication
             metrics, outcome, status = function(parameters, np.random.default_rng(seed))
             found.append(
-                Answered(point, replication, dict(parameters), seed, status, outcome, metrics, f"replay {point}")
+                AnsweredRun(point, replication, dict(parameters), seed, status, outcome, metrics, f"replay {point}")
             )
     return found
 
@@ -300,7 +300,7 @@ def _no_engine(folder):
 
 def test_what_follows_from_the_compared_parameter_keeps_no_pair_apart():
     def run(script, derived, value):
-        return Answered(0, 0, {"script": script, "twice": derived}, 1, "ok", "holds", {"ms": value}, "")
+        return AnsweredRun(0, 0, {"script": script, "twice": derived}, 1, "ok", "holds", {"ms": value}, "")
 
     asked = Comparison(kind="comparison", parameter="script", a="a", b="b", metrics=("ms",))
     runs = [run("a", 1, 10.0), run("b", 2, 12.0)]

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from orderlab.spark_sweeps.results.folder import ResultFolder
-from orderlab.spark_sweeps.runs.job import Options, run_sweep
+from orderlab.spark_sweeps.runs.job import SweepOptions, run_sweep
 
 TEXT = """
 system = "tests.spark_sweeps.subjects:waiting"
@@ -56,7 +56,7 @@ def test_a_sweep_goes_on_where_its_driver_was_ended(engine, pool, sweep_file, tm
     assert summary["before"] >= kept >= 6
     numbers = [run for table in folder.tables(RUNS, ["run"]) for run in table.column("run").to_pylist()]
     assert sorted(numbers) == list(range(RUNS))
-    run_sweep(path, pool, Options(output=str(tmp_path / "whole")))
+    run_sweep(path, pool, SweepOptions(output=str(tmp_path / "whole")))
     same = [
         [
             {**row, "replay": None, "row_digest": None}

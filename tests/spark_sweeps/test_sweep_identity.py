@@ -13,7 +13,7 @@ from orderlab.model.errors import InputError
 from orderlab.spark_sweeps.report.page import write_report
 from orderlab.spark_sweeps.results.folder import ResultFolder
 from orderlab.spark_sweeps.runs.digests import _files_behind, module_digest, subject_digest
-from orderlab.spark_sweeps.runs.job import Options, load, run_sweep
+from orderlab.spark_sweeps.runs.job import SweepOptions, load, run_sweep
 from orderlab.spark_sweeps.runs.workers import PoolEngine
 from orderlab.spark_sweeps.sweep_file.specification import sweep_of
 from tests.spark_sweeps.test_result_folder import forged
@@ -82,7 +82,7 @@ def test_a_row_file_of_another_sweep_is_refused(module, sweep_file, one_process,
     module(user_module="def run(parameters, seed):\n    return {'x': seed % 10}\n")
     path = sweep_file(TEXT)
     mine = run_sweep(path, one_process).folder
-    other = run_sweep(path, one_process, Options(output=str(tmp_path / "other"), seed=1)).folder
+    other = run_sweep(path, one_process, SweepOptions(output=str(tmp_path / "other"), seed=1)).folder
     for file in ResultFolder(mine).files():
         file.unlink()
     (copied, *_) = ResultFolder(other).files()

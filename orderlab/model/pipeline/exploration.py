@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from orderlab.model.pipeline.specimens import PUBLISHED, REPAIRED, SPECIMENS
-from orderlab.model.pipeline.state import NodeState, PipelineFault, PipelineScope, PipelineState, Protocol, node_name
+from orderlab.model.pipeline.state import PipelineFault, PipelineNode, PipelineScope, PipelineState, Protocol, node_name
 from orderlab.model.pipeline.system import initial, own_steps, steps
 from orderlab.model.spec.transition_system import Invariant, Label, Law, Sometimes, TransitionSystem
 
@@ -264,7 +264,7 @@ def state_of_pipeline(state: PipelineState) -> dict[str, Any]:
     return found
 
 
-def describe_node(node: NodeState) -> dict[str, Any]:
+def describe_node(node: PipelineNode) -> dict[str, Any]:
     """One broker node: consumer, driver, session."""
     session = node.session
     found: dict[str, Any] = {

@@ -143,7 +143,7 @@ class SessionState(NamedTuple):
     socket: tuple[SavedMessage, ...] = ()
 
 
-class NodeState(NamedTuple):
+class PipelineNode(NamedTuple):
     """A broker node: its consumer, its connection to Redis, its session actor."""
 
     position: int = 0
@@ -170,7 +170,7 @@ class Delivered(NamedTuple):
 class PipelineState(NamedTuple):
     """Everything. Messages are numbered 1, 2, ... in publish order; offsets count from 0."""
 
-    nodes: tuple[NodeState, ...]
+    nodes: tuple[PipelineNode, ...]
     published: int = 0
     producing: tuple[int, ...] = ()
     acknowledged: frozenset[int] = frozenset()
@@ -216,7 +216,7 @@ def node_name(index: int) -> str:
     return "node " + "ABCDEFGH"[index]
 
 
-def with_node(state: PipelineState, index: int, node: NodeState) -> PipelineState:
+def with_node(state: PipelineState, index: int, node: PipelineNode) -> PipelineState:
     """``state`` with one node replaced."""
     nodes = state.nodes
     return state._replace(nodes=(*nodes[:index], node, *nodes[index + 1 :]))

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from orderlab.model.pipeline.state import (
     Delivered,
     DeliveryMode,
-    NodeState,
     PipelineFault,
+    PipelineNode,
     PipelineScope,
     PipelineState,
     PipelineStep,
@@ -82,7 +82,7 @@ def consuming(state: PipelineState, protocol: Protocol, scope: PipelineScope) ->
 
 
 def take_answer(
-    state: PipelineState, protocol: Protocol, scope: PipelineScope, index: int, node: NodeState
+    state: PipelineState, protocol: Protocol, scope: PipelineScope, index: int, node: PipelineNode
 ) -> tuple[PipelineStep, PipelineState]:
     """The node reads the oldest answer. NOSCRIPT: load the script and send the command again, behind all others."""
     answer, *rest = node.answers
@@ -123,7 +123,7 @@ def names(answer: StoreAnswer) -> str:
     return ", ".join(f"m{saved.message}" for saved in answer.saved) or "nothing"
 
 
-def write(node: NodeState, command: StoreCommand, scope: PipelineScope) -> NodeState:
+def write(node: PipelineNode, command: StoreCommand, scope: PipelineScope) -> PipelineNode:
     """The node writes ``command`` to its driver, which flushes when ``flush_at`` commands are buffered."""
     buffer, count = (*node.buffer, command), node.buffered_count + 1
     if count >= scope.flush_at:
@@ -159,7 +159,7 @@ def replication(state: PipelineState) -> tuple[PipelineStep, PipelineState]:
     return PipelineStep("redis", "replicate"), state._replace(replica=state.store)
 
 
-def flushing(state: PipelineState, protocol: Protocol, index: int, node: NodeState) -> Steps:
+def flushing(state: PipelineState, protocol: Protocol, index: int, node: PipelineNode) -> Steps:
     """The timer flushes what the counter says is waiting. Resetting the counter in a second step is specimen B11."""
     actor = node_name(index)
     if node.timer_midway:
@@ -171,7 +171,7 @@ def flushing(state: PipelineState, protocol: Protocol, index: int, node: NodeSta
         yield PipelineStep(actor, "flush by timer"), with_node(state, index, flushed)
 
 
-def readable(state: PipelineState, protocol: Protocol, node: NodeState) -> bool:
+def readable(state: PipelineState, protocol: Protocol, node: PipelineNode) -> bool:
     """Whether the oldest answer of ``node`` may count: with WAIT, only when the replica has what it tells of."""
     if not node.answers:
         return False
@@ -241,7 +241,7 @@ def begin_session(state: PipelineState, protocol: Protocol, scope: PipelineScope
     return with_node(state, index, write(node, fetch_command(node, protocol, scope), scope))
 
 
-def fetch_command(node: NodeState, protocol: Protocol, scope: PipelineScope) -> StoreCommand:
+def fetch_command(node: PipelineNode, protocol: Protocol, scope: PipelineScope) -> StoreCommand:
     """Read on after the cursor: as much as the window allows (pull), or all there is (push)."""
     session = node.session
     assert session is not None
@@ -352,7 +352,7 @@ def acknowledge(state: PipelineState, protocol: Protocol, scope: PipelineScope) 
 
 def initial(protocol: Protocol, scope: PipelineScope) -> PipelineState:
     """Nothing published; the subscriber is connected to the first node if the scope says so."""
-    state = PipelineState(nodes=tuple(NodeState() for _ in range(scope.nodes)), faults_left=scope.fault_budget)
+    state = PipelineState(nodes=tuple(PipelineNode() for _ in range(scope.nodes)), faults_left=scope.fault_budget)
     return begin_session(state, protocol, scope, 0) if scope.starts_connected else state
 
 
@@ -382,7 +382,7 @@ def faults(state: PipelineState, protocol: Protocol, scope: PipelineScope) -> St
             yield PipelineStep("fault", fault.value, detail), after
 
 
-def unanswered(node: NodeState) -> tuple[StoreCommand, ...]:
+def unanswered(node: PipelineNode) -> tuple[StoreCommand, ...]:
     """What the driver sent and has no answer to, in order; what it had buffered comes after."""
     return tuple(answer.command for answer in node.answers) + node.sent + node.buffer
 
@@ -413,7 +413,7 @@ def broker_crash(state: PipelineState, protocol: Protocol, scope: PipelineScope)
     """A node restarts from the committed offset; what it had sent may still be executed, or not."""
     outcomes = []
     for index, node in enumerate(state.nodes):
-        fresh = NodeState(position=state.committed, generation=node.generation)
+        fresh = PipelineNode(position=state.committed, generation=node.generation)
         down = with_node(state, index, fresh)
         if node.session is not None and node.session.connection == state.connection:
             down = down._replace(connected=False, to_acknowledge=())

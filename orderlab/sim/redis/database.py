@@ -64,7 +64,7 @@ class KeyUse(Protocol):
         ...
 
 
-class MemoryAccount(Protocol):
+class AccountsForMemory(Protocol):
     """The estimate of used memory (``memory``)."""
 
     def forget(self, key: bytes) -> None:

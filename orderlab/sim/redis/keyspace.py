@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from orderlab.sim.redis.database import Database, DatabaseKey, KeyUse, MemoryAccount, name_in, place_of
+from orderlab.sim.redis.database import AccountsForMemory, Database, DatabaseKey, KeyUse, name_in, place_of
 from orderlab.sim.redis.replies import WRONG_TYPE, ErrorReply
 from orderlab.sim.redis.values import EncodingLimits, Hash, List, Set, SortedSet, Value
 
@@ -50,7 +50,7 @@ class Keyspace:
         """Told each key that expires or is evicted."""
         self.access: KeyUse | None = None
         """Who was used when: kept while there is a ``maxmemory``."""
-        self.memory: MemoryAccount | None = None
+        self.memory: AccountsForMemory | None = None
         """The estimate of used memory: kept from the first time it is asked for."""
         self.sees_expired = False
         """While the stream of a master is carried out: to it, a key lives until it says otherwise."""

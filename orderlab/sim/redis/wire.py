@@ -19,7 +19,7 @@ def encode_command(argv: Sequence[bytes]) -> bytes:
     return b"".join(parts)
 
 
-class ReplyReader:
+class ReplyParser:
     """Reads replies from a stream of bytes. ``receive`` returns the next chunk, or ``b""`` at its end."""
 
     def __init__(self, receive: Callable[[], bytes]) -> None:
@@ -126,7 +126,7 @@ class Connection:
                 "start the server, correct the address, or use --backend kernel"
             ) from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._reader = ReplyReader(lambda: self._socket.recv(CHUNK_BYTES))
+        self._reader = ReplyParser(lambda: self._socket.recv(CHUNK_BYTES))
 
     def execute(self, *argv: bytes) -> Reply:
         """One command, one reply; an error reply is a value."""

@@ -142,7 +142,7 @@ NAMED_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class SimulationProgress:
     """Virtual time, messages published and delivered so far, and the wall time that it took."""
 
     simulated_s: float
@@ -348,12 +348,12 @@ class DeviceSystem(Generic[S]):
 
     # -- run -----------------------------------------------------------------------------------------------
 
-    def run(self, on_progress: Callable[[Progress], None] | None = None) -> dict[str, Any]:
+    def run(self, on_progress: Callable[[SimulationProgress], None] | None = None) -> dict[str, Any]:
         """Run warm-up, measurement, and the rest until what was under way has arrived; the report."""
         with rare_collections():
             return self._run(on_progress)
 
-    def _run(self, on_progress: Callable[[Progress], None] | None) -> dict[str, Any]:
+    def _run(self, on_progress: Callable[[SimulationProgress], None] | None) -> dict[str, Any]:
         begun, env, world = time.perf_counter(), self.env, self.world
         before = None
         step = 20_000
@@ -371,7 +371,7 @@ class DeviceSystem(Generic[S]):
             self.recorder.advance(int(env.now))
             if on_progress is not None:
                 messages = world.measured.counts.get("published", 0) + world.measured.counts.get("delivered", 0)
-                on_progress(Progress(env.now / 1e6, self.over_us / 1e6, messages, time.perf_counter() - begun))
+                on_progress(SimulationProgress(env.now / 1e6, self.over_us / 1e6, messages, time.perf_counter() - begun))
             if self.measured is not None and self._is_over():
                 break
         if world.has_work_left():

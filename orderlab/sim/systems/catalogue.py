@@ -10,7 +10,7 @@ from orderlab.model.errors import InputError, did_you_mean
 from orderlab.model.history.events import EventBatch, Names
 from orderlab.sim.mqtt.world import World
 from orderlab.sim.systems import tbmq_application, tbmq_p2p, tbmq_prototype
-from orderlab.sim.systems.base import Progress
+from orderlab.sim.systems.base import SimulationProgress
 from orderlab.sim.systems.settings import Settings, make_settings
 
 Sink = Callable[[EventBatch], None]
@@ -22,7 +22,7 @@ class System(Protocol):
     def names(self) -> Names:
         """The names behind the codes of the history."""
 
-    def run(self, on_progress: Callable[[Progress], None] | None = None) -> dict[str, Any]:
+    def run(self, on_progress: Callable[[SimulationProgress], None] | None = None) -> dict[str, Any]:
         """Run to the end; the report."""
 
     @property
@@ -38,7 +38,7 @@ class System(Protocol):
 
 
 @dataclass(frozen=True)
-class Entry:
+class SystemEntry:
     """A system: what it is, its settings, how to assemble it."""
 
     summary: str
@@ -47,31 +47,31 @@ class Entry:
     assemble: Callable[[Any, int, list[Sink]], System]
 
 
-SYSTEMS: dict[str, Entry] = {
-    "tbmq-p2p": Entry(
+SYSTEMS: dict[str, SystemEntry] = {
+    "tbmq-p2p": SystemEntry(
         "the cluster measurement: each publisher to its own subscriber, QoS 1, Redis through one pipeline per node",
         tbmq_p2p.P2PSettings, tbmq_p2p.ROWS, tbmq_p2p.P2PSystem,
     ),
-    "tbmq-postgres": Entry(
+    "tbmq-postgres": SystemEntry(
         "the one-node prototype with two tables of PostgreSQL behind a pool of connections",
         tbmq_prototype.PostgresSettings, {}, tbmq_prototype.PostgresSystem,
     ),
-    "tbmq-jedis": Entry(
+    "tbmq-jedis": SystemEntry(
         "the one-node prototype with Redis behind blocking connections",
         tbmq_prototype.JedisSettings, {}, tbmq_prototype.JedisSystem,
     ),
-    "tbmq-lettuce": Entry(
+    "tbmq-lettuce": SystemEntry(
         "the one-node prototype with Redis behind one pipeline per node",
         tbmq_prototype.LettuceSettings, {}, tbmq_prototype.LettuceSystem,
     ),
-    "tbmq-application": Entry(
+    "tbmq-application": SystemEntry(
         "fan-in: many devices, a few persistent applications and groups that share a subscription, each on a Kafka topic",
         tbmq_application.ApplicationSettings, {}, tbmq_application.ApplicationSystem,
     ),
 }  # fmt: skip
 
 
-def entry(name: str) -> Entry:
+def entry(name: str) -> SystemEntry:
     """The system of that name. Raises InputError."""
     if name not in SYSTEMS:
         raise InputError(f"simulate {name}: no such system; {did_you_mean(name, tuple(SYSTEMS))}")

@@ -53,7 +53,7 @@ class Trial(Protocol):
 
 
 @dataclass(frozen=True)
-class Step:
+class RateTrial:
     """One run. Rates are messages published per second."""
 
     rate_per_s: float
@@ -73,10 +73,10 @@ class Ceiling:
 
     rate_per_s: float
     overloaded_per_s: float
-    steps: tuple[Step, ...]
+    steps: tuple[RateTrial, ...]
 
     @property
-    def at(self) -> Step:
+    def at(self) -> RateTrial:
         """The run at the ceiling."""
         return next(step for step in self.steps if step.is_sustained and step.rate_per_s == self.rate_per_s)
 
@@ -107,7 +107,7 @@ def find_ceiling(
     start_per_s: float,
     limit_ms: float = 100.0,
     tolerance: float = 0.02,
-    on_step: Callable[[Step], None] | None = None,
+    on_step: Callable[[RateTrial], None] | None = None,
 ) -> Ceiling:
     """Search from ``start_per_s``. ``run(rate, times)`` runs at a rate, ``times`` as long as usual.
 
@@ -115,7 +115,7 @@ def find_ceiling(
     """
     if not (0 < tolerance < 1 and limit_ms > 0):
         raise InputError(f"sustainable: a limit of {limit_ms:g} ms within {tolerance:g}: both must be above 0, the latter below 1")
-    steps: list[Step] = []
+    steps: list[RateTrial] = []
     low, high, rate = 0.0, float("inf"), start_per_s
     while high - low > tolerance * high or not low or high == float("inf"):
         if len(steps) == STEPS_MAX or rate < LOWEST_PER_S:
@@ -135,7 +135,7 @@ def find_ceiling(
     return Ceiling(low, high, tuple(steps))
 
 
-def _decide(run: Callable[[float, int], tuple[Trial, dict[str, Any]]], rate: float, limit_ms: float) -> Step:
+def _decide(run: Callable[[float, int], tuple[Trial, dict[str, Any]]], rate: float, limit_ms: float) -> RateTrial:
     """Run at ``rate``, longer and longer until the outcome is the same at both ends of the slope's interval."""
     for doubling in range(DOUBLINGS + 1):
         trial, report = run(rate, 2**doubling)
@@ -145,10 +145,10 @@ def _decide(run: Callable[[float, int], tuple[Trial, dict[str, Any]]], rate: flo
             break
     means = trial.means_ms
     mean = float(means.mean()) if len(means) else float("inf")
-    return Step(rate, trial.out_per_s, mean, slope, half, trial.measured_s, sustained, report)
+    return RateTrial(rate, trial.out_per_s, mean, slope, half, trial.measured_s, sustained, report)
 
 
-def _next(steps: list[Step], low: float, high: float) -> float:
+def _next(steps: list[RateTrial], low: float, high: float) -> float:
     """The next rate to try."""
     if high == float("inf"):
         return low * STEP_UP
@@ -199,7 +199,7 @@ def sustainable_rate(
     seed: int,
     limit_ms: float = 100.0,
     tolerance: float = 0.02,
-    on_step: Callable[[Step], None] | None = None,
+    on_step: Callable[[RateTrial], None] | None = None,
 ) -> Ceiling:
     """The ceiling of a system, searched from the rate of its settings. Raises InputError."""
     start = settings.rate * settings.publishers

@@ -21,7 +21,7 @@ from orderlab.sim.mqtt.ports import Persistence, StoreDriver
 from orderlab.sim.mqtt.topics import split_shared
 from orderlab.sim.mqtt.world import World
 from orderlab.sim.servers.redis import RedisNode
-from orderlab.sim.systems.base import DeviceSystem, Progress, levels_of
+from orderlab.sim.systems.base import DeviceSystem, SimulationProgress, levels_of
 from orderlab.sim.systems.settings import DeviceSettings
 
 ALL = "p/#"
@@ -182,7 +182,7 @@ class ApplicationSystem(DeviceSystem[ApplicationSettings]):
             group.committed[part] < part.log.end_offset for group in world.kafka.groups if group not in left for part in group.partitions
         )
 
-    def run(self, on_progress: Callable[[Progress], None] | None = None) -> dict[str, Any]:
+    def run(self, on_progress: Callable[[SimulationProgress], None] | None = None) -> dict[str, Any]:
         """The report, with the queues as they are left at the end."""
         report = super().run(on_progress)
         return {**report, "lag_at_the_end": {queue.group.partitions[0].topic: queue.lag for queue in self.applications.queues}}

@@ -26,7 +26,7 @@ from orderlab.sim.mqtt.sessions import EPOCH_MS, NUMBER_BYTES
 from orderlab.sim.mqtt.world import World
 from orderlab.sim.servers.postgres import CleanUp, MessageRow, PostgresServer, PostgresSessions
 from orderlab.sim.servers.redis import RedisNode
-from orderlab.sim.systems.base import BlockingRedis, DeviceSystem, PipelinedRedis, Progress, RedisSessions
+from orderlab.sim.systems.base import BlockingRedis, DeviceSystem, PipelinedRedis, RedisSessions, SimulationProgress
 from orderlab.sim.systems.settings import DeviceSettings, RedisSettings
 
 
@@ -187,7 +187,7 @@ class PostgresSystem(PrototypeSystem[PostgresSettings]):
         kind = EventKind.EXPIRE if has_expired else EventKind.TRIM
         self.brokers[0].delivery.record(kind, rows, np.array([int(self.env.now)]), -1)
 
-    def run(self, on_progress: Callable[[Progress], None] | None = None) -> dict[str, Any]:
+    def run(self, on_progress: Callable[[SimulationProgress], None] | None = None) -> dict[str, Any]:
         """The report, with what the server has done since the start."""
         report = super().run(on_progress)
         server, seconds = self.server, self.env.now / 1e6

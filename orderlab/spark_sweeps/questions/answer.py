@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from orderlab.model.errors import InputError, did_you_mean
 from orderlab.model.files import write_whole
 from orderlab.model.verdict import Outcome
-from orderlab.spark_sweeps.questions.asking import Answered, Told, answers, asking
+from orderlab.spark_sweeps.questions.asking import AnsweredRun, AnswerTable, answers, asking
 from orderlab.spark_sweeps.questions.capacity import Capacity, capacity, of_capacity
 from orderlab.spark_sweeps.questions.cheapest import Cheapest, cheapest, of_cheapest
 from orderlab.spark_sweeps.questions.comparison import Comparison, comparison, of_comparison
@@ -24,7 +24,7 @@ from orderlab.spark_sweeps.questions.risk import RandomFaults, Risk, of_risk, ri
 from orderlab.spark_sweeps.questions.sensitivity import Sensitivity, of_sensitivity, sensitivity
 from orderlab.spark_sweeps.results.folder import ResultFolder
 from orderlab.spark_sweeps.results.rows import confidence_of
-from orderlab.spark_sweeps.runs.job import Options, Progress, run_loaded
+from orderlab.spark_sweeps.runs.job import RunsProgress, SweepOptions, run_loaded
 from orderlab.spark_sweeps.runs.workers import Engine
 from orderlab.spark_sweeps.sweep_file.plan import Plan
 from orderlab.spark_sweeps.sweep_file.specification import SweepFile
@@ -34,7 +34,7 @@ KINDS: dict[str, type[BaseModel]] = {
     "comparison": Comparison,
 }  # fmt: skip
 MakeEngine = Callable[[ResultFolder], Engine]
-Show = Callable[[Progress], None]
+Show = Callable[[RunsProgress], None]
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def answer(path: Path, sweep: SweepFile, plan: Plan, make_engine: MakeEngine, on
 
 def _told(
     asked: BaseModel, path: Path, sweep: SweepFile, plan: Plan, make_engine: MakeEngine, on_progress: Show | None
-) -> Told:
+) -> AnswerTable:
     ask = asking(sweep, make_engine, on_progress, independent=isinstance(asked, RandomFaults))
     points = [plan.design.point(number) for number in range(plan.points)]
     match asked:
@@ -130,8 +130,8 @@ def _only(points: list[dict[str, Any]], path: Path, kind: str) -> dict[str, Any]
 
 def _all_runs(
     path: Path, sweep: SweepFile, plan: Plan, make_engine: MakeEngine, on_progress: Show | None
-) -> list[Answered]:
-    summary = run_loaded(path, sweep, plan, make_engine, Options(), on_progress)
+) -> list[AnsweredRun]:
+    summary = run_loaded(path, sweep, plan, make_engine, SweepOptions(), on_progress)
     if summary.counts.rows < summary.runs:
         raise InputError(
             f"{summary.folder}: {summary.runs - summary.counts.rows} runs were not done ({summary.stopped})"

@@ -14,13 +14,13 @@ from typing import Any, Protocol
 from orderlab.model.errors import InputError, did_you_mean
 from orderlab.model.verdict import Outcome
 from orderlab.spark_sweeps.results.folder import ResultFolder
-from orderlab.spark_sweeps.runs.job import Options, Progress, Summary, run_loaded
+from orderlab.spark_sweeps.runs.job import RunsProgress, Summary, SweepOptions, run_loaded
 from orderlab.spark_sweeps.sweep_file.plan import Plan, seed_of
 from orderlab.spark_sweeps.sweep_file.specification import MANIFEST, DesignChoice, SweepFile
 
 
 @dataclass(frozen=True)
-class Answered:
+class AnsweredRun:
     """One run: what it was asked and what it showed. ``metrics`` is empty if it failed."""
 
     point: int
@@ -48,7 +48,7 @@ class Ask(Protocol):
 
     def __call__(
         self, name: str, points: Sequence[Mapping[str, Any]], replications: int, seeds: Sequence[int] | None = None
-    ) -> list[Answered]:
+    ) -> list[AnsweredRun]:
         """The runs of the round ``name``, in the order of points and replications; ``seeds``: of each point."""
 
 
@@ -57,7 +57,7 @@ COMMANDS = ("first_event", "first_violation")
 
 
 @dataclass(frozen=True)
-class Told:
+class AnswerTable:
     """An answer. ``outcome`` is VIOLATED where the question has a target and it is missed, UNKNOWN where it stayed open.
     ``settings``: the columns that say which configuration a row is about.
     """
@@ -89,20 +89,20 @@ def cell(value: Any) -> str:
     return f"{value:,.0f}" if 1e4 <= abs(value) < 1e12 else f"{value:.4g}"
 
 
-def metric_of(answered: Answered, metric: str) -> float:
+def metric_of(answered: AnsweredRun, metric: str) -> float:
     """The metric of a run that came to its end. Raises InputError for a name that the run does not have."""
     if metric not in answered.metrics:
         raise InputError(f'question.metric: no metric "{metric}"; {did_you_mean(metric, tuple(answered.metrics))}')
     return float(answered.metrics[metric])
 
 
-def insist_on_an_end(found: Sequence[Answered]) -> None:
+def insist_on_an_end(found: Sequence[AnsweredRun]) -> None:
     """Raise InputError where every one of the first runs failed: that is no property of the system."""
     if found and all(run.status != "ok" for run in found):
         raise InputError(f"question: all of the first {len(found)} runs failed; see why: {found[0].replay}")
 
 
-def insist_on_judgement(found: Sequence[Answered]) -> None:
+def insist_on_judgement(found: Sequence[AnsweredRun]) -> None:
     """Raise InputError where no run put a law to the test: how often one breaks cannot be learned there."""
     if found and not any(run.outcome in ("holds", "violated") for run in found if run.status == "ok"):
         raise InputError(
@@ -113,7 +113,7 @@ def insist_on_judgement(found: Sequence[Answered]) -> None:
 def asking(
     sweep: SweepFile,
     make_engine: Any,
-    on_progress: Callable[[Progress], None] | None,
+    on_progress: Callable[[RunsProgress], None] | None,
     independent: bool = False,
 ) -> Ask:
     """An Ask that runs rounds of ``sweep``, each with its own points, on one kind of engine. ``independent``: no two runs
@@ -124,7 +124,7 @@ def asking(
 
     def ask(
         name: str, points: Sequence[Mapping[str, Any]], replications: int, seeds: Sequence[int] | None = None
-    ) -> list[Answered]:
+    ) -> list[AnsweredRun]:
         nonlocal earlier
         rows = tuple(dict(point) for point in points)
         design = DesignChoice(kind="table", rows=rows, seeds=None if seeds is None else tuple(seeds))
@@ -137,7 +137,7 @@ def asking(
             changes["replications"] = again.model_copy(update={"common_random_numbers": False})
         asked = sweep.model_copy(update=changes)
         plan = Plan(asked, str(place))
-        summary: Summary = run_loaded(place, asked, plan, make_engine, Options(costs=earlier), on_progress)
+        summary: Summary = run_loaded(place, asked, plan, make_engine, SweepOptions(costs=earlier), on_progress)
         if summary.counts.rows < summary.runs:
             raise InputError(
                 f"{output}: {summary.runs - summary.counts.rows} runs were not done ({summary.stopped}); go on"
@@ -148,13 +148,13 @@ def asking(
     return ask
 
 
-def answers(folder: ResultFolder, plan: Plan) -> list[Answered]:
+def answers(folder: ResultFolder, plan: Plan) -> list[AnsweredRun]:
     """The rows of a finished sweep, in the order of their runs."""
-    found: dict[int, Answered] = {}
+    found: dict[int, AnsweredRun] = {}
     for table in folder.tables(len(plan), ["seed", "status", "outcome", "metrics", "replay"]):
         for row in table.to_pylist():
             point, replication = divmod(row["run"], plan.sweep.replications.count)
-            found[row["run"]] = Answered(
+            found[row["run"]] = AnsweredRun(
                 point, replication, _parameters(plan, row["run"]), row["seed"], row["status"], row["outcome"],
                 dict(row["metrics"] or ()), row["replay"],
             )  # fmt: skip

@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from orderlab.sim.engine.statistics import Interval, interval_of, mean_interval
 from orderlab.sim.systems.sustainable import GROWTH_MAX_MS_PER_S
-from orderlab.spark_sweeps.questions.asking import Answered, Ask, Told, metric_of
+from orderlab.spark_sweeps.questions.asking import AnsweredRun, AnswerTable, Ask, metric_of
 from orderlab.spark_sweeps.results.rows import METRIC, PARAMETER, columns_beside
 from orderlab.spark_sweeps.runs.subject import COMPLETE, GROWTH
 
@@ -107,7 +107,7 @@ def capacity(asked: Capacity, configurations: Sequence[Mapping[str, Any]], ask: 
         trials = [(bracket, rate) for bracket in brackets if (rate := _next(bracket, asked)) is not None]
         if not trials or number >= ROUNDS_MAX:
             return brackets
-        seen: dict[int, list[Answered]] = {id(bracket): [] for bracket, _ in trials}
+        seen: dict[int, list[AnsweredRun]] = {id(bracket): [] for bracket, _ in trials}
         done = 0
         for size in asked.looks:
             if not trials:
@@ -148,7 +148,7 @@ def _next(bracket: Bracket, asked: Capacity) -> float | None:
     return None
 
 
-def _steady(runs: Sequence[Answered], confidence: float) -> bool | None:
+def _steady(runs: Sequence[AnsweredRun], confidence: float) -> bool | None:
     """Whether all has arrived and the latency does not grow; None: nobody knows. Runs that do not tell are steady."""
     if any(run.metrics.get(COMPLETE, 1.0) < 1 for run in runs):
         return False
@@ -170,7 +170,7 @@ def _mean(values: Sequence[float], confidence: float) -> Interval:
     return mean_interval(values, confidence) if len(set(values)) == 1 and values[0] not in (0, 1) else interval_of(values, confidence)
 
 
-def _decide(bracket: Bracket, rate: float, runs: Sequence[Answered], asked: Capacity) -> bool:
+def _decide(bracket: Bracket, rate: float, runs: Sequence[AnsweredRun], asked: Capacity) -> bool:
     """Narrow the bracket, if these runs decide; whether they do."""
     unsound = sum(not run.is_sound for run in runs)
     told: dict[str, Any] = {"rate": rate, "runs": len(runs), "unsound": unsound}
@@ -192,7 +192,7 @@ def _decide(bracket: Bracket, rate: float, runs: Sequence[Answered], asked: Capa
     return is_kept is not None
 
 
-def of_capacity(asked: Capacity, found: Sequence[Bracket]) -> Told:
+def of_capacity(asked: Capacity, found: Sequence[Bracket]) -> AnswerTable:
     """A row for each configuration: the highest rate that is kept and the lowest that is not."""
     kept, broken, at_kept = capacity_columns(asked.parameter, asked.metric)
     names = columns_beside((kept, broken, at_kept, "runs", "sure"), (name for one in found for name in one.configuration), PARAMETER)
@@ -219,7 +219,7 @@ def of_capacity(asked: Capacity, found: Sequence[Bracket]) -> Told:
         notes.append(f"{kept} 0: not even {asked.low:g} is kept; lower question.from.")
     if any(bracket.broken == float("inf") for bracket in found):
         notes.append(f"{broken} empty: even {asked.high:g} is kept; raise question.to.")
-    return Told(rows, notes, settings=tuple(names.values()))
+    return AnswerTable(rows, notes, settings=tuple(names.values()))
 
 
 def capacity_columns(parameter: str, metric: str) -> tuple[str, str, str]:

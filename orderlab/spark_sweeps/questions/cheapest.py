@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from orderlab.model.verdict import Outcome
 from orderlab.sim.engine.statistics import Interval, interval_of
-from orderlab.spark_sweeps.questions.asking import Answered, Told, finite, metric_of
+from orderlab.spark_sweeps.questions.asking import AnsweredRun, AnswerTable, finite, metric_of
 from orderlab.spark_sweeps.results.rows import METRIC, PARAMETER, columns_beside
 from orderlab.spark_sweeps.sweep_file.expressions import Expression
 
@@ -40,10 +40,10 @@ class Offer:
     on_front: bool
 
 
-def cheapest(asked: Cheapest, runs: Sequence[Answered]) -> list[Offer]:
+def cheapest(asked: Cheapest, runs: Sequence[AnsweredRun]) -> list[Offer]:
     """All configurations, those that meet the targets first, then by price. Raises InputError for an unknown metric."""
     price = Expression(asked.price, "question.price")
-    by_point: dict[int, list[Answered]] = {}
+    by_point: dict[int, list[AnsweredRun]] = {}
     for run in runs:
         by_point.setdefault(run.point, []).append(run)
     offers = []
@@ -79,7 +79,7 @@ def _front(offers: Sequence[Offer], metric: str) -> set[int]:
 OFFER = ("price", "sound", "meets", "on_front")
 
 
-def of_cheapest(asked: Cheapest, found: Sequence[Offer], names: Sequence[str]) -> Told:
+def of_cheapest(asked: Cheapest, found: Sequence[Offer], names: Sequence[str]) -> AnswerTable:
     """A row for each configuration, those that meet the targets first, then by price."""
     rows = []
     means, highs = target_columns(asked.targets)
@@ -101,7 +101,7 @@ def of_cheapest(asked: Cheapest, found: Sequence[Offer], names: Sequence[str]) -
     if not any(offer.meets for offer in found):
         notes.append("No configuration meets the targets.")
     outcome = Outcome.HOLDS if any(offer.meets for offer in found) else Outcome.VIOLATED
-    return Told(rows, notes, outcome, tuple(columns.values()))
+    return AnswerTable(rows, notes, outcome, tuple(columns.values()))
 
 
 def target_columns(targets: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:

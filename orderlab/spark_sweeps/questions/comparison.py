@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from orderlab.model.errors import InputError
 from orderlab.sim.engine.statistics import Interval, difference_interval
-from orderlab.spark_sweeps.questions.asking import Answered, Told, finite, metric_of
+from orderlab.spark_sweeps.questions.asking import AnsweredRun, AnswerTable, finite, metric_of
 from orderlab.spark_sweeps.results.rows import PARAMETER, columns_beside
 from orderlab.spark_sweeps.sweep_file.specification import Value
 
@@ -47,11 +47,11 @@ class Difference:
         return self.difference.low > 0 or self.difference.high < 0
 
 
-def comparison(asked: Comparison, runs: Sequence[Answered], derived: Collection[str] = ()) -> list[Difference]:
+def comparison(asked: Comparison, runs: Sequence[AnsweredRun], derived: Collection[str] = ()) -> list[Difference]:
     """Differences by metric and by the other parameters; what is ``derived`` follows from these and the compared one. Raises InputError where no pair of runs shares its seed."""
     if asked.a == asked.b:
         raise InputError(f"question: a and b are both {asked.a!r}; compare two values of {asked.parameter}")
-    sides: dict[Any, dict[tuple[Any, int], Answered]] = {asked.a: {}, asked.b: {}}
+    sides: dict[Any, dict[tuple[Any, int], AnsweredRun]] = {asked.a: {}, asked.b: {}}
     for run in runs:
         value = run.parameters.get(asked.parameter)
         if value in sides:
@@ -63,7 +63,7 @@ def comparison(asked: Comparison, runs: Sequence[Answered], derived: Collection[
     common = [key for key in sides[asked.a] if key in sides[asked.b]]
     if not common:
         raise InputError("question: no two runs share their seed; set replications.common_random_numbers = true")
-    groups: dict[Any, list[tuple[Answered, Answered]]] = {}
+    groups: dict[Any, list[tuple[AnsweredRun, AnsweredRun]]] = {}
     for key in common:
         groups.setdefault(key[0], []).append((sides[asked.a][key], sides[asked.b][key]))
     return [
@@ -72,7 +72,7 @@ def comparison(asked: Comparison, runs: Sequence[Answered], derived: Collection[
 
 
 def _difference(
-    asked: Comparison, metric: str, others: Mapping[str, Any], pairs: Sequence[tuple[Answered, Answered]]
+    asked: Comparison, metric: str, others: Mapping[str, Any], pairs: Sequence[tuple[AnsweredRun, AnsweredRun]]
 ) -> Difference:
     whole = [(one, other) for one, other in pairs if one.status == other.status == "ok"]
     values = [(metric_of(one, metric), metric_of(other, metric)) for one, other in whole]
@@ -89,7 +89,7 @@ def _difference(
 DIFFERENCE = ("metric", "a", "b", "difference", "low", "high", "pairs", "ratio", "differs", "unpaired")
 
 
-def of_comparison(asked: Comparison, found: Sequence[Difference], names: Sequence[str]) -> Told:
+def of_comparison(asked: Comparison, found: Sequence[Difference], names: Sequence[str]) -> AnswerTable:
     """A row for each metric and setting of the other parameters."""
     columns = columns_beside(DIFFERENCE, (name for name in names if any(name in one.others for one in found)), PARAMETER)
     rows = [
@@ -111,4 +111,4 @@ def of_comparison(asked: Comparison, found: Sequence[Difference], names: Sequenc
             f"{len(found)} intervals at {asked.confidence:.0%} each: about {len(found) * (1 - asked.confidence):.1g} of them "
             "would miss where nothing differs."
         )
-    return Told(rows, notes, settings=tuple(columns.values()))
+    return AnswerTable(rows, notes, settings=tuple(columns.values()))

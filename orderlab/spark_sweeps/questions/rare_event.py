@@ -28,9 +28,9 @@ from orderlab.model.verdict import Outcome
 from orderlab.sim.engine.random_streams import RandomStreams
 from orderlab.sim.engine.statistics import Interval, clopper_pearson
 from orderlab.spark_sweeps.questions.asking import (
-    Answered,
+    AnsweredRun,
+    AnswerTable,
     Ask,
-    Told,
     insist_on_an_end,
     insist_on_judgement,
     metric_of,
@@ -277,7 +277,7 @@ class _Seen:
         self.failed = 0
         self.first: str | None = None
 
-    def score(self, run: Answered) -> float:
+    def score(self, run: AnsweredRun) -> float:
         """Infinite for the event."""
         is_event = run.tells_nothing if self._asked.above is None else run.status != "ok"
         self.failed += is_event
@@ -290,7 +290,7 @@ class _Seen:
         return float("inf") if is_event else value
 
 
-def of_rare_event(asked: RareEvent, found: RareAnswer) -> Told:
+def of_rare_event(asked: RareEvent, found: RareAnswer) -> AnswerTable:
     """One row: the probability, its interval, the effort, and the plain runs beside it."""
     one, plain = found.splitting, found.plain
     row: dict[str, Any] = {
@@ -322,4 +322,4 @@ def of_rare_event(asked: RareEvent, found: RareAnswer) -> Told:
     if found.agrees is False:
         notes.append("The interval of the plain runs lies apart: trust those, and take more samples.")
     row["first_event"] = found.first_event
-    return Told([row], notes, Outcome.UNKNOWN if one.probability == 0 else Outcome.HOLDS)
+    return AnswerTable([row], notes, Outcome.UNKNOWN if one.probability == 0 else Outcome.HOLDS)

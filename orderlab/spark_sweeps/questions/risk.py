@@ -20,7 +20,7 @@ from orderlab.model.verdict import Outcome
 from orderlab.sim.engine.random_streams import RandomStreams
 from orderlab.sim.engine.statistics import Interval, clopper_pearson
 from orderlab.sim.faults import parse_faults
-from orderlab.spark_sweeps.questions.asking import Ask, Told, insist_on_an_end, insist_on_judgement
+from orderlab.spark_sweeps.questions.asking import AnswerTable, Ask, insist_on_an_end, insist_on_judgement
 
 TAIL = 1e-12
 """More faults than this probability allows are never drawn."""
@@ -170,7 +170,7 @@ def wald_test(outcomes: Sequence[bool], acceptable: float, unacceptable: float, 
     return "undecided", len(outcomes)
 
 
-def of_risk(asked: Risk, found: Likelihood) -> Told:
+def of_risk(asked: Risk, found: Likelihood) -> AnswerTable:
     """One row: the test's decision, and the interval of the probability."""
     told = asdict(found)
     interval = told.pop("interval")
@@ -185,4 +185,4 @@ def of_risk(asked: Risk, found: Likelihood) -> Told:
         notes.append(f"{found.failed} runs that failed or put no law to the test are counted as violations: nobody knows what they would have shown.")
     if found.violations == 0:
         notes.append("Not one violation: for the probability of something so rare ask a rare-event question.")
-    return Told([row], notes, outcome)
+    return AnswerTable([row], notes, outcome)

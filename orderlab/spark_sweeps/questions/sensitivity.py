@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from orderlab.model.errors import InputError
-from orderlab.spark_sweeps.questions.asking import Ask, Told, metric_of
+from orderlab.spark_sweeps.questions.asking import AnswerTable, Ask, metric_of
 from orderlab.spark_sweeps.sweep_file.specification import Axis
 
 RESAMPLES = 1000
@@ -144,7 +144,7 @@ def _effects(problem: dict[str, Any], cube: Any, values: Any, seed: int) -> list
     return [Influence(name, float(spread), 0.0, float(effect), float(half)) for name, effect, half, spread in rows]
 
 
-def of_sensitivity(asked: Sensitivity, found: Sequence[Influence]) -> Told:
+def of_sensitivity(asked: Sensitivity, found: Sequence[Influence]) -> AnswerTable:
     """A row for each parameter, the most influential first."""
     if asked.method == "morris":
         rows = [
@@ -152,7 +152,7 @@ def of_sensitivity(asked: Sensitivity, found: Sequence[Influence]) -> Told:
              "spread_of_effects": one.first}
             for one in found
         ]  # fmt: skip
-        return Told(rows, [
+        return AnswerTable(rows, [
             f"Change of {asked.metric} when a parameter moves across its range, by elementary effects (Morris). A spread as "
             "large as the effect means that it bends or depends on other parameters. half_width: of 95 % intervals.",
         ])  # fmt: skip
@@ -166,4 +166,4 @@ def of_sensitivity(asked: Sensitivity, found: Sequence[Influence]) -> Told:
         notes.append(f"Not told from no influence at all: {names}.")
     if any(one.total_half_width > 0.2 for one in found):
         notes.append("Intervals are wide: double question.samples before you read the order.")
-    return Told([asdict(one) for one in found], notes)
+    return AnswerTable([asdict(one) for one in found], notes)

@@ -33,7 +33,7 @@ CHECKED_MAX = 10_000
 
 
 @dataclass(frozen=True)
-class Options:
+class SweepOptions:
     """What the command line may add to a sweep file."""
 
     output: str | None = None
@@ -45,7 +45,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Progress:
+class RunsProgress:
     """Where a sweep stands. ``before``: rows that an earlier start had left."""
 
     total: int
@@ -116,11 +116,11 @@ def _blame_base(path: Path, sweep: SweepFile, subject: Subject, complaint: str) 
 def run_sweep(
     path: Path,
     make_engine: Callable[[ResultFolder], Engine],
-    options: Options | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
+    options: SweepOptions | None = None,
+    on_progress: Callable[[RunsProgress], None] | None = None,
 ) -> Summary:
     """Do what is left of a sweep. Raises InputError; KeyboardInterrupt passes through, with all that is committed kept."""
-    options = options or Options()
+    options = options or SweepOptions()
     sweep, plan = load(path, options.seed)
     if options.output is not None:
         sweep = sweep.model_copy(update={"output": options.output})
@@ -128,8 +128,8 @@ def run_sweep(
 
 
 def run_loaded(
-    path: Path, sweep: SweepFile, plan: Plan, make_engine: Callable[[ResultFolder], Engine], options: Options,
-    on_progress: Callable[[Progress], None] | None = None,
+    path: Path, sweep: SweepFile, plan: Plan, make_engine: Callable[[ResultFolder], Engine], options: SweepOptions,
+    on_progress: Callable[[RunsProgress], None] | None = None,
 ) -> Summary:  # fmt: skip
     """The same for a sweep that is in memory; ``path`` is what messages and commands call it."""
     earlier = None if options.costs is None else model_of_earlier(options.costs)
@@ -146,8 +146,8 @@ class _Sweeping:
     """One start of a sweep."""
 
     def __init__(
-        self, path: Path, sweep: SweepFile, plan: Plan, folder: ResultFolder, options: Options,
-        earlier: CostModel | None, on_progress: Callable[[Progress], None] | None,
+        self, path: Path, sweep: SweepFile, plan: Plan, folder: ResultFolder, options: SweepOptions,
+        earlier: CostModel | None, on_progress: Callable[[RunsProgress], None] | None,
     ) -> None:  # fmt: skip
         self.path, self.sweep, self.plan, self.folder, self.options = path, sweep, plan, folder, options
         self.earlier, self.on_progress = earlier, on_progress
@@ -206,7 +206,7 @@ class _Sweeping:
     def _tick(self) -> bool:
         counts = self._obey_stop_rules()
         if self.on_progress is not None:
-            self.on_progress(Progress(int(self.wanted.sum()), self.before, counts, time.perf_counter() - self.begun))
+            self.on_progress(RunsProgress(int(self.wanted.sum()), self.before, counts, time.perf_counter() - self.begun))
         return self.stopped is not None
 
     def _obey_stop_rules(self) -> Counts:

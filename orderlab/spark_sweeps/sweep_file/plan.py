@@ -94,7 +94,7 @@ class OneAtATime:
         return _columns_by_point(self, numbers)
 
 
-class Table:
+class DesignRows:
     """The rows that the file lists."""
 
     def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -259,7 +259,7 @@ def _design(sweep: SweepFile) -> Design:
     if choice.kind == "one-at-a-time":
         return OneAtATime(axes, sweep.base)
     if choice.kind == "table":
-        return Table(choice.rows or ())
+        return DesignRows(choice.rows or ())
     seed = seed_of(sweep.seed, "design")
     build = latin_hypercube if choice.kind == "latin-hypercube" else sobol
     return build(axes, choice.samples or 1, seed)

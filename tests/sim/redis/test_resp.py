@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from orderlab.sim.redis.replies import BigNumber, ErrorReply, Status, UnhashableReply, Verbatim
-from orderlab.sim.redis.wire import ReplyReader, encode_command
+from orderlab.sim.redis.wire import ReplyParser, encode_command
 
 
 def receiver(data: bytes, size: int) -> Callable[[], bytes]:
@@ -41,22 +41,22 @@ REPLIES = [
 @pytest.mark.parametrize(("wire", "reply"), REPLIES)
 @pytest.mark.parametrize("size", [1, 1000])
 def test_reads_each_type(wire: bytes, reply: object, size: int) -> None:
-    read = ReplyReader(receiver(wire, size)).read()
+    read = ReplyParser(receiver(wire, size)).read()
     assert read == reply
     assert type(read) is type(reply)
     assert type(read) is type(reply)
 
 
 def test_status_and_bulk_string_are_told_apart() -> None:
-    assert isinstance(ReplyReader(receiver(b"+OK\r\n", 9)).read(), Status)
-    assert not isinstance(ReplyReader(receiver(b"$2\r\nOK\r\n", 9)).read(), Status)
+    assert isinstance(ReplyParser(receiver(b"+OK\r\n", 9)).read(), Status)
+    assert not isinstance(ReplyParser(receiver(b"$2\r\nOK\r\n", 9)).read(), Status)
 
 
 def test_a_cut_stream_and_a_foreign_one_are_errors() -> None:
     with pytest.raises(EOFError):
-        ReplyReader(receiver(b"$5\r\nab", 9)).read()
+        ReplyParser(receiver(b"$5\r\nab", 9)).read()
     with pytest.raises(ValueError, match="not a RESP reply"):
-        ReplyReader(receiver(b"HTTP/1.1 400\r\n", 99)).read()
+        ReplyParser(receiver(b"HTTP/1.1 400\r\n", 99)).read()
 
 
 def test_commands_are_arrays_of_bulk_strings() -> None:
@@ -65,7 +65,7 @@ def test_commands_are_arrays_of_bulk_strings() -> None:
 
 def test_members_of_sets_and_keys_of_maps_may_be_anything() -> None:
     maps = [b"%2\r\n$1\r\na\r\n:1\r\n:2\r\n%0\r\n", b"%2\r\n:2\r\n%0\r\n$1\r\na\r\n:1\r\n"]
-    one, other = (ReplyReader(receiver(b"~1\r\n" + text, 9)).read() for text in maps)
+    one, other = (ReplyParser(receiver(b"~1\r\n" + text, 9)).read() for text in maps)
     assert one == other == {frozenset({(b"a", 1), (2, frozenset())})}
     with pytest.raises(UnhashableReply, match="nested deeper than 200 levels"):
-        ReplyReader(receiver(b"~1\r\n" + b"*1\r\n" * 201 + b":1\r\n", 99)).read()
+        ReplyParser(receiver(b"~1\r\n" + b"*1\r\n" * 201 + b":1\r\n", 99)).read()

@@ -12,7 +12,7 @@ import pytest
 
 from orderlab.model.errors import InputError
 from orderlab.sim.redis.lua import watchdog
-from orderlab.sim.redis.lua.watchdog import Finished, ScriptCall, Unfinished, watch
+from orderlab.sim.redis.lua.watchdog import Finished, RunningScript, Unfinished, watch
 from orderlab.sim.redis.replies import Reply
 from orderlab.sim.redis.shard import Shard
 
@@ -99,7 +99,7 @@ def test_a_crash_names_its_script() -> None:
         os.kill(os.getpid(), signal.SIGSEGV)
 
     reason = "the process of the script died: killed by SIGSEGV"
-    assert watch(work) == Unfinished(reason, ScriptCall(b"sha", (b"k",), (b"a",)), 0.0, died=True)
+    assert watch(work) == Unfinished(reason, RunningScript(b"sha", (b"k",), (b"a",)), 0.0, died=True)
 
 
 def test_a_crash_between_scripts_names_none() -> None:
@@ -118,7 +118,7 @@ def test_arguments_too_long_to_note_are_left_out() -> None:
 
     result = watch(work)
     assert isinstance(result, Unfinished)
-    assert result.script == ScriptCall(b"sha", (), ())
+    assert result.script == RunningScript(b"sha", (), ())
 
 
 def test_address_space_is_limited() -> None:

@@ -21,14 +21,14 @@ from orderlab.sim.stores.binding import (
     Saved,
 )
 from orderlab.sim.stores.binding.replies import ReplyReader, compile_reply
-from orderlab.sim.stores.binding.schema import Reply
+from orderlab.sim.stores.binding.schema import ReplyTable
 from orderlab.sim.stores.binding.templates import Vocabulary, packed_codec
 
 THREE = {"messages": (Message(b"a"), Message(b"b"), Message(b"c"))}
 
 
 def reader(operation: str, modulus: int = 65535, unpack: Any = None, **table: Any) -> ReplyReader:
-    return compile_reply(operation, Reply.model_validate(table), "store.toml: reply", unpack, modulus)
+    return compile_reply(operation, ReplyTable.model_validate(table), "store.toml: reply", unpack, modulus)
 
 
 def saved(*packet_ids: int) -> Saved:

@@ -38,7 +38,14 @@ import numpy as np
 
 from orderlab.model.arrays import Intervals
 from orderlab.model.checkers.delivery.event_pass import BROKEN, COUNTERS, END_US, DeliveryPass
-from orderlab.model.checkers.delivery.owed import Lanes, Pairs, Subscriptions, missing, owed_pairs, seen_by_subscribers
+from orderlab.model.checkers.delivery.owed import (
+    Lanes,
+    Pairs,
+    SubscriptionsInForce,
+    missing,
+    owed_pairs,
+    seen_by_subscribers,
+)
 from orderlab.model.checkers.findings import Finding, LawTally, Partial, verdict_of
 from orderlab.model.history.events import EventBatch, IntArray, Names
 from orderlab.model.verdict import Verdict
@@ -60,7 +67,7 @@ class DeliveryChecker:
     def __init__(self, names: Names, drain_bound_us: int | None = None) -> None:
         self._names = names
         self._pass = DeliveryPass(-1 if drain_bound_us is None else drain_bound_us)
-        self._subscriptions = Subscriptions()
+        self._subscriptions = SubscriptionsInForce()
 
     def observe(self, batch: EventBatch) -> None:
         """Take in the next rows."""

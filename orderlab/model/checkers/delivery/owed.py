@@ -53,7 +53,7 @@ class Subscription:
 
 
 @dataclass
-class Subscriptions:
+class SubscriptionsInForce:
     """The subscriptions in force after the rows seen so far: subscriber → filter → subscription, by code."""
 
     in_force: dict[int, dict[int, Subscription]] = field(default_factory=dict)
@@ -202,7 +202,7 @@ def highs_at(done: DeliveryPass, fifo: IntArray, epoch: IntArray) -> IntArray:
     return np.maximum(out, -1)
 
 
-def owed_pairs(done: DeliveryPass, lanes: Lanes, subscriptions: Subscriptions, names: Names) -> Pairs:
+def owed_pairs(done: DeliveryPass, lanes: Lanes, subscriptions: SubscriptionsInForce, names: Names) -> Pairs:
     """The pairs at QoS 1 and 2. Without subscribe rows, every lane that appeared, from its session's beginning."""
     if subscriptions.seen == 0:
         lane = np.flatnonzero(lanes.qos[lanes.lane_fifo] > 0)
@@ -240,7 +240,7 @@ def owed_pairs(done: DeliveryPass, lanes: Lanes, subscriptions: Subscriptions, n
     )
 
 
-def _subscribed(lanes: Lanes, subscriptions: Subscriptions, names: Names) -> tuple[IntArray, IntArray, IntArray]:
+def _subscribed(lanes: Lanes, subscriptions: SubscriptionsInForce, names: Names) -> tuple[IntArray, IntArray, IntArray]:
     fifos_of: dict[int, list[int]] = {}
     for fifo, (topic, qos) in enumerate(zip(lanes.topic.tolist(), lanes.qos.tolist(), strict=True)):
         if qos > 0:
@@ -368,7 +368,7 @@ _PUBLISHED = 1 << 40  # the weight of being published, above any number of recei
 
 
 def seen_by_subscribers(
-    done: DeliveryPass, lanes: Lanes, delivered: Intervals, subscriptions: Subscriptions, names: Names, published: bool
+    done: DeliveryPass, lanes: Lanes, delivered: Intervals, subscriptions: SubscriptionsInForce, names: Names, published: bool
 ) -> tuple[Intervals, int]:
     """Per logical FIFO what at least one subscriber received, and how many of these receipts another subscriber shares.
 

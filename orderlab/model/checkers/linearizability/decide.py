@@ -44,7 +44,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orderlab.model.checkers.findings import VACUOUS
-from orderlab.model.checkers.linearizability.objects import MODELS, Call, ObjectModel, calls_by_key
+from orderlab.model.checkers.linearizability.objects import MODELS, ObjectCall, ObjectModel, calls_by_key
 from orderlab.model.checkers.linearizability.operations import FAIL, INFO, NEVER, OK, IntArray, OperationLog
 from orderlab.model.checkers.linearizability.register_search import search_register
 from orderlab.model.checkers.linearizability.search import Decision, search
@@ -120,7 +120,7 @@ def _decisions(model: ObjectModel, log: OperationLog, deadline: float | None) ->
         yield (key, "levels", by_levels) if by_levels else (key, "search", search(model, calls, deadline))
 
 
-def _distinct_adds(calls: Iterable[Call]) -> bool:
+def _distinct_adds(calls: Iterable[ObjectCall]) -> bool:
     added = [call.argument for call in calls if call.function == "add"]
     return len(added) == len(set(added))
 
@@ -337,16 +337,16 @@ def _cover(certain: _Values, start: int, end: int) -> list[int]:
     return rows
 
 
-def decide_set(calls: Sequence[Call]) -> Decision | None:
+def decide_set(calls: Sequence[ObjectCall]) -> Decision | None:
     """Decide the calls on one set; None where the levels do not apply."""
     adds = {call.argument: call for call in calls if call.function == "add"}
     reads = [call for call in calls if call.function == "read"]
     if len(adds) + len(reads) != len(calls):
         return None
     reads.sort(key=lambda call: (len(set(call.result or ())), call.returned))
-    levels: list[list[Call]] = []
+    levels: list[list[ObjectCall]] = []
     seen: set[Any] = set()
-    before: Call | None = None
+    before: ObjectCall | None = None
     for read in reads:
         elements = set(read.result or ())
         unknown = sorted(elements - adds.keys(), key=repr)
@@ -366,7 +366,7 @@ def decide_set(calls: Sequence[Call]) -> Decision | None:
     return _schedule(levels)
 
 
-def _schedule(levels: Sequence[Sequence[Call]]) -> Decision:
+def _schedule(levels: Sequence[Sequence[ObjectCall]]) -> Decision:
     earliest, holder = -1, None
     for level in levels:
         for call in sorted(level, key=lambda call: call.returned):

@@ -98,7 +98,7 @@ MODELS = {
 """Every object by the name that `--model` takes."""
 
 
-class Call(NamedTuple):
+class ObjectCall(NamedTuple):
     """One operation on one object. `returned` is NEVER where it need not have happened; `row` is its row in the log.
 
     `place` orders the dequeues that one drain stands for; it is 0 elsewhere.
@@ -138,7 +138,7 @@ GIVES = {
 """By object and function."""
 
 
-def calls_by_key(model: ObjectModel, log: OperationLog) -> dict[Any, list[Call]]:
+def calls_by_key(model: ObjectModel, log: OperationLog) -> dict[Any, list[ObjectCall]]:
     """The calls on each object, in order of invocation: linearizability is local, so each is decided alone.
 
     Left out: failed operations (they did not happen) and reads without a result. A failed compare-and-set that
@@ -146,7 +146,7 @@ def calls_by_key(model: ObjectModel, log: OperationLog) -> dict[Any, list[Call]]
     returned and one that found nothing, which is why it ended. Raises InputError for a function that the object does
     not have, an argument that it cannot take, or a result that it cannot give.
     """
-    by_key: dict[Any, list[Call]] = {}
+    by_key: dict[Any, list[ObjectCall]] = {}
     for row, (function_code, key, outcome) in enumerate(
         zip(log.function.tolist(), log.key.tolist(), log.outcome.tolist(), strict=True)
     ):
@@ -177,17 +177,17 @@ def calls_by_key(model: ObjectModel, log: OperationLog) -> dict[Any, list[Call]]
         if function == "drain":
             calls += _drained(result, invoked, returned, row, len(log))
         else:
-            calls.append(Call(function, argument, result, invoked, returned, row))
+            calls.append(ObjectCall(function, argument, result, invoked, returned, row))
     return by_key
 
 
-def _drained(result: Any, invoked: int, returned: int, row: int, at_most: int) -> list[Call]:
+def _drained(result: Any, invoked: int, returned: int, row: int, at_most: int) -> list[ObjectCall]:
     if result is UNKNOWN:  # it may have taken anything, so it counts as a dequeue for each operation that there is
-        return [Call("dequeue", None, UNKNOWN, invoked, NEVER, row)] * at_most
+        return [ObjectCall("dequeue", None, UNKNOWN, invoked, NEVER, row)] * at_most
     taken = (*(result or ()), None)
-    return [Call("dequeue", None, value, invoked, returned, row, place) for place, value in enumerate(taken, 1)]
+    return [ObjectCall("dequeue", None, value, invoked, returned, row, place) for place, value in enumerate(taken, 1)]
 
 
-def rows_of(calls: Sequence[Call]) -> tuple[int, ...]:
+def rows_of(calls: Sequence[ObjectCall]) -> tuple[int, ...]:
     """The log rows of some calls, each once, in order."""
     return tuple(sorted({call.row for call in calls}))

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from orderlab.model.checkers.linearizability.objects import MISMATCH, UNKNOWN, Call
+from orderlab.model.checkers.linearizability.objects import MISMATCH, UNKNOWN, ObjectCall
 from orderlab.model.checkers.linearizability.operations import NEVER, Typed
 from orderlab.model.checkers.linearizability.search import Decision, violated_at
 from orderlab.model.machine_code import njit
@@ -213,7 +213,7 @@ def _lay_out(returns: Any, order: Any, slot: Any, opens: Any, offsets: Any) -> A
     return slots, filled
 
 
-def search_register(calls: Sequence[Call], initial: Any = None, deadline: float | None = None) -> Decision:
+def search_register(calls: Sequence[ObjectCall], initial: Any = None, deadline: float | None = None) -> Decision:
     """Decide the calls (`read`, `write`, `cas`) on one register; UNKNOWN when `deadline` (time.monotonic) passes."""
     codes: dict[Typed, int] = {Typed(initial): 0}
     function, first, second, twin = (np.full(len(calls), -1, np.int64) for _ in range(4))

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from orderlab.model.checkers.linearizability.objects import IMPOSSIBLE, UNKNOWN, Call, ObjectModel
+from orderlab.model.checkers.linearizability.objects import IMPOSSIBLE, UNKNOWN, ObjectCall, ObjectModel
 from orderlab.model.checkers.linearizability.operations import NEVER
 from orderlab.model.verdict import Outcome
 
@@ -40,14 +40,14 @@ class _Entry:
 
     __slots__ = ("before", "call", "number", "partner", "position", "then")
 
-    def __init__(self, position: int, number: int, call: Call | None) -> None:
+    def __init__(self, position: int, number: int, call: ObjectCall | None) -> None:
         self.position, self.number, self.call = position, number, call
         self.partner: _Entry | None = None
         self.before: _Entry
         self.then: _Entry | None = None
 
 
-def _linked(calls: Sequence[Call]) -> _Entry:
+def _linked(calls: Sequence[ObjectCall]) -> _Entry:
     entries = []
     for number, call in enumerate(calls):
         invocation = _Entry(call.invoked, number, call)
@@ -80,7 +80,7 @@ def _unlift(entry: _Entry) -> None:
                 lifted.then.before = lifted
 
 
-def _twins(calls: Sequence[Call]) -> list[int]:
+def _twins(calls: Sequence[ObjectCall]) -> list[int]:
     """The bit of the call that has to be taken before: of indeterminate equals the earlier one loses nothing."""
     seen: dict[tuple[str, Any], int] = {}
     twins = []
@@ -95,7 +95,7 @@ def _twins(calls: Sequence[Call]) -> list[int]:
     return twins
 
 
-def search(model: ObjectModel, calls: Sequence[Call], deadline: float | None = None) -> Decision:
+def search(model: ObjectModel, calls: Sequence[ObjectCall], deadline: float | None = None) -> Decision:
     """Decide whether the calls on one object are linearizable; UNKNOWN when `deadline` (time.monotonic) passes."""
     head, twins = _linked(calls), _twins(calls)
     remaining = sum(call.returned < NEVER for call in calls)
@@ -136,7 +136,7 @@ def search(model: ObjectModel, calls: Sequence[Call], deadline: float | None = N
     return Decision(Outcome.HOLDS, len(visited))
 
 
-def violated_at(calls: Sequence[Call], stuck_at: int, configurations: int) -> Decision:
+def violated_at(calls: Sequence[ObjectCall], stuck_at: int, configurations: int) -> Decision:
     """The shortest prefix of the history that is not linearizable ends with the return at `stuck_at`."""
     stuck = next(call for call in calls if call.returned == stuck_at)
     open_then = [call for call in calls if call.invoked < stuck_at <= call.returned and call is not stuck]

@@ -18,7 +18,7 @@ from orderlab.sim.redis.replies import Reply as RedisReply
 from orderlab.sim.redis.shard import Effect, GrowthLimit
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.replies import ReplyMismatch
-from orderlab.sim.stores.binding.results import Answered
+from orderlab.sim.stores.binding.results import ContractReply
 from orderlab.sim.stores.binding.results import Failed as FailedCall
 from orderlab.sim.stores.bound import load_scripts
 
@@ -162,7 +162,7 @@ class ContractRun:
             return (Failed(f"the binding cannot read the reply: {mismatch}"),)
         if isinstance(answer, FailedCall):
             return (Failed(answer.error.decode("utf-8", "replace")),)
-        return (answer.reply,) if isinstance(answer, Answered) else answer
+        return (answer.reply,) if isinstance(answer, ContractReply) else answer
 
     def _send(self, call: Any) -> RedisReply:
         reply = self.backend.execute(*call.argv)

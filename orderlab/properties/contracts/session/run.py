@@ -34,8 +34,16 @@ from orderlab.model.contracts.session.refinement.account import (
 from orderlab.model.contracts.session.spec import FOREVER_MS, Entry, Kind, Message, lifetime
 from orderlab.model.contracts.session.steps import PRODUCERS, Publication, Save, Step, Wait
 from orderlab.model.contracts.steps import Fault
-from orderlab.sim.stores.binding.results import Answered as ContractReply
-from orderlab.sim.stores.binding.results import Cleared, Failed, Fetched, FetchedMessage, Removed, Result, Saved
+from orderlab.sim.stores.binding.results import (
+    Cleared,
+    ContractReply,
+    Failed,
+    Fetched,
+    FetchedMessage,
+    Removed,
+    Result,
+    Saved,
+)
 from orderlab.sim.stores.binding.results import Message as Outgoing
 from orderlab.sim.stores.bound import EVERYTHING, ClientDied, Interruption, SessionStore, TimedOut
 

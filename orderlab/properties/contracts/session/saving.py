@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from orderlab.model.contracts.session.refinement import Account, Judgement, ObservedMessage, judge_save
 from orderlab.model.contracts.session.refinement.account import Batch, Sending
-from orderlab.model.contracts.session.refinement.steps import Save as Saving
+from orderlab.model.contracts.session.refinement.steps import ObservedSave
 from orderlab.model.contracts.session.steps import Churn, Retry, Save
 from orderlab.properties.contracts.session.run import Run, StepReport, assigned_to, incoming, outgoing, replaced
 from orderlab.sim.stores.binding.results import Assigned, Failed, Fetched, Message, Result, Saved
@@ -76,7 +76,7 @@ def _judge(run: Run, batch: Batch, step: Save, report: StepReport, is_older: boo
     store = run.store
     reply = run.reply_of(report.result, step.messages)
     run.told = {label: packet_id for label, packet_id, _ in reply.assigned if packet_id is not None}
-    saving = Saving(
+    saving = ObservedSave(
         tuple(incoming(one, store.default_expiry_ms) for one in step.messages),
         step.limit,
         batch.epoch <= run.state.connections[step.client].cleared_epoch,

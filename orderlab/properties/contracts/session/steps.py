@@ -16,7 +16,7 @@ from orderlab.model.contracts.session.refinement import (
     judge_release,
 )
 from orderlab.model.contracts.session.refinement.account import Cursor, RunState, Sending, forbidden_in
-from orderlab.model.contracts.session.refinement.steps import Answer as Answered
+from orderlab.model.contracts.session.refinement.steps import ObservedAnswer
 from orderlab.model.contracts.session.steps import (
     PRODUCERS,
     Acknowledge,
@@ -150,7 +150,7 @@ def _carry_out_answer(
     reply = run.reply_of(result)
     judge_one = judge_release if operation == "release" else judge_acknowledge
     may_fail = fault is not None or run.is_overtaken
-    answered = Answered(label, sending.packet_id)
+    answered = ObservedAnswer(label, sending.packet_id)
 
     def judge(account: Account, listing: Sequence[ObservedMessage]) -> Judgement:
         return judge_one(account, answered, reply, listing, run.store.capabilities, may_fail)

@@ -15,7 +15,7 @@ from orderlab.sim.redis.values.sorted_set import by_score
 
 Scores = Mapping[bytes, float]
 Aggregate = Callable[[float, float], float]
-Combine = Callable[["Request"], dict[bytes, float]]
+Combine = Callable[["AlgebraRequest"], dict[bytes, float]]
 
 
 def _sum(total: float, score: float) -> float:
@@ -35,7 +35,7 @@ _AGGREGATES: dict[bytes, Aggregate] = {b"SUM": _sum, b"MIN": _least, b"MAX": _gr
 
 
 @dataclass(slots=True)
-class Request:
+class AlgebraRequest:
     """The inputs as member -> score, with their weights, and the options that follow the keys."""
 
     inputs: list[Scores]
@@ -64,7 +64,7 @@ def _read_inputs(shard: NodeState, keys: Sequence[bytes]) -> list[Scores]:
     return inputs
 
 
-def _parse(shard: NodeState, argv: Sequence[bytes], count_at: int, allowed: frozenset[bytes]) -> Request:
+def _parse(shard: NodeState, argv: Sequence[bytes], count_at: int, allowed: frozenset[bytes]) -> AlgebraRequest:
     """Read ``numkeys key [key ...]`` at ``count_at`` and those options that are ``allowed``."""
     count = integer(argv[count_at])
     if count < 1:
@@ -72,7 +72,7 @@ def _parse(shard: NodeState, argv: Sequence[bytes], count_at: int, allowed: froz
     at = count_at + 1 + count
     if at > len(argv):
         raise ErrorReply(SYNTAX_ERROR)
-    request = Request(_read_inputs(shard, argv[count_at + 1 : at]), [1.0] * count)
+    request = AlgebraRequest(_read_inputs(shard, argv[count_at + 1 : at]), [1.0] * count)
     while at < len(argv):
         word = option(argv[at])
         following = len(argv) - at - 1
@@ -95,7 +95,7 @@ def _parse(shard: NodeState, argv: Sequence[bytes], count_at: int, allowed: froz
     return request
 
 
-def _union(request: Request) -> dict[bytes, float]:
+def _union(request: AlgebraRequest) -> dict[bytes, float]:
     result: dict[bytes, float] = {}
     aggregate = request.aggregate
     for scores, weight in request.smallest_first():
@@ -107,7 +107,7 @@ def _union(request: Request) -> dict[bytes, float]:
     return result
 
 
-def _intersection(request: Request) -> dict[bytes, float]:
+def _intersection(request: AlgebraRequest) -> dict[bytes, float]:
     (first, first_weight), *others = request.smallest_first()
     result = {}
     for member, score in first.items():
@@ -124,7 +124,7 @@ def _intersection(request: Request) -> dict[bytes, float]:
     return result
 
 
-def _difference(request: Request) -> dict[bytes, float]:
+def _difference(request: AlgebraRequest) -> dict[bytes, float]:
     first, *others = request.inputs
     return {member: score for member, score in first.items() if not any(member in other for other in others)}
 

@@ -304,7 +304,7 @@ def _may_be_host(function: _Function, call_at: int, host_names: frozenset[bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedChunk:
     """A chunk that the host can run."""
 
     changed: bytes | None
@@ -312,7 +312,7 @@ class Prepared:
     assigns_globals: bool
 
 
-def prepare_chunk(chunk: bytes, host_names: frozenset[bytes] | None) -> Prepared:
+def prepare_chunk(chunk: bytes, host_names: frozenset[bytes] | None) -> PreparedChunk:
     """Make ``chunk`` fit for the host. With None for ``host_names``, as for the host's own files, all tail calls become
     plain calls.
 
@@ -338,7 +338,7 @@ def prepare_chunk(chunk: bytes, host_names: frozenset[bytes] | None) -> Prepared
             if host_names is None or _may_be_host(function, at, host_names):
                 struct.pack_into("<I", changed, function.code_at + 4 * at, instruction & ~63 | OP_CALL)
     assigns_globals = any(one & 63 == OP_SETGLOBAL for function in functions for one in function.code)
-    return Prepared(bytes(changed) if changed != chunk else None, assigns_globals)
+    return PreparedChunk(bytes(changed) if changed != chunk else None, assigns_globals)
 
 
 def globals_of_inner_functions(chunk: bytes) -> Iterator[bytes]:

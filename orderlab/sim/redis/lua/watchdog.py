@@ -36,7 +36,7 @@ CANCELLED = "cancelled"
 
 
 @dataclass(frozen=True, slots=True)
-class ScriptCall:
+class RunningScript:
     """A script or function that was running."""
 
     name: bytes
@@ -51,7 +51,7 @@ class Unfinished:
     """The child was killed, or died, before it was done."""
 
     reason: str
-    script: ScriptCall | None
+    script: RunningScript | None
     """What ran at that moment, or None if that was no script."""
     seconds: float
     """Processor time that the script had taken, as far as the parent saw; 0 if the child died by itself."""
@@ -92,12 +92,12 @@ class Heartbeat:
         (count,) = _COUNT.unpack_from(self._memory, 0)
         return int(count)
 
-    def script(self) -> ScriptCall | None:
+    def script(self) -> RunningScript | None:
         """What runs now."""
         count, length = _HEADER.unpack_from(self._memory, 0)
         if not count % 2:
             return None
-        return ScriptCall(*marshal.loads(self._memory[_HEADER.size : _HEADER.size + length]))
+        return RunningScript(*marshal.loads(self._memory[_HEADER.size : _HEADER.size + length]))
 
 
 current: Heartbeat | None = None

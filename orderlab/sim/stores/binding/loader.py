@@ -23,7 +23,7 @@ from orderlab.sim.stores.binding.schema import (
     ContractStore,
     Edit,
     Operation,
-    Step,
+    StepTable,
     Store,
     check_store,
 )
@@ -146,7 +146,7 @@ def _script_names(store: Store | ContractStore) -> list[tuple[str, str]]:
     for name, operation in dict(store.operations).items():
         if operation is None:
             continue
-        calls: list[tuple[str, Operation | ContractOperation | Step]] = [(f"operations.{name}", operation)]
+        calls: list[tuple[str, Operation | ContractOperation | StepTable]] = [(f"operations.{name}", operation)]
         calls += [(f"operations.{name}.steps[{index}]", step) for index, step in enumerate(operation.steps or ())]
         for where, call in calls:
             given = [(f"{where}.{key}", getattr(call, key)) for key in ("script", "library")]

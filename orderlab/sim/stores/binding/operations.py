@@ -19,8 +19,8 @@ from orderlab.sim.stores.binding.schema import (
     MessageFormat,
     Operation,
     Repeated,
-    Reply,
-    Step,
+    ReplyTable,
+    StepTable,
     Store,
 )
 from orderlab.sim.stores.binding.templates import (
@@ -182,7 +182,7 @@ class OperationCompiler:
             value_reader = ValueReader(dict(table.reply.words) if table.reply else {})
             allowed = (*self.common, *self.fields[name])
             return OperationBinding(name, tuple(compiled), value_reader, table.read_only, None, allowed)
-        reply = table.reply or Reply.model_validate({"shape": "strings" if name == "fetch" else "ignored"})
+        reply = table.reply or ReplyTable.model_validate({"shape": "strings" if name == "fetch" else "ignored"})
         captured = tuple(step.capture for step in compiled if step.capture)
         if reply.source is not None and reply.source not in captured:
             raise InputError(
@@ -193,7 +193,7 @@ class OperationCompiler:
             name, tuple(compiled), reader, table.read_only, table.batch_max, (*self.common, *self.fields[name])
         )
 
-    def _step(self, operation: str, step: Step, base: Vocabulary, place: str, read_only: bool) -> StepBinding:
+    def _step(self, operation: str, step: StepTable, base: Vocabulary, place: str, read_only: bool) -> StepBinding:
         fields = frozenset((*self.common, *self.fields[operation], *_MESSAGE_ONLY))
         for name in (step.each, step.when, step.unless):
             if name is not None and name not in base.fields:
@@ -274,9 +274,9 @@ class OperationCompiler:
         return lambda scope: [to_text(value(scope))]
 
 
-def _single_step(table: Operation | ContractOperation) -> Step:
-    shared = Step.model_fields.keys() & type(table).model_fields.keys()
-    return Step.model_construct(None, **{name: getattr(table, name) for name in shared})
+def _single_step(table: Operation | ContractOperation) -> StepTable:
+    shared = StepTable.model_fields.keys() & type(table).model_fields.keys()
+    return StepTable.model_construct(None, **{name: getattr(table, name) for name in shared})
 
 
 def scope_of(operation: OperationBinding, fields: Fields, defaults: Mapping[str, Any]) -> Scope:

@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 from orderlab.model.errors import InputError, did_you_mean
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.stores.binding.results import (
-    Answered,
     Assigned,
     Cleared,
+    ContractReply,
     Failed,
     Fetched,
     FetchedMessage,
@@ -31,8 +31,8 @@ from orderlab.sim.stores.binding.schema import (
     INTEGER_MEANINGS,
     OPERATION_FIELDS,
     RESULT_ATTRIBUTES,
+    ReplyTable,
 )
-from orderlab.sim.stores.binding.schema import Reply as ReplyTable
 from orderlab.sim.stores.binding.templates import (
     DECODERS,
     Filter,
@@ -70,7 +70,7 @@ class ValueReader:
         value = plain(reply)
         if self.words and not isinstance(value, tuple):
             value = self.words.get("nil" if value is None else str(value), value)
-        return Answered(value)
+        return ContractReply(value)
 
 
 def plain(reply: Reply) -> object:

@@ -163,14 +163,14 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class ContractReply:
     """Reply of an operation whose contract is the store's owner's: a plain value."""
 
     reply: object = None
     """None, an integer, text (bytes where it is not UTF-8), or a tuple of such."""
 
 
-Result = Opened | Saved | Fetched | Removed | Cleared | Answered | Failed
+Result = Opened | Saved | Fetched | Removed | Cleared | ContractReply | Failed
 
 Fields = Mapping[str, object]
 """What the caller of an operation supplies, by the names of ``orderlab.sim.stores.binding.schema``."""

@@ -105,7 +105,7 @@ Key = Annotated[Annotated[str, Tag("template")] | Annotated[Repeated, Tag("repea
 _TAGS = frozenset({"template", "repeated"})
 
 
-class Reply(Table):
+class ReplyTable(Table):
     """How an operation's reply is read."""
 
     shape: Shape
@@ -128,7 +128,7 @@ class Reply(Table):
         return [*self.refused, *(word for word in (self.closed, self.older) if word is not None)]
 
 
-class Step(Table):
+class StepTable(Table):
     """One call of an operation: a script, a function of a library, or a plain command."""
 
     script: str | None = None
@@ -152,14 +152,14 @@ class Calls(Table):
     command: list[Argument] | None = None
     keys: list[Key] = []
     args: list[Argument] = []
-    steps: list[Step] | None = None
+    steps: list[StepTable] | None = None
     read_only: bool = False
 
 
 class Operation(Calls):
     """One operation of a session store."""
 
-    reply: Reply | None = None
+    reply: ReplyTable | None = None
     batch_max: int | None = Field(None, ge=1)
 
 
@@ -275,8 +275,8 @@ _TABLES: dict[str, type[Table]] = {
     "callers": Callers,
     "specimen": SpecimenTable,
     "operations": Operations,
-    "reply": Reply,
-    "steps": Step,
+    "reply": ReplyTable,
+    "steps": StepTable,
     **dict.fromkeys(OPERATION_FIELDS, Operation),
 }
 

@@ -108,7 +108,7 @@ def _missing(reply: Reply, usual: tuple[str, ...]) -> tuple[str, ...]:
     return ("all-or-nothing", "no-loss") if reply.status == "error" else usual
 
 
-class Answer(NamedTuple):
+class ObservedAnswer(NamedTuple):
     """An acknowledgement or a PUBREC on its way in: for which sending, under which identifier."""
 
     label: int | None
@@ -116,7 +116,7 @@ class Answer(NamedTuple):
     packet_id: int
 
 
-def _targets(account: Account, answer: Answer, store: Capabilities) -> tuple[Entry | None, bool]:
+def _targets(account: Account, answer: ObservedAnswer, store: Capabilities) -> tuple[Entry | None, bool]:
     """The message that an answer is for, and whether the store may take it for that one."""
     if answer.label is not None:
         entry = account.session.entry(answer.label)
@@ -129,7 +129,7 @@ def _targets(account: Account, answer: Answer, store: Capabilities) -> tuple[Ent
 
 
 def judge_acknowledge(
-    account: Account, answer: Answer, reply: Reply, listing: Sequence[ObservedMessage], store: Capabilities, faulted: bool = False
+    account: Account, answer: ObservedAnswer, reply: Reply, listing: Sequence[ObservedMessage], store: Capabilities, faulted: bool = False
 ) -> Judgement:
     """Remove the very message that the acknowledgement is for, and no other, however late it comes."""
     target, is_certain = _targets(account, answer, store)
@@ -153,7 +153,7 @@ def judge_acknowledge(
     return Judgement(account, found + _wrong_count(reply, 1, found))
 
 
-def _may_have_remains(account: Account, answer: Answer, operation: str, store: Capabilities) -> bool:
+def _may_have_remains(account: Account, answer: ObservedAnswer, operation: str, store: Capabilities) -> bool:
     """Whether a message that has expired may count: its remains may be there to act upon, unless the store promises to
     count the live alone. On a clock that runs by itself it may have expired just after the operation."""
     is_expired = answer.label is not None and account.fate(answer.label) == "expired"
@@ -161,7 +161,7 @@ def _may_have_remains(account: Account, answer: Answer, operation: str, store: C
 
 
 def _told_nothing(
-    reply: Reply, answer: Answer, operation: str, store: Capabilities, found: list[Discrepancy]
+    reply: Reply, answer: ObservedAnswer, operation: str, store: Capabilities, found: list[Discrepancy]
 ) -> list[Discrepancy]:
     """An error, or nothing, where it is promised to be told whether a message was there; of an identifier that MQTT has."""
     is_told = reply.status == "refused" or (reply.status == "done" and reply.removed is not None)
@@ -180,7 +180,7 @@ def _wrong_count(reply: Reply, removed: int, found: list[Discrepancy]) -> list[D
 
 
 def judge_release(
-    account: Account, answer: Answer, reply: Reply, listing: Sequence[ObservedMessage], store: Capabilities, faulted: bool = False
+    account: Account, answer: ObservedAnswer, reply: Reply, listing: Sequence[ObservedMessage], store: Capabilities, faulted: bool = False
 ) -> Judgement:
     """PUBLISH becomes PUBREL, in place, under the same identifier and deadline."""
     target, is_certain = _targets(account, answer, store)
@@ -274,7 +274,7 @@ def judge_stale_open(account: Account, reply: Reply, listing: Sequence[ObservedM
     return Judgement(account, found)
 
 
-class Save(NamedTuple):
+class ObservedSave(NamedTuple):
     """A save as the judge sees it."""
 
     messages: tuple[Message, ...]
@@ -292,7 +292,7 @@ class Save(NamedTuple):
 
 
 def judge_save(
-    account: Account, save: Save, reply: Reply, listing: Sequence[ObservedMessage], store: Capabilities, faulted: bool = False
+    account: Account, save: ObservedSave, reply: Reply, listing: Sequence[ObservedMessage], store: Capabilities, faulted: bool = False
 ) -> Judgement:
     """Append and trim, or refuse and change nothing."""
     shown = labels_of(listing)
@@ -326,7 +326,7 @@ def judge_save(
     return Judgement(expected, found)
 
 
-def _is_questionable(save: Save, store: Capabilities) -> bool:
+def _is_questionable(save: ObservedSave, store: Capabilities) -> bool:
     """Whether a store may refuse this save: MQTT cannot express it, or there is no identifier left.
 
     An interval of 0 is one of MQTT's. A save that holds nothing else may be declined by a word, for nothing is to be kept.
@@ -336,19 +336,19 @@ def _is_questionable(save: Save, store: Capabilities) -> bool:
     return any(not message.lifetime.is_exact for message in save.messages)
 
 
-def _is_dead(save: Save) -> bool:
+def _is_dead(save: ObservedSave) -> bool:
     """Whether every message had expired on arrival."""
     return all(message.lifetime.longest_ms <= 0 for message in save.messages)
 
 
-def _may_be_told(count: int, before: Account, after: Account, save: Save) -> bool:
+def _may_be_told(count: int, before: Account, after: Account, save: ObservedSave) -> bool:
     """Whether a count is that of the batch, or of the queue, before or after the trim, expired ones with it or not."""
     certain = sum(message.lifetime.shortest_ms > 0 for message in save.messages)
     longest = len(before.queue) + _ghosts(before) + len(save.messages)
     return min(certain, save.limit) <= count <= len(save.messages) or len(after.queue) <= count <= longest
 
 
-def _least_told(save: Save, store: Capabilities) -> int:
+def _least_told(save: ObservedSave, store: Capabilities) -> int:
     """Of how many messages the reply to a save must tell."""
     if store.tells_unkept:
         return len(save.messages)
@@ -356,13 +356,13 @@ def _least_told(save: Save, store: Capabilities) -> int:
     return min(kept, max(save.limit, 0))
 
 
-def _may_leave_as_before(save: Save, reply: Reply, store: Capabilities, faulted: bool) -> bool:
+def _may_leave_as_before(save: ObservedSave, reply: Reply, store: Capabilities, faulted: bool) -> bool:
     if not save.messages or ((faulted or save.is_overtaken) and reply.status != "done"):
         return True
     return (reply.status != "done" and _is_questionable(save, store)) or (reply.status == "refused" and _is_dead(save))
 
 
-def _must_not_save(account: Account, save: Save, reply: Reply, listing: Sequence[ObservedMessage], store: Capabilities) -> Judgement:
+def _must_not_save(account: Account, save: ObservedSave, reply: Reply, listing: Sequence[ObservedMessage], store: Capabilities) -> Judgement:
     """A record of a cleared session, or the repetition of a save that was carried out."""
     labels = [message.label for message in save.messages]
     shown = labels_of(listing)
@@ -381,7 +381,7 @@ def _must_not_save(account: Account, save: Save, reply: Reply, listing: Sequence
     return Judgement(account, compare(account, account.queue, listing, LOST))
 
 
-def _declined_otherwise(save: Save, reply: Reply, store: Capabilities) -> list[Discrepancy]:
+def _declined_otherwise(save: ObservedSave, reply: Reply, store: Capabilities) -> list[Discrepancy]:
     """A save that must not be carried out is declined by the word that the binding promises, so that its caller knows
     not to try again; an error in its place would have it tried for ever."""
     word = store.closed_word if save.is_stale else store.older_word if save.is_older else None
@@ -394,7 +394,7 @@ def _declined_otherwise(save: Save, reply: Reply, store: Capabilities) -> list[D
     return [Discrepancy("all-or-nothing", f"{what} is promised the word {word}, and is answered: {said}", False)]
 
 
-def _told_otherwise(account: Account, save: Save, reply: Reply, store: Capabilities) -> list[Discrepancy]:
+def _told_otherwise(account: Account, save: ObservedSave, reply: Reply, store: Capabilities) -> list[Discrepancy]:
     """The reply that was lost is given again, if it tells anything: another one would have the wrong message sent.
 
     Of a message that is gone it may say that it is not kept. Any identifier but its own would now be another message's.
@@ -440,7 +440,7 @@ def _in_words(told: SaveReplyRow) -> str:
 
 
 def _after_save(
-    account: Account, save: Save, reply: Reply, listing: Sequence[ObservedMessage], store: Capabilities
+    account: Account, save: ObservedSave, reply: Reply, listing: Sequence[ObservedMessage], store: Capabilities
 ) -> tuple[Account, list[Discrepancy]]:
     """The account after a save that was carried out, and what was wrong with the identifiers."""
     now_ms = account.session.now_ms
@@ -490,7 +490,7 @@ def _arrives(message: Message, reply: Reply, seen: Mapping[int, ObservedMessage]
     return message.lifetime.shortest_ms > 0 or reply.status != "done" or message.label in seen
 
 
-def _compare_after_save(before: Account, expected: Account, save: Save, listing: Sequence[ObservedMessage]) -> list[Discrepancy]:
+def _compare_after_save(before: Account, expected: Account, save: ObservedSave, listing: Sequence[ObservedMessage]) -> list[Discrepancy]:
     """Whatever is missing after a save: was it trimmed without need, overwritten, or lost?"""
     shown = set(labels_of(listing))
     old = {entry.label: at for at, entry in enumerate(before.queue)}
@@ -514,7 +514,7 @@ def _compare_after_save(before: Account, expected: Account, save: Save, listing:
     ]
 
 
-def _pushed_out(before: Account, expected: Sequence[Entry], save: Save, listing: Sequence[ObservedMessage]) -> set[int]:
+def _pushed_out(before: Account, expected: Sequence[Entry], save: ObservedSave, listing: Sequence[ObservedMessage]) -> set[int]:
     """Messages trimmed by a store that counts expired ones: live and expired together are more than the limit.
 
     The identifier of what it trims is free, so that a new message may well have it.
@@ -538,7 +538,7 @@ def _ghosts(account: Account) -> int:
     return sum(fate == "expired" for _, fate in account.fates)
 
 
-def _between(account: Account, save: Save, reply: Reply, listing: Sequence[ObservedMessage]) -> Judgement:
+def _between(account: Account, save: ObservedSave, reply: Reply, listing: Sequence[ObservedMessage]) -> Judgement:
     """A save that failed and still changed something."""
     labels = [message.label for message in save.messages]
     shown = set(labels_of(listing))
