@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from orderlab.sim.stores.binding.binding import Binding
 
 
+UNREPLAYED = {"one-slot": "the keys that each call names", "bounded": "the work of each call"}
+"""Laws that validation judges without a run, and what they speak of."""
+
+
 def replay(
     file: Annotated[Path, typer.Argument(help="A trace, a JSON report, or what validate --json or explore --json printed.")],
     store: Annotated[Path | None, typer.Option(help="The store to replay on; by default the one in the trace.")] = None,
@@ -81,6 +85,8 @@ def _replay_store(
         place = opened.describe()
         moves = recorded(kind, trace, binding, opened)
         is_broken = _tell(moves, len(trace.steps), place, trace.seed, step, first, as_json, str(binding.path))
+    if not is_broken and not as_json and trace.law in UNREPLAYED:
+        print(f"{trace.law} is not judged by taking steps: it speaks of {UNREPLAYED[trace.law]}; orderlab validate judges it")
     return is_broken, made
 
 

@@ -148,7 +148,7 @@ def plan_of(kind: Kind, trace: AnyTrace, binding: Binding) -> Plan:
     notes: list[str] = []
     if align_ms > 1:
         notes.append(f"the steps depend on the clock: they begin when it shows a whole {_period(align_ms)}")
-    if not _alike(plain, slower):
+    if not _alike(plain, slower, by_laws=False):  # a judge without slack minds the milliseconds themselves
         notes.append("the steps hinge on single milliseconds: a server that takes its time may not show the same")
         slower = plain
     total_ms = sum(move.passed_ms + sum(call.passed_ms for call in move.calls) for move in plain)
@@ -173,7 +173,8 @@ def _period(ms: int) -> str:
 
 def _aligned(again: Callable[[int], list[Move]], plain: list[Move]) -> tuple[int, list[Move], int]:
     """The finest alignment of the clock under which a later beginning does the same; and that run, and how much later."""
-    for align_ms in ALIGNMENTS_MS:
+    is_long = any(move.call_count > NOTED_MAX for move in plain)
+    for align_ms in ALIGNMENTS_MS[:: len(ALIGNMENTS_MS) - 1] if is_long else ALIGNMENTS_MS:
         delta_ms = DAY_MS + (align_ms * 7_919 if align_ms < DAY_MS else 0)
         later = again(delta_ms)
         if _alike(plain, later):
@@ -181,10 +182,10 @@ def _aligned(again: Callable[[int], list[Move]], plain: list[Move]) -> tuple[int
     return 1, plain, 0
 
 
-def _alike(some: Sequence[Move], others: Sequence[Move]) -> bool:
-    """Whether two runs made the same kinds of calls and broke the same laws."""
+def _alike(some: Sequence[Move], others: Sequence[Move], by_laws: bool = True) -> bool:
+    """Whether two runs made the same kinds of calls, left the same keys, and broke the same laws."""
     return len(some) == len(others) and all(
-        [law for law, _ in one.broken] == [law for law, _ in other.broken]
+        (not by_laws or [law for law, _ in one.broken] == [law for law, _ in other.broken])
         and one.call_count == other.call_count
         and all(map(_same_shape, one.calls, other.calls))
         and {key: value[0] for key, value in one.keys.items()} == {key: value[0] for key, value in other.keys.items()}
@@ -205,25 +206,34 @@ def _step(number: int, plain: Move, later: Move, slower: Move, weaver: _Weaver, 
     if plain.call_count > NOTED_MAX:
         why = f"step {number} makes {plain.call_count:,} calls; the keys after it are put in place instead"
         notes.append(why)
-        acts.append(_put(((b"FLUSHALL",), *commands_between({}, plain.keys)), why))
+        acts.append(_put(_anew(plain), _anew(later), weaver, why))
     else:
         for three in zip(plain.calls, later.calls, slower.calls, strict=True):
             acts += _acts(number, three, weaver, notes)
         if plain.passed_ms:
             acts.append(Wait(plain.passed_ms))
         if plain.placed:
-            acts.append(_put(plain.placed, "what was there comes back"))
+            acts.append(_put(plain.placed, later.placed, weaver, "what was there comes back"))
     keys = _held(plain.keys, later.keys, slower.keys, weaver)
     if any(isinstance(name, DatabaseKey) for name in plain.keys):
         notes.append("keys of other databases than 0 are not compared")
     return Step(number, plain, tuple(acts), keys)
 
 
-def _put(commands: Sequence[Argv], why: str) -> Put:
-    """The commands with deadlines on the server's clock."""
-    woven = [
-        (*argv[:2], Text((Moment(int(argv[2]) - FIRST_MS, "deadline"),))) if argv[0] == b"PEXPIREAT" else argv for argv in commands
-    ]  # fmt: skip
+def _anew(move: Move) -> tuple[Argv, ...]:
+    """Commands that put all keys after a step in place."""
+    return ((b"FLUSHDB",), *commands_between({}, move.keys))
+
+
+def _put(commands: Sequence[Argv], later: Sequence[Argv], weaver: _Weaver, why: str) -> Put:
+    """The commands with moments, and deadlines, on the server's clock. ``later``: those of the run that began later."""
+    alike = [len(one) for one in commands] == [len(one) for one in later]
+    woven: list[tuple[Woven, ...]] = []
+    for argv, other in zip(commands, later if alike else commands, strict=True):
+        if argv[0] == b"PEXPIREAT":
+            woven.append((*argv[:2], Text((Moment(int(argv[2]) - FIRST_MS, "deadline"),))))
+        else:
+            woven.append(tuple(weaver.argument(one, another, one) for one, another in zip(argv, other, strict=True)))
     return Put(tuple(woven), why)
 
 
@@ -233,11 +243,11 @@ def _acts(number: int, three: tuple[Sent, Sent, Sent], weaver: _Weaver, notes: l
     if call.passed_ms:
         yield Wait(call.passed_ms)
     if call.placed:
-        yield _put(call.placed, "something else writes under a key")
+        yield _put(call.placed, later.placed, weaver, "something else writes under a key")
     if call.ended == STOPPED:
         notes.append(f"step {number}: a script was stopped at the limits of the sandbox; a server would run it until SCRIPT KILL, so it is not sent")
         yield LeftOut(call.argv, "it does not end")
-        yield from _in_place(call)
+        yield from _in_place(call, later, weaver)
         return
     condition = BY_NAME.get(call.condition)
     if condition is not None and condition.name == "killed" and b"killed" not in getattr(call.reply, "message", b""):
@@ -256,13 +266,13 @@ def _acts(number: int, three: tuple[Sent, Sent, Sent], weaver: _Weaver, notes: l
     name = CRASHED if call.ended == CRASHED else condition.name
     notes.append(f"step {number}: no command brings a server that runs alone into {name}; what the call left behind is put in place")
     yield LeftOut(call.argv, condition.meaning)
-    yield from _in_place(call)
+    yield from _in_place(call, later, weaver)
 
 
-def _in_place(call: Sent) -> Iterator[Put]:
+def _in_place(call: Sent, later: Sent, weaver: _Weaver) -> Iterator[Put]:
     commands = commands_between(call.before, call.after)
     if commands:
-        yield _put(commands, "what it left behind, put in place")
+        yield _put(commands, commands_between(later.before, later.after), weaver, "what it left behind, put in place")
 
 
 def _held(plain: FrozenKeyspace, later: FrozenKeyspace, slower: FrozenKeyspace, weaver: _Weaver) -> dict[bytes, Held]:

@@ -11,7 +11,7 @@ from orderlab.model.errors import InputError
 from orderlab.properties.export.transcript import Change, Move, Transcript, changes_between
 
 MARKS = {"+": "new", "~": "changed", "-": "gone", "": ""}
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*|\[\d+\])*")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+|\[\d+\])*")
 _STATE = re.compile(r"State (\d+): <(.*)>$")
 _VARIABLE = re.compile(r'/\\ (key\["(?:[^"\\]|\\.)*"\]|\S+) = (.*?)(?:  \\\* (new|changed|gone).*)?$')
 

@@ -247,7 +247,7 @@ def transcript_of_store(trace: AnyTrace, binding: Binding, moves: Sequence[Move]
     broken = [(law, text) for move in moves for law, text in move.broken]
     shown = [text for law, text in broken if law == trace.law] or [text for _, text in broken]
     law = trace.law or (broken[0][0] if broken else "")
-    title = f"{binding.name}: {law} is violated: {shown[0]}" if shown else f"{binding.name}: no law is broken"
+    title = f"{binding.name}: {law} is violated: {shown[0]}" if shown else f"{binding.name}: no step of these breaks a law"
     scripts = {script.path.name: script.source for script in binding.scripts}
     return Transcript(title, law, moves[0], tuple(moves[1:]), binding.name, scripts, trace.seed)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from orderlab.model.contracts.contract import AnyTrace
 from orderlab.model.contracts.session import steps
+from orderlab.model.contracts.session.capabilities import Capabilities
 from orderlab.model.contracts.session.contract import SessionTerms
 from orderlab.model.contracts.session.steps import Churn, Trace
 from orderlab.model.errors import InputError
@@ -17,8 +18,10 @@ from orderlab.model.laws import STORE_LAWS, law_named
 from orderlab.model.verdict import Outcome
 from orderlab.properties.contracts.kind import SCRIPT_SECONDS_MAX, Progress
 from orderlab.properties.contracts.law_run import LawRun
+from orderlab.properties.contracts.session.inspection import Baseline
 from orderlab.properties.contracts.session.validation import isolated
 from orderlab.properties.contracts.session.validation.single_law import law_run, run_law
+from orderlab.properties.contracts.session.validation.subject import Subject
 from orderlab.properties.contracts.session.validation.validation import Validation, validate
 from orderlab.properties.contracts.session.witness import confirmation
 from orderlab.properties.contracts.session.witness.witness import Witness, tell
@@ -28,6 +31,7 @@ from orderlab.properties.mutants.mutant import Result
 from orderlab.properties.profiles import Profile
 from orderlab.sim.redis.backends import Backend
 from orderlab.sim.redis.lua.watchdog import Unfinished, watch
+from orderlab.sim.redis.unsupported import UnsupportedCommand
 from orderlab.sim.stores.binding.binding import Binding
 
 
@@ -73,7 +77,7 @@ class SessionKind:
     def replay(self, trace: AnyTrace, binding: Binding, backend: Backend) -> Iterator[dict[str, Any]]:
         """Each step, up to one after which nothing can be judged."""
         assert isinstance(trace, Trace)
-        reports = confirmation.steps_on(trace, binding, backend)
+        reports = confirmation.steps_on(trace, binding, backend, *_known(trace, binding))
         return (
             {
                 "step": steps.told_step(report.step, trace),
@@ -132,6 +136,15 @@ class SessionKind:
     def judge_thoroughly(self, binding: Binding, script: str, table: Any, seed: int, budget_s: float, effort: float) -> Result:
         """A mutant in the second round, beside the original."""
         return judging.judge_thoroughly(binding, script, table, seed, budget_s, effort)
+
+
+def _known(trace: Trace, binding: Binding) -> tuple[list[Baseline] | None, Capabilities | None]:
+    """What validation knows of a store's keys, and of what it does; nothing of one that the kernel cannot run."""
+    subject = Subject(binding, trace.seed or 0)
+    try:
+        return subject.baselines_of(trace.clients, trace.producers), subject.store.capabilities
+    except (InputError, UnsupportedCommand):
+        return None, None
 
 
 def _unfinished(binding: Binding, law: str, seed: int, answer: Unfinished) -> LawRun:

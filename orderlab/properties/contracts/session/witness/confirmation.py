@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from orderlab.model.contracts.session.capabilities import Capabilities
 from orderlab.model.contracts.session.steps import Churn, Trace, Wait
 from orderlab.model.contracts.steps import Fault
 from orderlab.model.errors import InputError
 from orderlab.properties.contracts.session.inspection import Baseline, Inspection
 from orderlab.properties.contracts.session.run import StepReport
 from orderlab.properties.contracts.session.steps import SessionRun
-from orderlab.sim.redis.backends import Backend, ServerBackend
+from orderlab.sim.redis.backends import Backend, KernelBackend, ServerBackend
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.bound import BoundStore
 from orderlab.sim.stores.faults import can_be_made_on_server
@@ -77,17 +78,26 @@ def run_on(trace: Trace, binding: Binding, backend: Backend, baseline: list[Base
     return list(steps_on(trace, binding, backend, baseline))
 
 
-def steps_on(trace: Trace, binding: Binding, backend: Backend, baseline: list[Baseline] | None = None) -> Iterator[StepReport]:
+def steps_on(
+    trace: Trace,
+    binding: Binding,
+    backend: Backend,
+    baseline: list[Baseline] | None = None,
+    capabilities: Capabilities | None = None,
+) -> Iterator[StepReport]:
     """As ``run_on``, each step when it is asked for; the store is loaded, and its clients connected, at once.
 
-    ``baseline`` has the keys inspected as well; that is left out where many messages pass.
+    ``baseline`` has the keys inspected as well; elsewhere than on the kernel that is left out where many messages pass.
+    ``capabilities``: what was found out about the store beyond its binding.
     """
     backend.flush()
     waits_ms = sum(step.ms for step in trace.steps if isinstance(step, Wait))
     is_server = isinstance(backend, ServerBackend)
     store = BoundStore(binding, backend, trace.default_expiry_ms, is_server and waits_ms <= LONGEST_WAIT_MS)
+    store.capabilities = capabilities or store.capabilities
     run = SessionRun(store, trace.clients, trace.producers, slack_ms=SLACK_MS if is_server else 0)
-    if baseline is not None and not any(isinstance(step, Churn) for step in trace.steps):
+    is_kernel = isinstance(backend, KernelBackend)
+    if baseline is not None and (is_kernel or not any(isinstance(step, Churn) for step in trace.steps)):
         run.inspector = Inspection(baseline)
     return _taken(run, trace)
 
