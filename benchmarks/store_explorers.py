@@ -21,8 +21,8 @@ from orderlab.model.verdict import Outcome
 from orderlab.properties.contracts.session.exploration.scope import Scope
 from orderlab.properties.contracts.session.exploration.system import StoreExploration
 from orderlab.properties.contracts.session.validation.exploration import applies, explore_scope, fitted, small_world
-from orderlab.properties.contracts.session.validation.findings import Findings
 from orderlab.properties.contracts.session.validation.subject import Subject
+from orderlab.properties.validation.findings import Findings
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
 from orderlab.sim.stores.bound import BudgetExceeded

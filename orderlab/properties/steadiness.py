@@ -20,11 +20,11 @@ from orderlab.properties.contracts.session.machines.hostile_clients import Hosti
 from orderlab.properties.contracts.session.machines.on_store import ALL, Machines, machines_for, on_kernel
 from orderlab.properties.contracts.session.machines.store import LawViolated
 from orderlab.properties.contracts.session.validation.exploration import small_world
-from orderlab.properties.contracts.session.validation.findings import Findings
 from orderlab.properties.contracts.session.validation.single_law import search
 from orderlab.properties.contracts.session.validation.subject import Subject
 from orderlab.properties.machines.tally import tally_of
 from orderlab.properties.profiles import PROFILES, Profile
+from orderlab.properties.validation.findings import Findings
 from orderlab.properties.validation.specimens import find_specimens
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding

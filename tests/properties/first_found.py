@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
-from orderlab.model.contracts.session.refinement.account import Discrepancy
+from orderlab.model.contracts.contract import Discrepancy
 from orderlab.model.contracts.session.steps import Trace
 from orderlab.model.laws import STORE_LAWS
-from orderlab.properties.contracts.session.validation.findings import Findings
+from orderlab.properties.validation.findings import Findings
 
 
 class _Found(Exception):

@@ -26,7 +26,7 @@ Gong 1993; Lowe 2017). An operation that was stopped adds "as before" and "as af
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -194,6 +194,15 @@ class Situation(NamedTuple):
     needs: tuple[str, ...] = ()
 
 
+class Discrepancy(NamedTuple):
+    """One law broken by one step."""
+
+    law: str
+    text: str
+    diverges: bool = True
+    """Whether the store has left the abstract state for good, so that nothing after this step can be judged."""
+
+
 class AnyTrace(Protocol):
     """Steps that reproduce a behaviour, with what is needed to take them again."""
 
@@ -208,6 +217,11 @@ class AnyTrace(Protocol):
 
     @property
     def seed(self) -> int | None: ...
+
+    @property
+    def world(self) -> int:
+        """Which of a store's worlds the steps are of, if it is tried in smaller ones too: traces of one are compared by length."""
+        ...
 
     def to_json(self) -> dict[str, Any]: ...
 
@@ -244,4 +258,26 @@ class Terms(Protocol):
 
     def told_step(self, step: Any, trace: AnyTrace) -> str:
         """One step as a sentence."""
+        ...
+
+    @property
+    def state_words(self) -> str:
+        """How the abstract state after a step is introduced in a story."""
+        ...
+
+    @property
+    def states_name(self) -> str:
+        """How these states are called in the JSON of a witness."""
+        ...
+
+    def circumstances(self, trace: AnyTrace) -> Iterator[str]:
+        """What is out of the ordinary in a short trace: without it the law would have held."""
+        ...
+
+    def one_sided(self, law: str) -> str:
+        """What a law that holds leaves open all the same, if anything."""
+        ...
+
+    def clauses(self, law: str) -> Sequence[str]:
+        """Where the law is from."""
         ...

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from orderlab.model.contracts.contract import ALL_OR_NOTHING, SPECIFICATION, AnyTrace, Contract, Situation
-from orderlab.model.contracts.steps import ClientStep, ContractTrace, told_step
+from orderlab.model.contracts.steps import ClientStep, ContractTrace, fault_of, told_step
 
 ONE_SLOT, BOUNDED, NO_RESIDUE = "one-slot", "bounded", "no-residue"
 GENERIC = {
@@ -75,3 +75,20 @@ class SequentialTerms:
     def told_step(self, step: ClientStep, trace: AnyTrace) -> str:
         """One step as a sentence."""
         return told_step(step)
+
+    state_words = "the contract's state"
+    states_name = "states"
+
+    def circumstances(self, trace: AnyTrace) -> Iterator[str]:
+        """What befalls the last step, if anything."""
+        trouble = fault_of(trace.steps[-1]) if trace.steps else None
+        if trouble is not None:
+            yield str(trouble)
+
+    def one_sided(self, law: str) -> str:
+        """Nothing that the report does not say."""
+        return ""
+
+    def clauses(self, law: str) -> Sequence[str]:
+        """None: the contract is its owner's."""
+        return ()

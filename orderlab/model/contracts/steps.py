@@ -132,6 +132,13 @@ def lane_of(step: Any, steps: Sequence[Any]) -> str:
     return "client 1"
 
 
+def fault_of(step: Any) -> Fault | None:
+    """What befalls a step, or the operation that others come between."""
+    inner = getattr(step, "step", step)
+    found: Fault | None = getattr(inner, "fault", None) or getattr(inner, "trouble", None)
+    return found
+
+
 def told_step(step: ClientStep) -> str:
     """A step in words."""
     if isinstance(step, Wait):
@@ -157,6 +164,11 @@ class ContractTrace:
     law: str = ""
     """The law that it shows to be violated, if it does."""
     seed: int | None = None
+
+    @property
+    def world(self) -> int:
+        """There is one only."""
+        return 0
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""

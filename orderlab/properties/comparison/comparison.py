@@ -13,7 +13,6 @@ from orderlab.model.verdict import Outcome
 from orderlab.properties.comparison.product import KINDS, ComparedSubject
 from orderlab.properties.contracts.kind import SCRIPT_SECONDS_MAX, unsupported
 from orderlab.properties.contracts.session.validation.exploration import applies, explore_scope, fitted, small_world
-from orderlab.properties.contracts.session.validation.findings import Finding, Findings
 from orderlab.properties.contracts.session.validation.machine import run_machine
 from orderlab.properties.contracts.session.validation.scenarios import run_scenarios
 from orderlab.properties.contracts.session.validation.subject import Reruns, Subject
@@ -24,6 +23,7 @@ from orderlab.properties.contracts.session.witness.minimisation import minimise
 from orderlab.properties.contracts.session.witness.witness import Explanation, Witness, explain
 from orderlab.properties.mutants.equivalence import long_run
 from orderlab.properties.validation.effort import STATES, WALKS, count
+from orderlab.properties.validation.findings import Finding, Findings
 from orderlab.sim.redis.backends import Backend
 from orderlab.sim.redis.lua.watchdog import Finished, watch
 from orderlab.sim.redis.unsupported import UnsupportedCommand

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from orderlab.model.contracts.session.refinement import Discrepancy
+from orderlab.model.contracts.contract import Discrepancy
 from orderlab.model.contracts.session.steps import PRODUCERS, Step
 from orderlab.properties.contracts.session.run import StepReport
 from orderlab.properties.contracts.session.steps import SessionRun

@@ -21,7 +21,6 @@ from orderlab.properties.contracts.session.exploration.small_scope import StoreS
 from orderlab.properties.contracts.session.run import StepReport
 from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.contracts.session.validation.exploration import CLIENT, applies, fitted, small_world
-from orderlab.properties.contracts.session.validation.findings import Findings
 from orderlab.properties.contracts.session.validation.machine import (
     SMALLEST_PASSING,
     machine_for,
@@ -32,6 +31,7 @@ from orderlab.properties.contracts.session.validation.subject import Prepared, S
 from orderlab.properties.contracts.session.validation.walks import walk_about
 from orderlab.properties.machines.pipeline import simulate
 from orderlab.properties.strategies.pipelines import ANYWHERE, ROUND_MS, WAITING, Strike, publishing_ms
+from orderlab.properties.validation.findings import Findings
 from orderlab.sim.engine.random_streams import RandomStreams
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.systems.settings import STORES

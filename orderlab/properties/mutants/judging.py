@@ -15,7 +15,6 @@ from orderlab.model.contracts.session.steps import Churn, Trace
 from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS
 from orderlab.properties.contracts.session.validation.exploration import applies, explore_scope, fitted, small_world
-from orderlab.properties.contracts.session.validation.findings import Finding, Findings
 from orderlab.properties.contracts.session.validation.footprint import measure_footprint
 from orderlab.properties.contracts.session.validation.machine import run_machine
 from orderlab.properties.contracts.session.validation.queue_at_limit import run_queues_at_limit, try_boundaries
@@ -27,6 +26,7 @@ from orderlab.properties.contracts.session.witness.minimisation import minimise
 from orderlab.properties.mutants.equivalence import Table, compare, difference_in_replies
 from orderlab.properties.mutants.mutant import Result
 from orderlab.properties.validation.effort import INSTRUCTIONS, STANDARD, count
+from orderlab.properties.validation.findings import Finding, Findings
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.bound import BudgetExceeded
 

@@ -9,10 +9,13 @@ from orderlab.model.contracts.contract import AnyTrace, Situation
 from orderlab.model.contracts.session.refinement import Account
 from orderlab.model.contracts.session.refinement.account import RunState
 from orderlab.model.contracts.session.steps import (
+    FAULTS,
     Acknowledge,
+    Churn,
     Clear,
     DrainQueue,
     Fetch,
+    Interleave,
     Open,
     Publication,
     Quiesce,
@@ -23,6 +26,7 @@ from orderlab.model.contracts.session.steps import (
     Wait,
     told_step,
 )
+from orderlab.model.contracts.steps import fault_of
 from orderlab.model.laws import LAWS, STORE_LAWS
 
 BY_LAW: dict[str, tuple[Situation, ...]] = {
@@ -233,6 +237,46 @@ SCOPES: tuple[Scope, ...] = (
 """What is explored, the most telling first."""
 
 
+SMALL_LIMIT = 5
+"""A limit that is worth a word: the witness would have a plain one otherwise."""
+INTERVALS = 3
+"""Intervals that are named."""
+
+
+def circumstances(trace: Trace) -> Iterator[str]:
+    """What is out of the ordinary in a short trace: without it the law would have held."""
+    if not trace.steps:
+        return
+    last = trace.steps[-1]
+    inner = last.step if isinstance(last, Interleave) else last
+    fault = fault_of(last)
+    if fault is not None:
+        yield FAULTS.get(fault.kind, fault.kind)
+    if isinstance(last, Interleave):
+        yield "another save comes between its calls"
+    if isinstance(inner, Save):
+        yield from _of_last_save(inner)
+    elif isinstance(inner, Wait):
+        yield f"after {inner.ms:,} ms"
+    elif isinstance(inner, Retry):
+        yield "the save before the last comes again" if inner.older else "the same save comes again"
+    elif isinstance(inner, Open) and inner.again:
+        yield "the same CONNECT comes again"
+    if getattr(inner, "stale", False):
+        yield "it comes late, from an earlier session"
+    if any(isinstance(step, Churn) for step in trace.steps):
+        yield "identifiers have come round"
+
+
+def _of_last_save(step: Save) -> Iterator[str]:
+    if not step.messages:
+        yield "an empty batch"
+    intervals = dict.fromkeys(one.interval_ms for one in step.messages if one.interval_ms is not None)
+    yield from (f"expiry {ms / 1000:g}" for ms in list(intervals)[:INTERVALS])
+    if step.limit <= SMALL_LIMIT:
+        yield f"limit {step.limit}"
+
+
 @dataclass(frozen=True)
 class SessionTerms:
     """Of session stores, and of pending sets: a session store without ``release`` (``lua/pending``)."""
@@ -266,3 +310,19 @@ class SessionTerms:
         """One step as a sentence."""
         assert isinstance(trace, Trace)
         return told_step(step, trace)
+
+    state_words = "the specification has live"
+    states_name = "live_after"
+
+    def circumstances(self, trace: AnyTrace) -> Iterator[str]:
+        """What is out of the ordinary in a short trace."""
+        assert isinstance(trace, Trace)
+        return circumstances(trace)
+
+    def one_sided(self, law: str) -> str:
+        """What a law that holds leaves open all the same."""
+        return LAWS[law].one_sided
+
+    def clauses(self, law: str) -> Sequence[str]:
+        """Of the standard."""
+        return LAWS[law].clauses

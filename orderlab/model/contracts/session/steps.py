@@ -212,6 +212,11 @@ class Trace:
     seed: int | None = field(default=None)
     producers: tuple[bytes, ...] = PRODUCERS
 
+    @property
+    def world(self) -> int:
+        """How many packet identifiers there are."""
+        return self.modulus
+
     def to_json(self) -> dict[str, Any]:
         """JSON-ready; bytes as Latin-1 text."""
         return {

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from orderlab.model.contracts.contract import Discrepancy
 from orderlab.model.contracts.session.capabilities import Capabilities
 from orderlab.model.contracts.session.refinement import (
     Account,
-    Discrepancy,
     Judgement,
     ObservedMessage,
     Reply,

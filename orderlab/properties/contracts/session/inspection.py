@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from orderlab.model.contracts.session.refinement import Discrepancy
+from orderlab.model.contracts.contract import Discrepancy
 from orderlab.model.contracts.session.refinement.account import PROBE, RunState, name_of, names_of
 from orderlab.model.contracts.session.spec import FOREVER_MS, Entry
 from orderlab.model.contracts.session.steps import (

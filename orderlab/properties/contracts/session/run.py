@@ -12,9 +12,9 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from orderlab.model.contracts.contract import Discrepancy
 from orderlab.model.contracts.session.refinement import (
     Account,
-    Discrepancy,
     Judgement,
     ObservedMessage,
     Reply,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from orderlab.model.contracts.contract import Discrepancy
 from orderlab.model.contracts.session.contract import situations
 from orderlab.model.contracts.session.refinement import (
     Account,
-    Discrepancy,
     Judgement,
     ObservedMessage,
     judge_acknowledge,

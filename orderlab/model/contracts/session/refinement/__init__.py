@@ -7,7 +7,6 @@ difference breaks. It knows nothing of Redis.
 
 from orderlab.model.contracts.session.refinement.account import (
     Account,
-    Discrepancy,
     Judgement,
     ObservedMessage,
     Reply,
@@ -29,7 +28,6 @@ from orderlab.model.contracts.session.refinement.steps import (
 
 __all__ = [
     "Account",
-    "Discrepancy",
     "Judgement",
     "ObservedMessage",
     "Reply",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Literal, NamedTuple
 
+from orderlab.model.contracts.contract import Discrepancy
 from orderlab.model.contracts.session.capabilities import Capabilities
 from orderlab.model.contracts.session.spec import FOREVER_MS, Entry, Kind, Session, lifetime, next_packet_id
 from orderlab.model.contracts.session.steps import Answer, Interleave, Publication, Save, Step
@@ -45,15 +46,6 @@ class Reply(NamedTuple):
     """How many messages the reply to a save says that were saved, or that are now held; None: it does not say."""
     told: tuple[SaveReplyRow, ...] | None = None
     """What the reply to a save tells of its messages, one after the other; None: it tells nothing."""
-
-
-class Discrepancy(NamedTuple):
-    """One law broken by one step."""
-
-    law: str
-    text: str
-    diverges: bool = True
-    """Whether the store has left the abstract session for good, so that nothing after this step can be judged."""
 
 
 class Account(NamedTuple):

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from orderlab.model.contracts.contract import Discrepancy
 from orderlab.model.contracts.session.capabilities import Capabilities
 from orderlab.model.contracts.session.refinement.account import (
     LOST,
     Account,
     Assigned,
-    Discrepancy,
     Judgement,
     ObservedMessage,
     Reply,

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import NamedTuple
 
-from orderlab.model.contracts.session.refinement import Account, Discrepancy
+from orderlab.model.contracts.contract import Discrepancy
+from orderlab.model.contracts.session.refinement import Account
 from orderlab.model.contracts.session.refinement.account import Batch, Cursor, RunState, Sending
 from orderlab.model.contracts.session.steps import Quiesce, Save, Step, Wait
 from orderlab.model.errors import InputError

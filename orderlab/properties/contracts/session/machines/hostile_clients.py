@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from orderlab.model.contracts.session.refinement import Discrepancy
+from orderlab.model.contracts.contract import Discrepancy
 from orderlab.model.contracts.session.steps import Acknowledge, Clear, Fetch, Open, Release, Save, Step
 from orderlab.properties.contracts.session.machines.store import StoreMachine
 from orderlab.properties.contracts.session.run import StepReport

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition
 
-from orderlab.model.contracts.session.refinement import Discrepancy
+from orderlab.model.contracts.contract import Discrepancy
 from orderlab.model.contracts.session.refinement.account import Batch, RunState, names_of
 from orderlab.model.contracts.session.steps import (
     Acknowledge,

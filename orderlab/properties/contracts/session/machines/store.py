@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from hypothesis.stateful import RuleBasedStateMachine
 
-from orderlab.model.contracts.session.refinement import Discrepancy
+from orderlab.model.contracts.contract import Discrepancy
 from orderlab.model.contracts.session.spec import MODULUS
 from orderlab.model.contracts.session.steps import (
     Acknowledge,
@@ -37,12 +37,12 @@ from orderlab.model.contracts.steps import Fault
 from orderlab.model.errors import InputError
 from orderlab.properties.contracts.session.run import StepReport
 from orderlab.properties.contracts.session.steps import SessionRun
-from orderlab.properties.contracts.session.validation.findings import Finding
 from orderlab.properties.contracts.session.validation.subject import Reruns, Subject
 from orderlab.properties.contracts.session.witness.confirmation import place_of
 from orderlab.properties.contracts.session.witness.witness import Witness, explain, story_lines
 from orderlab.properties.harness.recording import RecordingStore
 from orderlab.properties.machines.tally import Tally, tally_of
+from orderlab.properties.validation.findings import Finding
 from orderlab.sim.redis.backends import Backend, KernelBackend, ServerBackend
 from orderlab.sim.redis.error_conditions import CONDITIONS
 from orderlab.sim.redis.unsupported import UnsupportedCommand

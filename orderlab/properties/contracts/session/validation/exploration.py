@@ -13,9 +13,9 @@ from orderlab.model.explorer.search import Budget, Options, Search, search
 from orderlab.model.spec.transition_system import Label
 from orderlab.properties.contracts.session.exploration.small_scope import StoreState, StoreSystem, path_to
 from orderlab.properties.contracts.session.run import StepReport
-from orderlab.properties.contracts.session.validation.findings import Findings, kind_of
 from orderlab.properties.contracts.session.validation.subject import Subject
 from orderlab.properties.validation.effort import STATES, count
+from orderlab.properties.validation.findings import Findings, kind_of
 from orderlab.sim.stores.binding.results import Fetched
 from orderlab.sim.stores.bound import BudgetExceeded
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from typing import Any
 
-from orderlab.model.contracts.session.refinement import Discrepancy
+from orderlab.model.contracts.contract import Discrepancy
 from orderlab.model.contracts.session.steps import (
     Acknowledge,
     Clear,
@@ -24,11 +24,11 @@ from orderlab.model.contracts.session.steps import (
 from orderlab.model.errors import InputError
 from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.contracts.session.strategies import HOSTILE_CLIENTS
-from orderlab.properties.contracts.session.validation.findings import Findings
 from orderlab.properties.contracts.session.validation.scenarios import SCENARIOS
 from orderlab.properties.contracts.session.validation.subject import CLIENTS, DEFAULT_EXPIRY_MS, Subject, fitted_step
 from orderlab.properties.harness.keyspace import spellings
 from orderlab.properties.harness.recording import Record, RecordingStore
+from orderlab.properties.validation.findings import Findings
 from orderlab.sim.costs import estimate_us
 from orderlab.sim.redis.backends.backend import FIRST_MS
 from orderlab.sim.redis.hash_slots import hash_slot

@@ -13,14 +13,14 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.internal.conjecture import providers
 from hypothesis.stateful import run_state_machine_as_test
 
-from orderlab.model.contracts.session.refinement import Discrepancy
+from orderlab.model.contracts.contract import Discrepancy
 from orderlab.model.contracts.session.steps import Acknowledge, Churn, Fetch, Publication, Quiesce, Release, Save, Step
 from orderlab.properties.contracts.session.machines.session import SessionMachine
 from orderlab.properties.contracts.session.steps import SessionRun
-from orderlab.properties.contracts.session.validation.findings import Findings
 from orderlab.properties.contracts.session.validation.subject import CLIENTS, Prepared, Subject, fitted_step, take_steps
 from orderlab.properties.machines.tally import tally_of
 from orderlab.properties.validation.effort import EXAMPLES
+from orderlab.properties.validation.findings import Findings
 from orderlab.sim.stores.binding.results import Failed
 from orderlab.sim.stores.bound import BudgetExceeded
 

@@ -35,9 +35,9 @@ from orderlab.model.contracts.session.steps import (
 )
 from orderlab.properties.contracts.session.run import StepReport, replaced
 from orderlab.properties.contracts.session.steps import SessionRun
-from orderlab.properties.contracts.session.validation.findings import Findings
 from orderlab.properties.contracts.session.validation.subject import Subject, take_steps
 from orderlab.properties.harness.keyspace import items_of
+from orderlab.properties.validation.findings import Findings
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.lua_text import tokens
 from orderlab.sim.stores.binding.results import Failed, Fetched

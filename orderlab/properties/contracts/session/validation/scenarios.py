@@ -22,7 +22,6 @@ from orderlab.model.contracts.session.steps import (
     Wait,
 )
 from orderlab.model.contracts.steps import Fault
-from orderlab.properties.contracts.session.validation.findings import Findings
 from orderlab.properties.contracts.session.validation.subject import (
     CLIENTS,
     DEFAULT_EXPIRY_MS,
@@ -31,6 +30,7 @@ from orderlab.properties.contracts.session.validation.subject import (
     take_steps,
 )
 from orderlab.properties.contracts.session.validation.walks import NUMBERED
+from orderlab.properties.validation.findings import Findings
 from orderlab.sim.stores.faults import NODE_CONDITIONS
 
 

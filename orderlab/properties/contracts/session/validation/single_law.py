@@ -19,7 +19,6 @@ from orderlab.properties.contracts.law_run import LawRun
 from orderlab.properties.contracts.session.machines.on_store import FOOTPRINT_LAWS, machines_for, on_kernel
 from orderlab.properties.contracts.session.machines.store import LawViolated, StoreMachine
 from orderlab.properties.contracts.session.validation.exploration import small_world
-from orderlab.properties.contracts.session.validation.findings import Findings
 from orderlab.properties.contracts.session.validation.footprint import measure_footprint
 from orderlab.properties.contracts.session.validation.scenarios import run_scenarios
 from orderlab.properties.contracts.session.validation.subject import Subject
@@ -28,6 +27,7 @@ from orderlab.properties.contracts.session.witness.witness import Witness, story
 from orderlab.properties.machines.tally import TALLIES, Tally
 from orderlab.properties.profiles import Profile
 from orderlab.properties.validation.effort import QUICK
+from orderlab.properties.validation.findings import Findings
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.bound import BudgetExceeded
 

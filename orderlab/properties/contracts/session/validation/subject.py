@@ -9,8 +9,8 @@ from math import inf
 from orderlab.model.contracts.session.steps import PRODUCERS, Churn, Save, Step, Trace
 from orderlab.properties.contracts.session.inspection import Baseline, Inspection, measure_baseline
 from orderlab.properties.contracts.session.steps import SessionRun
-from orderlab.properties.contracts.session.validation.findings import Findings, wording
 from orderlab.properties.harness.recording import RecordingStore
+from orderlab.properties.validation.findings import Findings, wording
 from orderlab.sim.redis.backends.backend import FIRST_MS
 from orderlab.sim.redis.lua.sandbox import Limits
 from orderlab.sim.stores.binding.binding import Binding

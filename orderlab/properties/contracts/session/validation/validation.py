@@ -15,7 +15,6 @@ from orderlab.model.errors import InputError
 from orderlab.model.laws import LAWS, STORE_LAWS
 from orderlab.model.verdict import Outcome, Verdict, worst
 from orderlab.properties.contracts.session.validation.exploration import explore_scopes, small_world
-from orderlab.properties.contracts.session.validation.findings import Finding, Findings, Kind, was_stopped, wording
 from orderlab.properties.contracts.session.validation.footprint import Footprint, measure_footprint
 from orderlab.properties.contracts.session.validation.machine import run_machine
 from orderlab.properties.contracts.session.validation.queue_at_limit import (
@@ -42,6 +41,7 @@ from orderlab.properties.validation.effort import (
     rounds_of,
     witness_steps,
 )
+from orderlab.properties.validation.findings import Finding, Findings, Kind, was_stopped, wording
 from orderlab.sim.redis.backends import Backend
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.lua_text import RewrittenLine

@@ -23,10 +23,10 @@ from orderlab.model.contracts.session.steps import (
 )
 from orderlab.properties.contracts.session.run import StepReport
 from orderlab.properties.contracts.session.steps import SessionRun
-from orderlab.properties.contracts.session.validation.findings import Finding, was_stopped, wording
 from orderlab.properties.contracts.session.validation.subject import Reruns
 from orderlab.properties.harness.keyspace import shown_keyspace
 from orderlab.properties.harness.recording import LuaLine, RecordingStore, line_to_look_at
+from orderlab.properties.validation.findings import Finding, was_stopped, wording
 from orderlab.sim.redis.shard import FrozenKeyspace
 from orderlab.sim.stores.binding.results import Failed, Removed
 from orderlab.sim.stores.bound import TimedOut

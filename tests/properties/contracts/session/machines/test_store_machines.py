@@ -18,11 +18,11 @@ from orderlab.properties.contracts.session.machines.queue import PacketIdentifie
 from orderlab.properties.contracts.session.machines.session import Sessions
 from orderlab.properties.contracts.session.machines.store import LawViolated, StoreMachine
 from orderlab.properties.contracts.session.validation.exploration import small_world
-from orderlab.properties.contracts.session.validation.findings import Findings
 from orderlab.properties.contracts.session.validation.single_law import search
 from orderlab.properties.contracts.session.validation.subject import Subject
 from orderlab.properties.machines.tally import TALLIES, tally_of
 from orderlab.properties.profiles import PROFILES, Profile
+from orderlab.properties.validation.findings import Findings
 from orderlab.sim.redis.backends import Backend, open_backend
 from orderlab.sim.stores.binding.loader import load_binding
 from orderlab.sim.stores.binding.schema import Callers

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from orderlab.model.laws import STORE_LAWS
-from orderlab.properties.contracts.session.validation.findings import Findings
 from orderlab.properties.contracts.session.validation.queue_at_limit import (
     SOME_FROM,
     Length,
@@ -20,6 +19,7 @@ from orderlab.properties.contracts.session.validation.queue_at_limit import (
 )
 from orderlab.properties.contracts.session.validation.subject import Subject
 from orderlab.properties.validation.effort import QUICK, STANDARD
+from orderlab.properties.validation.findings import Findings
 from orderlab.sim.stores.binding.loader import load_binding
 from tests.properties.session_variants import LAWFUL, Variant
 

@@ -10,11 +10,11 @@ import pytest
 
 from orderlab.model.laws import STORE_LAWS
 from orderlab.properties.contracts.session.validation.exploration import small_world
-from orderlab.properties.contracts.session.validation.findings import Findings
 from orderlab.properties.contracts.session.validation.machine import cross_the_wrap, near_the_wrap, run_machine
 from orderlab.properties.contracts.session.validation.scenarios import run_scenarios
 from orderlab.properties.contracts.session.validation.subject import Prepared, Subject
 from orderlab.properties.contracts.session.validation.walks import walk_about
+from orderlab.properties.validation.findings import Findings
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
 from orderlab.sim.stores.binding.schema import Store

@@ -15,7 +15,6 @@ from orderlab.model.verdict import Outcome
 from orderlab.properties.contracts.session.machines.on_store import machines_for
 from orderlab.properties.contracts.session.validation import validation
 from orderlab.properties.contracts.session.validation.exploration import small_world
-from orderlab.properties.contracts.session.validation.findings import Findings
 from orderlab.properties.contracts.session.validation.isolated import validate_isolated
 from orderlab.properties.contracts.session.validation.machine import cross_the_wrap, near_the_wrap
 from orderlab.properties.contracts.session.validation.scenarios import run_scenarios
@@ -26,6 +25,7 @@ from orderlab.properties.contracts.session.witness.minimisation import minimise,
 from orderlab.properties.contracts.session.witness.witness import MANY, tell
 from orderlab.properties.machines.tally import TALLIES
 from orderlab.properties.profiles import Profile
+from orderlab.properties.validation.findings import Findings
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
 from orderlab.sim.stores.binding.results import Assigned, Fetched, FetchedMessage, Saved

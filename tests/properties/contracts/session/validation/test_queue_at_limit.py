@@ -9,7 +9,6 @@ import pytest
 
 from orderlab.model.contracts.session.steps import Clear
 from orderlab.model.laws import STORE_LAWS
-from orderlab.properties.contracts.session.validation.findings import Findings
 from orderlab.properties.contracts.session.validation.queue_at_limit import (
     CLIENT,
     full_queues,
@@ -17,6 +16,7 @@ from orderlab.properties.contracts.session.validation.queue_at_limit import (
     run_queues_at_limit,
 )
 from orderlab.properties.contracts.session.validation.subject import Subject, take_steps
+from orderlab.properties.validation.findings import Findings
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
 from tests.properties.first_found import finds

@@ -13,7 +13,6 @@ from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS
 from orderlab.model.verdict import Outcome
 from orderlab.properties.contracts.session.validation.exploration import applies, explore_scope, fitted, small_world
-from orderlab.properties.contracts.session.validation.findings import Findings
 from orderlab.properties.contracts.session.validation.footprint import Footprint, measure_footprint
 from orderlab.properties.contracts.session.validation.machine import machine_for, run_examples
 from orderlab.properties.contracts.session.validation.scenarios import run_scenarios
@@ -23,6 +22,7 @@ from orderlab.properties.contracts.session.validation.walks import walk_about
 from orderlab.properties.contracts.session.witness.full_scale import at_full_scale, with_fewer_steps
 from orderlab.properties.contracts.session.witness.minimisation import minimise
 from orderlab.properties.validation.effort import QUICK
+from orderlab.properties.validation.findings import Findings
 from orderlab.properties.validation.specimens import find_specimens
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding

@@ -8,12 +8,12 @@ from rich.console import Console
 
 from orderlab.model.contracts.session.steps import Publication, Save, Trace
 from orderlab.model.verdict import Outcome, Verdict
-from orderlab.properties.contracts.session.validation.findings import Finding
 from orderlab.properties.contracts.session.validation.footprint import Footprint
 from orderlab.properties.contracts.session.validation.validation import LawResult, Validation
 from orderlab.properties.contracts.session.witness.witness import Explanation, Witness, story_lines
 from orderlab.properties.harness.keyspace import shown_keyspace
 from orderlab.properties.harness.recording import LuaLine, Record, line_to_look_at
+from orderlab.properties.validation.findings import Finding
 from orderlab.report.subjects import subject_of_session
 from orderlab.report.terminal import print_subject
 from orderlab.sim.redis.shard import Effect

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from orderlab.model.contracts.session.refinement import Discrepancy
+from orderlab.model.contracts.contract import Discrepancy
 from orderlab.model.contracts.session.steps import Fetch, Save, Trace
 from orderlab.model.contracts.steps import Fault
-from orderlab.properties.contracts.session.validation.findings import Findings, kind_of, wording
+from orderlab.properties.validation.findings import Findings, kind_of, wording
 
 
 @dataclass(frozen=True, repr=False)

@@ -7,18 +7,20 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from orderlab.model.contracts.session.refinement import Discrepancy
-from orderlab.model.contracts.session.steps import Interleave, Step, Trace, kind_of_step
+from orderlab.model.contracts.contract import AnyTrace, Discrepancy
+from orderlab.model.contracts.steps import fault_of
 
 _PARTICULARS = re.compile(
-    r"(?P<reply>(?<=does not fit ).*(?= \())"
+    r"(?P<call>(?<=\w)\((?:\w+=|\) replied ).*)"
+    r"|(?P<reply>(?<=does not fit ).*(?= \())"
     r"|(?P<kept>user_script:\d+|user_function:\d+|\bline \d+)|(?P<sha>\b[0-9a-f]{40}\b)"
     r"|(?P<names>\bm\d+(?:, m\d+)*(?:, and [\d,]+ more)?)|(?P<number>\d[\d,.]*(?:e[+-]?\d+)?)"
 )
-"""What differs between two texts that say the same: a reply that no binding reads is shown whole. Lines of scripts stay."""
-_STANDS_FOR = {"reply": "a reply", "sha": "sha", "names": "m"}
+"""What differs between two texts that say the same: what a call was given and replied; a reply that no binding reads is shown
+whole. Lines of scripts stay."""
+_STANDS_FOR = {"call": "", "reply": "a reply", "sha": "sha", "names": "m"}
 
 
 @lru_cache(1 << 16)
@@ -40,13 +42,14 @@ class Kind(NamedTuple):
     fault: str
 
 
-def kind_of(law: str, text: str, step: Step | None) -> Kind:
+def kind_of(law: str, text: str, step: Any) -> Kind:
     """The kind of one discrepancy. Of keys in several slots there is one kind: operations share their keys."""
-    inner = step.step if isinstance(step, Interleave) else step
-    fault = getattr(inner, "fault", None)
     if law == "one-slot":
         return Kind("keys in several slots", "", "")
-    return Kind(wording(text), "" if step is None else kind_of_step(step), "" if fault is None else fault.kind)
+    fault = fault_of(step)
+    called = getattr(step, "call", None)
+    name = "" if step is None else type(step).__name__ if called is None else called.name
+    return Kind(wording(text), name, "" if fault is None else fault.kind)
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,8 @@ class Finding:
 
     law: str
     text: str
-    trace: Trace
+    trace: Any
+    """``AnyTrace`` of the kind of store that it was found on."""
     analysis: str
     """Which analysis found it."""
 
@@ -80,7 +84,7 @@ class Findings:
     work: Counter[str] = field(default_factory=Counter)
     """Numbers by name with their unit: states, transitions, examples, steps, operations."""
     coverage: Counter[str] = field(default_factory=Counter)
-    """How often each situation that a law speaks of came about (``orderlab.model.contracts.session.contract``)."""
+    """How often each situation that a law speaks of came about (``Terms.situations``), or a law was put to the test that counts that itself."""
     broken: Counter[str] = field(default_factory=Counter)
     """How many steps were seen to break each law."""
     notes: list[str] = field(default_factory=list)
@@ -97,7 +101,7 @@ class Findings:
     KINDS = 24
     """Kinds kept for each law, those with the shortest traces."""
 
-    def add(self, found: Iterable[Discrepancy], trace: Trace, analysis: str) -> None:
+    def add(self, found: Iterable[Discrepancy], trace: AnyTrace, analysis: str) -> None:
         """Keep what is shorter than what is known of its kind."""
         seen: set[tuple[str, Kind]] = set()
         last = trace.steps[-1] if trace.steps else None
@@ -114,23 +118,23 @@ class Findings:
 
     def _keep(self, finding: Finding, kind: Kind) -> None:
         known = self.by_law.setdefault(finding.law, [])
-        scale = finding.trace.modulus
-        alike = [one for one in known if one.trace.modulus == scale and one.kind == kind]
+        scale = finding.trace.world
+        alike = [one for one in known if one.trace.world == scale and one.kind == kind]
         length = len(finding.trace.steps), 0
         if len(alike) >= self.KEPT:
             if alike[-1].size <= length or any(one.trace.steps == finding.trace.steps for one in alike):
                 return
-        elif not alike and len({(one.kind, one.trace.modulus) for one in known}) >= 2 * self.KINDS:
+        elif not alike and len({(one.kind, one.trace.world) for one in known}) >= 2 * self.KINDS:
             if known[-1].size <= length:
                 return
-            last = known[-1].kind, known[-1].trace.modulus
-            known[:] = [one for one in known if (one.kind, one.trace.modulus) != last]
+            last = known[-1].kind, known[-1].trace.world
+            known[:] = [one for one in known if (one.kind, one.trace.world) != last]
         elif any(one.trace.steps == finding.trace.steps for one in alike):
             return
         known.append(finding)
         known.sort(key=lambda one: one.size)
         if len(alike) >= self.KEPT:
-            known.remove(next(one for one in reversed(known) if one.trace.modulus == scale and one.kind == kind))
+            known.remove(next(one for one in reversed(known) if one.trace.world == scale and one.kind == kind))
 
     @property
     def is_settled(self) -> bool:
