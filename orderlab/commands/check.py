@@ -108,17 +108,26 @@ def _check(
     from orderlab.model.checkers.judge import judge, judge_operations
     from orderlab.model.history.disk import HistoryFile
     from orderlab.model.history.jepsen import read_edn_operations, read_log_lines
+    from orderlab.report.progress import ProgressLine
     from orderlab.report.subjects import subject_of_history
     from orderlab.report.verdicts import print_verdicts, why_vacuous
 
-    form = "parts" if master is not None or file.is_dir() else form_of(file)
-    if form == "parts":
-        verdicts, rows = _judge_parts(file, question, master or "local[*]")
-    elif form == "history":
-        verdicts, rows = judge(HistoryFile(file), question)
-    else:
-        log = read_edn_operations(file) if form == "edn" else read_log_lines(file)
-        verdicts, rows = judge_operations(str(file), log, question), len(log)
+    line = ProgressLine(str(file), cap_s=question.budget_s)
+    try:
+        form = "parts" if master is not None or file.is_dir() else form_of(file)
+        if form == "parts":
+            verdicts, rows = _judge_parts(file, question, master or "local[*]")
+        elif form == "history":
+            line.show("judging by every law that applies")
+            with line.telling_compilation():
+                verdicts, rows = judge(HistoryFile(file), question)
+        else:
+            log = read_edn_operations(file) if form == "edn" else read_log_lines(file)
+            line.show(f"judging {len(log):,} operations")
+            with line.telling_compilation():
+                verdicts, rows = judge_operations(str(file), log, question), len(log)
+    finally:
+        line.clear()
     if not verdicts:
         raise InputError(f"{file}: no law applies to these events; name one with --law")
     outcome = overall(verdicts, question.named, allow_vacuous)

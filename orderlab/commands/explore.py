@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.resources import files
@@ -21,6 +20,7 @@ from orderlab.report.forms import REPORT_HELP
 if TYPE_CHECKING:
     from orderlab.model.classics.catalogue import CatalogueEntry
     from orderlab.model.explorer.search import Engine, Progress
+    from orderlab.report.progress import ProgressLine
 
 CATALOGUES = ("orderlab.model.classics.catalogue", "orderlab.properties.contracts.session.exploration.catalogue")
 """Modules with a `CATALOGUE` of entries; a room that offers specifications adds its own."""
@@ -75,6 +75,7 @@ def explore(
     from orderlab.model.explorer.search import Budget, Options
     from orderlab.report.exploration import exploration_lines
     from orderlab.report.output import made_report, wanted_reports, write_reports
+    from orderlab.report.progress import ProgressLine
     from orderlab.report.subjects import subject_of_specification
 
     if list_them:
@@ -108,15 +109,15 @@ def explore(
 
         check_form(graph)
     with errors_placed_in(own), _interruptible() as asked:
-        told = _show_progress if sys.stderr.isatty() else None
+        line = ProgressLine(cap_s=budget)
+        told = _telling(line, walks) if line.is_shown else None
         if walks is None:
             found = explore_system(system, options, told, lambda: bool(asked))
         else:
             from orderlab.model.explorer.walks import explore_by_walks
 
             found = explore_by_walks(system, options, walks, depth, told, lambda: bool(asked))
-    if sys.stderr.isatty():
-        typer.echo("\r\x1b[K", err=True, nl=False)
+    line.clear()
     if graph is not None:
         _write_graph(found, graph)
     if as_json:
@@ -189,10 +190,14 @@ def _interruptible() -> Iterator[list[int]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _show_progress(progress: Progress) -> None:
+def _telling(line: ProgressLine, walks: int | None) -> Callable[[Progress], None]:
+    """Shows how far a search has come. Of walks it is known how many there will be; of states it is not."""
     from orderlab.report.exploration import progress_line
 
-    typer.echo(f"\r\x1b[K{progress_line(progress)}", err=True, nl=False)
+    def tell(progress: Progress) -> None:
+        line.show(progress_line(progress), None if walks is None or progress.doing else 1 - progress.queue / walks)
+
+    return tell
 
 
 def _write_graph(found: Any, path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -58,6 +57,7 @@ def mutate(
     from orderlab.properties.mutants.operators import mutants_of
     from orderlab.properties.validation.effort import effort_named, name_of_effort
     from orderlab.report.mutation import render_score
+    from orderlab.report.progress import ProgressLine
     from orderlab.sim.stores.binding.loader import load_binding
 
     work = effort_named(effort)
@@ -73,8 +73,9 @@ def mutate(
         raise InputError(f"{binding.place}: these operators make no mutant of its scripts; leave --only out")
     folder = None if fresh else out or _cache(binding.path)
     campaign = Campaign(binding, mutants, seed, budget, jobs, folder, work)
-    judged = campaign.run(_progress)
-    _clear_progress()
+    line = ProgressLine(binding.name)
+    judged = campaign.run(lambda done, of, text: line.show(f"{done} of {of} mutants, {text}", done / max(of, 1)))
+    line.clear()
     score = Score(judged, tuple(kind_of(binding).terms(binding).laws))
     if as_json:
         found = {"store": str(binding.path), "seed": seed, "effort": name_of_effort(work), "budget_s": budget, "interrupted": campaign.interrupted}
@@ -91,6 +92,7 @@ def _specification(path: str, only: list[str], limit: int | None, seed: int, lis
     from orderlab.properties.mutants.mutant import sample
     from orderlab.properties.mutants.specification import mutants_of_system, mutate_specification, specification_named
     from orderlab.report.mutation import render_specification
+    from orderlab.report.progress import ProgressLine
     from orderlab.sim.stores.binding.loader import load_binding
 
     is_store = (Path(path) / "store.toml").is_file() or path.endswith(".toml")
@@ -99,8 +101,9 @@ def _specification(path: str, only: list[str], limit: int | None, seed: int, lis
     if list_them:
         _list(sample(mutants_of_system(specification_named(name), only), limit, seed), as_json)
         return
-    found = mutate_specification(name, only, limit, seed, _progress)
-    _clear_progress()
+    line = ProgressLine(name)
+    found = mutate_specification(name, only, limit, seed, lambda done, of, text: line.show(f"{done} of {of} mutants, {text}", done / max(of, 1)))
+    line.clear()
     if as_json:
         print(json.dumps({**found.to_json(), "seed": seed}))
     else:
@@ -128,13 +131,3 @@ def _cache(store: Path) -> Path:
 
     place = hashlib.sha256(str(store.resolve()).encode()).hexdigest()[:12]
     return cache_folder("mutants") / f"{store.resolve().name}-{place}"
-
-
-def _progress(done: int, of: int, text: str) -> None:
-    if sys.stderr.isatty():
-        print(f"\r\x1b[K{done}/{of} {text}", end="", file=sys.stderr, flush=True)
-
-
-def _clear_progress() -> None:
-    if sys.stderr.isatty():
-        print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -23,6 +23,7 @@ from orderlab.report.forms import REPORT_HELP
 if TYPE_CHECKING:
     from orderlab.model.checkers.judge import Question
     from orderlab.model.history.events import EventBatch
+    from orderlab.report.progress import ProgressLine
     from orderlab.sim.systems.base import SimulationProgress
     from orderlab.sim.systems.settings import Settings
     from orderlab.sim.systems.sustainable import RateTrial
@@ -146,6 +147,7 @@ def _run(
     from orderlab.model.checkers.judge import judge
     from orderlab.model.files import write_whole
     from orderlab.model.history.disk import HistoryFile, HistoryWriter
+    from orderlab.report.progress import ProgressLine
     from orderlab.sim.systems.catalogue import entry
     from orderlab.sim.systems.timeline import Tracer
 
@@ -163,15 +165,15 @@ def _run(
         assembled_s = time.perf_counter() - started
         with HistoryWriter(path, assembled.names()) as writer:
             sinks.append(writer.write)
-            report = assembled.run(_show_progress if sys.stderr.isatty() else None)
+            line = ProgressLine()
+            report = assembled.run(_telling(line) if line.is_shown else None)
             if not report["counts"].get("published"):
                 raise InputError(f"simulate {system}: nobody published anything in this run; set duration_s or rate higher")
         ran_s = time.perf_counter() - started - assembled_s
-        if sys.stderr.isatty():
-            typer.echo("\r\x1b[Kjudging the history by every law ...", err=True, nl=False)
-        verdicts, rows = judge(HistoryFile(path), question)
-        if sys.stderr.isatty():
-            typer.echo("\r\x1b[K", err=True, nl=False)
+        line.show("judging the history by every law")
+        stack.callback(line.clear)
+        with line.telling_compilation():
+            verdicts, rows = judge(HistoryFile(path), question)
     if tracer is not None and trace is not None:
         write_whole(trace, json.dumps(tracer.to_json(), separators=(",", ":")).encode())
     wall = {
@@ -291,7 +293,7 @@ def _print_catalogue(as_json: bool) -> None:
             typer.echo(f"    {key} = {schema.get('default')}")
 
 
-def _show_progress(progress: SimulationProgress) -> None:
+def _telling(line: ProgressLine) -> Callable[[SimulationProgress], None]:
     from orderlab.report.simulation import progress_line
 
-    typer.echo(f"\r\x1b[K{progress_line(progress)}", err=True, nl=False)
+    return lambda progress: line.show(progress_line(progress), progress.simulated_s / progress.total_s)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -28,10 +27,11 @@ def specimens(
     """
     from orderlab.properties.validation.effort import effort_named
     from orderlab.properties.validation.specimens import find_specimens, judge_specimens
+    from orderlab.report.progress import ProgressLine
 
-    results = judge_specimens(find_specimens(names or (), of_sessions=False), effort_named(effort), seed, _progress)
-    if sys.stderr.isatty():
-        print("\r\x1b[K", end="", file=sys.stderr)
+    line = ProgressLine("specimens", f"specimens {names} {effort}")
+    results = judge_specimens(find_specimens(names or (), of_sessions=False), effort_named(effort), seed, line.show)
+    line.clear()
     if as_json:
         print(json.dumps({"seed": seed, "specimens": [result.to_json() for result in results]}))
     else:
@@ -56,8 +56,3 @@ def specimen_table(results: list[SpecimenResult]) -> Table:
                 str(result.neighbour[law]),
             )
     return table
-
-
-def _progress(text: str) -> None:
-    if sys.stderr.isatty():
-        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)

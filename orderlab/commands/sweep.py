@@ -54,7 +54,8 @@ def sweep(
     violates one; 2: the input is unusable; 3: runs failed, were not done, or left their laws unknown (none was put to the test, or there is none: --allow-vacuous); 130: interrupted. With a question 1: its
     target is missed; 3: it stayed open.
     """
-    from orderlab.report.sweep import SweepProgress, print_summary
+    from orderlab.report.progress import ProgressLine
+    from orderlab.report.sweep import print_summary, progress_line
     from orderlab.spark_sweeps.questions.answer import answer
     from orderlab.spark_sweeps.runs.job import SweepOptions, load, run_sweep
 
@@ -69,8 +70,8 @@ def sweep(
     sweep_file, plan = load(file, seed)
     if sweep_file.question is not None and output is not None:
         sweep_file = sweep_file.model_copy(update={"output": output})
-    progress = SweepProgress() if sys.stderr.isatty() else None
-    show = None if progress is None else progress.show
+    line = ProgressLine()
+    show = (lambda progress: line.show(*progress_line(progress))) if line.is_shown else None
     try:
         if sweep_file.question is not None:
             found = answer(file, sweep_file, plan, _maker(engine, master), show)
@@ -82,8 +83,7 @@ def sweep(
         )
         os._exit(of_signal(signal.SIGINT))
     finally:
-        if progress is not None:
-            progress.clear()
+        line.clear()
     if sweep_file.question is not None:
         if report:
             from orderlab.spark_sweeps.report.page import write_answer_page

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -55,6 +55,7 @@ def validate(
     from orderlab.properties.contracts.kind import kind_of
     from orderlab.properties.validation.effort import effort_named, name_of_effort
     from orderlab.report.output import made_report, replayable, wanted_reports, write_reports
+    from orderlab.report.progress import ProgressLine
     from orderlab.report.subjects import subject_of_comparison, subject_of_store
     from orderlab.report.terminal import WIDTH_IN_PIPE, print_subject
     from orderlab.sim.stores.binding.loader import load_binding
@@ -78,8 +79,9 @@ def validate(
                 if not as_json:
                     print_subject(console, subjects[-1], seed, name_of_effort(work), verbose)
                 continue
-            found = kind.validate(binding, work, seed, wanted_laws, server, _progress(binding.name), budget)
-            _clear_progress()
+            line = ProgressLine(binding.name, f"validate {binding.path} {work} {wanted_laws} {server is not None}", budget)
+            found = kind.validate(binding, work, seed, wanted_laws, server, line.show, budget)
+            line.clear()
             outcomes.append(found.outcome)
             if as_json:
                 print(json.dumps(found.to_json()), flush=True)
@@ -123,6 +125,7 @@ def _compared(
     from orderlab.model.laws import STORE_LAWS
     from orderlab.properties.comparison.base import base_of
     from orderlab.properties.comparison.comparison import compare_watched
+    from orderlab.report.progress import ProgressLine
     from orderlab.sim.stores.binding.loader import load_binding
 
     with tempfile.TemporaryDirectory() as scratch:
@@ -131,19 +134,7 @@ def _compared(
             old = load_binding(place)
         except InputError as error:
             raise InputError(f"--base {base}, the old store: {error}") from None
-        found = compare_watched(old, binding, work, seed, server, _progress(binding.name), laws or STORE_LAWS)
-        _clear_progress()
+        line = ProgressLine(binding.name, f"validate {binding.path} --base {work} {laws} {server is not None}")
+        found = compare_watched(old, binding, work, seed, server, line.show, laws or STORE_LAWS)
+        line.clear()
         return found
-
-
-def _progress(name: str) -> Callable[[str], None]:
-    def tell(text: str) -> None:
-        if sys.stderr.isatty():
-            print(f"\r\x1b[K{name}: {text}", end="", file=sys.stderr, flush=True)
-
-    return tell
-
-
-def _clear_progress() -> None:
-    if sys.stderr.isatty():
-        print("\r\x1b[K", end="", file=sys.stderr, flush=True)

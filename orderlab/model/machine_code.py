@@ -11,13 +11,14 @@ import contextlib
 import hashlib
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numba
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, UserProvidedCacheLocator
+from numba.core.event import Listener, install_listener
 
 from orderlab.model.files import cache_folder, is_writable
 
@@ -37,6 +38,33 @@ def njit(*, cache: bool = False, **options: Any) -> Callable[[Callable[..., Any]
         return dispatcher
 
     return compiled
+
+
+class _Told(Listener):
+    """Hears of each compilation; what is loaded from the folder is none."""
+
+    def __init__(self, tell: Callable[[bool], None]) -> None:
+        self.tell = tell
+        self.depth = 0
+
+    def on_start(self, event: Any) -> None:
+        """One begins, perhaps within another."""
+        self.depth += 1
+        if self.depth == 1:
+            self.tell(True)
+
+    def on_end(self, event: Any) -> None:
+        """One ends."""
+        self.depth -= 1
+        if not self.depth:
+            self.tell(False)
+
+
+@contextlib.contextmanager
+def compilation(tell: Callable[[bool], None]) -> Iterator[None]:
+    """Within it ``tell`` hears when machine code begins to be made, and when that ends."""
+    with install_listener("numba:compile", _Told(tell)):
+        yield
 
 
 def sources() -> dict[Path, bytes]:

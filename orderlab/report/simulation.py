@@ -116,15 +116,9 @@ def usage_table(result: Mapping[str, Any]) -> Table:
 
 
 def progress_line(progress: SimulationProgress) -> str:
-    """A bar, the simulated time, the rate, and what remains."""
-    done = min(progress.simulated_s / progress.total_s, 1.0)
+    """The simulated time, and the rate."""
     rate = progress.messages / progress.wall_s if progress.wall_s > 0 else 0.0
-    left = progress.wall_s * (1 - done) / done if done > 0 else 0.0
-    bar = ("#" * round(done * BAR)).ljust(BAR, ".")
-    return (
-        f"[{bar}] {progress.simulated_s:.2f} s simulated, {progress.messages:,} messages, "
-        f"{rate:,.0f} messages/s, at most {left:.0f} s left"
-    )
+    return f"{progress.simulated_s:.2f} s simulated, {progress.messages:,} messages, {rate:,.0f} messages/s"
 
 
 def step_line(step: RateTrial) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,30 +20,13 @@ PIPE_WIDTH = 200
 """Columns of text where nobody says how many there are."""
 
 
-class SweepProgress:
-    """One line on standard error, written over."""
-
-    def __init__(self) -> None:
-        self._shown = False
-
-    def show(self, progress: RunsProgress) -> None:
-        """Runs done, failed, rate, remaining time, violations so far."""
-        counts, total = progress.counts, progress.total
-        new = counts.rows - progress.before
-        rate = new / progress.wall_s if progress.wall_s > 0 else 0.0
-        left = f"about {(total - counts.rows) / rate:,.0f} s left" if rate > 0 else "starting"
-        bar = ("#" * (BAR * counts.rows // max(total, 1))).ljust(BAR, ".")
-        line = (
-            f"[{bar}] {counts.rows:,} of {total:,} runs, {counts.failed:,} failed, {counts.violated:,} violating, "
-            f"{rate:.3g} runs/s, {left}"
-        )
-        print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
-        self._shown = True
-
-    def clear(self) -> None:
-        """Leave an empty line behind."""
-        if self._shown:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+def progress_line(progress: RunsProgress) -> tuple[str, float]:
+    """Runs done, failed, rate, violations so far; and the share of this command's own runs that is done."""
+    counts, total = progress.counts, progress.total
+    new = counts.rows - progress.before
+    rate = new / progress.wall_s if progress.wall_s > 0 else 0.0
+    text = f"{counts.rows:,} of {total:,} runs, {counts.failed:,} failed, {counts.violated:,} violating, {rate:.3g} runs/s"
+    return text, new / max(total - progress.before, 1)
 
 
 def print_summary(console: Console, summary: Summary) -> None:
