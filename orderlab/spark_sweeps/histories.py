@@ -26,14 +26,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from orderlab.model.checkers import causal, expiry, inflight, retransmission
+from orderlab.model.checkers import causal
 from orderlab.model.checkers.delivery import laws as delivery
 from orderlab.model.checkers.delivery.laws import DeliveryChecker, delivery_verdicts
-from orderlab.model.checkers.expiry import ExpiryChecker, expiry_verdict
 from orderlab.model.checkers.findings import VACUOUS, Finding, Partial, is_about, tell
-from orderlab.model.checkers.inflight import InflightChecker, inflight_verdicts
-from orderlab.model.checkers.judge import PIPELINE_LAWS, Question, judge
-from orderlab.model.checkers.retransmission import RetransmissionChecker, retransmission_verdict
+from orderlab.model.checkers.judge import PASSES, PIPELINE_LAWS, Question, judge, passes_for
 from orderlab.model.errors import InputError
 from orderlab.model.history.decoding import ArrowDecoder
 from orderlab.model.history.disk import HistoryFile, HistoryWriter, open_history, to_arrow
@@ -181,7 +178,7 @@ def fifo_part(publisher: IntArray, topic: IntArray, qos: IntArray, parts: int) -
 
 
 BY_FIFO, BY_SUBSCRIBER, BY_BOTH = "by fifo", "by subscriber", "by both"
-BY_SESSION_LAWS = (*retransmission.LAWS, *inflight.LAWS, "exactly-once")
+BY_SESSION_LAWS = (*(law for one in PASSES.values() if one.by_session for law in one.laws), "exactly-once")
 """Laws that need a subscriber's rows together where deliveries carry packet identifiers."""
 
 
@@ -190,9 +187,7 @@ class Task:
     """What to judge of a part. ``role``: by what its rows are whole."""
 
     laws: tuple[str, ...]
-    drain_bound_us: int | None
-    expiry_tolerance_us: int
-    receive_maximum: int
+    question: Question
     end_us: int | None
     role: str
 
@@ -203,9 +198,7 @@ class Task:
             laws = tuple(law for law in laws if law not in BY_SESSION_LAWS)
         elif role == BY_SUBSCRIBER:
             laws = tuple(law for law in laws if law in BY_SESSION_LAWS)
-        return cls(
-            laws, question.drain_bound_us, question.expiry_tolerance_us, question.receive_maximum, end_us, role
-        )
+        return cls(laws, question, end_us, role)
 
 
 @dataclass(frozen=True)
@@ -219,38 +212,31 @@ class PartResult:
     delivery: Partial | None
     delivery_if: Partial | None
     published: int
-    retransmission: Partial | None
-    expiry: Partial | None
-    inflight: Partial | None
+    passes: dict[str, Partial]
+    """By the names of PASSES."""
 
     def found(self, finding: Finding) -> bool:
         """Whether this part gave the finding."""
-        partials = (self.delivery, self.delivery_if, self.retransmission, self.expiry, self.inflight)
+        partials = (self.delivery, self.delivery_if, *self.passes.values())
         return any(finding in partial.findings.values() for partial in partials if partial is not None)
 
 
 def judge_part(task: Task, names: Names, batches: Iterable[EventBatch], file: str | None = None) -> PartResult:
     """One pass. Raises InputError for store operations, which no part can judge."""
-    deliveries = DeliveryChecker(names, task.drain_bound_us) if set(task.laws) & set(delivery.LAWS) else None
-    resent = RetransmissionChecker(names) if "retransmission" in task.laws else None
-    expired = ExpiryChecker(names, task.expiry_tolerance_us) if set(task.laws) & set(expiry.LAWS) else None
-    flying = InflightChecker(names, task.receive_maximum) if set(task.laws) & set(inflight.LAWS) else None
-    checkers = [checker for checker in (deliveries, resent, expired, flying) if checker is not None]
+    deliveries = DeliveryChecker(names, task.question.drain_bound_us) if set(task.laws) & set(delivery.LAWS) else None
+    passes = passes_for(task.laws, names, task.question)
     for batch in batches:
         if ((batch.kind >= STORE_KINDS[0]) & (batch.kind <= STORE_KINDS[-1])).any():
             cure = "name its files one by one, without --master"
             raise InputError(f"the history has store operations, which one process judges; {cure}")
-        for checker in checkers:
+        if deliveries is not None:
+            deliveries.observe(batch)
+        for checker in passes.values():
             checker.observe(batch)
     partial = None if deliveries is None else deliveries.partial(task.end_us)
     published = 0 if partial is None else partial.counts.get("published", 0)
     other = deliveries.partial(task.end_us, published_elsewhere=True) if deliveries and not published else None
-    return PartResult(
-        file, task.laws, partial, other, published,
-        None if resent is None else resent.partial(),
-        None if expired is None else expired.partial(),
-        None if flying is None else flying.partial(),
-    )  # fmt: skip
+    return PartResult(file, task.laws, partial, other, published, {name: checker.partial() for name, checker in passes.items()})
 
 
 def judge_file(task: Task, path: str) -> PartResult:
@@ -415,14 +401,10 @@ def _verdicts(results: list[PartResult], laws: tuple[str, ...], work: dict[str, 
         mine = _merged(one.delivery_if if publishes and one.delivery_if else one.delivery for one in judges)
         if mine is not None:
             verdicts += delivery_verdicts(mine, [law], work)
-    resent, expired = _merged(result.retransmission for result in results), _merged(result.expiry for result in results)
-    if resent is not None:
-        verdicts.append(retransmission_verdict(resent, work))
-    if expired is not None:
-        verdicts.append(expiry_verdict(expired, work))
-    flying = _merged(result.inflight for result in results)
-    if flying is not None:
-        verdicts += inflight_verdicts(flying, laws, work)
+    for name, one in PASSES.items():
+        merged = _merged(result.passes.get(name) for result in results)
+        if merged is not None:
+            verdicts += one.verdicts(merged, laws, work)
     return verdicts
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Protocol
@@ -12,7 +12,7 @@ from orderlab.model.checkers import causal, expiry, inflight, kafka_log, retrans
 from orderlab.model.checkers.delivery import laws as delivery
 from orderlab.model.checkers.delivery.laws import DeliveryChecker, delivery_verdicts
 from orderlab.model.checkers.expiry import ExpiryChecker, expiry_verdict
-from orderlab.model.checkers.findings import VACUOUS, tell
+from orderlab.model.checkers.findings import VACUOUS, Partial, tell
 from orderlab.model.checkers.inflight import InflightChecker, inflight_verdicts
 from orderlab.model.checkers.linearizability.decide import LAW as LINEARIZABILITY
 from orderlab.model.checkers.linearizability.decide import decide, guess_model
@@ -23,7 +23,50 @@ from orderlab.model.errors import InputError
 from orderlab.model.history.events import STORE_KINDS, EventBatch, EventKind, Names
 from orderlab.model.verdict import UNFINISHED, Outcome, Verdict
 
-PIPELINE_LAWS = (*delivery.LAWS, *retransmission.LAWS, *expiry.LAWS, *inflight.LAWS)
+
+class Checker(Protocol):
+    """Folds batches in time order into a partial result that merges with those of other parts."""
+
+    def observe(self, batch: EventBatch) -> None:
+        """Take in the next rows."""
+
+    def partial(self) -> Partial:
+        """The result of the rows seen."""
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A checker of one pass: its laws, how it is made for a question, and what a result that covers the history comes to."""
+
+    laws: tuple[str, ...]
+    make: Callable[[Names, Question], Checker]
+    verdicts: Callable[[Partial, Sequence[str], dict[str, float]], list[Verdict]]
+    by_session: bool = False
+    """Its laws need all rows of a subscriber together where deliveries carry packet identifiers; else those of a logical FIFO."""
+
+
+PASSES: Mapping[str, Pass] = {
+    "retransmission": Pass(
+        retransmission.LAWS,
+        lambda names, question: RetransmissionChecker(names),
+        lambda partial, laws, work: [retransmission_verdict(partial, work)],
+        by_session=True,
+    ),
+    "expiry": Pass(
+        expiry.LAWS,
+        lambda names, question: ExpiryChecker(names, question.expiry_tolerance_us),
+        lambda partial, laws, work: [expiry_verdict(partial, work)],
+    ),
+    "inflight": Pass(
+        inflight.LAWS,
+        lambda names, question: InflightChecker(names, question.receive_maximum),
+        inflight_verdicts,
+        by_session=True,
+    ),
+}
+"""Every checker beside that of deliveries, which is asked twice where parts of a history are judged apart
+(`orderlab.spark_sweeps.histories`). A row here is judged in one process and on Spark alike."""
+PIPELINE_LAWS = (*delivery.LAWS, *(law for one in PASSES.values() for law in one.laws))
 OBJECT_LAWS = {kafka_log.MODEL: kafka_log.LAWS, total_queue.MODEL: total_queue.LAWS}
 """The laws of objects that are not judged by linearizability."""
 OPERATION_LAWS = tuple(dict.fromkeys((LINEARIZABILITY, *kafka_log.LAWS, *total_queue.LAWS)))
@@ -79,6 +122,12 @@ class Question:
         return law != causal.LAW and (law != "drain" or self.drain_bound_us is not None)
 
 
+def passes_for(laws: Iterable[str], names: Names, question: Question) -> dict[str, Checker]:
+    """The checkers of PASSES that some of the laws need, made anew."""
+    asked = set(laws)
+    return {name: one.make(names, question) for name, one in PASSES.items() if asked & set(one.laws)}
+
+
 def judge(source: Source, question: Question) -> tuple[list[Verdict], int]:
     """The verdicts, and the number of rows seen. Raises InputError as the source does, and for a law that no row of
     the history has to do with.
@@ -87,10 +136,8 @@ def judge(source: Source, question: Question) -> tuple[list[Verdict], int]:
     names = source.names
     laws = [law for law in PIPELINE_LAWS if question.asks(law)]
     deliveries = DeliveryChecker(names, question.drain_bound_us) if set(laws) & set(delivery.LAWS) else None
-    resent = RetransmissionChecker(names) if "retransmission" in laws else None
-    expired = ExpiryChecker(names, question.expiry_tolerance_us) if "expiry" in laws else None
-    flying = InflightChecker(names, question.receive_maximum) if set(laws) & set(inflight.LAWS) else None
-    checkers = [checker for checker in (deliveries, resent, expired, flying) if checker is not None]
+    passes = passes_for(laws, names, question)
+    checkers: list[Checker | DeliveryChecker] = [*([deliveries] if deliveries else []), *passes.values()]
     stores: list[EventBatch] = []
     rows, pipeline_rows, ran_out = 0, 0, False
     for batch in source:
@@ -117,12 +164,8 @@ def judge(source: Source, question: Question) -> tuple[list[Verdict], int]:
         work = {"rows": rows, "seconds": round(time.perf_counter() - started, 6)}
         if deliveries is not None:
             verdicts += delivery_verdicts(deliveries.partial(), [law for law in delivery.LAWS if law in laws], work)
-        if resent is not None:
-            verdicts.append(retransmission_verdict(resent.partial(), work))
-        if expired is not None:
-            verdicts.append(expiry_verdict(expired.partial(), work))
-        if flying is not None:
-            verdicts += inflight_verdicts(flying.partial(), laws, work)
+        for name, checker in passes.items():
+            verdicts += PASSES[name].verdicts(checker.partial(), laws, work)
         if ran_out:
             verdicts = [_unfinished(verdict, rows) for verdict in verdicts]
         verdicts = tell(verdicts, source, names)
