@@ -9,13 +9,9 @@ from pathlib import Path
 import pytest
 
 from orderlab.cli import COMMANDS, application
+from tests.in_process import orderlab
 
 ROOT = Path(__file__).parents[2]
-
-
-def orderlab(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "orderlab.cli", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +44,6 @@ def test_every_command_says_what_it_takes(command: str, capsys: pytest.CaptureFi
     "arguments",
     [
         ("--help",),
-        ("validate", "--help"),
         ("validate", "--json", "--law", "one-slot", "--budget", "0.1", "--backend", "kernel", "lua/pending"),
         ("validate", "--law", "one-slot", "--budget", "0.1", "--backend", "kernel", "lua/pending"),
     ],

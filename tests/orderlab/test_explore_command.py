@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.in_process import orderlab
+
 ROOT = Path(__file__).parents[2]
 
 
 def explore(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "orderlab.cli", "explore", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return orderlab("explore", *arguments)
 
 
 def test_pinned_count_in_json() -> None:

@@ -10,12 +10,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.in_process import orderlab
+
 ROOT = Path(__file__).parents[2]
 QUIET = ("crashes=0", "lost_replies=0", "expiries=0", "script_flush=0")
 
 
-def explore(*settings: str, more: tuple[str, ...] = (), hash_seed: str = "0") -> subprocess.CompletedProcess[str]:
+def explore(*settings: str, more: tuple[str, ...] = (), hash_seed: str = "") -> subprocess.CompletedProcess[str]:
+    """In this process, unless it is to have a hash seed."""
     given = [part for setting in settings for part in ("--set", setting)]
+    if not hash_seed:
+        return orderlab("explore", "store", *given, *more)
     command = [sys.executable, "-m", "orderlab.cli", "explore", "store", *given, *more]
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=environment)

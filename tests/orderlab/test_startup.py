@@ -8,12 +8,14 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from orderlab import __version__
 from orderlab.cli import COMMANDS
 from orderlab.commands import check, simulate
+from tests.in_process import orderlab
 
 ROOT = Path(__file__).parents[2]
 HEAVY = {"numpy", "numba", "pyarrow", "pydantic", "lupa", "scipy", "networkx", "simpy", "redis", "fakeredis", "hypothesis", "pyspark"}
@@ -45,8 +47,8 @@ def test_names_that_help_lists_are_those_that_are_defined() -> None:
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "orderlab.cli", *arguments]
-    return subprocess.run(command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
+    with mock.patch.dict(os.environ, environment):
+        return orderlab(*arguments)
 
 
 def test_the_version_is_that_of_the_package() -> None:

@@ -19,7 +19,6 @@ from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.operations import scope_of
 from orderlab.sim.stores.binding.replies import ROW_SHAPES, ReplyMismatch
 from orderlab.sim.stores.binding.results import Call, Failed, Fetched, Fields, Message, Result, ScriptCall
-from orderlab.sim.stores.binding.schema import DEFAULTS
 from orderlab.sim.stores.binding.schema import Store as StoreTables
 from orderlab.sim.stores.faults import condition, is_expected_type, scratch
 
@@ -379,7 +378,7 @@ def calls_for(binding: Binding, operation: str, fields: Fields) -> list[tuple[by
     """The calls that an operation would make if every reply in between were a list of one item."""
     bound = binding.operation(operation)
     given: dict[str, object] = {"messages": (SAMPLE,)} if operation == "save" else {}
-    scope = scope_of(bound, given | dict(fields), DEFAULTS | {"modulus": binding.modulus} | dict(binding.fixed))
+    scope = scope_of(bound, given | dict(fields), binding.bases[operation])
     calls: list[tuple[bytes, ...]] = []
     for step in bound.steps:
         calls += [step.build(inner).argv for inner in step.scopes(scope)]

@@ -10,11 +10,11 @@ from typing import Any, Protocol
 
 from orderlab.model.errors import InputError, did_you_mean
 from orderlab.sim.redis.replies import Reply
-from orderlab.sim.stores.binding.operations import OperationBinding, OperationCompiler, scope_of
+from orderlab.sim.stores.binding.operations import OperationBinding, OperationCompiler, base_of, scope_of
 from orderlab.sim.stores.binding.replies import ReplyReader
 from orderlab.sim.stores.binding.results import Call, Failed, Fields, Result, Saved, Script
 from orderlab.sim.stores.binding.schema import DEFAULTS, OPERATION_FIELDS, Callers, ContractStore, Store
-from orderlab.sim.stores.binding.templates import Template
+from orderlab.sim.stores.binding.templates import Scope, Template
 
 
 class Adapter(Protocol):
@@ -142,8 +142,10 @@ class Binding:
         return {name: self._compiler.compile(name, table) for name, table in tables.items() if table is not None}
 
     @cached_property
-    def _defaults(self) -> Mapping[str, Any]:
-        return {**DEFAULTS, "modulus": self.modulus, **self.fixed}
+    def bases(self) -> Mapping[str, Scope]:
+        """The scope of each operation of which no field is given."""
+        defaults = {**DEFAULTS, "modulus": self.modulus, **self.fixed}
+        return {name: base_of(bound, defaults) for name, bound in self.operations.items()}
 
     def operation(self, name: str) -> OperationBinding:
         """The operation ``name``. Raises InputError when the store has none of that name."""
@@ -165,7 +167,7 @@ class Binding:
         bound = self.operation(operation)
         if bound.batch_max == 1 and not fields.get("messages"):
             return Saved()  # no message, no call
-        scope = scope_of(bound, fields, self._defaults)
+        scope = scope_of(bound, fields, self.bases[operation])
         position = 0
         reply: Reply = None
         for step in bound.steps:

@@ -35,7 +35,6 @@ from orderlab.sim.stores.binding.templates import (
     dump_json,
     json_codec,
     packed_codec,
-    to_text,
 )
 
 RenderList = Callable[[Scope], Iterable[bytes]]
@@ -252,9 +251,25 @@ class OperationCompiler:
         self, items: Sequence[Any], vocabulary: Vocabulary, place: str, named: Mapping[str, Template] | None = None
     ) -> RenderList:
         parts = [self._item(item, vocabulary, f"{place}[{index}]", named) for index, item in enumerate(items)]
-        return lambda scope: [value for part in parts for value in part(scope)]
+        single = [part for part, is_single in parts if is_single]
+        if len(single) == len(parts):
+            return lambda scope: [part(scope) for part in single]
 
-    def _item(self, item: Any, vocabulary: Vocabulary, place: str, named: Mapping[str, Template] | None) -> RenderList:
+        def render(scope: Scope) -> list[bytes]:
+            values: list[bytes] = []
+            for part, is_single in parts:
+                if is_single:
+                    values.append(part(scope))
+                else:
+                    values += part(scope)
+            return values
+
+        return render
+
+    def _item(
+        self, item: Any, vocabulary: Vocabulary, place: str, named: Mapping[str, Template] | None
+    ) -> tuple[Callable[[Scope], Any], bool]:
+        """What renders one item, and whether it makes one value rather than a list of them."""
         if isinstance(item, Repeated):
             if item.each not in vocabulary.fields:
                 raise InputError(
@@ -262,16 +277,15 @@ class OperationCompiler:
                 )
             each = item.each
             inner = self._list(item.items, self._inside(vocabulary, each), f"{place}.items", named)
-            return lambda scope: [value for one in element_scopes(scope, each) for value in inner(one)]
+            return lambda scope: [value for one in element_scopes(scope, each) for value in inner(one)], False
         if isinstance(item, JsonArgument):
             tree = compile_tree(item.content, vocabulary, f"{place}.json")
-            return lambda scope: [dump_json(tree(scope))]
+            return lambda scope: dump_json(tree(scope)), True
         if named is not None and "<" not in item:
             if item not in named:
                 raise InputError(f'{place}: unknown key "{item}"; {did_you_mean(item, tuple(named))}')
             item = f"<key.{item}>"
-        value = compile_template(item, vocabulary, place).value
-        return lambda scope: [to_text(value(scope))]
+        return compile_template(item, vocabulary, place).render, True
 
 
 def _single_step(table: Operation | ContractOperation) -> StepTable:
@@ -279,13 +293,17 @@ def _single_step(table: Operation | ContractOperation) -> StepTable:
     return StepTable.model_construct(None, **{name: getattr(table, name) for name in shared})
 
 
-def scope_of(operation: OperationBinding, fields: Fields, defaults: Mapping[str, Any]) -> Scope:
+def base_of(operation: OperationBinding, defaults: Mapping[str, Any]) -> Scope:
+    """The scope of an operation of which no field is given."""
+    return {name: defaults.get(name) for name in operation.fields}
+
+
+def scope_of(operation: OperationBinding, fields: Fields, base: Scope) -> Scope:
     """The scope that ``fields`` describe. Raises InputError for an unknown field or too large a batch."""
-    allowed = operation.fields
-    for name in fields:
-        if name not in allowed:
-            raise InputError(f'{operation.name}: unknown field "{name}"; {did_you_mean(name, allowed)}')
-    scope: Scope = {name: fields[name] if name in fields else defaults.get(name) for name in allowed}
+    scope = {**base, **fields}
+    if len(scope) > len(base):
+        name = next(name for name in fields if name not in base)
+        raise InputError(f'{operation.name}: unknown field "{name}"; {did_you_mean(name, operation.fields)}')
     if operation.batch_max is not None:
         messages = scope["messages"]
         if len(messages) > operation.batch_max:

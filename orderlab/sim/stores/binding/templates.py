@@ -197,6 +197,9 @@ FILTERS_MAX = 32
 FEW_PARTS = 64
 """So many parts are joined unmeasured: a client's name has 65,535 bytes at most."""
 PLACEHOLDERS_MAX = 4096
+REMEMBERED_MAX = 1024
+"""Values of one field for which a template's text is remembered."""
+REMEMBERED_BYTES_MAX = 256
 
 
 @dataclass(frozen=True)
@@ -236,10 +239,8 @@ class Template:
     value: Evaluate
     names: frozenset[str]
     """The fields that the template uses."""
-
-    def render(self, scope: Scope) -> bytes:
-        """The text for ``scope``, as it goes to the server."""
-        return to_text(self.value(scope))
+    render: Callable[[Scope], bytes]
+    """The text for a scope, as it goes to the server."""
 
 
 def compile_template(text: str, vocabulary: Vocabulary, place: str) -> Template:
@@ -265,7 +266,12 @@ def compile_template(text: str, vocabulary: Vocabulary, place: str) -> Template:
     literal += text[position:]
     if literal or not parts:
         parts.append(_constant(literal))
-    return Template(text, parts[0] if len(parts) == 1 else _joined(parts, place), frozenset(names))
+    if len(parts) == 1:
+        return Template(text, parts[0], frozenset(names), as_text(parts[0]))
+    joined = _joined(parts, place)
+    if len(names) == 1 and names <= set(vocabulary.fields):
+        joined = _remembered(joined, *names)
+    return Template(text, joined, frozenset(names), joined)
 
 
 def _constant(literal: str) -> Evaluate:
@@ -273,19 +279,48 @@ def _constant(literal: str) -> Evaluate:
     return lambda scope: encoded
 
 
-def _joined(parts: list[Evaluate], place: str) -> Evaluate:
+def as_text(evaluate: Evaluate) -> Callable[[Scope], bytes]:
+    """Its value as the bytes of a script argument."""
+
+    def render(scope: Scope) -> bytes:
+        value = evaluate(scope)
+        return value if type(value) is bytes else to_text(value)
+
+    return render
+
+
+def _remembered(evaluate: Callable[[Scope], bytes], name: str) -> Callable[[Scope], bytes]:
+    """The same for a text of one field: few clients are asked for again and again, and every call names their keys."""
+    known: dict[bytes, bytes] = {}
+
+    def recall(scope: Scope) -> bytes:
+        value = scope[name]
+        if type(value) is not bytes or len(value) > REMEMBERED_BYTES_MAX:
+            return evaluate(scope)
+        found = known.get(value)
+        if found is None:
+            if len(known) >= REMEMBERED_MAX:
+                known.clear()
+            found = known[value] = evaluate(scope)
+        return found
+
+    return recall
+
+
+def _joined(parts: list[Evaluate], place: str) -> Callable[[Scope], bytes]:
     if len(parts) <= FEW_PARTS:
-        return lambda scope: b"".join([to_text(part(scope)) for part in parts])
+        texts = [as_text(part) for part in parts]
+        return lambda scope: b"".join([text(scope) for text in texts])
 
     def evaluate(scope: Scope) -> bytes:
-        texts, size = [], 0
+        made, size = [], 0
         for part in parts:
             text = to_text(part(scope))
             size += len(text)
             if size > VALUE_BYTES_MAX:
                 raise _too_long(place)
-            texts.append(text)
-        return b"".join(texts)
+            made.append(text)
+        return b"".join(made)
 
     return evaluate
 
@@ -301,16 +336,17 @@ def _placeholder(text: str, vocabulary: Vocabulary, place: str, names: set[str])
     if len(filters) > FILTERS_MAX:
         raise InputError(f"{place}: more than {FILTERS_MAX} filters in a row; give fewer")
     for filter_text in filters:
-        evaluate = _filtered(evaluate, filter_text, vocabulary, place)
+        evaluate = _filtered(evaluate, filter_text, vocabulary, place, names)
     return evaluate
 
 
-def _filtered(inner: Evaluate, text: str, vocabulary: Vocabulary, place: str) -> Evaluate:
+def _filtered(inner: Evaluate, text: str, vocabulary: Vocabulary, place: str, names: set[str]) -> Evaluate:
     name, colon, argument = text.partition(":")
     found = find_filter(name, bool(colon), ENCODERS, place)
     operand: Evaluate | None = None
     if argument in vocabulary.known:
         operand = vocabulary.find(argument, place)
+        names.add(argument)
     elif colon and name != "or" and not _NUMBER.fullmatch(argument):
         raise InputError(
             f'{place}: filter "{name}" takes a number or a field, not "{argument}"; '

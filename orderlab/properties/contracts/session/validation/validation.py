@@ -61,6 +61,8 @@ FURTHER_SCALED = 0.2
 """Of a law's share, what further causes at full scale may take."""
 BROKEN_SMALL = "broken in the small scope, and not reproduced on the scripts as they are"
 
+TRIAL = f"an effort below {QUICK:g} (quick) runs no queue at its limit, and no counter round on the scripts as they are"
+
 Progress = Callable[[str], None]
 
 
@@ -160,7 +162,7 @@ def validate(
     small = small_world(subject, findings)
     footprint = Footprint()
     searches = Searches(subject, small, findings, footprint, progress)
-    judge = Judge(subject, small, findings, backend, progress)
+    judge = Judge(subject, small, findings, backend, progress, only_first)
 
     def is_enough(now: float) -> bool:
         return only_first and judge.has_soon(now)
@@ -180,7 +182,7 @@ def validate(
         if only_first and judge.has_all:
             break
         cap(1.0)
-        is_whole = judge.consider(now, only_first)
+        is_whole = judge.consider(now)
         if cut_in or not is_whole:
             place = cut_in or "the witnesses"
             told = f"the cap of {budget_s:g} s cut off the round {name_of_effort(now)} in: {place}; what comes after was not done"
@@ -240,11 +242,15 @@ class Searches:
         if not done:
             yield "scenarios", lambda: run_scenarios(small, findings)
             yield "footprint", lambda: measure_footprint(subject, findings, self.footprint)
+        is_trial = effort < QUICK
+        if is_trial:
+            findings.gaps.append(TRIAL)
+        elif not done:
             yield "queues at the limit", lambda: run_queues_at_limit(subject, findings, 0, SMALL_QUEUES)
         yield "lengths", lambda: try_boundaries(subject, findings, effort, done)
         yield "exploration", lambda: explore_scopes(small, findings, effort)
         yield "random walks", lambda: walk_about(small, findings, *more(WALKS))
-        yield "state machine", lambda: run_machine(subject, findings, *more(1))
+        yield "state machine", lambda: run_machine(subject, findings, *more(1), crosses_the_wrap=not is_trial)
         if done < LONG_QUEUES_FROM <= effort:
             yield "large queues at the limit", lambda: run_queues_at_limit(subject, findings, SMALL_QUEUES)
 
@@ -257,12 +263,20 @@ class Judge:
     """
 
     def __init__(
-        self, subject: Subject, small: Subject, findings: Findings, backend: Backend | None, progress: Progress
+        self,
+        subject: Subject,
+        small: Subject,
+        findings: Findings,
+        backend: Backend | None,
+        progress: Progress,
+        only_first: bool = False,
     ) -> None:
         self.subject = subject
         self.findings = findings
         self.backend = backend
         self.progress = progress
+        self.only_first = only_first
+        """One witness for each law, which nobody reads to its end: where messages pass it stays as long as it is."""
         self.small = Reruns(small)
         self.large = Reruns(subject)
         self.modulus = subject.binding.modulus
@@ -289,14 +303,14 @@ class Judge:
 
     # -- witnesses ---------------------------------------------------------------------------------------------------
 
-    def consider(self, effort: float, only_first: bool = False) -> bool:
-        """Make witnesses of what was found so far, with ``only_first`` one for each law. False when the time ran out."""
+    def consider(self, effort: float) -> bool:
+        """Make witnesses of what was found so far. False when the time ran out."""
         self.rounds += 1
         self._used.clear()
         self._share = witness_steps(effort)
         laws = [law for law in STORE_LAWS if law in self.findings.by_law]
         further = [self._further] if effort < STANDARD else [self._further, self._further_scaled]
-        for search in (self._plain, self._scaled, *(() if only_first else further)):
+        for search in (self._plain, self._scaled, *(() if self.only_first else further)):
             for law in laws:
                 self.progress(f"witness of {law}")
                 if not self._within_share(law, search):
@@ -305,13 +319,11 @@ class Judge:
         return True
 
     def has_soon(self, effort: float) -> bool:
-        """Whether each law that was asked for has a witness, with those that are soon made of what was found so far."""
+        """Whether each law that was asked for has a witness, with those that can be made of what was found so far."""
         if not self.findings.wanted <= self.findings.by_law.keys():
             return False
         self.subject.cpu_budget.allow(inf)
-        self._used.clear()
-        self._share = witness_steps(effort)
-        return all(self._within_share(law, self._plain) for law in sorted(self.findings.wanted)) and self.has_all
+        return self.consider(effort) and self.has_all
 
     @property
     def has_all(self) -> bool:
@@ -439,7 +451,7 @@ class Judge:
     def _short(self, found: Trace, law: str) -> Trace:
         """A trace on the scripts as they are, made short."""
         if any(isinstance(step, Churn) for step in found.steps):
-            return with_fewer_steps(found, law, self.large)
+            return found if self.only_first else with_fewer_steps(found, law, self.large)
         broken = self.large.law_broken(found, law)
         if broken and is_endless(Finding(law, broken[1], found, "")):
             return minimise(found, law, self.large, ENDLESS_STEPS)
