@@ -12,6 +12,7 @@ from orderlab.model.contracts.session.steps import Acknowledge, Churn, Fetch, Pu
 from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS
 from orderlab.model.verdict import Outcome
+from orderlab.properties.contracts.session.validation import footprint
 from orderlab.properties.contracts.session.validation.exploration import applies, explore_scope, fitted, small_world
 from orderlab.properties.contracts.session.validation.footprint import Footprint, measure_footprint
 from orderlab.properties.contracts.session.validation.machine import machine_for, run_examples
@@ -86,8 +87,8 @@ def test_every_specimen_is_caught_by_the_laws_that_it_breaks(binding: Binding) -
 
 
 def test_undeclared_keys_are_told_as_a_pattern_however_the_client_is_spelt() -> None:
-    footprint = measure_footprint(Subject(load_binding(CORRECT["strings"])), Findings(frozenset(["one-slot"])))
-    told = footprint.undeclared_patterns()
+    measured = measure_footprint(Subject(load_binding(CORRECT["strings"])), Findings(frozenset(["one-slot"])))
+    told = measured.undeclared_patterns()
     assert set(told) == {"save", "fetch", "acknowledge", "release", "clear"}
     assert all(one == "{x<client>}:m:<n>:<n>" for keys in told.values() for one in keys), told
 
@@ -95,25 +96,27 @@ def test_undeclared_keys_are_told_as_a_pattern_however_the_client_is_spelt() -> 
 @pytest.mark.parametrize(
     "condition", ["#dropped > 2", "alive > 60", "free", "excess > 400"]
 )
-def test_an_undeclared_key_of_the_same_slot_is_told_however_seldom_it_is_used(condition: str) -> None:
+def test_an_undeclared_key_of_the_same_slot_is_told_however_seldom_it_is_used(condition: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(footprint, "SIZES", (1, 1000))
+    monkeypatch.setattr(footprint, "CONFIGURED_LIMIT", 1000)
     binding = load_binding(LUA / "session")
     source = next(script.source for script in binding.scripts if script.name == "save.lua").decode()
     old = "-- 5. What will be written"
     assert old in source
     seldom = f"if {condition} then call('EXISTS', (string.gsub(index, ':i$', ':seldom'))) end\n{old}"
     findings = everything()
-    footprint = measure_footprint(Subject(binding.with_sources({"save.lua": source.replace(old, seldom).encode()})), findings)
-    assert footprint.undeclared_patterns().get("save") == ["{s:<client>}:seldom"]
+    measured = measure_footprint(Subject(binding.with_sources({"save.lua": source.replace(old, seldom).encode()})), findings)
+    assert measured.undeclared_patterns().get("save") == ["{s:<client>}:seldom"]
     assert "one-slot" not in told(findings)
 
 
 def test_the_footprint_of_the_bundled_store_is_declared_and_constant() -> None:
     findings = everything()
-    footprint = measure_footprint(Subject(load_binding(LUA / "session")), findings)
+    measured = measure_footprint(Subject(load_binding(LUA / "session")), findings)
     assert told(findings) == {}
-    assert not any(footprint.undeclared.values())
-    assert not footprint.writes["fetch"]
-    lengths = footprint.costs["acknowledge"]
+    assert not any(measured.undeclared.values())
+    assert not measured.writes["fetch"]
+    lengths = measured.costs["acknowledge"]
     assert 10_000 in lengths
     assert len({commands for commands, _ in lengths.values()}) == 1
 
