@@ -31,9 +31,7 @@ from benchmarks.timing import Contender, report, take_turns
 from orderlab.model.classics.two_phase_commit import TwoPhaseCommit
 from orderlab.model.errors import InputError
 from orderlab.model.explorer.search import Options, search
-from orderlab.properties.contracts.session.exploration.scope import Scope
-from orderlab.properties.contracts.session.exploration.system import StoreExploration
-from orderlab.sim.stores.binding.loader import load_binding
+from orderlab.properties.contracts.session.exploration.catalogue import Parameters
 
 PROMELA = Path(__file__).with_name("promela") / "two_phase_commit.pml"
 DISTINCT_STATES = {7: 296_448, 8: 1_745_408}
@@ -131,19 +129,18 @@ class BusierOfTwo:
 
 
 STORE = Path(__file__).parents[1] / "lua" / "session"
-SCOPE = Scope(writers=2, readers=1, messages=4, crashes=1, lost_replies=1, script_flush=1)
+SCOPE = {"writers": 2, "readers": 1, "messages": 4, "crashes": 1, "lost_replies": 1, "script_flush": 1, "expiries": 0}
 
 
 def script_transitions(rounds: int) -> tuple[float, dict[str, Any]]:
     """Transitions a second, the median of ``rounds`` whole explorations, and what was explored. Crashes, lost replies and
     script-cache flushes may strike, each once on a path.
     """
-    binding = load_binding(STORE)
     rates: list[float] = []
     states = transitions = 0
     for _ in range(rounds):
         begun_s = time.process_time()
-        done = search(StoreExploration(binding, SCOPE), Options())
+        done = search(Parameters(path=str(STORE), **SCOPE).build(), Options())
         rates.append(done.space.steps / (time.process_time() - begun_s))
         assert done.complete
         assert not done.violated()

@@ -8,17 +8,17 @@ random walks of clients, time and faults on the store alone; and, for stores tha
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from orderlab.model.contracts.contract import Discrepancy
 from orderlab.model.contracts.session.contract import SCOPES, Scope
 from orderlab.model.explorer.search import Budget, Options, search
 from orderlab.model.laws import STORE_LAWS
 from orderlab.model.spec.transition_system import Label
 from orderlab.model.verdict import Outcome, Verdict
-from orderlab.properties.contracts.session.exploration.small_scope import StoreState, StoreSystem
-from orderlab.properties.contracts.session.run import StepReport
+from orderlab.properties.contracts.session.exploration.system import State, StoreExploration
 from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.contracts.session.validation.exploration import CLIENT, applies, fitted, small_world
 from orderlab.properties.contracts.session.validation.machine import (
@@ -89,12 +89,12 @@ class _Enough(Exception):
     """The flaw has been found, or there is no time left."""
 
 
-class _CountingSystem(StoreSystem):
+class _CountingSystem(StoreExploration):
     """Counts the states that are left."""
 
     expanded = 0
 
-    def successors(self, state: StoreState) -> Iterator[tuple[Label, StoreState]]:
+    def successors(self, state: State) -> list[tuple[Label, State]]:
         self.expanded += 1
         return super().successors(state)
 
@@ -118,12 +118,12 @@ def by_exploration(binding: Binding, seed: int, seconds: float) -> Found:
 def _explore_until_found(small: Subject, scope: Scope, wanted: frozenset[str], seconds: float) -> tuple[str, int]:
     laws: list[str] = []
 
-    def found(state: StoreState, step: object, report: StepReport) -> None:
-        laws.extend(one.law for one in report.discrepancies if one.law in wanted)
+    def heard(state: State, step: object, discrepancies: Sequence[Discrepancy]) -> None:
+        laws.extend(one.law for one in discrepancies if one.law in wanted)
         if laws:
             raise _Enough
 
-    system = _CountingSystem(small.run((CLIENT,)), scope, found)
+    system = _CountingSystem(small.run((CLIENT,)), scope, heard=heard)
     with suppress(_Enough):
         search(system, Options(Budget(None, seconds), engine="interpreted"))
     return (laws[0] if laws else ""), system.expanded

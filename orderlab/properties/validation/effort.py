@@ -14,7 +14,7 @@ from orderlab.model.errors import InputError
 QUICK, STANDARD, THOROUGH = 1.0, 10.0, 50.0
 EFFORTS = {"quick": QUICK, "standard": STANDARD, "thorough": THOROUGH}
 EFFORT_MAX = 100_000.0
-STATES = 500
+STATES = 400
 """Of each scope, for each unit of effort."""
 WALKS = 25
 EXAMPLES = 10

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from orderlab.model.contracts.contract import AnyTrace, Situation
@@ -133,20 +133,69 @@ def _of_time(before: RunState, after: RunState) -> Iterator[str]:
             yield "a deadline passes before delivery"
 
 
+BUDGETS = ("crashes", "lost_replies", "duplicates", "expiries", "clears", "errors", "script_flush", "failover")
+"""What of a ``Scope`` is used up along a path."""
+
+
 @dataclass(frozen=True)
 class Scope:
-    """How small the world is: what each writer saves in order, and how often the rest may happen on one path."""
+    """How small the world is: what each writer saves in order, and how often trouble may come on one path."""
 
     name: str
     programs: tuple[tuple[Save, ...], ...]
+    """One for each writer. Where there are several readers, each save is for whichever its writer chooses."""
+    readers: int = 1
+    """Each with a session of its own."""
+    renames: bool = False
+    """Messages and writers are called in the order in which they come to a session, so that names tell no states apart.
+    Else they are called as the programs call them."""
     pages: tuple[int | None, ...] = (None,)
-    waits: int = 0
-    clears: int = 0
-    repeats: int = 0
-    faults: int = 0
     overlaps: bool = False
+    """Where a save takes several calls, another one may come in between."""
+    deaths: bool = False
+    """Where an operation takes several calls, its client may die in between; at no cost."""
+    late: bool = False
+    """What was overtaken comes as well: the save before the last one, the end of an earlier session, an earlier CONNECT."""
+    settles: bool = False
+    """What a session without live messages has left behind is looked at in every state."""
     drains: bool = False
     """From every state, whether the queue drains and settles; that leads nowhere."""
+    crashes: int = 0
+    """The node stops within an operation and comes back with what had reached its append-only file."""
+    lost_replies: int = 0
+    """An operation is carried out and its caller does not hear of it."""
+    duplicates: int = 0
+    """A save that was answered arrives a second time."""
+    expiries: int = 0
+    """Time passes until just before, or at, the next deadline."""
+    clears: int = 0
+    """The session ends, or its client connects again."""
+    errors: int = 0
+    """An operation meets a node that refuses writes, or a key of another type."""
+    script_flush: int = 0
+    """The node forgets its scripts."""
+    failover: int = 0
+    """The node is replaced by a replica that has missed everything since some earlier moment."""
+
+    @property
+    def budgets(self) -> tuple[int, ...]:
+        """How much of each budget there is, in the order of ``BUDGETS``."""
+        return tuple(getattr(self, name) for name in BUDGETS)
+
+    @property
+    def has_lost_scripts(self) -> bool:
+        """Whether the node may stand there without the scripts."""
+        return bool(self.script_flush or self.crashes or self.failover)
+
+    @property
+    def messages(self) -> tuple[Publication, ...]:
+        """All that are saved."""
+        return tuple(one for program in self.programs for step in program for one in step.messages)
+
+    @property
+    def limit(self) -> int:
+        """Of the first save."""
+        return self.programs[0][0].limit
 
 
 def message(label: int, interval_ms: float | None = None, qos: int = 1, payload: bytes | None = None) -> Publication:
@@ -157,6 +206,23 @@ def message(label: int, interval_ms: float | None = None, qos: int = 1, payload:
 def save(producer: int, *messages: Publication, limit: int = 2) -> Save:
     """A save of a scope."""
     return Save(messages, producer=producer, limit=limit)
+
+
+SHORTEST_MS = 1000
+
+
+def dealt(
+    writers: int = 2, readers: int = 1, messages: int = 4, limit: int = 2, qos: int = 1, **budgets: int
+) -> Scope:
+    """``messages`` dealt out to writers, each saved alone. Where time passes, the first of each two lives twice as long."""
+
+    def program(quota: int) -> tuple[Save, ...]:
+        lives_ms = [SHORTEST_MS * (2 - at % 2) if budgets.get("expiries") else None for at in range(quota)]
+        return tuple(save(0, message(0, ms, qos), limit=limit) for ms in lives_ms)
+
+    quotas = [messages // writers + (one < messages % writers) for one in range(writers)]
+    scope = Scope("store", tuple(map(program, quotas)), readers, renames=True, overlaps=True, settles=True)
+    return replace(scope, **budgets)  # type: ignore[arg-type]
 
 
 SCOPES: tuple[Scope, ...] = (
@@ -173,13 +239,13 @@ SCOPES: tuple[Scope, ...] = (
             (save(0, message(1, 2000)), save(0, message(2))),
             (save(1, message(3, 1000)), save(1, message(4, 40_000))),
         ),
-        waits=3,
+        expiries=3,
     ),
     Scope(
         "drains",
         ((save(0, message(1, 1000)), save(0, message(2, 1000), limit=3)), (save(1, message(3), limit=3),)),
         pages=(1,),
-        waits=2,
+        expiries=2,
         drains=True,
     ),
     Scope(
@@ -188,16 +254,18 @@ SCOPES: tuple[Scope, ...] = (
             (save(0, message(1, None, 2), message(2, 1000)), save(0, message(3))),
             (save(1, message(4, 0), message(5)),),
         ),
-        waits=1,
+        expiries=1,
         clears=1,
-        repeats=1,
-        faults=1,
+        duplicates=1,
+        errors=1,
+        late=True,
     ),
     Scope(
         "sessions",
         ((save(0, message(1)), save(0, message(2))), (save(1, message(3)),)),
         clears=2,
-        repeats=2,
+        duplicates=2,
+        late=True,
     ),
     Scope(
         "pages",
@@ -206,12 +274,11 @@ SCOPES: tuple[Scope, ...] = (
             (save(1, message(4), message(5), limit=3),),
         ),
         pages=(1, 2),
-        waits=0,
     ),
     Scope(
         "releases",
         ((save(0, message(1, 2000, 2)), save(0, message(2))), (save(1, message(3, None, 2), message(4, 1000)),)),
-        waits=2,
+        expiries=2,
     ),
     Scope(
         "values",
@@ -219,7 +286,7 @@ SCOPES: tuple[Scope, ...] = (
             (save(0, message(1), message(2, 0), message(3, 1000), limit=3), save(0, message(4, 0), message(5))),
             (save(1, message(6, 4294967295000), message(7, 2147483648000)), save(1, message(8), limit=1)),
         ),
-        waits=1,
+        expiries=1,
     ),
     Scope(
         "forbidden",
@@ -232,6 +299,7 @@ SCOPES: tuple[Scope, ...] = (
         "overlaps",
         ((save(0, message(1)), save(0, message(2))), (save(1, message(3)), save(1, message(4)))),
         overlaps=True,
+        deaths=True,
     ),
 )
 """What is explored, the most telling first."""

@@ -7,12 +7,17 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from orderlab.model.classics.catalogue import CatalogueEntry
+from orderlab.model.contracts.session.contract import BUDGETS, dealt
 from orderlab.model.spec.transition_system import TransitionSystem
-from orderlab.properties.contracts.session.exploration.scope import EXPLORED, Scope
+from orderlab.properties.contracts.session.exploration.system import EXPLORED, StoreExploration
+from orderlab.properties.contracts.session.validation.exploration import CLIENT, fitted
+from orderlab.properties.contracts.session.validation.subject import Subject
+from orderlab.sim.stores.binding.binding import Binding
+from orderlab.sim.stores.binding.loader import load_binding
 
 
 class Parameters(BaseModel):
-    """The folder of a store, and a scope (``Scope`` tells what the budgets mean)."""
+    """The folder of a store, and a scope (``model/contracts/session/contract.py`` tells what the budgets mean)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -35,12 +40,19 @@ class Parameters(BaseModel):
 
     def build(self) -> TransitionSystem[Any]:
         """The system. Raises InputError for a store that cannot be used."""
-        from orderlab.properties.contracts.session.exploration.system import StoreExploration
-        from orderlab.sim.stores.binding.loader import load_binding
+        return explored(load_binding(self.path), self)
 
-        given = self.model_dump(exclude={"path", "law"})
-        scope = Scope(**{**given, "qos": int(self.qos)})
-        return StoreExploration(load_binding(self.path), scope, None if self.law == "all" else self.law)
+
+def explored(binding: Binding, chosen: Parameters, remembers: bool = True) -> StoreExploration:
+    """The store of ``binding`` in the scope of the parameters."""
+    budgets = {name: getattr(chosen, name) for name in BUDGETS}
+    small = Subject(binding, remembers=True).scaled(min(chosen.modulus, binding.modulus))
+    scope = dealt(chosen.writers, chosen.readers, chosen.messages, chosen.limit, int(chosen.qos), **budgets)
+    run = small.run((CLIENT,), producers=tuple(b"p%d" % at for at in range(max(chosen.writers, 2))))
+    told = {**chosen.model_dump(), "qos": int(chosen.qos), "path": str(binding.path)}
+    told["rewritten"] = [f"{one.file}:{one.line}: {one.after.strip()}" for one in small.rewritten]
+    law = None if chosen.law == "all" else chosen.law
+    return StoreExploration(run, fitted(scope, small), law, None, remembers, told)
 
 
 CATALOGUE = (

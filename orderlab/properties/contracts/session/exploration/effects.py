@@ -7,28 +7,56 @@ looked up as if they had the same name; that is right as long as no key is share
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import NamedTuple
+from collections.abc import Hashable, Iterable
+from typing import Generic, NamedTuple, TypeVar
 
 from orderlab.model.contracts.contract import Discrepancy
+from orderlab.model.contracts.session.contract import Scope
 from orderlab.model.contracts.session.refinement import Account
-from orderlab.model.contracts.session.refinement.account import Batch, Cursor, RunState, Sending
-from orderlab.model.contracts.session.steps import Quiesce, Save, Step, Wait
+from orderlab.model.contracts.session.refinement.account import Batch, Connection, Cursor, RunState, Sending
+from orderlab.model.contracts.session.steps import Quiesce, Step, Wait
 from orderlab.model.errors import InputError
-from orderlab.properties.contracts.session.exploration.scope import Broken, Core, Interned, Scope
-from orderlab.properties.contracts.session.inspection import Inspection, measure_baseline
 from orderlab.properties.contracts.session.steps import SessionRun
-from orderlab.sim.redis.backends.backend import FIRST_MS
-from orderlab.sim.stores.binding.binding import Binding
-from orderlab.sim.stores.bound import CLIENT_DIED, CRASHED, keeps_sent
+from orderlab.sim.stores.bound import CLIENT_DIED, CRASHED
 from orderlab.sim.stores.memo import MemoStore
 
-CLIENT = b"client-one"
-DEFAULT_EXPIRY_MS = 20_000
+T = TypeVar("T")
+
 LATER_BATCH = 10_000
 """Where a check of its own begins to number batches: behind all that writers can have used."""
-
+START = Cursor()
 Sendings = tuple[tuple[int, Sending], ...]
+Broken = tuple[tuple[str, str], ...]
+"""Laws that a step has broken, each with what happened."""
+
+
+class Interned(Generic[T]):
+    """Values by number, numbers by value. Numbers are given in the order of asking."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[T, int] = {}
+        self._values: list[T] = []
+
+    def number(self, value: T) -> int:
+        """The number of a value, a new one for a new value."""
+        known = self._numbers.get(value)
+        if known is None:
+            known = self._numbers[value] = len(self._values)
+            self._values.append(value)
+        return known
+
+    def __getitem__(self, number: int) -> T:
+        return self._values[number]
+
+
+class Core(NamedTuple):
+    """One session: its keys (number of a frozen keyspace), the moment, and where the judge says that it stands."""
+
+    keyspace: int
+    now_ms: int
+    account: Account
+    connection: Connection
+    forbidden: str
 
 
 class Effect(NamedTuple):
@@ -36,45 +64,48 @@ class Effect(NamedTuple):
 
     core: int
     told: Sendings
+    cursor: Cursor
+    batches: tuple[Batch, ...]
     is_done: bool
     """Whether the reply was that it has been done."""
     was_stopped: bool
     """The node crashed, or the client died, on the way."""
-    broken: Broken
+    discrepancies: tuple[Discrepancy, ...]
     diverges: bool
+
+    def differs(self, other: Effect) -> bool:
+        """Whether it can be told apart from another one of the same operation."""
+        return (self.core, self.told, self.is_done, self.discrepancies, self.diverges) != (
+            other.core, other.told, other.is_done, other.discrepancies, other.diverges
+        )  # fmt: skip
 
 
 class SessionEffects:
-    """The sessions of one store within a scope. ``remembers`` False carries out every step anew, for comparison."""
+    """The sessions of one store within a scope, tried by ``run``, which has one client and has not begun.
 
-    def __init__(self, binding: Binding, scope: Scope, remembers: bool = True) -> None:
+    ``remembers`` False carries out every step anew, for comparison.
+    """
+
+    def __init__(self, run: SessionRun, scope: Scope, remembers: bool = True) -> None:
+        assert isinstance(run.store, MemoStore)
+        self.run = run
         self.scope = scope
         self.remembers = remembers
+        self.store = run.store
         self.cores: Interned[Core] = Interned()
-        self.store = MemoStore(binding, DEFAULT_EXPIRY_MS)
-        self.store.capabilities = self.store.capabilities._replace(keeps_sent=keeps_sent(self.store))
         self._effects: dict[Hashable, Effect | None] = {}
         self._deadlines_ms: dict[int, tuple[int, ...]] = {}
-        names = max(scope.writers, 2)
-        producers = tuple(b"p%d" % at for at in range(names))
-        baseline = measure_baseline(lambda: SessionRun(self._restarted(), (CLIENT,), producers), names)
-        self.run = SessionRun(self._restarted(), (CLIENT,), producers)
-        self.run.inspector = Inspection([baseline])
-        for label in range(1, scope.messages + 1):
-            self.run.register(Save((scope.publication(label, 0),)))
-        self._no_batches = (Batch(),) * names
-        self._later_batches = (Batch(LATER_BATCH),) * names
+        self._later_batches = (Batch(LATER_BATCH),) * len(run.producers)
+        self.no_batches = (Batch(),) * len(run.producers)
         self.first = self._core_now()
-        self.minds_lost_scripts = scope.has_lost_scripts and not self.store.finds_scripts_again(CLIENT)
+        self.minds_lost_scripts = scope.has_lost_scripts and not self.store.finds_scripts_again(run.clients[0])
         """Whether it makes a difference that the node has no scripts when an operation begins."""
-
-    def _restarted(self) -> MemoStore:
-        self.store.restart(FIRST_MS)
-        return self.store
 
     def _core_now(self) -> int:
         state = self.run.state
-        core = Core(self.store.keyspace, self.store.now_ms, state.accounts[0], state.connections[0])
+        core = Core(
+            self.store.keyspace, self.store.now_ms, state.accounts[0], state.connections[0], state.forbidden
+        )
         return self.cores.number(core)
 
     # -- operations ----------------------------------------------------------------------------------------------------
@@ -86,45 +117,51 @@ class SessionEffects:
         sendings: Sendings = (),
         batches: tuple[Batch, ...] = (),
         without_scripts: bool = False,
+        cursor: Cursor = START,
     ) -> Effect | None:
         """One step on one session, judged; None if it has no meaning there. ``batches``: the last save of each writer,
         by its name. ``without_scripts``: the node has none loaded when the step begins.
         """
         if not self.remembers:
             self.store.forget()
-            return self._carry_out(core, step, sendings, batches, without_scripts)
-        asked = core, step, sendings, batches, without_scripts
+            return self._carry_out(core, step, sendings, batches, without_scripts, cursor)
+        asked = core, step, sendings, batches, without_scripts, cursor
         if asked not in self._effects:
-            self._effects[asked] = self._carry_out(core, step, sendings, batches, without_scripts)
+            self._effects[asked] = self._carry_out(*asked)
         return self._effects[asked]
 
-    def _go_to(self, core: int, sendings: Sendings, batches: tuple[Batch, ...]) -> None:
+    def _go_to(self, core: int, sendings: Sendings, batches: tuple[Batch, ...], cursor: Cursor = START) -> None:
         at = self.cores[core]
         self.store.keyspace = at.keyspace
         self.store.set_now(at.now_ms)
-        self.run.state = RunState((at.account,), sendings, batches or self._no_batches, (Cursor(),), (at.connection,))
+        self.run.state = RunState(
+            (at.account,), sendings, batches or self.no_batches, (cursor,), (at.connection,), at.forbidden
+        )
 
     def _carry_out(
-        self, core: int, step: Step, sendings: Sendings, batches: tuple[Batch, ...], without_scripts: bool
+        self, core: int, step: Step, sendings: Sendings, batches: tuple[Batch, ...], without_scripts: bool, cursor: Cursor
     ) -> Effect | None:
-        self._go_to(core, sendings, batches)
+        self._go_to(core, sendings, batches, cursor)
         self.store.has_lost_scripts = without_scripts
         report = self.run.perform(step)
         self.store.has_lost_scripts = False
         if report.result is None:
             return None
         self._refuse_shared_keys()
-        told = tuple(one for one in self.run.state.sendings if one not in sendings)
+        state = self.run.state
+        told = tuple(one for one in state.sendings if one not in sendings)
         is_done = self.run.reply_of(report.result).status == "done"
         was_stopped = report.result in (CRASHED, CLIENT_DIED)
-        broken = _told_once(report.discrepancies)
-        return Effect(self._core_now(), told, is_done, was_stopped, broken, report.diverges)
+        found = tuple(report.discrepancies)
+        return Effect(
+            self._core_now(), told, state.cursors[0], state.batches, is_done, was_stopped, found, report.diverges
+        )
 
     def _refuse_shared_keys(self) -> None:
         if self.scope.readers == 1:
             return
         for key in self.store.frozen(self.store.keyspace):
-            if CLIENT not in key:
+            if self.run.clients[0] not in key:
                 raise InputError(
                     f"{self.store.binding.place}: key {key.decode('latin-1')} does not bear the client's name, so that"
                     " sessions are not independent of each other; explore it with --set readers=1"
@@ -136,16 +173,9 @@ class SessionEffects:
         assert found is not None
         return found
 
-    def settle(self, core: int) -> Broken:
-        """What a session without live messages has left behind, after one more message has come and gone.
-
-        Other laws that this one message may break are left to the steps that it takes.
-        """
-        at = self.cores[core]
-        if at.account.queue or not at.connection.is_open:
-            return ()
-        found = self.perform(core, Quiesce(), (), self._later_batches)
-        return tuple(one for one in found.broken if one[0] == "no-residue") if found is not None else ()
+    def settle(self, core: int) -> Effect | None:
+        """What a session without live messages has left behind, after one more message has come and gone."""
+        return self.perform(core, Quiesce(), (), self._later_batches)
 
     # -- looking -------------------------------------------------------------------------------------------------------
 
@@ -160,10 +190,10 @@ class SessionEffects:
             known = self._deadlines_ms[core] = tuple(sorted(found))
         return known
 
-    def is_saved(self, core: int, label: int) -> bool:
-        """Whether the session has had a message: to save it once more would be to save it twice."""
+    def has_had(self, core: int, labels: Iterable[int]) -> bool:
+        """Whether the session has had all of the messages: to save them once more would be to save them twice."""
         account = self.cores[core].account
-        return account.session.entry(label) is not None or account.fate(label) not in (None, "refused")
+        return all(account.session.entry(one) is not None or account.fate(one) not in (None, "refused") for one in labels)
 
     def fail_over(self, now: int, replica: int) -> tuple[int, Broken]:
         """The session as the replica has it takes the place of the present one: its number, and what is broken by it.
@@ -174,9 +204,7 @@ class SessionEffects:
         restored = self.cores.number(lagging._replace(connection=present.connection))
         self._go_to(now, (), ())
         self.store.keyspace = lagging.keyspace
-        broken = list(self.run.compare())
-        broken += _counter_gone_back(present.account, lagging.account)
-        return restored, _told_once(broken)
+        return restored, told_once([*self.run.compare(), *_counter_gone_back(present.account, lagging.account)])
 
 
 def _counter_gone_back(before: Account, after: Account) -> list[Discrepancy]:
@@ -186,7 +214,7 @@ def _counter_gone_back(before: Account, after: Account) -> list[Discrepancy]:
     return [Discrepancy("counter", f"the packet-identifier counter was at {was} and is at {now}")]
 
 
-def _told_once(found: list[Discrepancy]) -> Broken:
+def told_once(found: Iterable[Discrepancy]) -> Broken:
     """The first discrepancy of each law."""
     first: dict[str, str] = {}
     for one in found:

@@ -1,96 +1,111 @@
-"""A store with its writers, readers and troubles as one transition system."""
+"""A store with its writers, readers and troubles as one transition system: the one explorer of session stores.
+
+A state is a handful of small numbers. Behind each stands a value that many states share: one session with its keys and
+the judge's account (``effects``), what its reader has been told, how far a writer is (``moves``), the condition of the
+node. `orderlab explore store` asks for laws of states; validation, mutation and comparison hear of each step that breaks
+something as it is taken, with the state it was taken in, and states carry nothing of it.
+"""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
-from itertools import permutations
-from typing import Any, ClassVar
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise, permutations
+from typing import Any, ClassVar, NamedTuple
 
+from orderlab.model.contracts.contract import Discrepancy
+from orderlab.model.contracts.session.contract import Scope
 from orderlab.model.contracts.session.refinement import Account
+from orderlab.model.contracts.session.refinement.account import name_of
 from orderlab.model.contracts.session.spec import FOREVER_MS, Entry
+from orderlab.model.contracts.session.steps import Step, Wait
+from orderlab.model.explorer.space import Space
 from orderlab.model.laws import LAWS
 from orderlab.model.spec.transition_system import Invariant, Label, Law, Sometimes, TransitionSystem
-from orderlab.properties.contracts.session.exploration.effects import SessionEffects
-from orderlab.properties.contracts.session.exploration.moves import Move, Moves
-from orderlab.properties.contracts.session.exploration.scope import (
-    AFTER_FAILOVER,
+from orderlab.properties.contracts.session.exploration.effects import Broken, Interned, SessionEffects, told_once
+from orderlab.properties.contracts.session.exploration.moves import (
+    CRASHES,
+    ERRORS,
     EXPIRIES,
     FAILOVER,
     FREE,
     SCRIPT_FLUSH,
-    Broken,
-    Interned,
+    Conditions,
     Known,
-    Node,
-    Scope,
+    Move,
+    Moves,
     Writer,
-    explored_laws,
-    goals,
-    name_of,
     shown,
-    situations,
 )
+from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.sim.redis.backends.backend import FIRST_MS
-from orderlab.sim.stores.binding.binding import Binding
-from orderlab.sim.stores.binding.lua_text import scale
-
-
-def described(system: StoreExploration, state: State) -> dict[str, Any]:
-    """What each reader's session holds and its keys, what its reader was told, writers, and the node."""
-    found: dict[str, Any] = {}
-    effects, node = system.effects, system.nodes[state[-1]]
-    for reader in range(system.scope.readers):
-        core, known = effects.cores[state[2 * reader]], system.known[state[2 * reader + 1]]
-        name = f"reader {reader + 1}"
-        found[f"{name} queue"] = queue_of(core.account)
-        found[f"{name} was told"] = [f"{name_of(label)} has {one.packet_id}" for label, one in known.sendings]
-        found[f"{name} keys"] = {
-            shown(key): f"{kind} {shown(value)}"
-            for key, (kind, value, _) in sorted(effects.store.frozen(core.keyspace).items())
-        }
-    for at, writer in enumerate(state[system._writers_at : -1], 1):
-        found[f"writer {at}"] = written(system.writers[writer])
-    found["ms passed"] = effects.cores[state[0]].now_ms - FIRST_MS
-    found["scripts loaded"] = node.has_scripts
-    if system.scope.failover:
-        replica = node.replica
-        found["replica"] = "in step" if replica is None else [queue_of(effects.cores[one].account) for one in replica]
-    found["broken"] = [f"{law}: {text}" for law, text in node.broken]
-    return found
-
-
-def queue_of(account: Account) -> list[str]:
-    """The live messages as the abstract session has them, oldest first."""
-    return [entry_text(entry) for entry in account.queue]
-
-
-def entry_text(entry: Entry) -> str:
-    """``m3 under 1, sent``."""
-    words = f"{name_of(entry.label)} under {entry.packet_id}"
-    words += ", released" if entry.kind == "PUBREL" else ""
-    words += ", sent" if entry.sent else ""
-    lives = entry.latest_ms < FOREVER_MS
-    return words + (f", until {entry.latest_ms - FIRST_MS} ms" if lives else "")
-
-
-def written(writer: Writer) -> str:
-    """How far a writer is."""
-    pending = writer.last is not None and not writer.last.is_answered
-    return f"{writer.position} of {writer.quota} saved" + (", no reply to the last" if pending else "")
-
+from orderlab.sim.stores.bound import BudgetExceeded, SessionStore
 
 State = tuple[int, ...]
 """For each reader the numbers of its session (core) and of what is known around it; each writer's; the node's."""
+Heard = Callable[[State, Step, Sequence[Discrepancy]], None]
+"""Hears what a step out of a state breaks."""
 
-Step = tuple[int, Label, int, int, tuple[tuple[int, int], ...], tuple[bool, Broken, bool] | None]
-"""Cost, label, core and known afterwards, writers afterwards by place in the state, what happens to the node."""
+EXPLORED = (
+    "store-order",
+    "no-loss",
+    "packet-id",
+    "legal-trim",
+    "expiry",
+    "no-residue",
+    "all-or-nothing",
+    "counter",
+    "retransmission",
+    "no-phantom",
+    "drain",
+)
+"""Laws of a session store that one session's steps can break. What an operation costs, and its slots, are not seen."""
+
+AFTER_FAILOVER = " after failover"
+"""A law so marked is broken by the loss of what the replica had not received: no script can keep it."""
+
+
+class Node(NamedTuple):
+    """The condition of the node, and what is left of each budget."""
+
+    left: tuple[int, ...]
+    has_scripts: bool = True
+    replica: tuple[int, ...] | None = None
+    """The sessions as a lagging replica has them, by core; None: it has all."""
+    has_failed_over: bool = False
+    broken: Broken = ()
+    """What the step that led here has broken."""
+    is_over: bool = False
+    """Nothing after this can be judged."""
+
+
+class Event(NamedTuple):
+    """What a step does beside what it leaves in its session."""
+
+    node_restarts: bool
+    broken: Broken
+    is_over: bool
+    """Nothing comes after it."""
+    discrepancies: tuple[Discrepancy, ...]
+
+
+class Change(NamedTuple):
+    """One step as it changes a state."""
+
+    step: Step
+    cost: int
+    label: Label
+    core: int
+    known: int
+    writers: tuple[tuple[int, int], ...]
+    """Afterwards, by place in the state."""
+    event: Event | None
 
 
 class StoreExploration(TransitionSystem[State]):
-    """The store of ``binding`` within ``scope``. Every step is judged against the abstract session.
+    """A store within ``scope``, each step judged against the abstract session. ``run`` is on an empty kernel, with one client.
 
-    ``law``: judge only this one. ``remembers``: look up what has been found out; False is slow and gives the same.
+    ``law``: judge only this one. ``heard`` hears what each step breaks. ``remembers``: look up what has been found out;
+    False is slow and gives the same. ``given`` is what the user asked for.
     """
 
     name: ClassVar[str] = "store"
@@ -98,24 +113,34 @@ class StoreExploration(TransitionSystem[State]):
     resumable: ClassVar[bool] = False
 
     def __init__(
-        self, binding: Binding, scope: Scope | None = None, law: str | None = None, remembers: bool = True
+        self,
+        run: SessionRun,
+        scope: Scope,
+        law: str | None = None,
+        heard: Heard | None = None,
+        remembers: bool = True,
+        given: Mapping[str, Any] | None = None,
     ) -> None:
-        self.scope = scope or Scope()
+        self.scope = scope
         self.law = law
-        self.binding, self.rewritten = scale(binding, min(self.scope.modulus, binding.modulus))
-        self.effects = SessionEffects(self.binding, self.scope, remembers)
-        self.known: Interned[Known] = Interned()
-        self.writers: Interned[Writer] = Interned()
+        self.heard = heard
+        self.given = dict(given or {})
+        self.is_cut_short = False
+        """Whether the work ran out before all steps had been tried; only where somebody hears of what is found."""
+        self.effects = SessionEffects(run, scope, remembers)
+        self.moves = Moves(self.effects)
+        self.known, self.writers = self.moves.known, self.moves.writers
         self.nodes: Interned[Node] = Interned()
-        self.moves = Moves(self.effects, self.known, self.writers)
         self._remembers = remembers
-        self._of_reader: dict[tuple[int, int, int, bool], list[Step]] = {}
-        self._of_writer: dict[tuple[int, int, int, int, int, bool], list[Step]] = {}
-        self._nodes_after: dict[tuple[int, int, tuple[bool, Broken, bool] | None], int] = {}
+        self._of_reader: dict[tuple[int, int, int, Conditions], list[Change]] = {}
+        self._of_writer: dict[tuple[int, int, int, int, int, Conditions], list[Change]] = {}
+        self._nodes_after: dict[tuple[int, int, Event | None], int] = {}
         self._moved_readers: dict[tuple[int, tuple[int, ...]], int] = {}
-        self._orders = list(permutations(range(self.scope.readers)))[1:]
-        self._writers_at = 2 * self.scope.readers
+        self._orders = list(permutations(range(scope.readers)))[1:]
+        self._writers_at = 2 * scope.readers
         self._situations: dict[int, frozenset[str]] = {}
+        self._taken: list[Step | None] = []
+        """The steps behind what ``successors`` gave last; None where the node alone acted."""
 
     # -- the transition system -----------------------------------------------------------------------------------------
 
@@ -123,7 +148,8 @@ class StoreExploration(TransitionSystem[State]):
         scope = self.scope
         readers = (self.effects.first, self.known.number(Known())) * scope.readers
         nobody = (0,) * scope.readers
-        writers = [self.writers.number(Writer(scope.quota(one), 0, nobody)) for one in range(scope.writers)]
+        programs = [self.moves.programs.index(one) for one in scope.programs]
+        writers = [self.writers.number(Writer(one, 0, nobody)) for one in programs]
         return [(*readers, *writers, self.nodes.number(Node(scope.budgets)))]
 
     def is_terminal(self, state: State) -> bool:
@@ -131,29 +157,53 @@ class StoreExploration(TransitionSystem[State]):
 
     def successors(self, state: State) -> list[tuple[Label, State]]:
         node = self.nodes[state[-1]]
-        if node.is_over:
+        self._taken = []
+        if node.is_over or self.is_cut_short:
             return []
-        without_scripts = self.effects.minds_lost_scripts and not node.has_scripts
+        may_fail = self.scope.deaths or bool(node.left[CRASHES] or node.left[ERRORS])
+        at_node = Conditions(self.effects.minds_lost_scripts and not node.has_scripts, may_fail)
         found: list[tuple[Label, State]] = []
         for reader in range(self.scope.readers):
             core, known = state[2 * reader], state[2 * reader + 1]
-            self._add(found, state, node, reader, self._reader_steps(reader, core, known, without_scripts))
             for at in range(self._writers_at, len(state) - 1):
-                steps = self._writer_steps(at, state[at], reader, core, known, without_scripts)
+                steps = self._writer_steps(at, state[at], reader, core, known, at_node)
                 self._add(found, state, node, reader, steps)
             self._add(found, state, node, reader, self._overlaps(state, reader, core, known))
+            self._add(found, state, node, reader, self._reader_steps(reader, core, known, at_node))
         self._add_time(found, state, node)
         self._add_node(found, state, node)
         return found
 
+    def path_to(self, space: Space, state: State) -> tuple[Step, ...]:
+        """The steps by which a search first reached a state."""
+        number = space.number_of(state)
+        assert number is not None
+        chain = [number]
+        while space.parent(chain[-1]) >= 0:
+            chain.append(space.parent(chain[-1]))
+        heard, self.heard = self.heard, lambda *_: None
+        steps: list[Step] = []
+        for before, after in pairwise(reversed(chain)):
+            reached = [one for _, one in self.successors(space.state(before))]
+            step = self._taken[reached.index(space.state(after))]
+            assert step is not None
+            steps.append(step)
+        self.heard = heard
+        return tuple(steps)
+
     def _add(
-        self, found: list[tuple[Label, State]], state: State, node: Node, reader: int, steps: Sequence[Step]
+        self, found: list[tuple[Label, State]], state: State, node: Node, reader: int, steps: Sequence[Change]
     ) -> None:
         left, at, number = node.left, 2 * reader, state[-1]
-        nodes_after = self._nodes_after
-        for cost, label, core, known, writers, event in steps:
+        nodes_after, taken = self._nodes_after, self._taken
+        for step, cost, label, core, known, writers, event in steps:
             if cost != FREE and not left[cost]:
                 continue
+            if event is not None and self.heard is not None:
+                if event.discrepancies:
+                    self.heard(state, step, event.discrepancies)
+                if event.is_over:
+                    continue
             after_node = nodes_after.get((number, cost, event))
             if after_node is None:
                 after_node = self._node_after(number, cost, event)
@@ -162,53 +212,66 @@ class StoreExploration(TransitionSystem[State]):
             for place, writer in writers:
                 after[place] = writer
             found.append((label, tuple(after)))
+            taken.append(step)
 
     # -- steps of readers and writers, remembered -------------------------------------------------------------------------
 
-    def _reader_steps(self, reader: int, core: int, known: int, without_scripts: bool) -> list[Step]:
-        asked = reader, core, known, without_scripts
+    def _reader_steps(self, reader: int, core: int, known: int, at_node: Conditions) -> list[Change]:
+        asked = reader, core, known, at_node
         steps = self._of_reader.get(asked)
         if steps is None:
-            moves = self.moves.of_reader(core, known, without_scripts)
-            steps = [step for move in moves for step in self._step(f"reader {reader + 1}", reader, move, ())]
+            moves = self.moves.of_reader(core, known, at_node)
+            steps = self._changes(f"reader {reader + 1}", reader, moves, ())
             if self._remembers:
                 self._of_reader[asked] = steps
         return steps
 
     def _writer_steps(
-        self, at: int, writer: int, reader: int, core: int, known: int, without_scripts: bool
-    ) -> list[Step]:
-        asked = at, writer, reader, core, known, without_scripts
+        self, at: int, writer: int, reader: int, core: int, known: int, at_node: Conditions
+    ) -> list[Change]:
+        asked = at, writer, reader, core, known, at_node
         steps = self._of_writer.get(asked)
         if steps is None:
-            actor = f"writer {at - self._writers_at + 1}"
-            moves = self.moves.of_writer(writer, reader, core, known, without_scripts)
-            steps = [step for move in moves for step in self._step(actor, reader, move, ((at, move.writer),))]
+            moves = self.moves.of_writer(writer, reader, core, known, at_node)
+            steps = self._changes(self._actor(at), reader, moves, (at,))
             if self._remembers:
                 self._of_writer[asked] = steps
         return steps
 
-    def _overlaps(self, state: State, reader: int, core: int, known: int) -> list[Step]:
-        if not self.moves.has_overlaps:
-            return []
-        found: list[Step] = []
-        places = range(self._writers_at, len(state) - 1)
+    def _overlaps(self, state: State, reader: int, core: int, known: int) -> list[Change]:
+        found: list[Change] = []
+        places = range(self._writers_at, len(state) - 1) if self.moves.has_overlaps else ()
         for at, other in permutations(places, 2):
-            for move in self.moves.overlaps(state[at], state[other], reader, core, known):
-                actor = f"writer {at - self._writers_at + 1}"
-                found += self._step(actor, reader, move, ((at, move.writer), (other, move.other)))
+            moves = self.moves.overlaps(state[at], state[other], reader, core, known)
+            found += self._changes(self._actor(at), reader, moves, (at, other))
         return found
 
-    def _step(self, actor: str, reader: int, move: Move, writers: tuple[tuple[int, int], ...]) -> Iterator[Step]:
-        """A move as a step of this system; none if nothing after it can be judged and its law is not asked for."""
-        broken = tuple(one for one in move.broken if self.law in (None, one[0]))
-        if move.diverges and not broken:
-            return
-        given = move.arguments
-        if self.scope.readers > 1 and actor.startswith("writer"):
-            given = (*given, ("reader", reader + 1))
-        event = (move.node_restarts, broken, move.diverges) if move.node_restarts or broken else None
-        yield move.cost, Label(actor, move.action, given), move.core, move.known, writers, event
+    def _actor(self, at: int) -> str:
+        return f"writer {at - self._writers_at + 1}"
+
+    def _changes(self, actor: str, reader: int, moves: Iterator[Move], places: tuple[int, ...]) -> list[Change]:
+        """Moves as steps of this system; none if nothing after it can be judged and its law is not asked for."""
+        found: list[Change] = []
+        try:
+            for move in moves:
+                told = tuple(one for one in move.discrepancies if self.law in (None, one.law))
+                is_over = move.diverges or not move.leads_on
+                if is_over and not told:
+                    continue
+                given = move.arguments
+                if self.scope.readers > 1 and places:
+                    given = (*given, ("reader", reader + 1))
+                event = None
+                if move.node_restarts or told:
+                    event = Event(move.node_restarts, () if self.heard else told_once(told), is_over, told)
+                writers = tuple(zip(places, (move.writer, move.other), strict=False))
+                label = Label(actor, move.action, given)
+                found.append(Change(move.step, move.cost, label, move.core, move.known, writers, event))
+        except BudgetExceeded:
+            if self.heard is None:
+                raise
+            self.is_cut_short = True
+        return found
 
     # -- time, and the node ------------------------------------------------------------------------------------------------
 
@@ -223,15 +286,29 @@ class StoreExploration(TransitionSystem[State]):
         for ms in sorted(waits_ms):
             if ms > 1 << 40:
                 continue
-            passed = [effects.wait(core, ms) for core in state[:end:2]]
-            broken = once_each(one.broken for one in passed)
+            try:
+                passed = [effects.wait(core, ms) for core in state[:end:2]]
+            except BudgetExceeded:
+                if self.heard is None:
+                    raise
+                self.is_cut_short = True
+                return
+            told = [one for effect in passed for one in effect.discrepancies]
+            diverges = any(one.diverges for one in passed)
+            broken = once_each(told_once(one.discrepancies) for one in passed)
+            if self.heard is not None:
+                broken = ()
+                if told:
+                    self.heard(state, Wait(ms), told)
+                if diverges:
+                    continue
             replica = None if node.replica is None else tuple(effects.wait(core, ms).core for core in node.replica)
             label = Label("time", "wait", (("ms", ms),))
-            diverges = any(one.diverges for one in passed)
             after = self._after_event(node._replace(replica=replica), EXPIRIES, False, broken, diverges)
             if after is not None:
                 cores = [one.core for one in passed]
                 found.append((label, (*self._with_cores(state, cores), self.nodes.number(after))))
+                self._taken.append(Wait(ms))
 
     def _add_node(self, found: list[tuple[Label, State]], state: State, node: Node) -> None:
         quiet = node._replace(broken=())
@@ -258,9 +335,9 @@ class StoreExploration(TransitionSystem[State]):
         after[: self._writers_at : 2] = cores
         return tuple(after)
 
-    def _node_after(self, number: int, cost: int, event: tuple[bool, Broken, bool] | None) -> int:
-        restarts, broken, diverges = event or (False, (), False)
-        after = self._after_event(self.nodes[number], cost, restarts, broken, diverges)
+    def _node_after(self, number: int, cost: int, event: Event | None) -> int:
+        restarts, broken, is_over, _ = event or (False, (), False, ())
+        after = self._after_event(self.nodes[number], cost, restarts, broken, is_over)
         assert after is not None
         known = self._nodes_after[number, cost, event] = self.nodes.number(after)
         return known
@@ -344,17 +421,12 @@ class StoreExploration(TransitionSystem[State]):
         return self.nodes.number(self.nodes[number]._replace(replica=tuple(replica[reader] for reader in order)))
 
     def parameters(self) -> Mapping[str, Any]:
-        return {
-            "path": str(self.binding.path),
-            **asdict(self.scope),
-            "law": self.law or "all",
-            "rewritten": [f"{one.file}:{one.line}: {one.after.strip()}" for one in self.rewritten],
-        }
+        return self.given
 
     def action_names(self) -> Sequence[str]:
         scope, operations = self.scope, self.effects.store.operations
         names = ["save", "fetch", *(["acknowledge"] if "acknowledge" in operations else [])]
-        names += ["release"] if scope.qos == 2 and "release" in operations else []
+        names += ["release"] if has_qos_2(scope) and "release" in operations else []
         names += ["save, reply lost"] if scope.lost_replies else []
         names += ["save again"] if scope.lost_replies or scope.duplicates else []
         names += ["wait"] if scope.expiries else []
@@ -367,7 +439,7 @@ class StoreExploration(TransitionSystem[State]):
         return described(self, state)
 
     def source_text(self) -> str:
-        scripts = b"\0".join(script.source for script in self.binding.scripts)
+        scripts = b"\0".join(script.source for script in self.effects.store.binding.scripts)
         return super().source_text() + hashlib.sha256(scripts).hexdigest()
 
 
@@ -382,3 +454,96 @@ def once_each(broken: Iterable[Broken]) -> Broken:
     for law, text in sorted(one for some in broken for one in some):
         texts.setdefault(law, text)
     return tuple(texts.items())
+
+
+def has_qos_2(scope: Scope) -> bool:
+    """Whether a message is released before it is done with."""
+    return any(one.qos == 2 for one in scope.messages)
+
+
+def explored_laws(scope: Scope, operations: Collection[str], law: str | None) -> list[str]:
+    """The laws of a scope by name."""
+    names = [name for name in EXPLORED if law in (None, name)]
+    if not has_qos_2(scope) or "release" not in operations:
+        names = [name for name in names if name != "retransmission" or law == name]
+    return [*names, *(name + AFTER_FAILOVER for name in names if scope.failover)]
+
+
+def goals(scope: Scope, store: SessionStore) -> list[str]:
+    """Situations without which the laws would hold for want of trying."""
+    most, modulus = len(scope.messages), store.capabilities.modulus
+    found = ["several messages live"] if most > 1 and scope.limit > 1 else []
+    found += ["the queue is full"] if most >= scope.limit else []
+    found += ["a message is trimmed"] if most > scope.limit else []
+    found += ["the identifier wraps while a message is live"] if most > modulus > 1 and scope.limit > 1 else []
+    found += ["a message is acknowledged"] if "acknowledge" in store.operations else []
+    found += ["a message expires"] if scope.expiries else []
+    found += ["a message is released"] if has_qos_2(scope) and "release" in store.operations else []
+    found += ["a session is cleared"] if scope.clears and "clear" in store.operations else []
+    return found
+
+
+def situations(account: Account, scope: Scope) -> Iterator[str]:
+    """The situations that an account is in, or has been in."""
+    queue = account.queue
+    fates = {fate for _, fate in account.fates}
+    if len(queue) > 1:
+        yield "several messages live"
+        if queue[0].packet_id > queue[-1].packet_id:
+            yield "the identifier wraps while a message is live"
+    if len(queue) >= scope.limit:
+        yield "the queue is full"
+    if any(entry.kind == "PUBREL" for entry in queue):
+        yield "a message is released"
+    for fate, words in (
+        ("trimmed", "a message is trimmed"),
+        ("acknowledged", "a message is acknowledged"),
+        ("expired", "a message expires"),
+        ("cleared", "a session is cleared"),
+    ):
+        if fate in fates:
+            yield words
+
+
+def described(system: StoreExploration, state: State) -> dict[str, Any]:
+    """What each reader's session holds and its keys, what its reader was told, writers, and the node."""
+    found: dict[str, Any] = {}
+    effects, node = system.effects, system.nodes[state[-1]]
+    for reader in range(system.scope.readers):
+        core, known = effects.cores[state[2 * reader]], system.known[state[2 * reader + 1]]
+        name = f"reader {reader + 1}"
+        found[f"{name} queue"] = queue_of(core.account)
+        found[f"{name} was told"] = [f"{name_of(label)} has {one.packet_id}" for label, one in known.sendings]
+        found[f"{name} keys"] = {
+            shown(key): f"{kind} {shown(value)}"
+            for key, (kind, value, _) in sorted(effects.store.frozen(core.keyspace).items())
+        }
+    for at, writer in enumerate(state[system._writers_at : -1], 1):
+        found[f"writer {at}"] = written(system.writers[writer], len(system.moves.programs[system.writers[writer].program]))
+    found["ms passed"] = effects.cores[state[0]].now_ms - FIRST_MS
+    found["scripts loaded"] = node.has_scripts
+    if system.scope.failover:
+        replica = node.replica
+        found["replica"] = "in step" if replica is None else [queue_of(effects.cores[one].account) for one in replica]
+    found["broken"] = [f"{law}: {text}" for law, text in node.broken]
+    return found
+
+
+def queue_of(account: Account) -> list[str]:
+    """The live messages as the abstract session has them, oldest first."""
+    return [entry_text(entry) for entry in account.queue]
+
+
+def entry_text(entry: Entry) -> str:
+    """``m3 under 1, sent``."""
+    words = f"{name_of(entry.label)} under {entry.packet_id}"
+    words += ", released" if entry.kind == "PUBREL" else ""
+    words += ", sent" if entry.sent else ""
+    lives = entry.latest_ms < FOREVER_MS
+    return words + (f", until {entry.latest_ms - FIRST_MS} ms" if lives else "")
+
+
+def written(writer: Writer, quota: int) -> str:
+    """How far a writer is."""
+    pending = writer.last is not None and not writer.last.is_answered
+    return f"{writer.position} of {quota} saved" + (", no reply to the last" if pending else "")

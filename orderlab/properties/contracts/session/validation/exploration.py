@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from orderlab.model.contracts.contract import Discrepancy
 from orderlab.model.contracts.session.contract import SCOPES, Scope, message, save
 from orderlab.model.contracts.session.steps import Acknowledge, Save, Step
 from orderlab.model.explorer.search import Budget, Options, Search, search
-from orderlab.model.spec.transition_system import Label
-from orderlab.properties.contracts.session.exploration.small_scope import StoreState, StoreSystem, path_to
-from orderlab.properties.contracts.session.run import StepReport
+from orderlab.properties.contracts.session.exploration.system import State, StoreExploration
 from orderlab.properties.contracts.session.validation.subject import Subject
 from orderlab.properties.validation.effort import STATES, count
 from orderlab.properties.validation.findings import Findings, kind_of
@@ -22,6 +21,8 @@ from orderlab.sim.stores.bound import BudgetExceeded
 MODULUS = 3
 """Packet identifiers in the small world: few, so that a handful of saves goes round."""
 CLIENT = b"client-one"
+PER_ERROR = 3
+"""By how much a scope with errors gets fewer states: it has so many more steps out of each."""
 PER_KIND = 2
 """Candidates told for each kind of finding and scope."""
 
@@ -89,43 +90,29 @@ def applies(scope: Scope, subject: Subject) -> bool:
     return scope.name != "sessions" or bool({"clear", "open"} & set(subject.binding.operations))
 
 
-class _UntilBudgetExceeded(StoreSystem):
-    """Leads nowhere any more once the work has run out, so that the search ends with what it has."""
-
-    is_over = False
-
-    def successors(self, state: StoreState) -> Iterator[tuple[Label, StoreState]]:
-        if not self.is_over:
-            try:
-                yield from super().successors(state)
-            except BudgetExceeded:
-                self.is_over = True
-
-
 def explore_scope(subject: Subject, scope: Scope, findings: Findings, states: int | None = None) -> Search:
     """One scope, breadth first, so many states of it. Raises BudgetExceeded once what was found is noted."""
     run = subject.run((CLIENT,))
-    told: list[tuple[StoreState, Step, StepReport]] = []
+    told: list[tuple[State, Step, Sequence[Discrepancy]]] = []
     known: Counter[object] = Counter()
 
-    def found(state: StoreState, step: Step, report: StepReport) -> None:
-        kinds = {
-            (one.law, kind_of(one.law, one.text, step)) for one in report.discrepancies if one.law in findings.wanted
-        }
+    def heard(state: State, step: Step, discrepancies: Sequence[Discrepancy]) -> None:
+        kinds = {(one.law, kind_of(one.law, one.text, step)) for one in discrepancies if one.law in findings.wanted}
         if any(known[kind] < PER_KIND for kind in kinds):
             known.update(kinds)
-            told.append((state, step, report))
+            told.append((state, step, discrepancies))
 
-    system = _UntilBudgetExceeded(run, scope, found)
+    system = StoreExploration(run, scope, heard=heard)
+    if states is not None and scope.errors:
+        states //= PER_ERROR
     done = search(system, Options(Budget(states), engine="interpreted"))
-    candidates, told = told, []
-    for state, step, report in candidates:
+    for state, step, discrepancies in told:
         with suppress(BudgetExceeded):  # its steps are remembered, and need no more work
-            trace = subject.trace((*path_to(system, done.space, state), step), (CLIENT,))
-            findings.add(report.discrepancies, trace, f"exploration of the scope {scope.name}")
+            trace = subject.trace((*system.path_to(done.space, state), step), (CLIENT,))
+            findings.add(discrepancies, trace, f"exploration of the scope {scope.name}")
     findings.coverage.update(run.coverage)
     findings.work["states"] += done.space.count
     findings.work["transitions"] += done.space.steps
-    if system.is_over:
+    if system.is_cut_short:
         raise BudgetExceeded
     return done

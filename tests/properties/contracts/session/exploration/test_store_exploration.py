@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from orderlab.model.contracts.session.contract import Scope as EarlierScope
-from orderlab.model.contracts.session.steps import Save
+from orderlab.model.contracts.session.contract import BUDGETS, Scope, message, save
 from orderlab.model.errors import InputError
 from orderlab.model.explorer.exploration import Exploration, explore
 from orderlab.model.explorer.search import Options, search
 from orderlab.model.verdict import Outcome
-from orderlab.properties.contracts.session.exploration.effects import CLIENT
-from orderlab.properties.contracts.session.exploration.scope import Scope
-from orderlab.properties.contracts.session.exploration.small_scope import StoreSystem
+from orderlab.properties.contracts.session.exploration.catalogue import Parameters, explored
 from orderlab.properties.contracts.session.exploration.system import StoreExploration
-from orderlab.properties.contracts.session.steps import SessionRun
-from orderlab.sim.redis.backends.backend import FIRST_MS
+from orderlab.properties.contracts.session.validation.exploration import CLIENT, fitted
+from orderlab.properties.contracts.session.validation.subject import Subject
+from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
 
 LUA = Path(__file__).parents[5] / "lua"
-SMALL = Scope(messages=3, crashes=1, lost_replies=1, script_flush=1)
+SMALL = {"messages": 3, "crashes": 1, "lost_replies": 1, "script_flush": 1}
 
 
-def system(path: str = "session", scope: Scope = SMALL, **options: Any) -> StoreExploration:
-    return StoreExploration(load_binding(LUA / path), scope, **options)
+def of(binding: Binding, given: dict[str, Any], **options: Any) -> StoreExploration:
+    quiet = dict.fromkeys(BUDGETS, 0)
+    return explored(binding, Parameters(**{"path": "-", **quiet, **given}), **options)
+
+
+def system(path: str = "session", scope: dict[str, Any] = SMALL, law: str = "all", **options: Any) -> StoreExploration:
+    return of(load_binding(LUA / path), {**scope, "law": law}, **options)
 
 
 def outcomes(found: Exploration) -> dict[str, Outcome]:
@@ -45,13 +47,13 @@ def violated(found: Exploration) -> set[str]:
     ("scope", "states", "transitions"),
     [
         (SMALL, 6_401, 32_526),
-        (Scope(messages=2, expiries=2, clears=1), 1_683, 6_508),
-        (Scope(messages=2, qos=2, duplicates=1, errors=1), 480, 4_767),
-        (Scope(writers=2, readers=2, messages=3, modulus=2, lost_replies=1), 2_279, 12_158),
+        ({"messages": 2, "expiries": 2, "clears": 1}, 1_683, 6_508),
+        ({"messages": 2, "qos": "2", "duplicates": 1, "errors": 1}, 480, 4_767),
+        ({"writers": 2, "readers": 2, "messages": 3, "modulus": 2, "lost_replies": 1}, 2_279, 12_158),
     ],
     ids=["crashes", "expiries", "errors", "two readers"],
 )
-def test_the_session_store_keeps_every_law(scope: Scope, states: int, transitions: int) -> None:
+def test_the_session_store_keeps_every_law(scope: dict[str, Any], states: int, transitions: int) -> None:
     found = explore(system(scope=scope))
     assert found.complete
     assert set(outcomes(found).values()) == {Outcome.HOLDS}
@@ -61,23 +63,23 @@ def test_the_session_store_keeps_every_law(scope: Scope, states: int, transition
 # -- known-bad ---------------------------------------------------------------------------------------------------------
 
 FLAWED = [
-    ("counter-in-a-key-that-goes", Scope(messages=2, clears=1), {"counter", "packet-id"}),
-    ("counter-outside-the-script", Scope(messages=2), {"counter", "packet-id"}),
-    ("counter-expires", Scope(messages=2, expiries=2), {"counter"}),
-    ("expire-on-the-queue", Scope(messages=2, expiries=1), {"expiry"}),
-    ("fetch-removes", Scope(messages=2), {"no-loss"}),
-    ("ghosts-count-against-the-limit", Scope(messages=3, expiries=1), {"legal-trim", "no-loss"}),
-    ("identifier-reused-while-live", Scope(messages=3, modulus=2), {"packet-id", "no-loss"}),
-    ("late-acknowledgement", Scope(messages=3, modulus=2), {"packet-id"}),
-    ("published", Scope(messages=2, lost_replies=1), {"all-or-nothing"}),
-    ("reference-removed-first", Scope(messages=2, qos=2, errors=1), {"all-or-nothing", "no-loss"}),
-    ("score-is-packet-id", Scope(messages=3, modulus=2), {"store-order"}),
-    ("session-begun-by-save", Scope(messages=2, clears=1), {"no-phantom", "no-residue"}),
+    ("counter-in-a-key-that-goes", {"messages": 2, "clears": 1}, {"counter", "packet-id"}),
+    ("counter-outside-the-script", {"messages": 2}, {"counter", "packet-id"}),
+    ("counter-expires", {"messages": 2, "expiries": 2}, {"counter"}),
+    ("expire-on-the-queue", {"messages": 2, "expiries": 1}, {"expiry"}),
+    ("fetch-removes", {"messages": 2}, {"no-loss"}),
+    ("ghosts-count-against-the-limit", {"messages": 3, "expiries": 1}, {"legal-trim", "no-loss"}),
+    ("identifier-reused-while-live", {"messages": 3, "modulus": 2}, {"packet-id", "no-loss"}),
+    ("late-acknowledgement", {"messages": 3, "modulus": 2}, {"packet-id"}),
+    ("published", {"messages": 2, "lost_replies": 1}, {"all-or-nothing"}),
+    ("reference-removed-first", {"messages": 2, "qos": "2", "errors": 1}, {"all-or-nothing", "no-loss"}),
+    ("score-is-packet-id", {"messages": 3, "modulus": 2}, {"store-order"}),
+    ("session-begun-by-save", {"messages": 2, "clears": 1}, {"no-phantom", "no-residue"}),
 ]
 
 
 @pytest.mark.parametrize(("specimen", "scope", "laws"), FLAWED, ids=[name for name, _, _ in FLAWED])
-def test_a_specimen_is_found_out(specimen: str, scope: Scope, laws: set[str]) -> None:
+def test_a_specimen_is_found_out(specimen: str, scope: dict[str, Any], laws: set[str]) -> None:
     found = [explore(system(f"specimens/{specimen}", scope, law=law)) for law in sorted(laws)]
     assert set().union(*map(violated, found)) == laws
     for one in found:
@@ -86,7 +88,7 @@ def test_a_specimen_is_found_out(specimen: str, scope: Scope, laws: set[str]) ->
 
 
 @pytest.mark.parametrize("scope", [scope for _, scope, _ in FLAWED[:3]])
-def test_its_nearest_neighbour_is_not(scope: Scope) -> None:
+def test_its_nearest_neighbour_is_not(scope: dict[str, Any]) -> None:
     assert violated(explore(system(scope=scope))) == set()
 
 
@@ -94,13 +96,13 @@ def test_its_nearest_neighbour_is_not(scope: Scope) -> None:
 
 
 def test_no_script_can_keep_every_law_through_a_failover() -> None:
-    found = explore(system(scope=Scope(messages=2, failover=1)))
+    found = explore(system(scope={"messages": 2, "failover": 1}))
     assert found.complete, "what the fault breaks does not end the search"
     assert violated(found) == {f"{law} after failover" for law in ("no-loss", "packet-id", "counter")}
 
 
 def test_without_failover_no_such_law_is_judged() -> None:
-    assert not any("failover" in law for law in outcomes(explore(system(scope=Scope(messages=1)))))
+    assert not any("failover" in law for law in outcomes(explore(system(scope={"messages": 1}))))
 
 
 # -- shortcuts ---------------------------------------------------------------------------------------------------------
@@ -108,7 +110,7 @@ def test_without_failover_no_such_law_is_judged() -> None:
 
 @pytest.mark.parametrize("path", ["session", "specimens/counter-in-a-key-that-goes"])
 def test_remembering_changes_nothing(path: str) -> None:
-    scope = Scope(messages=2, lost_replies=1, clears=1)
+    scope = {"messages": 2, "lost_replies": 1, "clears": 1}
     with_memory, without = (explore(system(path, scope, remembers=choice)).to_json() for choice in (True, False))
     for found in (with_memory, without):
         del found["run"]
@@ -118,7 +120,7 @@ def test_remembering_changes_nothing(path: str) -> None:
 @pytest.mark.parametrize("path", ["session", "specimens/identifier-reused-while-live"])
 @pytest.mark.parametrize("more", [{}, {"failover": 1, "script_flush": 1}, {"lost_replies": 1, "duplicates": 1}])
 def test_symmetry_keeps_one_state_of_each_orbit(path: str, more: dict[str, int]) -> None:
-    scope = Scope(writers=2, readers=2, messages=3 if not more else 2, modulus=2, **more)
+    scope = dict(writers=2, readers=2, messages=3 if not more else 2, modulus=2, **more)
     whole, reduced = system(path, scope), system(path, scope)
     every = search(whole, Options())
     orbits = search(reduced, Options(symmetry=True))
@@ -129,24 +131,19 @@ def test_symmetry_keeps_one_state_of_each_orbit(path: str, more: dict[str, int])
 
 
 @pytest.mark.parametrize("path", ["session", "pending"])
-def test_it_reaches_what_the_search_with_fixed_names_reaches(path: str) -> None:
-    """Messages and writers are named as they come; validation's own system names them beforehand."""
-    scope = Scope(messages=4, modulus=3)
-    ours = system(path, scope)
-    done = search(ours, Options())
-    reached = {shape(ours.effects.cores[done.space.state(n)[0]].account) for n in range(done.space.count)}
-
-    def save(label: int) -> Save:
-        return Save((scope.publication(label, 0),), 0, label % 2, scope.limit)
-
-    store = system(path, scope).effects.store
-    store.restart(FIRST_MS)
-    programs = ((save(2), save(4)), (save(1), save(3)))
-    beforehand = StoreSystem(SessionRun(store, (CLIENT,)), EarlierScope("named", programs), lambda *_: None)
-    other = search(beforehand, Options())
-    assert done.complete
-    assert other.complete
-    assert reached == {shape(other.space.state(n).run.accounts[0]) for n in range(other.space.count)}
+def test_names_given_as_they_come_reach_what_fixed_names_reach(path: str) -> None:
+    """Messages and writers are named as they come by `explore store`, and beforehand by the scopes of validation."""
+    ours = system(path, {"messages": 4, "modulus": 3})
+    programs = tuple(tuple(save(one, message(one + 2 * at + 1)) for at in range(2)) for one in range(2))
+    small = Subject(load_binding(LUA / path), remembers=True).scaled(3)
+    theirs = StoreExploration(small.run((CLIENT,)), fitted(Scope("named", programs), small))
+    reached = []
+    for one in (ours, theirs):
+        done = search(one, Options())
+        assert done.complete
+        states = map(done.space.state, range(done.space.count))
+        reached.append({shape(one.effects.cores[state[0]].account) for state in states})
+    assert reached[0] == reached[1]
 
 
 def shape(account: Any) -> tuple[Any, ...]:
@@ -160,8 +157,8 @@ def test_a_store_whose_sessions_share_a_key_has_one_reader_only(tmp_path: Path) 
         (tmp_path / script.name).write_bytes(script.read_bytes())
     binding = load_binding(tmp_path)
     with pytest.raises(InputError, match=r"does not bear the client's name.*--set readers=1"):
-        explore(StoreExploration(binding, replace(SMALL, readers=2)))
-    assert violated(explore(StoreExploration(binding, Scope(messages=2)))) == set()
+        explore(of(binding, {**SMALL, "readers": 2}))
+    assert violated(explore(of(binding, {"messages": 2}))) == set()
 
 
 @pytest.mark.exhaustive
@@ -169,7 +166,7 @@ def test_a_store_whose_sessions_share_a_key_has_one_reader_only(tmp_path: Path) 
     ("trouble", "states"), [({}, 112_598), ({"lost_replies": 1}, 752_074)], ids=["no trouble", "a lost reply"]
 )
 def test_three_writers_two_readers_and_six_messages(trouble: dict[str, int], states: int) -> None:
-    scope = Scope(writers=3, readers=2, messages=6, **trouble)
+    scope = dict(writers=3, readers=2, messages=6, **trouble)
     found = explore(system(scope=scope), Options(symmetry=True))
     assert found.complete
     assert set(outcomes(found).values()) == {Outcome.HOLDS}
