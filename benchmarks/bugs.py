@@ -20,7 +20,7 @@ from orderlab.model.explorer.search import Budget, Options
 from orderlab.model.pipeline.exploration import PipelineParameters
 from orderlab.model.pipeline.specimens import SPECIMENS
 from orderlab.model.verdict import Outcome
-from orderlab.properties.mutants.finding_speed import Found, methods_for
+from orderlab.properties.contracts.session.mutation.finding_speed import Found, methods_for
 from orderlab.properties.validation.specimens import find_specimens
 from orderlab.sim.stores.binding.binding import Binding
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.timing import report
+from orderlab.properties.contracts.session.mutation.judging import DEFAULT_BUDGET_S
 from orderlab.properties.mutants.campaign import Campaign, Score
-from orderlab.properties.mutants.judging import DEFAULT_BUDGET_S
 from orderlab.properties.mutants.mutant import sample
 from orderlab.properties.mutants.operators import mutants_of
 from orderlab.sim.stores.binding.loader import load_binding

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from orderlab.properties.mutants.mutant import Mutant
 
 BUDGET_S = 12.0
-"""Of ``orderlab.properties.mutants.judging``, which takes long to import."""
+"""Of ``orderlab.properties.contracts.session.mutation.judging``, which takes long to import."""
 SPECIFICATION_OF_STORES = "spec"
 """Short for the specification that stores refine."""
 

@@ -12,6 +12,7 @@ from orderlab.model.laws import STORE_LAWS
 from orderlab.model.verdict import Outcome
 from orderlab.properties.comparison.product import KINDS, ComparedSubject
 from orderlab.properties.contracts.kind import SCRIPT_SECONDS_MAX, unsupported
+from orderlab.properties.contracts.session.mutation.equivalence import long_run
 from orderlab.properties.contracts.session.validation.exploration import applies, explore_scope, fitted, small_world
 from orderlab.properties.contracts.session.validation.machine import run_machine
 from orderlab.properties.contracts.session.validation.scenarios import run_scenarios
@@ -21,7 +22,6 @@ from orderlab.properties.contracts.session.validation.walks import walk_about
 from orderlab.properties.contracts.session.witness.full_scale import as_it_stands
 from orderlab.properties.contracts.session.witness.minimisation import minimise
 from orderlab.properties.contracts.session.witness.witness import Explanation, Witness, explain
-from orderlab.properties.mutants.equivalence import long_run
 from orderlab.properties.validation.effort import STATES, WALKS, count
 from orderlab.properties.validation.findings import Finding, Findings
 from orderlab.sim.redis.backends import Backend

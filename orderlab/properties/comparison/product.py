@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 from orderlab.model.contracts.contract import Discrepancy
 from orderlab.model.contracts.session.steps import PRODUCERS, Step
+from orderlab.properties.contracts.session.mutation.beside import ProductStore, told
 from orderlab.properties.contracts.session.run import StepReport
 from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.contracts.session.validation.subject import DEFAULT_EXPIRY_MS, SMALL_LIMITS, Subject
 from orderlab.properties.harness.keyspace import shown_value
-from orderlab.properties.mutants.beside import ProductStore, told
 from orderlab.sim.redis.backends.backend import FIRST_MS
 from orderlab.sim.redis.shard import FrozenKeyspace
 from orderlab.sim.stores.binding.binding import Binding

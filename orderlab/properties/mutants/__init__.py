@@ -1,5 +1,5 @@
 """Mutation testing: scripts and specifications with one flaw each, and whether validation notices.
 
-A mutant is the original but for one place. ``operators`` make them, ``judging`` validates one, ``equivalence`` compares
-one with the original, ``campaign`` judges many.
+A mutant is the original but for one place. ``operators`` make them, the kind of the store judges each and compares it
+with the original (``orderlab.properties.contracts.kind``), ``campaign`` judges many.
 """

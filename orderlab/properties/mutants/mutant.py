@@ -66,7 +66,7 @@ class Mutant:
 
 OUTCOMES = ("killed", "timed out", "survived", "equivalent")
 """Killed: a law was seen broken. Timed out: a script did not end, which breaks ``bounded``. Equivalent: it differs from
-the original in no reply and no key within the scope (``equivalence``). Survived: neither."""
+the original in no reply and no key within the scope. Survived: neither."""
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ import pytest
 from orderlab.model.contracts.session.steps import Publication, Save, Trace
 from orderlab.model.errors import InputError
 from orderlab.properties.contracts.kind import trace_from_json
+from orderlab.properties.contracts.session.mutation.equivalence import Table
+from orderlab.properties.contracts.session.mutation.judging import judge_quickly
 from orderlab.properties.contracts.session.validation.subject import Reruns, Subject
 from orderlab.properties.mutants.campaign import Campaign, Judged, Score
-from orderlab.properties.mutants.equivalence import Table
-from orderlab.properties.mutants.judging import judge_quickly
 from orderlab.properties.mutants.mutant import Mutant, Result, sample
 from orderlab.properties.mutants.operators import mutants_of
 from orderlab.sim.stores.binding.binding import Binding
@@ -102,8 +102,8 @@ def test_what_made_the_judge_stumble_is_judged_again(
         raise OSError("no room")
 
     campaign = Campaign(binding, [mutant], 0, 4.0, 1, tmp_path)
-    monkeypatch.setattr("orderlab.properties.mutants.judging.judge_quickly", stumble)
-    monkeypatch.setattr("orderlab.properties.mutants.judging.judge_thoroughly", stumble)
+    monkeypatch.setattr("orderlab.properties.contracts.session.mutation.judging.judge_quickly", stumble)
+    monkeypatch.setattr("orderlab.properties.contracts.session.mutation.judging.judge_thoroughly", stumble)
     monkeypatch.setattr("orderlab.properties.contracts.session.kind.tabulate", lambda of: Table(of, of, {}, [], ()))
     monkeypatch.setattr(campaign, "_check_original", lambda: None)
     (judged,) = campaign.run()

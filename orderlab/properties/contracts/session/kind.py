@@ -19,14 +19,14 @@ from orderlab.model.verdict import Outcome
 from orderlab.properties.contracts.kind import SCRIPT_SECONDS_MAX, Progress
 from orderlab.properties.contracts.law_run import LawRun
 from orderlab.properties.contracts.session.inspection import Baseline
+from orderlab.properties.contracts.session.mutation import judging
+from orderlab.properties.contracts.session.mutation.equivalence import Table, tabulate
 from orderlab.properties.contracts.session.validation import isolated
 from orderlab.properties.contracts.session.validation.single_law import law_run, run_law
 from orderlab.properties.contracts.session.validation.subject import Subject
 from orderlab.properties.contracts.session.validation.validation import Validation, validate
 from orderlab.properties.contracts.session.witness import confirmation
 from orderlab.properties.contracts.session.witness.witness import Witness, tell
-from orderlab.properties.mutants import judging
-from orderlab.properties.mutants.equivalence import Table, tabulate
 from orderlab.properties.mutants.mutant import Result
 from orderlab.properties.profiles import Profile
 from orderlab.sim.redis.backends import Backend

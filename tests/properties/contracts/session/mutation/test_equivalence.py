@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.properties.mutants.equivalence import Table, compare, shown, tabulate
+from orderlab.properties.contracts.session.mutation.equivalence import Table, compare, shown, tabulate
 from orderlab.sim.redis.replies import ErrorReply, Status
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
 
-SESSION = Path(__file__).parents[3] / "lua" / "session"
+SESSION = Path(__file__).parents[5] / "lua" / "session"
 
 
 @pytest.fixture(scope="module")

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.properties.mutants.beside import difference_to_clients
+from orderlab.properties.contracts.session.mutation.beside import difference_to_clients
 from orderlab.sim.stores.binding.loader import load_binding
 
-LUA = Path(__file__).parents[3] / "lua"
+LUA = Path(__file__).parents[5] / "lua"
 
 
 def difference(script: str, find: bytes, replace: bytes) -> str:

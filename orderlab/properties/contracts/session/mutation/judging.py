@@ -14,6 +14,7 @@ from orderlab.model.contracts.session.contract import SCOPES
 from orderlab.model.contracts.session.steps import Churn, Trace
 from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS
+from orderlab.properties.contracts.session.mutation.equivalence import Table, compare, difference_in_replies
 from orderlab.properties.contracts.session.validation.exploration import applies, explore_scope, fitted, small_world
 from orderlab.properties.contracts.session.validation.footprint import measure_footprint
 from orderlab.properties.contracts.session.validation.machine import run_machine
@@ -23,7 +24,6 @@ from orderlab.properties.contracts.session.validation.subject import Reruns, Sub
 from orderlab.properties.contracts.session.validation.walks import walk_about
 from orderlab.properties.contracts.session.witness.full_scale import at_full_scale
 from orderlab.properties.contracts.session.witness.minimisation import minimise
-from orderlab.properties.mutants.equivalence import Table, compare, difference_in_replies
 from orderlab.properties.mutants.mutant import Result
 from orderlab.properties.validation.effort import INSTRUCTIONS, STANDARD, count
 from orderlab.properties.validation.findings import Finding, Findings
