@@ -272,6 +272,7 @@ def parsed(settings: list[str]) -> dict[str, str]:
 
 
 def _print_catalogue(as_json: bool) -> None:
+    from orderlab.sim.faults import FAULTS
     from orderlab.sim.systems.catalogue import SYSTEMS
 
     described = {
@@ -291,6 +292,10 @@ def _print_catalogue(as_json: bool) -> None:
             typer.echo(f"    row: one of {', '.join(about['rows'])}")
         for key, schema in about["settings"].items():
             typer.echo(f"    {key} = {schema.get('default')}")
+    typer.echo('faults, for --set faults="NAME@SECONDS:TARGET:DURATION" (the last two may be left out) and fault_rates="NAME=RATE/s":')
+    for name, kind in FAULTS.items():
+        needs = f" Needs {kind.needs}." if kind.needs else ""
+        typer.echo(f"    {name}: {kind.summary}{needs}")
 
 
 def _telling(line: ProgressLine) -> Callable[[SimulationProgress], None]:

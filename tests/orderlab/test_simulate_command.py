@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from orderlab.cli import main
+from orderlab.sim.faults import FAULTS
 from tests.in_process import orderlab
 from tests.sim.chrome_trace import complaints
 
@@ -132,3 +133,9 @@ def test_replications_have_intervals_and_a_trace_changes_nothing(tmp_path):
     trace = json.loads((tmp_path / "t.json").read_text())
     assert len(trace["traceEvents"]) > 100
     assert complaints(trace) == []
+
+
+def test_the_list_names_every_fault_and_what_it_does():
+    listed = run("--list").stdout
+    for name, kind in FAULTS.items():
+        assert f"    {name}: {kind.summary}" in listed

@@ -187,6 +187,21 @@ def size_of(state: Any) -> int:
     return sum(map(size_of, state)) if isinstance(state, tuple | frozenset) else 1
 
 
+def shown(state: Any) -> str:
+    """A state as reports show it: as repr does, but sets in the order of what they show, the same in every process."""
+    if isinstance(state, set | frozenset) and state:
+        inside = "{" + ", ".join(sorted(map(shown, state))) + "}"
+        return inside if type(state) is set else f"{type(state).__name__}({inside})"
+    if is_dataclass(state) and not isinstance(state, type) and hasattr(type(state).__repr__, "__wrapped__"):  # not one of its own
+        told = ", ".join(f"{one.name}={shown(getattr(state, one.name))}" for one in fields(state) if one.repr)
+        return f"{type(state).__qualname__}({told})"
+    if isinstance(state, tuple) and hasattr(state, "_fields") and type(state).__repr__.__module__ == "collections":
+        return f"{type(state).__name__}({', '.join(f'{name}={shown(value)}' for name, value in zip(state._fields, state, strict=True))})"
+    if type(state) is tuple:
+        return f"({', '.join(map(shown, state))}{',' if len(state) == 1 else ''})"
+    return repr(state)
+
+
 class Situation(NamedTuple):
     """What must have happened for a law to mean something, and the operations without which it cannot happen."""
 

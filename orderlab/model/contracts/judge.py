@@ -28,6 +28,7 @@ from orderlab.model.contracts.contract import (
     Outcome,
     Reply,
     State,
+    shown,
 )
 from orderlab.model.errors import InputError
 
@@ -246,10 +247,10 @@ def _alike(one: Any, other: Any) -> bool:
 
 def _short(value: Any) -> str:
     try:
-        shown = repr(value)
+        text = shown(value)
     except Exception as error:
         return f"{type(value).__name__} whose repr raises {type(error).__name__}"
-    return shown if len(shown) <= 160 else f"{shown[:160]}…"
+    return text if len(text) <= 160 else f"{text[:160]}…"
 
 
 @contextmanager

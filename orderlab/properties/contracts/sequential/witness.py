@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from orderlab.model.contracts.contract import ALL_OR_NOTHING, Contract, Failed
+from orderlab.model.contracts.contract import ALL_OR_NOTHING, Contract, Failed, shown
 from orderlab.model.contracts.judge import Violation
 from orderlab.model.contracts.steps import REPLY_LOST, Begin, ClientStep, ContractTrace, Die, Resume, Wait, told_step
 from orderlab.properties.contracts.sequential.run import ContractRun, Report
@@ -195,7 +195,7 @@ def witness(
         if isinstance(step, Begin | Resume):
             operation = pending[step.client]
         told.append(told_report(step, report))
-        states.append("; ".join(sorted(repr(state) for state in run.judge.states())) if report.violation is None else "none")
+        states.append("; ".join(sorted(shown(state) for state in run.judge.states())) if report.violation is None else "none")
         keyspaces.append(run.backend.keyspace())
     failed = None
     if report.violation is not None and isinstance(report.reply, Failed):
