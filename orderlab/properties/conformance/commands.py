@@ -197,6 +197,53 @@ ZREMRANGEBYLEX lex_key lex_bound lex_bound
 """
 """Between members of unequal scores the server leaves lexical ranges open, so these have keys of their own."""
 
+ADDING = "[MAXLEN natural|MAXLEN = natural|MAXLEN ~ natural|MAXLEN ~ natural LIMIT natural|MINID old_id|MINID = old_id|MINID ~ old_id]"
+STREAM_FORMS = f"""
+XADD stream_key new_id (field value)...
+XADD stream_key new_id (field value)...
+XADD stream_key new_id field value ; XADD @1 new_id field value ; XADD @1 new_id field value
+XADD stream_key [NOMKSTREAM] {ADDING} new_id (field value)...
+XADD stream_key half_new_id (field value)...
+XADD late_key 9999999999999-1 field value ; XADD @1 * (field value)... ; XADD @1 MAXLEN ~ natural * field value
+XLEN stream_key
+XLEN late_key
+XRANGE stream_key id_bound id_bound [COUNT count]
+XRANGE stream_key - + [COUNT natural]
+XREVRANGE stream_key id_bound id_bound [COUNT count]
+XREVRANGE late_key + - [COUNT natural]
+XDEL stream_key old_id...
+XDEL stream_key old_id...
+XTRIM stream_key {{MAXLEN|MINID}} natural
+XTRIM stream_key MAXLEN {{=|~}} natural [LIMIT natural]
+XTRIM stream_key MINID {{=|~}} old_id [LIMIT natural]
+XSETID stream_key old_id [ENTRIESADDED read] [MAXDELETEDID old_id]
+XREAD [COUNT natural] STREAMS stream_key old_id
+XREAD [COUNT natural] STREAMS stream_key stream_key old_id {{old_id|$}}
+XINFO STREAM stream_key
+XINFO STREAM stream_key FULL [COUNT natural]
+XINFO GROUPS stream_key
+XINFO CONSUMERS stream_key group
+XGROUP CREATE stream_key group {{old_id|0|$}} [MKSTREAM] [ENTRIESREAD read]
+XGROUP CREATE stream_key group 0 MKSTREAM
+XGROUP SETID stream_key group {{old_id|0|-|$}} [ENTRIESREAD read]
+XGROUP DESTROY stream_key group
+XGROUP CREATECONSUMER stream_key group consumer
+XGROUP DELCONSUMER stream_key group consumer
+XREADGROUP GROUP group consumer [COUNT natural] [NOACK] STREAMS stream_key >
+XREADGROUP GROUP group consumer [COUNT natural] STREAMS stream_key >
+XREADGROUP GROUP group consumer [COUNT natural] STREAMS stream_key {{old_id|0}}
+XREADGROUP GROUP group consumer [COUNT natural] STREAMS stream_key stream_key {{>|0}} {{>|old_id}}
+XACK stream_key group old_id...
+XPENDING stream_key group
+XPENDING stream_key group [IDLE idle] id_bound id_bound count [consumer]
+XPENDING stream_key group - + natural [consumer]
+XCLAIM stream_key group consumer idle old_id... [IDLE natural|TIME natural] [RETRYCOUNT natural] [FORCE] [JUSTID] [LASTID old_id]
+XCLAIM stream_key group consumer 0 old_id old_id old_id [FORCE]
+XAUTOCLAIM stream_key group consumer idle id_bound [COUNT natural] [JUSTID]
+MULTI ; XREAD BLOCK 1 STREAMS stream_key $ ; XREADGROUP GROUP group consumer BLOCK 1 STREAMS stream_key > ; EXEC
+XGROUP CREATE stream_key group 0 MKSTREAM ; XADD @1 new_id field value ; XREADGROUP GROUP group consumer STREAMS @1 > ; XDEL @1 old_id ; XREADGROUP GROUP group consumer STREAMS @1 0
+"""
+
 DATABASE_FORMS = """
 SELECT database
 SELECT database
@@ -239,6 +286,7 @@ TABLE = {
     "sets": SET_FORMS,
     "sorted sets": ZSET_FORMS,
     "lexical ranges": LEX_FORMS,
+    "streams": STREAM_FORMS,
     "databases": DATABASE_FORMS,
     "connections": CONNECTION_FORMS,
     "relative times": RELATIVE_TIME_FORMS,
@@ -251,6 +299,8 @@ UNORDERED_WHEN_LARGE = frozenset(b"hgetall hkeys hvals hscan smembers sscan zsca
 """Replies whose order is left open once the value has left its compact encoding."""
 SAMPLED = frozenset(b"srandmember spop hrandfield zrandmember randomkey".split())
 """Replies drawn at random: compared in shape and size, and against the collection that the step has read before."""
+AGED = frozenset(b"xinfo xpending".split())
+"""Replies that hold times, or how long ago something was: those are not compared."""
 TIMED = frozenset(b"ttl pttl expiretime pexpiretime time".split())
 """Replies that depend on the moment: equal within a tolerance when they are numbers."""
 

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from orderlab.properties.conformance.commands import SAMPLED, TIMED, UNORDERED, UNORDERED_WHEN_LARGE
+from orderlab.properties.conformance.commands import AGED, SAMPLED, TIMED, UNORDERED, UNORDERED_WHEN_LARGE
 from orderlab.properties.conformance.grammar import Argv
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import FrozenKeyspace
+from orderlab.sim.redis.values.stream import visible
 
 TOLERANCE_MS = 10_000
 """A real server's clock moves during a sequence; the deadlines that sequences set are 100 times as far apart."""
@@ -65,6 +66,8 @@ def agree(argv: Argv, kernel: Reply, server: Reply, is_large: bool, before: Repl
         return _same_sample(kernel, server, before)
     if name == b"object" and argv[1].lower() == b"refcount":
         return bool(kernel > 0 and server > 0)  # who else holds the object is the server's own business
+    if name in AGED:
+        return same(_without_ages(kernel), _without_ages(server))
     if name in TIMED:
         return _same_moment(name, kernel, server)
     return False
@@ -126,6 +129,21 @@ def _atoms(reply: Reply) -> set[Any]:
     return {reply}
 
 
+_AGES = (b"idle", b"seen-time")
+
+
+def _without_ages(reply: Reply) -> Reply:
+    """A reply about consumer groups without the times in it."""
+    if isinstance(reply, dict):
+        return {name: None if name in _AGES else _without_ages(one) for name, one in reply.items()}
+    if not isinstance(reply, list):
+        return reply
+    kinds = [type(one) for one in reply]
+    if kinds in ([bytes, bytes, int, int], [bytes, int, int]):  # something pending: when it was delivered, or how long ago
+        return [*reply[:-2], None, reply[-1]]
+    return [None if at and reply[at - 1] in _AGES else _without_ages(one) for at, one in enumerate(reply)]
+
+
 def _same_moment(name: bytes, kernel: Reply, server: Reply) -> bool:
     if name == b"time":
         return bool(abs(int(kernel[0]) - int(server[0])) * 1000 <= TOLERANCE_MS)
@@ -141,12 +159,17 @@ def differences(
     """In which keys two keyspaces differ, one line each."""
     lines = []
     for key in sorted(subject.keys() | server.keys()):
-        ours, theirs = subject.get(key), server.get(key)
+        ours, theirs = _seen(subject.get(key)), _seen(server.get(key))
         if ours is None or theirs is None or repr(ours[:2]) != repr(theirs[:2]):  # repr tells 0.0 from -0.0
             lines.append(f"key {key!r}: {name} {ours!r}, server {theirs!r}")
         elif (ours[2] is None) != (theirs[2] is None) or not _same_deadline(ours[2] or 0, theirs[2] or 0, tolerance_ms):
             lines.append(f"deadline of {key!r}: {name} {ours[2]}, server {theirs[2]}")
     return lines
+
+
+def _seen(value: tuple[str, Any, int | None] | None) -> tuple[str, Any, int | None] | None:
+    """A frozen value as far as a dump of a server can tell it."""
+    return value if value is None or value[0] != "stream" else (value[0], visible(value[1]), value[2])
 
 
 def _same_deadline(one_ms: int, other_ms: int, tolerance_ms: int) -> bool:

@@ -201,7 +201,10 @@ SETS = (b"t1", b"t2", b"t3")
 ZSETS = (b"z1", b"z2", b"z3")
 EQUAL_SCORES = (b"y1", b"y2")
 """Sorted sets whose scores are all 0; no other kind of key gives their names."""
-KEYS = STRINGS + HASHES + LISTS + SETS + ZSETS
+STREAMS = (b"x1", b"x2")
+LATE_STREAMS = (b"w1", b"w2")
+"""Streams whose last identifier lies in the far future, so that the next one is known; no other kind of key gives their names."""
+KEYS = STRINGS + HASHES + LISTS + SETS + ZSETS + STREAMS
 MEMBERS = (b"a", b"b", b"c", b"d", b"e", b"1", b"2", b"3", b"-7", b"100", b"", b"\xff\x00", b"aa", b"ab", b"B")
 TEXTS = (*MEMBERS, b"hello world", b"3.0e3", b"9223372036854775807", b" 1", b"0", b"x" * 70)
 SMALL_INTEGERS = (b"0", b"1", b"2", b"3", b"-1", b"-2", b"5", b"10")
@@ -212,6 +215,10 @@ ODD_FLOATS = (b"inf", b"-inf", b"+inf", b"nan", b"1e400", b"x", b"", b" 1", b"1 
 SCORE_BOUNDS = (b"-inf", b"+inf", b"0", b"(0", b"1", b"(1", b"1.5", b"(1.5", b"-1", b"10", b"(inf", b"x", b"(")
 LEX_BOUNDS = (b"-", b"+", b"[a", b"(a", b"[b", b"(c", b"[", b"(", b"[aa", b"a", b"")
 PATTERNS = (b"*", b"?", b"s*", b"[hl]*", b"*1", b"[^s]?", b"h[1-2]", b"\\*", b"*\xff*", b"[a", b"a*", b"\x00*")
+ODD_IDS = (
+    *(b"0-0", b"0", b"0-1", b"1", b"1-1", b"-", b"+", b"*", b"$", b">", b"x", b"", b"1-", b"-1", b"1-x", b"01-1", b" 1-1", b"+1-1", b"1--1", b"1--01", b"1-1-1", b"0-*"),
+    *(b"18446744073709551615-18446744073709551615", b"18446744073709551615-1", b"18446744073709551616-1", b"1-1\x00x", b"1-*", b"1" * 130),
+)  # fmt: skip
 WORDS = tuple(b"XX NX GT LT CH INCR GET EX PX LIMIT WITHSCORES KEEPTTL ASC REV".split())
 JUNK = (*WORDS, b"", b"x", b"-1", b"0", b"(", b"\x00", b"nosuch", b"1e5", b"s1", b"h1", b"z1", b"[a")
 
@@ -272,6 +279,35 @@ def absolute_milliseconds(draw: Draw) -> bytes:
     return b"%b%03d" % (seconds, draw.randrange(1000)) if len(seconds) == 10 else seconds
 
 
+def new_id(draw: Draw) -> bytes:
+    """An identifier beyond every one that was drawn before; now and then one that is not."""
+    if draw.random() < 0.1:
+        return ODD_IDS[draw.randrange(len(ODD_IDS))]
+    draw.serial += 1
+    return b"%d-%d" % (1 + draw.serial // 3, draw.serial % 3)
+
+
+def half_new_id(draw: Draw) -> bytes:
+    """A time alone, whose sequence the server chooses."""
+    draw.serial += draw.randrange(3)
+    return b"%d-*" % (1 + draw.serial // 3)
+
+
+def old_id(draw: Draw) -> bytes:
+    """An identifier that was perhaps drawn before."""
+    if draw.random() < 0.05:
+        return ODD_IDS[draw.randrange(len(ODD_IDS))]
+    ms = max(1, 1 + draw.serial // 3 - draw.randrange(12))
+    return b"%d" % ms if draw.random() < 0.15 else b"%d-%d" % (ms, draw.randrange(3))
+
+
+def id_bound(draw: Draw) -> bytes:
+    """One end of a range of identifiers."""
+    if draw.random() < 0.3:
+        return (b"-", b"+", b"(-", b"(", b"(0", b"(18446744073709551615-18446744073709551615", b"0-0", b"$")[draw.randrange(8)]
+    return old_id(draw) if draw.random() < 0.8 else b"(" + old_id(draw)
+
+
 def key_of(own: Sequence[bytes]) -> ArgumentKind:
     """A key that usually holds the right type."""
     return mostly(own, KEYS, 0.08)
@@ -284,6 +320,16 @@ KINDS: dict[str, ArgumentKind] = {
     "list_key": key_of(LISTS),
     "set_key": key_of(SETS),
     "zset_key": key_of(ZSETS),
+    "stream_key": key_of(STREAMS),
+    "late_key": mostly(LATE_STREAMS, STRINGS, 0.02),
+    "new_id": new_id,
+    "half_new_id": half_new_id,
+    "old_id": old_id,
+    "id_bound": id_bound,
+    "group": mostly((b"g1", b"g2"), (b"", b"g\xff\r\n\x00x"), 0.03),
+    "consumer": mostly((b"c1", b"c2", b"c3"), (b"", b"\x00c"), 0.03),
+    "idle": mostly((b"0", b"0", b"1000000000000000"), (b"-1", b"x", b"1.5"), 0.06),
+    "read": mostly((b"0", b"1", b"3", b"7", b"-1"), (b"-2", b"x"), 0.06),
     "lex_key": mostly(EQUAL_SCORES, STRINGS + LISTS),
     "value": value,
     "member": mostly(MEMBERS, TEXTS, 0.05),
@@ -307,7 +353,7 @@ KINDS: dict[str, ArgumentKind] = {
     "absolute_s": absolute_seconds,
     "absolute_ms": absolute_milliseconds,
     "cursor": mostly((b"0",), (b"x", b"-1", b"18446744073709551616", b"1.5"), 0.04),
-    "type": mostly((b"string", b"hash", b"list", b"set", b"zset"), (b"stream", b"STRING", b"nosuch"), 0.1),
+    "type": mostly((b"string", b"hash", b"list", b"set", b"zset", b"stream"), (b"STRING", b"nosuch"), 0.1),
     "database": mostly((b"0", b"0", b"1", b"2"), (b"15", b"16", b"-1", b"2147483648", b"01", b"x", b""), 0.05),
     "junk": choice(JUNK),
 }

@@ -42,7 +42,7 @@ for database = 0, 15 do
 end
 """
 DUMP = b"""
-local readers = {string = {'GET'}, hash = {'HGETALL'}, list = {'LRANGE', 0, -1}, set = {'SMEMBERS'},
+local readers = {stream = {}, string = {'GET'}, hash = {'HGETALL'}, list = {'LRANGE', 0, -1}, set = {'SMEMBERS'},
   zset = {'ZRANGE', 0, -1, 'WITHSCORES'}}
 local dump = {}
 for database = 0, 15 do
@@ -51,7 +51,7 @@ for database = 0, 15 do
     local kind = redis.call('TYPE', key).ok
     local reader = readers[kind]
     dump[#dump + 1] = {database, key, kind, redis.call('OBJECT', 'ENCODING', key), redis.call('PEXPIRETIME', key),
-      redis.call(reader[1], key, unpack(reader, 2))}
+      kind == 'stream' and redis.call('XINFO', 'STREAM', key, 'FULL', 'COUNT', 0) or redis.call(reader[1], key, unpack(reader, 2))}
   end
 end
 return dump

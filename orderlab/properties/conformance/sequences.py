@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from orderlab.properties.conformance.commands import SAMPLED, TIMED, UNORDERED, UNORDERED_WHEN_LARGE, templates
+from orderlab.properties.conformance.commands import AGED, SAMPLED, TIMED, UNORDERED, UNORDERED_WHEN_LARGE, templates
 from orderlab.properties.conformance.grammar import JUNK, TIME_STEP_S, Argv, Draw, Template
 from orderlab.properties.conformance.scripts import ESCAPES, FAILURES, script_step
 
@@ -19,13 +19,14 @@ WEIGHTS = {
     "lists": 5,
     "sets": 5,
     "sorted sets": 8,
+    "streams": 8,
     "lexical ranges": 3,
     "databases": 2,
     "connections": 2,
     "times": 5,
     "scripts": 3,
 }
-NOT_IN_SCRIPTS = SAMPLED | TIMED | UNORDERED | UNORDERED_WHEN_LARGE
+NOT_IN_SCRIPTS = AGED | SAMPLED | TIMED | UNORDERED | UNORDERED_WHEN_LARGE
 """Replies of these may differ, and a script would carry the difference on."""
 SMALL_ENCODINGS = {
     b"hash-max-listpack-entries": 4,
@@ -33,6 +34,8 @@ SMALL_ENCODINGS = {
     b"zset-max-listpack-entries": 4,
     b"zset-max-listpack-value": 8,
     b"set-max-intset-entries": 3,
+    b"stream-node-max-entries": 3,
+    b"stream-node-max-bytes": 90,
 }
 """Limits that short sequences cross."""
 DEFAULT_ENCODINGS = {
@@ -41,6 +44,8 @@ DEFAULT_ENCODINGS = {
     b"zset-max-listpack-entries": 128,
     b"zset-max-listpack-value": 64,
     b"set-max-intset-entries": 512,
+    b"stream-node-max-entries": 100,
+    b"stream-node-max-bytes": 4096,
 }
 
 

@@ -117,6 +117,8 @@ def items_of(kind: str, value: Any) -> list[Any]:
         return list(thawed.scores.items())
     if kind == "hash":
         return list(thawed.fields.items())
+    if kind == "stream":
+        return [*thawed.between(), *((name, one, *group.pending[one]) for name, group in thawed.groups.items() for one in group.ids)]
     return list(thawed.members) if kind == "set" else list(thawed.freeze())
 
 

@@ -54,12 +54,17 @@ def double(argument: bytes, message: bytes = NOT_A_FLOAT) -> float:
     return value
 
 
-def check_timeout(argument: bytes) -> None:
-    """The timeout of a blocking command, in seconds: raises the server's errors. Its value never matters here,
-    because nothing can happen on a shard while a client waits: the wait is over at once."""
-    seconds = parse_long_double(argument)
-    if seconds is None:
-        raise ErrorReply(b"ERR timeout is not a float or out of range")
-    milliseconds = add_long_doubles(seconds * 1000, Fraction(0))
-    if milliseconds is None or not 0 <= math.ceil(milliseconds) <= INTEGER_MAX:  # a C cast wraps: "negative"
+def timeout_ms_of(argument: bytes, now_ms: int, in_seconds: bool = True) -> int:
+    """The deadline of a blocking command whose timeout counts from ``now_ms``: the last moment of the wait, 0 for a wait without
+    end. Raises the server's errors."""
+    if in_seconds:
+        seconds = parse_long_double(argument)
+        if seconds is None:
+            raise ErrorReply(b"ERR timeout is not a float or out of range")
+        exact = add_long_doubles(seconds * 1000, Fraction(0))
+        milliseconds = -1 if exact is None else math.ceil(exact)
+    else:
+        milliseconds = integer(argument, b"ERR timeout is not an integer or out of range")
+    if not 0 <= milliseconds <= INTEGER_MAX:  # a C cast wraps: "negative"
         raise ErrorReply(b"ERR timeout is negative")
+    return now_ms + milliseconds if milliseconds else 0

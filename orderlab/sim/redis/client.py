@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from typing import Any
 
 from orderlab.sim.redis.database import Database, name_in, place_of
 from orderlab.sim.redis.keyspace import Keyspace
@@ -33,6 +34,14 @@ class Client:
     """ASKING was sent: holds for the next command, or if that is MULTI to the end of the transaction."""
     reads_replicas: bool = False
     """READONLY was sent: a cluster replica serves its reads."""
+    may_wait: bool = False
+    """Whether its blocking commands wait (``blocking``), or are over at once as at a timeout."""
+    waiting: Any = None
+    """The wait that it is in (``blocking.Waiting``)."""
+    pushed: list[Any] = field(default_factory=list)
+    """What was sent to it without being asked for, in order: confirmations and messages of subscriptions."""
+    subscriptions: dict[tuple[bytes, bytes], None] = field(default_factory=dict)
+    """(kind, channel or pattern); see ``subscriptions``."""
     is_master: bool = False
     """The stream of a replica's master: its writes are obeyed, and nothing expires under it."""
 

@@ -36,6 +36,10 @@ class EncodingLimits:
     zset_max_listpack_value: int = 64
     """Bytes of the longest member."""
     set_max_intset_entries: int = 512
+    stream_node_max_bytes: int = 4096
+    """Bytes of the listpack of one node; 0: no limit."""
+    stream_node_max_entries: int = 100
+    """The same in entries, deleted ones among them."""
 
 
 @dataclass(slots=True)
@@ -155,6 +159,8 @@ def _table() -> dict[bytes, Directive]:
         "zset-max-listpack-entries": size,
         "zset-max-listpack-value": _integer(0, INTEGER_MAX, is_memory=True),
         "set-max-intset-entries": size,
+        "stream-node-max-bytes": _integer(0, INTEGER_MAX, is_memory=True),
+        "stream-node-max-entries": size,
     }
     aliases = {
         "min-slaves-to-write": "min-replicas-to-write",

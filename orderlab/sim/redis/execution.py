@@ -24,6 +24,10 @@ NOT_QUEUED = frozenset((b"exec", b"discard", b"multi", b"watch", b"quit", b"rese
 """What MULTI does not queue."""
 _ROOM_FREE = frozenset((b"exec", b"discard", b"quit", b"reset"))
 """What a transaction may still call when memory is out; all else would lengthen its queue."""
+WHILE_SUBSCRIBED: Final = frozenset(
+    (b"subscribe", b"unsubscribe", b"psubscribe", b"punsubscribe", b"ssubscribe", b"sunsubscribe", b"ping", b"quit", b"reset")
+)
+"""What a subscriber may still call under RESP2."""
 _REDIRECTIONS = (b"MOVED", b"ASK ", b"TRYAGAIN", b"CROSSSLOT", b"CLUSTERDOWN")
 _SHOWN_MAX: Final = 128
 
@@ -42,7 +46,7 @@ def admit(shard: NodeState, argv: Sequence[bytes], client: Client) -> Command:
             raise ErrorReply(_unknown(argv))
         if command.arity != len(argv) and not 0 < -command.arity <= len(argv):
             raise ErrorReply(b"ERR wrong number of arguments for '%b' command" % command.name)
-        if client.queue is None and shard.is_calm():
+        if client.queue is None and not client.subscriptions and shard.is_calm():
             shard.is_out_of_memory = False
             return command
         if client.queue is not None and "no_multi" in command.flags:
@@ -148,6 +152,11 @@ def _check_conditions(shard: NodeState, command: Command, flags: CallFlags, clie
             raise ErrorReply(conditions.NO_REPLICAS)
         if shard.is_read_only_replica() and not client.is_master:
             raise ErrorReply(conditions.READ_ONLY)
+    if client.subscriptions and client.resp == 2 and command.name not in WHILE_SUBSCRIBED:
+        raise ErrorReply(
+            b"ERR Can't execute '%b': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
+            % command.name
+        )
     if not flags.runs_stale and shard.is_stale():
         raise ErrorReply(conditions.MASTER_DOWN)
     if shard.busy is not None and "allow_busy" not in command.flags:
@@ -178,5 +187,6 @@ def carry_out(shard: NodeState, command: Command, argv: Sequence[bytes]) -> Repl
         else:
             shard.observe_changes()
         line, changes = shard.script_line, shard.dirty - before
-        shard.effects.append(Effect(tuple(argv), keys, changed, command.is_write, changes, reply, line, database))
+        told, shard.rewritten = shard.rewritten or tuple(argv), None
+        shard.effects.append(Effect(told, keys, changed, command.is_write, changes, reply, line, database))
     return reply

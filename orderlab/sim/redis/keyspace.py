@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from orderlab.sim.redis.database import AccountsForMemory, Database, DatabaseKey, KeyUse, name_in, place_of
 from orderlab.sim.redis.replies import WRONG_TYPE, ErrorReply
-from orderlab.sim.redis.values import EncodingLimits, Hash, List, Set, SortedSet, Value
+from orderlab.sim.redis.values import EncodingLimits, Hash, List, Set, SortedSet, Stream, Value
 
 Undo = list[tuple[Any, ...]]
 """Inverse steps, oldest first; each is ``(function, *arguments)``."""
@@ -16,7 +16,9 @@ FrozenKeyspace = dict[bytes, tuple[str, Any, int | None]]
 """key -> (type name as TYPE says, frozen value, deadline in ms or None): plain hashable values inside. A key of another database than
 0 is a ``DatabaseKey``."""
 
-TYPE_NAMES: dict[type, str] = {bytes: "string", SortedSet: "zset", Hash: "hash", List: "list", Set: "set"}
+TYPE_NAMES: dict[type, str] = {bytes: "string", SortedSet: "zset", Hash: "hash", List: "list", Set: "set", Stream: "stream"}
+WAITED_FOR: frozenset[type] = frozenset((List, SortedSet, Stream))
+"""Types that clients can wait for."""
 TYPES: dict[str, Any] = {name: kind for kind, name in TYPE_NAMES.items()}
 
 
@@ -48,6 +50,8 @@ class Keyspace:
         """Told each key that a command changes."""
         self.on_vanished: Callable[[bytes], None] | None = None
         """Told each key that expires or is evicted."""
+        self.on_presence: Callable[[bytes, Value, bool], None] | None = None
+        """Told each value that comes to a key where none was (True), or goes (False), while clients wait for keys."""
         self.access: KeyUse | None = None
         """Who was used when: kept while there is a ``maxmemory``."""
         self.memory: AccountsForMemory | None = None
@@ -176,6 +180,9 @@ class Keyspace:
         """Put ``value`` at ``key``; the deadline stays as it is."""
         if self.undo is not None:
             self.undo.append((self._put_back, key, self.data.get(key)))
+        if self.on_presence is not None:
+            before = self.data.get(key)
+            self.on_presence(key, value if before is None else before, before is None)
         self.data[key] = value
         if self.string_encodings:
             self.set_string_encoding(key, None)
@@ -196,6 +203,8 @@ class Keyspace:
             self.set_string_encoding(key, None)
         if self.access is not None:
             self.access.drop(key)
+        if self.on_presence is not None:
+            self.on_presence(key, value, False)
         return True
 
     def set_deadline(self, key: bytes, deadline_ms: int | None) -> None:
@@ -227,6 +236,9 @@ class Keyspace:
 
     def clear(self) -> None:
         """Remove every key of the selected database; O(1) to do and to undo."""
+        if self.on_presence is not None:
+            for key, value in self.data.items():
+                self.on_presence(key, value, False)
         self._swap_in({}, {}, {})
 
     def modified(self, key: bytes, changes: int = 1) -> None:

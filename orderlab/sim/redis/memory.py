@@ -21,7 +21,8 @@ from orderlab.sim.redis.keyspace import Keyspace
 from orderlab.sim.redis.node_state import EvictionPool, NodeState
 from orderlab.sim.redis.numbers import double_text, parse_integer
 from orderlab.sim.redis.random_draws import draw
-from orderlab.sim.redis.values import Hash, List, Set, SortedSet, Value
+from orderlab.sim.redis.values import Hash, List, Set, SortedSet, Stream, Value
+from orderlab.sim.redis.values.stream import NODE_MAX_BYTES, NODE_MAX_ENTRIES, id_key, radix_nodes
 
 STARTUP_BYTES = 876_072
 """``used_memory_startup`` of an idle Redis 7.0.15."""
@@ -147,6 +148,33 @@ def _list(value: List) -> int:
     return _OBJECT + 40 + int(scale * sum(32 + allocated(size) for size in nodes))
 
 
+_STREAM = 80
+_GROUP = 40
+_CONSUMER = 24
+_PENDING = 24
+
+
+def _radix_tree(keys: list[bytes]) -> int:
+    """What the server reckons for a radix tree: its keys, and thirty pointers a node."""
+    return 16 * len(keys) + (4 + 30 * _POINTER) * radix_nodes(keys)
+
+
+def _stream(value: Stream) -> int:
+    nodes = value.nodes
+    sizes = [
+        allocated(node.bytes_used() if at + 1 < len(nodes) and len(node.ids) >= NODE_MAX_ENTRIES else max(NODE_MAX_BYTES, node.bytes_used()))
+        for at, node in enumerate(nodes)
+        if at < SAMPLES or at + 1 == len(nodes)
+    ]
+    packed = sum(sizes) if len(nodes) <= SAMPLES else sum(sizes[:SAMPLES]) // SAMPLES * (len(nodes) - 1) + sizes[-1]
+    total = _OBJECT + _STREAM + _radix_tree([id_key(node.master) for node in nodes]) + packed
+    for group in value.groups.values():
+        total += _GROUP + _radix_tree([id_key(one) for one in group.ids]) + _PENDING * len(group.ids)
+        for name, ids in group.consumers.items():
+            total += _CONSUMER + len(name) + _radix_tree([id_key(one) for one in ids])
+    return total
+
+
 def usage(key: bytes, value: Value, encoding: bytes | None = None) -> int:
     """Bytes of one key and its value, as MEMORY USAGE counts them; ``encoding`` as in ``string_encodings``."""
     if isinstance(value, bytes):
@@ -157,6 +185,8 @@ def usage(key: bytes, value: Value, encoding: bytes | None = None) -> int:
         size = _hash(value)
     elif isinstance(value, Set):
         size = _set(value)
+    elif isinstance(value, Stream):
+        size = _stream(value)
     else:
         size = _list(value)
     return _DICT_ENTRY + string_bytes(len(key)) + size

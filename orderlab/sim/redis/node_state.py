@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from orderlab.model.errors import InputError
+from orderlab.sim.redis.blocking import NOT_YET, NotYet, Waiting, WaitTable
 from orderlab.sim.redis.client import Client, WatchTable
 from orderlab.sim.redis.conditions import NO_REPLICAS, Busy, DiskError, Interrupt, ScriptTimeout
 from orderlab.sim.redis.config import Config
@@ -15,6 +16,7 @@ from orderlab.sim.redis.hash_slots import SlotMap
 from orderlab.sim.redis.keyspace import ExpireCycle, Keyspace
 from orderlab.sim.redis.random_draws import LuaRandom
 from orderlab.sim.redis.replies import Reply
+from orderlab.sim.redis.subscriptions import Subscribers
 
 UNCOUNTED: Final = 1 << 61
 """For ``NodeState.work_max`` while no script runs: a client's command is carried through."""
@@ -94,6 +96,11 @@ class NodeState(Keyspace):
         self.caller = self.client
         """The connection whose command is being carried out."""
         self.watches = WatchTable(self)
+        self.waits = WaitTable(self)
+        self.not_yet: NotYet = NOT_YET
+        self.in_transaction = False
+        """EXEC carries its queue out: nothing waits."""
+        self.subscribers = Subscribers()
         self.expire_cycle = ExpireCycle(self)
         self.effects: list[Effect] | None = None
         """When a list, every command appends its Effect (footprints); None costs nothing."""
@@ -101,6 +108,8 @@ class NodeState(Keyspace):
         """While a command's effect is recorded, the names of the keys that it has changed."""
         self.reached: list[bytes] = []
         """The same for keys of other databases that it reads or writes."""
+        self.rewritten: tuple[bytes, ...] | None = None
+        """While effects are recorded, what a command tells replicas instead of its own line (the identifier that XADD chose)."""
         self.interrupt: Interrupt | None = None
         """Asked before every call of a script (``abort``)."""
         self.lua_host: ScriptHost | None = None
@@ -207,6 +216,23 @@ class NodeState(Keyspace):
         if self.work > self.work_max:
             raise ScriptTimeout("work of its commands")
 
+    # -- clients that wait ---------------------------------------------------------------------------------
+
+    def wait_for(self, kind: type, keys: Sequence[bytes], deadline_ms: int, serve: Callable[[bytes], Reply], argv: Sequence[bytes]) -> Reply:
+        """Let the caller wait until one of ``keys`` holds a value of the type ``kind`` that serves it (0: without a timeout), or
+        reply as at a timeout where nothing may wait."""
+        caller = self.caller
+        if not caller.may_wait or self.runs_script or self.in_transaction:
+            return None
+        waiting = Waiting(caller, tuple(argv), self.database, kind, tuple(keys), deadline_ms, serve)
+        self.waits.add(waiting)
+        return waiting
+
+    def signal(self, key: bytes, kind: type) -> None:
+        """Something of this type has happened at ``key`` that a client may wait for."""
+        if self.on_presence is not None:
+            self.waits.signal(name_in(self.database, key), kind)
+
     # -- databases -----------------------------------------------------------------------------------------
 
     def reach(self, index: int, key: bytes) -> None:
@@ -223,7 +249,9 @@ class NodeState(Keyspace):
             if self.changed is not None:
                 concerned = [one for index, one in self.databases().items() if index in (first, second)]
                 self.changed += [name_in(index, key) for one in concerned for key in one.data for index in (first, second)]
+            held = self.waits.held((first, second)) if self.waits else {}
             self.swap(first, second)
+            self.waits.signal_changed(held)
         self.dirty += 1
 
     @property
@@ -238,6 +266,14 @@ class NodeState(Keyspace):
         wanted = self.changed is not None or bool(self.watches) or self.memory is not None
         self.on_modified = self._note_change if wanted else None
         self.on_vanished = self._note_loss if wanted else None
+
+    def altered(self, key: bytes, changes: int = 1) -> None:
+        """As ``modified`` where the server does not break WATCH (what XACK and its kin change)."""
+        self.dirty += changes
+        if self.changed is not None:
+            self.changed.append(name_in(self.database, key))
+        if self.memory is not None:
+            self.memory.forget(name_in(self.database, key))
 
     def _note_change(self, key: bytes) -> None:
         if self.changed is not None:

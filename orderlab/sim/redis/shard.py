@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
+from orderlab.sim.redis.blocking import Waiting, served_command
 from orderlab.sim.redis.client import Client
 from orderlab.sim.redis.conditions import NodeCrashed
-from orderlab.sim.redis.execution import NOT_QUEUED, admit, carry_out, enqueue
+from orderlab.sim.redis.execution import NOT_QUEUED, admit, carry_out, enqueue, leave_transaction
 from orderlab.sim.redis.keyspace import FrozenKeyspace
 from orderlab.sim.redis.lua.run import ScriptFlags, ScriptRun
 from orderlab.sim.redis.node_state import GROWTH_MAX_BYTES, Effect, GrowthLimit, LuaStates, NodeState
-from orderlab.sim.redis.registry import Command, load_commands
+from orderlab.sim.redis.registry import Command, find, load_commands
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.work import charge_commands
 
@@ -39,6 +40,7 @@ class Shard(NodeState):
         raises at a limit, and NodeCrashed if an abort point of a script says so (its effects are taken back first).
         """
         caller = self.caller = client or self.client
+        assert caller.waiting is None, "a client that waits sends nothing before it has its reply"
         self.growth_left = GROWTH_MAX_BYTES
         self.resp = caller.resp
         self.sees_expired = caller.is_master
@@ -54,10 +56,27 @@ class Shard(NodeState):
         except ErrorReply as error:
             return error
         finally:
+            if self.waits.ready:
+                self.waits.serve(self._serve_waiting)
             if caller.asking and caller.queue is None and argv[0].lower() != b"asking":
                 caller.asking = False
             if self.database:
                 self.use(0)
+
+    def _serve_waiting(self, waiting: Waiting, key: bytes) -> Reply:
+        """Carry out the rest of a waiting client's command: its effect stands after those of the command that made the key ready."""
+        if self.effects is None:
+            return waiting.serve(key)
+        command = find(waiting.argv)
+        assert command is not None, "a client waits by a known command"
+        return carry_out(self, served_command(command, waiting.serve, key), waiting.argv)
+
+    def disconnect(self, client: Client) -> None:
+        """The connection is gone: it waits, watches, queues and is subscribed no longer."""
+        if client.waiting is not None:
+            self.waits.cancel(client.waiting)
+        self.subscribers.drop(client)
+        leave_transaction(self, client)
 
     def begin_script(self, flags: ScriptFlags | None, read_only: bool = False, keys: Sequence[bytes] = ()) -> ScriptRun:
         """See ``ScriptRun.begin``."""
@@ -70,6 +89,7 @@ class Shard(NodeState):
             return carry_out(self, command, argv)
         except NodeCrashed:
             self.rollback(mark)
+            self.waits.ready.clear()
             raise
         finally:
             if not journaling:
@@ -88,7 +108,7 @@ def execute_all(shard: Shard, commands: Sequence[Sequence[bytes]]) -> list[Reply
     host, client = shard.lua_host, shard.client
     replies: list[Reply] = []
     is_plain = client.queue is None and not client.database and shard.interrupt is None and shard.effects is None
-    if host is not None and is_plain and shard.is_calm():
+    if host is not None and is_plain and shard.on_presence is None and shard.is_calm():
         shard.caller, shard.resp, shard.sees_expired = client, client.resp, client.is_master
         shard.is_out_of_memory = False
         scripts, run = host.scripts, host.run

@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from orderlab.model.errors import InputError
+from orderlab.sim.redis.commands.streams import id_text, parse_id
 from orderlab.sim.redis.database import name_in, place_of
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import FrozenKeyspace
-from orderlab.sim.redis.values import EncodingLimits, Hash, List, Set, SortedSet
+from orderlab.sim.redis.values import EncodingLimits, Hash, List, Set, SortedSet, Stream
+from orderlab.sim.redis.values.stream import FIRST_ID, NODE_MAX_BYTES, NODE_MAX_ENTRIES, UNKNOWN_READ, Group
 
 Pipeline = Callable[[Sequence[Sequence[bytes]]], list[Reply]]
 
@@ -24,6 +26,7 @@ READERS: dict[bytes, tuple[bytes, ...]] = {
     b"list": (b"LRANGE", b"0", b"-1"),
     b"set": (b"SMEMBERS",),
     b"zset": (b"ZRANGE", b"0", b"-1", b"WITHSCORES"),
+    b"stream": (b"XINFO", b"STREAM", b"FULL", b"COUNT", b"0"),
 }
 DEFAULT_LIMITS = EncodingLimits()
 LARGE_ENCODINGS = (b"hashtable", b"skiplist")
@@ -48,12 +51,42 @@ def frozen_value(kind: bytes, reply: Reply, is_large: bool) -> Any:
         members = Set()
         members.members, members.intset = set(reply), not is_large
         return members.freeze()
+    if kind == b"stream":
+        return read_stream(reply).freeze()
     if kind == b"hash":
         fields = Hash()
         fields.fields, fields.hashtable = dict(pairs(reply)), is_large
         return fields.freeze()
     scores = {member: float(score) for member, score in pairs(reply)}
     return SortedSet.of(scores, ALL_LARGE if is_large else ALL_COMPACT).freeze()
+
+
+def reader_of(kind: bytes, key: bytes) -> tuple[bytes, ...]:
+    """The command that reads the whole value of a key of this type."""
+    name, *rest = READERS[kind]
+    return (name, rest[0], key, *rest[1:]) if kind == b"stream" else (name, key, *rest)
+
+
+def read_stream(reply: Reply) -> Stream:
+    """The stream that XINFO STREAM FULL tells of, with as many nodes as adding its entries anew makes."""
+    facts = _facts(reply)
+    value = Stream()
+    for one, items in facts[b"entries"]:
+        value.append(parse_id(one), tuple(items), None, NODE_MAX_BYTES, NODE_MAX_ENTRIES)
+    value.set_ids(parse_id(facts[b"last-generated-id"]), facts[b"entries-added"], parse_id(facts[b"max-deleted-entry-id"]), None)
+    for group in map(_facts, facts[b"groups"]):
+        read = group[b"entries-read"]
+        made = Group(parse_id(group[b"last-delivered-id"]), UNKNOWN_READ if read is None else read)
+        for consumer in map(_facts, group[b"consumers"]):
+            made.see(consumer[b"name"], consumer[b"seen-time"], None)
+        for one, consumer, time_ms, count in group[b"pending"]:
+            made.put(parse_id(one), (consumer, time_ms, count), None)
+        value.set_group(group[b"name"], made, None)
+    return value
+
+
+def _facts(reply: Reply) -> dict[bytes, Any]:
+    return reply if isinstance(reply, dict) else dict(pairs(reply))
 
 
 def dump_all(
@@ -73,7 +106,7 @@ def dump(pipeline: Pipeline, place: str, shows_encodings: bool = True) -> Frozen
     """All live keys behind ``pipeline``; deadlines as the server stores them.
 
     Where the encodings cannot be asked for (``shows_encodings``), they are those that a server chooses by default.
-    Raises InputError for a key of a type that the kernel does not know (a stream, a module's type).
+    Raises InputError for a key of a type that the kernel does not know (a module's type).
     """
     keys = sorted(pipeline([(b"KEYS", b"*")])[0])
     questions = [(b"TYPE",), (b"PEXPIRETIME",), *([(b"OBJECT", b"ENCODING")] if shows_encodings else [])]
@@ -82,9 +115,9 @@ def dump(pipeline: Pipeline, place: str, shows_encodings: bool = True) -> Frozen
     live = [(key, *facts) for key, facts in zip(keys, about, strict=True) if facts[0] != b"none"]
     for key, kind, *_ in live:
         if kind not in READERS:
-            known = "strings, hashes, lists, sets and sorted sets"
+            known = "strings, hashes, lists, sets, sorted sets and streams"
             raise InputError(f"{place}: key {key!r} is of type {kind.decode()}; use only {known}")
-    values = pipeline([(READERS[kind][0], key, *READERS[kind][1:]) for key, kind, *_ in live])
+    values = pipeline([reader_of(kind, key) for key, kind, *_ in live])
     frozen: FrozenKeyspace = {}
     for (key, kind, deadline_ms, *encoding), value in zip(live, values, strict=True):
         if value is None or value == []:
@@ -130,6 +163,8 @@ def rebuild(keyspace: FrozenKeyspace, offset_ms: int = 0) -> list[tuple[bytes, .
         elif kind == "hash":
             fields = [part for pair in value[1] for part in pair]
             commands += fill(b"HSET", b"HDEL", key, fields, value[0] == "hashtable")
+        elif kind == "stream":
+            commands += rebuild_stream(key, Stream.thaw(value))
         else:
             scores = SortedSet.thaw(value).scores
             scored = [part for member, score in scores.items() for part in (repr(score).encode(), member)]
@@ -139,6 +174,31 @@ def rebuild(keyspace: FrozenKeyspace, offset_ms: int = 0) -> list[tuple[bytes, .
     if selected:
         commands.append((b"SELECT", b"0"))
     return commands
+
+
+def rebuild_stream(key: bytes, value: Stream) -> Iterable[tuple[bytes, ...]]:
+    """Commands that build a stream with its groups. What is pending of entries that are gone takes entries in their place, which are
+    deleted at the end; when consumers were heard of cannot be given."""
+    entries = dict(value.between())
+    pending = {one for group in value.groups.values() for one in group.ids}
+    lost = sorted(pending - entries.keys())
+    for one in sorted((*entries, *lost)):
+        yield (b"XADD", key, id_text(one), *entries.get(one, (b"", b"")))
+    if not entries and not lost:
+        yield (b"XGROUP", b"CREATE", key, b"~", b"0", b"MKSTREAM")
+        yield (b"XGROUP", b"DESTROY", key, b"~")
+    for name, group in value.groups.items():
+        yield (b"XGROUP", b"CREATE", key, name, id_text(group.last_id), b"ENTRIESREAD", b"%d" % group.entries_read)
+        for consumer in group.consumers:
+            yield (b"XGROUP", b"CREATECONSUMER", key, name, consumer)
+        for one in group.ids:
+            consumer, time_ms, count = group.pending[one]
+            how = (b"TIME", b"%d" % time_ms, b"RETRYCOUNT", b"%d" % count, b"FORCE", b"JUSTID")
+            yield (b"XCLAIM", key, name, consumer, b"0", id_text(one), *how)
+    if lost:
+        yield (b"XDEL", key, *map(id_text, lost))
+    facts = (b"ENTRIESADDED", b"%d" % value.entries_added, b"MAXDELETEDID", id_text(value.max_deleted_id))
+    yield (b"XSETID", key, id_text(max(value.last_id, *lost, FIRST_ID)), *facts)
 
 
 def fill(add: bytes, remove: bytes, key: bytes, items: Sequence[bytes], is_large: bool) -> Iterable[tuple[bytes, ...]]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from orderlab.sim.redis.arguments import integer_between, option
+from orderlab.sim.redis.arguments import integer, integer_between, option
+from orderlab.sim.redis.blocking import UNBLOCKED
 from orderlab.sim.redis.client import Client
 from orderlab.sim.redis.execution import carry_out, found, leave_transaction
 from orderlab.sim.redis.node_state import NodeState
@@ -23,6 +24,8 @@ def ping(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """PING [message]."""
     if len(argv) > 2:
         raise ErrorReply(b"ERR wrong number of arguments for 'ping' command")
+    if shard.caller.subscriptions and shard.resp == 2:
+        return [b"pong", argv[1] if len(argv) == 2 else b""]
     return _PONG if len(argv) == 1 else argv[1]
 
 
@@ -48,6 +51,7 @@ def reset(shard: NodeState, argv: Sequence[bytes]) -> Reply:
 
 def _forget(shard: NodeState, client: Client) -> None:
     leave_transaction(shard, client)
+    shard.subscribers.drop(client)
     client.resp, client.name, client.asking, client.reads_replicas = 2, b"", False, False
     client.database = 0
     shard.use(0)
@@ -109,24 +113,30 @@ def client_setname(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     return OK
 
 
+@command("client|unblock", -3, "admin noscript loading stale")
+def client_unblock(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+    """CLIENT UNBLOCK client-id [TIMEOUT | ERROR]: whether that client was waiting."""
+    if len(argv) > 4:
+        raise ErrorReply(
+            b"ERR unknown subcommand or wrong number of arguments for '%b'. Try CLIENT HELP." % argv[1].split(b"\0")[0][:128]
+        )
+    how = option(argv[3]) if len(argv) == 4 else b"TIMEOUT"
+    if how not in (b"TIMEOUT", b"ERROR"):
+        raise ErrorReply(b"ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR")
+    identifier = integer(argv[2])
+    waiting = next((one for one in shard.waits.all() if one.client.id == identifier), None)
+    if waiting is None:
+        return 0
+    shard.waits.end(waiting, UNBLOCKED if how == b"ERROR" else None)
+    return 1
+
+
 @command("client|no-evict", 3, "admin noscript loading stale")
 def client_no_evict(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """CLIENT NO-EVICT ON | OFF: connections take no memory here, so none is ever evicted."""
     if option(argv[2]) not in (b"ON", b"OFF"):
         raise ErrorReply(SYNTAX_ERROR)
     return OK
-
-
-@command("publish", 3, "pubsub loading stale fast", may_replicate=True)
-def publish(shard: NodeState, argv: Sequence[bytes]) -> Reply:
-    """PUBLISH channel message: nobody can subscribe here, so nobody hears it."""
-    return 0
-
-
-@command("spublish", 3, "pubsub loading stale fast", (1, 1, 1), may_replicate=True)
-def spublish(shard: NodeState, argv: Sequence[bytes]) -> Reply:
-    """SPUBLISH channel message."""
-    return 0
 
 
 @command("wait", 3, "noscript")
@@ -177,12 +187,16 @@ def exec_(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     if is_broken:
         return None
     replies: list[Reply] = []
-    for arguments in queue:
-        shard.resp = client.resp
-        try:
-            replies.append(carry_out(shard, found(arguments), arguments))
-        except ErrorReply as error:
-            replies.append(error)
+    shard.in_transaction = True
+    try:
+        for arguments in queue:
+            shard.resp = client.resp
+            try:
+                replies.append(carry_out(shard, found(arguments), arguments))
+            except ErrorReply as error:
+                replies.append(error)
+    finally:
+        shard.in_transaction = False
     return replies
 
 

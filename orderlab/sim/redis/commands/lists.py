@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from orderlab.sim.redis.arguments import check_timeout, integer, integer_between, natural, option
+from orderlab.sim.redis.arguments import integer, integer_between, natural, option, timeout_ms_of
 from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.numbers import INTEGER_MAX, INTEGER_MIN
 from orderlab.sim.redis.registry import command, numbered_keys
@@ -273,6 +273,21 @@ def _move(shard: NodeState, source_key: bytes, destination_key: bytes, from_left
     return element
 
 
+def _blocking_move(shard: NodeState, argv: Sequence[bytes], from_left: bool, to_left: bool) -> Reply:
+    deadline_ms = timeout_ms_of(argv[-1], shard.now_ms)
+    source, destination = argv[1], argv[2]
+    if shard.lookup_as(source, List) is not None:
+        return _move(shard, source, destination, from_left, to_left)
+
+    def serve(key: bytes) -> Reply:
+        if shard.effects is not None:
+            sides = [b"LEFT" if is_left else b"RIGHT" for is_left in (from_left, to_left)]
+            shard.rewritten = (b"LMOVE", source, destination, *sides)
+        return _move(shard, source, destination, from_left, to_left)
+
+    return shard.wait_for(List, (source,), deadline_ms, serve, argv)
+
+
 @command("lmove", 5, "write denyoom", (1, 2, 1))
 def lmove(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """LMOVE source destination LEFT|RIGHT LEFT|RIGHT."""
@@ -283,8 +298,7 @@ def lmove(shard: NodeState, argv: Sequence[bytes]) -> Reply:
 def blmove(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """BLMOVE source destination LEFT|RIGHT LEFT|RIGHT timeout."""
     from_left, to_left = _is_left(argv[3]), _is_left(argv[4])
-    check_timeout(argv[5])
-    return _move(shard, argv[1], argv[2], from_left, to_left)
+    return _blocking_move(shard, argv, from_left, to_left)
 
 
 @command("rpoplpush", 3, "write denyoom", (1, 2, 1))
@@ -296,8 +310,7 @@ def rpoplpush(shard: NodeState, argv: Sequence[bytes]) -> Reply:
 @command("brpoplpush", 4, "write denyoom noscript blocking", (1, 2, 1))
 def brpoplpush(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """BRPOPLPUSH source destination timeout."""
-    check_timeout(argv[3])
-    return _move(shard, argv[1], argv[2], False, True)
+    return _blocking_move(shard, argv, False, True)
 
 
 def _pop_from_first(shard: NodeState, keys: Sequence[bytes], left: bool, count: int) -> tuple[bytes, list[bytes]] | None:
@@ -310,9 +323,17 @@ def _pop_from_first(shard: NodeState, keys: Sequence[bytes], left: bool, count: 
 
 
 def _blocking_pop(shard: NodeState, argv: Sequence[bytes], left: bool) -> Reply:
-    check_timeout(argv[-1])
+    deadline_ms = timeout_ms_of(argv[-1], shard.now_ms)
     found = _pop_from_first(shard, argv[1:-1], left, 1)
-    return None if found is None else [found[0], found[1][0]]
+    if found is not None:
+        return [found[0], found[1][0]]
+
+    def serve(key: bytes) -> Reply:
+        if shard.effects is not None:
+            shard.rewritten = (b"LPOP" if left else b"RPOP", key)
+        return [key, pop_elements(shard, key, shard.lookup_as(key, List), left, 1)[0]]
+
+    return shard.wait_for(List, argv[1:-1], deadline_ms, serve, argv)
 
 
 @command("blpop", -3, "write noscript blocking", (1, -2, 1))
@@ -352,10 +373,17 @@ def multiple_pop_arguments(
 
 def _multiple_pop(shard: NodeState, argv: Sequence[bytes], count_at: int) -> Reply:
     keys, left, count = multiple_pop_arguments(argv, count_at, (b"LEFT", b"RIGHT"))
-    if count_at == 2:
-        check_timeout(argv[1])
+    deadline_ms = timeout_ms_of(argv[1], shard.now_ms) if count_at == 2 else 0
     found = _pop_from_first(shard, keys, left, count)
-    return None if found is None else list(found)
+    if found is not None or count_at == 1:
+        return None if found is None else list(found)
+
+    def serve(key: bytes) -> Reply:
+        if shard.effects is not None:
+            shard.rewritten = (b"LPOP" if left else b"RPOP", key, b"%d" % count)
+        return [key, pop_elements(shard, key, shard.lookup_as(key, List), left, count)]
+
+    return shard.wait_for(List, keys, deadline_ms, serve, argv)
 
 
 @command("lmpop", -4, "write movablekeys", numbered_keys(1))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from orderlab.sim.redis.arguments import check_timeout, integer_between, natural, option
 from orderlab.sim.redis.arguments import double as parse_score
+from orderlab.sim.redis.arguments import integer_between, natural, option, timeout_ms_of
 from orderlab.sim.redis.commands.lists import multiple_pop_arguments
 from orderlab.sim.redis.commands.sorted_set_ranges import remove_slice
 from orderlab.sim.redis.node_state import NodeState
@@ -297,13 +297,18 @@ def _first_present(shard: NodeState, keys: Sequence[bytes]) -> tuple[bytes, Sort
 
 
 def _blocking_pop(shard: NodeState, argv: Sequence[bytes], least: bool) -> Reply:
-    check_timeout(argv[-1])
+    deadline_ms = timeout_ms_of(argv[-1], shard.now_ms)
+
+    def serve(key: bytes) -> Reply:
+        if shard.effects is not None:
+            shard.rewritten = (b"ZPOPMIN" if least else b"ZPOPMAX", key)
+        [member], [score] = _take(shard, key, shard.lookup_as(key, SortedSet), least, 1)
+        return [key, member, double(shard.resp, score)]
+
     found = _first_present(shard, argv[1:-1])
     if found is None:
-        return None
-    key, value = found
-    [member], [score] = _take(shard, key, value, least, 1)
-    return [key, member, double(shard.resp, score)]
+        return shard.wait_for(SortedSet, argv[1:-1], deadline_ms, serve, argv)
+    return serve(found[0])
 
 
 @command("bzpopmin", -3, "write noscript blocking fast", (1, -2, 1))
@@ -320,14 +325,18 @@ def bzpopmax(shard: NodeState, argv: Sequence[bytes]) -> Reply:
 
 def _multiple_pop(shard: NodeState, argv: Sequence[bytes], count_at: int) -> Reply:
     keys, least, count = multiple_pop_arguments(argv, count_at, (b"MIN", b"MAX"))
-    if count_at == 2:
-        check_timeout(argv[1])
+    deadline_ms = timeout_ms_of(argv[1], shard.now_ms) if count_at == 2 else 0
+
+    def serve(key: bytes) -> Reply:
+        if shard.effects is not None:
+            shard.rewritten = (b"ZPOPMIN" if least else b"ZPOPMAX", key, b"%d" % count)
+        members, scores = _take(shard, key, shard.lookup_as(key, SortedSet), least, count)
+        return [key, [[member, double(shard.resp, score)] for member, score in zip(members, scores, strict=True)]]
+
     found = _first_present(shard, keys)
-    if found is None:
-        return None
-    key, value = found
-    members, scores = _take(shard, key, value, least, count)
-    return [key, [[member, double(shard.resp, score)] for member, score in zip(members, scores, strict=True)]]
+    if found is not None:
+        return serve(found[0])
+    return shard.wait_for(SortedSet, keys, deadline_ms, serve, argv) if count_at == 2 else None
 
 
 @command("zmpop", -4, "write movablekeys", numbered_keys(1))

@@ -7,7 +7,8 @@ from orderlab.sim.redis.values.hash import Hash
 from orderlab.sim.redis.values.list import List
 from orderlab.sim.redis.values.set import Set
 from orderlab.sim.redis.values.sorted_set import SortedSet
+from orderlab.sim.redis.values.stream import Stream
 
-Value = bytes | SortedSet | Hash | List | Set
+Value = bytes | SortedSet | Hash | List | Set | Stream
 
-__all__ = ["EncodingLimits", "Hash", "List", "Set", "SortedSet", "Value"]
+__all__ = ["EncodingLimits", "Hash", "List", "Set", "SortedSet", "Stream", "Value"]

@@ -1,0 +1,108 @@
+"""Channels: publishing, subscribing, and who is there (PUBSUB)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from orderlab.sim.redis.node_state import NodeState
+from orderlab.sim.redis.registry import command
+from orderlab.sim.redis.replies import Reply, mapping
+from orderlab.sim.redis.scanning import glob
+from orderlab.sim.redis.subscriptions import CHANNEL, PATTERN, SHARD_CHANNEL
+from orderlab.sim.redis.unsupported import UnsupportedCommand
+
+
+@command("publish", 3, "pubsub loading stale fast", may_replicate=True)
+def publish(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+    """PUBLISH channel message: how many received it."""
+    return shard.subscribers.publish(argv[1], argv[2])
+
+
+@command("spublish", 3, "pubsub loading stale fast", (1, 1, 1), may_replicate=True)
+def spublish(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+    """SPUBLISH shardchannel message."""
+    return shard.subscribers.publish(argv[1], argv[2], is_sharded=True)
+
+
+def _change(shard: NodeState, argv: Sequence[bytes], kind: bytes, begins: bool) -> Reply:
+    """Subscribe or unsubscribe the caller, whose confirmations are pushed: there is no reply."""
+    if shard.in_transaction:
+        raise UnsupportedCommand(f"{argv[0].decode().upper()} within MULTI")
+    table = shard.subscribers
+    (table.subscribe if begins else table.unsubscribe)(shard.caller, kind, argv[1:])
+    return None
+
+
+@command("subscribe", -2, "pubsub noscript loading stale")
+def subscribe(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+    """SUBSCRIBE channel [channel ...]."""
+    return _change(shard, argv, CHANNEL, True)
+
+
+@command("unsubscribe", -1, "pubsub noscript loading stale")
+def unsubscribe(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+    """UNSUBSCRIBE [channel ...]."""
+    return _change(shard, argv, CHANNEL, False)
+
+
+@command("psubscribe", -2, "pubsub noscript loading stale")
+def psubscribe(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+    """PSUBSCRIBE pattern [pattern ...]."""
+    return _change(shard, argv, PATTERN, True)
+
+
+@command("punsubscribe", -1, "pubsub noscript loading stale")
+def punsubscribe(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+    """PUNSUBSCRIBE [pattern ...]."""
+    return _change(shard, argv, PATTERN, False)
+
+
+@command("ssubscribe", -2, "pubsub noscript loading stale", (1, -1, 1))
+def ssubscribe(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+    """SSUBSCRIBE shardchannel [shardchannel ...]."""
+    return _change(shard, argv, SHARD_CHANNEL, True)
+
+
+@command("sunsubscribe", -1, "pubsub noscript loading stale", (1, -1, 1))
+def sunsubscribe(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+    """SUNSUBSCRIBE [shardchannel ...]."""
+    return _change(shard, argv, SHARD_CHANNEL, False)
+
+
+def _channels(shard: NodeState, argv: Sequence[bytes], kind: bytes) -> Reply:
+    names = shard.subscribers.names(kind)
+    return list(filter(glob(argv[2]), names)) if len(argv) == 3 else names
+
+
+@command("pubsub|channels", -2, "pubsub loading stale")
+def pubsub_channels(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+    """PUBSUB CHANNELS [pattern], in the order of the first subscriptions."""
+    return _channels(shard, argv, CHANNEL)
+
+
+@command("pubsub|shardchannels", -2, "pubsub loading stale")
+def pubsub_shardchannels(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+    """PUBSUB SHARDCHANNELS [pattern]."""
+    return _channels(shard, argv, SHARD_CHANNEL)
+
+
+def _numbers(shard: NodeState, argv: Sequence[bytes], kind: bytes) -> Reply:
+    return mapping(shard.resp, [part for name in argv[2:] for part in (name, shard.subscribers.count(kind, name))])
+
+
+@command("pubsub|numsub", -2, "pubsub loading stale")
+def pubsub_numsub(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+    """PUBSUB NUMSUB [channel ...]."""
+    return _numbers(shard, argv, CHANNEL)
+
+
+@command("pubsub|shardnumsub", -2, "pubsub loading stale")
+def pubsub_shardnumsub(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+    """PUBSUB SHARDNUMSUB [shardchannel ...]."""
+    return _numbers(shard, argv, SHARD_CHANNEL)
+
+
+@command("pubsub|numpat", 2, "pubsub loading stale")
+def pubsub_numpat(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+    """PUBSUB NUMPAT: how many patterns, not how many subscribers."""
+    return len(shard.subscribers.names(PATTERN))

@@ -1,0 +1,82 @@
+"""Channels of one node: who is subscribed to what, and to whom a message goes (``pubsub.c``).
+
+What a server sends of its own accord, confirmations and messages, is appended to ``Client.pushed``; SUBSCRIBE and its kin have no
+other reply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from orderlab.sim.redis.client import Client
+from orderlab.sim.redis.scanning import glob
+
+CHANNEL, PATTERN, SHARD_CHANNEL = b"", b"p", b"s"
+"""Kinds of subscriptions: what stands before ``subscribe`` and ``message``."""
+
+
+class Subscribers:
+    """The subscriptions of one node, each in the order in which they were made."""
+
+    def __init__(self) -> None:
+        self._clients: dict[tuple[bytes, bytes], dict[Client, None]] = {}
+
+    def names(self, kind: bytes) -> list[bytes]:
+        """The channels or patterns of this kind that somebody is subscribed to."""
+        return [name for one, name in self._clients if one == kind]
+
+    def count(self, kind: bytes, name: bytes) -> int:
+        """How many are subscribed to one."""
+        return len(self._clients.get((kind, name), ()))
+
+    def subscribe(self, client: Client, kind: bytes, names: Iterable[bytes]) -> None:
+        """Subscribe a client, and confirm it."""
+        for name in names:
+            client.subscriptions[kind, name] = None
+            self._clients.setdefault((kind, name), {})[client] = None
+            client.pushed.append([kind + b"subscribe", name, _counted(client, kind)])
+
+    def unsubscribe(self, client: Client, kind: bytes, names: Iterable[bytes]) -> None:
+        """End subscriptions of a client, all of this kind if none is named, and confirm it."""
+        chosen = list(names)
+        mine = [name for one, name in client.subscriptions if one == kind]
+        if not chosen and not mine:
+            client.pushed.append([kind + b"unsubscribe", None, _counted(client, kind)])
+        for name in chosen or mine:
+            self._end(client, kind, name)
+            client.pushed.append([kind + b"unsubscribe", name, _counted(client, kind)])
+
+    def drop(self, client: Client) -> None:
+        """The client has gone."""
+        for kind, name in list(client.subscriptions):
+            self._end(client, kind, name)
+
+    def publish(self, channel: bytes, message: bytes, is_sharded: bool = False) -> int:
+        """Send a message to whoever is subscribed to its channel, and then to a pattern that fits; how many times it was sent."""
+        kind = SHARD_CHANNEL if is_sharded else CHANNEL
+        sent = 0
+        for client in self._clients.get((kind, channel), ()):
+            client.pushed.append([kind + b"message", channel, message])
+            sent += 1
+        if is_sharded:
+            return sent
+        for (one, pattern), clients in self._clients.items():
+            if one == PATTERN and glob(pattern)(channel):
+                for client in clients:
+                    client.pushed.append([b"pmessage", pattern, channel, message])
+                    sent += 1
+        return sent
+
+    def _end(self, client: Client, kind: bytes, name: bytes) -> None:
+        if (kind, name) not in client.subscriptions:
+            return
+        del client.subscriptions[kind, name]
+        clients = self._clients[kind, name]
+        del clients[client]
+        if not clients:
+            del self._clients[kind, name]
+
+
+def _counted(client: Client, kind: bytes) -> int:
+    """How many subscriptions a confirmation tells of: shard channels are counted for themselves."""
+    return sum((one == SHARD_CHANNEL) is (kind == SHARD_CHANNEL) for one, _ in client.subscriptions)
