@@ -8,8 +8,10 @@ from __future__ import annotations
 import argparse
 import os
 
+from orderlab.properties.conformance import waits
 from orderlab.properties.conformance.judge import render
 from orderlab.properties.conformance.run import NOT_GENERATED, Report, gaps, run_in_processes
+from orderlab.sim.live import ServerProcess
 
 
 def print_report(report: Report) -> None:
@@ -42,6 +44,16 @@ def print_table(report: Report) -> None:
         print(f"| {count:,} | {name} | {example.replace('|', chr(92) + '|')} | {said.replace('|', chr(92) + '|')} |")
 
 
+def compare_waits(count: int, seed: int) -> int:
+    """Stories of clients that wait."""
+    with ServerProcess() as server:
+        compared, served, partings = waits.run(server.host, server.port, count, seed)
+    print(f"{compared:,} commands compared, {served:,} waits served; disagreements: {len(partings)}")
+    for found in partings:
+        print(f"\n{waits.shown(found)}")
+    return 1 if partings else 0
+
+
 def main() -> int:
     """Parse the command line, run, print."""
     parser = argparse.ArgumentParser(prog="python -m orderlab.properties.conformance", description=__doc__)
@@ -51,7 +63,10 @@ def main() -> int:
     parser.add_argument("--subject", choices=("kernel", "fakeredis"), default="kernel")
     parser.add_argument("--length", type=int, default=50, help="commands in a sequence")
     parser.add_argument("--table", action="store_true", help="print the disagreements as a Markdown table")
+    parser.add_argument("--waits", type=int, default=0, help="compare so many commands of clients that wait for each other, and nothing else")
     options = parser.parse_args()
+    if options.waits:
+        return compare_waits(options.waits, options.seed)
     print(f"seed {options.seed}, {options.processes} processes", flush=True)
     report = run_in_processes(options.subject, options.commands, options.seed, options.processes, options.length)
     (print_table if options.table else print_report)(report)

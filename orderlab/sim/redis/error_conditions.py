@@ -177,7 +177,7 @@ def argument_errors() -> Mapping[bytes, tuple[ArgumentError, ...]]:
 
 _UNTYPED = frozenset(
     b"""del unlink exists touch type expire pexpire expireat pexpireat ttl pttl expiretime pexpiretime persist rename
-    renamenx copy watch set setex psetex setnx mset msetnx mget randomkey restore dump migrate move spublish
+    renamenx copy watch set setex psetex setnx mset msetnx mget randomkey restore dump migrate move spublish ssubscribe sunsubscribe
     memory|usage object|encoding object|freq object|idletime object|refcount eval evalsha eval_ro evalsha_ro fcall
     fcall_ro""".split()
 )

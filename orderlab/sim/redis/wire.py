@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import select
 import socket
 from collections.abc import Callable, Sequence
 from typing import NoReturn
@@ -26,6 +27,10 @@ class ReplyParser:
         self._receive = receive
         self._buffer = bytearray()
         self._at = 0
+
+    def has_buffered(self) -> bool:
+        """Whether bytes lie ready that were not read as part of a reply."""
+        return self._at < len(self._buffer)
 
     def read(self) -> Reply:
         """The next reply; errors come back as ``ErrorReply`` values. Pushes (RESP3 ``>``) are skipped.
@@ -157,6 +162,10 @@ class Connection:
             f"redis://{self.address}: the server went away midway ({error}); "
             "see its log, start it again and repeat the run"
         ) from None
+
+    def has_input(self) -> bool:
+        """Whether the server has sent something that was not read."""
+        return self._reader.has_buffered() or bool(select.select([self._socket], [], [], 0)[0])
 
     def demand(self, *argv: bytes) -> Reply:
         """``execute``, where an error reply means that the server cannot be used: InputError."""

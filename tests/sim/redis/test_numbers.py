@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orderlab.sim.live import ServerProcess
-from orderlab.sim.redis.arguments import check_timeout
+from orderlab.sim.redis.arguments import timeout_ms_of
 from orderlab.sim.redis.long_doubles import add_long_doubles, long_double_text, parse_long_double
 from orderlab.sim.redis.numbers import double_text, parse_double, parse_integer
 from orderlab.sim.redis.replies import ErrorReply
@@ -97,7 +97,7 @@ def test_what_no_long_double_holds(text: bytes) -> None:
 
 @pytest.mark.parametrize("text", [b"0", b"0.5", b"-0.0009", b"9223372036854775"])
 def test_timeouts(text: bytes) -> None:
-    check_timeout(text)
+    timeout_ms_of(text, 0)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_timeouts(text: bytes) -> None:
 )
 def test_bad_timeouts(text: bytes, error: bytes) -> None:
     with pytest.raises(ErrorReply, match=error.decode()):
-        check_timeout(text)
+        timeout_ms_of(text, 0)
 
 
 @pytest.mark.server

@@ -242,7 +242,6 @@ def xclaim(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     if not 0 <= delivered_ms <= now_ms:
         delivered_ms = now_ms
     consumer = argv[3]
-    changes += group.see(consumer, now_ms, shard.undo)
     claimed: list[Reply] = []
     for one in ids:
         pending = group.pending.get(one)
@@ -259,8 +258,8 @@ def xclaim(shard: NodeState, argv: Sequence[bytes]) -> Reply:
             continue
         before = 1 if pending is None else pending[2]
         times = deliveries if deliveries >= 0 else before if only_ids else before + 1
+        changes += 1 + (not claimed and group.see(consumer, now_ms, shard.undo))
         group.put(one, (consumer, delivered_ms, times), shard.undo)
-        changes += 1
         has_read_on = False
         claimed.append(id_text(one) if only_ids else shown((one, items)))
     changes += has_read_on
@@ -286,7 +285,7 @@ def xautoclaim(shard: NodeState, argv: Sequence[bytes]) -> Reply:
         at += 1
     value, group = _found_group(shard, argv[1], argv[2])
     consumer, now_ms = argv[3], shard.now_ms
-    changes = int(group.see(consumer, now_ms, shard.undo))
+    changes = 0
     ids = group.ids[bisect_left(group.ids, start) :]
     claimed: list[Reply] = []
     deleted: list[Reply] = []
@@ -304,6 +303,7 @@ def xautoclaim(shard: NodeState, argv: Sequence[bytes]) -> Reply:
             continue
         if idle_ms and now_ms - delivered_ms < idle_ms:
             continue
+        changes += not claimed and group.see(consumer, now_ms, shard.undo)
         group.put(one, (consumer, now_ms, deliveries if only_ids else deliveries + 1), shard.undo)
         claimed.append(id_text(one) if only_ids else shown((one, items)))
         changes += 1

@@ -38,7 +38,7 @@ def get(shard: NodeState, argv: Sequence[bytes]) -> Reply:
 
 def put_string(shard: NodeState, key: bytes, value: bytes, keeps_deadline: bool = False) -> None:
     """Let ``key`` hold the string ``value``, whatever it held before; by default its deadline goes (``setKey``)."""
-    if shard.undo is None and not shard.string_encodings and shard.access is None:
+    if shard.undo is None and not shard.string_encodings and shard.access is None and shard.on_presence is None:
         shard.data[key] = value
     else:
         if shard.access is not None:
@@ -63,7 +63,7 @@ def set_(shard: NodeState, argv: Sequence[bytes]) -> Reply:
 
 def _put_for_seconds(shard: NodeState, key: bytes, value: bytes, seconds: bytes) -> bool:
     """The short way of SET ... EX, which scripts take most: False if it does not apply."""
-    plain = shard.undo is None and shard.access is None and not shard.string_encodings
+    plain = shard.undo is None and shard.access is None and not shard.string_encodings and shard.on_presence is None
     if not plain or not seconds.isdigit() or seconds[0] == 48 or len(seconds) > _SECONDS_DIGITS_MAX:
         return False
     shard.data[key] = value
