@@ -240,6 +240,8 @@ XPENDING stream_key group - + natural [consumer]
 XCLAIM stream_key group consumer idle old_id... [IDLE natural|TIME natural] [RETRYCOUNT natural] [FORCE] [JUSTID] [LASTID old_id]
 XCLAIM stream_key group consumer 0 old_id old_id old_id [FORCE]
 XAUTOCLAIM stream_key group consumer idle id_bound [COUNT natural] [JUSTID]
+DEL stream_key ; XADD @1 new_id field value ; XADD @1 new_id field value ; XDEL @1 old_id ; XSETID @1 old_id [MAXDELETEDID old_id] ; XADD @1 old_id field value
+XTRIM stream_key MINID old_id ; XSETID @1 old_id ; XADD @1 half_new_id field value ; XRANGE @1 - +
 MULTI ; XREAD BLOCK 1 STREAMS stream_key $ ; XREADGROUP GROUP group consumer BLOCK 1 STREAMS stream_key > ; EXEC
 XGROUP CREATE stream_key group 0 MKSTREAM ; XADD @1 new_id field value ; XREADGROUP GROUP group consumer STREAMS @1 > ; XDEL @1 old_id ; XREADGROUP GROUP group consumer STREAMS @1 0
 """

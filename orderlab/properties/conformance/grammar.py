@@ -297,6 +297,9 @@ def old_id(draw: Draw) -> bytes:
     """An identifier that was perhaps drawn before."""
     if draw.random() < 0.05:
         return ODD_IDS[draw.randrange(len(ODD_IDS))]
+    if draw.random() < 0.6:
+        serial = max(0, draw.serial - draw.randrange(7))
+        return b"%d-%d" % (1 + serial // 3, serial % 3)
     ms = max(1, 1 + draw.serial // 3 - draw.randrange(12))
     return b"%d" % ms if draw.random() < 0.15 else b"%d-%d" % (ms, draw.randrange(3))
 

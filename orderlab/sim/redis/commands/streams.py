@@ -204,7 +204,7 @@ def _added_id(text: bytes) -> tuple[StreamId, bool]:
 
 
 def _next_added(value: Stream, options: _Trimming, now_ms: int) -> StreamId | None:
-    """The identifier of a new entry; None where there is none beyond the last."""
+    """The identifier of a new entry; None where the sequences of the given millisecond are used up."""
     last = value.last_id
     if options.entry is None:
         return (now_ms, 0) if now_ms > last[0] else next_id(last)
@@ -232,7 +232,9 @@ def xadd(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     if value.last_id == LAST_ID:
         raise ErrorReply(b"ERR The stream has exhausted the last possible ID, unable to add more items")
     one = _next_added(value, options, shard.now_ms)
-    if one is None or one <= value.last_id:
+    if one is None:  # what 7.0 says, for it has not set the errno that it looks at
+        raise ErrorReply(b"ERR Elements are too large to be stored")
+    if one <= value.last_id:
         raise ErrorReply(b"ERR The ID specified in XADD is equal or smaller than the target stream top item")
     config = shard.config
     value.append(one, tuple(items), shard.undo, config.stream_node_max_bytes, config.stream_node_max_entries)
@@ -293,8 +295,6 @@ def xsetid(shard: NodeState, argv: Sequence[bytes]) -> Reply:
             raise ErrorReply(SYNTAX_ERROR)
         at += 2
     value = existing(shard, argv[1])
-    if last < value.max_deleted_id:
-        raise ErrorReply(b"ERR The ID specified in XSETID is smaller than current max_deleted_entry_id")
     if value.length:
         if last < value.top():
             raise ErrorReply(b"ERR The ID specified in XSETID is smaller than the target stream top item")
