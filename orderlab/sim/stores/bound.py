@@ -19,7 +19,7 @@ from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.operations import scope_of
 from orderlab.sim.stores.binding.replies import ROW_SHAPES, ReplyMismatch
 from orderlab.sim.stores.binding.results import Call, Failed, Fetched, Fields, Message, Result, ScriptCall
-from orderlab.sim.stores.binding.schema import Store as StoreTables
+from orderlab.sim.stores.binding.session import Store as StoreTables
 from orderlab.sim.stores.faults import condition, is_expected_type, scratch
 
 CHARGED = 1_000_000

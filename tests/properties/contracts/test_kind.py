@@ -13,7 +13,7 @@ from orderlab.model.contracts.steps import ContractTrace
 from orderlab.model.errors import InputError
 from orderlab.properties.contracts.kind import KINDS, OWN, Kind, kind_named, kind_of, trace_from_json
 from orderlab.sim.stores.binding.loader import load_binding
-from orderlab.sim.stores.binding.schema import Specification
+from orderlab.sim.stores.binding.session import Specification
 
 LUA = Path(__file__).parents[3] / "lua"
 ASKED = [name for name, member in vars(Kind).items() if inspect.isfunction(member) and not name.startswith("_")]

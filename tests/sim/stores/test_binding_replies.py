@@ -21,7 +21,7 @@ from orderlab.sim.stores.binding import (
     Saved,
 )
 from orderlab.sim.stores.binding.replies import ReplyReader, compile_reply
-from orderlab.sim.stores.binding.schema import ReplyTable
+from orderlab.sim.stores.binding.session import ReplyTable
 from orderlab.sim.stores.binding.templates import Vocabulary, packed_codec
 
 THREE = {"messages": (Message(b"a"), Message(b"b"), Message(b"c"))}

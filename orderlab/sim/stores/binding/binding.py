@@ -13,7 +13,8 @@ from orderlab.sim.redis.replies import Reply
 from orderlab.sim.stores.binding.operations import OperationBinding, OperationCompiler, base_of, scope_of
 from orderlab.sim.stores.binding.replies import ReplyReader
 from orderlab.sim.stores.binding.results import Call, Failed, Fields, Result, Saved, Script
-from orderlab.sim.stores.binding.schema import DEFAULTS, OPERATION_FIELDS, Callers, ContractStore, Store
+from orderlab.sim.stores.binding.schema import ContractStore
+from orderlab.sim.stores.binding.session import DEFAULTS, OPERATION_FIELDS, Callers, Store
 from orderlab.sim.stores.binding.templates import Scope, Template
 
 

@@ -14,18 +14,32 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from orderlab.model.errors import InputError, did_you_mean
 from orderlab.sim.stores.binding.binding import Adapter, Binding
 from orderlab.sim.stores.binding.lua_text import check_syntax
 from orderlab.sim.stores.binding.results import Script
 from orderlab.sim.stores.binding.schema import (
+    TAGS,
     ContractOperation,
     ContractStore,
     Edit,
-    Operation,
+    Fixed,
+    Repeated,
+    SpecimenTable,
     StepTable,
+    Table,
+    has_own_contract,
+)
+from orderlab.sim.stores.binding.session import (
+    OPERATION_FIELDS,
+    Callers,
+    MessageFormat,
+    Operation,
+    Operations,
+    ReplyTable,
     Store,
-    check_store,
 )
 
 FILE_NAME = "store.toml"
@@ -217,3 +231,62 @@ def _load_class(reference: str, place: str, folders: list[Path], trusted: bool) 
         return getattr(module, class_name)
     except (Exception, SystemExit) as error:
         raise InputError(f"{place}: {reference} failed: {type(error).__name__}: {error}") from None
+
+
+_TABLES: dict[str, type[Table]] = {
+    "edits": Edit,
+    "message": MessageFormat,
+    "fixed": Fixed,
+    "callers": Callers,
+    "specimen": SpecimenTable,
+    "operations": Operations,
+    "reply": ReplyTable,
+    "steps": StepTable,
+    **dict.fromkeys(OPERATION_FIELDS, Operation),
+}
+
+
+def check_store(content: dict[str, Any], place: str) -> Store | ContractStore:
+    """``content``, the parsed TOML, as a Store. Raises InputError that names ``place``, the key and the cure."""
+    try:
+        store = (ContractStore if has_own_contract(content) else Store).model_validate(content)
+    except ValidationError as error:
+        mistakes = error.errors()
+        unknown = [one for one in mistakes if one["type"] == "extra_forbidden"]  # often why another key is missing
+        raise InputError(f"{place}: {_explain((unknown or mistakes)[0])}") from None
+    if store.name is not None and not store.name.isprintable():
+        raise InputError(f"{place}: name: {store.name!a:.60} would not print as it is; use letters, digits and blanks")
+    return store
+
+
+def _explain(error: Any) -> str:
+    steps = [step for step in error["loc"] if step not in TAGS]
+    where = _path(steps)
+    kind = error["type"]
+    if kind == "extra_forbidden":
+        known = tuple(_toml_names(_table_at(steps[:-1])))
+        colon = ": " if steps[1:] else ""
+        return f'{_path(steps[:-1])}{colon}unknown key "{steps[-1]}"; {did_you_mean(str(steps[-1]), known)}'
+    if kind == "missing":
+        return f"{where}: missing; add it"
+    if kind == "literal_error":
+        found = str(error["input"])
+        choices = tuple(error["ctx"]["expected"].replace("'", "").replace(" or ", ", ").split(", "))
+        return f'{where}: unknown value "{found}"; {did_you_mean(found, choices)}'
+    message = error["msg"]
+    return f"{where}: {message[0].lower()}{message[1:]}, not {error['input']!r:.60}"
+
+
+def _path(steps: list[int | str]) -> str:
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).lstrip(".")
+
+
+def _table_at(steps: list[int | str]) -> type[Table]:
+    names = [step for step in steps if isinstance(step, str)]
+    if names and names[-1] in ("args", "keys", "command"):
+        return Repeated
+    return _TABLES[names[-1]] if names else Store
+
+
+def _toml_names(table: type[Table]) -> list[str]:
+    return [field.alias or name for name, field in table.model_fields.items()]

@@ -12,7 +12,7 @@ from lupa import lua51
 from orderlab.model.errors import InputError
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.results import Script
-from orderlab.sim.stores.binding.schema import Store
+from orderlab.sim.stores.binding.session import Store
 
 _LONG_OPENING = re.compile(rb"\[(=*)\[")
 _NUMBER = re.compile(rb"0[xX][0-9a-fA-F]+|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")

@@ -9,18 +9,16 @@ from typing import Any
 from orderlab.model.errors import InputError, did_you_mean
 from orderlab.sim.stores.binding.replies import ReplyReader, ValueReader, compile_reply
 from orderlab.sim.stores.binding.results import Call, CommandCall, Fields, Message, Script, ScriptCall
-from orderlab.sim.stores.binding.schema import (
+from orderlab.sim.stores.binding.schema import ContractOperation, ContractStore, JsonArgument, Repeated, StepTable
+from orderlab.sim.stores.binding.session import (
     COMMON_FIELDS,
+    LISTS,
     MESSAGE_FIELDS,
     OPERATION_FIELDS,
-    ContractOperation,
-    ContractStore,
-    JsonArgument,
+    SAVES,
     MessageFormat,
     Operation,
-    Repeated,
     ReplyTable,
-    StepTable,
     Store,
 )
 from orderlab.sim.stores.binding.templates import (
@@ -148,7 +146,7 @@ class OperationCompiler:
     def _message_codec(self, table: MessageFormat | None) -> MessageCodec:
         if table is None or table.format == "raw":
             return RAW
-        fields = (*COMMON_FIELDS, *OPERATION_FIELDS["save"], *_MESSAGE_ONLY)
+        fields = (*COMMON_FIELDS, *OPERATION_FIELDS[SAVES], *_MESSAGE_ONLY)
         vocabulary = Vocabulary(tuple(name for name in fields if name != "messages"), {})
         part = "fields" if table.format == "json" else "layout"
         content: Any = table.fields if table.format == "json" else table.layout
@@ -164,8 +162,8 @@ class OperationCompiler:
         if table.steps is not None and (given or table.keys or table.args):
             raise InputError(f"{place}: has steps and a call of its own; move the call into the steps")
         steps = table.steps if table.steps is not None else [_single_step(table)]
-        if table.batch_max is not None and name != "save":
-            raise InputError(f"{place}.batch_max: only save takes a batch; remove it")
+        if table.batch_max is not None and name != SAVES:
+            raise InputError(f"{place}.batch_max: only {SAVES} takes a batch; remove it")
         vocabulary = Vocabulary((*self.common, *self.fields[name]), {})
         if table.batch_max == 1:
             vocabulary = vocabulary.with_fields(*_MESSAGE_ONLY)
@@ -181,7 +179,7 @@ class OperationCompiler:
             value_reader = ValueReader(dict(table.reply.words) if table.reply else {})
             allowed = (*self.common, *self.fields[name])
             return OperationBinding(name, tuple(compiled), value_reader, table.read_only, None, allowed)
-        reply = table.reply or ReplyTable.model_validate({"shape": "strings" if name == "fetch" else "ignored"})
+        reply = table.reply or ReplyTable.model_validate({"shape": "strings" if name == LISTS else "ignored"})
         captured = tuple(step.capture for step in compiled if step.capture)
         if reply.source is not None and reply.source not in captured:
             raise InputError(
@@ -307,7 +305,7 @@ def scope_of(operation: OperationBinding, fields: Fields, base: Scope) -> Scope:
     if operation.batch_max is not None:
         messages = scope["messages"]
         if len(messages) > operation.batch_max:
-            raise InputError(f"save: a batch of {len(messages)}, but batch_max is {operation.batch_max}; split it")
+            raise InputError(f"{operation.name}: a batch of {len(messages)}, but batch_max is {operation.batch_max}; split it")
         if operation.batch_max == 1 and messages:
             scope = message_scope(scope, messages[0], 1)
     return scope

@@ -12,26 +12,18 @@ from typing import Any, ClassVar
 
 from orderlab.model.errors import InputError, did_you_mean
 from orderlab.sim.redis.replies import ErrorReply, Reply
-from orderlab.sim.stores.binding.results import (
-    Assigned,
-    Cleared,
-    ContractReply,
-    Failed,
-    Fetched,
-    FetchedMessage,
-    Fields,
-    Opened,
-    Removed,
-    Result,
-    Saved,
-)
-from orderlab.sim.stores.binding.schema import (
+from orderlab.sim.stores.binding.results import ContractReply, Failed, Fields, Result
+from orderlab.sim.stores.binding.session import (
     COMMON_FIELDS,
     DEFAULTS,
     INTEGER_MEANINGS,
+    LISTS,
     OPERATION_FIELDS,
     RESULT_ATTRIBUTES,
+    SAVES,
     ReplyTable,
+    refused,
+    result_of,
 )
 from orderlab.sim.stores.binding.templates import (
     DECODERS,
@@ -40,7 +32,6 @@ from orderlab.sim.stores.binding.templates import (
     find_filter,
     load_json,
     number,
-    to_bytes,
     to_text,
 )
 
@@ -60,7 +51,7 @@ class ValueReader:
     """Says that it tells nothing that a contract of the suite speaks of."""
 
     def tells(self, attribute: str) -> bool:
-        """Whether a reply tells this attribute of a session store's result."""
+        """Whether a reply tells this attribute of a result."""
         return False
 
     def read(self, reply: Reply, fields: Fields, modulus: int) -> Result:
@@ -114,9 +105,9 @@ class ReplyReader:
         """The result that ``reply`` stands for. Raises ReplyMismatch when the reply has another shape."""
         if isinstance(reply, Exception):
             return Failed(reply.message if isinstance(reply, ErrorReply) else str(reply).encode())
-        refused = self._refusal(reply)
-        if refused is not None:
-            return _refused(self.operation, refused)
+        word = self._refusal(reply)
+        if word is not None:
+            return refused(self.operation, word)
         try:
             return self._result(reply, fields, modulus)
         except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
@@ -130,28 +121,11 @@ class ReplyReader:
         return word if word in words else None
 
     def _result(self, reply: Reply, fields: Fields, modulus: int) -> Result:
-        shape, operation = self.table.shape, self.operation
-        rows = list(self._rows(reply)) if shape in ROW_SHAPES else []
-        whole = int(number(reply)) if shape == "integer" and reply is not None else None
-        if operation == "fetch":
-            return Fetched(tuple(self._message(row, fields) for row in rows))
-        if operation == "save":
-            if whole is not None:
-                return self._numbered(whole, fields, modulus)
-            return _saved(tuple(self._assigned(row, fields) for row in rows))
-        row = {name: self._integer(name, rows[0], fields) for name in self.getters} if rows else {}
-        if whole is not None and self.table.means in ("flag", "found"):
-            if whole not in (0, 1):
-                raise ValueError(f"the binding promises 0 or 1, not {whole}")
-            row["count"] = whole
-        elif whole is not None:
-            row[self.table.means or "count"] = whole
-        if operation == "open":
-            present = row.get("session_present")
-            if present not in (None, 0, 1):
-                raise ValueError(f"session present is one bit (3.2.2.1.1), not {present}")
-            return Opened(None if present is None else bool(present), row.get("epoch"))
-        return Cleared(row.get("count")) if operation == "clear" else Removed(row.get("count"))
+        if self.table.shape not in ROW_SHAPES:
+            whole = int(number(reply)) if self.table.shape == "integer" and reply is not None else None
+            return result_of(self.operation, self.table, (), whole, _batch(fields), modulus)
+        values = ({name: getter(row, fields) for name, getter in self.getters.items()} for row in list(self._rows(reply)))
+        return result_of(self.operation, self.table, values, None, _batch(fields), modulus)
 
     def _rows(self, reply: Reply) -> Iterator[Row]:
         """One dictionary per message; a nil reply, and a nil among the rows, is no message."""
@@ -181,58 +155,15 @@ class ReplyReader:
     def _row(self, items: list[Any]) -> Row:
         row = dict(zip(self.columns, items, strict=True))
         if self.unpack is not None and "message" in row:
-            parts = self.unpack(row["message"]) if row["message"] else {}  # a PUBREL may have dropped its content
+            parts = self.unpack(row["message"]) if row["message"] else {}  # one that is only to be released may have dropped its content
             row |= parts
             row[PARTS] = parts
         return row
 
-    def _integer(self, name: str, row: Row, fields: Fields) -> int | None:
-        value = self.getters[name](row, fields) if name in self.getters else None
-        return None if value is None else int(number(value))
 
-    def _assigned(self, row: Row, fields: Fields) -> Assigned:
-        packet_id, sequence = self._integer("packet_id", row, fields), self._integer("sequence", row, fields)
-        if packet_id is not None and not 0 <= packet_id <= 65535:
-            raise ValueError(f"a packet identifier is a number from 1 to 65535, 0 for a message that was not kept, not {packet_id}")
-        if packet_id == 0 or sequence == 0:  # neither numbers a message: this one was not kept
-            return Assigned(None)
-        return Assigned(packet_id, sequence)
-
-    def _numbered(self, value: int, fields: Fields, modulus: int) -> Saved:
-        """An integer reply of save: the identifiers of the batch follow from one of them."""
-        messages: Any = fields.get("messages", ())
-        size, means = len(messages), self.table.means
-        if means == "count":
-            return Saved(count=value)
-        if means == "sequence":
-            sequences = range(value - size + 1, value + 1)
-            return Saved(tuple(Assigned(None, sequence) for sequence in sequences))
-        if not size:
-            return Saved(first=value if means == "first" else None, last=value if means == "last" else None)
-        before = value - 1 if means == "first" else value - size if means == "last" else value
-        if not self.table.consecutive:
-            return Saved(first=value if means == "first" else None, last=value if means == "last" else None)
-        return _saved(tuple(Assigned((before + index) % modulus + 1) for index in range(size)))
-
-    def _message(self, row: Row, fields: Fields) -> FetchedMessage:
-        values = {name: getter(row, fields) for name, getter in self.getters.items()}
-        kind = values.get("kind")
-        word = "PUBLISH" if kind is None else to_text(kind).decode("utf-8", "replace")
-        word = self.table.kinds.get(word, word)
-        if word not in ("PUBLISH", "PUBREL"):
-            raise ValueError(f'kind "{word}" is neither PUBLISH nor PUBREL; map it in reply.kinds')
-        payload = values.get("payload")
-        topic = values.get("topic")
-        return FetchedMessage(
-            payload=None if payload is None else _octets(payload),
-            packet_id=_optional_int(values.get("packet_id")),
-            sequence=_optional_int(values.get("sequence")),
-            kind=word,
-            remaining_ms=_optional_number(values.get("remaining_ms")),
-            deadline_ms=_optional_number(values.get("deadline_ms")),
-            topic=None if topic is None else _octets(topic),
-            qos=_optional_int(values.get("qos")),
-        )
+def _batch(fields: Fields) -> int:
+    messages: Any = fields.get("messages", ())
+    return len(messages)
 
 
 def compile_reply(operation: str, table: ReplyTable, place: str, unpack: Unpack | None, modulus: int) -> ReplyReader:
@@ -243,7 +174,7 @@ def compile_reply(operation: str, table: ReplyTable, place: str, unpack: Unpack 
     elif table.means is not None:
         raise InputError(f'{place}.is: only an integer reply has a meaning; set shape = "integer" or remove it')
     for key, promised in (("closed", table.closed), ("older", table.older), ("answers_again", table.answers_again)):
-        if promised and operation != "save":
+        if promised and operation != SAVES:
             raise InputError(f"{place}.{key}: a promise about saves; remove it")
     columns = tuple(table.columns or DEFAULT_COLUMNS.get(table.shape, ()))
     if table.shape == "records" and not columns:
@@ -255,13 +186,13 @@ def compile_reply(operation: str, table: ReplyTable, place: str, unpack: Unpack 
         if name not in attributes:
             raise InputError(f'{place}.fields: unknown attribute "{name}"; {did_you_mean(name, attributes)}')
         getters[name] = _compile_path(path, columns, f"{place}.fields.{name}", modulus, operation)
-    if operation == "fetch" and table.shape not in ROW_SHAPES:
-        raise InputError(f'{place}.shape: fetch returns messages; "{table.shape}" has none: use one of {ROW_SHAPES}')
+    if operation == LISTS and table.shape not in ROW_SHAPES:
+        raise InputError(f'{place}.shape: {LISTS} returns messages; "{table.shape}" has none: use one of {ROW_SHAPES}')
     provided = set(columns)
     if unpack is not None and "message" in columns:
         provided |= set(attributes)
     if table.shape == "strings" and not table.fields:
-        getters["payload" if operation == "fetch" else attributes[0]] = _compile_path("value", columns, place, modulus, operation)
+        getters[attributes[0]] = _compile_path("value", columns, place, modulus, operation)
     elif table.shape in ROW_SHAPES:
         for name in attributes:
             if name in provided or table.shape in ("messages", "json"):
@@ -272,7 +203,7 @@ def compile_reply(operation: str, table: ReplyTable, place: str, unpack: Unpack 
 def _check_meaning(operation: str, table: ReplyTable, place: str) -> None:
     meanings = INTEGER_MEANINGS[operation]
     if table.means is None:
-        if "count" not in meanings or operation == "save":
+        if "count" not in meanings or operation == SAVES:
             raise InputError(f'{place}.is: missing; say what the integer is, such as is = "{meanings[0]}"')
     elif table.means not in meanings:
         raise InputError(f'{place}.is: unknown meaning "{table.means}"; {did_you_mean(table.means, meanings)}')
@@ -341,29 +272,6 @@ def _compile_operand(argument: str, columns: tuple[str, ...], place: str, modulu
         raise InputError(f'{place}: "{argument}" is no number, column or field; {did_you_mean(argument, known)}')
     find = _compile_members(argument, columns, place)
     return lambda row, given: find(row)
-
-
-def _refused(operation: str, word: str) -> Result:
-    kinds: dict[str, Callable[..., Result]] = {"open": Opened, "save": Saved, "fetch": Fetched, "clear": Cleared}
-    return kinds.get(operation, Removed)(refused=word)
-
-
-def _saved(assigned: tuple[Assigned, ...]) -> Saved:
-    if not assigned:
-        return Saved()
-    return Saved(assigned, first=assigned[0].packet_id, last=assigned[-1].packet_id)
-
-
-def _octets(value: Any) -> bytes:
-    return to_bytes(value) if isinstance(value, str) else to_text(value)
-
-
-def _optional_int(value: Any) -> int | None:
-    return None if value is None else int(number(value))
-
-
-def _optional_number(value: Any) -> int | float | None:
-    return None if value is None or value == b"" else number(value)
 
 
 def _show(reply: Reply) -> str:

@@ -173,4 +173,4 @@ class ContractReply:
 Result = Opened | Saved | Fetched | Removed | Cleared | ContractReply | Failed
 
 Fields = Mapping[str, object]
-"""What the caller of an operation supplies, by the names of ``orderlab.sim.stores.binding.schema``."""
+"""What the caller of an operation supplies, by the names of ``orderlab.sim.stores.binding.session``."""

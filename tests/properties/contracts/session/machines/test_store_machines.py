@@ -25,7 +25,7 @@ from orderlab.properties.profiles import PROFILES, Profile
 from orderlab.properties.validation.findings import Findings
 from orderlab.sim.redis.backends import Backend, open_backend
 from orderlab.sim.stores.binding.loader import load_binding
-from orderlab.sim.stores.binding.schema import Callers
+from orderlab.sim.stores.binding.session import Callers
 
 LUA = Path(__file__).parents[5] / "lua"
 SHORT = Profile("short", 10, 15)

@@ -17,7 +17,7 @@ from orderlab.properties.contracts.session.validation.walks import walk_about
 from orderlab.properties.validation.findings import Findings
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
-from orderlab.sim.stores.binding.schema import Store
+from orderlab.sim.stores.binding.session import Store
 from tests.properties.first_found import finds
 
 DESIGNS = Path(__file__).parents[3] / "stores"

@@ -28,7 +28,7 @@ from orderlab.properties.validation.specimens import find_specimens
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
 from orderlab.sim.stores.binding.lua_text import scale
-from orderlab.sim.stores.binding.schema import Store
+from orderlab.sim.stores.binding.session import Store
 from tests.properties.first_found import finds
 
 LUA = Path(__file__).parents[5] / "lua"
