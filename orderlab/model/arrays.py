@@ -34,6 +34,7 @@ def new_table(slots: int = 1024) -> Table:
 @njit(cache=True, inline="always")
 def slot_of(table: Any, first: Any, second: Any) -> Any:
     """The slot that holds the pair, or the empty one where it belongs."""
+    # Publishers, topics and sequences count up from 0: without the mixing neighbours would lie in one long run of slots.
     mask = np.uint64(table.shape[0] - 1)
     mixed = np.uint64(first) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(second) * np.uint64(0xC2B2AE3D27D4EB4F)
     mixed ^= mixed >> np.uint64(29)
@@ -55,7 +56,7 @@ def _rehash(old: Any, new: Any) -> None:
 
 
 def with_room(table: Table, used: int, more: int) -> Table:
-    """The table, rebuilt larger if `more` entries would fill it beyond one half."""
+    """The table, rebuilt larger if `more` entries would fill it beyond one half: linear probing is short up to there."""
     slots = table.shape[0]
     while 2 * (used + more) > slots:
         slots *= 2
@@ -81,7 +82,11 @@ _PREV, _JUMP, _DEPTH, _OWNER = 2, 3, 4, 5  # further words of a row of `nodes`
 
 
 class Arrays(NamedTuple):
-    """What compiled code reads and writes."""
+    """What compiled code reads and writes.
+
+    A tuple of arrays and no class of numba's, whose machine code cannot be kept between runs. Compiled code cannot assign to
+    a field of a tuple, so numbers that change lie in an array too (`used`).
+    """
 
     last: npt.NDArray[np.int64]
     nodes: npt.NDArray[np.int64]

@@ -217,8 +217,8 @@ for i = 1, #dropped do
     ids[#ids + 1] = dropped[i]
   end
 end
-send('HSET', body, fields)
-send('ZREM', index, members)
+send('HSET', body, fields) -- first: if memory refuses it, nothing has changed; a body without its entry shows nothing
+send('ZREM', index, members) -- before ZADD: a new message may bear the identifier, and so the member, of one that goes
 send('ZADD', index, entries)
-send('HDEL', body, ids)
+send('HDEL', body, ids) -- last, and of identifiers that no new message bears: its body is there already
 return reply

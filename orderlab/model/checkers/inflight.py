@@ -45,7 +45,8 @@ LAWS = ("packet-id", "receive-maximum")
 PROTOCOL_MAXIMUM = 65_535
 _ROWS_PER_CHUNK = 1 << 16
 
-# Words of an entry: one per (subscriber, packet identifier) that was ever in use.
+# Words of an entry: one per (subscriber, packet identifier) that was ever in use. None is ever removed: identifiers come again, at most
+# 65,535 a subscriber, and a table without removals needs no marks of what was removed.
 _PUBLISHER, _TOPIC, _QOS, _SEQUENCE, _EVENT, _SENT_IN, _CLEARS = range(7)
 _FREE = -1  # as sequence: the identifier is not in use
 # Words of a session: one per client.

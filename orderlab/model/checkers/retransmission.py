@@ -47,14 +47,15 @@ from orderlab.model.verdict import Verdict
 LAWS = ("retransmission",)
 _ROWS_PER_CHUNK = 1 << 16
 
-# Words of an entry: one per (subscriber, packet identifier) that was ever in use.
+# Words of an entry: one per (subscriber, packet identifier) that was ever in use. None is ever removed: identifiers come again, at most
+# 65,535 a subscriber, and a table without removals needs no marks of what was removed.
 _PUBLISHER, _TOPIC, _QOS, _SEQUENCE, _STAGE, _ORDER, _SENT_IN, _EVENT, _NEXT, _PREVIOUS, _OWNER, _ID = range(12)
 _FREE, _PUBLISH, _PUBREC, _PUBREL = 0, 1, 2, 3  # stages
 _GONE = 4  # the stage of what left the queue and may be on its way; it is in no list, as nothing is owed
 _RETAINED = 4  # added to the QoS of a message that carries RETAIN: that is another message than the one without
 # Words of a session: one per client.
 _CONNECTION, _CONNECTED, _LAST_PUBLISH, _LAST_PUBREL, _HEAD = range(5)
-_NEW_SESSION = np.array([0, 1, -1, -1, -1], dtype=np.int64)
+_NEW_SESSION = np.array([0, 1, -1, -1, -1], dtype=np.int64)  # taken as connected: a recording may begin in the middle
 
 # Words of `numbers`: entries in use, send order, antecedents, violations, cuts, deliveries without identifier.
 _USED, _CLOCK, _MET, _FOUND, _CUTS, _UNNAMED = range(6)

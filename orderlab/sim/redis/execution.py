@@ -49,6 +49,8 @@ def admit(shard: NodeState, argv: Sequence[bytes], client: Client) -> Command:
         if client.queue is None and not client.subscriptions and shard.is_calm():
             shard.is_out_of_memory = False
             return command
+        # From here on in the order of ``processCommand``: of several reasons the client is told the first, and a command whose keys
+        # another node has makes no room here. A calm node has none of these reasons, hence the short way above.
         if client.queue is not None and "no_multi" in command.flags:
             raise ErrorReply(b"ERR Command not allowed inside a transaction")
         if shard.slots is not None and not client.is_master:
@@ -135,7 +137,7 @@ def _check_memory(shard: NodeState, command: Command, flags: CallFlags, client: 
     if not shard.config.maxmemory:
         shard.is_out_of_memory = False
         return
-    shard.is_out_of_memory = not make_room(shard)
+    shard.is_out_of_memory = not make_room(shard)  # by evicting, also for a command that only reads: so does the server
     if not shard.is_out_of_memory or client.is_master:
         return
     if flags.denies_oom or (client.queue is not None and command.name not in _ROOM_FREE):
@@ -167,6 +169,7 @@ def carry_out(shard: NodeState, command: Command, argv: Sequence[bytes]) -> Repl
     """Carry out ``command`` after the checks of its caller (client, EXEC or script). Raises ErrorReply."""
     if shard.effects is None:
         return command.handler(shard, argv)
+    # EVAL and EXEC carry commands out within themselves: what the inner ones changed counts for the outer one too.
     outer, shard.changed = shard.changed, []
     reached, shard.reached = shard.reached, []
     shard.observe_changes()

@@ -128,6 +128,7 @@ BROKEN = ("fifo", "no-phantom", "no-phantom-cleared", "exactly-once", "drain")
 OUT_OF_ORDER, NOT_PUBLISHED, CLEARED, TWICE, UNDRAINED = range(len(BROKEN))
 COUNTER = {name: index for index, name in enumerate(COUNTERS)}
 assert (COUNTER["fifos"], COUNTER["lanes"]) == (N_FIFOS, N_LANES)
+# Numbers at the top of a module are constants of compiled code; the dictionary it could not read.
 N_PUBLISHED = COUNTER["published"]
 N_ACKNOWLEDGED = COUNTER["acknowledged"]
 N_DELIVERIES = COUNTER["deliveries"]
@@ -210,6 +211,7 @@ def _breaks(state: Any, law: Any, event_id: Any, lane: Any, number: Any, other_e
 
 @njit(cache=True)
 def _add_slowly(arrays: Any, owner: Any, number: Any, tag: Any) -> Any:
+    """`add` without its inlining: that is for first deliveries alone, and each further copy is more to compile."""
     return add(arrays, owner, number, tag)
 
 

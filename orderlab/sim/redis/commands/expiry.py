@@ -16,7 +16,7 @@ _UNITS = (b"EX", b"PX", b"EXAT", b"PXAT")
 
 @dataclass(slots=True)
 class ExpireOptions:
-    """What stands behind the value of SET or the key of GETEX."""
+    """Options of SET, which stand behind the value, or of GETEX, behind the key."""
 
     unit: bytes | None = None
     """EX, PX, EXAT or PXAT."""
@@ -171,7 +171,7 @@ def persist(shard: NodeState, argv: Sequence[bytes]) -> Reply:
 
 
 def _remaining(shard: NodeState, key: bytes, base_ms: int, in_seconds: bool) -> int:
-    """-2 without a key, -1 without a deadline; seconds are rounded to the nearest."""
+    """Time left: -2 without a key, -1 without a deadline; seconds are rounded to the nearest."""
     if shard.peek(key) is None:
         return -2
     deadline_ms = shard.deadlines_ms.get(key)

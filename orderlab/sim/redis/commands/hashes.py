@@ -1,4 +1,4 @@
-"""Hash commands."""
+"""Hashes: fields and their values, one or many, as numbers, at random, in pages."""
 
 from __future__ import annotations
 

@@ -214,7 +214,7 @@ def _union(shard: NodeState, keys: Sequence[bytes]) -> Set:
 
 
 def _intersection(shard: NodeState, keys: Sequence[bytes]) -> list[bytes]:
-    """In the order of the smallest input, as the server walks it."""
+    """Members that all have, in the order of the smallest input, as the server walks it."""
     inputs = _inputs(shard, keys)
     present = [value for value in inputs if value is not None]
     if len(present) < len(inputs):

@@ -103,7 +103,7 @@ def _check_options(options: set[bytes], members_count: int) -> None:
 def _put_all(
     shard: NodeState, value: SortedSet, scores: list[float], members: Sequence[bytes], options: set[bytes]
 ) -> tuple[int, int]:
-    """How many members were added and how many got another score."""
+    """Put members and scores; how many members were added, and how many got another score."""
     no_new, no_old = b"XX" in options, b"NX" in options
     only_greater, only_less = b"GT" in options, b"LT" in options
     current = value.scores
@@ -123,7 +123,7 @@ def _put_all(
 def _increment(
     shard: NodeState, key: bytes, value: SortedSet, member: bytes, increment: float, options: set[bytes]
 ) -> float | None:
-    """The new score, or None if an option forbids it."""
+    """Add to a member's score; the new one, or None if an option forbids it."""
     old = value.scores.get(member)
     if old is None:
         if b"XX" in options:

@@ -318,7 +318,7 @@ _CELLS_BEFORE_COUNTED: Final = 1 << 20
 
 
 def _table(one: bytes, other: bytes) -> list[list[int]]:
-    """Row i, column j: the length for the first i bytes of ``one`` and the first j of ``other``."""
+    """Lengths of common subsequences: row i, column j is that of the first i bytes of ``one`` and the first j of ``other``."""
     rows = [[0] * (len(other) + 1)]
     for byte in one:
         above, row = rows[-1], [0]
@@ -329,7 +329,7 @@ def _table(one: bytes, other: bytes) -> list[list[int]]:
 
 
 Match = tuple[int, int, int]
-"""Where it begins in the one string, where in the other, and its length."""
+"""A run of bytes that both have: where it begins in the one string, where in the other, and its length."""
 
 
 def _walk_back(one: bytes, other: bytes, table: list[list[int]]) -> tuple[bytes, list[Match]]:

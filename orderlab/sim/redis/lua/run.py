@@ -137,14 +137,17 @@ class ScriptRun:
         return carry_out(shard, command, argv)
 
     def _call_watched(self, argv: Sequence[bytes]) -> Reply:
-        """The same with an abort point before, and with the checks of a cluster node."""
+        """The same with an abort point before, and with the checks of a cluster node.
+
+        ``call`` repeats what both need, in the same order, so that a run of a plain node pays for neither in each of its calls.
+        """
         shard, index = self.shard, self.calls
         self.calls += 1
         if shard.interrupt is not None:
             verdict = shard.interrupt(index, argv)
             if verdict is Abort.CRASH:
                 raise NodeCrashed
-            if verdict is Abort.KILL and not self.wrote:
+            if verdict is Abort.KILL and not self.wrote:  # SCRIPT KILL is refused to a script that has written
                 raise ScriptKilled
             if isinstance(verdict, ErrorReply):
                 raise verdict
@@ -188,6 +191,8 @@ class ScriptRun:
 
     def _check_first_write(self, command: Command) -> None:
         shard = self.shard
+        # ``wrote`` is set even if the command then fails or changes nothing: ``scriptCall`` notes a write before it calls it, and no
+        # condition is asked from then on, lest a script be stopped in the middle of its writes.
         if shard.is_calm() and not self.read_only:
             self.wrote = True
             return
