@@ -19,9 +19,12 @@ if TYPE_CHECKING:
     from orderlab.properties.contracts.kind import Kind
     from orderlab.properties.export.on_server import Plan
     from orderlab.properties.export.transcript import Move, Transcript
+    from orderlab.report.report import Finding
     from orderlab.sim.stores.binding.binding import Binding
 
 
+UNCHANGED_SHOWN = 6
+"""Keys, or places of a state, that a step leaves as they are and that are shown all the same."""
 UNREPLAYED = {"one-slot": "the keys that each call names", "bounded": "the work of each call"}
 """Laws that validation judges without a run, and what they speak of."""
 
@@ -152,13 +155,19 @@ def told_step(number: int, move: Move, before: Move) -> Iterator[str]:
 
     yield from told_briefly(number, move)
     found = changes_between(before.state, move.state)
+    still = [one for one in found if not one.sign]
+    left_out = still[UNCHANGED_SHOWN:] if len(still) > UNCHANGED_SHOWN + 1 else []
     for one in found:
+        if one in left_out:
+            continue
         if one.sign == "~":
             yield f"   ~ {harmless(one.name)} = {harmless(one.value)}"
             yield f"     it was {harmless(one.was)}"
         else:
             yield f"   {one.sign or ' '} {harmless(one.name)} = {harmless(one.value)}"
-    if found and not any(one.sign for one in found):
+    if left_out:
+        yield f"     and {len(left_out):,} more that did not change"
+    if found and len(still) == len(found):
         yield "     nothing changed"
     elif not found and move.call_count:
         yield "     the store holds nothing, as before"
@@ -232,19 +241,43 @@ def read_recording(file: Path, law: str | None, finding: int | None = None) -> A
         raise InputError(f"{file}: no report, and --finding is of one; give what --report json=FILE wrote")
     if isinstance(data, dict) and "initial" in data and "loop_start" in data:
         return _behaviour(data, str(data.get("law", law or "a law")), "", str(file))
+    if isinstance(data, dict) and isinstance(data.get("verdicts"), list):
+        return _of_verdicts(data, file, law)
     if isinstance(data, dict) and "laws" in data:
         try:
             asked = [one for one in data["laws"] if law in (None, one["law"])]
-            found = [(one["law"], w) for one in asked for w in (one.get("witnesses") or [one.get("witness")]) if w]
+            found = [w for one in asked for w in (one.get("witnesses") or [one.get("witness")]) if w]
             if not found:
                 raise InputError(f"{file}: no witness{f' of {law}' if law else ''} in it; every such law held")
-            name, witness = found[0]
-            if "specification" in data and "initial" in witness:
-                return _behaviour(witness, name, str(data["specification"]), str(file))
-            data = witness["trace"]
+            data = found[0]["trace"]
         except (KeyError, TypeError, AttributeError):
             raise InputError(f"{file}: not a validation; give what validate --json printed") from None
     return trace_from_json(data, str(file))
+
+
+def _of_verdicts(data: Mapping[str, Any], file: Path, law: str | None) -> Told:
+    """What explore, check or simulate printed as JSON: the first witness, or that of ``law``."""
+    from orderlab.model.verdict import Outcome, Verdict
+    from orderlab.report.subjects import finding_of_events
+
+    name = str(data.get("specification") or data.get("file") or data.get("system") or file)
+    try:
+        found = [(one["law"], one["witness"]) for one in data["verdicts"] if law in (None, one["law"]) and one.get("witness")]
+        found = [(broken, witness) for broken, witness in found if witness.keys() & {"initial", "events", "operations"}]
+        if not found:
+            raise InputError(f"{file}: no witness{f' of {law}' if law else ''} with steps in it; name another law with --law")
+        broken, witness = found[0]
+        if "initial" in witness:
+            return _behaviour(witness, broken, name, str(file))
+        return _events(finding_of_events(Verdict(broken, Outcome.VIOLATED, witness), name), "history")
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise InputError(f"{file}: no verdicts ({type(error).__name__}: {error}); give what explore --json or check --json printed") from None
+
+
+def _events(finding: Finding, kind: str) -> Told:
+    from orderlab.properties.export.transcript import transcript_of_events
+
+    return Told(f"events of a {kind}", transcript_of_events(finding.law, finding.headline, [(s.lane, s.action) for s in finding.steps]))
 
 
 def _behaviour(data: Mapping[str, Any], law: str, name: str, place: str) -> Told:
@@ -262,7 +295,6 @@ def _of_report(data: Any, file: Path, law: str | None, finding: int | None) -> A
     from pydantic import ValidationError
 
     from orderlab.properties.contracts.kind import trace_from_json
-    from orderlab.properties.export.transcript import transcript_of_events
     from orderlab.report.report import Report
 
     try:
@@ -282,4 +314,4 @@ def _of_report(data: Any, file: Path, law: str | None, finding: int | None) -> A
         return _behaviour(one.witness, one.law, subject.name, str(file))
     if not one.steps:
         raise InputError(f"{file}: {one.law} has no steps in this report: {one.headline[:120]}; choose another with --finding or --law")
-    return Told(f"events of a {subject.kind}", transcript_of_events(one.law, one.headline, [(s.lane, s.action) for s in one.steps]))
+    return _events(one, subject.kind)

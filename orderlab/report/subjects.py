@@ -326,7 +326,7 @@ def subject_of_history(name: str, rows: int, verdicts: Sequence[Verdict], outcom
     """The subject for one history, or one linearizability log."""
     return Subject(
         name=name, path=path, kind="history", outcome=outcome, laws=_judged(verdicts),
-        findings=tuple(_of_events(one, name) for one in verdicts if one.outcome is Outcome.VIOLATED),
+        findings=tuple(finding_of_events(one, name) for one in verdicts if one.outcome is Outcome.VIOLATED),
         facts={"rows": f"{rows:,}"}, not_covered=_gaps(verdicts),
     )  # fmt: skip
 
@@ -350,7 +350,7 @@ def subject_of_simulation(result: Mapping[str, Any], verdicts: Sequence[Verdict]
     name = f"{result['system']}, seed {result['seed']}"
     return Subject(
         name=name, kind="simulation", outcome=outcome, laws=_judged(verdicts),
-        findings=tuple(_of_events(one, name) for one in verdicts if one.outcome is Outcome.VIOLATED),
+        findings=tuple(finding_of_events(one, name) for one in verdicts if one.outcome is Outcome.VIOLATED),
         facts=facts, not_covered=_gaps(verdicts),
     )  # fmt: skip
 
@@ -375,7 +375,8 @@ def _gaps(verdicts: Iterable[Verdict]) -> tuple[str, ...]:
     return tuple(told)
 
 
-def _of_events(verdict: Verdict, name: str) -> Finding:
+def finding_of_events(verdict: Verdict, name: str) -> Finding:
+    """The finding for a law that a history breaks, its events as steps."""
     witness = to_plain(verdict.witness)
     events = witness.get("events") or witness.get("operations") or ()
     where = {key: witness[key] for key in ("publisher", "topic", "qos", "subscriber", "sequence", "key") if witness.get(key) is not None}

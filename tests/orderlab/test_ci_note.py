@@ -151,7 +151,7 @@ def repository(change: str, tmp_path: Path) -> Repository:
     environment |= {"PATH": f"{programs}:{environment['PATH']}", "HOME": str(tmp_path), "GIT_CONFIG_NOSYSTEM": "1"}
     environment |= {f"GIT_{role}_{what}": "someone@example.org" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
     origin = Repository(tmp_path / "origin", environment, said)
-    shutil.copytree(ROOT / "lua" / "session", origin.place / "lua" / "store")
+    shutil.copytree(ROOT / "lua" / "session", origin.place / "scripts" / "store")
     origin.git("init", "-q", "-b", "main")
     origin.git("add", "-A")
     assert origin.git("commit", "-qm", "the store").returncode == 0
@@ -159,7 +159,7 @@ def repository(change: str, tmp_path: Path) -> Repository:
     assert subprocess.run(["git", "clone", "-q", str(origin.place), str(clone.place)], env=environment).returncode == 0
     clone.git("checkout", "-qb", "change")
     file, old, new = CHANGES[change]
-    script = clone.place / "lua" / "store" / file
+    script = clone.place / "scripts" / "store" / file
     assert old in script.read_text()
     script.write_text(script.read_text().replace(old, new, 1))
     return clone
@@ -184,16 +184,16 @@ def test_the_workflow_of_github(repository: Repository, change: str) -> None:
             assert ran.returncode == 0, ran.stderr
     said = repository.said.read_text().splitlines()
     assert said[:2] == ["apt-get install --yes redis-server", "pip install orderlab"]
-    assert said[2] == "gh pr comment 7 --body-file orderlab.md --edit-last --create-if-none"
+    assert said[2] == "gh pr comment 7 --body-file findings.md --edit-last --create-if-none"
     log = json.loads((repository.place / steps["Show findings on their lines"]["with"]["sarif_file"]).read_text())
     failed = [one for one in log["runs"][0]["results"] if one.get("kind", "fail") == "fail"]
     assert bool(failed) == (change == "breaks")
     for one in failed:
-        assert one["locations"][0]["physicalLocation"]["artifactLocation"]["uri"].startswith("lua/store/")
-    markdown = (repository.place / "orderlab.md").read_text()
+        assert one["locations"][0]["physicalLocation"]["artifactLocation"]["uri"].startswith("scripts/store/")
+    markdown = (repository.place / "findings.md").read_text()
     assert ("newly broken" in markdown) == (change == "breaks")
     assert sorted(one.name for one in repository.place.glob(steps["Keep the reports"]["with"]["path"])) == [
-        "orderlab.json", "orderlab.md", "orderlab.sarif", "orderlab.xml",
+        "findings.json", "findings.md", "findings.sarif", "findings.xml",
     ]  # fmt: skip
 
 
@@ -205,7 +205,7 @@ def test_the_job_of_gitlab(repository: Repository, change: str) -> None:
     assert ran.returncode == CODES[change], ran.stdout + ran.stderr
     places = {"CI_API_V4_URL": "https://gitlab.example.org/api/v4", "CI_PROJECT_ID": "5", "CI_MERGE_REQUEST_IID": "9", "ORDERLAB_TOKEN": "t"}
     assert repository.run("\n".join(job["after_script"]), **places).returncode == 0
-    assert repository.said.read_text().splitlines()[-1].endswith("body@orderlab.md https://gitlab.example.org/api/v4/projects/5/merge_requests/9/notes")
+    assert repository.said.read_text().splitlines()[-1].endswith("body@findings.md https://gitlab.example.org/api/v4/projects/5/merge_requests/9/notes")
     suites = ElementTree.parse(repository.place / job["artifacts"]["reports"]["junit"]).getroot()
     assert bool(list(suites.iter("failure"))) == (change == "breaks")
     assert job["artifacts"]["when"] == "always"
@@ -216,8 +216,8 @@ def test_the_hooks_before_a_commit(repository: Repository, change: str) -> None:
     (hook,) = read_yaml(blocks("yaml")[2])["repos"][0]["hooks"]
     assert hook["language"] == "system"
     assert hook["pass_filenames"] is False
-    assert re.search(hook["files"], "lua/store/save.lua")
-    assert not re.search(hook["files"], "src/lua.py")
+    assert re.search(hook["files"], "scripts/store/save.lua")
+    assert not re.search(hook["files"], "src/scripts.py")
     (script,) = blocks("sh")
     assert hook["entry"] in script, "both do the same"
     file = repository.place / ".git" / "hooks" / "pre-commit"
@@ -233,7 +233,7 @@ def test_the_hooks_before_a_commit(repository: Repository, change: str) -> None:
 
 
 def test_unusable_input_and_what_is_undecided_have_codes_of_their_own(repository: Repository, change: str) -> None:
-    assert repository.run("orderlab validate lua/store --base origin/nowhere --report sarif=it.sarif").returncode == 2
+    assert repository.run("orderlab validate scripts/store --base origin/nowhere --report sarif=it.sarif").returncode == 2
     assert not (repository.place / "it.sarif").exists()
     assert repository.run("(exit 3) || [ $? -eq 3 ]").returncode == 0
     assert repository.run("(exit 1) || [ $? -eq 3 ]").returncode == 1

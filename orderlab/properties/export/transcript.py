@@ -266,7 +266,7 @@ def transcript_of_behaviour(law: str, name: str, behaviour: Mapping[str, Any]) -
             state = {name: value for name, value in state.items() if not _is_within(name, place)}
             state |= _flat(place, change["after"]) if change["after"] is not None else {}
         given = ", ".join(f"{name}={value}" for name, value in step["arguments"].items())
-        moves.append(Move(step["actor"], step["action"] + (f"({given})" if given else ""), state=dict(state)))
+        moves.append(Move(step["actor"], f"{step['actor']}: {step['action']}" + (f"({given})" if given else ""), state=dict(state)))
     why = behaviour.get("why") or f"{law} is broken"
     if moves:
         moves[-1] = replace(moves[-1], broken=((law, why),))
