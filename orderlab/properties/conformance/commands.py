@@ -243,7 +243,7 @@ XAUTOCLAIM stream_key group consumer idle id_bound [COUNT natural] [JUSTID]
 DEL stream_key ; XADD @1 new_id field value ; XADD @1 new_id field value ; XDEL @1 old_id ; XSETID @1 old_id [MAXDELETEDID old_id] ; XADD @1 old_id field value
 XTRIM stream_key MINID old_id ; XSETID @1 old_id ; XADD @1 half_new_id field value ; XRANGE @1 - +
 MULTI ; XREAD BLOCK 1 STREAMS stream_key $ ; XREADGROUP GROUP group consumer BLOCK 1 STREAMS stream_key > ; EXEC
-XGROUP CREATE stream_key group 0 MKSTREAM ; XADD @1 new_id field value ; XREADGROUP GROUP group consumer STREAMS @1 > ; XDEL @1 old_id ; XREADGROUP GROUP group consumer STREAMS @1 0
+XADD stream_key new_id field value ; XGROUP CREATE @1 group 0 ; XREADGROUP GROUP group consumer STREAMS @1 > ; XDEL @1 old_id ; XREADGROUP GROUP group consumer STREAMS @1 0
 """
 
 DATABASE_FORMS = """

@@ -72,6 +72,11 @@ class WaitTable:
         """The waits, the longest first."""
         return tuple(self._order)
 
+    def freeze(self) -> tuple[tuple[bytes, int, tuple[bytes, ...], int], ...]:
+        """The waits as plain values, in order: name of the client, database, command (``$`` resolved), deadline in ms. With a frozen
+        keyspace all that an explorer needs to tell two states apart."""
+        return tuple((one.client.name, one.database, one.argv, one.deadline_ms) for one in self._order)
+
     def add(self, waiting: Waiting) -> None:
         """Let a client wait."""
         self._note()

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from orderlab.model.errors import InputError
+from orderlab.sim.redis.client import Client
 from orderlab.sim.redis.commands.connection import VERSION
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import FrozenKeyspace, Shard
@@ -149,6 +150,17 @@ class KernelBackend(Backend):
 
     def advance(self, ms: int) -> None:
         self.shard.now_ms += ms
+        if self.shard.waits:
+            self.shard.waits.time_out()
+
+    def connect(self, name: bytes) -> Client:
+        """A further connection, whose blocking commands wait."""
+        return Client(name=name, may_wait=True)
+
+    def execute_as(self, client: Client, *argv: bytes) -> Reply:
+        """Run one command of ``client``. The reply is a ``Waiting`` if it waits: that has the reply as soon as ``is_over``, which a command of
+        another client, ``advance``, or ``shard.disconnect`` brings about."""
+        return self.shard.execute(argv, client)
 
     def describe(self) -> str:
         return f"kernel {VERSION.decode()}"  # of the Redis that it follows

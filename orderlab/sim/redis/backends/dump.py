@@ -16,7 +16,7 @@ from orderlab.sim.redis.database import name_in, place_of
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import FrozenKeyspace
 from orderlab.sim.redis.values import EncodingLimits, Hash, List, Set, SortedSet, Stream
-from orderlab.sim.redis.values.stream import FIRST_ID, NODE_MAX_BYTES, NODE_MAX_ENTRIES, UNKNOWN_READ, Group
+from orderlab.sim.redis.values.stream import LAST_ID, NODE_MAX_BYTES, NODE_MAX_ENTRIES, UNKNOWN_READ, Group
 
 Pipeline = Callable[[Sequence[Sequence[bytes]]], list[Reply]]
 
@@ -195,10 +195,13 @@ def rebuild_stream(key: bytes, value: Stream) -> Iterable[tuple[bytes, ...]]:
             consumer, time_ms, count = group.pending[one]
             how = (b"TIME", b"%d" % time_ms, b"RETRYCOUNT", b"%d" % count, b"FORCE", b"JUSTID")
             yield (b"XCLAIM", key, name, consumer, b"0", id_text(one), *how)
-    if lost:
-        yield (b"XDEL", key, *map(id_text, lost))
+    first = min(entries, default=LAST_ID)
+    if lost and lost[0] < first:
+        yield (b"XTRIM", key, b"MINID", id_text(first))  # which leaves the greatest deleted identifier alone
+    if lost and lost[-1] > first:
+        yield (b"XDEL", key, *(id_text(one) for one in lost if one > first))
     facts = (b"ENTRIESADDED", b"%d" % value.entries_added, b"MAXDELETEDID", id_text(value.max_deleted_id))
-    yield (b"XSETID", key, id_text(max(value.last_id, *lost, FIRST_ID)), *facts)
+    yield (b"XSETID", key, id_text(value.last_id), *facts)
 
 
 def fill(add: bytes, remove: bytes, key: bytes, items: Sequence[bytes], is_large: bool) -> Iterable[tuple[bytes, ...]]:

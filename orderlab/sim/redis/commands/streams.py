@@ -451,6 +451,8 @@ def _read(shard: NodeState, argv: Sequence[bytes], of_group: bool) -> Reply:
         after_of: dict[bytes, StreamId] = {}
         for key, after in zip(keys, reading.after, strict=True):
             after_of.setdefault(key, after)
+        if not of_group:  # $ means the end of the stream as it is now
+            argv = (*argv[: len(argv) - len(keys)], *map(id_text, reading.after))
         return shard.wait_for(Stream, keys, timeout_ms, lambda key: serve_reader(shard, reading, key, after_of[key]), argv)
     return None
 
