@@ -100,7 +100,7 @@ def validate(
 @contextmanager
 def confirming(spec: str) -> Iterator[Backend | None]:
     """The server for confirmations. ``auto`` is content with none; a server that is named must be there."""
-    from orderlab.properties.contracts.session.witness.confirmation import refuse_company
+    from orderlab.properties.witness.confirmation import refuse_company
     from orderlab.sim.redis.backends import open_backend
 
     if spec == "kernel":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
 from itertools import zip_longest
 from pathlib import Path
@@ -29,12 +29,9 @@ if TYPE_CHECKING:
     from orderlab.model.explorer.exploration import Exploration
     from orderlab.model.explorer.witness import Behaviour
     from orderlab.properties.comparison.comparison import Comparison, Difference
-    from orderlab.properties.contracts.kind import Found
-    from orderlab.properties.contracts.sequential.validation import ContractResult, ContractValidation
-    from orderlab.properties.contracts.sequential.witness import ContractWitness
-    from orderlab.properties.contracts.session.validation.validation import LawResult, Validation
-    from orderlab.properties.contracts.session.witness.witness import Witness
     from orderlab.properties.harness.recording import LuaLine
+    from orderlab.properties.validation.validation import Validation
+    from orderlab.properties.witness.witness import Witness
     from orderlab.sim.redis.shard import FrozenKeyspace
 
 KEYS_NOTED = 60
@@ -44,89 +41,48 @@ KEYS_NOTED = 60
 # -- stores ----------------------------------------------------------------------------------------------------------------
 
 
-def subject_of_store(found: Found) -> Subject:
+def subject_of_store(found: Validation) -> Subject:
     """The subject for a store of any kind."""
-    from orderlab.properties.contracts.sequential.validation import ContractValidation
-    from orderlab.properties.contracts.session.validation.validation import Validation
-
-    made: dict[type[Any], Callable[[Any], Subject]] = {Validation: subject_of_session, ContractValidation: subject_of_contract}
-    return made[type(found)](found)
-
-
-def subject_of_session(found: Validation) -> Subject:
-    """The subject for a store of sessions."""
     findings: list[Finding] = []
     laws = []
     for result in found.results:
-        law = result.verdict.law
-        witnesses = _witnesses(result)
-        findings += [_of_witness(one, law, found, is_certain=one is not result.small_scope) for one in witnesses]
-        met = result.verdict.work.get("antecedents")
+        certain = result.witnesses
+        uncertain = [result.small_scope] if result.small_scope is not None else []
+        findings += [_of_witness(one, found.binding.name) for one in certain]
+        findings += [_of_witness(one, found.binding.name, is_certain=False) for one in uncertain]
         laws.append(
             JudgedLaw(
-                law=law, statement=LAWS[law].statement, clauses=LAWS[law].clauses, outcome=result.outcome,
-                tested=None if met is None else int(met), is_applicable=not result.not_applicable,
-                because="" if witnesses and result.outcome is Outcome.VIOLATED else _because(result),
+                law=result.law, statement=found.terms.laws[result.law], clauses=tuple(found.terms.clauses(result.law)),
+                outcome=result.outcome, tested=result.tested if "antecedents" in result.verdict.work else None,
+                is_applicable=not result.not_applicable, because="" if certain else result.because,
             )
         )  # fmt: skip
-    facts = {f"commands of {name}": _costs(by_length) for name, by_length in found.footprint.costs.items()}
     return Subject(
         name=found.binding.name, path=_file_of(found.binding.path), kind="store", outcome=found.outcome, laws=tuple(laws),
-        findings=_plainest_first(findings), facts=facts, assumptions=found.assumptions, notes=(*_footprint(found), *found.notes),
-        not_covered=found.gaps, scope=(*_work(found.work), *(f"for the small scope, {line}" for line in _scaled_lines(found))),
+        findings=_plainest_first(findings), facts=found.facts, assumptions=found.assumptions, notes=found.remarks,
+        not_covered=found.gaps, scope=(*_work(found.work), *found.scope),
     )  # fmt: skip
 
 
-def _because(result: LawResult) -> str:
-    """Why a law without a witness is as it is; of a script that had to be ended with its process, which."""
-    if result.not_applicable:
-        return result.not_applicable
-    if result.outcome is Outcome.UNKNOWN:
-        return result.verdict.not_covered[-1]
-    return str(getattr(result.verdict.witness, "text", ""))
-
-
-def _scaled_lines(found: Validation) -> Iterable[str]:
-    """The lines that were rewritten for the small scope."""
-    for line in found.rewritten:
-        where = f"{line.file}:{line.line}" if line.line else line.file
-        yield f"{where} reads: {line.after.strip()}"
-
-
-def _footprint(found: Validation) -> Iterable[str]:
-    """What of the keys and commands of operations an owner wants to know."""
-    for operation, keys in found.footprint.undeclared_patterns().items():
-        yield f"undeclared keys of {operation}: {', '.join(keys)}"
-    commands = sorted(found.footprint.writes.get("fetch") or ())
-    if commands:
-        yield f"fetch writes: {', '.join(commands)}"
-
-
-def _witnesses(result: LawResult) -> list[Witness]:
-    from orderlab.properties.contracts.session.witness.witness import Witness
-
-    told = (result.verdict.witness, *result.others, result.small_scope)
-    return [one for one in told if isinstance(one, Witness)]
-
-
-def _of_witness(one: Witness, law: str, found: Validation, is_certain: bool) -> Finding:
-    from orderlab.model.contracts.session.steps import told_step
-    from orderlab.properties.contracts.session.witness.witness import circumstances
+def _of_witness(one: Witness, store: str, is_certain: bool = True) -> Finding:
     from orderlab.properties.harness.keyspace import shown_keyspace
 
-    trace, explained, cause = one.finding.trace, one.explanation, one.cause
-    lua = explained.lua
+    trace, explained, cause, terms = one.finding.trace, one.explanation, one.cause, one.terms
+    law, lua = one.finding.law, explained.lua
     keyspaces = explained.keyspaces or (None,) * len(trace.steps)
-    told = zip(trace.steps, explained.told, explained.queues, keyspaces, strict=True)
-    around = ", ".join(circumstances(trace))
+    told = zip(trace.steps, explained.told, explained.states, keyspaces, strict=True)
+    around = ", ".join(terms.circumstances(trace))
     return Finding(
         law=law,
         headline=one.headline,
         cause="\0".join((cause.place, cause.written, cause.error, around) if cause.place else (law, cause.wording)),
-        fingerprint=fingerprint_of(found.binding.name, law, _name(lua), lua.source, cause.error, cause.wording),
+        fingerprint=fingerprint_of(store, law, _name(lua), lua.source, cause.error, cause.wording),
         steps=tuple(
-            Step(lane=lane_of(step, trace.steps), action=told_step(step, trace), answer=answer, state=_live(live), keys=_keys(keys))
-            for step, answer, live, keys in told
+            Step(
+                lane=lane_of(step, trace.steps), action=terms.told_step(step, trace), answer=answer,
+                state=f"{terms.state_words}: {state}" if state else "", keys=_keys(keys),
+            )
+            for step, answer, state, keys in told
         ),
         before=shown_keyspace(explained.before),
         after=shown_keyspace(explained.after),
@@ -137,7 +93,7 @@ def _of_witness(one: Witness, law: str, found: Validation, is_certain: bool) -> 
         confirmation=one.confirmation,
         is_certain=is_certain,
         witness=trace.to_json(),
-    )
+    )  # fmt: skip
 
 
 def subject_of_comparison(found: Comparison, base: str, is_strict: bool = False) -> Subject:
@@ -146,7 +102,7 @@ def subject_of_comparison(found: Comparison, base: str, is_strict: bool = False)
     newly = {one.law for one in found.newly_broken}
     still = {one.law for one in found.still_broken} - newly
     laws = []
-    for judged in subject_of_session(found.after).laws:
+    for judged in subject_of_store(found.after).laws:
         law = judged.law
         told: dict[str, object] = {}
         if law in newly:
@@ -157,12 +113,8 @@ def subject_of_comparison(found: Comparison, base: str, is_strict: bool = False)
             told = {"is_applicable": False, "because": f"undecided before as well: {judged.because}"}
         laws.append(judged.model_copy(update=told))
     findings = [
-        _of_witness(one.witness, one.law, whole, is_certain=True).model_copy(update={"change": kind})
-        for kind, changes, whole in (
-            (Change.NEW, found.newly_broken, found.after),
-            (Change.SAME, found.still_broken, found.after),
-            (Change.FIXED, found.fixed, found.before or found.after),
-        )
+        _of_witness(one.witness, found.new.name if kind is not Change.FIXED else found.old.name).model_copy(update={"change": kind})
+        for kind, changes in ((Change.NEW, found.newly_broken), (Change.SAME, found.still_broken), (Change.FIXED, found.fixed))
         for one in changes
     ]
     findings += [_of_difference(one, found) for one in found.differences if not (one.breaks or one.broke)]
@@ -195,7 +147,7 @@ def _of_difference(one: Difference, found: Comparison) -> Finding:
     from orderlab.properties.harness.keyspace import shown_keyspace
 
     keyspaces = one.new.keyspaces or (None,) * len(one.trace.steps)
-    told = zip(one.trace.steps, one.new.told, one.old.told, one.new.queues, keyspaces, strict=True)
+    told = zip(one.trace.steps, one.new.told, one.old.told, one.new.states, keyspaces, strict=True)
     lua = one.new.lua
     return Finding(
         law=one.kind, headline=one.text, cause=f"{one.kind}\0{one.text}", change=Change.BEHAVIOUR,
@@ -224,51 +176,6 @@ def _changed_files(found: Comparison) -> Iterable[ChangedFile]:
                 pairs = zip_longest(old[begin:end], new[begin_new:end_new])
                 rows += [ChangedLine(old=before, new=after) for before, after in pairs]
         yield ChangedFile(path=name, rows=tuple(rows))
-
-
-def subject_of_contract(found: ContractValidation) -> Subject:
-    """The subject for a store with a contract of its owner's."""
-    findings = [_of_contract_witness(one, result, found) for result in found.results for one in result.witnesses]
-    laws = tuple(
-        JudgedLaw(
-            law=one.law, statement=one.statement, outcome=one.outcome, tested=one.tested,
-            because="; ".join(one.gaps) if one.outcome is not Outcome.HOLDS and not one.witnesses else "",
-            is_applicable=not one.not_applicable,
-        )
-        for one in found.results
-    )  # fmt: skip
-    return Subject(
-        name=found.binding.name, path=_file_of(found.binding.path), kind="store", outcome=found.outcome, laws=laws,
-        findings=_plainest_first(findings), assumptions=tuple(found.binding.assumptions), notes=found.notes,
-        not_covered=found.gaps, scope=tuple(_work(found.work)), facts={"contract": type(found.contract).__name__},
-    )  # fmt: skip
-
-
-def _of_contract_witness(one: ContractWitness, result: ContractResult, found: ContractValidation) -> Finding:
-    from orderlab.model.contracts.steps import told_step
-    from orderlab.properties.harness.keyspace import shown_keyspace
-
-    told = zip(one.steps, one.told, one.states, one.keyspaces, strict=True)
-    steps = tuple(
-        Step(lane=lane_of(step, one.steps), action=told_step(step), answer=answer, state=f"the contract's state: {states}", keys=_keys(keys))
-        for step, answer, states, keys in told
-    )
-    place = one.lua.place
-    return Finding(
-        law=result.law,
-        headline=f"{_line_name(one.lua)}: {one.text}" if place else one.text,
-        cause="\0".join((place, repr(one.steps[-1:]))) if place else f"{result.law}\0{one.text}",
-        fingerprint=fingerprint_of(found.binding.name, result.law, _name(one.lua), one.lua.source, one.text.split("(")[0]),
-        steps=steps,
-        before=shown_keyspace(one.before),
-        after=shown_keyspace(one.after),
-        line=_line(one.lua),
-        related=_written(one.lua),
-        call=one.lua.call,
-        found_by=one.search,
-        confirmation=one.confirmation,
-        witness=one.trace.to_json(),
-    )
 
 
 def _plainest_first(findings: list[Finding]) -> tuple[Finding, ...]:
@@ -309,10 +216,6 @@ def _written(lua: LuaLine) -> tuple[Line, ...]:
     place, _, call = lua.written.partition(": ")
     path, _, number = place.rpartition(":")
     return (Line(path=path, line=int(number), source=call, role="written before it failed"),) if number.isdigit() else ()
-
-
-def _costs(by_length: Mapping[int, tuple[int, float]]) -> str:
-    return ", ".join(f"{calls:,} for {length:,} ({ms:.2f} ms)" for length, (calls, ms) in sorted(by_length.items()))
 
 
 def _work(work: Mapping[str, float]) -> Iterable[str]:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from orderlab.model.verdict import Outcome
 from orderlab.program import EXIT
-from orderlab.properties.contracts.session.witness.witness import without_controls
+from orderlab.properties.witness.witness import without_controls
 from orderlab.report.report import Change, Finding, Subject
 from orderlab.report.words import counted, holding
 

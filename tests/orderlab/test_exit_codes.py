@@ -73,7 +73,7 @@ def test_validate(code: Code, monkeypatch: pytest.MonkeyPatch, outcome: Outcome,
     """Of several stores the worst counts, wherever it stands."""
     found = iter([outcome, Outcome.HOLDS])
     monkeypatch.setattr(
-        "orderlab.properties.contracts.session.validation.isolated.validate_isolated",
+        "orderlab.properties.contracts.session.validation.validation.validate_isolated",
         lambda *_, **__: SimpleNamespace(outcome=next(found), to_json=lambda: {}),
     )
     assert code("validate", "--json", "--backend", "kernel", ROOT / "lua/pending", ROOT / "lua/session") == told

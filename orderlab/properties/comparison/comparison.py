@@ -17,13 +17,14 @@ from orderlab.properties.contracts.session.validation.exploration import applies
 from orderlab.properties.contracts.session.validation.machine import run_machine
 from orderlab.properties.contracts.session.validation.scenarios import run_scenarios
 from orderlab.properties.contracts.session.validation.subject import Reruns, Subject
-from orderlab.properties.contracts.session.validation.validation import Validation, is_counted, validate
+from orderlab.properties.contracts.session.validation.validation import SessionValidation, is_counted, validate
 from orderlab.properties.contracts.session.validation.walks import walk_about
+from orderlab.properties.contracts.session.witness.explanation import explain
 from orderlab.properties.contracts.session.witness.full_scale import as_it_stands
-from orderlab.properties.contracts.session.witness.minimisation import minimise
-from orderlab.properties.contracts.session.witness.witness import Explanation, Witness, explain
+from orderlab.properties.contracts.session.witness.plainer import minimise
 from orderlab.properties.validation.effort import STATES, WALKS, count
 from orderlab.properties.validation.findings import Finding, Findings
+from orderlab.properties.witness.witness import Explanation, Witness
 from orderlab.sim.redis.backends import Backend
 from orderlab.sim.redis.lua.watchdog import Finished, watch
 from orderlab.sim.redis.unsupported import UnsupportedCommand
@@ -70,9 +71,9 @@ class Comparison:
     old: Binding
     new: Binding
     is_same_text: bool
-    before: Validation | None
+    before: SessionValidation | None
     """Of the old scripts; None where the texts are the same."""
-    after: Validation
+    after: SessionValidation
     newly_broken: tuple[Change, ...] = ()
     fixed: tuple[Change, ...] = ()
     still_broken: tuple[Change, ...] = ()
@@ -173,14 +174,14 @@ def has_same_text(old: Binding, new: Binding) -> bool:
     return scripts[0] == scripts[1] and texts[0] == texts[1]
 
 
-def _witnesses(found: Validation) -> Iterator[Witness]:
+def _witnesses(found: SessionValidation) -> Iterator[Witness]:
     for result in found.results:
         for one in (result.verdict.witness, *result.others):
             if isinstance(one, Witness):
                 yield one
 
 
-def _sorted(found: Validation, others: Reruns, other: Validation) -> tuple[list[Change], list[Change]]:
+def _sorted(found: SessionValidation, others: Reruns, other: SessionValidation) -> tuple[list[Change], list[Change]]:
     """The witnesses of a validation: those that the other scripts do not show, and those that they do.
 
     What is seen by counting calls and keys is not shown by steps: there the other validation's verdict decides.
@@ -298,7 +299,7 @@ def laws_at_the_end(reruns: Reruns, trace: Trace) -> tuple[str, ...]:
     return laws
 
 
-def cost_changes(before: Validation, after: Validation) -> Iterator[str]:
+def cost_changes(before: SessionValidation, after: SessionValidation) -> Iterator[str]:
     """Where the new scripts take more or fewer commands, or more or less of a server's time, than the old ones."""
     old, new = before.footprint.costs, after.footprint.costs
     for situation in sorted(set(old) & set(new)):

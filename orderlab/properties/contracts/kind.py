@@ -7,15 +7,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 from orderlab.model.contracts.contract import AnyTrace, Terms
-from orderlab.model.verdict import Outcome
 from orderlab.sim.redis.backends import Backend
 from orderlab.sim.redis.unsupported import UnsupportedCommand
 from orderlab.sim.stores.binding.binding import Binding
 
 if TYPE_CHECKING:
-    from orderlab.properties.contracts.law_run import LawRun
     from orderlab.properties.mutants.mutant import Result
     from orderlab.properties.profiles import Profile
+    from orderlab.properties.validation.law_run import LawRun
+    from orderlab.properties.validation.validation import Validation
 
 KINDS: Mapping[str, str] = {
     "session": "orderlab.properties.contracts.session.kind:SESSION",
@@ -30,15 +30,6 @@ SCRIPT_SECONDS_MAX = 40.0
 """Processor time of one script. The sandbox stops scripts sooner; this is for what it cannot stop."""
 
 Progress = Callable[[str], None]
-
-
-class Found(Protocol):
-    """What validation found out about one store."""
-
-    @property
-    def outcome(self) -> Outcome: ...
-
-    def to_json(self) -> dict[str, Any]: ...
 
 
 class Kind(Protocol):
@@ -69,7 +60,7 @@ class Kind(Protocol):
         backend: Backend | None,
         progress: Progress,
         budget_s: float | None = None,
-    ) -> Found:
+    ) -> Validation:
         """Judge a store, in a process of its own. ``laws`` None: all of them."""
         ...
 
@@ -83,12 +74,10 @@ class Kind(Protocol):
         """Puts one of ``laws`` to the test at a time. ``examples``: Hypothesis's database. With ``effort`` as validation does."""
         ...
 
-    def caught(self, binding: Binding, laws: Iterable[str], effort: float, seed: int) -> dict[str, str]:
-        """Which of ``laws`` a flawed store was seen to break, with the shortest way there in words."""
-        ...
-
-    def outcomes(self, binding: Binding, effort: float, seed: int) -> dict[str, Outcome]:
-        """The verdict on every law of a store."""
+    def judged(
+        self, binding: Binding, effort: float, seed: int, laws: Iterable[str] | None = None, only_first: bool = False
+    ) -> Validation:
+        """As ``validate``, in this process; with ``only_first`` each of ``laws`` needs no more than one witness."""
         ...
 
     def judge_original(self, binding: Binding, seed: int, budget_s: float, effort: float) -> Result:

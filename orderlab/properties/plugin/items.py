@@ -11,12 +11,12 @@ import pytest
 
 from orderlab.model.errors import InputError
 from orderlab.properties.contracts.kind import unsupported
-from orderlab.properties.contracts.law_run import LawRun
 from orderlab.properties.machines.tally import tally_of
 from orderlab.properties.plugin import TOLD
 from orderlab.properties.plugin.reporting import home_of, keep_trace
 from orderlab.properties.profiles import kept_examples
 from orderlab.properties.validation.effort import name_of_effort
+from orderlab.properties.validation.law_run import LawRun
 from orderlab.sim.redis.unsupported import UnsupportedCommand
 from orderlab.sim.stores.binding.loader import load_binding
 

@@ -13,11 +13,11 @@ import pytest
 from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS, law_named
 from orderlab.properties.contracts.kind import kind_of
-from orderlab.properties.contracts.law_run import LawRun
 from orderlab.properties.plugin.items import StoreFile
 from orderlab.properties.plugin.reporting import print_summary
 from orderlab.properties.profiles import Profile, profile_named
 from orderlab.properties.validation.effort import effort_named, name_of_effort
+from orderlab.properties.validation.law_run import LawRun
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import FILE_NAME, load_binding
 

@@ -87,6 +87,10 @@ class Findings:
     """How often each situation that a law speaks of came about (``Terms.situations``), or a law was put to the test that counts that itself."""
     broken: Counter[str] = field(default_factory=Counter)
     """How many steps were seen to break each law."""
+    untested: dict[str, str] = field(default_factory=dict)
+    """Why a law could not be put to the test."""
+    not_applicable: dict[str, str] = field(default_factory=dict)
+    """Why a law says nothing about this store."""
     notes: list[str] = field(default_factory=list)
     gaps: list[str] = field(default_factory=list)
     """What was not covered, one sentence each."""

@@ -84,11 +84,11 @@ def judge_specimens(
         assert specimen is not None
         progress(binding.name)
         kind = kind_of(binding)
-        caught = kind.caught(binding, specimen.breaks, effort, seed)
+        caught = kind.judged(binding, effort, seed, specimen.breaks, only_first=True).caught
         home = specimen.neighbour.resolve()
         if home not in neighbours:
             progress(f"neighbour {home.name}")
-            neighbours[home] = kind.outcomes(load_binding(home, trust_adapter=True), effort, seed)
+            neighbours[home] = kind.judged(load_binding(home, trust_adapter=True), effort, seed).outcomes
         outcomes = neighbours[home]
         results.append(SpecimenResult(binding.name, specimen, caught, {law: outcomes[law] for law in specimen.breaks}))
     return results

@@ -5,25 +5,27 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from orderlab.model.contracts.contract import AnyTrace
 from orderlab.model.contracts.sequential import SequentialTerms
 from orderlab.model.contracts.steps import ContractTrace, told_step
-from orderlab.model.errors import InputError, WorkerDied
-from orderlab.model.verdict import Outcome
-from orderlab.properties.contracts.kind import SCRIPT_SECONDS_MAX, Progress, unsupported
-from orderlab.properties.contracts.law_run import LawRun
+from orderlab.model.errors import InputError
+from orderlab.properties.contracts.kind import Progress
 from orderlab.properties.contracts.sequential.run import ContractRun
-from orderlab.properties.contracts.sequential.validation import ContractValidation, contract_of, validate_contract
-from orderlab.properties.contracts.sequential.witness import story_lines, told_report
+from orderlab.properties.contracts.sequential.validation import (
+    ContractValidation,
+    contract_of,
+    laws_of,
+    validate_contract,
+    validate_isolated,
+)
+from orderlab.properties.contracts.sequential.witness import discrepancies_of, told_report
 from orderlab.properties.mutants.mutant import Result
 from orderlab.properties.profiles import Profile
 from orderlab.properties.validation.effort import QUICK, STANDARD, THOROUGH
+from orderlab.properties.validation.law_run import LawRun, law_runs
 from orderlab.sim.redis.backends import Backend
-from orderlab.sim.redis.lua.watchdog import Finished, watch
-from orderlab.sim.redis.unsupported import UnsupportedCommand
 from orderlab.sim.stores.binding.binding import Binding
 
 EFFORTS = {"dev": QUICK, "ci": STANDARD, "nightly": THOROUGH}
@@ -43,10 +45,7 @@ class SequentialKind:
 
     def check_law(self, binding: Binding, name: str) -> str:
         """The law. Raises InputError for one that the store is not held to."""
-        terms = self.terms(binding)
-        if name not in terms.laws:
-            raise InputError(f"--law {name}: not a law of {terms.name}; one of {', '.join(terms.laws)}")
-        return name
+        return laws_of(self.terms(binding), [name])[0]
 
     def reads(self, data: Mapping[str, Any]) -> bool:
         """Whether the JSON is a trace of such a store: it names its contract."""
@@ -66,21 +65,8 @@ class SequentialKind:
         progress: Progress,
         budget_s: float | None = None,
     ) -> ContractValidation:
-        """Judge a store, in a process of its own. Raises WorkerDied when it ended by itself, and InputError for a script that
-        could only be ended together with it."""
-        server = None if backend is None else lambda: backend
-        try:
-            answer = watch(
-                lambda: validate_contract(binding, effort, seed, laws, server, progress, budget_s),
-                script_seconds_max=SCRIPT_SECONDS_MAX,
-            )
-        except UnsupportedCommand as error:
-            raise InputError(unsupported(binding, error)) from None
-        if isinstance(answer, Finished):
-            return answer.value
-        if answer.died:
-            raise WorkerDied(f"{binding.place}: validation ended unfinished: {answer.reason}")
-        raise InputError(f"{binding.place}: a script does not end: {answer.reason}; correct it")
+        """Judge a store, in a process of its own."""
+        return validate_isolated(binding, effort, seed, laws, backend, progress, budget_s)
 
     def replay(self, trace: AnyTrace, binding: Binding, backend: Backend) -> Iterator[dict[str, Any]]:
         """Each step up to the first that breaks a law: no state explains what comes after."""
@@ -93,33 +79,13 @@ class SequentialKind:
     ) -> Callable[[str], LawRun]:
         """All laws are judged in one go, the first time that one is asked for."""
         wanted, work = list(laws), EFFORTS[profile.name] if effort is None else effort
+        return law_runs(lambda: self.validate(binding, work, seed, wanted, None, lambda text: None), seed)
 
-        @cache
-        def found() -> ContractValidation:
-            return self.validate(binding, work, seed, wanted, None, lambda text: None)
-
-        def test(law: str) -> LawRun:
-            began = time.monotonic()
-            result = next(one for one in found().results if one.law == law)
-            outcome = "not applicable" if result.not_applicable else str(result.outcome)
-            run = LawRun(str(binding.path), law, seed, outcome, tested=result.tested)
-            run.because = "; ".join([one.text for one in result.witnesses] or result.gaps)
-            told = [line for one in result.witnesses for line, _ in story_lines(one)]
-            run.story = told or [f"{law} is {run.outcome}: {run.because}"]
-            run.witness = result.witnesses[0].trace.to_json() if result.witnesses else None
-            run.seconds = time.monotonic() - began
-            return run
-
-        return test
-
-    def caught(self, binding: Binding, laws: Iterable[str], effort: float, seed: int) -> dict[str, str]:
-        """Which of ``laws`` a flawed store was seen to break."""
-        found = validate_contract(binding, effort, seed, laws).results
-        return {result.law: result.witnesses[0].text for result in found if result.witnesses}
-
-    def outcomes(self, binding: Binding, effort: float, seed: int) -> dict[str, Outcome]:
-        """The verdict on every law."""
-        return {result.law: result.outcome for result in validate_contract(binding, effort, seed).results}
+    def judged(
+        self, binding: Binding, effort: float, seed: int, laws: Iterable[str] | None = None, only_first: bool = False
+    ) -> ContractValidation:
+        """As ``validate``, in this process."""
+        return validate_contract(binding, effort, seed, laws, only_first=only_first)
 
     def judge_original(self, binding: Binding, seed: int, budget_s: float, effort: float) -> Result:
         """As a mutant in the second round."""
@@ -140,8 +106,7 @@ class SequentialKind:
 
 def _retold(run: ContractRun, trace: ContractTrace) -> Iterator[dict[str, Any]]:
     for step, report in zip(trace.steps, run.replayed(trace.steps), strict=False):
-        wrong = report.violation
-        broken = [[name, wrong.text] for name in wrong.laws] if wrong is not None else []
+        broken = [[one.law, one.text] for one in discrepancies_of(report)]
         yield {"step": told_step(step), "result": told_report(step, report), "broken": broken}
         if broken:
             break
@@ -155,16 +120,14 @@ def judge_mutant(binding: Binding, seed: int = 0, effort: float = 1.0) -> Result
     except InputError as error:
         return Result("killed", "bounded", f"the store cannot be run: {error}", None, "loading")
     cpu_s = round(time.process_time() - began_cpu_s, 3)
-    broken = [one for one in found.results if one.outcome is Outcome.VIOLATED]
+    broken = [one for one in found.results if one.witnesses]
     if not broken:
         return Result("survived", text="no law notices it", cpu_s=cpu_s)
     first = broken[0]
-    beside = tuple(sorted(one.law for one in broken[1:]))
-    if not first.witnesses:  # seen by counting, not in the steps
-        return Result("killed", first.law, "; ".join(first.gaps), None, "the keys of each operation", cpu_s, None, beside)
-    shown = first.witnesses[0]
+    shown = first.witnesses[0].finding
     outcome = "timed out" if first.law == "bounded" else "killed"
-    return Result(outcome, first.law, shown.text, shown.trace, shown.search, cpu_s, None, beside)
+    beside = tuple(sorted(one.law for one in broken[1:]))
+    return Result(outcome, first.law, shown.text, shown.trace, shown.analysis, cpu_s, None, beside)
 
 
 SEQUENTIAL = SequentialKind()

@@ -6,16 +6,18 @@ Both count their work in steps of the store, so that the same effort finds the s
 from __future__ import annotations
 
 import random
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from orderlab.model.contracts.judge import Violation
-from orderlab.model.contracts.sequential import Scope
+from orderlab.model.contracts.contract import ALL_OR_NOTHING, SPECIFICATION, Discrepancy
+from orderlab.model.contracts.sequential import BOUNDED, ONE_SLOT, Scope
 from orderlab.model.contracts.steps import REPLY_LOST, Begin, ClientStep, Die, Fault, Resume, Wait
 from orderlab.properties.contracts.sequential.run import ContractRun, Report, RunState
-from orderlab.properties.harness.recording import SCRIPT_CALLS
+from orderlab.properties.contracts.sequential.witness import ContractReruns, discrepancies_of
+from orderlab.properties.harness.recording import SCRIPT_CALLS, record_of
+from orderlab.properties.validation.findings import Findings
 from orderlab.sim.redis.error_conditions import (
     CRASHED,
     KILLED,
@@ -27,11 +29,13 @@ from orderlab.sim.redis.error_conditions import (
     foreign_type,
     strikes,
 )
+from orderlab.sim.redis.hash_slots import hash_slot
 from orderlab.sim.redis.registry import find
 from orderlab.sim.redis.shard import Effect
+from orderlab.sim.stores.bound import CpuBudget
 
-PER_LAW = 4
-"""Traces kept for each law and search, the shortest."""
+SHAPES_MAX = 500
+"""Of what operations call, those that are looked at."""
 CALLS_MAX = 8
 """Calls of one client that are tried in one state."""
 WAITS_MAX = 8
@@ -40,40 +44,47 @@ REFUSALS = (OUT_OF_MEMORY, READ_ONLY)
 """Conditions that refuse a write: all of a script, or a later call of an operation that has several."""
 
 
-class Found(NamedTuple):
-    """Steps whose last one no state explains."""
-
-    steps: tuple[ClientStep, ...]
-    violation: Violation
-    search: str
-
-
 @dataclass
-class Searched:
-    """What the searches of one store have found, and with how much work."""
+class Search:
+    """The searches of one store: what they find goes to ``findings``."""
 
-    found: list[Found] = field(default_factory=list)
-    work: Counter[str] = field(default_factory=Counter)
-    tested: Counter[str] = field(default_factory=Counter)
-    gaps: list[str] = field(default_factory=list)
-    effects: list[tuple[str, tuple[Effect, ...]]] = field(default_factory=list)
-    """Distinct shapes of what operations called: (operation, its effects)."""
-    _known: Counter[str] = field(default_factory=Counter)
+    reruns: ContractReruns
+    findings: Findings
+    budget: CpuBudget = field(default_factory=CpuBudget)
     _shapes: set[tuple[object, ...]] = field(default_factory=set)
 
-    def note(self, steps: Sequence[ClientStep], violation: Violation, search: str) -> None:
-        """Keep a violation, unless there are shorter ones of all its laws."""
-        key = f"{violation.laws}{operation_of(steps)}"
-        if self._known[key] < PER_LAW:
-            self._known[key] += 1
-            self.found.append(Found(tuple(steps), violation, search))
+    def note(self, steps: Sequence[ClientStep], report: Report, name: str) -> None:
+        """Keep a violation."""
+        found = discrepancies_of(report)
+        if found:
+            self.findings.add(found, self.reruns.trace(steps), name)
 
-    def note_effects(self, operation: str, effects: Sequence[Effect]) -> None:
-        """Keep what an operation called, once for each shape."""
+    def note_effects(self, operation: str, effects: Sequence[Effect], steps: Callable[[], Sequence[ClientStep]]) -> None:
+        """Look at what an operation called, once for each shape: the keys of one operation in one slot, and declared."""
         shape = (operation, *[(one.argv[0], len(one.keys), one.line) for one in effects])
-        if shape not in self._shapes and len(self._shapes) < 500:
-            self._shapes.add(shape)
-            self.effects.append((operation, tuple(effects)))
+        if not effects or shape in self._shapes or len(self._shapes) >= SHAPES_MAX:
+            return
+        self._shapes.add(shape)
+        self.findings.coverage[ONE_SLOT] += 1
+        record = record_of(operation, b"", list(effects))
+        slots = {hash_slot(key) for key in record.used}
+        if len(slots) > 1:
+            shown = ", ".join(f"{key.decode('latin-1')} ({hash_slot(key)})" for key in sorted(record.used))
+            text = f"{operation} uses keys of {len(slots)} slots: {shown}"
+            self.findings.add([Discrepancy(ONE_SLOT, text)], self.reruns.trace(steps()), "the keys of each operation")
+        said = f"{operation} uses a key that is not in KEYS, such as "
+        if record.undeclared and not any(note.startswith(said) for note in self.findings.notes):
+            self.findings.notes.append(said + sorted(record.undeclared)[0].decode("latin-1"))
+
+    def count_tests(self, run: ContractRun, steps: int) -> None:
+        """Of so many steps of ``run``, what each law was put to the test by."""
+        findings = self.findings
+        findings.work["steps"] += steps
+        for law in (SPECIFICATION, BOUNDED):
+            findings.coverage[law] += steps
+        findings.coverage[ALL_OR_NOTHING] = findings.work["stopped"]
+        findings.coverage.update(run.judge.tested)
+        run.judge.tested = dict.fromkeys(run.judge.tested, 0)
 
 
 def operation_of(steps: Sequence[ClientStep]) -> str:
@@ -148,18 +159,11 @@ class Node(NamedTuple):
     step: ClientStep | None
 
 
-def never() -> bool:
-    """Whether the time is over, where there is no end to it."""
-    return False
-
-
-def explore(
-    run: ContractRun, scope: Scope, searched: Searched, steps_max: int, name: str, is_over: Callable[[], bool] = never
-) -> None:
+def explore(run: ContractRun, scope: Scope, search: Search, steps_max: int, name: str) -> None:
     """Every interleaving of ``scope``, breadth first, so that what is found first is shortest.
 
-    Work is counted in steps carried out; beyond ``steps_max`` the rest is left out, which ``searched.gaps`` tells. Once it
-    ``is_over`` the search ends with what it has.
+    Work is counted in steps carried out; beyond ``steps_max`` the rest is left out, which the gaps tell. Raises BudgetExceeded
+    once what was found is noted.
     """
     nodes = [Node(run.state, 0, 0, -1, None)]
     numbers = {(nodes[0].state.key, 0, 0): 0}
@@ -180,11 +184,11 @@ def explore(
         steps += 1
         run.go_to(nodes[at].state)
         report = run.perform(step)
-        searched.work["stopped"] += bool(report.stopped)
+        search.findings.work["stopped"] += bool(report.stopped)
         if isinstance(step, Begin | Resume):
-            searched.note_effects(operation_of(path(at, step)), report.effects)
+            search.note_effects(operation_of(path(at, step)), report.effects, lambda: path(at, step))
         if report.violation is not None:
-            searched.note(path(at, step), report.violation, name)
+            search.note(path(at, step), report, name)
             return report
         state = run.state
         key = (state.key, waits, troubled)
@@ -194,7 +198,7 @@ def explore(
             queue.append(numbers[key])
         return report
 
-    while queue and steps < steps_max and not is_over():
+    while queue and steps < steps_max and not search.budget.is_past:
         at = queue.popleft()
         node = nodes[at]
         run.go_to(node.state)
@@ -212,22 +216,20 @@ def explore(
                     reach(at, struck, node.waits, node.troubled + 1)
         for ms in waits:
             reach(at, Wait(ms), node.waits + 1, node.troubled)
-    searched.work["steps"] += steps
-    searched.work["states"] += len(nodes)
-    searched.tested.update(run.judge.tested)
-    run.judge.tested = dict.fromkeys(run.judge.tested, 0)
+    search.findings.work["states"] += len(nodes)
+    search.count_tests(run, steps)
     if queue:
-        searched.gaps.append(f"{name}: {min(steps, steps_max):,} steps ran out after {len(nodes):,} states")
+        search.findings.gaps.append(f"{name}: {min(steps, steps_max):,} steps ran out after {len(nodes):,} states")
+        search.budget.check()
 
 
-def walk(
-    run: ContractRun, searched: Searched, seed: int, walks: int, length: int, is_over: Callable[[], bool] = never
-) -> None:
-    """Random walks of several clients, longer than any scope, with trouble now and then; until it ``is_over``."""
+def walk(run: ContractRun, search: Search, seed: int, walks: int, length: int) -> None:
+    """Random walks of several clients, longer than any scope, with trouble now and then. Raises BudgetExceeded."""
+    taken = 0
     scope = Scope("random walks", len(run.clients), length, length, length)
     start = run.state
     for number in range(walks):
-        if is_over():
+        if search.budget.is_past:
             break
         draw = random.Random(f"{seed}:{number}")
         rate = draw.choice((0.0, 0.0, 0.05, 0.2))
@@ -239,14 +241,14 @@ def walk(
                 break
             steps.append(step)
             report = run.perform(step)
-            searched.work["steps"] += 1
-            searched.work["stopped"] += bool(report.stopped)
+            taken += 1
+            search.findings.work["stopped"] += bool(report.stopped)
             if report.violation is not None:
-                searched.note(steps, report.violation, "random walks")
+                search.note(steps, report, "random walks")
                 break
-        searched.work["walks"] += 1
-    searched.tested.update(run.judge.tested)
-    run.judge.tested = dict.fromkeys(run.judge.tested, 0)
+        search.findings.work["walks"] += 1
+    search.count_tests(run, taken)
+    search.budget.check()
 
 
 def _drawn(run: ContractRun, scope: Scope, draw: random.Random, rate: float) -> ClientStep | None:

@@ -1,106 +1,72 @@
-"""The validation of a store with a contract of its owner's: every law, its verdict, its witness, what was left out."""
+"""The validation of a store with a contract of its owner's: its searches, what grows, how a witness of it is made."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from orderlab.model.contracts.contract import ALL_OR_NOTHING, SPECIFICATION, Contract
-from orderlab.model.contracts.sequential import BOUNDED, NO_RESIDUE, ONE_SLOT, SequentialTerms
-from orderlab.model.contracts.steps import ClientStep, ContractTrace
+from orderlab.model.contracts.contract import ALL_OR_NOTHING, Contract, Discrepancy
+from orderlab.model.contracts.sequential import BOUNDED, NO_RESIDUE, SequentialTerms
+from orderlab.model.contracts.steps import ContractTrace
 from orderlab.model.errors import InputError
-from orderlab.model.verdict import Outcome, worst
+from orderlab.model.verdict import Outcome
 from orderlab.properties.contracts.sequential.growth import Growth, measure
-from orderlab.properties.contracts.sequential.run import LIMIT_WORD, ContractRun
-from orderlab.properties.contracts.sequential.search import Found, Searched, explore, never, walk
+from orderlab.properties.contracts.sequential.run import ContractRun
+from orderlab.properties.contracts.sequential.search import Search, explore, walk
 from orderlab.properties.contracts.sequential.witness import (
-    ContractWitness,
-    Rerun,
-    is_about_atomicity,
-    shortened,
+    ContractPerformer,
+    ContractReruns,
+    PlainerCalls,
+    explain,
     told_report,
-    witness,
 )
-from orderlab.properties.harness.recording import LuaLine, record_of
+from orderlab.properties.harness.recording import LuaLine
+from orderlab.properties.validation.effort import STANDARD
+from orderlab.properties.validation.findings import Finding, Findings
+from orderlab.properties.validation.isolated import Runaway, isolated, unjudged
+from orderlab.properties.validation.validation import Analysis, Schedule, Validation, run_rounds
+from orderlab.properties.validation.verdicts import Judge, LawResult, Progress
+from orderlab.properties.witness.confirmation import Confirmer
+from orderlab.properties.witness.shortening import shortened
+from orderlab.properties.witness.witness import Explanation
 from orderlab.sim.redis.backends import Backend, KernelBackend
-from orderlab.sim.redis.hash_slots import hash_slot
 from orderlab.sim.stores.binding.binding import Binding
+from orderlab.sim.stores.bound import CpuBudget
 
 SKEW_MS = 700
 """By how much the second client's clock is ahead of the server's, where a store asks its clients for the time."""
-SEARCHING = 0.7
-"""Of a cap in seconds, what the searches may take; the rest is for witnesses."""
-CAUSES_MAX = 5
-"""Witnesses for one law, each of another operation or line."""
 STEPS = 6_000
 """Steps of the exhaustive scopes for each unit of effort (``orderlab.properties.validation.effort``)."""
 WALKS, LENGTH = 30, 40
 """Random walks for each unit of effort, and how long they are."""
-
-Progress = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class ContractResult:
-    """The verdict on one law."""
-
-    law: str
-    statement: str
-    outcome: Outcome
-    tested: int
-    witnesses: tuple[ContractWitness, ...] = ()
-    gaps: tuple[str, ...] = ()
-    not_applicable: str = ""
-    """Why the law says nothing about this store, if it does not."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {
-            "law": self.law,
-            "statement": self.statement,
-            "outcome": str(self.outcome),
-            "tested": self.tested,
-            "witnesses": [one.to_json() for one in self.witnesses],
-            "not_covered": list(self.gaps),
-            "not_applicable": self.not_applicable or None,
-        }
+COUNTING = "counting; the steps are one round"
 
 
 @dataclass(frozen=True)
-class ContractValidation:
-    """What validation found out about one store with a contract."""
-
-    binding: Binding
-    contract: Contract
-    results: tuple[ContractResult, ...]
-    notes: tuple[str, ...]
-    gaps: tuple[str, ...]
-    work: dict[str, int]
-    seed: int
-    effort: float
+class ContractValidation(Validation):
+    """With the name of the contract."""
 
     @property
-    def outcome(self) -> Outcome:
-        """The worst verdict; laws that say nothing about this store do not count."""
-        outcomes = [result.outcome for result in self.results if not result.not_applicable]
-        return worst(outcomes) if outcomes else Outcome.UNKNOWN
+    def facts(self) -> dict[str, str]:
+        """The class."""
+        return {"contract": self.terms.name}
 
     def to_json(self) -> dict[str, Any]:
         """The schema is in ``notes/contracts.md``."""
+        return super().to_json() | {"contract": self.terms.name}
+
+    def law_to_json(self, result: LawResult) -> dict[str, Any]:
+        """One law in plain values."""
+        is_violated = result.outcome is Outcome.VIOLATED
         return {
-            "store": str(self.binding.path),
-            "name": self.binding.name,
-            "contract": type(self.contract).__name__,
-            "outcome": str(self.outcome),
-            "seed": self.seed,
-            "effort": self.effort,
-            "laws": [result.to_json() for result in self.results],
-            "assumptions": list(self.binding.assumptions),
-            "notes": list(self.notes),
-            "not_covered": list(self.gaps),
-            "work": self.work,
+            "law": result.law,
+            "statement": self.terms.laws[result.law],
+            "outcome": str(result.outcome),
+            "tested": result.tested,
+            "witnesses": [one.to_json() for one in result.witnesses],
+            "not_covered": [result.because] if is_violated and not result.witnesses else [] if is_violated else list(result.verdict.not_covered),
+            "not_applicable": result.not_applicable or None,
         }
 
 
@@ -112,56 +78,85 @@ def contract_of(binding: Binding) -> Contract:
     return binding.contract
 
 
+def laws_of(terms: SequentialTerms, laws: Iterable[str] | None) -> list[str]:
+    """Those that were asked for, or all. Raises InputError for one that the contract does not have."""
+    wanted = list(laws) if laws is not None else list(terms.laws)
+    for name in wanted:
+        if name not in terms.laws:
+            raise InputError(f"--law {name}: not a law of {terms.name}; one of {', '.join(terms.laws)}")
+    return wanted
+
+
 def validate_contract(
     binding: Binding,
-    effort: float = 10.0,
+    effort: float = STANDARD,
     seed: int = 0,
     laws: Iterable[str] | None = None,
-    server: Callable[[], Backend] | None = None,
+    backend: Backend | None = None,
     progress: Progress = lambda text: None,
     budget_s: float | None = None,
+    only_first: bool = False,
 ) -> ContractValidation:
     """Judge the store of ``binding`` by its own contract. ``effort`` multiplies the number of steps; ``budget_s`` is a cap in
-    seconds on all of it, and what it cuts off is told.
+    seconds on all of it, and what it cuts off is told. ``backend`` is a real server that witnesses are replayed on, if there is one.
 
     Raises InputError when the scripts or the contract cannot be run at all.
     """
     contract = contract_of(binding)
     terms = SequentialTerms(contract)
-    statements = terms.laws
-    wanted = list(laws) if laws is not None else list(statements)
-    for name in wanted:
-        if name not in statements:
-            raise InputError(f"--law {name}: not a law of {type(contract).__name__}; one of {', '.join(statements)}")
-    searched = Searched()
+    wanted = laws_of(terms, laws)
     skews = (0, SKEW_MS) if asks_clients_for_time(binding) else ()
 
     def make(clients: int = max(3, contract.clients)) -> ContractRun:
         return ContractRun(binding, contract, KernelBackend(), clients, skews)
 
-    began = time.monotonic()
+    budget, findings = CpuBudget(), Findings(frozenset(wanted))
+    reruns = ContractReruns(make)
+    search = Search(reruns, findings, budget)
+    judge = ContractJudge(terms, binding, seed, reruns, findings, budget, backend, progress, only_first)
 
-    def is_over(share: float = SEARCHING) -> bool:
-        return budget_s is not None and time.monotonic() - began >= share * budget_s
+    def explored(scope: Any) -> Analysis:
+        name = f"every interleaving of {scope.name}"
+        return Analysis(
+            scope.name, lambda now, done: explore(make(scope.clients), scope, search, int(STEPS * now * scope.share), name)
+        )
 
-    cut = []
-    for scope in terms.scopes:
-        progress(scope.name)
-        steps = int(STEPS * effort * scope.share)
-        explore(make(scope.clients), scope, searched, steps, f"every interleaving of {scope.name}", is_over)
-        cut += [scope.name] * is_over()
-    progress("random walks")
-    walk(make(), searched, seed, max(int(WALKS * effort), 10), LENGTH, is_over)
-    if is_over():
-        searched.gaps.append(f"the cap of {budget_s:g} s cut off: {'; '.join([*cut, 'random walks'])}")
-    growth = Growth()
-    if {NO_RESIDUE, BOUNDED} & set(wanted):
-        progress("what grows")
-        growth = measure(make, is_over)
-    judge = _Verdicts(binding, contract, searched, Rerun(make), server, progress, seed, lambda: is_over(1.0), growth)
-    results = tuple(judge.result(name, statements[name]) for name in wanted)
-    notes = undeclared_notes(searched)
-    return ContractValidation(binding, contract, results, notes, tuple(searched.gaps), dict(searched.work), seed, effort)
+    def grown(now: float, done: float) -> None:
+        if {NO_RESIDUE, BOUNDED} & findings.wanted:
+            judge.growth = measure(make, lambda: budget.is_past)
+            note_growth(judge.growth, reruns, findings)
+
+    analyses = (
+        *map(explored, terms.scopes),
+        Analysis("random walks", lambda now, done: walk(make(), search, seed, max(int(WALKS * now), 10), LENGTH)),
+        Analysis("what grows", grown),
+    )
+    # One round: what a search of a smaller effort finds, that of a larger one finds first.
+    run_rounds(Schedule(analyses, findings, budget, progress), judge, [effort], budget_s)
+    results = tuple(judge.result(name) for name in wanted)
+    return ContractValidation(binding, terms, results, tuple(findings.notes), tuple(judge.gaps), dict(findings.work), seed, effort)
+
+
+def validate_isolated(
+    binding: Binding,
+    effort: float,
+    seed: int,
+    laws: list[str] | None,
+    backend: Backend | None,
+    progress: Progress,
+    budget_s: float | None = None,
+) -> ContractValidation:
+    """As ``validate_contract``, in a process of its own. A script that cannot be ended otherwise breaks the law ``bounded``."""
+
+    def work() -> ContractValidation:
+        return validate_contract(binding, effort, seed, laws, backend, progress, budget_s)
+
+    found = isolated(binding, work, lambda: [binding])
+    if not isinstance(found, Runaway):
+        return found
+    terms = SequentialTerms(contract_of(binding))
+    judged, gap = unjudged(found, list(dict.fromkeys([*laws_of(terms, laws), BOUNDED])))
+    return ContractValidation(binding, terms, judged, (), (gap,), {}, seed, effort)
 
 
 def asks_clients_for_time(binding: Binding) -> bool:
@@ -169,130 +164,73 @@ def asks_clients_for_time(binding: Binding) -> bool:
     return any("<now_ms" in text for text in binding.templates)
 
 
-class _Verdicts:
+def note_growth(growth: Growth, reruns: ContractReruns, findings: Findings) -> None:
+    """What the keys hold after more and more rounds, and the calls of one operation. It takes many rounds to see it, so that a
+    replay of one breaks nothing."""
+    trace = reruns.trace([one.step for one in growth.round])
+    if growth.is_of_contract:
+        findings.not_applicable[NO_RESIDUE] = growth.why_not
+    elif growth.why_not:
+        findings.untested[NO_RESIDUE] = growth.why_not
+    findings.coverage[NO_RESIDUE] += growth.tested
+    for law, text in ((NO_RESIDUE, growth.keys), (BOUNDED, growth.calls)):
+        if text:
+            findings.add([Discrepancy(law, text)], trace, COUNTING)
+
+
+class ContractJudge(Judge):
+    """``Judge`` for stores with a contract: what breaks a law breaks it as it stands."""
+
     def __init__(
         self,
+        terms: SequentialTerms,
         binding: Binding,
-        contract: Contract,
-        searched: Searched,
-        rerun: Rerun,
-        server: Callable[[], Backend] | None,
-        progress: Progress,
         seed: int,
-        is_over: Callable[[], bool] = never,
-        growth: Growth = Growth(),  # noqa: B008 - a value
+        reruns: ContractReruns,
+        findings: Findings,
+        budget: CpuBudget,
+        backend: Backend | None,
+        progress: Progress,
+        only_first: bool = False,
     ) -> None:
-        self.growth = growth
-        self.seed = seed
-        self.is_over = is_over
-        self.binding = binding
-        self.contract = contract
-        self.searched = searched
-        self.rerun = rerun
-        self.server = server
-        self.progress = progress
+        confirmer = Confirmer(backend, ContractPerformer(binding, terms.contract), lambda: budget.is_past)
+        super().__init__(terms, binding, seed, reruns, findings, budget, confirmer, progress, only_first)
+        self.of_contract = reruns
+        self.growth = Growth()
 
-    def result(self, law: str, statement: str) -> ContractResult:
-        """The verdict on one law."""
-        self.progress(f"witness of {law}")
-        if law == ONE_SLOT:
-            return self._one_slot(statement)
-        if law == NO_RESIDUE:
-            return self._no_residue(statement)
-        tested = self._tested(law)
-        witnesses = self._witnesses(law)
-        if law == BOUNDED and self.growth.calls:
-            witnesses = (*witnesses, self._growing(law, self.growth.calls))
-        if witnesses:
-            return ContractResult(law, statement, Outcome.VIOLATED, max(tested, 1), witnesses)
-        if not tested:
-            gaps = ("vacuous: no reply put it to the test", *self.searched.gaps)
-            return ContractResult(law, statement, Outcome.UNKNOWN, 0, (), gaps)
-        return ContractResult(law, statement, Outcome.HOLDS, tested, (), tuple(self.searched.gaps))
+    def is_counted(self, finding: Finding) -> bool:
+        """Whether it was seen by counting."""
+        return finding.analysis == COUNTING or super().is_counted(finding)
 
-    def _tested(self, law: str) -> int:
-        if law in (SPECIFICATION, BOUNDED):
-            return self.searched.work["steps"]
-        if law == ALL_OR_NOTHING:
-            return self.searched.work["stopped"]
-        return self.searched.tested[law]
+    def reproduced(self, finding: Finding) -> ContractTrace | None:
+        """Made short; None for what is broken for another reason than the law says."""
+        trace: ContractTrace = shortened(finding.trace, finding.law, self.of_contract, PlainerCalls())
+        return None if self.reruns.law_broken(trace, finding.law) is None else trace
 
-    def _witnesses(self, law: str) -> tuple[ContractWitness, ...]:
-        told: dict[tuple[str, str], ContractWitness] = {}
-        for found in sorted(self._candidates(law), key=lambda one: (len(one.steps), repr(one.steps))):
-            steps = shortened(self.rerun, found.steps, self._broken_law(law, found))
-            broken = self.rerun.violation(steps)
-            if broken is None or not self._is_about(law, found, steps):
-                continue
-            made = witness(self.rerun, steps, law, found.search, self.binding, self.server, self.seed)
-            told.setdefault((made.lua.place, made.text.split("(")[0]), made)
-            if len(told) == CAUSES_MAX or self.is_over():  # the first is told in any case
-                break
-        return tuple(told.values())
+    def full_scale(self, law: str) -> list[Finding]:
+        """What is broken for the reason that the law says."""
+        known = self.findings.by_law[law]
+        return [one for one in known if law != ALL_OR_NOTHING or self.reruns.law_broken(one.trace, law) is not None]
 
-    def _candidates(self, law: str) -> list[Found]:
-        if law == BOUNDED:
-            return [one for one in self.searched.found if LIMIT_WORD in one.violation.text]
-        return [one for one in self.searched.found if law in one.violation.laws and LIMIT_WORD not in one.violation.text]
+    def result(self, law: str) -> LawResult:
+        """What breaks without anything being stopped is not about atomicity, and breaks its own law."""
+        if law == ALL_OR_NOTHING and not self.witnesses.get(law):
+            self.findings.by_law.pop(law, None)
+        return super().result(law)
 
-    @staticmethod
-    def _broken_law(law: str, found: Found) -> str:
-        return found.violation.laws[0] if law == BOUNDED else law
-
-    def _is_about(self, law: str, found: Found, steps: tuple[ClientStep, ...]) -> bool:
-        """Whether the law is the cause: what breaks without anything being stopped is not about atomicity."""
-        return law != ALL_OR_NOTHING or is_about_atomicity(self.rerun, steps)
-
-    def _no_residue(self, statement: str) -> ContractResult:
-        """By what the keys hold after more and more rounds."""
+    def explain(self, finding: Finding) -> Explanation:
+        """What the steps do; of what was counted, what one round does, and the keys before the first and after the last."""
+        if finding.analysis != COUNTING:
+            return explain(self.of_contract, finding.trace)
         growth = self.growth
-        if growth.keys:
-            told = (self._growing(NO_RESIDUE, growth.keys),)
-            return ContractResult(NO_RESIDUE, statement, Outcome.VIOLATED, growth.tested, told)
-        if growth.tested:
-            return ContractResult(NO_RESIDUE, statement, Outcome.HOLDS, growth.tested)
-        why = growth.why_not if growth.is_of_contract else ""
-        return ContractResult(NO_RESIDUE, statement, Outcome.UNKNOWN, 0, (), (growth.why_not,), why)
+        told = tuple(told_report(one.step, one.report) for one in growth.round)
+        states, keyspaces = (tuple(one.states for one in growth.round), tuple(one.keyspace for one in growth.round))
+        lua = self._line(growth.place) if finding.law == NO_RESIDUE else LuaLine()
+        return Explanation(told, states, growth.before, growth.after, lua, keyspaces=keyspaces)
 
-    def _growing(self, law: str, text: str) -> ContractWitness:
-        """One round of what goes on; it takes many to see it, so that a replay of one breaks nothing."""
-        growth, run = self.growth, self.rerun.run
-        steps = tuple(one.step for one in growth.round)
-        kind = type(self.contract).__name__
-        trace = ContractTrace(steps, len(run.clients), tuple(run.skews_ms), str(self.binding.path), kind, law, self.seed)
-        path, _, line = growth.place.rpartition(":")
+    def _line(self, place: str) -> LuaLine:
+        path, _, line = place.rpartition(":")
         script = next((one for one in self.binding.scripts if str(one.path) == path), None)
-        lua = LuaLine()
-        if law == NO_RESIDUE and script is not None:
-            source = script.source.decode("utf-8", "replace").splitlines()[int(line) - 1].strip()
-            lua = LuaLine(script.path, int(line), "", source)
-        return ContractWitness(
-            law, trace, text, tuple(told_report(one.step, one.report) for one in growth.round),
-            tuple(one.states for one in growth.round), growth.before, growth.after, lua, "counting; the steps are one round",
-            "not confirmed: seen by counting, not in the steps", tuple(one.keyspace for one in growth.round),
-        )  # fmt: skip
-
-    def _one_slot(self, statement: str) -> ContractResult:
-        """Over everything that was called: the keys of one operation in one slot."""
-        for operation, effects in self.searched.effects:
-            keys = record_of(operation, b"", list(effects)).used
-            slots = {hash_slot(key) for key in keys}
-            if len(slots) > 1:
-                shown = ", ".join(f"{key.decode('latin-1')} ({hash_slot(key)})" for key in sorted(keys))
-                text = f"{operation} uses keys of {len(slots)} slots: {shown}"
-                return ContractResult(ONE_SLOT, statement, Outcome.VIOLATED, len(self.searched.effects), (), (text,))
-        if not self.searched.effects:
-            gaps = ("vacuous: no operation was seen", *self.searched.gaps)
-            return ContractResult(ONE_SLOT, statement, Outcome.UNKNOWN, 0, (), gaps)
-        return ContractResult(ONE_SLOT, statement, Outcome.HOLDS, len(self.searched.effects), (), tuple(self.searched.gaps))
-
-
-def undeclared_notes(searched: Searched) -> tuple[str, ...]:
-    """Operations that use keys which they do not declare, one line each."""
-    found: dict[str, str] = {}
-    for operation, effects in searched.effects:
-        undeclared = record_of(operation, b"", list(effects)).undeclared
-        if undeclared:
-            found[operation] = sorted(undeclared)[0].decode("latin-1")
-    return tuple(f"{operation} uses a key that is not in KEYS, such as {key}" for operation, key in found.items())
-
+        if script is None:
+            return LuaLine()
+        return LuaLine(script.path, int(line), "", script.source.decode("utf-8", "replace").splitlines()[int(line) - 1].strip())

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from orderlab.model.contracts.contract import AnyTrace
@@ -15,22 +13,21 @@ from orderlab.model.contracts.session.contract import SessionTerms
 from orderlab.model.contracts.session.steps import Churn, Trace
 from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS, law_named
-from orderlab.model.verdict import Outcome
-from orderlab.properties.contracts.kind import SCRIPT_SECONDS_MAX, Progress
-from orderlab.properties.contracts.law_run import LawRun
+from orderlab.properties.contracts.kind import Progress
 from orderlab.properties.contracts.session.inspection import Baseline
 from orderlab.properties.contracts.session.mutation import judging
 from orderlab.properties.contracts.session.mutation.equivalence import Table, tabulate
-from orderlab.properties.contracts.session.validation import isolated
-from orderlab.properties.contracts.session.validation.single_law import law_run, run_law
+from orderlab.properties.contracts.session.validation import validation
+from orderlab.properties.contracts.session.validation.single_law import run_law
 from orderlab.properties.contracts.session.validation.subject import Subject
-from orderlab.properties.contracts.session.validation.validation import Validation, validate
+from orderlab.properties.contracts.session.validation.validation import SessionValidation
 from orderlab.properties.contracts.session.witness import confirmation
-from orderlab.properties.contracts.session.witness.witness import Witness, tell
+from orderlab.properties.contracts.session.witness.explanation import tell
 from orderlab.properties.mutants.mutant import Result
 from orderlab.properties.profiles import Profile
+from orderlab.properties.validation.isolated import Runaway, isolated
+from orderlab.properties.validation.law_run import LawRun, law_runs
 from orderlab.sim.redis.backends import Backend
-from orderlab.sim.redis.lua.watchdog import Unfinished, watch
 from orderlab.sim.redis.unsupported import UnsupportedCommand
 from orderlab.sim.stores.binding.binding import Binding
 
@@ -69,10 +66,10 @@ class SessionKind:
         backend: Backend | None,
         progress: Progress,
         budget_s: float | None = None,
-    ) -> Validation:
+    ) -> SessionValidation:
         """Judge a store, in a process of its own."""
         wanted = list(STORE_LAWS) if laws is None else laws
-        return isolated.validate_isolated(binding, effort, seed, wanted, backend, progress, budget_s)
+        return validation.validate_isolated(binding, effort, seed, wanted, backend, progress, budget_s)
 
     def replay(self, trace: AnyTrace, binding: Binding, backend: Backend) -> Iterator[dict[str, Any]]:
         """Each step, up to one after which nothing can be judged."""
@@ -92,34 +89,20 @@ class SessionKind:
     ) -> Callable[[str], LawRun]:
         """Scenarios and machines for one law at a time, in a process of their own: a script that hangs must not hang the run."""
 
-        @cache
-        def found(effort: float) -> Validation:
-            return self.validate(binding, effort, seed, list(laws), None, lambda text: None)
+        if effort is not None:
+            return law_runs(lambda: self.validate(binding, effort, seed, list(laws), None, lambda text: None), seed)
 
         def test(law: str) -> LawRun:
-            began = time.monotonic()
-            if effort is not None:
-                result = next(one for one in found(effort).results if one.verdict.law == law)
-                run = law_run(result, str(binding.path), seed)
-                run.seconds = time.monotonic() - began
-                return run
-            answer = watch(
-                lambda: run_law(binding, law, profile, seed, examples), script_seconds_max=SCRIPT_SECONDS_MAX
-            )
-            return _unfinished(binding, law, seed, answer) if isinstance(answer, Unfinished) else answer.value
+            found = isolated(binding, lambda: run_law(binding, law, profile, seed, examples), lambda: validation.worlds_of(binding))
+            return _unfinished(binding, law, seed, found) if isinstance(found, Runaway) else found
 
         return test
 
-    def caught(self, binding: Binding, laws: Iterable[str], effort: float, seed: int) -> dict[str, str]:
-        """Which of ``laws`` a flawed store was seen to break."""
-        found = validate(binding, effort, seed, laws, only_first=True).results
-        return {
-            one.verdict.law: one.verdict.witness.headline for one in found if isinstance(one.verdict.witness, Witness)
-        }
-
-    def outcomes(self, binding: Binding, effort: float, seed: int) -> dict[str, Outcome]:
-        """The verdict on every law."""
-        return {one.verdict.law: one.outcome for one in validate(binding, effort, seed, STORE_LAWS).results}
+    def judged(
+        self, binding: Binding, effort: float, seed: int, laws: Iterable[str] | None = None, only_first: bool = False
+    ) -> SessionValidation:
+        """As ``validate``, in this process."""
+        return validation.validate(binding, effort, seed, STORE_LAWS if laws is None else laws, only_first=only_first)
 
     def judge_original(self, binding: Binding, seed: int, budget_s: float, effort: float) -> Result:
         """As a mutant in the first round."""
@@ -147,9 +130,8 @@ def _known(trace: Trace, binding: Binding) -> tuple[list[Baseline] | None, Capab
         return None, None
 
 
-def _unfinished(binding: Binding, law: str, seed: int, answer: Unfinished) -> LawRun:
+def _unfinished(binding: Binding, law: str, seed: int, runaway: Runaway) -> LawRun:
     """A script that had to be ended together with its process breaks ``bounded``; no other law could be judged."""
-    runaway = isolated.runaway_of(binding, answer)
     outcome = "violated" if law == "bounded" else "unknown"
     story = [f"{law} is {outcome}: {runaway.text}", f"  KEYS: {', '.join(map(repr, runaway.keys)) or 'none'}"]
     story.append(f"  ARGV: {', '.join(map(repr, runaway.args)) or 'none'}")

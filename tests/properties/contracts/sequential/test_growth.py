@@ -10,7 +10,8 @@ from orderlab.model.contracts.contract import size_of
 from orderlab.model.verdict import Outcome
 from orderlab.properties.contracts.sequential.growth import measure
 from orderlab.properties.contracts.sequential.run import ContractRun
-from orderlab.properties.contracts.sequential.validation import ContractResult, contract_of, validate_contract
+from orderlab.properties.contracts.sequential.validation import contract_of, validate_contract
+from orderlab.properties.validation.verdicts import LawResult
 from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
@@ -27,7 +28,7 @@ def lock(written: str, contract: str = "") -> Binding:
     return binding.with_sources({"acquire.lua": (source.removesuffix(RETURN) + written + RETURN).encode()})
 
 
-def judged(binding: Binding) -> dict[str, ContractResult]:
+def judged(binding: Binding) -> dict[str, LawResult]:
     return {one.law: one for one in validate_contract(binding, 0.02, 0, ["no-residue", "bounded"]).results}
 
 
@@ -48,10 +49,11 @@ def test_a_lock_that_keeps_every_token_leaves_something_behind(written: str) -> 
     assert found["no-residue"].outcome is Outcome.VIOLATED
     assert found["bounded"].outcome is Outcome.HOLDS
     (witness,) = found["no-residue"].witnesses
-    assert "after 144 rounds" in witness.text
-    assert "{lock}:" in witness.text
-    assert witness.lua.source.startswith("redis.call(")
-    assert len(witness.told) == len(witness.states) == len(witness.keyspaces) == len(witness.steps)
+    assert "after 144 rounds" in witness.finding.text
+    assert "{lock}:" in witness.finding.text
+    assert witness.explanation.lua.source.startswith("redis.call(")
+    explained = witness.explanation
+    assert len(explained.told) == len(explained.states) == len(explained.keyspaces) == len(witness.finding.trace.steps)
 
 
 @pytest.mark.parametrize(
@@ -74,8 +76,8 @@ def test_a_lock_that_counts_up_to_its_token_makes_more_and_more_calls() -> None:
     found = judged(lock("for one = 1, token do redis.call('EXISTS', KEYS[1]) end\n"))
     assert found["no-residue"].outcome is Outcome.HOLDS
     (witness,) = found["bounded"].witnesses
-    assert "acquire makes" in witness.text
-    assert "Redis calls after 144 rounds" in witness.text
+    assert "acquire makes" in witness.finding.text
+    assert "Redis calls after 144 rounds" in witness.finding.text
     assert judged(lock("for one = 1, 50 do redis.call('EXISTS', KEYS[1]) end\n"))["bounded"].outcome is Outcome.HOLDS
 
 

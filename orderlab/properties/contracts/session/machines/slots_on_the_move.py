@@ -49,9 +49,9 @@ from orderlab.properties.contracts.session.run import StepReport
 from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.contracts.session.validation.subject import DEFAULT_EXPIRY_MS, Subject
 from orderlab.properties.contracts.session.witness.confirmation import SLACK_MS
-from orderlab.properties.contracts.session.witness.witness import lua_lines
 from orderlab.properties.harness.recording import line_to_look_at
 from orderlab.properties.machines.tally import initialize, rule
+from orderlab.properties.witness.witness import lua_lines
 from orderlab.sim.redis.error_conditions import SLOT_MIGRATES
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.results import Failed, Result

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 from hypothesis.stateful import RuleBasedStateMachine
 
 from orderlab.model.contracts.contract import Discrepancy
+from orderlab.model.contracts.session.contract import SessionTerms
 from orderlab.model.contracts.session.spec import MODULUS
 from orderlab.model.contracts.session.steps import (
     Acknowledge,
@@ -38,11 +39,12 @@ from orderlab.model.errors import InputError
 from orderlab.properties.contracts.session.run import StepReport
 from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.contracts.session.validation.subject import Reruns, Subject
-from orderlab.properties.contracts.session.witness.confirmation import place_of
-from orderlab.properties.contracts.session.witness.witness import Witness, explain, story_lines
+from orderlab.properties.contracts.session.witness.explanation import explain
 from orderlab.properties.harness.recording import RecordingStore
 from orderlab.properties.machines.tally import Tally, tally_of
 from orderlab.properties.validation.findings import Finding
+from orderlab.properties.witness.confirmation import place_of
+from orderlab.properties.witness.witness import Witness, story_lines
 from orderlab.sim.redis.backends import Backend, KernelBackend, ServerBackend
 from orderlab.sim.redis.error_conditions import CONDITIONS
 from orderlab.sim.redis.unsupported import UnsupportedCommand
@@ -82,7 +84,7 @@ class LawViolated(AssertionError):
         except (InputError, BudgetExceeded, UnsupportedCommand) as error:
             why = "scripts do not end" if isinstance(error, BudgetExceeded) else str(error)
             return "\n".join([*self._bare(), f"  no line of Lua: the kernel cannot take the same steps: {why}"])
-        return "\n".join(line for line, _ in story_lines(finding.law, Witness(finding, explanation, where)))
+        return "\n".join(line for line, _ in story_lines(Witness(finding, explanation, where, SessionTerms("session"))))
 
     def _bare(self) -> list[str]:
         """The steps and nothing else."""

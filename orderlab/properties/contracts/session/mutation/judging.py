@@ -23,7 +23,7 @@ from orderlab.properties.contracts.session.validation.scenarios import run_scena
 from orderlab.properties.contracts.session.validation.subject import Reruns, Subject
 from orderlab.properties.contracts.session.validation.walks import walk_about
 from orderlab.properties.contracts.session.witness.full_scale import at_full_scale
-from orderlab.properties.contracts.session.witness.minimisation import minimise
+from orderlab.properties.contracts.session.witness.plainer import minimise
 from orderlab.properties.mutants.mutant import Result
 from orderlab.properties.validation.effort import INSTRUCTIONS, STANDARD, count
 from orderlab.properties.validation.findings import Finding, Findings

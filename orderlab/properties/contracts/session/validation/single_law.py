@@ -14,20 +14,18 @@ from dataclasses import dataclass
 
 from hypothesis.database import ExampleDatabase
 
-from orderlab.model.verdict import Outcome
-from orderlab.properties.contracts.law_run import LawRun
 from orderlab.properties.contracts.session.machines.on_store import FOOTPRINT_LAWS, machines_for, on_kernel
 from orderlab.properties.contracts.session.machines.store import LawViolated, StoreMachine
 from orderlab.properties.contracts.session.validation.exploration import small_world
 from orderlab.properties.contracts.session.validation.footprint import measure_footprint
 from orderlab.properties.contracts.session.validation.scenarios import run_scenarios
 from orderlab.properties.contracts.session.validation.subject import Subject
-from orderlab.properties.contracts.session.validation.validation import Judge, LawResult
-from orderlab.properties.contracts.session.witness.witness import Witness, story_lines
+from orderlab.properties.contracts.session.validation.validation import SessionJudge
 from orderlab.properties.machines.tally import TALLIES, Tally
 from orderlab.properties.profiles import Profile
 from orderlab.properties.validation.effort import QUICK
 from orderlab.properties.validation.findings import Findings
+from orderlab.properties.validation.law_run import LawRun
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.bound import BudgetExceeded
 
@@ -62,9 +60,9 @@ def run_law(
         findings.coverage.update(tally.coverage)
         if tally.cut_off:
             findings.gaps.append(f"{name}: {tally.cut_off:,} of {tally.examples:,} examples were cut off, scripts did not end")
-    judge = Judge(subject, small, findings, None, lambda text: None)
+    judge = SessionJudge(subject, small, findings, None, lambda text: None)
     judge.consider(QUICK)
-    _report(found, judge.result(law))
+    found.report(judge.result(law))
     found.seconds = time.monotonic() - began
     return found
 
@@ -112,26 +110,3 @@ def search(
         blobs = [line.strip() for note in notes for line in note.splitlines() if "@reproduce_failure" in line]
         return violation, blobs[0][blobs[0].index("@") :].split(" as a ")[0] if blobs else ""
     return None
-
-
-def law_run(result: LawResult, store: str, number: int) -> LawRun:
-    """One law of a whole validation in plain values."""
-    found = LawRun(store, result.verdict.law, number)
-    _report(found, result)
-    return found
-
-
-def _report(found: LawRun, result: LawResult) -> None:
-    """The verdict in plain values."""
-    verdict = result.verdict
-    found.tested = int(verdict.work.get("antecedents", 0))
-    found.outcome = "not applicable" if result.not_applicable else str(verdict.outcome)
-    found.because = result.not_applicable or (verdict.not_covered[-1] if verdict.not_covered else "")
-    if verdict.outcome is Outcome.VIOLATED and isinstance(verdict.witness, Witness):
-        witness = verdict.witness
-        found.because = witness.headline
-        found.story = [line for line, _ in story_lines(found.law, witness)]
-        found.witness = witness.finding.trace.to_json()
-    elif verdict.outcome is Outcome.VIOLATED:  # a script that was ended together with its process
-        found.because = getattr(verdict.witness, "text", found.because)
-        found.story = [f"{found.law} is violated: {found.because}"]

@@ -1,14 +1,13 @@
-"""A witness on a real server: the same steps, judged the same way."""
+"""The steps of a session store's witness on any backend, and what a server cannot be brought through."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from orderlab.model.contracts.session.capabilities import Capabilities
 from orderlab.model.contracts.session.steps import Churn, Trace, Wait
 from orderlab.model.contracts.steps import Fault
-from orderlab.model.errors import InputError
 from orderlab.properties.contracts.session.inspection import Baseline, Inspection
 from orderlab.properties.contracts.session.run import StepReport
 from orderlab.properties.contracts.session.steps import SessionRun
@@ -21,56 +20,29 @@ SLACK_MS = 150
 """How much later than planned a real server may carry out a step."""
 LONGEST_WAIT_MS = 5000
 """For which a confirmation waits; longer times pass by moving the deadlines that Redis keeps."""
-NOT_BY_RUNNING = {
-    "one-slot": "a single server knows no slots",
-    "bounded": "an estimate, not a behaviour",
-}
-
-
 @dataclass(frozen=True)
-class Confirmation:
-    """What a real server said of a trace."""
+class SessionPerformer:
+    """``Performer`` for session stores."""
 
-    place: str
-    broken: frozenset[str] = frozenset()
-    """Laws that the trace broke there."""
-    cannot: str = ""
-    """Why it was not run there, or why its end says little."""
+    binding: Binding
+    baselines_of: Callable[[Sequence[bytes]], list[Baseline] | None]
 
-    def words(self, law: str) -> str:
-        """``confirmed on ...``, or why not."""
-        if law in self.broken:
-            return f"confirmed on {self.place}"
-        reason = NOT_BY_RUNNING.get(law) or self.cannot or "the same steps did not break the law there"
-        return f"not confirmed on {self.place}: {reason}"
+    def cannot(self, trace: Trace) -> str:
+        """Which fault of the witness a server that runs alone cannot be brought into."""
+        for step in trace.steps:
+            fault = getattr(step, "fault", None)
+            if isinstance(fault, Fault) and not can_be_made_on_server(fault):
+                return f"the fault {fault.kind} cannot be made on a server that runs alone"
+        return ""
 
+    def broken_on(self, trace: Trace, backend: Backend) -> frozenset[str]:
+        """The laws that the steps break there."""
+        reports = run_on(trace, self.binding, backend, self.baselines_of(trace.clients))
+        return frozenset(one.law for report in reports for one in report.discrepancies)
 
-def place_of(backend: Backend) -> str:
-    """The backend's name and version."""
-    return backend.describe().split(" at ")[0]
-
-
-def refuse_company(backend: Backend) -> None:
-    """Raises InputError when a user's server holds other databases: a script can reach them all (SELECT, FLUSHALL)."""
-    facts = backend.execute(b"INFO", b"keyspace") if isinstance(backend, ServerBackend) else b""
-    held = [line.split(b":")[0].decode() for line in facts.splitlines() if line.startswith(b"db")]
-    if held:
-        raise InputError(
-            f"--backend {backend.describe().split(' at ')[-1]}: {', '.join(held)} of this server hold keys that scripts "
-            "could reach (SELECT, FLUSHALL); give a server that holds nothing, or use --backend auto"
-        )
-
-
-def confirm(trace: Trace, binding: Binding, backend: Backend, baseline: list[Baseline] | None) -> Confirmation:
-    """Run a witness on ``backend`` and say which laws it breaks there."""
-    place = place_of(backend)
-    cannot = _cannot(trace, backend)
-    if cannot:
-        return Confirmation(place, cannot=cannot)
-    reports = run_on(trace, binding, backend, baseline)
-    broken = frozenset(one.law for report in reports for one in report.discrepancies)
-    waits = any(isinstance(step, Wait) for step in trace.steps)
-    return Confirmation(place, broken, "there, time cannot be set to the millisecond" if waits else "")
+    def waits(self, trace: Trace) -> bool:
+        """Whether time passes in it."""
+        return any(isinstance(step, Wait) for step in trace.steps)
 
 
 def run_on(trace: Trace, binding: Binding, backend: Backend, baseline: list[Baseline] | None = None) -> list[StepReport]:
@@ -108,12 +80,3 @@ def _taken(run: SessionRun, trace: Trace) -> Iterator[StepReport]:
         yield report
         if report.diverges:
             break
-
-
-def _cannot(trace: Trace, backend: Backend) -> str:
-    """Which fault of the witness a server that runs alone cannot be brought into."""
-    for step in trace.steps:
-        fault = getattr(step, "fault", None)
-        if isinstance(fault, Fault) and not can_be_made_on_server(fault):
-            return f"the fault {fault.kind} cannot be made on a server that runs alone"
-    return ""

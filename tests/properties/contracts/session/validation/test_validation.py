@@ -21,7 +21,7 @@ from orderlab.properties.contracts.session.validation.subject import Prepared, R
 from orderlab.properties.contracts.session.validation.validation import Validation, validate
 from orderlab.properties.contracts.session.validation.walks import walk_about
 from orderlab.properties.contracts.session.witness.full_scale import at_full_scale, with_fewer_steps
-from orderlab.properties.contracts.session.witness.minimisation import minimise
+from orderlab.properties.contracts.session.witness.plainer import minimise
 from orderlab.properties.validation.effort import QUICK
 from orderlab.properties.validation.findings import Findings
 from orderlab.properties.validation.specimens import find_specimens

@@ -11,9 +11,9 @@ from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.contracts.session.validation.validation import validate
-from orderlab.properties.contracts.session.witness.confirmation import refuse_company
-from orderlab.properties.contracts.session.witness.witness import Witness
 from orderlab.properties.validation.effort import QUICK
+from orderlab.properties.witness.confirmation import refuse_company
+from orderlab.properties.witness.witness import Witness
 from orderlab.sim.live import ServerProcess
 from orderlab.sim.redis.backends import open_backend
 from orderlab.sim.redis.backends.backend import KernelBackend

@@ -6,15 +6,16 @@ from pathlib import Path
 
 from rich.console import Console
 
+from orderlab.model.contracts.session.contract import SessionTerms
 from orderlab.model.contracts.session.steps import Publication, Save, Trace
 from orderlab.model.verdict import Outcome, Verdict
-from orderlab.properties.contracts.session.validation.footprint import Footprint
-from orderlab.properties.contracts.session.validation.validation import LawResult, Validation
-from orderlab.properties.contracts.session.witness.witness import Explanation, Witness, story_lines
+from orderlab.properties.contracts.session.validation.validation import SessionValidation
 from orderlab.properties.harness.keyspace import shown_keyspace
 from orderlab.properties.harness.recording import LuaLine, Record, line_to_look_at
 from orderlab.properties.validation.findings import Finding
-from orderlab.report.subjects import subject_of_session
+from orderlab.properties.validation.verdicts import LawResult
+from orderlab.properties.witness.witness import Explanation, Witness, story_lines
+from orderlab.report.subjects import subject_of_store
 from orderlab.report.terminal import print_subject
 from orderlab.sim.redis.shard import Effect
 from orderlab.sim.stores.binding.loader import load_binding
@@ -26,11 +27,11 @@ ESCAPED = r"ERR [/x] [red]\x1b[31m\x9b\x0a\x07"
 def witness() -> Witness:
     trace = Trace((Save((Publication(1, b"m1"),)),), (b"c",))
     explanation = Explanation((HOSTILE,), ("nothing",), {}, {}, LuaLine(Path("save.lua"), 1, "", "-- \x1b[2J"), False)
-    return Witness(Finding("no-loss", HOSTILE, trace, "a test"), explanation, "not confirmed")
+    return Witness(Finding("no-loss", HOSTILE, trace, "a test"), explanation, "not confirmed", SessionTerms("session"))
 
 
 def test_no_control_character_of_a_script_reaches_the_terminal() -> None:
-    lines = [line for line, _ in story_lines("no-loss", witness())]
+    lines = [line for line, _ in story_lines(witness())]
     assert lines[0] == f"no-loss is violated: save.lua:1: {ESCAPED}"
     assert r"  save.lua:1: -- \x1b[2J" in lines
     assert all(line.isprintable() for line in lines)
@@ -44,8 +45,8 @@ def test_words_of_a_script_are_no_markup(tmp_path: Path) -> None:
     )
     results = (LawResult(Verdict("no-loss", Outcome.VIOLATED, witness())),)
     console = Console(width=500, record=True, file=(tmp_path / "out").open("w"))
-    found = Validation(load_binding(folder), results, Footprint(), (), (), (), {}, 0)
-    print_subject(console, subject_of_session(found), seed=0, effort="quick")
+    found = SessionValidation(load_binding(folder), SessionTerms("session"), results, (), (), {}, 0)
+    print_subject(console, subject_of_store(found), seed=0, effort="quick")
     text = console.export_text()
     assert ESCAPED + " [1 step" in text
     assert "store[bold]/store.toml;" in text

@@ -1,10 +1,9 @@
-"""Making a witness short: steps are left out, then what is left is made plainer, as long as the same law is broken."""
+"""What is plainer than a trace of a session store: fewer clients and messages, no fault, round numbers, plain names."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 from orderlab.model.contracts.session.steps import (
     Acknowledge,
@@ -26,14 +25,7 @@ from orderlab.model.contracts.session.steps import (
 )
 from orderlab.properties.contracts.session.validation.subject import Reruns, Subject
 from orderlab.properties.validation.effort import SHORTENING_STEPS
-
-
-class Law(NamedTuple):
-    """What a shorter trace must break, and in which words if that matters."""
-
-    name: str
-    wording: str = ""
-
+from orderlab.properties.witness.shortening import shortened
 
 MANY = 64
 """Messages in a batch from which on it is not made plain message by message."""
@@ -44,66 +36,36 @@ def minimise(trace: Trace, law: str, reruns: Reruns, steps: int = SHORTENING_STE
 
     With a ``wording`` only what breaks the law in these words counts, so that one defect does not turn into another.
     """
-    until = reruns.spent + steps
-    broken_law = Law(law, wording)
-    best = _cut(trace, broken_law, reruns) or trace
-    if any(isinstance(step, Churn) for step in best.steps):
-        without = tuple(step for step in best.steps if not isinstance(step, Churn))
-        best = _cut(replace(best, steps=without), broken_law, reruns) or best
-    improved = True
-    while improved and reruns.spent < until:
-        before = best
-        best = _without_steps(best, broken_law, reruns, until)
-        best = _with_plainer_steps(best, broken_law, reruns, until)
-        improved = best != before
-    return _renumbered(best, broken_law, reruns)
+    return shortened(trace, law, reruns, PlainerSessions(plain_limits(reruns.subject)), steps, wording)
 
 
-def _cut(trace: Trace, law: Law, reruns: Reruns) -> Trace | None:
-    """The trace up to the step that breaks the law, or None."""
-    broken = reruns.law_broken(trace, law.name, law.wording)
-    return None if broken is None else replace(trace, steps=trace.steps[: broken[0]])
+@dataclass(frozen=True)
+class PlainerSessions:
+    """``Plainer`` for traces of session stores."""
 
+    limits: tuple[int, ...]
 
-def _without_steps(trace: Trace, law: Law, reruns: Reruns, until: int) -> Trace:
-    """Leave out runs of steps, half of them at first and single ones in the end (delta debugging)."""
-    best = trace
-    size = max(len(best.steps) // 2, 1)
-    while size >= 1:
-        start = 0
-        while start < len(best.steps) and reruns.spent < until:
-            shorter = _cut(replace(best, steps=best.steps[:start] + best.steps[start + size :]), law, reruns)
-            if shorter is None:
-                start += size
-            else:
-                best = shorter
-        size //= 2
-    return best
+    def at_first(self, trace: Trace) -> Iterator[Trace]:
+        """Without the messages that must pass."""
+        without = tuple(step for step in trace.steps if not isinstance(step, Churn))
+        if without != trace.steps:
+            yield replace(trace, steps=without)
 
+    def whole(self, trace: Trace) -> Iterator[Trace]:
+        """One client instead of two."""
+        if len(trace.clients) > 1:
+            for steps in (tuple(one for one in trace.steps if getattr(one, "client", 0) == 0), tuple(map(_moved, trace.steps))):
+                yield replace(trace, steps=steps, clients=trace.clients[:1])
 
-def _with_plainer_steps(trace: Trace, law: Law, reruns: Reruns, until: int) -> Trace:
-    """One client instead of two, then each step plainer, as far as it goes."""
-    best = trace
-    if len(best.clients) > 1:
-        alone = tuple(step for step in best.steps if getattr(step, "client", 0) == 0)
-        moved = tuple(_moved(step) for step in best.steps)
-        for steps in (alone, moved):
-            found = _cut(replace(best, steps=steps, clients=best.clients[:1]), law, reruns)
-            if found is not None:
-                best = found
-                break
-    at = 0
-    while at < len(best.steps) and reruns.spent < until:
-        for plainer in _plainer(best.steps[at], plain_limits(reruns.subject)):
-            if reruns.spent >= until:
-                return best
-            found = _cut(replace(best, steps=(*best.steps[:at], plainer, *best.steps[at + 1 :])), law, reruns)
-            if found is not None:
-                best = found
-                break
-        else:
-            at += 1
-    return best
+    def at(self, trace: Trace, index: int) -> Iterator[Trace]:
+        """The same kind of step with less to it."""
+        for plainer in _plainer(trace.steps[index], self.limits):
+            yield replace(trace, steps=(*trace.steps[:index], plainer, *trace.steps[index + 1 :]))
+
+    def in_the_end(self, trace: Trace) -> Iterator[Trace]:
+        """Renumbered, and payloads after the labels."""
+        yield renumbered(trace)
+        yield with_plain_payloads(renumbered(trace))
 
 
 def _moved(step: Step) -> Step:
@@ -213,14 +175,6 @@ def renumbered(trace: Trace) -> Trace:
         return step
 
     return replace(trace, steps=tuple(map(renamed, trace.steps)))
-
-
-def _renumbered(trace: Trace, law: Law, reruns: Reruns) -> Trace:
-    """Renumbered, and payloads after the labels, if the law is broken all the same."""
-    candidate = _cut(renumbered(trace), law, reruns)
-    if candidate is None:
-        return trace
-    return _cut(with_plain_payloads(candidate), law, reruns) or candidate
 
 
 def with_plain_payloads(trace: Trace) -> Trace:

@@ -1,0 +1,177 @@
+"""The whole validation of one store of any kind: the analyses in order, round by round, each law's verdict, what was left out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+from orderlab.model.contracts.contract import Terms
+from orderlab.model.verdict import Outcome, worst
+from orderlab.properties.validation.effort import INSTRUCTIONS, INSTRUCTIONS_MORE, QUICK, STANDARD, name_of_effort
+from orderlab.properties.validation.findings import Findings
+from orderlab.properties.validation.verdicts import Judge, LawResult, Progress
+from orderlab.sim.stores.binding.binding import Binding
+from orderlab.sim.stores.bound import BudgetExceeded, CpuBudget
+
+SEARCHING = 0.7
+"""Of a cap in seconds, what the analyses may take; the rest is for witnesses."""
+CONFIRMING = 0.1
+"""And beyond it, for confirmations on a server."""
+
+
+@dataclass(frozen=True)
+class Validation:
+    """What validation found out about one store. A kind adds what it alone measures."""
+
+    binding: Binding
+    terms: Terms
+    results: tuple[LawResult, ...]
+    notes: tuple[str, ...]
+    gaps: tuple[str, ...]
+    work: dict[str, float]
+    seed: int
+    effort: float = STANDARD
+
+    @property
+    def outcome(self) -> Outcome:
+        """The worst verdict; laws that say nothing about this store do not count, and if none says anything, nothing is known."""
+        outcomes = [result.outcome for result in self.results if not result.not_applicable]
+        return worst(outcomes) if outcomes else Outcome.UNKNOWN
+
+    @property
+    def outcomes(self) -> dict[str, Outcome]:
+        """The verdict on every law."""
+        return {result.law: result.outcome for result in self.results}
+
+    @property
+    def caught(self) -> dict[str, str]:
+        """The laws that were seen broken, with the shortest way there in words."""
+        return {result.law: result.witnesses[0].headline for result in self.results if result.witnesses}
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What every search takes for granted."""
+        return tuple(self.binding.assumptions)
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What was measured, by name."""
+        return {}
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What an owner wants to know beside the verdicts."""
+        return self.notes
+
+    @property
+    def scope(self) -> tuple[str, ...]:
+        """What a smaller world differed in, if there was one."""
+        return ()
+
+    def to_json(self) -> dict[str, Any]:
+        """What is the same for all kinds, in the order of the table of keys (``notes/semantics.md``, ``notes/contracts.md``)."""
+        return {
+            "store": str(self.binding.path),
+            "name": self.binding.name,
+            "outcome": str(self.outcome),
+            "seed": self.seed,
+            "effort": self.effort,
+            "laws": [self.law_to_json(result) for result in self.results],
+            "assumptions": list(self.assumptions),
+            "notes": list(self.notes),
+            "not_covered": list(self.gaps),
+            "work": self.work,
+        }
+
+    def law_to_json(self, result: LawResult) -> dict[str, Any]:
+        """One law in plain values."""
+        return {
+            **result.verdict.to_json(),
+            "other_witnesses": [one.to_json() for one in result.others],
+            "small_scope_witness": result.small_scope and result.small_scope.to_json(),
+            "not_applicable": result.not_applicable or None,
+        }
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """One way to look for trouble."""
+
+    name: str
+    run: Callable[[float, float], object]
+    """Does what is due at an effort beyond that of the rounds before (0: there were none). Raises BudgetExceeded."""
+    once_from: float | None = None
+    """Runs once only: in the first round of at least so much effort."""
+
+    def is_due(self, effort: float, done: float) -> bool:
+        """Whether there is something for it in the round."""
+        if self.once_from is None:
+            return True
+        return done < self.once_from <= effort if self.once_from else not done
+
+
+class Schedule:
+    """All analyses of one store, round by round: each goes on where it ended in the round before."""
+
+    def __init__(self, analyses: Sequence[Analysis], findings: Findings, budget: CpuBudget, progress: Progress) -> None:
+        self.analyses, self.findings, self.budget, self.progress = analyses, findings, budget, progress
+        self.done = 0.0
+        """The effort of the rounds so far."""
+
+    def round(self, effort: float, is_enough: Callable[[float], bool] = lambda effort: False) -> str:
+        """Everything up to ``effort``, unless it ``is_enough`` before. Where the time ran out, if it did: the name of that analysis."""
+        for analysis in self.analyses:
+            if not analysis.is_due(effort, self.done):
+                continue
+            self.progress(f"{analysis.name}, {name_of_effort(effort)}")
+            self.budget.allow(INSTRUCTIONS + INSTRUCTIONS_MORE * effort)
+            try:
+                analysis.run(effort, self.done)
+            except BudgetExceeded:
+                if self.budget.is_past:
+                    return analysis.name
+                self.findings.gaps.append(f"{analysis.name}: not finished, the scripts are too slow")
+            if is_enough(effort):
+                break
+        self.done = effort
+        return ""
+
+
+def run_rounds(schedule: Schedule, judge: Judge, rounds: Sequence[float], budget_s: float | None = None) -> None:
+    """Analyses and witnesses in turn, one round for each effort. ``budget_s`` is a cap in seconds on all of it, and what it
+    cuts off is told; where one witness for each law is enough it ends with the analysis after which each law has a witness."""
+    findings, budget, began = schedule.findings, schedule.budget, time.monotonic()
+
+    def cap(share: float) -> None:
+        if budget_s is not None:
+            budget.set(max(share * budget_s + began - time.monotonic(), 0.0), time.monotonic)
+
+    def is_enough(now: float) -> bool:
+        return judge.only_first and judge.has_soon(now)
+
+    for now in rounds:
+        try:
+            cap(SEARCHING)
+            cut_in = schedule.round(now, is_enough)
+        except KeyboardInterrupt:
+            findings.interrupted = True
+            break
+        budget.allow(inf)
+        if judge.only_first and judge.has_all:
+            break
+        cap(1.0)
+        is_whole = judge.consider(now)
+        if cut_in or not is_whole:
+            place = cut_in or "the witnesses"
+            told = f"the cap of {budget_s:g} s cut off the round {name_of_effort(now)} in: {place}; what comes after was not done"
+            findings.gaps.append(told)
+            break
+        if judge.only_first and judge.has_all:
+            break
+    if findings.interrupted:
+        judge.consider(QUICK)
+    budget.lift()
+    cap(1.0 + CONFIRMING)
