@@ -105,7 +105,7 @@ class _NodeConnection:
     def _answered(self, number: int, replies: list[Reply]) -> None:
         if number != self._number:
             return
-        written = self.unanswered.popleft()
+        written = self.unanswered.popleft()  # a server answers a connection in the order of its commands
         driver = self.driver
         if driver.on_round_trip is not None:
             driver.on_round_trip(self.node.name, written.at_us, driver.env.now, len(written.commands))
@@ -120,7 +120,7 @@ class _NodeConnection:
             group.left -= 1
             if not group.left:
                 finished.append(group)
-        for group in finished:
+        for group in finished:  # only now: who hears of it may submit more, which must come behind what goes again
             group.on_done(group.replies)
 
     def _goes_again(self, sent: _Sent, message: bytes) -> bool:
@@ -171,6 +171,7 @@ class _NodeConnection:
             group.left -= 1
             if not group.left:
                 finished.append(group)
+        # It keeps its place in the line of answers: the server carries it out all the same, and its answer comes late.
         written.commands = [(request, _nobody(), 0) for request, _, _ in written.commands]
         return finished
 
@@ -201,7 +202,7 @@ class _NodeConnection:
             self.is_up = True
             again = [written for written in self.unanswered if not written.is_expired]
             self.unanswered = deque(again)
-            for written in again:
+            for written in again:  # before what has been submitted meanwhile, so that a session's saves keep their order
                 self._write(written)
             self.flush()
 

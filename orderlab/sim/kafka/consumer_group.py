@@ -92,7 +92,7 @@ class ConsumerGroup:
         self._rebalances += 1
         self._is_due = False
         number = self._rebalances
-        for member in self.members:
+        for member in self.members:  # the eager protocol: all give up all, so that no partition has two owners in between
             member.revoke()
 
         def fall_due() -> None:
@@ -127,6 +127,7 @@ class ConsumerGroup:
     def commit(self, member: Consumer, generation: int, offsets: Mapping[Partition, int]) -> bool:
         """An offset commit reaches the coordinator. False: the generation is over (``ILLEGAL_GENERATION``), or the member was
         put out (``UNKNOWN_MEMBER_ID``)."""
+        # A commit from before the rebalance would take back, or run ahead of, what the present owner has done.
         if generation != self.generation or member not in self.members:
             self.fenced_commits += 1
             return False
@@ -181,6 +182,7 @@ class Consumer:
         """The member owns ``partitions`` from their committed offsets on."""
         self.revoke()
         self.generation = generation
+        # From what is committed, not from where the former owner had read to: what it had in its hands is read again.
         self.positions = {partition: self.group.committed[partition] for partition in partitions}
         self.taken_over = {partition: partition.log.end_offset for partition in partitions} if generation > 1 else {}
         for leader in sorted({partition.leader for partition in partitions}):
@@ -209,7 +211,7 @@ class Consumer:
 
     def poll(self) -> Generator[simpy.Event, Any, Polled]:
         """Wait for records, then hand out at most ``max_poll_records``."""
-        self.is_busy = False
+        self.is_busy = False  # a thread that polls again has done with what it had: that is what a rebalance waits for
         self.group.came_back()
         while not self._ready:
             self._waiting = self.env.event()
@@ -227,7 +229,7 @@ class Consumer:
             left -= len(records)
             if not fetched.parts:
                 self._ready.pop(0)
-                self._fetch(fetched.leader)
+                self._fetch(fetched.leader)  # only now: one fetch a leader is under way or waits here, which bounds what is held
         self.polled_us = self.env.now
         self.is_busy = True
         return polled
@@ -270,7 +272,7 @@ class Consumer:
             offset, records = partition.log.read(self.positions[partition], self.group.settings.fetch_records, now)
             if records:
                 fetched.parts.append((partition, offset, records))
-                self._asked[partition] = offset
+                self._asked[partition] = offset  # to go back to, should a new leader make this answer worthless
                 self.positions[partition] = offset + len(records)
                 count += len(records)
         if count:

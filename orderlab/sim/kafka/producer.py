@@ -180,6 +180,7 @@ class Producer:
     def _pump(self, partition: Partition, accumulator: _Accumulator) -> None:
         while accumulator.sealed and accumulator.in_flight < self.settings.max_in_flight and not self.is_dead:
             request = accumulator.sealed.popleft()
+            # Numbered when it first leaves and never again: by the number the leader knows a repetition, and a gap.
             if self.settings.idempotent and request.sequence is None:
                 request.sequence = accumulator.next_sequence
                 accumulator.next_sequence += len(request.records)
@@ -195,7 +196,7 @@ class Producer:
 
         def answer(error: AppendError | None) -> None:
             nonlocal is_over
-            if not is_over:
+            if not is_over:  # the answer or the timeout, whichever comes first; the other is nobody's
                 is_over = True
                 self._answered(partition, accumulator, request, error)
 
@@ -210,6 +211,7 @@ class Producer:
             outcome, answered_us = self.cluster.produce(
                 partition, request.records, self.settings.acks == "all", producer, request.sequence or 0
             )
+            # A known sequence is a success: the records are in the log, and only the answer had been lost.
             error = outcome if isinstance(outcome, AppendError) and outcome is not AppendError.DUPLICATE_SEQUENCE else None
             arrived_us = self.env.now
 

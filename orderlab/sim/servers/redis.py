@@ -172,6 +172,8 @@ class RedisNode:
         now = self.env.now
         begun = max(self.busy_until_us, now)
         self.waited_us += (begun - now) * len(requests)
+        # Carried out when it arrives, with the clock of when it is served: requests are served in the order in which they arrive, so
+        # nothing can come in between, and a queue needs no events.
         at = self.epoch_us + int(begun)
         if self.shard.is_calm() and self.shard.on_presence is None:
             work, replies = self.run_requests(at, requests)
@@ -182,7 +184,7 @@ class RedisNode:
         shard = self.shard
 
         def answer() -> None:
-            if self.shard is shard and not self.is_down:
+            if self.shard is shard and not self.is_down:  # else the process that would have answered has died meanwhile
                 on_replies(replies)
 
         call_at(self.env, self.busy_until_us, answer)

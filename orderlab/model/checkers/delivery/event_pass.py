@@ -211,7 +211,7 @@ def _breaks(state: Any, law: Any, event_id: Any, lane: Any, number: Any, other_e
 
 @njit(cache=True)
 def _add_slowly(arrays: Any, owner: Any, number: Any, tag: Any) -> Any:
-    """`add` without its inlining: that is for first deliveries alone, and each further copy is more to compile."""
+    """`add`, called and not inlined: numbers that come in order, nearly all of them, are taken in the loop itself."""
     return add(arrays, owner, number, tag)
 
 

@@ -173,10 +173,11 @@ class SaveStage:
             for start in range(0, len(saves), SLICE):
                 end = min(start + SLICE, len(saves))
                 count = int(saves.bounds[end] - saves.bounds[start])
-                yield node.work(count * costs.persist_us / 2)
+                yield node.work(count * costs.persist_us / 2)  # half before a save is written, half when its reply is here
                 if node.is_dead:
                     return
                 self._save_in_turn(assigned, range(start, end), batch)
+            # Every save has its answer before the offset is committed: who takes over reads the pack again and loses nothing of it.
             yield from node.complete(batch)
             assigned.given_up[batch.failed] = True
             yield self.env.timeout(int(node.burst(len(saves.messages), costs.persist_us / 2) - self.env.now))
@@ -280,6 +281,7 @@ class SaveStage:
                     queued = slice(first, last)
                     columns = (saves.messages[queued], saves.recipients[queued], saves.sessions[queued])
                     sessions.note_queued(*(column.tolist() for column in columns))
+            # The same word for a session that has ended and for one that the store has lost: which, only the broker can tell, so first.
             elif store.was_closed(reply) and sessions.is_over(int(saves.recipients[first]), int(saves.sessions[first])):
                 self.world.count("saves_for_sessions_that_ended")
             elif store.was_saved_before(reply):
@@ -308,7 +310,8 @@ class SaveStage:
                     node.producer.send(to.downlink, [record], batch.answered)
 
         batch = InFlightBatch(self.env, 0, again)
-        for subscriber in sorted(assigned.known_before):  # costs nothing here: a flag on a record that goes anyway
+        # Sorted, for the order of a set must not become the order of events. It costs nothing here: a flag on a record that goes anyway.
+        for subscriber in sorted(assigned.known_before):
             world.brokers[int(world.traffic.subscribers.broker[subscriber])].wake(subscriber)
         self._send_on(assigned, batch)  # behind what is read anew
         while batch.left and not node.is_dead:

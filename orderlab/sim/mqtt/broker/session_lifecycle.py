@@ -136,7 +136,7 @@ class SessionLifecycle:
         it subscribes anew."""
         world, table = self.world, self.table
         session, connection = self._renew(subscriber), table.connection_number[subscriber]
-        table.beginning.add(subscriber)
+        table.beginning.add(subscriber)  # until the store has answered, what it hands out is of the old session
         name = world.traffic.subscribers.name(subscriber)
         if world.storage.store.needs_open:
             world.storage.opened.add(subscriber)
@@ -153,7 +153,7 @@ class SessionLifecycle:
     def _renew(self, subscriber: int) -> int:
         """The number of the session that begins with the CONNECT of now."""
         if self.table.exists[subscriber]:
-            self._end(subscriber)
+            self._end(subscriber)  # before the number grows: the CLEAR row is of the old session, the CONNECT row of the new one
             self.world.count("clean_starts")
         self.table.session_number[subscriber] += 1
         self.delivery.record_connect(subscriber)
@@ -164,6 +164,7 @@ class SessionLifecycle:
         world, session = self.world, int(self.table.session_number[subscriber])
         if world.storage.store.needs_open:
             world.ensure_open(subscriber)
+        # In the history the session ends now, in the store when the call gets through: from now on nothing of it is owed.
         self._end(subscriber)
         world.count("sessions_expired")
         clear = world.storage.store.clear(world.traffic.subscribers.name(subscriber), session)

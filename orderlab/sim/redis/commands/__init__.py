@@ -2,8 +2,8 @@
 
 A command is a function of the node and the words that called it, under ``@command`` with its name, arity, flags and keys as
 COMMAND INFO of a server shows them. When it is called the arity fits and the node would carry it out
-(``execution.admit``). It reads its arguments before it looks at a key, and both before it writes, in the server's order: of two errors
-the first is told, and a script is never torn in the middle of one command. An error is an ``ErrorReply`` that it raises.
+(``execution.admit`` for clients, ``lua.run`` for scripts). Arguments and types are checked in the server's order, since of two errors
+the first is told, and before the first write, since no command is half done. An error is an ``ErrorReply`` that it raises.
 
 It reads values with ``shard.lookup_as``, installs new ones with ``shard.install``, and tells what it changed with
 ``shard.modified``; a value is changed by its own methods, which take ``shard.undo`` so that a rollback finds the inverse step.
