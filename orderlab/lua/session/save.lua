@@ -217,8 +217,10 @@ for i = 1, #dropped do
     ids[#ids + 1] = dropped[i]
   end
 end
-send('HSET', body, fields) -- first: if memory refuses it, nothing has changed; a body without its entry shows nothing
-send('ZREM', index, members) -- before ZADD: a new message may bear the identifier, and so the member, of one that goes
+-- HSET first: if memory refuses it, nothing has changed; a body without its entry shows nothing. ZREM before ZADD: a new message may
+-- bear the identifier, and so the member, of one that goes. HDEL last, and of identifiers that no new message bears: its body is there.
+send('HSET', body, fields)
+send('ZREM', index, members)
 send('ZADD', index, entries)
-send('HDEL', body, ids) -- last, and of identifiers that no new message bears: its body is there already
+send('HDEL', body, ids)
 return reply

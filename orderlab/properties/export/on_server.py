@@ -32,7 +32,7 @@ from orderlab.properties.export.transcript import (
 )
 from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.redis.backends.backend import FIRST_MS
-from orderlab.sim.redis.backends.dump import READERS
+from orderlab.sim.redis.backends.dump import reader_of
 from orderlab.sim.redis.database import DatabaseKey
 from orderlab.sim.redis.error_conditions import CONDITIONS
 from orderlab.sim.redis.replies import ErrorReply
@@ -215,6 +215,8 @@ def _step(number: int, plain: Move, later: Move, slower: Move, weaver: _Weaver, 
         if plain.placed:
             acts.append(_put(plain.placed, later.placed, weaver, "what was there comes back"))
     keys = _held(plain.keys, later.keys, slower.keys, weaver)
+    if any(kind == "stream" for kind, _, _ in plain.keys.values()):
+        notes.append("of streams the entries are compared, not the groups")
     if any(isinstance(name, DatabaseKey) for name in plain.keys):
         notes.append("keys of other databases than 0 are not compared")
     return Step(number, plain, tuple(acts), keys)
@@ -295,10 +297,13 @@ def _read(keyspace: FrozenKeyspace) -> dict[bytes, Any]:
     for name, (kind, _, _) in keyspace.items():
         if isinstance(name, DatabaseKey):
             continue
-        reader, *rest = READERS[kind.encode()]
-        reply = backend.execute(reader, name, *rest)
-        found[name] = in_order(kind, reply)
+        found[name] = in_order(kind, backend.execute(*reader_for(kind, name)))
     return found
+
+
+def reader_for(kind: str, name: bytes) -> Argv:
+    """The command that an export reads a key with: of a stream its entries, for groups tell when they were last heard of."""
+    return (b"XRANGE", name, b"-", b"+") if kind == "stream" else reader_of(kind.encode(), name)
 
 
 def in_order(kind: str, reply: Any) -> Any:

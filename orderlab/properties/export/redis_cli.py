@@ -21,6 +21,7 @@ from orderlab.properties.export.on_server import (
     Unknown,
     Wait,
     Woven,
+    reader_for,
 )
 from orderlab.properties.harness.recording import shown_bytes
 from orderlab.sim.redis.replies import ErrorReply, Status
@@ -227,7 +228,6 @@ def _held(name: bytes, held: Held) -> Iterator[str]:
         inside = zip(value[::2], value[1::2], strict=True) if held.kind == "hash" else ((member, 1) for member in value)
         yield from (f"call {_command((one, name, field))}{_expected(told)}" for field, told in inside)
     else:
-        reader = {"string": (b"GET", name), "list": (b"LRANGE", name, b"0", b"-1"), "hash": (b"HGETALL", name), "set": (b"SMEMBERS", name)}
-        compared = _expected(value) if held.kind in ("string", "list", "zset") else ""
-        yield f"call {_command(reader.get(held.kind, (b'ZRANGE', name, b'0', b'-1', b'WITHSCORES')))}{compared}"
+        compared = "" if held.kind in ("hash", "set") else _expected(value)
+        yield f"call {_command(reader_for(held.kind, name))}{compared}"
     yield f"call {_command((b'PTTL', name))}" + (" exact '(integer) -1'" if held.deadline is None else "")

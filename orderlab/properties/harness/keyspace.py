@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from orderlab.properties.harness.recording import shown_bytes
+from orderlab.sim.redis.commands.streams import id_text
 from orderlab.sim.redis.keyspace import TYPES
 from orderlab.sim.redis.shard import FrozenKeyspace
 
@@ -140,6 +141,14 @@ def shown_value(kind: str, value: Any) -> str:
         parts = [
             f"{shown_bytes(name)} = {one:.17g}" if kind == "zset" else f"{shown_bytes(name)} = {shown_bytes(one)}"
             for name, one in pairs[:SHOWN_MAX]
+        ]
+    elif kind == "stream":
+        stream = TYPES[kind].thaw(value)
+        parts = [shown_bytes(b" ".join((id_text(one), *fields))) for one, fields in list(stream.between())[:SHOWN_MAX]]
+        parts += [
+            f"{shown_bytes(id_text(one))} pending in {shown_bytes(name)} of {shown_bytes(group.pending[one][0])}"
+            for name, group in stream.groups.items()
+            for one in list(group.ids)[:SHOWN_MAX]
         ]
     else:
         items = items_of(kind, value)

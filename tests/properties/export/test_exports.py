@@ -224,6 +224,54 @@ def test_the_calls_of_the_judge_are_not_the_store_s() -> None:
     assert [sum(isinstance(act, Send) for act in step.acts) for step in plan.steps] == [0, 1, 1]
 
 
+STREAM = """from orderlab.contract import Call, Contract
+
+
+class Log(Contract):
+    operations = {"put": ()}
+    clients = 1
+
+    def initial(self):
+        return 0
+
+    def outcomes(self, state, call, now_ms):
+        return [(state + 1, state + 1)]
+
+    def elapse(self, state, now_ms):
+        return state
+
+    def deadlines_ms(self, state):
+        return ()
+
+    def calls(self, client, seen):
+        return [Call.of("put")]
+"""
+
+
+@pytest.mark.server
+def test_streams_have_entries_under_moments(server: ServerProcess, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    store.mkdir()
+    (store / "log.py").write_text(STREAM)
+    (store / "put.lua").write_text("redis.call('XADD', KEYS[1], '*', 'n', ARGV[1])\nreturn redis.call('XLEN', KEYS[1])\n")
+    toml = 'specification = "log.py:Log"\n[keys]\nlog = "{l}:log"\n[operations.put]\nscript = "put.lua"\nkeys = ["log"]\nargs = ["<now_ms>"]\n'
+    (store / "store.toml").write_text(toml)
+    told = own("x", "Log", begin(0, "put"), {"step": "wait", "ms": 20}, begin(0, "put"))
+    binding = load_binding(store, trust_adapter=True)
+    plan = plan_of(kind_of(binding), trace_from_json(told, "x"), binding)
+    (held,) = plan.steps[-1].keys.values()
+    assert held.kind == "stream"
+    assert len(held.value) == 2
+    (tmp_path / "test_it.py").write_text(write_plan("pytest", plan))
+    (tmp_path / "it.sh").write_text(write_plan("redis-cli", plan))
+    with closing(Connection(server.host, server.port)) as connection:
+        connection.demand(b"FLUSHALL")
+    ran = run_pytest(tmp_path / "test_it.py", REDIS_URL=f"redis://{server.host}:{server.port}")
+    assert ran.returncode == 0, ran.stdout
+    said = subprocess.run(["bash", str(tmp_path / "it.sh"), "-p", str(server.port)], capture_output=True, text=True, timeout=60)
+    assert said.returncode == 0, said.stdout
+
+
 # -- what is drawn -----------------------------------------------------------------------------------------------------------
 
 
