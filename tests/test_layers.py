@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +28,18 @@ BELOW = ("program",)
 EXCEPTIONS: frozenset[tuple[str, str]] = frozenset()
 CIRCLES: dict[str, int] = {}
 """Modules that import each other in a circle, by room and number; none elsewhere but pairs and triples of one folder."""
+
+
+OF_SESSIONS = (
+    "properties.contracts.session", "properties.strategies.mqtt", "properties.strategies.histories", "properties.machines.handshake",
+    "properties.guarantees",
+)  # fmt: skip
+"""Modules of `properties` that are about MQTT itself. All others are generic in the kind of store and say none of its words."""
+SESSION_WORDS = re.compile(r"packet[ _-]?id|epoch|pubrel|in[ _-]?flight|clean[ _-]?start|\bqos\b|modulus", re.IGNORECASE)
+KINDS_OF_STORES = ("model.contracts.session", "model.contracts.sequential", "properties.contracts.session", "properties.contracts.sequential")
+"""What nobody imports but each kind itself and the table of the kinds; the public modules (`orderlab/*.py`) are facades over them."""
+KNOW_SESSIONS = frozenset({"properties.comparison.comparison", "properties.comparison.product"})
+"""Old scripts are compared with new ones on stores of sessions alone. May only shrink."""
 
 
 def modules(package: Path = PACKAGE) -> dict[str, Path]:
@@ -107,3 +120,69 @@ def test_the_paths_of_the_design_are_links(name: str) -> None:
     link = PACKAGE.parent / name
     assert link.is_symlink()
     assert str(link.readlink()) == f"orderlab/{name}"
+
+
+def is_generic(name: str) -> bool:
+    """Whether a module is above the kinds of stores."""
+    return name.startswith("properties.") and not any(name == one or name.startswith(one + ".") for one in OF_SESSIONS)
+
+
+def words_of(tree: ast.Module) -> Iterator[str]:
+    """Identifiers and texts of a module; of docstrings and comments there are none."""
+    bodies = [node.body for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)]
+    papers = {id(one.value) for body in bodies for one in body if isinstance(one, ast.Expr)}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=word) | ast.Attribute(attr=word) | ast.arg(arg=word) | ast.FunctionDef(name=word) | ast.ClassDef(name=word):
+                yield word
+            case ast.keyword(arg=str(word)):
+                yield word
+            case ast.Constant(value=str(word)) if id(node) not in papers:
+                yield word
+
+
+def told_of_sessions(known: dict[str, Path]) -> dict[str, set[str]]:
+    """Generic module -> what it says in words of sessions."""
+    said = {name: {word for word in words_of(ast.parse(path.read_text())) if SESSION_WORDS.search(word)} for name, path in known.items() if is_generic(name)}
+    return {name: words for name, words in said.items() if words}
+
+
+def knowing_kinds(known: dict[str, Path]) -> set[str]:
+    """Modules above the kinds of stores that import one."""
+
+    def is_of_kind(name: str) -> bool:
+        return any(name == one or name.startswith(one + ".") for one in KINDS_OF_STORES)
+
+    above = {name for name in known if is_generic(name) or name.split(".")[0] in ("commands", "report")}
+    return {name for name in above if not is_of_kind(name) and any(map(is_of_kind, imports(known[name], known)))}
+
+
+def test_what_is_above_the_kinds_of_stores_says_no_word_of_sessions() -> None:
+    assert told_of_sessions(modules()).keys() - KNOW_SESSIONS == set(), "say it in the kind's folder, or by its Terms"
+
+
+def test_nobody_but_a_kind_imports_it() -> None:
+    found = knowing_kinds(modules())
+    assert found - KNOW_SESSIONS == set(), "ask properties/contracts/kind.py for the kind of the store"
+    assert KNOW_SESSIONS - found == set(), "no longer needed: take these out of KNOW_SESSIONS"
+
+
+def test_nobody_but_the_table_of_kinds_asks_what_a_store_calls_its_specification() -> None:
+    for name, path in modules().items():
+        if not (is_generic(name) or name.split(".")[0] in ("commands", "report")) or name == "properties.contracts.kind":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Compare):
+                asked = [one.attr for one in ast.walk(node) if isinstance(one, ast.Attribute)]
+                texts = [one.value for one in ast.walk(node) if isinstance(one, ast.Constant)]
+                assert "specification" not in asked, f"{name}: line {node.lineno} asks for the specification's name; ask the kind"
+                assert not {"session", "pending"} & set(map(str, texts)), f"{name}: line {node.lineno} knows a specification's name; ask the kind"
+
+
+def test_a_word_of_sessions_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "properties").mkdir()
+    file = tmp_path / "properties" / "story.py"
+    file.write_text('"""Of packet identifiers."""\ndef told(step):\n    """PUBREL."""\n    return f"as {step.packet_id}", "in-flight"\n')
+    assert told_of_sessions(modules(tmp_path)) == {"properties.story": {"packet_id", "in-flight"}}
+    file.write_text("def told(step):\n    return step.name\n")
+    assert told_of_sessions(modules(tmp_path)) == {}

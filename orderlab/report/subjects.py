@@ -143,7 +143,6 @@ def _verdict(found: Comparison) -> str:
 
 
 def _of_difference(one: Difference, found: Comparison) -> Finding:
-    from orderlab.model.contracts.session.steps import told_step
     from orderlab.properties.harness.keyspace import shown_keyspace
 
     keyspaces = one.new.keyspaces or (None,) * len(one.trace.steps)
@@ -154,8 +153,8 @@ def _of_difference(one: Difference, found: Comparison) -> Finding:
         fingerprint=fingerprint_of(found.new.name, one.kind, _name(lua), lua.source, one.text.split(" ", 1)[0]),
         steps=tuple(
             Step(
-                lane=lane_of(step, one.trace.steps), action=told_step(step, one.trace), answer=answer,
-                before=before if before != answer else "", state=_live(live), keys=_keys(keys),
+                lane=lane_of(step, one.trace.steps), action=found.after.terms.told_step(step, one.trace), answer=answer,
+                before=before if before != answer else "", state=f"{found.after.terms.state_words}: {live}" if live else "", keys=_keys(keys),
             )
             for step, answer, before, live, keys in told
         ),
@@ -187,10 +186,6 @@ def _keys(keyspace: FrozenKeyspace | None) -> dict[str, str] | None:
     from orderlab.properties.harness.keyspace import shown_keyspace
 
     return None if keyspace is None or len(keyspace) > KEYS_NOTED else shown_keyspace(keyspace)
-
-
-def _live(live: str) -> str:
-    return f"the specification has live: {live}" if live else ""
 
 
 def _file_of(path: Path) -> str:

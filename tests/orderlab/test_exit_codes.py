@@ -225,7 +225,7 @@ MEASURED_BY_A_PARENT = ("benchmarks/checkers.py", "spark_sweeps/packaging.py", "
 
 def test_every_program_ends_as_the_command_line_does() -> None:
     found = {str(path) for path in PROGRAMS}
-    assert found >= {"sim/native/build.py", "properties/steadiness.py", "properties/conformance/__main__.py"}
+    assert found >= {"sim/native/build.py", "properties/contracts/session/steadiness.py", "properties/conformance/__main__.py"}
     for path in sorted(found - set(MEASURED_BY_A_PARENT)):
         assert "program.run(" in (ROOT / path).read_text(), path
 

@@ -83,11 +83,12 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):  
     report = outcome.get_result()
     if call.when == "call" and any(item.stash.get(TOLD, {}).values()):
         report.orderlab = item.stash[TOLD]
-    machines = sys.modules.get("orderlab.properties.contracts.session.machines.store")
-    if machines is not None and call.excinfo is not None and isinstance(call.excinfo.value, machines.LawViolated):
+    error = call.excinfo.value if call.when == "call" and call.excinfo is not None else None
+    trace: Any = getattr(error, "trace", None)
+    if isinstance(error, AssertionError) and hasattr(trace, "to_json"):
         from orderlab.properties.plugin.reporting import file_name_of, keep_trace
 
-        told = keep_trace(item.config, file_name_of(item.nodeid), call.excinfo.value.trace.to_json())
+        told = keep_trace(item.config, file_name_of(item.nodeid), trace.to_json())
         report.sections.append(("orderlab", told))
 
 

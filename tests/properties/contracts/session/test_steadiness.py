@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from orderlab.model.errors import InputError
+from orderlab.properties.contracts.session.steadiness import measure, stores
 from orderlab.properties.profiles import PROFILES
-from orderlab.properties.steadiness import measure, stores
 from orderlab.properties.validation.specimens import find_specimens
 
 
