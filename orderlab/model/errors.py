@@ -14,7 +14,7 @@ class InputError(Exception):
 
 
 class Defect(Exception):
-    """This suite is at fault, not the input: a promise to itself is broken (exit code 70, like any uncaught exception)."""
+    """A fault of this suite, not of the input: a promise to itself is broken (exit code 70, like any uncaught exception)."""
 
 
 class WorkerDied(Defect):

@@ -62,7 +62,7 @@ class _Told(Listener):
 
 @contextlib.contextmanager
 def compilation(tell: Callable[[bool], None]) -> Iterator[None]:
-    """Within it ``tell`` hears when machine code begins to be made, and when that ends."""
+    """Have ``tell`` hear, within this context, when machine code begins to be made, and when that ends."""
     with install_listener("numba:compile", _Told(tell)):
         yield
 

@@ -335,7 +335,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def dying_with_this_process() -> Callable[[], None]:
-    """To be called in a child before anything else: Linux then kills it when the thread that started it ends, however
+    """A function to be called in a child before anything else: Linux then kills it when the thread that started it ends, however
     that happens. Elsewhere it does nothing.
     """
     parent = os.getpid()

@@ -203,7 +203,7 @@ class Task:
 
 @dataclass(frozen=True)
 class PartResult:
-    """Of one part, by checker. ``delivery_if``: the same if other parts have publish rows and this one has none;
+    """What one part came to, by checker. ``delivery_if``: the same if other parts have publish rows and this one has none;
     ``file``: the part, if it is one, which then has all rows that show its findings.
     """
 

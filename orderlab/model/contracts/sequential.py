@@ -35,7 +35,7 @@ class Scope(NamedTuple):
 
 @dataclass(frozen=True)
 class SequentialTerms:
-    """Of one class of its owner's."""
+    """The terms of a contract that one class of its owner's states."""
 
     contract: Contract
 
@@ -86,7 +86,7 @@ class SequentialTerms:
             yield str(trouble)
 
     def one_sided(self, law: str) -> str:
-        """Nothing that the report does not say."""
+        """How a check can be wrong in one direction only: not at all, beyond what the report says."""
         return ""
 
     def clauses(self, law: str) -> Sequence[str]:

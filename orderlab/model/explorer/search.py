@@ -165,7 +165,7 @@ class Search:
 
     @property
     def depth(self) -> int:
-        """Of the deepest known state."""
+        """Depth of the deepest known state."""
         return len(self.closed_levels()) - 2
 
     def closed_levels(self) -> list[int]:
@@ -505,7 +505,7 @@ def _save(run: Search) -> None:
 
 
 def unreduced_up_to(run: Search, depth: int) -> Search:
-    """The same search without reduction, no deeper than a violation that was found with it, in the budget that is
+    """Search again without reduction, no deeper than a violation that was found with it, in the budget that is
     left.
     """
     budget = run.options.budget

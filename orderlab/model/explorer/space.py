@@ -96,7 +96,7 @@ class Space(Protocol):
         """How many steps each action has taken."""
 
     def met(self) -> Mapping[str, int]:
-        """In how many states each antecedent held."""
+        """How many states each antecedent held in."""
 
     def bytes_held(self) -> int: ...
 

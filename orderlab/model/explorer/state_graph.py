@@ -95,7 +95,7 @@ class FairnessCondition:
         self.enabled[graph.source[self.taking()]] = True
 
     def taking(self) -> Bools:
-        """For each step, whether it belongs to the condition."""
+        """Whether each step belongs to the condition."""
         return self._matching[self._label] if len(self._matching) else np.zeros(len(self._label), np.bool_)
 
     def takes(self, edge: int) -> bool:

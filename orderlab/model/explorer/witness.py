@@ -344,7 +344,7 @@ def is_respected(system: TransitionSystem[Any], condition: Fairness, run: System
 
 
 def enabled_in_loop(system: TransitionSystem[Any], condition: Fairness, run: SystemRun) -> list[bool]:
-    """For each state of the loop, whether a changing step of the condition is enabled there."""
+    """Whether a changing step of the condition is enabled in each state of the loop."""
     return [
         any(condition.matches(label) and after != state for label, after in system.successors(state))
         for state in run.states[run.loop_start :]

@@ -168,7 +168,7 @@ class Delivered(NamedTuple):
 
 
 class PipelineState(NamedTuple):
-    """Everything. Messages are numbered 1, 2, ... in publish order; offsets count from 0."""
+    """The state of the whole pipeline. Messages are numbered 1, 2, ... in publish order; offsets count from 0."""
 
     nodes: tuple[PipelineNode, ...]
     published: int = 0

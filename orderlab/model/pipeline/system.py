@@ -351,7 +351,7 @@ def acknowledge(state: PipelineState, protocol: Protocol, scope: PipelineScope) 
 
 
 def initial(protocol: Protocol, scope: PipelineScope) -> PipelineState:
-    """Nothing published; the subscriber is connected to the first node if the scope says so."""
+    """The state in which nothing is published; the subscriber is connected to the first node if the scope says so."""
     state = PipelineState(nodes=tuple(PipelineNode() for _ in range(scope.nodes)), faults_left=scope.fault_budget)
     return begin_session(state, protocol, scope, 0) if scope.starts_connected else state
 

@@ -182,7 +182,7 @@ class _Rounds:
         return result
 
     def medians(self, kind: str) -> dict[str, float]:
-        """By operation, or by command."""
+        """Medians of what was measured, by operation or by command."""
         return {name: float(np.median(values)) for (each, name), values in self._figures.items() if each == kind}
 
 

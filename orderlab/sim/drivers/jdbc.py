@@ -22,7 +22,7 @@ from orderlab.sim.servers.postgres import PostgresServer, Statement, StatementEr
 
 @dataclass(frozen=True, slots=True)
 class ConnectionPool:
-    """By the names of the pool's configuration."""
+    """Settings of the pool, by the names of its configuration."""
 
     maximum_pool_size: int = 64
     connection_timeout_us: int = 30_000_000

@@ -129,7 +129,7 @@ class Link:
 
     @classmethod
     def plain(cls, env: simpy.Environment, delay_us: Delays) -> Link:
-        """Of unlimited bandwidth, in no partition."""
+        """A link of unlimited bandwidth, in no partition."""
         return cls(Connection(env, delay_us), Connection(env, delay_us))
 
     @property

@@ -71,7 +71,7 @@ class HistoryRecorder:
 
     @property
     def digest(self) -> str:
-        """Of all rows that have left, in hexadecimal: equal digests, equal histories."""
+        """Digest of all rows that have left, in hexadecimal: equal digests, equal histories."""
         return self._hash.hexdigest()
 
     def _emit(self, before_us: int) -> None:

@@ -171,7 +171,7 @@ class Interval:
 
 
 def interval_of(values: Sequence[float], confidence: float = 0.95) -> Interval:
-    """Of the mean of independent values, of the kind that they ask for. Raises InputError for none."""
+    """The interval of the mean of independent values, of the kind that they ask for. Raises InputError for none."""
     told = np.asarray(values, float)
     is_flag = bool(np.isin(told, (0, 1)).all())
     if len(told) < (1 if is_flag else 2) or not np.isfinite(told).all():
@@ -191,7 +191,7 @@ def interval_of(values: Sequence[float], confidence: float = 0.95) -> Interval:
 
 
 def difference_interval(a: Sequence[float], b: Sequence[float], confidence: float = 0.95) -> Interval:
-    """Of the mean of b - a over pairs. Raises InputError for none."""
+    """The interval of the mean of b - a over pairs. Raises InputError for none."""
     before, after = np.asarray(a, float), np.asarray(b, float)
     difference = after - before
     if len(difference) == 0 or not np.isfinite(difference).all():
@@ -279,7 +279,7 @@ def garwood(events: float, confidence: float = 0.95) -> tuple[float, float]:
 
 
 def mean_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
-    """Of the mean of independent values, by Student's t. Raises InputError for none."""
+    """The interval of the mean of independent values, by Student's t. Raises InputError for none."""
     from scipy import stats
 
     if len(values) == 0:
@@ -294,7 +294,7 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> Interval
 
 
 def clopper_pearson(hits: int, trials: int, confidence: float = 0.95) -> Interval:
-    """Of a probability: never narrower than promised (Clopper, Pearson 1934)."""
+    """The interval of a probability: never narrower than promised (Clopper, Pearson 1934)."""
     from scipy import stats
 
     if not 0 <= hits <= trials or trials == 0:
@@ -306,7 +306,7 @@ def clopper_pearson(hits: int, trials: int, confidence: float = 0.95) -> Interva
 
 
 def report_means(reports: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """For every number that all reports have, by its path: mean, both ends of its 95 % interval and its longer half (None for one report), least,
+    """Means of every number that all reports have, by its path: mean, both ends of its 95 % interval and its longer half (None for one report), least,
     greatest. Reports are of independent replications, so the interval holds whatever the autocorrelation within a run (Law, Simulation
     Modeling and Analysis, 9.4)."""
     observed = [dict(_numbers(report)) for report in reports]

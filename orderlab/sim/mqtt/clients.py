@@ -133,7 +133,7 @@ _WINDOW_US = 100_000
 
 
 class BurstSchedule(Schedule):
-    """On and off times: ``regular``, always as long as said, each publisher at a phase of its own; ``exponential`` around these
+    """A schedule of on and off times: ``regular``, always as long as said, each publisher at a phase of its own; ``exponential`` around these
     means; ``together``, regular and everyone's at the same time. Ends ``until_us``.
 
     A publisher begins each burst with a message and sends one per interval until the burst is over; between the last message of a

@@ -77,7 +77,7 @@ def folders(root: Path = ROOT) -> list[Path]:
 
 
 def install() -> None:
-    """From here on import compiled modules where there are any for the text as it is."""
+    """Import compiled modules from here on where there are any for the text as it is."""
     if os.environ.get(SWITCH) == "0" or is_installed():
         return
     try:

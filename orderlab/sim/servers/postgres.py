@@ -110,7 +110,7 @@ class Transaction:
         self._undo: list[Callable[[], None]] = []
 
     def rollback(self) -> None:
-        """As if it had never been."""
+        """Undo all that the transaction has written."""
         while self._undo:
             self._undo.pop()()
 

@@ -130,7 +130,7 @@ class SessionStore(Protocol):
 
     @property
     def lag_ms(self) -> int:
-        """By how much the callers' clock is behind that of the node, which goes on while they work."""
+        """Milliseconds by which the callers' clock is behind that of the node, which goes on while they work."""
         ...
 
     def redis_deadlines_ms(self) -> Iterable[int]:
@@ -138,7 +138,7 @@ class SessionStore(Protocol):
         ...
 
     def under(self, fault: Fault, operation: str, client: bytes, fields: Fields) -> AbstractContextManager[None]:
-        """Within it, the operation that is about to come meets ``fault``."""
+        """Have the operation that is about to come, within this context, meet ``fault``."""
         ...
 
 
@@ -197,7 +197,7 @@ class BoundStore:
 
     @property
     def lag_ms(self) -> int:
-        """By how much ``now_ms`` is behind the clock of the backend: a real server's goes on while it works."""
+        """Milliseconds by which ``now_ms`` is behind the clock of the backend: a real server's goes on while it works."""
         return max(self.backend.now_ms - self._now_ms, 0)
 
     def advance(self, ms: int) -> None:
@@ -316,7 +316,7 @@ class BoundStore:
 
     @contextmanager
     def under(self, fault: Fault, operation: str, client: bytes, fields: Fields) -> Iterator[None]:
-        """Within it the node, or the client, is as ``fault`` says."""
+        """Have the node, or the client, be as ``fault`` says within this context."""
         if fault.kind == "wrong-type" and is_expected_type(
             self.backend, fault, lambda: BoundStore.perform(self, operation, client, fields)
         ):

@@ -84,7 +84,7 @@ def can_be_made_on_server(fault: Fault) -> bool:
 
 @contextmanager
 def condition(backend: Backend, fault: Fault) -> Iterator[None]:
-    """Within it the backend is in the condition that ``fault`` names. Raises InputError for what it cannot be."""
+    """Have the backend be in the condition that ``fault`` names, within this context. Raises InputError for what it cannot be."""
     if fault.kind == CLIENT_DIES:
         yield  # that is between the calls
         return

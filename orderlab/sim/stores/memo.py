@@ -169,7 +169,7 @@ class MemoStore(BoundStore):
 
     @contextmanager
     def under(self, fault: Fault, operation: str, client: bytes, fields: Fields) -> Iterator[None]:
-        """Within it the node, or the client, is as ``fault`` says."""
+        """Have the node, or the client, be as ``fault`` says within this context."""
         self._fault = None if fault.kind == "client-dies" else fault
         try:
             yield

@@ -382,7 +382,7 @@ class DeviceSystem(Generic[S]):
 
     @property
     def digest(self) -> str:
-        """Of the bytes of the history."""
+        """Digest of the bytes of the history."""
         return self.recorder.digest
 
     def _is_over(self) -> bool:

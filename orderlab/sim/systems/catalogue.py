@@ -27,7 +27,7 @@ class System(Protocol):
 
     @property
     def digest(self) -> str:
-        """Of the bytes of the history."""
+        """Digest of the bytes of the history."""
 
     @property
     def world(self) -> World:

@@ -176,4 +176,4 @@ class _Lent:
         self.run = engine.run
 
     def close(self) -> None:
-        """Its owner does."""
+        """Leave it open: its owner closes it."""

@@ -34,12 +34,12 @@ class AnsweredRun:
 
     @property
     def is_sound(self) -> bool:
-        """It came to its end, and no law broke or stayed unknown; where a run judges nothing, its end is enough."""
+        """Whether it came to its end, and no law broke or stayed unknown; where a run judges nothing, its end is enough."""
         return self.status == "ok" and self.outcome in (None, "holds")
 
     @property
     def tells_nothing(self) -> bool:
-        """It failed, or its laws stayed unknown or were not put to the test: nobody knows what it would have shown."""
+        """Whether it failed, or its laws stayed unknown or were not put to the test: nobody knows what it would have shown."""
         return self.status != "ok" or self.outcome not in ("holds", "violated")
 
 

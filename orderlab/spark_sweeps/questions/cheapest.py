@@ -105,7 +105,7 @@ def of_cheapest(asked: Cheapest, found: Sequence[Offer], names: Sequence[str]) -
 
 
 def target_columns(targets: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Of each target the columns of its mean and of the upper end of the mean's interval."""
+    """The columns of each target: of its mean and of the upper end of the mean's interval."""
     means = columns_beside(OFFER, targets, METRIC)
     ends = {metric: f"{column}.high" for metric, column in means.items()}
     beside = columns_beside((*OFFER, *means.values()), ends.values(), "interval")

@@ -29,7 +29,7 @@ class Comparison(BaseModel):
 
 @dataclass(frozen=True)
 class Difference:
-    """Of one metric at one setting of the other parameters. ``ratio`` of the means; ``unpaired``: runs whose partner
+    """The difference of one metric at one setting of the other parameters. ``ratio`` of the means; ``unpaired``: runs whose partner
     failed. ``differs``: the interval leaves out 0.
     """
 

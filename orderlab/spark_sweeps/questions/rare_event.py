@@ -73,7 +73,7 @@ class Population:
 
 
 def plain_monte_carlo(score: Score, dimensions: int, bound: float, samples: int, seed: int) -> Rarity:
-    """The same by counting: the check, and the better choice above about one in a hundred."""
+    """Estimate the probability by counting: the check, and the better choice above about one in a hundred."""
     inputs = RandomStreams(seed).vector_stream("plain-monte-carlo").random((samples, dimensions))
     found = clopper_pearson(int((score(inputs) > bound).sum()), samples)
     return Rarity(found.estimate, found.low, found.high, (), samples)

@@ -146,7 +146,7 @@ def risk(asked: Risk, configuration: dict[str, Any], ask: Ask, seed: int) -> Lik
 
 
 def confidence_at(look: int) -> float:
-    """Of the interval at look 1, 2, ...: those of all looks hold together with CONFIDENCE."""
+    """Confidence of the interval at look 1, 2, ...: those of all looks hold together with CONFIDENCE."""
     return 1 - (1 - CONFIDENCE) / (look * (look + 1))
 
 

@@ -37,7 +37,7 @@ class Sensitivity(BaseModel):
 
 @dataclass(frozen=True)
 class Influence:
-    """Of one parameter. sobol: ``first`` and ``total`` share of the variance; morris: mean absolute effect and its
+    """The influence of one parameter. sobol: ``first`` and ``total`` share of the variance; morris: mean absolute effect and its
     spread. ``*_half_width``: of the 95 % interval by bootstrap.
     """
 

@@ -42,7 +42,7 @@ _NAME = re.compile(r"(\d+)-([0-9a-f]{32})\.(\d+)-(\d+)-(\d+)\.([0-9a-f]{16})\.pa
 
 @dataclass(frozen=True)
 class Counts:
-    """Of committed rows."""
+    """Counts of committed rows."""
 
     rows: int = 0
     failed: int = 0
@@ -188,14 +188,14 @@ class ResultFolder:
         return found
 
     def counts(self, attempt: int | None = None) -> Counts:
-        """By the names of the files alone."""
+        """Counts, by the names of the files alone."""
         if not self.rows_path.is_dir():
             raise InputError(f"{self.path}: no results of a sweep here; run orderlab sweep first")
         self._listing.look()
         return self._listing.counts(attempt)
 
     def counts_lately(self, attempt: int | None = None) -> Counts:
-        """The same for who asks all the time: as of a moment ago, so that listing takes no more than a small share of it."""
+        """Counts for who asks all the time: as of a moment ago, so that listing takes no more than a small share of it."""
         self._listing.look_if_cheap()
         return self._listing.counts(attempt)
 
@@ -282,7 +282,7 @@ class _Listing:
             self.look()
 
     def counts(self, attempt: int | None) -> Counts:
-        """Of one attempt, or of all."""
+        """Counts of one attempt, or of all."""
         told = [total for number, total in self._by_attempt.items() if attempt in (None, number)]
         return Counts(*(int(one) for one in sum(told, np.zeros(3, np.int64))))
 
@@ -297,7 +297,7 @@ class Standing:
 
     @property
     def counts(self) -> Counts:
-        """Of runs that have a row."""
+        """Counts of runs that have a row."""
         return Counts(int((self.attempt > 0).sum()), int(self.failed.sum()), int(self.violated.sum()))
 
 

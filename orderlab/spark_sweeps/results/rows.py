@@ -181,7 +181,7 @@ def columns_beside(taken: Collection[str], names: Iterable[str], kind: str) -> d
 
 
 def wanted_runs(plan: Plan, folder: ResultFolder) -> np.ndarray:
-    """Of each run of the plan, whether it is to be done, as far as is known now. Raises InputError for a metric that runs
+    """Whether each run of the plan is to be done, as far as is known now. Raises InputError for a metric that runs
     do not have.
     """
     until, count = plan.sweep.replications.until, plan.sweep.replications.count
@@ -206,7 +206,7 @@ def _sizes(first: int, count: int) -> list[int]:
 
 
 def confidence_of(sweep: SweepFile, confidence: float = 0.95) -> float:
-    """Of each interval of a sweep so that they hold with ``confidence`` at whatever look its points came to their end."""
+    """The confidence of each interval of a sweep so that they hold with ``confidence`` at whatever look its points came to their end."""
     until = sweep.replications.until
     looks = 1 if until is None else len(_sizes(until.first, sweep.replications.count))
     return 1 - (1 - confidence) / looks

@@ -65,7 +65,7 @@ class CostModel:
         return math.exp(min(self._mean + float(varied @ self._weights), self._highest))
 
     def seconds_of(self, columns: Mapping[str, np.ndarray], length: int) -> np.ndarray:
-        """The same for many runs, by columns of parameters; SECONDS_MIN where one has no value: such a run is an error."""
+        """Seconds of many runs, by columns of parameters; SECONDS_MIN where one has no value: such a run is an error."""
         if len(self._weights) == 0:
             return np.full(length, math.exp(self._mean))
         total = np.full(length, self._mean)

@@ -37,7 +37,7 @@ _NOT_CODE_OF_A_RUN = ("report", "examples", "questions", "spark", "__pycache__")
 
 @cache
 def code_digest() -> str:
-    """Of every Python and TOML file of the rooms that a run goes through."""
+    """Digest of every Python and TOML file of the rooms that a run goes through."""
     hashed = blake2b(digest_size=16)
     for package in CODE:
         _add(hashed, package, files(package), (".py", ".toml"))
@@ -46,7 +46,7 @@ def code_digest() -> str:
 
 @cache
 def scripts_digest() -> str:
-    """Of every Lua script and binding."""
+    """Digest of every Lua script and binding."""
     hashed = blake2b(digest_size=16)
     _add(hashed, "lua", Path(__file__).parents[2] / "lua", (".lua", ".toml"))
     return hashed.hexdigest()
@@ -68,7 +68,7 @@ def _contents(name: str, folder: Traversable, suffixes: tuple[str, ...]) -> Iter
 
 
 def subject_digest(sweep: SweepFile) -> str:
-    """Of what the user brings: the module of a function, or cost models in files; the same for all who bring nothing."""
+    """Digest of what the user brings: the module of a function, or cost models in files; the same for all who bring nothing."""
     if ":" in sweep.system:
         return module_digest(sweep.system.partition(":")[0])
     return _cost_models_digest(sweep)
@@ -125,7 +125,7 @@ def _cost_models(text: str) -> list[str]:
 
 @cache
 def module_digest(module: str) -> str:
-    """Of a module and of what it imports. Once a process: of what it has imported, not of a later edit."""
+    """Digest of a module and of what it imports. Once a process: of what it has imported, not of a later edit."""
     _files_behind.cache_clear()
     return _digest_of(_files_behind(module))
 

@@ -76,7 +76,7 @@ class Summary:
     """Those of them of which no law was put to the test, or which have none."""
 
     def to_json(self) -> dict[str, Any]:
-        """For `--json`."""
+        """The summary for `--json`."""
         return {**asdict(self), "folder": str(self.folder)}
 
 
@@ -131,7 +131,7 @@ def run_loaded(
     path: Path, sweep: SweepFile, plan: Plan, make_engine: Callable[[ResultFolder], Engine], options: SweepOptions,
     on_progress: Callable[[RunsProgress], None] | None = None,
 ) -> Summary:  # fmt: skip
-    """The same for a sweep that is in memory; ``path`` is what messages and commands call it."""
+    """Run a sweep that is in memory; ``path`` is what messages and commands call it."""
     earlier = None if options.costs is None else model_of_earlier(options.costs)
     folder = ResultFolder(sweep.output)
     made_of = {"code": code_digest(), "scripts": scripts_digest(), "subject": subject_digest(sweep)}
@@ -288,7 +288,7 @@ ESTIMATED_MAX = 2000
 
 @dataclass(frozen=True)
 class Preview:
-    """Of a sweep that has not begun. ``cpu_s`` None: no run of the pilot came to its end."""
+    """What is known of a sweep that has not begun. ``cpu_s`` None: no run of the pilot came to its end."""
 
     runs: int
     points: int

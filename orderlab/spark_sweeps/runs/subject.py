@@ -40,7 +40,7 @@ class Observed:
 
     @property
     def outcome(self) -> str:
-        """Of all laws together."""
+        """The outcome of all laws together."""
         if self.overall is not None:
             return self.overall
         return str(worst(Outcome(verdict) for verdict in self.verdicts.values()))

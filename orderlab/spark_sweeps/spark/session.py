@@ -178,7 +178,7 @@ def start_session(
 
 
 def patient(master: str) -> str:
-    """The same master; a local one tries a task again as a cluster does, when a worker of its is killed."""
+    """The master, but that a local one tries a task again as a cluster does, when a worker of its is killed."""
     found = re.fullmatch(r"local(?:\[\s*(\d+|\*)\s*\])?", master)
     return master if found is None else f"local[{found[1] or 1},{TRIES_MAX}]"
 

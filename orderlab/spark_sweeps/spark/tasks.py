@@ -19,7 +19,7 @@ MARK = "ORDERLAB-STOP"
 
 
 class Stopped(Exception):
-    """Nothing that trying again would mend."""
+    """An error that trying again would not mend."""
 
 
 @contextlib.contextmanager
@@ -48,7 +48,7 @@ def do_chunk(order: tuple[str, ...], chunk: bytes) -> int:
 
 
 def do_partition(order: tuple[str, ...], chunks: Iterable[bytes]) -> Iterator[int]:
-    """For `mapPartitions`: each partition holds one chunk."""
+    """Do the chunks of `mapPartitions`: each partition holds one chunk."""
     for chunk in chunks:
         yield do_chunk(order, chunk)
 

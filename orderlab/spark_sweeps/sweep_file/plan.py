@@ -31,7 +31,7 @@ class Design(Protocol):
         """The values of the axes at this point."""
 
     def columns(self, numbers: np.ndarray) -> dict[str, np.ndarray]:
-        """The same for many points: an array for each axis, of floating point if all its values are numbers."""
+        """Values of many points: an array for each axis, of floating point if all its values are numbers."""
 
 
 def column_of(values: Sequence[Any]) -> np.ndarray:

@@ -202,7 +202,7 @@ class Record(_Part):
 
 
 class Limits(_Part):
-    """Of one run."""
+    """Limits of one run."""
 
     wall_s: float = Field(default=600.0, gt=0, le=86_400 * 30)
     memory_mib: int = Field(default=2048, ge=16, le=1 << 24)

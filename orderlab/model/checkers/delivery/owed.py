@@ -46,7 +46,7 @@ def matches(topic_filter: str, topic: str) -> bool:
 
 @dataclass(frozen=True)
 class Subscription:
-    """In force since an epoch of the delivery pass, with the granted QoS."""
+    """A subscription: in force since an epoch of the delivery pass, with the granted QoS."""
 
     epoch: int
     qos: int
@@ -196,7 +196,7 @@ def _highs_at(state: Any, fifo: Any, epoch: Any, out: Any) -> None:
 
 
 def highs_at(done: DeliveryPass, fifo: IntArray, epoch: IntArray) -> IntArray:
-    """For each row the highest number that its logical FIFO had published when the epoch began; -1 if none."""
+    """The highest number for each row that its logical FIFO had published when the epoch began; -1 if none."""
     out = np.empty(len(fifo), np.int64)
     _highs_at(done.state, fifo, epoch, out)
     return np.maximum(out, -1)

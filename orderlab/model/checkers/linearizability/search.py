@@ -24,7 +24,7 @@ _CLOCK_EVERY = 4096
 
 @dataclass(frozen=True)
 class Decision:
-    """On one object: the outcome; the configurations visited; if violated, what shows it.
+    """The decision on one object: the outcome; the configurations visited; if violated, what shows it.
 
     `why` is one sentence, `rows` the log rows of the operations that it speaks of.
     """

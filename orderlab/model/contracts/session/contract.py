@@ -194,7 +194,7 @@ class Scope:
 
     @property
     def limit(self) -> int:
-        """Of the first save."""
+        """The limit of the first save."""
         return self.programs[0][0].limit
 
 
@@ -347,7 +347,7 @@ def _of_last_save(step: Save) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class SessionTerms:
-    """Of session stores, and of pending sets: a session store without ``release`` (``lua/pending``)."""
+    """The terms of session stores, and of pending sets: a session store without ``release`` (``lua/pending``)."""
 
     name: str
 
@@ -392,5 +392,5 @@ class SessionTerms:
         return LAWS[law].one_sided
 
     def clauses(self, law: str) -> Sequence[str]:
-        """Of the standard."""
+        """Clauses of the standard that the law rests on."""
         return LAWS[law].clauses

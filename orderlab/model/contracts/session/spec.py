@@ -191,7 +191,7 @@ def release(state: Session, label: int) -> Session:
 
 
 def clear(state: Session, epoch: int) -> Session:
-    """Nothing of the session remains; what belongs to an earlier epoch is refused from now on."""
+    """End the session: nothing of it remains; what belongs to an earlier epoch is refused from now on."""
     return Session(epoch=max(epoch, state.epoch), now_ms=state.now_ms)
 
 
@@ -365,7 +365,7 @@ def order_is_kept(before: Session, action: str, message: Message | None, after: 
 
 
 def counter_advances(before: Session, action: str, message: Message | None, after: Session, scope: Scope) -> bool:
-    """By exactly the message saved, over the identifiers that are live, round after the last; and by nothing else."""
+    """Whether the counter advances by exactly the message saved, over the identifiers that are live, round after the last; and by nothing else."""
     if action == "clear":
         return after.last_packet_id == 0
     if action != "save" or message is None:

@@ -138,7 +138,7 @@ class CompiledSpace:
             self.found.setdefault(law, number)
 
     def findings(self) -> Mapping[str, int]:
-        """For each law the number of the first state at fault, as the kernel has noted them so far."""
+        """The number of the first state at fault for each law, as the kernel has noted them so far."""
         found = zip((*self._text.laws, DEADLOCK), self._found, strict=True)
         return {law: int(number) for law, number in found if number >= 0}
 
@@ -393,7 +393,7 @@ def tell_error(space: CompiledSpace, number: int, known: int) -> None:
 
 
 def tell_error_at_start(space: CompiledSpace, number: int) -> None:
-    """The same for an initial state that was just entered."""
+    """Tell the error of an initial state that was just entered."""
     twin = InterpretedSpace(space.system, space.symmetry, laws=space.laws)
     twin.found = {law: at for law, at in space.findings().items() if at < number}
     twin._enter(space.state(number), -1)
@@ -401,7 +401,7 @@ def tell_error_at_start(space: CompiledSpace, number: int) -> None:
 
 
 def tell_error_of_predicate(space: CompiledSpace, law: LeadsTo[Any], side: str, first: int, last: int) -> None:
-    """The same for a predicate of a liveness law."""
+    """Tell the error of a predicate of a liveness law."""
     predicate = law.then if side == "then" else law.when
     assert predicate is not None
     for number in range(first, last):

@@ -258,7 +258,7 @@ def one_after_the_other(arrived: Ints, work_us: float, begun_us: float) -> Ints:
 
 
 class ApplicationRouting(Routing):
-    """From `msg.all` to the partitions of queues. A match is the number of an application, or of a group's first member."""
+    """Routing from `msg.all` to the partitions of queues. A match is the number of an application, or of a group's first member."""
 
     def __init__(self, node: BrokerNode, downlink: Downlink, applications: Applications) -> None:
         super().__init__(node, downlink)

@@ -171,7 +171,7 @@ class Application:
         self.queue.forget()
 
     def forget_what_others_took(self) -> None:
-        """Of what was sent with QoS 1: another member has sent it since."""
+        """Forget what was sent with QoS 1 and another member has sent since."""
         committed, partitions, exchanges = self.queue.group.committed, self.queue.group.partitions, self.queue.exchanges
         for place in [place for place in self.sent if place not in exchanges]:
             partition = partitions[place >> _SHIFT]

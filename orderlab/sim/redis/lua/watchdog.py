@@ -83,7 +83,7 @@ class Heartbeat:
         _HEADER.pack_into(self._memory, 0, self._count, len(note))
 
     def end(self) -> None:
-        """It has ended."""
+        """Note that the run has ended."""
         self._count += 1
         _COUNT.pack_into(self._memory, 0, self._count)
 

@@ -92,7 +92,7 @@ class Binding:
 
     @property
     def specimen(self) -> Specimen | None:
-        """For a flawed store of the suite: what it is there to show."""
+        """What a flawed store of the suite is there to show; None of any other."""
         table = self.store.specimen
         if table is None:
             return None

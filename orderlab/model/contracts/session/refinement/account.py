@@ -243,7 +243,7 @@ class Assigned(NamedTuple):
 
     @property
     def may_need_none(self) -> bool:
-        """Nobody was told an identifier of it and it lives at no moment that anyone sees: it may have used one or not."""
+        """Whether it may have used no identifier: nobody was told one, and it lives at no moment that anyone sees."""
         return self.packet_id is None and (self.is_dead or not self.stays)
 
 

@@ -220,7 +220,7 @@ def _wrong_release(reply: Reply, was_live: bool | None, found: list[Discrepancy]
 def judge_clear(
     account: Account, epoch: int, reply: Reply, listing: Sequence[ObservedMessage], faulted: bool = False
 ) -> Judgement:
-    """Nothing of the session remains. Where the counter goes on from is the store's choice."""
+    """Judge a clear: nothing of the session remains. Where the counter goes on from is the store's choice."""
     if faulted and reply.status != "done" and labels_of(listing) == [entry.label for entry in account.queue]:
         return judge_quiet(account, listing)
     cleared = account.with_queue((), "cleared")
