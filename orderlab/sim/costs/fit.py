@@ -102,7 +102,7 @@ class _Calls:
 
     def prepare(self) -> None:
         """Sessions are there before anything is measured."""
-        if self.store.needs_open:
+        if self.store.opens_sessions:
             self._pipe([self.store.open(client, clean_start=True, epoch=1) for client in self.clients], PIPELINE)
 
     def saves(self, count: int, messages: int) -> Iterator[tuple[bytes, Request]]:

@@ -24,8 +24,20 @@ class SessionStore(Protocol):
     """The operations on sessions, as calls and as what their replies mean."""
 
     @property
-    def needs_open(self) -> bool:
+    def opens_sessions(self) -> bool:
         """Whether a session must be opened before it takes messages."""
+
+    @property
+    def numbers_batches(self) -> bool:
+        """Whether it knows a batch again by its producer's number, so that nothing is saved twice."""
+
+    @property
+    def has_tokens(self) -> bool:
+        """Whether each message has a number that grows with every save, and is removed by it."""
+
+    @property
+    def refuses_closed(self) -> bool:
+        """Whether what was routed to a session that has ended stays out of the next one."""
 
     def node_of(self, client: bytes) -> int:
         """The node that holds the client's session."""

@@ -17,6 +17,7 @@ from orderlab.sim.redis.hash_slots import SLOT_COUNT, hash_slot
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.servers.redis import RedisNode, Request
 from orderlab.sim.stores.binding import Binding, Fetched, Message, ScriptCall
+from orderlab.sim.stores.bound import uses
 
 NUMBER_BYTES = 9
 """The payload begins with the message's number, in decimal; 9 bytes are 12 characters of base64."""
@@ -71,6 +72,10 @@ class StoredSessions:
     ) -> None:
         """``expiry_ms``: the Message Expiry Interval of every message."""
         self.binding = binding
+        self.opens_sessions = "open" in binding.operations
+        self.numbers_batches = uses(binding, "save", "batch", 1, 2)
+        self.has_tokens = uses(binding, "acknowledge", "sequence", 1, 2)
+        self.refuses_closed = binding.operation("save").reader.table.closed is not None
         self.nodes = nodes
         self.limit = limit
         self.qos = qos
@@ -90,11 +95,6 @@ class StoredSessions:
     def keeping_all(self) -> StoredSessions:
         """The same store for queues that neither trim nor expire."""
         return StoredSessions(self.binding, self.nodes, MODULUS, 2, *self._sizes)
-
-    @property
-    def needs_open(self) -> bool:
-        """Whether a session must be opened before it takes messages."""
-        return "open" in self.binding.operations
 
     def node_of(self, client: bytes) -> int:
         """The node that serves the client's slot: slots are shared out evenly, in order."""
@@ -154,7 +154,7 @@ class StoredSessions:
     def newest(self, client: bytes) -> Request | None:
         """The token of the last message that was saved: the second number of ``lua/session``'s field ``m``. The published store
         does not tell."""
-        if not self.needs_open:
+        if not self.opens_sessions:
             return None
         return Request([b"HGET", self.binding.keys["body"].render({"client": client}), b"m"], "newest")
 
@@ -180,11 +180,11 @@ class StoredSessions:
 
     def was_saved_before(self, reply: Reply) -> bool:
         """Whether the store says that it has this batch already, under identifiers that it does not tell again."""
-        return self.needs_open and reply == b"STALE"
+        return self.numbers_batches and reply == b"STALE"
 
     def was_closed(self, reply: Reply) -> bool:
         """Whether a save was refused because its session has ended. The published scripts refuse none."""
-        return self.needs_open and reply == b"CLOSED"
+        return self.refuses_closed and reply == b"CLOSED"
 
     def is_damaged(self, reply: Reply) -> bool:
         """Whether a save was refused because parts of the session are gone. The published scripts do not notice."""
@@ -246,7 +246,7 @@ class StoredSessions:
         return PreparedCall(call.argv, ((self._client_mark, b"%b"), *numbers))
 
     def _of_session_store(self, **fields: object) -> dict[str, object]:
-        return fields if self.needs_open else {}
+        return fields if self.opens_sessions else {}
 
 
 class Inbound:

@@ -259,7 +259,7 @@ class World:
         """All sessions of a Redis node, before something happens to it: what is in the store only later would come out of it
         unharmed, or meet a node that refuses it."""
         storage, traffic = self.storage, self.traffic
-        if storage.store.needs_open:
+        if storage.store.opens_sessions:
             for subscriber, its_node in enumerate(storage.node_of):
                 if its_node == node:
                     self.ensure_open(subscriber)

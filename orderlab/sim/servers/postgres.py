@@ -363,7 +363,7 @@ DEFAULT_EXPIRY_S = 604_800
 class PostgresSessions:
     """A save reads the client's row, gives out serial numbers and packet identifiers, and writes one row per message."""
 
-    needs_open = False
+    opens_sessions = numbers_batches = has_tokens = refuses_closed = False
 
     def __init__(self, limit: int, qos: int, payload_bytes: int, default_expiry_s: int = DEFAULT_EXPIRY_S) -> None:
         self.limit = limit

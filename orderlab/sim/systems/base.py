@@ -266,7 +266,7 @@ class DeviceSystem(Generic[S]):
                 inbound=self._inbound(store),
             ),
             delivery=DeliveryState(
-                ConnectionTable.all_connected(subscriber_count, settings.sessions_end), ReplayFilter(store.needs_open),
+                ConnectionTable.all_connected(subscriber_count, settings.sessions_end), ReplayFilter(store.has_tokens),
                 windows=InflightWindows(settings.receive_maximum),
                 trims=TrimTracker(settings.limit if isinstance(store, StoredSessions) and settings.may_fill else None),
             ),

@@ -68,7 +68,10 @@ class _NoSessions:
     nodes: list[RedisNode] = field(default_factory=list)
     flushes: int = 0
     is_busy: bool = False
-    needs_open: bool = False
+    opens_sessions: bool = False
+    numbers_batches: bool = False
+    has_tokens: bool = False
+    refuses_closed: bool = False
 
     @property
     def store(self) -> Any:

@@ -38,7 +38,7 @@ def test_a_saved_message_is_fetched_acknowledged_and_gone(store):
     calls = calls_on(store)
     shard = shard_with([script.source for script in calls.binding.scripts])
     client, now_us = b"s0000001", 1_700_000_000_000_000
-    if calls.needs_open:
+    if calls.opens_sessions:
         run_all(shard, now_us, [calls.open(client, True, 1)])
     messages = [(41, b"p/00000001", 1_700_000_000_000), (42, b"p/00000001", 1_700_000_000_000)]
     (reply,) = run_all(shard, now_us, [calls.save(client, messages, 3, 1)])

@@ -56,7 +56,7 @@ class Delivery:
         table.fetching.add(subscriber)
         connection = table.connection_number[subscriber]
         self.record_connect(subscriber)
-        if world.storage.store.needs_open:
+        if world.storage.store.opens_sessions:
             world.ensure_open(subscriber)
         name, store, make = world.traffic.subscribers.name(subscriber), world.storage.store, self.node.retrying.make
         asks_newest, newest = store.newest(name), 0
@@ -159,7 +159,7 @@ class Delivery:
             deliveries = deliveries[here]
         if table.beginning:  # the store still has the old session: what comes now was saved for that one
             deliveries = deliveries[~np.isin(deliveries[:, SUBSCRIBER], list(table.beginning))]
-        if table.may_end and world.storage.store.needs_open and not is_backlog:  # a backlog was read from the present session
+        if table.may_end and world.storage.store.refuses_closed and not is_backlog:  # a backlog was read from the present session
             deliveries = deliveries[table.sessions_of(deliveries) == table.session_number[deliveries[:, SUBSCRIBER]]]
         # What was read from the store went out before; the same, pushed, would go twice, and what is older would overtake.
         if is_pushed and not is_backlog:
@@ -344,11 +344,11 @@ class Delivery:
             (node_of[subscriber], store.acknowledge(name(subscriber), packet_id, token, session))
             for _, subscriber, packet_id, token, session in found_here
         ]
-        if store.needs_open:
+        if store.has_tokens:
             table.note_removing(found_here)
 
         def removed(replies: Sequence[Any]) -> None:
-            if store.needs_open:
+            if store.has_tokens:
                 table.note_removed(found_here)
             if world.delivery.trims.limit is not None:
                 for (message, subscriber, packet_id, *_), reply in zip(found_here, replies, strict=True):

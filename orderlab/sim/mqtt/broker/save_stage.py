@@ -150,14 +150,14 @@ class SaveStage:
         node, world, costs = self.node, self.world, self.node.costs
         while not node.is_dead:
             polled = yield from consumer.poll()
-            saves = saves_of(polled, len(world.traffic.subscribers), world.storage.store.needs_open)
+            saves = saves_of(polled, len(world.traffic.subscribers), world.storage.store.numbers_batches)
             world.note_stage("msg.persisted", saves.messages)
             if consumer.pause_us:
                 pause_us, consumer.pause_us = consumer.pause_us, 0
                 consumer.group.leave(consumer)  # it is silent, and its session timeout passes
                 yield self.env.timeout(pause_us)
             yield node.work(costs.poll_us)
-            assigned = _Assigned(saves, world.storage.store.needs_open)
+            assigned = _Assigned(saves, world.storage.store.numbers_batches)
             if world.hands_over_first and consumer.taken_over:
                 assigned.doubtful.update(_taken_over(saves, consumer.taken_over))
             if world.storage.inbound is not None:
@@ -222,7 +222,7 @@ class SaveStage:
         world, store, saves = self.world, self.world.storage.store, assigned.saves
         time_ms = self.node.now_ms()
         subscribers = saves.subscribers[start:end].tolist()
-        if store.needs_open:
+        if store.opens_sessions:
             for subscriber in subscribers:
                 world.ensure_open(subscriber)
         bounds: list[int] = saves.bounds[start : end + 1].tolist()

@@ -138,7 +138,7 @@ class SessionLifecycle:
         session, connection = self._renew(subscriber), table.connection_number[subscriber]
         table.beginning.add(subscriber)  # until the store has answered, what it hands out is of the old session
         name = world.traffic.subscribers.name(subscriber)
-        if world.storage.store.needs_open:
+        if world.storage.store.opens_sessions:
             world.storage.opened.add(subscriber)
             call = world.storage.store.open(name, clean_start=True, epoch=session)
         else:
@@ -162,7 +162,7 @@ class SessionLifecycle:
     def expire(self, subscriber: int) -> None:
         """End the session of a subscriber that has not connected for the Session Expiry Interval."""
         world, session = self.world, int(self.table.session_number[subscriber])
-        if world.storage.store.needs_open:
+        if world.storage.store.opens_sessions:
             world.ensure_open(subscriber)
         # In the history the session ends now, in the store when the call gets through: from now on nothing of it is owed.
         self._end(subscriber)
