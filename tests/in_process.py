@@ -14,12 +14,12 @@ from orderlab.cli import main
 ROOT = Path(__file__).parents[1]
 
 
-def orderlab(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """`orderlab` with these arguments, from the root of the repository."""
+def orderlab(*arguments: object, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """`orderlab` with these arguments, from the root of the repository unless from elsewhere."""
     words = ["orderlab", *map(str, arguments)]
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in range(2))
     with (
-        contextlib.chdir(ROOT),
+        contextlib.chdir(cwd),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
         mock.patch.object(sys, "argv", words),

@@ -14,6 +14,7 @@ import pytest
 
 from orderlab.model.errors import InputError
 from orderlab.sim.stores.binding import Assigned, FetchedMessage, Message, Saved, load_binding
+from tests.in_process import orderlab
 
 NOTE = (Path(__file__).parents[2] / "notes" / "bindings.md").read_text()
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", NOTE, re.DOTALL)
@@ -33,8 +34,7 @@ def folder(tmp_path: Path) -> Path:
 def test_the_store_of_the_note_is_judged_from_the_command_line(folder: Path) -> None:
     """Save and fetch are all it has: what needs an acknowledgement is not applicable, and everything else has its verdict."""
     asked = [arg for law in ("expiry", "all-or-nothing", "legal-trim", "retransmission") for arg in ("--law", law)]
-    command = [sys.executable, "-m", "orderlab.cli", "validate", "--json", "--effort", "0.2", "--backend", "kernel", *asked, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = orderlab("validate", "--json", "--effort", "0.1", "--backend", "kernel", *asked, folder)
     assert (done.returncode, done.stderr) == (1, "")
     told = {law["law"]: law for law in json.loads(done.stdout)["laws"]}
     assert {name for name, law in told.items() if law["outcome"] == "violated"} >= {"expiry", "all-or-nothing", "legal-trim"}

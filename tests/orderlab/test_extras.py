@@ -88,9 +88,9 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str, 
     wanted = {
         "help": ["--help"],
         **{f"{name} --help": [name, "--help"] for name in COMMANDS},
-        "validate": ["validate", str(lua / "lock"), "--trust-adapter", "--effort", "quick"],
-        "session": ["validate", str(lua / "pending"), "--law", "one-slot", "--effort", "quick"],
-        "flawed": ["validate", str(lua / "specimens/limiter-client-clock"), "--trust-adapter", "--effort", "quick", "--json"],
+        "validate": ["validate", str(lua / "lock"), "--trust-adapter", "--effort", "0.2"],
+        "session": ["validate", str(lua / "pending"), "--law", "one-slot", "--effort", "0.05"],
+        "flawed": ["validate", str(lua / "specimens/limiter-client-clock"), "--trust-adapter", "--effort", "0.2", "--json"],
         "replay": ["replay", "found.json", "--trust-adapter"],
         "mutate": ["mutate", limiter, "--trust-adapter", "--limit", "1", "--budget", "1"],
         "plugin": [

@@ -121,12 +121,12 @@ def is_explained(events: list[tuple], of_clients: bool) -> bool:
 @pytest.mark.parametrize("of_clients", [False, True])
 def test_overlapping_operations_are_explained_as_by_brute_force(of_clients: bool) -> None:
     agreed = {True: 0, False: 0}
-    for seed in range(1500):
+    for seed in range(400):
         events = history(random.Random(seed))
         expected = is_explained_plainly(events)
         assert is_explained(events, of_clients) == expected, (seed, events)
         agreed[expected] += 1
-    assert min(agreed.values()) > 200, agreed
+    assert min(agreed.values()) > 50, agreed
 
 
 def test_a_wrong_reply_is_named_by_the_law_that_it_breaks() -> None:

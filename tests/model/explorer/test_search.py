@@ -159,8 +159,8 @@ def test_progress_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("system", "options"),
     [
-        (TwoPhaseCommit(resource_managers=4), Options(engine="interpreted")),
-        (TwoPhaseCommit(resource_managers=4), Options(engine="compiled")),
+        (TwoPhaseCommit(resource_managers=3), Options(engine="interpreted")),
+        (TwoPhaseCommit(resource_managers=3), Options(engine="compiled")),
         (TwoPhaseCommit(resource_managers=4), Options(engine="interpreted", symmetry=True)),
         (TwoPhaseCommit(resource_managers=4, flaw="abort-after-vote"), Options()),
         (dining_philosophers(5), Options(reduction=True)),

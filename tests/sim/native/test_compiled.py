@@ -102,7 +102,7 @@ print(compiled.is_installed(), said.hexdigest())
 """
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.exhaustive)])
 def test_compiled_and_interpreted_reply_the_same(place: Path, seed: int) -> None:
     program = REPLIES.replace("SEED", str(seed))
     is_compiled, digest = run(program).split()
@@ -110,7 +110,7 @@ def test_compiled_and_interpreted_reply_the_same(place: Path, seed: int) -> None
     assert run(program, ORDERLAB_COMPILED="0").split() == ["False", digest]
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize(("program", "errors_max"), [("json_replies", 3000), ("call_replies", 1000)])
 def test_what_is_written_in_c_replies_the_same(place: Path, program: str, errors_max: int, seed: int) -> None:
     text = f"from tests.sim.redis.{program} import main; main({seed})"

@@ -17,6 +17,7 @@ from orderlab.properties.mutants.campaign import Campaign
 from orderlab.properties.mutants.mutant import sample
 from orderlab.properties.mutants.operators import mutants_of
 from orderlab.sim.stores.binding.loader import load_binding
+from tests import in_process
 
 LOADED = [] if any(one.name == "orderlab" for one in entry_points(group="pytest11")) else ["-p", "orderlab.properties.plugin"]
 LUA = Path(__file__).parents[4] / "lua"
@@ -28,7 +29,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def orderlab(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return run(folder, "-c", "from orderlab.cli import main; main()", *arguments)
+    return in_process.orderlab(*arguments, cwd=folder)
 
 
 def test_a_witness_is_replayed_and_its_neighbour_passes(tmp_path: Path) -> None:
@@ -75,8 +76,8 @@ def test_the_plugin_has_a_test_for_each_law(tmp_path: Path) -> None:
 
 def test_mutants_of_a_store_with_a_contract_are_killed() -> None:
     binding = load_binding(LUA / "lock", trust_adapter=True)
-    judged = Campaign(binding, sample(mutants_of(binding, ["relational", "return"]), 3, 0), 0, 10.0, 1).run()
-    assert [one.result.outcome for one in judged] == ["killed"] * 3
+    judged = Campaign(binding, sample(mutants_of(binding, ["relational", "return"]), 2, 0), 0, 10.0, 1).run()
+    assert [one.result.outcome for one in judged] == ["killed"] * 2
     assert all(one.result.trace is not None for one in judged)
 
 

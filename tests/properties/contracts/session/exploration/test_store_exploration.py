@@ -109,8 +109,9 @@ def test_without_failover_no_such_law_is_judged() -> None:
 
 
 @pytest.mark.parametrize("path", ["session", "specimens/counter-in-a-key-that-goes"])
-def test_remembering_changes_nothing(path: str) -> None:
-    scope = {"messages": 2, "lost_replies": 1, "clears": 1}
+@pytest.mark.parametrize("messages", [1, pytest.param(2, marks=pytest.mark.exhaustive)])
+def test_remembering_changes_nothing(path: str, messages: int) -> None:
+    scope = {"messages": messages, "lost_replies": 1, "clears": 1}
     with_memory, without = (explore(system(path, scope, remembers=choice)).to_json() for choice in (True, False))
     for found in (with_memory, without):
         del found["run"]

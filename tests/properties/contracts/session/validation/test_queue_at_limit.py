@@ -38,6 +38,16 @@ SLOWLY_BROKEN = (
 LAWFUL_IN_PORTIONS = [one for one in LAWFUL if one.name in ("sweeps one at a time", "sweeps everything", "looks at seven at a time")]
 
 
+SHOWN_BY = {
+    "a portion of a clean start is one short": "a session ends with many",
+    "a portion of the content is one short": "many expire behind one that stays",
+    "everything is handed over at once": "many go at once",
+    "a sweep that stops early takes the rest for live": "many expire behind one that stays",
+    "a page ends with the first portion": "many expire before some that stay, and the session ends with many",
+}
+"""The one of the queues that shows a flaw soonest; without one it takes the search from its beginning."""
+
+
 def is_caught(variant: Variant) -> bool:
     return finds(variant.breaks, partial(run_queues_at_limit, Subject(variant.binding())))
 
@@ -48,6 +58,17 @@ def name_of(variant: Variant) -> str:
 
 @pytest.mark.parametrize("variant", BROKEN, ids=name_of)
 def test_what_breaks_in_a_queue_at_its_limit_is_caught(variant: Variant) -> None:
+    if variant.name not in SHOWN_BY:
+        assert is_caught(variant)
+        return
+    subject = Subject(variant.binding())
+    name, steps = next(one for one in queues_at_limit(subject) if one[0] == SHOWN_BY[variant.name])
+    assert finds(variant.breaks, lambda findings: take_steps(subject, subject.run((CLIENT,)), steps, findings, name))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("variant", BROKEN, ids=name_of)
+def test_the_whole_search_catches_it_as_well(variant: Variant) -> None:
     assert is_caught(variant)
 
 
