@@ -22,7 +22,7 @@ from orderlab.properties.contracts.session.validation.walks import walk_about
 from orderlab.properties.contracts.session.witness.explanation import explain
 from orderlab.properties.contracts.session.witness.full_scale import as_it_stands
 from orderlab.properties.contracts.session.witness.plainer import minimise
-from orderlab.properties.validation.effort import STATES, WALKS, count
+from orderlab.properties.validation.effort import QUICK, STATES, WALKS, count
 from orderlab.properties.validation.findings import Finding, Findings
 from orderlab.properties.witness.witness import Explanation, Witness
 from orderlab.sim.redis.backends import Backend
@@ -127,7 +127,10 @@ def compare(
     )
     search = Search(old, new, effort, seed, progress)
     differences = search.differences()
-    search.take_long_run()
+    if effort >= QUICK:
+        search.take_long_run()
+    else:
+        search.gaps.append(f"an effort below {QUICK:g} (quick) compares no long run of thousands of messages")
     return Comparison(
         old, new, False, before, after, tuple(newly), tuple(fixed), tuple(still), no_longer, differences,
         tuple(cost_changes(before, after)), tuple(search.scope), (*after.gaps, *search.gaps), dict(search.findings.work),

@@ -81,6 +81,15 @@ def test_each_difference_has_a_short_witness_that_shows_it(name: str, tmp_path: 
         assert first.new.after != first.old.after
 
 
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("reply", "differs"), [("live and (1) or 0", False), ("live and 2 or 0", True)])
+def test_a_long_run_compares_queues_of_thousands(reply: str, differs: bool, tmp_path: Path) -> None:
+    new = edited(tmp_path / "new", "acknowledge.lua", "live and 1 or 0", reply)
+    search = Search(load_binding(SESSION), new, LITTLE, 0, lambda text: None)
+    search.take_long_run()
+    assert (len(search.gaps), len(search.scope)) == ((1, 0) if differs else (0, 1))
+
+
 @pytest.fixture(scope="module")
 def late(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     """A change after which an acknowledgement comes too late."""

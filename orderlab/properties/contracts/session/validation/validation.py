@@ -49,7 +49,7 @@ ENDLESS_STEPS = 3_000
 """Steps for making a witness short on the scripts as they are where one of them does not end."""
 FURTHER_SCALED = 0.2
 """Of a law's share, what further causes at full scale may take."""
-TRIAL = f"an effort below {QUICK:g} (quick) runs no queue at its limit, and no counter round on the scripts as they are"
+TRIAL = f"an effort below {QUICK:g} (quick) runs no queue at its limit, and takes no counter round in the state machine"
 TERMS = SessionTerms("session")
 
 
