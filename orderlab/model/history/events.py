@@ -123,12 +123,13 @@ SCHEMA = pa.schema([pa.field(name, spec.arrow, nullable=name not in ALWAYS_REQUI
 
 
 class NameTable:
-    """Names and their codes, in order of first appearance. A file that holds integers has no names: `numeric`."""
+    """Names and their codes, in order of first appearance. A file that holds integers has no names: `numeric`. Who writes one
+    batch after the other says so beforehand, for a first batch without any value does not show it."""
 
-    def __init__(self, names: Iterable[str] = ()) -> None:
+    def __init__(self, names: Iterable[str] = (), numeric: bool = False) -> None:
         self.names: list[str] = list(names)
         self.code_of: dict[str, int] = {name: code for code, name in enumerate(self.names)}
-        self.numeric = False
+        self.numeric = numeric
 
     def code(self, name: str) -> int:
         """The code of a name, given out at its first appearance."""

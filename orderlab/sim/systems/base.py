@@ -404,7 +404,8 @@ class DeviceSystem(Generic[S]):
     def names(self) -> Names:
         """The names behind the codes of the history. A large population keeps its numbers."""
         if self.settings.publishers > NAMED_MAX:
-            return Names(nodes=self._nodes(), operations=self.world.operations)
+            clients, topics = NameTable(numeric=True), NameTable(numeric=True)
+            return Names(clients, topics, self._nodes(), self.world.operations)
         clients = NameTable(name.decode() for name in self._client_names())
         return Names(
             clients=clients,

@@ -13,7 +13,7 @@ import pytest
 from orderlab.model.errors import InputError
 from orderlab.model.history import decoding, disk
 from orderlab.model.history.disk import HistoryFile, HistoryWriter, read_history, to_arrow, to_rows, write_history
-from orderlab.model.history.events import COLUMNS, SCHEMA, EventBatch, History, Names
+from orderlab.model.history.events import COLUMNS, SCHEMA, EventBatch, EventKind, History, Names, NameTable
 from orderlab.model.history.notation import parse_history
 
 LINE = 'S P1%30 A1 P2q2d1 D1#7! D2q2#8~=3 T1>b C - + H F X 0(write.x:"a" 0):1 1(read.x 1?'
@@ -89,6 +89,18 @@ def test_a_column_is_left_unread_only_where_no_row_group_fills_it(tmp_path):
     pq.write_table(always, tmp_path / "h.parquet")
     with pytest.raises(InputError, match='row 1: "kind" is null'):
         read_history(tmp_path / "h.parquet")
+
+
+def test_numbers_for_names_are_written_though_the_first_batch_has_none(tmp_path):
+    """As a simulation does whose first rows are connects: the type of a column is that of the first batch."""
+    path, names = tmp_path / "h.parquet", Names(clients=NameTable(numeric=True), topics=NameTable(numeric=True))
+    with HistoryWriter(path, names) as writer:
+        for row in (
+            {"event_id": [0], "time_us": [0], "kind": [EventKind.CONNECT], "subscriber": [7]},
+            {"event_id": [1], "time_us": [1], "kind": [EventKind.PUBLISH], "publisher": [5], "topic": [3], "qos": [2], "sequence": [0]},
+        ):
+            writer.write(EventBatch.of(**{name: np.array(value) for name, value in row.items()}))
+    assert read_history(path).joined().publisher.tolist() == [-1, 5]
 
 
 def test_a_failed_write_leaves_what_was_there(tmp_path):
