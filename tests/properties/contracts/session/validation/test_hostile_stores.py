@@ -13,7 +13,6 @@ from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS
 from orderlab.model.verdict import Outcome
 from orderlab.properties.contracts.session.machines.on_store import machines_for
-from orderlab.properties.contracts.session.validation import validation
 from orderlab.properties.contracts.session.validation.exploration import small_world
 from orderlab.properties.contracts.session.validation.machine import cross_the_wrap, near_the_wrap
 from orderlab.properties.contracts.session.validation.scenarios import run_scenarios
@@ -24,6 +23,7 @@ from orderlab.properties.contracts.session.witness.explanation import MANY, tell
 from orderlab.properties.contracts.session.witness.plainer import minimise, plain_limits
 from orderlab.properties.machines.tally import TALLIES
 from orderlab.properties.profiles import Profile
+from orderlab.properties.validation import validation
 from orderlab.properties.validation.findings import Findings
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
