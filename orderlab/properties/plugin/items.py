@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orderlab.model.errors import InputError
-from orderlab.properties.contracts.kind import unsupported
+from orderlab.model.errors import InputError, WorkerDied
 from orderlab.properties.machines.tally import tally_of
 from orderlab.properties.plugin import TOLD
 from orderlab.properties.plugin.reporting import home_of, keep_trace
 from orderlab.properties.profiles import kept_examples
 from orderlab.properties.validation.effort import name_of_effort
 from orderlab.properties.validation.law_run import LawRun
-from orderlab.sim.redis.unsupported import UnsupportedCommand
 from orderlab.sim.stores.binding.loader import load_binding
 
 if TYPE_CHECKING:
@@ -64,9 +62,7 @@ class LawItem(pytest.Item):
         try:
             binding = load_binding(self.path, trust_adapter=self.config.getoption("--orderlab-trust-adapter"))
             run = laws.tester_of(binding, kept_examples(home_of(self.config) / EXAMPLES))(self.name)
-        except UnsupportedCommand as error:
-            raise LawBroken(f"the store cannot be tested: {unsupported(binding, error)}") from None
-        except InputError as error:
+        except (InputError, WorkerDied) as error:
             raise LawBroken(f"the store cannot be tested: {error}") from None
         self._end(run)
 

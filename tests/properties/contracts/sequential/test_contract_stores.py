@@ -12,11 +12,13 @@ from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.properties.contracts.sequential.run import ContractRun
 from orderlab.properties.contracts.sequential.search import troubles_of
-from orderlab.properties.contracts.sequential.validation import ContractValidation, validate_contract
+from orderlab.properties.contracts.sequential.validation import ContractValidation, validate_contract, validate_isolated
 from orderlab.properties.contracts.sequential.witness import ContractReruns
 from orderlab.properties.witness.witness import story_lines
+from orderlab.report.subjects import subject_of_store
 from orderlab.sim.redis.backends import KernelBackend, open_backend
 from orderlab.sim.redis.error_conditions import WRONG_TYPE_FOUND, imposed
+from orderlab.sim.redis.lua.watchdog import Unfinished
 from orderlab.sim.redis.shard import Effect, Shard
 from orderlab.sim.stores.binding.loader import load_binding
 
@@ -144,3 +146,21 @@ def test_a_cap_says_what_it_cut_off_and_lets_nothing_hold_that_was_not_tried() -
 def test_a_cap_that_is_not_reached_changes_nothing() -> None:
     binding = load_binding(LUA / "specimens" / "limiter-fixed-window", trust_adapter=True)
     assert validate_contract(binding, 0.1, budget_s=1e9).to_json() == validate_contract(binding, 0.1).to_json()
+
+
+def test_what_clients_would_never_do_proves_nothing_about_atomicity() -> None:
+    """Who releases another's lock breaks that law alone; that a token was never told once its acquire is left out is no proof."""
+    broken = {one.law for one in validated("specimens/lock-release-any").results if one.outcome is Outcome.VIOLATED}
+    assert broken == {"own-release"}
+    broken = {one.law for one in validated("specimens/lock-two-calls").results if one.outcome is Outcome.VIOLATED}
+    assert "all-or-nothing" in broken
+
+
+def test_a_script_that_ends_only_with_its_process_breaks_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = Unfinished(reason="its process was ended after 40 s", script=None, seconds=40.0)
+    monkeypatch.setattr("orderlab.properties.validation.isolated.watch", lambda *_, **__: ended)
+    found = validate_isolated(load_binding(LUA / "lock", trust_adapter=True), 1.0, 0, ["own-release"], None, lambda text: None)
+    assert found.outcomes == {"own-release": Outcome.UNKNOWN, "bounded": Outcome.VIOLATED}
+    bounded = subject_of_store(found).laws[-1]
+    assert "does not end" in bounded.because
+    assert found.to_json()["laws"][-1]["not_covered"] == [bounded.because]

@@ -129,7 +129,7 @@ def test_a_flush_is_found_as_work_on_everybodys_keys() -> None:
 @pytest.mark.parametrize(
     ("code", "named"),
     [
-        ("redis.call('XADD', KEYS[1], '*', 'a', 'b')", "XADD"),
+        ("redis.call('RESTORE', KEYS[1], 0, 'b')", "RESTORE"),
         ("redis.pcall('DUMP', KEYS[1])", "DUMP"),
     ],
 )
