@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -34,6 +35,9 @@ def replay(
     store: Annotated[Path | None, typer.Option(help="The store to replay on; by default the one in the trace.")] = None,
     law: Annotated[str | None, typer.Option(help="Which witness of a validation; by default the first.")] = None,
     finding: Annotated[int | None, typer.Option(min=1, help="Which finding of a report, by its number.")] = None,
+    base: Annotated[
+        str | None, typer.Option(metavar="REV|PATH", help="The old scripts, where a trace needs them; by default those of the report.")
+    ] = None,
     backend: Annotated[str, typer.Option(help="kernel, fakeredis, auto or redis://HOST:PORT.")] = "kernel",
     step: Annotated[bool, typer.Option("--step", help="Step by step, with what each changed; at a terminal it waits for you.")] = False,
     first: Annotated[int | None, typer.Option("--from", min=1, metavar="N", help="With --step: begin to tell at this step.")] = None,
@@ -54,8 +58,8 @@ def replay(
         raise InputError("--from with --json: JSON has every step; leave one of them out")
     recording = read_recording(file, law, finding)
     if isinstance(recording, Told):
-        if backend != "kernel" or store is not None:
-            raise InputError(f"{file}: {recording.what}; there is no store to take its steps on: leave out --backend and --store")
+        if backend != "kernel" or store is not None or base is not None:
+            raise InputError(f"{file}: {recording.what}; there is no store to take its steps on: leave out --backend, --base and --store")
         for form, _ in wanted:
             if form in RUNNING_EXPORTS:
                 raise InputError(f"--export {form}: {file} is {recording.what}, which makes no calls; export svg, mermaid or states")
@@ -65,21 +69,45 @@ def replay(
         made = [(target, write_transcript(form, told)) for form, target in wanted]
         is_broken = _tell(iter([told.start, *told.moves]), len(told.moves), recording.what, None, step, first, as_json, "")
     else:
-        is_broken, made = _replay_store(recording, file, store, backend, trust_adapter, wanted, step, first, as_json)
+        is_broken, made = _replay_store(recording, file, store, base, backend, trust_adapter, wanted, step, first, as_json)
     write_files(made)
     raise typer.Exit(ExitCode.VIOLATED if is_broken else ExitCode.HOLDS)
 
 
 def _replay_store(
-    trace: AnyTrace, file: Path, store: Path | None, backend: str, trust_adapter: bool, wanted: Any, step: bool, first: int | None, as_json: bool
-) -> tuple[bool, list[tuple[Path, str]]]:
+    recorded: OnStore, file: Path, store: Path | None, base: str | None, backend: str, trust_adapter: bool, wanted: Any, step: bool,
+    first: int | None, as_json: bool,
+) -> tuple[bool, list[tuple[Path, str]]]:  # fmt: skip
     """Whether a law was broken, and the exports that were asked for, which always tell what the kernel does."""
+    from orderlab.properties.comparison.base import old_store
+
+    path = store or Path(recorded.trace.store)
+    if base is None and not (recorded.by_old_scripts or recorded.needs_old_scripts):
+        return _replay_on(_load(path, trust_adapter), recorded.trace, file, backend, wanted, step, first, as_json)
+    named = base or recorded.base
+    if not named:
+        raise InputError(f"{file}: the old scripts serve some of its steps; name them with --base REV|PATH")
+    with old_store(path, named, trust_adapter) as old:
+        if not recorded.needs_old_scripts:
+            return _replay_on(old, recorded.trace, file, backend, wanted, step, first, as_json)
+        mixed = replace(_load(path, trust_adapter), base=old)
+        return _replay_on(mixed, recorded.trace, file, backend, wanted, step, first, as_json)
+
+
+def _load(path: Path, trust_adapter: bool) -> Binding:
+    """The store to replay on."""
+    from orderlab.sim.stores.binding.loader import load_binding
+
+    return load_binding(path, trust_adapter=trust_adapter)
+
+
+def _replay_on(
+    binding: Binding, trace: AnyTrace, file: Path, backend: str, wanted: Any, step: bool, first: int | None, as_json: bool
+) -> tuple[bool, list[tuple[Path, str]]]:
     from orderlab.properties.contracts.kind import kind_of
     from orderlab.properties.export.transcript import recorded
     from orderlab.sim.redis.backends import open_backend
-    from orderlab.sim.stores.binding.loader import load_binding
 
-    binding = load_binding(store or Path(trace.store), trust_adapter=trust_adapter)
     kind = kind_of(binding)
     if not kind.reads(trace.to_json()):
         raise InputError(f"{file}: a trace of another kind of store than {binding.place}; name another with --store")
@@ -218,6 +246,21 @@ def _asked(at: int, count: int, ask: Callable[[str], str]) -> int:
 # -- reading ---------------------------------------------------------------------------------------------------------------
 
 
+class OnStore(NamedTuple):
+    """A trace, and which scripts its steps are taken with."""
+
+    trace: AnyTrace
+    base: str = ""
+    """What the report calls the old scripts."""
+    by_old_scripts: bool = False
+    """Of something fixed: the old scripts show it, the new ones do not."""
+
+    @property
+    def needs_old_scripts(self) -> bool:
+        """Whether some steps are served by the old and some by the new ones."""
+        return any(getattr(one, "served_by", "") or hasattr(one, "scripts") for one in self.trace.steps)
+
+
 class Told(NamedTuple):
     """What has steps and no store: the behaviour of a specification, the events of a history."""
 
@@ -225,7 +268,7 @@ class Told(NamedTuple):
     transcript: Transcript
 
 
-def read_recording(file: Path, law: str | None, finding: int | None = None) -> AnyTrace | Told:
+def read_recording(file: Path, law: str | None, finding: int | None = None) -> OnStore | Told:
     """The trace in ``file``, or what else has steps. Raises InputError when there is none."""
     from orderlab.properties.contracts.kind import trace_from_json
 
@@ -252,7 +295,7 @@ def read_recording(file: Path, law: str | None, finding: int | None = None) -> A
             data = found[0]["trace"]
         except (KeyError, TypeError, AttributeError):
             raise InputError(f"{file}: not a validation; give what validate --json printed") from None
-    return trace_from_json(data, str(file))
+    return OnStore(trace_from_json(data, str(file)))
 
 
 def _of_verdicts(data: Mapping[str, Any], file: Path, law: str | None) -> Told:
@@ -290,12 +333,12 @@ def _behaviour(data: Mapping[str, Any], law: str, name: str, place: str) -> Told
         raise InputError(f"{place}: no behaviour ({type(error).__name__}: {error}); give what explore --json or --report json=FILE wrote") from None
 
 
-def _of_report(data: Any, file: Path, law: str | None, finding: int | None) -> AnyTrace | Told:
+def _of_report(data: Any, file: Path, law: str | None, finding: int | None) -> OnStore | Told:
     """One finding of a report, by its number, else the first one of ``law``."""
     from pydantic import ValidationError
 
     from orderlab.properties.contracts.kind import trace_from_json
-    from orderlab.report.report import Report
+    from orderlab.report.report import Change, Report
 
     try:
         report = Report.model_validate(data)
@@ -309,7 +352,7 @@ def _of_report(data: Any, file: Path, law: str | None, finding: int | None) -> A
         raise InputError(f"{file}: no finding{f' of {law}' if law else ''} in it; every such law held")
     subject, one = asked[0]
     if one.witness is not None and subject.kind in ("store", "change"):
-        return trace_from_json(one.witness, str(file))
+        return OnStore(trace_from_json(one.witness, str(file)), subject.base, one.change is Change.FIXED)
     if one.witness is not None and "initial" in one.witness:
         return _behaviour(one.witness, one.law, subject.name, str(file))
     if not one.steps:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +18,8 @@ from orderlab.program import EXIT
 from orderlab.report.forms import REPORT_HELP
 
 if TYPE_CHECKING:
-    from orderlab.properties.comparison.comparison import Comparison
+    from orderlab.properties.comparison.change import Comparison
+    from orderlab.properties.contracts.kind import Kind
     from orderlab.sim.redis.backends import Backend
     from orderlab.sim.stores.binding.binding import Binding
 
@@ -68,12 +68,12 @@ def validate(
     console = Console(width=None if sys.stdout.isatty() else WIDTH_IN_PIPE)
     outcomes = []
     subjects = []
-    if base is not None and (budget is not None or any(binding.contract is not None for binding in bindings)):
-        raise InputError("--base: leave out --budget, and name stores of sessions")
+    if base is not None and budget is not None:
+        raise InputError("--base: leave out --budget; --effort says how far to look")
     with confirming(backend) as server:
         for kind, binding, wanted_laws in zip(kinds, bindings, laws, strict=True):
             if base is not None:
-                change = _compared(binding, base, work, seed, server, wanted_laws)
+                change = _compared(kind, binding, base, work, seed, server, wanted_laws, trust_adapter)
                 outcomes.append(change.outcome(strict))
                 subjects.append(subject_of_comparison(change, base, strict))
                 if not as_json:
@@ -119,22 +119,14 @@ def confirming(spec: str) -> Iterator[Backend | None]:
 
 
 def _compared(
-    binding: Binding, base: str, work: float, seed: int, server: Backend | None, laws: list[str] | None
+    kind: Kind, binding: Binding, base: str, work: float, seed: int, server: Backend | None, laws: list[str] | None, trust_adapter: bool
 ) -> Comparison:
     """The store beside its old scripts."""
-    from orderlab.model.laws import STORE_LAWS
-    from orderlab.properties.comparison.base import base_of
-    from orderlab.properties.comparison.comparison import compare_watched
+    from orderlab.properties.comparison.base import old_store
     from orderlab.report.progress import ProgressLine
-    from orderlab.sim.stores.binding.loader import load_binding
 
-    with tempfile.TemporaryDirectory() as scratch:
-        place = base_of(binding.path, base, Path(scratch))
-        try:
-            old = load_binding(place)
-        except InputError as error:
-            raise InputError(f"--base {base}, the old store: {error}") from None
+    with old_store(binding.path, base, trust_adapter) as old:
         line = ProgressLine(binding.name, f"validate {binding.path} --base {work} {laws} {server is not None}")
-        found = compare_watched(old, binding, work, seed, server, line.show, laws or STORE_LAWS)
+        found = kind.compare(old, binding, work, seed, laws, server, line.show)
         line.clear()
         return found

@@ -31,6 +31,8 @@ class Change(StrEnum):
 
     NONE = ""
     NEW = "newly broken"
+    MIX = "broken during the rolling upgrade"
+    """By the old and the new scripts together on the same data, by neither of them alone."""
     FIXED = "fixed"
     SAME = "broken as before"
     BEHAVIOUR = "another behaviour"
@@ -143,6 +145,8 @@ class Subject(_Part):
     """How far was looked, a sentence each."""
     changed: tuple[ChangedFile, ...] = ()
     """Of a comparison: the texts."""
+    base: str = ""
+    """Of a comparison: what the user called the old scripts."""
     verdict: str = ""
     """The answer in words, where it is not one about laws alone."""
 
@@ -180,7 +184,7 @@ class Subject(_Part):
     @property
     def sentence(self) -> str:
         """The verdict, and the plainest finding if there is one."""
-        certain = [one for one in self.findings if one.is_certain and one.change in (Change.NONE, Change.NEW)]
+        certain = [one for one in self.findings if one.is_certain and one.change in (Change.NONE, Change.NEW, Change.MIX)]
         return f"{self.answer}; {certain[0].law}: {certain[0].headline}" if certain else self.answer
 
 

@@ -28,7 +28,7 @@ from orderlab.report.words import counted
 if TYPE_CHECKING:
     from orderlab.model.explorer.exploration import Exploration
     from orderlab.model.explorer.witness import Behaviour
-    from orderlab.properties.comparison.comparison import Comparison, Difference
+    from orderlab.properties.comparison.change import Comparison, Difference
     from orderlab.properties.harness.recording import LuaLine
     from orderlab.properties.validation.validation import Validation
     from orderlab.properties.witness.witness import Witness
@@ -98,32 +98,43 @@ def _of_witness(one: Witness, store: str, is_certain: bool = True) -> Finding:
 
 def subject_of_comparison(found: Comparison, base: str, is_strict: bool = False) -> Subject:
     """The subject for a change of a store's scripts. ``base``: what the old ones were called by the user."""
-    after = {result.verdict.law: result for result in found.after.results}
     newly = {one.law for one in found.newly_broken}
+    mixed = {one.law for one in found.rolling.broken} - newly
     still = {one.law for one in found.still_broken} - newly
     laws = []
-    for judged in subject_of_store(found.after).laws:
+    judged_after = subject_of_store(found.after)
+    for judged in judged_after.laws:
         law = judged.law
         told: dict[str, object] = {}
         if law in newly:
-            told = {"outcome": Outcome.VIOLATED, "because": ""}
+            told = {"outcome": Outcome.VIOLATED}
+        elif law in mixed:
+            told = {"outcome": Outcome.VIOLATED, "because": "", "is_applicable": True}
         elif law in still and not is_strict:
             told = {"is_applicable": False, "because": "broken before as well"}
-        elif after[law].outcome is Outcome.UNKNOWN and law not in found.no_longer_known:
+        elif judged.outcome is Outcome.UNKNOWN and judged.is_applicable and law not in found.no_longer_known:
             told = {"is_applicable": False, "because": f"undecided before as well: {judged.because}"}
         laws.append(judged.model_copy(update=told))
     findings = [
-        _of_witness(one.witness, found.new.name if kind is not Change.FIXED else found.old.name).model_copy(update={"change": kind})
-        for kind, changes in ((Change.NEW, found.newly_broken), (Change.SAME, found.still_broken), (Change.FIXED, found.fixed))
+        _of_witness(one.witness, found.new.name, one.is_certain).model_copy(update={"change": kind})
+        for kind, changes in (
+            (Change.NEW, found.newly_broken), (Change.MIX, found.rolling.broken), (Change.SAME, found.still_broken), (Change.FIXED, found.fixed)
+        )
         for one in changes
-    ]
+        if one.witness is not None
+    ]  # fmt: skip
     findings += [_of_difference(one, found) for one in found.differences if not (one.breaks or one.broke)]
     return Subject(
         name=f"{found.new.name} against {base}", path=_file_of(found.new.path), kind="change", outcome=found.outcome(is_strict),
-        laws=tuple(laws), findings=tuple(findings), assumptions=found.after.assumptions, notes=found.costs,
-        not_covered=found.gaps, scope=(*_work(found.work), *found.scope), verdict=_verdict(found),
-        changed=tuple(_changed_files(found)),
+        laws=tuple(laws), findings=tuple(_on_the_store(one, found) for one in findings), assumptions=judged_after.assumptions,
+        notes=found.costs, not_covered=(*found.gaps, *found.rolling.gaps), scope=(*_work(found.work), *found.scope, *found.rolling.scope),
+        verdict=_verdict(found), changed=tuple(_changed_files(found)), base=base,
     )  # fmt: skip
+
+
+def _on_the_store(one: Finding, found: Comparison) -> Finding:
+    """The finding with the name of the store that was judged: where the old scripts lay is gone."""
+    return one.model_copy(update={"witness": {**(one.witness or {}), "store": str(found.new.path)}})
 
 
 def _verdict(found: Comparison) -> str:
@@ -133,7 +144,10 @@ def _verdict(found: Comparison) -> str:
         return f"equivalent within the scope{', at another cost' if found.costs else ''}"
     told = [
         (len({one.law for one in changes}), words)
-        for changes, words in ((found.newly_broken, "newly broken"), (found.fixed, "fixed"), (found.still_broken, "broken as before"))
+        for changes, words in (
+            (found.newly_broken, "newly broken"), (found.rolling.broken, "broken during the rolling upgrade"),
+            (found.fixed, "fixed"), (found.still_broken, "broken as before"),
+        )
     ]
     parts = [f"{counted(number, 'law')} {words}" for number, words in told if number]
     behaviour = sum(not (one.breaks or one.broke) for one in found.differences)
@@ -145,18 +159,19 @@ def _verdict(found: Comparison) -> str:
 def _of_difference(one: Difference, found: Comparison) -> Finding:
     from orderlab.properties.harness.keyspace import shown_keyspace
 
+    words = found.after.terms.state_words
     keyspaces = one.new.keyspaces or (None,) * len(one.trace.steps)
-    told = zip(one.trace.steps, one.new.told, one.old.told, one.new.states, keyspaces, strict=True)
+    told = zip(one.trace.steps, one.told_steps, one.new.told, one.old.told, one.new.states, keyspaces, strict=True)
     lua = one.new.lua
     return Finding(
         law=one.kind, headline=one.text, cause=f"{one.kind}\0{one.text}", change=Change.BEHAVIOUR,
         fingerprint=fingerprint_of(found.new.name, one.kind, _name(lua), lua.source, one.text.split(" ", 1)[0]),
         steps=tuple(
             Step(
-                lane=lane_of(step, one.trace.steps), action=found.after.terms.told_step(step, one.trace), answer=answer,
-                before=before if before != answer else "", state=f"{found.after.terms.state_words}: {live}" if live else "", keys=_keys(keys),
+                lane=lane_of(step, one.trace.steps), action=action, answer=answer,
+                before=before if before != answer else "", state=f"{words}: {live}" if live else "", keys=_keys(keys),
             )
-            for step, answer, before, live, keys in told
+            for step, action, answer, before, live, keys in told
         ),
         before=shown_keyspace(one.old.after), after=shown_keyspace(one.new.after), line=_line(lua), call=lua.call,
         found_by="comparison of both scripts", is_certain=not one.small_scope, witness=one.trace.to_json(),

@@ -14,6 +14,8 @@ CLIENTS_MAX = 100
 WAIT_MS_MAX = 10**12
 TIME = "time"
 """The lane of what nobody does."""
+DEPLOYMENT = "deployment"
+"""The lane of scripts that are replaced."""
 REPLY_LOST = "reply-lost"
 """The operation was carried out; its client never hears of it."""
 
@@ -43,6 +45,8 @@ class Begin:
     client: int
     call: Call
     trouble: Fault | None = None
+    served_by: str = ""
+    """``old`` or ``new``: which version of the scripts, during a rolling upgrade."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,8 @@ def to_json(step: ClientStep) -> dict[str, Any]:
     told: dict[str, Any] = {"step": type(step).__name__.lower(), "client": step.client}
     if isinstance(step, Begin):
         told |= {"operation": step.call.name, "fields": {name: _plain(value) for name, value in step.call.fields}}
+        if step.served_by:
+            told["served_by"] = step.served_by
     trouble = getattr(step, "trouble", None)
     if trouble is not None:
         told["trouble"] = {"kind": trouble.kind, "key": trouble.key.decode("latin-1"), "at": trouble.at, "found": trouble.found}
@@ -106,7 +112,7 @@ def from_json(content: Any, place: str) -> ClientStep:
         client = int(content["client"])
         if kind == "begin":
             fields = tuple((str(name), _read(value)) for name, value in content["fields"].items())
-            return Begin(client, Call(str(content["operation"]), fields), trouble)
+            return Begin(client, Call(str(content["operation"]), fields), trouble, str(content.get("served_by", "")))
         if kind in ("resume", "die"):
             return Resume(client, trouble) if kind == "resume" else Die(client)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -122,6 +128,8 @@ def lane_of(step: Any, steps: Sequence[Any]) -> str:
         return f"producer {step.producer + 1}"
     if hasattr(step, "ms"):
         return TIME
+    if hasattr(step, "scripts"):
+        return DEPLOYMENT
     if hasattr(step, "client"):
         return f"client {step.client + 1}"
     label = getattr(step, "label", None)
@@ -147,7 +155,8 @@ def told_step(step: ClientStep) -> str:
     if isinstance(step, Die):
         return f"{who} dies in the middle of its operation"
     under = f", under {step.trouble}" if step.trouble is not None else ""
-    return f"{who}: {step.call}{under}" if isinstance(step, Begin) else f"{who}: the next call of its operation{under}"
+    by = f", served by the {step.served_by} scripts" if isinstance(step, Begin) and step.served_by else ""
+    return f"{who}: {step.call}{by}{under}" if isinstance(step, Begin) else f"{who}: the next call of its operation{under}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,33 @@ import io
 import shutil
 import subprocess
 import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from orderlab.model.errors import InputError
 
+if TYPE_CHECKING:
+    from orderlab.sim.stores.binding.binding import Binding
+
 KINDS = ("*.lua", "*.toml", "*.py")
 """What a store is made of."""
+
+
+@contextmanager
+def old_store(path: Path, base: str, trust_adapter: bool = False) -> Iterator[Binding]:
+    """The old store, loaded. What has to be made of it is gone afterwards. Raises InputError that says that it is the old one."""
+    from orderlab.sim.stores.binding.loader import load_binding
+
+    with tempfile.TemporaryDirectory() as scratch:
+        place = base_of(path, base, Path(scratch))
+        try:
+            old = load_binding(place, trust_adapter=trust_adapter)
+        except InputError as error:
+            raise InputError(f"--base {base}, the old store: {error}") from None
+        yield old
 
 
 def base_of(path: Path, base: str, scratch: Path) -> Path:

@@ -12,6 +12,7 @@ from orderlab.sim.redis.unsupported import UnsupportedCommand
 from orderlab.sim.stores.binding.binding import Binding
 
 if TYPE_CHECKING:
+    from orderlab.properties.comparison.change import Comparison
     from orderlab.properties.mutants.mutant import Result
     from orderlab.properties.profiles import Profile
     from orderlab.properties.validation.law_run import LawRun
@@ -62,6 +63,12 @@ class Kind(Protocol):
         budget_s: float | None = None,
     ) -> Validation:
         """Judge a store, in a process of its own. ``laws`` None: all of them."""
+        ...
+
+    def compare(
+        self, old: Binding, new: Binding, effort: float, seed: int, laws: list[str] | None, backend: Backend | None, progress: Progress
+    ) -> Comparison:
+        """Judge a change of scripts, in a process of its own. Raises InputError where the two cannot be held against each other."""
         ...
 
     def replay(self, trace: AnyTrace, binding: Binding, backend: Backend) -> Iterator[dict[str, Any]]:

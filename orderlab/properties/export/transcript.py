@@ -24,7 +24,7 @@ from orderlab.sim.redis.conditions import NodeCrashed, ScriptTimeout
 from orderlab.sim.redis.error_conditions import condition_of
 from orderlab.sim.redis.replies import Reply
 from orderlab.sim.redis.shard import FrozenKeyspace, GrowthLimit
-from orderlab.sim.stores.binding.binding import Binding
+from orderlab.sim.stores.binding.binding import OLD, Binding
 
 Argv = tuple[bytes, ...]
 STORE, FAULTS = "store", "faults"
@@ -249,6 +249,9 @@ def transcript_of_store(trace: AnyTrace, binding: Binding, moves: Sequence[Move]
     law = trace.law or (broken[0][0] if broken else "")
     title = f"{binding.name}: {law} is violated: {shown[0]}" if shown else f"{binding.name}: no step of these breaks a law"
     scripts = {script.path.name: script.source for script in binding.scripts}
+    for script in binding.base.scripts if binding.base is not None else ():
+        if scripts.get(script.path.name) != script.source:
+            scripts[f"{OLD} {script.path.name}"] = script.source
     return Transcript(title, law, moves[0], tuple(moves[1:]), binding.name, scripts, trace.seed)
 
 

@@ -165,6 +165,9 @@ class BoundStore:
         self, binding: Binding, backend: Backend, default_expiry_ms: int = 20_000, sleeps: bool = False
     ) -> None:
         self.binding = binding
+        self.versions = binding.versions
+        self.serving = next(iter(self.versions))
+        """Which of them serves."""
         self.backend = backend
         self.cpu_budget = CpuBudget()
         """For whoever runs scripts that may be slow: past it every operation raises BudgetExceeded."""
@@ -210,6 +213,7 @@ class BoundStore:
 
     def restart(self, now_ms: int) -> None:
         """An empty keyspace at the moment ``now_ms``. On the kernel alone, where time can go back."""
+        self.serving = next(iter(self.versions))
         self.set_now(now_ms)
         self.backend.flush()
 
@@ -236,7 +240,7 @@ class BoundStore:
         replies: list[Reply] = []
         try:
             while True:
-                answer = self.binding.step(operation, given, replies)
+                answer = self.versions[self.serving].step(operation, given, replies)
                 if isinstance(answer, Failed) and NO_MEMORY in answer.error:
                     return self._stopped(operation, "the script ran out of memory")
                 if isinstance(answer, Result):
@@ -276,11 +280,12 @@ class BoundStore:
 
     def acknowledge_all(self, client: bytes, fields: Sequence[Fields]) -> None:
         """Many acknowledgements in one pipeline; an operation of several calls is carried out call by call."""
-        if not self.binding.operation("acknowledge").is_atomic:
+        binding = self.versions[self.serving]
+        if not binding.operation("acknowledge").is_atomic:
             for one in fields:
                 self.perform("acknowledge", client, one)
             return
-        calls = [self.binding.step("acknowledge", {"client": client, "now_ms": self._now_ms, **one}) for one in fields]
+        calls = [binding.step("acknowledge", {"client": client, "now_ms": self._now_ms, **one}) for one in fields]
         for start in range(0, len(calls), IN_PIPELINE):
             self.cpu_budget.check()
             part = calls[start : start + IN_PIPELINE]
@@ -327,7 +332,10 @@ class BoundStore:
 
 
 def load_scripts(binding: Binding, backend: Backend) -> None:
-    """Load every script and library of a binding. Raises InputError naming the script that the backend refuses."""
+    """Load every script and library of a binding, of both versions where there are two. Raises InputError naming the script
+    that the backend refuses."""
+    if binding.base is not None:
+        load_scripts(binding.base, backend)
     for script in binding.scripts:
         is_library = script.source.startswith(b"#!") and b"name=" in script.source.split(b"\n", 1)[0]
         command = (b"FUNCTION", b"LOAD", b"REPLACE") if is_library else (b"SCRIPT", b"LOAD")

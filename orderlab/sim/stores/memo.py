@@ -15,7 +15,7 @@ from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.redis.lua.host import LuaHost
 from orderlab.sim.redis.lua.sandbox import Limits
 from orderlab.sim.redis.shard import FrozenKeyspace
-from orderlab.sim.stores.binding.binding import Binding
+from orderlab.sim.stores.binding.binding import NEW, OLD, Binding
 from orderlab.sim.stores.binding.results import Fields, Result
 from orderlab.sim.stores.bound import EVERYTHING, SAMPLE, BoundStore, Interruption
 from orderlab.sim.stores.faults import condition
@@ -48,7 +48,7 @@ class MemoStore(BoundStore):
         self._numbers: dict[Frozen, int] = {}
         self._frozen: list[FrozenKeyspace] = []
         self._operations: dict[Any, tuple[Result, int]] = {}
-        self._listings: dict[tuple[int, int, bytes], Result] = {}
+        self._listings: dict[tuple[int, int, bytes, str], Result] = {}
         self._fault: Fault | None = None
         """``limits`` that stop scripts soon: then it does not matter how many have to be stopped."""
         self.has_lost_scripts = False
@@ -60,12 +60,14 @@ class MemoStore(BoundStore):
 
     @property
     def keyspace(self) -> int:
-        """The number of the keyspace that the store is in."""
-        return self._at
+        """The number of the keyspace that the store is in, and of the version that serves, where there are two."""
+        return self._at if len(self.versions) == 1 else 2 * self._at + (self.serving == NEW)
 
     @keyspace.setter
     def keyspace(self, number: int) -> None:
-        self._go(number)
+        if len(self.versions) > 1:
+            self.serving = NEW if number % 2 else OLD
+        self._go(number // len(self.versions))
 
     def _go(self, number: int) -> None:
         self._at = number
@@ -73,7 +75,7 @@ class MemoStore(BoundStore):
 
     def frozen(self, number: int) -> FrozenKeyspace:
         """The keyspace of that number."""
-        return self._frozen[number]
+        return self._frozen[number // len(self.versions)]
 
     def _number_of(self, frozen: FrozenKeyspace) -> int:
         items = tuple(frozen.items())
@@ -85,6 +87,7 @@ class MemoStore(BoundStore):
 
     def restart(self, now_ms: int) -> None:
         """An empty keyspace at the moment ``now_ms``."""
+        self.serving = next(iter(self.versions))
         self.set_now(now_ms)
         self._go(self._number_of({}))
 
@@ -118,7 +121,7 @@ class MemoStore(BoundStore):
         if between is not None:
             return self._interrupted(operation, client, fields, between)
         lost, self.has_lost_scripts = self.has_lost_scripts, False
-        asked = (self._at, self._now_ms, operation, client, tuple(fields.items()), self._fault, lost)
+        asked = (self._at, self._now_ms, operation, client, tuple(fields.items()), self._fault, lost, self.serving)
         known = self._operations.get(asked)
         if known is None:
             self.kernel.shard.load(self._frozen[self._at])
@@ -150,7 +153,7 @@ class MemoStore(BoundStore):
 
     def listing(self, client: bytes) -> Result:
         """A fetch of everything, after which the store is as it was."""
-        asked = (self._at, self._now_ms, client)
+        asked = (self._at, self._now_ms, client, self.serving)
         listed = self._listings.get(asked)
         if listed is None:
             before = self._at

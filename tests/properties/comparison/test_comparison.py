@@ -13,7 +13,13 @@ from orderlab.application import make
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.properties.comparison.base import base_of
-from orderlab.properties.comparison.comparison import Comparison, Difference, Search, compare, has_same_text
+from orderlab.properties.contracts.session.comparison.comparison import (
+    Comparison,
+    Difference,
+    Search,
+    compare,
+    has_same_text,
+)
 from orderlab.report.report import Change, Report
 from orderlab.report.subjects import subject_of_comparison
 from orderlab.sim.stores.binding.binding import Binding

@@ -131,6 +131,14 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
+class Serve:
+    """From here on nodes with this version of the scripts serve, on the data that is there: a rolling upgrade, or its rollback."""
+
+    scripts: str
+    """``old`` or ``new``. A run begins with the old ones, where there are two."""
+
+
+@dataclass(frozen=True, slots=True)
 class DrainQueue:
     """The subscriber stays connected: pages of ``count`` are fetched and acknowledged until nothing comes any more."""
 
@@ -167,7 +175,7 @@ class Interleave:
     at: int = 1
 
 
-Step = Save | Retry | Fetch | Acknowledge | Release | Answer | Clear | Open | Wait | DrainQueue | Quiesce | Churn | Interleave
+Step = Save | Retry | Fetch | Acknowledge | Release | Answer | Clear | Open | Wait | Serve | DrainQueue | Quiesce | Churn | Interleave
 KINDS: dict[str, type[Any]] = {
     "save": Save,
     "repeat": Retry,
@@ -178,6 +186,7 @@ KINDS: dict[str, type[Any]] = {
     "clear": Clear,
     "open": Open,
     "wait": Wait,
+    "serve": Serve,
     "drain": DrainQueue,
     "settle": Quiesce,
     "pass": Churn,
@@ -369,6 +378,8 @@ def _told(step: Step, trace: Trace) -> str:
             return f"connect with Clean Start {int(step.clean_start)}{whose}"
         case Wait():
             return f"{step.ms:,} ms pass"
+        case Serve():
+            return f"the {step.scripts} scripts serve from here on"
         case DrainQueue():
             return f"fetch pages of {step.count} and acknowledge until nothing comes{whose}"
         case Quiesce():

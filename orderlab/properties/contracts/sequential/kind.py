@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orderlab.model.contracts.contract import AnyTrace
 from orderlab.model.contracts.sequential import SequentialTerms
@@ -27,6 +27,9 @@ from orderlab.properties.validation.effort import QUICK, STANDARD, THOROUGH
 from orderlab.properties.validation.law_run import LawRun, law_runs
 from orderlab.sim.redis.backends import Backend
 from orderlab.sim.stores.binding.binding import Binding
+
+if TYPE_CHECKING:
+    from orderlab.properties.comparison.change import Comparison
 
 EFFORTS = {"dev": QUICK, "ci": STANDARD, "nightly": THOROUGH}
 """By profile of the plugin."""
@@ -67,6 +70,15 @@ class SequentialKind:
     ) -> ContractValidation:
         """Judge a store, in a process of its own."""
         return validate_isolated(binding, effort, seed, laws, backend, progress, budget_s)
+
+    def compare(
+        self, old: Binding, new: Binding, effort: float, seed: int, laws: list[str] | None, backend: Backend | None, progress: Progress
+    ) -> Comparison:
+        """Judge a change of scripts, in a process of its own."""
+        from orderlab.properties.comparison.change import compare_isolated
+        from orderlab.properties.contracts.sequential.comparison import compare_contracts
+
+        return compare_isolated(old, new, lambda: compare_contracts(old, new, effort, seed, backend, progress, laws))
 
     def replay(self, trace: AnyTrace, binding: Binding, backend: Backend) -> Iterator[dict[str, Any]]:
         """Each step up to the first that breaks a law: no state explains what comes after."""

@@ -37,6 +37,8 @@ class ClientState(NamedTuple):
     """Operations so far."""
     retry: Call | None = None
     """The last operation, if its client did not hear how it ended."""
+    served_by: str = ""
+    """The version of the scripts that ``pending`` is carried out with, during a rolling upgrade."""
 
 
 class RunState(NamedTuple):
@@ -79,6 +81,7 @@ class ContractRun:
         self, binding: Binding, contract: Contract, backend: Backend, clients: int, skews_ms: Sequence[int] = ()
     ) -> None:
         self.binding = binding
+        self.versions = binding.versions
         self.contract = contract
         self.backend = backend
         self.skews_ms = (*skews_ms, *[0] * (clients - len(skews_ms)))
@@ -116,7 +119,7 @@ class ContractRun:
             if client.pending is not None:
                 return Report(is_idle=True)
             self.judge.begin(step.client, step.call)
-            client = ClientState(client.seen, step.call, (), client.begun + 1)
+            client = ClientState(client.seen, step.call, (), client.begun + 1, None, step.served_by)
         elif client.pending is None:
             return Report(is_idle=True)
         self.clients[step.client] = client
@@ -157,12 +160,24 @@ class ContractRun:
         assert client.pending is not None
         fields = {"now_ms": self.backend.now_ms + self.skews_ms[number], **dict(client.pending.fields)}
         try:
-            answer = self.binding.step(client.pending.name, fields, client.replies)
+            answer = self.served(client.served_by).step(client.pending.name, fields, client.replies)
         except ReplyMismatch as mismatch:
             return (Failed(f"the binding cannot read the reply: {mismatch}"),)
         if isinstance(answer, FailedCall):
             return (Failed(answer.error.decode("utf-8", "replace")),)
         return (answer.reply,) if isinstance(answer, ContractReply) else answer
+
+    def served(self, by: str) -> Binding:
+        """The version of that name; the store's own where none is named."""
+        return self.versions.get(by, self.binding)
+
+    @property
+    def deadlines_ms(self) -> set[int]:
+        """What time alone may change next: of the keys, and of the contract's states."""
+        found = set(self.backend.shard.all_deadlines_ms()) if isinstance(self.backend, KernelBackend) else set()
+        for state in self.judge.states():
+            found.update(self.judge.asked.deadlines_ms(state))
+        return found
 
     def _send(self, call: Any) -> RedisReply:
         reply = self.backend.execute(*call.argv)
@@ -200,6 +215,8 @@ class ContractRun:
                 if not isinstance(self.backend, KernelBackend):
                     raise InputError(f"step {number}: {self.backend.describe()} is not brought into {trouble.kind}; replay on the kernel")
             if isinstance(step, Begin):
+                if step.served_by and step.served_by not in self.versions:
+                    raise InputError(f"step {number}: the {step.served_by} scripts serve it; name them with --base")
                 self.judge.asked.check_call(step.call, part=f"step {number}")
                 self.binding.operation(step.call.name)
             yield self.perform(step)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from orderlab.model.contracts.contract import ALL_OR_NOTHING, SPECIFICATION, Discrepancy
@@ -99,10 +99,7 @@ def operation_of(steps: Sequence[ClientStep]) -> str:
 def moments(run: ContractRun) -> list[int]:
     """How long to wait from here: to just before, at and just after whatever time alone changes, the nearest first."""
     now = run.judge.now_ms
-    deadlines = set(run.backend.shard.all_deadlines_ms()) if hasattr(run.backend, "shard") else set()
-    for state in run.judge.states():
-        deadlines.update(run.judge.asked.deadlines_ms(state))
-    waits = sorted({at + by - now for at in deadlines for by in (-1, 0, 1) if at + by > now})
+    waits = sorted({at + by - now for at in run.deadlines_ms for by in (-1, 0, 1) if at + by > now})
     return waits[:WAITS_MAX]
 
 
@@ -145,8 +142,8 @@ def moves(run: ContractRun, scope: Scope, troubled: int) -> Iterator[ClientStep]
             calls = run.judge.asked.calls(number, client.seen)[:CALLS_MAX]
             if client.retry is not None and client.retry not in calls:
                 calls.insert(0, client.retry)
-            for call in calls:
-                yield Begin(number, call)
+            versions = run.versions if len(run.versions) > 1 else ("",)
+            yield from (Begin(number, call, None, version) for call in calls for version in versions)
 
 
 class Node(NamedTuple):
@@ -208,12 +205,7 @@ def explore(run: ContractRun, scope: Scope, search: Search, steps_max: int, name
             report = reach(at, step, node.waits, node.troubled + isinstance(step, Die))
             if node.troubled < scope.faults and isinstance(step, Begin | Resume):
                 for trouble in troubles_of(report.effects, report.is_over):
-                    struck = (
-                        Begin(step.client, step.call, trouble)
-                        if isinstance(step, Begin)
-                        else Resume(step.client, trouble)
-                    )
-                    reach(at, struck, node.waits, node.troubled + 1)
+                    reach(at, replace(step, trouble=trouble), node.waits, node.troubled + 1)
         for ms in waits:
             reach(at, Wait(ms), node.waits + 1, node.troubled)
     search.findings.work["states"] += len(nodes)
@@ -267,5 +259,4 @@ def _drawn(run: ContractRun, scope: Scope, draw: random.Random, rate: float) -> 
     troubles = list(troubles_of(report.effects, report.is_over))
     if not troubles:
         return step
-    trouble = draw.choice(troubles)
-    return Begin(step.client, step.call, trouble) if isinstance(step, Begin) else Resume(step.client, trouble)
+    return replace(step, trouble=draw.choice(troubles))

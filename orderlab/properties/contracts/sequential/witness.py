@@ -169,13 +169,14 @@ def explain(reruns: ContractReruns, trace: ContractTrace) -> Explanation:
     before: FrozenKeyspace = run.backend.keyspace()
     report, operation = Report(), ""
     pending: dict[int, str] = {}
+    served, serving = dict.fromkeys(range(len(run.clients)), run.binding), run.binding
     for step in trace.steps:
         before = run.backend.keyspace()
         report = run.perform(step)
         if isinstance(step, Begin):
-            pending[step.client] = step.call.name
+            pending[step.client], served[step.client] = step.call.name, run.served(step.served_by)
         if isinstance(step, Begin | Resume):
-            operation = pending[step.client]
+            operation, serving = pending[step.client], served[step.client]
         told.append(told_report(step, report))
         states.append("; ".join(sorted(shown(state) for state in run.judge.states())) if report.violation is None else "none")
         keyspaces.append(run.backend.keyspace())
@@ -183,7 +184,7 @@ def explain(reruns: ContractReruns, trace: ContractTrace) -> Explanation:
     if report.violation is not None and isinstance(report.reply, Failed):
         failed = FailedCall(report.reply.text.encode())
     records = [record_of(operation, b"", report.effects)] if report.effects else []
-    lua = line_to_look_at(records, run.binding, failed) if operation else LuaLine()
+    lua = line_to_look_at(records, serving, failed) if operation else LuaLine()
     exhausts = report.violation is not None and LIMIT_WORD in report.violation.text
     error = report.reply.text if failed is not None and isinstance(report.reply, Failed) else ""
     return Explanation(tuple(told), tuple(states), before, run.backend.keyspace(), lua, exhausts, error, tuple(keyspaces))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orderlab.model.contracts.contract import AnyTrace
 from orderlab.model.contracts.session import steps
@@ -30,6 +30,9 @@ from orderlab.properties.validation.law_run import LawRun, law_runs
 from orderlab.sim.redis.backends import Backend
 from orderlab.sim.redis.unsupported import UnsupportedCommand
 from orderlab.sim.stores.binding.binding import Binding
+
+if TYPE_CHECKING:
+    from orderlab.properties.comparison.change import Comparison
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,15 @@ class SessionKind:
         """Judge a store, in a process of its own."""
         wanted = list(STORE_LAWS) if laws is None else laws
         return validation.validate_isolated(binding, effort, seed, wanted, backend, progress, budget_s)
+
+    def compare(
+        self, old: Binding, new: Binding, effort: float, seed: int, laws: list[str] | None, backend: Backend | None, progress: Progress
+    ) -> Comparison:
+        """Judge a change of scripts, in a process of its own."""
+        from orderlab.properties.comparison.change import compare_isolated
+        from orderlab.properties.contracts.session.comparison.comparison import compare
+
+        return compare_isolated(old, new, lambda: compare(old, new, effort, seed, backend, progress, STORE_LAWS if laws is None else laws))
 
     def replay(self, trace: AnyTrace, binding: Binding, backend: Backend) -> Iterator[dict[str, Any]]:
         """Each step, up to one after which nothing can be judged."""

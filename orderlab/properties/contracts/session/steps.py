@@ -31,6 +31,7 @@ from orderlab.model.contracts.session.steps import (
     Release,
     Retry,
     Save,
+    Serve,
     Step,
     Wait,
 )
@@ -39,7 +40,7 @@ from orderlab.properties.contracts.session.connecting import begin
 from orderlab.properties.contracts.session.run import Run, StepReport
 from orderlab.properties.contracts.session.saving import pass_by, save_again, save_next
 from orderlab.sim.stores.binding.results import Failed, Fetched
-from orderlab.sim.stores.bound import EVERYTHING, SessionStore, TimedOut
+from orderlab.sim.stores.bound import EVERYTHING, BoundStore, SessionStore, TimedOut
 
 MOST_ROUNDS = 64
 """Pages that a drain asks for beyond what the queue needs."""
@@ -164,6 +165,15 @@ def wait(run: SessionRun, step: Wait, report: StepReport) -> None:
     run.time_passed(step.ms, report)
 
 
+def serve(run: SessionRun, step: Serve, report: StepReport) -> None:
+    """Another version of the scripts finds what is there: it must show what the one before it did."""
+    store = run.store
+    if isinstance(store, BoundStore) and step.scripts in store.versions and step.scripts != store.serving:
+        store.serving = step.scripts
+        report.result = Fetched()
+        run.time_passed(0, report)
+
+
 def drain(run: SessionRun, step: DrainQueue, report: StepReport) -> None:
     """Fetch and acknowledge, page by page, until a page is empty and so is the queue."""
     rounds = len(run.state.accounts[step.client].queue) + MOST_ROUNDS
@@ -232,6 +242,7 @@ HANDLERS: Mapping[type[Any], Callable[[SessionRun, Any, StepReport], None]] = {
     Clear: begin,
     Open: begin,
     Wait: wait,
+    Serve: serve,
     DrainQueue: drain,
     Quiesce: settle,
     Churn: go_by,

@@ -17,6 +17,9 @@ from orderlab.sim.stores.binding.schema import ContractStore
 from orderlab.sim.stores.binding.session import DEFAULTS, OPERATION_FIELDS, Callers, Store
 from orderlab.sim.stores.binding.templates import Scope, Template
 
+OLD, NEW = "old", "new"
+"""Versions of a store's scripts."""
+
 
 class Adapter(Protocol):
     """Python of the user's own, for what templates cannot say; it sees an operation before they do."""
@@ -59,6 +62,13 @@ class Binding:
     adapter: Adapter | None = None
     contract: Contracted | None = None
     """Of a store whose specification is a class of its owner's."""
+    base: Binding | None = None
+    """The scripts as they were, where either version may serve a call: during a rolling upgrade."""
+
+    @property
+    def versions(self) -> Mapping[str, Binding]:
+        """What may serve a call, by name; the old version first, whose data a rolling upgrade finds."""
+        return {NEW: self} if self.base is None else {OLD: self.base, NEW: self}
 
     @property
     def name(self) -> str:

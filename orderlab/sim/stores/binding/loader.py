@@ -219,9 +219,14 @@ def _load_class(reference: str, place: str, folders: list[Path], trusted: bool) 
         raise InputError(f'{place}: "{reference}" is no {kind}; write "{kind}.py:ClassName"')
     if not trusted:
         raise InputError(f'{place}: "{reference}" is Python that would run here; pass --trust-adapter if you trust it')
-    file = _read_script(folders, name, place).path
-    digest = hashlib.sha1(str(file.resolve()).encode()).hexdigest()[:12]  # files of two stores may have the same name
-    specification = importlib.util.spec_from_file_location(f"orderlab_adapter_{file.stem}_{digest}", file)
+    script = _read_script(folders, name, place)
+    file = script.path
+    # Files of two stores may have the same name; two stores of the same file have one class, or no pickle could tell which.
+    digest = hashlib.sha1(b"\0".join((str(file.resolve()).encode(), script.source))).hexdigest()[:12]
+    module_name = f"orderlab_adapter_{file.stem}_{digest}"
+    if hasattr(sys.modules.get(module_name), class_name):
+        return getattr(sys.modules[module_name], class_name)
+    specification = importlib.util.spec_from_file_location(module_name, file)
     assert specification is not None
     assert specification.loader is not None
     module = importlib.util.module_from_spec(specification)

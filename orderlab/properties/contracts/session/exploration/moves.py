@@ -20,6 +20,7 @@ from orderlab.model.contracts.session.steps import (
     Release,
     Retry,
     Save,
+    Serve,
     Step,
     kind_of_step,
 )
@@ -143,7 +144,17 @@ class Moves:
                     yield _move(tried, cost, action, given, effect, known)
         if self.scope.clears:
             yield from self._session_steps(core, known, at_node)
+        yield from self._served_by_another(core, known)
         yield from self._ends(core, known)
+
+    def _served_by_another(self, core: int, known: int) -> Iterator[Move]:
+        """Where either version of the scripts may serve: the other one from here on."""
+        versions = self.effects.store.versions
+        for one in versions if len(versions) > 1 else ():
+            step = Serve(one)
+            found = self.effects.perform(core, step)
+            if found is not None:
+                yield _move(step, FREE, f"served by the {one} scripts", (), found, known)
 
     def _fetches(self, core: int, known: int, at_node: Conditions) -> Iterator[Move]:
         at = self.known[known]

@@ -86,6 +86,8 @@ class Subject:
 
     def baseline(self, client: bytes, producers: tuple[bytes, ...] = PRODUCERS) -> Baseline | None:
         """What the layout holds for a client when all is well; None when a script does not end even then."""
+        if self.binding.base is not None:
+            return None  # two layouts on the same keys: what stays behind is not known
         asked = client, producers
         if asked not in self._baseline:
             try:
@@ -99,6 +101,9 @@ class Subject:
     def scaled(self, modulus: int, remembers: bool = True) -> Subject:
         """The same store with packet identifiers 1..``modulus``."""
         binding, rewritten = scale(self.binding, modulus)
+        if self.binding.base is not None:
+            old, more = scale(self.binding.base, modulus)
+            binding, rewritten = replace(binding, base=old), [*more, *rewritten]
         return Subject(binding, self.seed, rewritten, remembers, self.cpu_budget)
 
     def recording(self) -> Subject:
@@ -144,6 +149,7 @@ class Prepared:
         self.keyspace = self.subject.store.backend.keyspace()
         self.state = run.state
         self.now_ms = self.subject.store.now_ms
+        self.serving = self.subject.store.serving
 
     def run(self) -> SessionRun:
         """A run in that place."""
@@ -153,6 +159,7 @@ class Prepared:
                 run.register(step)
         self.subject.store.set_now(self.now_ms)
         self.subject.store.backend.load(self.keyspace)
+        self.subject.store.serving = self.serving
         run.state = self.state
         return run
 

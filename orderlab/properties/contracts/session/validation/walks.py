@@ -25,6 +25,7 @@ from orderlab.model.contracts.session.steps import (
     Release,
     Retry,
     Save,
+    Serve,
     Step,
     Wait,
 )
@@ -32,9 +33,14 @@ from orderlab.model.contracts.steps import Fault
 from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.contracts.session.validation.subject import CLIENTS, DEFAULT_EXPIRY_MS, Subject, take_steps
 from orderlab.properties.validation.findings import Findings
+from orderlab.sim.stores.binding.binding import NEW, OLD
 from orderlab.sim.stores.faults import NODE_CONDITIONS
 
 STEPS_PER_WALK = 40
+
+
+SERVED_BY_ANOTHER = 0.2
+"""How often, where either version of the scripts may serve, the other one begins to."""
 
 
 class Habits(NamedTuple):
@@ -107,6 +113,8 @@ class Walk:
 
     def step(self) -> Step:
         """The next step."""
+        if self.subject.binding.base is not None and self.draw.random() < SERVED_BY_ANOTHER:
+            return Serve(self.draw.choice([OLD, NEW]))
         choices: tuple[Callable[[], Step], ...] = (
             self._save,
             self._fetch,

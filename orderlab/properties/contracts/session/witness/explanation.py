@@ -44,7 +44,7 @@ def explain(reruns: Reruns, trace: Trace) -> Explanation:
     if not store.records:  # time passed: what fetch then returns is what is wrong
         store.perform("fetch", trace.clients[0], {"count": 65535, "after": 0, "epoch": 1})
     store.is_recording = False
-    lua = line_to_look_at(store.records, subject.binding, None if report is None else report.result)
+    lua = line_to_look_at(store.records, store.versions[store.serving], None if report is None else report.result)
     failed = report is not None and isinstance(report.result, Failed)
     error = tell(report.result) if report is not None and failed else ""
     after = store.backend.keyspace()

@@ -1,17 +1,28 @@
-"""A change of scripts judged: laws newly broken, laws newly kept, and what else is different, each with its shortest witness."""
+"""Stores of sessions, old against new: laws newly broken, laws newly kept, and what else is different, each with its shortest witness."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from orderlab.model.contracts.session.contract import SCOPES
-from orderlab.model.contracts.session.steps import Trace
-from orderlab.model.errors import InputError, WorkerDied
+from orderlab.model.contracts.session.steps import Trace, told_step
+from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS
-from orderlab.model.verdict import Outcome
-from orderlab.properties.comparison.product import KINDS, ComparedSubject
-from orderlab.properties.contracts.kind import SCRIPT_SECONDS_MAX, unsupported
+from orderlab.properties.comparison.change import (
+    DIFFERENCES_MAX,
+    KINDS,
+    Comparison,
+    Difference,
+    Progress,
+    broken_in,
+    check_comparable,
+    has_same_text,
+    no_longer_known,
+    sorted_by,
+)
+from orderlab.properties.contracts.session.comparison.product import ComparedSubject
+from orderlab.properties.contracts.session.comparison.rolling import rolling_upgrade
 from orderlab.properties.contracts.session.mutation.equivalence import long_run
 from orderlab.properties.contracts.session.validation.exploration import applies, explore_scope, fitted, small_world
 from orderlab.properties.contracts.session.validation.machine import run_machine
@@ -24,78 +35,12 @@ from orderlab.properties.contracts.session.witness.full_scale import as_it_stand
 from orderlab.properties.contracts.session.witness.plainer import minimise
 from orderlab.properties.validation.effort import QUICK, STATES, WALKS, count
 from orderlab.properties.validation.findings import Finding, Findings
-from orderlab.properties.witness.witness import Explanation, Witness
 from orderlab.sim.redis.backends import Backend
-from orderlab.sim.redis.lua.watchdog import Finished, watch
-from orderlab.sim.redis.unsupported import UnsupportedCommand
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.lua_text import RewrittenLine
 
-DIFFERENCES_MAX = 5
-"""Told of each kind: one for each operation."""
 CHEAPER = 0.05
 """By which part the commands or the time of an operation must differ to be told."""
-
-Progress = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A call that the two scripts do otherwise, with the shortest steps that lead there."""
-
-    kind: str
-    text: str
-    trace: Trace
-    new: Explanation
-    old: Explanation
-    breaks: tuple[str, ...]
-    """Laws that the new scripts break at the last step."""
-    broke: tuple[str, ...]
-    """The same of the old ones."""
-    small_scope: tuple[RewrittenLine, ...] = ()
-    """The rewritten lines, where it was seen with few packet identifiers only."""
-
-
-@dataclass(frozen=True)
-class Change:
-    """A law that the change concerns, with a witness on the scripts that break it."""
-
-    law: str
-    witness: Witness
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """What changed from the old scripts to the new ones."""
-
-    old: Binding
-    new: Binding
-    is_same_text: bool
-    before: SessionValidation | None
-    """Of the old scripts; None where the texts are the same."""
-    after: SessionValidation
-    newly_broken: tuple[Change, ...] = ()
-    fixed: tuple[Change, ...] = ()
-    still_broken: tuple[Change, ...] = ()
-    no_longer_known: tuple[str, ...] = ()
-    """Laws that held before and are undecided now."""
-    differences: tuple[Difference, ...] = ()
-    costs: tuple[str, ...] = ()
-    """Situations that take more or less work than before, in words."""
-    scope: tuple[str, ...] = ()
-    gaps: tuple[str, ...] = ()
-    work: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def is_equivalent(self) -> bool:
-        """Whether nothing differs in all that was compared."""
-        return self.is_same_text or not (self.differences or self.newly_broken or self.fixed)
-
-    def outcome(self, is_strict: bool = False) -> Outcome:
-        """Violated if a law is newly broken; with ``is_strict`` also if one still is."""
-        if self.newly_broken or (is_strict and self.still_broken):
-            return Outcome.VIOLATED
-        return Outcome.UNKNOWN if self.no_longer_known else Outcome.HOLDS
 
 
 def compare(
@@ -109,97 +54,28 @@ def compare(
 ) -> Comparison:
     """Judge the change from ``old`` to ``new`` by ``laws``. Raises InputError where the two cannot be held against each other."""
     check_comparable(old, new)
+    if old.modulus != new.modulus:
+        raise InputError(f"{new.place}: --base {old.place} has {old.modulus:,} packet identifiers, not {new.modulus:,}")
     after = validate(new, effort, seed, laws, backend, lambda text: progress(f"new: {text}"))
     if has_same_text(old, new):
-        broken = tuple(Change(one.finding.law, one) for one in _witnesses(after))
-        return Comparison(old, new, True, None, after, still_broken=broken, gaps=after.gaps)
+        return Comparison(old, new, True, None, after, still_broken=tuple(broken_in(after)), gaps=after.gaps)
     before = validate(old, effort, seed, laws, backend, lambda text: progress(f"old: {text}"))
     on_old, on_new = Reruns(Subject(old, seed)), Reruns(Subject(new, seed))
-    newly, still = _sorted(after, on_old, before)
-    fixed, also_still = _sorted(before, on_new, after)
+    newly, still = sorted_by(after, on_old, before, is_counted)
+    fixed, also_still = sorted_by(before, on_new, after, is_counted)
     known = {one.law for one in still}
     still += [one for one in also_still if one.law not in known]
-    outcomes = {result.verdict.law: result.outcome for result in before.results}
-    no_longer = tuple(
-        result.verdict.law
-        for result in after.results
-        if result.outcome is Outcome.UNKNOWN and outcomes.get(result.verdict.law) is Outcome.HOLDS and not result.not_applicable
-    )
     search = Search(old, new, effort, seed, progress)
     differences = search.differences()
     if effort >= QUICK:
         search.take_long_run()
     else:
         search.gaps.append(f"an effort below {QUICK:g} (quick) compares no long run of thousands of messages")
+    rolling = rolling_upgrade(old, new, effort, seed, [law for law in laws if law not in {one.law for one in newly}], backend, progress)
     return Comparison(
-        old, new, False, before, after, tuple(newly), tuple(fixed), tuple(still), no_longer, differences,
-        tuple(cost_changes(before, after)), tuple(search.scope), (*after.gaps, *search.gaps), dict(search.findings.work),
+        old, new, False, before, after, tuple(newly), tuple(fixed), tuple(still), no_longer_known(before, after), differences,
+        tuple(cost_changes(before, after)), tuple(search.scope), (*after.gaps, *search.gaps), dict(search.findings.work), rolling,
     )  # fmt: skip
-
-
-def compare_watched(
-    old: Binding,
-    new: Binding,
-    effort: float,
-    seed: int = 0,
-    backend: Backend | None = None,
-    progress: Progress = lambda text: None,
-    laws: Sequence[str] = STORE_LAWS,
-) -> Comparison:
-    """As ``compare``, in a process of its own. Raises WorkerDied when it ended by itself, and InputError for a script that
-    could only be ended together with it."""
-    try:
-        answer = watch(lambda: compare(old, new, effort, seed, backend, progress, laws), script_seconds_max=SCRIPT_SECONDS_MAX)
-    except UnsupportedCommand as error:
-        raise InputError(unsupported(new, error)) from None
-    if isinstance(answer, Finished):
-        return answer.value
-    if answer.died:
-        raise WorkerDied(f"{new.place}: the comparison ended unfinished: {answer.reason}")
-    raise InputError(f"{new.place}: a script does not end: {answer.reason}; validate each of the two alone")
-
-
-def check_comparable(old: Binding, new: Binding) -> None:
-    """Raises InputError unless both are stores of one kind with the same operations and numbers of packet identifiers."""
-    if (old.contract is None) != (new.contract is None):
-        raise InputError(f"{new.place}: --base {old.place} has another contract; compare stores of one kind")
-    missing = sorted(set(old.operations) ^ set(new.operations))
-    if missing:
-        raise InputError(f"{new.place}: --base {old.place}: only one of them has {', '.join(missing)}; compare what both have")
-    if old.modulus != new.modulus:
-        raise InputError(f"{new.place}: --base {old.place} has {old.modulus:,} packet identifiers, not {new.modulus:,}")
-
-
-def has_same_text(old: Binding, new: Binding) -> bool:
-    """Whether scripts and binding are the same, but for where they lie."""
-    scripts = [sorted((one.path.name, one.source) for one in binding.scripts) for binding in (old, new)]
-    texts = [(binding.path / "store.toml" if binding.path.is_dir() else binding.path).read_bytes() for binding in (old, new)]
-    return scripts[0] == scripts[1] and texts[0] == texts[1]
-
-
-def _witnesses(found: SessionValidation) -> Iterator[Witness]:
-    for result in found.results:
-        for one in (result.verdict.witness, *result.others):
-            if isinstance(one, Witness):
-                yield one
-
-
-def _sorted(found: SessionValidation, others: Reruns, other: SessionValidation) -> tuple[list[Change], list[Change]]:
-    """The witnesses of a validation: those that the other scripts do not show, and those that they do.
-
-    What is seen by counting calls and keys is not shown by steps: there the other validation's verdict decides.
-    """
-    only: list[Change] = []
-    both: list[Change] = []
-    outcomes = {result.verdict.law: result.outcome for result in other.results}
-    for one in _witnesses(found):
-        law = one.finding.law
-        if is_counted(one.finding):
-            shows = outcomes.get(law) is Outcome.VIOLATED
-        else:
-            shows = others.law_broken(one.finding.trace, law) is not None
-        (both if shows else only).append(Change(law, one))
-    return only, both
 
 
 class Search:
@@ -263,7 +139,8 @@ class Search:
         trace = replace(trace, law="", store=str(self.new.path), seed=self.seed)
         new, old = (self._plain(binding, trace.modulus) for binding in (self.new, self.old))
         return Difference(
-            found.law, shown[1] if shown else found.text, trace, explain(new, trace), explain(old, trace),
+            found.law, shown[1] if shown else found.text, trace,
+            tuple(told_step(step, trace) for step in trace.steps), explain(new, trace), explain(old, trace),
             laws_at_the_end(new, trace), laws_at_the_end(old, trace), lines,
         )  # fmt: skip
 

@@ -14,24 +14,17 @@ from typing import NamedTuple
 
 from orderlab.model.contracts.contract import Discrepancy
 from orderlab.model.contracts.session.steps import PRODUCERS, Step
+from orderlab.properties.comparison.change import REPLY, first_difference, short
 from orderlab.properties.contracts.session.mutation.beside import ProductStore, told
 from orderlab.properties.contracts.session.run import StepReport
 from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.contracts.session.validation.subject import DEFAULT_EXPIRY_MS, SMALL_LIMITS, Subject
-from orderlab.properties.harness.keyspace import shown_value
 from orderlab.sim.redis.backends.backend import FIRST_MS
-from orderlab.sim.redis.shard import FrozenKeyspace
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.lua_text import scale
 from orderlab.sim.stores.binding.results import Fields, Result
 from orderlab.sim.stores.bound import EVERYTHING, Interruption, keeps_sent
 from orderlab.sim.stores.memo import MemoStore
-
-REPLY, KEYS, VALUES, TTLS = "reply", "keys", "values", "ttl"
-KINDS = (REPLY, KEYS, VALUES, TTLS)
-"""In what two stores can differ after a step, the plainest to a client first."""
-SHOWN_MAX = 120
-"""Characters of one reply."""
 
 
 class Noted(NamedTuple):
@@ -61,7 +54,7 @@ class ComparedStore(ProductStore):
         finally:
             theirs = other.perform(operation, client, fields, between)
         if told(mine) != told(theirs):
-            self.differences.append(Noted(REPLY, f"{operation} replies {_short(told(mine))}; the old one {_short(told(theirs))}"))
+            self.differences.append(Noted(REPLY, f"{operation} replies {short(told(mine))}; the old one {short(told(theirs))}"))
         elif were_alike and (found := self._difference_of_keys()) is not None:
             kind, text = found
             self.differences.append(Noted(kind, f"{operation} leaves {text}"))
@@ -71,7 +64,7 @@ class ComparedStore(ProductStore):
         """The kind and the words of the first key that the two do not hold alike."""
         pair = self._at, self.other._at
         if pair not in self._apart:
-            self._apart[pair] = _difference(MemoStore.frozen(self, pair[0]), self.other.frozen(pair[1]))
+            self._apart[pair] = first_difference(MemoStore.frozen(self, pair[0]), self.other.frozen(pair[1]))
         return self._apart[pair]
 
     def set_default_expiry(self, ms: int) -> None:
@@ -111,35 +104,6 @@ class ComparedStore(ProductStore):
         result, seen = self._listings_of_both[asked]
         self.differences += seen
         return result
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= SHOWN_MAX else text[:SHOWN_MAX] + "..."
-
-
-def _difference(new: FrozenKeyspace, old: FrozenKeyspace) -> tuple[str, str] | None:
-    if new == old:
-        return None
-    for kind, key, ours, theirs in _differences(new, old):
-        return kind, f"{key.decode('latin-1')} {ours}; the old one {theirs}"
-    return None  # the order in which keys were made
-
-
-def _differences(new: FrozenKeyspace, old: FrozenKeyspace) -> Iterator[tuple[str, bytes, str, str]]:
-    for key in sorted({*new, *old}):
-        if key not in new or key not in old:
-            yield KEYS, key, *(("there", "not") if key in new else ("not", "there"))
-    for key in sorted(new):
-        if new[key][:2] != old[key][:2]:
-            yield VALUES, key, f"as {_short(shown_value(*new[key][:2]))}", f"as {_short(shown_value(*old[key][:2]))}"
-    for key in sorted(new):
-        if new[key][2] != old[key][2]:
-            yield TTLS, key, f"until {_deadline(new[key][2])}", _deadline(old[key][2])
-
-
-def _deadline(deadline_ms: int | None) -> str:
-    """In ms after the first moment of a run."""
-    return "for ever" if deadline_ms is None else f"{deadline_ms - FIRST_MS:,} ms"
 
 
 class ComparedRun(SessionRun):

@@ -1,0 +1,206 @@
+"""What a change of scripts does, whatever the kind of store: laws newly broken and fixed, what differs, what the mix breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from orderlab.model.contracts.contract import AnyTrace
+from orderlab.model.errors import InputError
+from orderlab.model.verdict import Outcome
+from orderlab.properties.contracts.kind import kind_of
+from orderlab.properties.harness.keyspace import shown_value
+from orderlab.properties.validation.findings import Finding
+from orderlab.properties.validation.isolated import Runaway, isolated
+from orderlab.properties.validation.validation import Validation
+from orderlab.properties.witness.shortening import Reruns
+from orderlab.properties.witness.witness import Explanation, Witness
+from orderlab.sim.redis.backends.backend import FIRST_MS
+from orderlab.sim.redis.shard import FrozenKeyspace
+from orderlab.sim.stores.binding.binding import Binding
+from orderlab.sim.stores.binding.lua_text import RewrittenLine
+
+REPLY, KEYS, VALUES, TTLS = "reply", "keys", "values", "ttl"
+KINDS = (REPLY, KEYS, VALUES, TTLS)
+"""In what two stores can differ after a step, the plainest to a client first."""
+SHOWN_MAX = 120
+"""Characters of one reply, or of one value."""
+DIFFERENCES_MAX = 5
+"""Told of each kind: one for each operation."""
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A call that the two scripts do otherwise, with the shortest steps that lead there."""
+
+    kind: str
+    text: str
+    trace: AnyTrace
+    told_steps: tuple[str, ...]
+    """The steps as sentences."""
+    new: Explanation
+    old: Explanation
+    breaks: tuple[str, ...]
+    """Laws that the new scripts break at the last step."""
+    broke: tuple[str, ...]
+    """The same of the old ones."""
+    small_scope: tuple[RewrittenLine, ...] = ()
+    """The rewritten lines, where it was seen in a smaller world only."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A law that the change concerns, with a witness on the scripts that break it."""
+
+    law: str
+    witness: Witness | None
+    """None where there is none to tell: a script that had to be ended with its process."""
+    is_certain: bool = True
+    """False: seen in a smaller world only."""
+
+
+@dataclass(frozen=True)
+class RollingUpgrade:
+    """Old and new scripts on the same data: laws that fall although neither version breaks them alone by the same steps."""
+
+    broken: tuple[Change, ...] = ()
+    scope: tuple[str, ...] = ()
+    gaps: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What changed from the old scripts to the new ones."""
+
+    old: Binding
+    new: Binding
+    is_same_text: bool
+    before: Validation | None
+    """Of the old scripts; None where the texts are the same."""
+    after: Validation
+    newly_broken: tuple[Change, ...] = ()
+    fixed: tuple[Change, ...] = ()
+    still_broken: tuple[Change, ...] = ()
+    no_longer_known: tuple[str, ...] = ()
+    """Laws that held before and are undecided now."""
+    differences: tuple[Difference, ...] = ()
+    costs: tuple[str, ...] = ()
+    """Situations that take more or less work than before, in words."""
+    scope: tuple[str, ...] = ()
+    gaps: tuple[str, ...] = ()
+    work: dict[str, float] = field(default_factory=dict)
+    rolling: RollingUpgrade = field(default_factory=RollingUpgrade)
+
+    @property
+    def is_equivalent(self) -> bool:
+        """Whether nothing differs in all that was compared."""
+        return self.is_same_text or not (self.differences or self.newly_broken or self.fixed or self.rolling.broken)
+
+    def outcome(self, is_strict: bool = False) -> Outcome:
+        """Violated if a law is newly broken, by the new scripts or in the mix; with ``is_strict`` also if one still is."""
+        if self.newly_broken or self.rolling.broken or (is_strict and self.still_broken):
+            return Outcome.VIOLATED
+        return Outcome.UNKNOWN if self.no_longer_known else Outcome.HOLDS
+
+
+def compare_isolated(old: Binding, new: Binding, compare: Callable[[], Comparison]) -> Comparison:
+    """What ``compare`` comes to in a process of its own. Raises WorkerDied when that ended by itself, and InputError for a script
+    that could only be ended together with it."""
+    found = isolated(new, compare, lambda: [old, new], "the comparison")
+    if isinstance(found, Runaway):
+        raise InputError(f"{new.place}: {found.text}; validate each of the two alone")
+    return found
+
+
+def broken_in(found: Validation) -> Iterator[Change]:
+    """Every law that a validation saw broken, with each of its witnesses."""
+    for result in found.results:
+        if result.outcome is Outcome.VIOLATED:
+            yield from (Change(result.law, one) for one in result.witnesses or (None,))
+
+
+def sorted_by(
+    found: Validation, others: Reruns, other: Validation, is_counted: Callable[[Finding], bool]
+) -> tuple[list[Change], list[Change]]:
+    """What a validation saw broken: what the other scripts do not show, and what they do.
+
+    What is seen by counting is not shown by steps: there the other validation's verdict decides.
+    """
+    only: list[Change] = []
+    both: list[Change] = []
+    for one in broken_in(found):
+        if one.witness is None or is_counted(one.witness.finding):
+            shows = other.outcomes.get(one.law) is Outcome.VIOLATED
+        else:
+            shows = others.law_broken(one.witness.finding.trace, one.law) is not None
+        (both if shows else only).append(one)
+    return only, both
+
+
+def no_longer_known(before: Validation, after: Validation) -> tuple[str, ...]:
+    """Laws that held before and are undecided now."""
+    outcomes = before.outcomes
+    return tuple(
+        one.law
+        for one in after.results
+        if one.outcome is Outcome.UNKNOWN and outcomes.get(one.law) is Outcome.HOLDS and not one.not_applicable
+    )
+
+
+def short(text: str) -> str:
+    """Its beginning, where it is long."""
+    return text if len(text) <= SHOWN_MAX else text[:SHOWN_MAX] + "..."
+
+
+def first_difference(new: FrozenKeyspace, old: FrozenKeyspace) -> tuple[str, str] | None:
+    """The kind and the words of what two keyspaces do not hold alike."""
+    if new == old:
+        return None
+    for kind, key, ours, theirs in _differences(new, old):
+        return kind, f"{key.decode('latin-1')} {ours}; the old one {theirs}"
+    return None  # the order in which keys were made
+
+
+def _differences(new: FrozenKeyspace, old: FrozenKeyspace) -> Iterator[tuple[str, bytes, str, str]]:
+    for key in sorted({*new, *old}):
+        if key not in new or key not in old:
+            yield KEYS, key, *(("there", "not") if key in new else ("not", "there"))
+    for key in sorted(new):
+        if new[key][:2] != old[key][:2]:
+            yield VALUES, key, f"as {short(shown_value(*new[key][:2]))}", f"as {short(shown_value(*old[key][:2]))}"
+    for key in sorted(new):
+        if new[key][2] != old[key][2]:
+            yield TTLS, key, f"until {_deadline(new[key][2])}", _deadline(old[key][2])
+
+
+def _deadline(deadline_ms: int | None) -> str:
+    """In ms after the first moment of a run."""
+    return "for ever" if deadline_ms is None else f"{deadline_ms - FIRST_MS:,} ms"
+
+
+def check_comparable(old: Binding, new: Binding) -> None:
+    """Raises InputError unless both are stores of one kind with the same operations."""
+    if kind_of(old) is not kind_of(new):
+        raise InputError(f"{new.place}: --base {old.place} has another contract; compare stores of one kind")
+    missing = sorted(set(old.operations) ^ set(new.operations))
+    if missing:
+        raise InputError(f"{new.place}: --base {old.place}: only one of them has {', '.join(missing)}; compare what both have")
+
+
+def has_same_text(old: Binding, new: Binding) -> bool:
+    """Whether scripts, binding, adapter and contract are the same, but for where they lie."""
+    return _texts(old) == _texts(new)
+
+
+def _texts(binding: Binding) -> tuple[object, ...]:
+    folder = binding.path if binding.path.is_dir() else binding.path.parent
+    file = folder / "store.toml" if binding.path.is_dir() else binding.path
+    python = sorted((one.name, one.read_bytes()) for one in folder.glob("*.py"))
+    return sorted((one.path.name, one.source) for one in binding.scripts), file.read_bytes(), python
+
+
+def has_library(binding: Binding) -> bool:
+    """Whether any of its scripts is a library, of which a node has one version at a time, for all who call it."""
+    return any(one.source.startswith(b"#!") and b"name=" in one.source.split(b"\n", 1)[0] for one in binding.scripts)

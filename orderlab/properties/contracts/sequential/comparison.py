@@ -1,0 +1,372 @@
+"""Stores with a contract of their owner's, old against new: the product of both, and both on the same data.
+
+The product is a run on two stores: every step is taken on both, and what differs is reported as the violation of a law that
+is called ``reply``, ``keys``, ``values`` or ``ttl``, so that search and shortening are those of any contract. In the rolling
+upgrade each call of a client may be served by either version, on one store, and the contract judges the replies.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from orderlab.model.contracts.contract import Contract, Discrepancy, Failed
+from orderlab.model.contracts.judge import Violation
+from orderlab.model.contracts.sequential import SequentialTerms
+from orderlab.model.contracts.steps import (
+    Begin,
+    ClientStep,
+    ContractTrace,
+    Die,
+    Fault,
+    Resume,
+    Wait,
+    fault_of,
+    told_step,
+)
+from orderlab.properties.comparison.change import (
+    DIFFERENCES_MAX,
+    KINDS,
+    REPLY,
+    Change,
+    Comparison,
+    Difference,
+    Progress,
+    RollingUpgrade,
+    broken_in,
+    check_comparable,
+    first_difference,
+    has_library,
+    has_same_text,
+    no_longer_known,
+    sorted_by,
+)
+from orderlab.properties.contracts.sequential.run import ContractRun, Report, RunState
+from orderlab.properties.contracts.sequential.search import Search, explore, operation_of, walk
+from orderlab.properties.contracts.sequential.validation import (
+    COUNTING,
+    LENGTH,
+    SKEW_MS,
+    STEPS,
+    WALKS,
+    asks_clients_for_time,
+    contract_of,
+    validate_contract,
+)
+from orderlab.properties.contracts.sequential.witness import ContractPerformer, ContractReruns, PlainerCalls, explain
+from orderlab.properties.harness.recording import SCRIPT_CALLS
+from orderlab.properties.validation.findings import Finding, Findings
+from orderlab.properties.witness.confirmation import Confirmer
+from orderlab.properties.witness.shortening import shortened
+from orderlab.properties.witness.witness import Witness
+from orderlab.sim.costs import estimate_us
+from orderlab.sim.redis.backends import Backend, KernelBackend
+from orderlab.sim.redis.error_conditions import CRASHED, KILLED
+from orderlab.sim.stores.binding.binding import NEW, Binding
+
+CALLS_OF_ONE = 16
+"""Calls of one operation after which the other side is not waited for any more."""
+CHEAPER = 0.05
+"""By which part the commands or the time of an operation must differ to be told."""
+TRIED_MAX = 40
+"""Traces in which a law fell in the mix that are tried on either version alone, for each law."""
+
+
+class Pair(NamedTuple):
+    """Where both runs are."""
+
+    new: RunState
+    old: RunState
+
+    @property
+    def key(self) -> object:
+        """The same for pairs with the same future."""
+        return self.new.key, self.old.key
+
+
+@dataclass
+class Spent:
+    """What one operation took, on either side, where both replied alike."""
+
+    calls: int = 0
+    commands: list[int] = field(default_factory=lambda: [0, 0])
+    us: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    """Of a server, by the cost model; the old one first."""
+
+
+class PairedRun(ContractRun):
+    """The new store under several clients, with the old one beside it on data of its own."""
+
+    def __init__(self, old: Binding, new: Binding, contract: Contract, clients: int, skews_ms: Sequence[int] = ()) -> None:
+        super().__init__(new, contract, KernelBackend(), clients, skews_ms)
+        self.other = ContractRun(old, contract, KernelBackend(), clients, skews_ms)
+        self.spent: dict[str, Spent] = defaultdict(Spent)
+
+    @property
+    def state(self) -> Any:
+        """Where both are."""
+        return Pair(super().state, self.other.state)
+
+    def go_to(self, state: Any) -> None:
+        """Be in ``state``, both."""
+        super().go_to(state.new)
+        self.other.go_to(state.old)
+
+    @property
+    def deadlines_ms(self) -> set[int]:
+        """Of both."""
+        return super().deadlines_ms | self.other.deadlines_ms
+
+    def perform(self, step: ClientStep) -> Report:
+        """Take the step on both. What stops a script at one of its calls is no step here: the two need not make the same calls."""
+        trouble = getattr(step, "trouble", None)
+        if trouble is not None and trouble.kind in (CRASHED.name, KILLED.name):
+            return Report(is_idle=True)
+        were_alike = self._apart() is None
+        mine, theirs = super().perform(step), self.other.perform(step)
+        if isinstance(step, Wait | Die) or mine.is_idle:
+            return mine
+        if mine.is_over or theirs.is_over:  # one that takes more calls ends before others come in between
+            _carry_on(mine, step.client, super().perform)
+            _carry_on(theirs, step.client, self.other.perform)
+        operation = (step.call if isinstance(step, Begin) else self._under_way(step.client)).name
+        mine.violation = self._told_apart(operation, mine, theirs, were_alike, trouble) or mine.violation or theirs.violation
+        if not (mine.stopped or theirs.stopped or trouble) and mine.is_over:
+            self._count(operation, mine, theirs)
+        return mine
+
+    def _under_way(self, client: int) -> Any:
+        """The operation that a client has begun, or has just ended."""
+        state = self.clients[client]
+        return state.pending or state.retry or state.seen[-1].call
+
+    def _told_apart(self, operation: str, mine: Report, theirs: Report, were_alike: bool, trouble: Fault | None) -> Violation | None:
+        words = f" ({trouble.kind})" if trouble else ""
+        if mine.is_over and _heard(mine) != _heard(theirs):
+            return Violation((REPLY,), f"{operation}{words} replies {_heard(mine)}; the old one {_heard(theirs)}")
+        if not were_alike or (found := self._apart()) is None:
+            return None
+        kind, text = found
+        return Violation((kind,), f"{operation}{words} leaves {text}")
+
+    def _apart(self) -> tuple[str, str] | None:
+        return first_difference(self.backend.keyspace(), self.other.backend.keyspace())
+
+    def _count(self, operation: str, mine: Report, theirs: Report) -> None:
+        spent = self.spent[operation]
+        spent.calls += 1
+        for side, report in enumerate((theirs, mine)):
+            inner = [one for one in report.effects if one.argv[0].lower() not in SCRIPT_CALLS]
+            spent.commands[side] += len(inner)
+            spent.us[side] += estimate_us(tuple(inner))
+
+
+def _carry_on(report: Report, client: int, perform: Callable[[ClientStep], Report]) -> None:
+    """Carry an operation on to its end, and tell it as one step."""
+    for _ in range(CALLS_OF_ONE):
+        if report.is_over:
+            return
+        more = perform(Resume(client))
+        report.effects += more.effects
+        report.reply, report.is_over, report.stopped, report.violation = more.reply, more.is_over, more.stopped, more.violation
+
+
+def _heard(report: Report) -> str:
+    """What its client hears of an operation; of an error the code, for its words are for people."""
+    if isinstance(report.reply, Failed):
+        return f"error {report.reply.text.split(' ', 1)[0]}"
+    return "nothing" if report.stopped else repr(report.reply)
+
+
+class MixReruns(ContractReruns):
+    """Steps of which either version serves some, beside each version alone: broken is what falls by steps with which neither
+    breaks any law alone."""
+
+    def __init__(self, make: Callable[[], ContractRun], alone: Iterable[ContractReruns]) -> None:
+        super().__init__(make)
+        self.alone = tuple(alone)
+
+    def broken(self, steps: Sequence[ClientStep]) -> tuple[int, list[Discrepancy]] | None:
+        """As of any run, unless one version alone breaks a law by the same steps."""
+        found = super().broken(steps)
+        if found is None:
+            return None
+        plain = tuple(replace(one, served_by="") if isinstance(one, Begin) else one for one in steps[: found[0]])
+        return None if any(one.broken(plain) is not None for one in self.alone) else found
+
+
+def compare_contracts(
+    old: Binding,
+    new: Binding,
+    effort: float,
+    seed: int = 0,
+    backend: Backend | None = None,
+    progress: Progress = lambda text: None,
+    laws: Sequence[str] | None = None,
+) -> Comparison:
+    """Judge the change from ``old`` to ``new`` by ``laws``. Raises InputError where the two cannot be held against each other."""
+    check_comparable(old, new)
+    after = validate_contract(new, effort, seed, laws, backend, lambda text: progress(f"new: {text}"))
+    if has_same_text(old, new):
+        return Comparison(old, new, True, None, after, still_broken=tuple(broken_in(after)), gaps=after.gaps)
+    before = validate_contract(old, effort, seed, _known(laws, old), backend, lambda text: progress(f"old: {text}"))
+    search = ProductSearch(old, new, effort, seed, backend, progress)
+    newly, still = sorted_by(after, search.alone[0], before, _is_counted)
+    fixed, also_still = sorted_by(before, search.alone[1], after, _is_counted)
+    named = {one.law for one in still}
+    still += [one for one in also_still if one.law not in named]
+    differences = search.differences()
+    known = {one.law for one in newly}
+    rolling = search.rolling_upgrade([one.law for one in after.results if one.law not in known])
+    gaps = list(after.gaps)
+    if _contract_text(old) != _contract_text(new):
+        gaps.append("the contract differs as well: each version was judged by its own, both together by the new one")
+    return Comparison(
+        old, new, False, before, after, tuple(newly), tuple(fixed), tuple(still), no_longer_known(before, after), differences,
+        tuple(search.costs()), tuple(search.scope), (*gaps, *search.gaps), {}, rolling,
+    )  # fmt: skip
+
+
+def _known(laws: Sequence[str] | None, old: Binding) -> list[str] | None:
+    """Of the laws that were asked for, those that the old contract has."""
+    if laws is None:
+        return None
+    return [law for law in laws if law in SequentialTerms(contract_of(old)).laws]
+
+
+def _contract_text(binding: Binding) -> bytes:
+    file = binding.path / binding.specification.partition(":")[0]
+    return file.read_bytes() if file.is_file() else b""
+
+
+def _is_counted(finding: Finding) -> bool:
+    return finding.analysis == COUNTING or finding.law == "one-slot"
+
+
+class ProductSearch:
+    """The product of both stores, and both on the same data."""
+
+    def __init__(self, old: Binding, new: Binding, effort: float, seed: int, backend: Backend | None, progress: Progress) -> None:
+        self.old, self.new, self.effort, self.seed, self.backend, self.progress = old, new, effort, seed, backend, progress
+        self.contract = contract_of(new)
+        self.terms = SequentialTerms(self.contract)
+        self.skews = (0, SKEW_MS) if asks_clients_for_time(old) or asks_clients_for_time(new) else ()
+        self.clients = max(3, self.contract.clients)
+        self.scope: list[str] = []
+        self.gaps: list[str] = []
+        self.spent: list[dict[str, Spent]] = []
+        self.alone = tuple(self._reruns(one, contract_of(one)) for one in (old, new))
+        """Each version, by its own contract."""
+
+    def _single(self, binding: Binding, contract: Contract, clients: int = 0) -> ContractRun:
+        return ContractRun(binding, contract, KernelBackend(), clients or self.clients, self.skews)
+
+    def _reruns(self, binding: Binding, contract: Contract) -> ContractReruns:
+        return ContractReruns(lambda: self._single(binding, contract))
+
+    def _pair(self, clients: int = 0) -> PairedRun:
+        run = PairedRun(self.old, self.new, self.contract, clients or self.clients, self.skews)
+        self.spent.append(run.spent)
+        return run
+
+    def _searched(self, make: Callable[[int], ContractRun], reruns: ContractReruns, laws: Iterable[str], what: str) -> Findings:
+        findings = Findings(frozenset(laws))
+        search = Search(reruns, findings)
+        for scope in self.terms.scopes:
+            self.progress(f"{what}: {scope.name}")
+            explore(make(scope.clients), scope, search, int(STEPS * self.effort * scope.share), f"every interleaving of {scope.name}")
+        self.progress(f"{what}: random walks")
+        walk(make(0), search, self.seed, max(int(WALKS * self.effort), 10), LENGTH)
+        return findings
+
+    def differences(self) -> tuple[Difference, ...]:
+        """The shortest one for each kind and operation; what takes no trouble is told first."""
+        reruns = ContractReruns(self._pair)
+        findings = self._searched(self._pair, reruns, KINDS, "both")
+        self.gaps += [f"compared: {gap}" for gap in findings.gaps]
+        work = findings.work
+        self.scope.append(f"every scope on both: {work['steps']:,} steps, {work['states']:,} pairs of states, {work['walks']:,} random walks")
+        told: dict[tuple[str, str], Difference] = {}
+        for kind in KINDS:
+            for found in sorted(findings.by_law.get(kind, ()), key=lambda one: (_is_troubled(one.trace), one.size)):
+                head = kind, operation_of(found.trace.steps)
+                if head in told or sum(known[0] == kind for known in told) >= DIFFERENCES_MAX:
+                    continue
+                self.progress(f"both: a witness of {kind}")
+                told[head] = self._difference(reruns, found)
+        return tuple(told.values())
+
+    def _difference(self, reruns: ContractReruns, found: Finding) -> Difference:
+        trace: ContractTrace = shortened(found.trace, found.law, reruns, PlainerCalls())
+        broken = reruns.law_broken(trace, found.law)
+        trace = replace(trace, law="", store=str(self.new.path), seed=self.seed)
+        old, new = self.alone
+        return Difference(
+            found.law, broken[1] if broken else found.text, trace, tuple(map(told_step, trace.steps)), explain(new, trace),
+            explain(old, trace), _laws_at_the_end(new, trace), _laws_at_the_end(old, trace),
+        )  # fmt: skip
+
+    def costs(self) -> Iterator[str]:
+        """Operations that took more or fewer commands, or more or less of a server's time, where both replied alike."""
+        whole: dict[str, Spent] = defaultdict(Spent)
+        for part in self.spent:
+            for name, one in part.items():
+                whole[name].calls += one.calls
+                for side in (0, 1):
+                    whole[name].commands[side] += one.commands[side]
+                    whole[name].us[side] += one.us[side]
+        for name, one in sorted(whole.items()):
+            (then, now), (us_then, us_now) = one.commands, one.us
+            if any(abs(b - a) > CHEAPER * max(a, 1e-9) for a, b in ((then, now), (us_then, us_now))):
+                word = "dearer" if (us_now, now) > (us_then, then) else "cheaper"
+                yield (
+                    f"{word}: {name}: {now / one.calls:.2f} commands and {us_now / one.calls / 1000:.3f} ms a call, "
+                    f"before {then / one.calls:.2f} and {us_then / one.calls / 1000:.3f} ms, over {one.calls:,} calls"
+                )
+
+    def rolling_upgrade(self, laws: Sequence[str]) -> RollingUpgrade:
+        """Both versions on the same data: what neither breaks alone, with its shortest steps."""
+        if has_library(self.old) or has_library(self.new):
+            return RollingUpgrade(gaps=("a rolling upgrade was not searched: a node has one version of a library at a time",))
+        mixed = replace(self.new, base=self.old)
+
+        def make(clients: int = 0) -> ContractRun:
+            return self._single(mixed, self.contract, clients)
+
+        reruns = MixReruns(make, [self._reruns(one, self.contract) for one in (self.old, self.new)])
+        findings = self._searched(make, reruns, laws, "rolling upgrade")
+        confirmer = Confirmer(self.backend, ContractPerformer(mixed, self.contract), lambda: False)
+        broken = [change for law in laws for change in self._in_the_mix(reruns, findings, law, confirmer)]
+        work = findings.work
+        scope = f"rolling upgrade, each call served by either version: {work['steps']:,} steps, {work['states']:,} states, {work['walks']:,} random walks"
+        return RollingUpgrade(tuple(broken), (scope,), tuple(f"rolling upgrade: {gap}" for gap in findings.gaps))
+
+    def _in_the_mix(self, reruns: MixReruns, findings: Findings, law: str, confirmer: Confirmer) -> Iterator[Change]:
+        """The first that stands; what an upgrade breaks before what a rollback does."""
+        for one in sorted(findings.by_law.get(law, ()), key=_upgrades_first)[:TRIED_MAX]:
+            if reruns.law_broken(one.trace, law) is None:
+                continue
+            self.progress(f"rolling upgrade: a witness of {law}")
+            trace: ContractTrace = shortened(one.trace, law, reruns, PlainerCalls())
+            broken = reruns.law_broken(trace, law)
+            trace = replace(trace, law=law, store=str(self.new.path), seed=self.seed)
+            finding = replace(one, trace=trace, text=broken[1] if broken else one.text)
+            explanation = explain(reruns, trace)
+            yield Change(law, Witness(finding, explanation, confirmer.words(trace, law, explanation.exhausts), self.terms))
+            return
+
+
+def _is_troubled(trace: ContractTrace) -> bool:
+    return any(fault_of(step) is not None for step in trace.steps)
+
+
+def _upgrades_first(one: Finding) -> tuple[int, list[bool], str]:
+    steps = one.trace.steps
+    return len(steps), [getattr(step, "served_by", "") == NEW for step in steps], repr(steps)
+
+
+def _laws_at_the_end(reruns: ContractReruns, trace: ContractTrace) -> tuple[str, ...]:
+    broken = reruns.broken(trace.steps)
+    return tuple(one.law for one in broken[1]) if broken is not None and broken[0] == len(trace.steps) else ()

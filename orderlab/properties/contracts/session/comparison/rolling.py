@@ -1,0 +1,151 @@
+"""The rolling upgrade of a store of sessions: nodes with the old and with the new script on the same data.
+
+Which version serves changes at any moment, forth and back (the step ``Serve``): in every scenario of validate, in random
+walks, and in the small scopes, where every interleaving is visited. What the old one wrote is then read by the new one, and
+after a rollback the other way. A law counts as broken here if neither version breaks it alone by the same steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from orderlab.model.contracts.session.contract import SCOPES
+from orderlab.model.contracts.session.steps import Serve, Step, Trace
+from orderlab.model.laws import STORE_LAWS
+from orderlab.properties.comparison.change import Change, Progress, RollingUpgrade, has_library
+from orderlab.properties.contracts.session.validation.exploration import applies, explore_scope, fitted, small_world
+from orderlab.properties.contracts.session.validation.scenarios import SCENARIOS
+from orderlab.properties.contracts.session.validation.subject import (
+    CLIENTS,
+    Reruns,
+    Subject,
+    fitted_step,
+    take_steps,
+)
+from orderlab.properties.contracts.session.validation.validation import TERMS
+from orderlab.properties.contracts.session.validation.walks import walk_about
+from orderlab.properties.contracts.session.witness.confirmation import SessionPerformer
+from orderlab.properties.contracts.session.witness.explanation import explain
+from orderlab.properties.contracts.session.witness.full_scale import as_it_stands
+from orderlab.properties.contracts.session.witness.plainer import minimise
+from orderlab.properties.validation.effort import STATES, WALKS, count
+from orderlab.properties.validation.findings import Finding, Findings
+from orderlab.properties.witness.confirmation import Confirmer
+from orderlab.properties.witness.witness import Witness
+from orderlab.sim.redis.backends import Backend
+from orderlab.sim.stores.binding.binding import NEW, OLD, Binding
+
+TRIED_MAX = 12
+"""Traces in which a law fell in the mix that are tried on either version alone, for each law."""
+
+
+class MixReruns(Reruns):
+    """Traces on both versions, beside each version alone: broken here is what falls by steps with which neither breaks any law alone."""
+
+    def __init__(self, subject: Subject, alone: Iterable[Subject]) -> None:
+        super().__init__(subject)
+        self.alone = tuple(map(Reruns, alone))
+
+    def law_broken(self, trace: Trace, law: str, words: str = "") -> tuple[int, str] | None:
+        """As of any store, unless one version alone breaks a law by the same steps."""
+        found = super().law_broken(trace, law, words)
+        if found is None:
+            return None
+        plain = replace(trace, steps=tuple(one for one in trace.steps[: found[0]] if not isinstance(one, Serve)))
+        return None if any(_breaks_any(one, plain) for one in self.alone) else found
+
+
+def _breaks_any(reruns: Reruns, trace: Trace) -> bool:
+    """Whether the steps break any law: then it is that which is wrong, whoever serves."""
+    run, taken = reruns.start(trace)
+    return any(one.law in STORE_LAWS for step in trace.steps[taken:] for one in run.perform(step).discrepancies)
+
+
+def rolling_upgrade(
+    old: Binding, new: Binding, effort: float, seed: int, laws: Sequence[str], backend: Backend | None, progress: Progress
+) -> RollingUpgrade:
+    """What the two break together."""
+    mixed = replace(new, base=old)
+    reason = _not_on_the_same_data(old, new, seed)
+    if reason:
+        return RollingUpgrade(gaps=(f"a rolling upgrade was not searched: {reason}",))
+    large, findings = Subject(mixed, seed), Findings(frozenset(laws))
+    small = small_world(large, findings)
+    scope = list(_search(small, findings, effort, progress))
+    alone = [Subject(one, seed) for one in (old, new)]
+    modulus = small.binding.modulus
+    on_small = MixReruns(small, [one.scaled(modulus, remembers=False) for one in alone] if small.rewritten else alone)
+    on_large = MixReruns(large, alone)
+    confirmer = Confirmer(backend, SessionPerformer(mixed, lambda *_: None), lambda: False)
+    broken = []
+    for law in laws:
+        for finding in sorted(findings.by_law.get(law, ()), key=lambda one: one.size)[:TRIED_MAX]:
+            change = _change(finding, on_small, on_large, confirmer)
+            if change is not None:
+                progress(f"rolling upgrade: a witness of {law}")
+                broken.append(change)
+                break
+    gaps = (*findings.gaps, "in a rolling upgrade what stays behind in keys is not judged: each version has a layout of its own")
+    return RollingUpgrade(tuple(broken), tuple(scope), gaps)
+
+
+def _not_on_the_same_data(old: Binding, new: Binding, seed: int) -> str:
+    """Why the two do not meet on the same data, if so."""
+    if has_library(old) or has_library(new):
+        return "a node has one version of a library at a time"
+    if Subject(old, seed).store.capabilities != Subject(new, seed).store.capabilities or old.fixed != new.fixed:
+        return "the two bindings promise their callers different things"
+    return ""
+
+
+def _search(small: Subject, findings: Findings, effort: float, progress: Progress) -> Iterator[str]:
+    """Fill ``findings``; says how far it went."""
+    progress("rolling upgrade: scenarios")
+    for name, steps in SCENARIOS.items():
+        for served in _served([fitted_step(step, small) for step in steps]):
+            take_steps(small, small.run(CLIENTS), served, findings, f"the scenario '{name}' in a rolling upgrade")
+    walks = count(WALKS, effort)
+    progress("rolling upgrade: random walks")
+    walk_about(small, findings, walks)
+    yield f"rolling upgrade: every scenario of validate and {walks} random walks, served by the old and the new scripts in turn"
+    for scope in SCOPES:
+        if scope.name == "overlaps" or not applies(scope, small):
+            continue
+        progress(f"rolling upgrade: scope {scope.name}")
+        done = explore_scope(small, fitted(scope, small), findings, states=count(STATES, effort))
+        how_far = "all of it" if done.complete else f"to depth {done.depth}"
+        yield f"rolling upgrade: scope {scope.name}, each call served by either version: {done.space.count:,} states, {how_far}"
+
+
+def _served(steps: Sequence[Step]) -> Iterator[list[Step]]:
+    """The steps with the versions in turn, beginning with either, and with one upgrade or rollback in the middle."""
+    for first in (OLD, NEW):
+        turns: list[Step] = []
+        for number, step in enumerate(steps):
+            turns += [Serve((OLD, NEW)[(number + (first == NEW)) % 2]), step]
+        yield turns
+        middle = len(steps) // 2
+        yield [Serve(first), *steps[:middle], Serve(NEW if first == OLD else OLD), *steps[middle:]]
+
+
+def _change(found: Finding, on_small: MixReruns, on_large: MixReruns, confirmer: Confirmer) -> Change | None:
+    """The finding with its shortest steps; None if one of the versions breaks the law alone."""
+    law, mixed = found.law, on_large.subject.binding
+    if on_small.law_broken(found.trace, law) is None:
+        return None
+    trace = minimise(found.trace, law, on_small, wording=found.kind.wording)
+    is_small = trace.modulus != mixed.modulus
+    full = as_it_stands(trace, law, mixed.modulus, on_large) if is_small else trace
+    reruns = on_small if full is None else on_large
+    if full is not None:
+        trace = minimise(full, law, on_large)
+    shown = reruns.law_broken(trace, law)
+    trace = replace(trace, law=law, store=str(mixed.path), seed=on_large.subject.seed)
+    told = replace(found, trace=trace, text=shown[1] if shown else found.text)
+    shows = Reruns(reruns.subject.recording()) if reruns.subject.remembers else reruns
+    explanation = explain(shows, trace)
+    confirmation = f"with {trace.modulus} packet identifiers only"
+    if full is not None:
+        confirmation = confirmer.words(trace, law, explanation.exhausts)
+    return Change(law, Witness(told, explanation, confirmation, TERMS), full is not None)

@@ -1,0 +1,186 @@
+"""Stores with a contract of their owner's: old against new, and both on the same data."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orderlab.model.contracts.steps import Begin
+from orderlab.model.verdict import Outcome
+from orderlab.properties.comparison.change import Comparison, Difference, RollingUpgrade
+from orderlab.properties.contracts.sequential.comparison import ProductSearch, compare_contracts
+from orderlab.properties.contracts.sequential.run import ContractRun
+from orderlab.properties.contracts.sequential.validation import contract_of
+from orderlab.sim.redis.backends import KernelBackend
+from orderlab.sim.stores.binding.binding import Binding
+from orderlab.sim.stores.binding.loader import load_binding
+
+ROOT = Path(__file__).parents[3]
+LITTLE = 0.15
+SPECIMENS = {
+    "lock-release-any": "lock",
+    "lock-renew-revives": "lock",
+    "lock-token-expires": "lock",
+    "lock-two-calls": "lock",
+    "limiter-fixed-window": "limiter",
+    "limiter-member-is-time": "limiter",
+    "limiter-refused-counted": "limiter",
+    "limiter-client-clock": "limiter",
+}
+
+
+def store(name: str) -> Binding:
+    return load_binding(ROOT / "lua" / name, trust_adapter=True)
+
+
+def edited(folder: Path, name: str, *edits: tuple[str, str, str]) -> Binding:
+    """A bundled store with pieces of its files replaced."""
+    shutil.copytree(ROOT / "lua" / name, folder)
+    for file, old, new in edits:
+        text = (folder / file).read_text()
+        assert old in text, f"{file} has no {old!r} any more"
+        (folder / file).write_text(text.replace(old, new))
+    return load_binding(folder, trust_adapter=True)
+
+
+def differences(old: Binding, new: Binding, effort: float = LITTLE) -> tuple[Difference, ...]:
+    return ProductSearch(old, new, effort, 0, None, lambda text: None).differences()
+
+
+def rolled(old: Binding, new: Binding, effort: float = LITTLE) -> RollingUpgrade:
+    laws = ("mutual-exclusion", "fencing", "own-release", "recovery", "specification", "all-or-nothing")
+    return ProductSearch(old, new, effort, 0, None, lambda text: None).rolling_upgrade(laws)
+
+
+GET, SET = "redis.call('GET', KEYS[1])", "redis.call('SET', KEYS[1], token, 'PX', ARGV[1])"
+BOTH = "string.gsub(tostring(redis.call('GET', KEYS[1])), '^T', '')"
+TOKEN = "redis.call('INCR', KEYS[2])"
+HASHED = "redis.call('HINCRBY', KEYS[2], 'n', 1)"
+EITHER = f"redis.call('TYPE', KEYS[2]).ok == 'string' and {TOKEN} or {HASHED}"
+MIXES = {
+    "a renamed key": (("store.toml", "{lock}:lease", "{lock}:held"),),
+    "another layout": (
+        ("acquire.lua", SET, "redis.call('HSET', KEYS[1], 't', token)\nredis.call('PEXPIRE', KEYS[1], ARGV[1])"),
+        ("release.lua", GET, "redis.call('HGET', KEYS[1], 't')"),
+        ("renew.lua", GET, "redis.call('HGET', KEYS[1], 't')"),
+    ),
+    "another encoding of a field": (
+        ("acquire.lua", SET, "redis.call('SET', KEYS[1], 'T' .. token, 'PX', ARGV[1])"),
+        ("release.lua", f"{GET} ~= ", f"{GET} ~= 'T' .. "),
+        ("renew.lua", f"{GET} ~= ", f"{GET} ~= 'T' .. "),
+    ),
+    "the deadline in the value": (
+        ("acquire.lua", "redis.call('EXISTS', KEYS[1]) == 1", "tonumber(redis.call('HGET', KEYS[2] .. 'd', 'd') or 0) > tonumber(redis.call('TIME')[1])"),
+        ("acquire.lua", SET, f"{SET}\nredis.call('HSET', KEYS[2] .. 'd', 'd', redis.call('TIME')[1] + 1 + math.floor(ARGV[1] / 1000))"),
+        ("release.lua", "return redis.call('DEL', KEYS[1])", "redis.call('DEL', '{lock}:tokend')\nreturn redis.call('DEL', KEYS[1])"),
+    ),
+    "only the rollback misreads": (("acquire.lua", TOKEN, EITHER),),
+}
+SAFE = {
+    "both encodings are read, the old one is written": (
+        ("release.lua", f"{GET} ~= ", f"{BOTH} ~= "),
+        ("renew.lua", f"{GET} ~= ", f"{BOTH} ~= "),
+    ),
+    "the same in other calls": (("acquire.lua", SET, "redis.call('SET', KEYS[1], token)\nredis.call('PEXPIRE', KEYS[1], ARGV[1])"),),
+    "both layouts are read, the old one is written": (("acquire.lua", TOKEN, f"redis.call('TYPE', KEYS[2]).ok == 'hash' and {HASHED} or {TOKEN}"),),
+}
+
+
+@pytest.mark.parametrize("name", MIXES)
+def test_what_only_the_mix_breaks_is_told_with_who_served(name: str, tmp_path: Path) -> None:
+    old, new = store("lock"), edited(tmp_path / "new", "lock", *MIXES[name])
+    found = rolled(old, new).broken
+    assert found
+    shortest = min((one.witness.finding for one in found if one.witness), key=lambda one: one.size)
+    assert len(shortest.trace.steps) <= 6
+    assert {one.served_by for one in shortest.trace.steps if isinstance(one, Begin)} == {"old", "new"}
+    run = ContractRun(replace(new, base=old), contract_of(new), KernelBackend(), shortest.trace.clients)
+    *_, last = run.replayed(shortest.trace.steps)
+    assert last.violation is not None
+    assert shortest.law in last.violation.laws
+
+
+@pytest.mark.parametrize("name", SAFE)
+def test_a_reader_of_both_formats_is_safe_in_the_mix(name: str, tmp_path: Path) -> None:
+    assert rolled(store("lock"), edited(tmp_path / "new", "lock", *SAFE[name])).broken == ()
+
+
+def test_the_witness_of_a_rollback_begins_with_the_new_scripts(tmp_path: Path) -> None:
+    found = rolled(store("lock"), edited(tmp_path / "new", "lock", *MIXES["only the rollback misreads"])).broken
+    assert all(next(one.served_by for one in change.witness.finding.trace.steps if isinstance(one, Begin)) == "new" for change in found)
+
+
+CHANGES = {
+    "only the TTL": (("acquire.lua", "'PX', ARGV[1])", "'PX', ARGV[1] + 1)"), "ttl"),
+    "only the type of a key": (("acquire.lua", SET, "redis.call('HSET', KEYS[1], 't', token)\nredis.call('PEXPIRE', KEYS[1], ARGV[1])"), "values"),
+    "a value that reads as the same number": (("acquire.lua", SET, "redis.call('SET', KEYS[1], '0' .. token, 'PX', ARGV[1])"), "values"),
+    "only the code of an error": (("release.lua", "return 0", "return redis.error_reply('GONE')"), "reply"),
+    "only the second client": (("release.lua", "return 0", "return redis.call('GET', KEYS[1]) and -1 or 0"), "reply"),
+    "only after expiry": (("acquire.lua", "local token = ", "if redis.call('EXISTS', KEYS[2]) == 1 then redis.call('INCR', KEYS[2]) end\nlocal token = "), "reply"),
+    "one key more": (("acquire.lua", "return token", "redis.call('SET', '{lock}:who', 'x')\nreturn token"), "keys"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_each_difference_has_a_short_witness(name: str, tmp_path: Path) -> None:
+    change, kind = CHANGES[name]
+    effort = 1.0 if name == "only the second client" else LITTLE  # a scope finds what is short; a walk made short keeps its tokens
+    found = [one for one in differences(store("lock"), edited(tmp_path / "new", "lock", change), effort) if one.kind == kind]
+    assert found
+    assert len(found[0].trace.steps) <= 6
+
+
+REFACTORINGS = {
+    "a local is renamed": (("acquire.lua", "token", "number"),),
+    "comments": (("release.lua", "return 0", "return 0 -- another's"),),
+    "a condition turned round": (("acquire.lua", "redis.call('EXISTS', KEYS[1]) == 1", "not (redis.call('EXISTS', KEYS[1]) ~= 1)"),),
+    "another command that reads the same": (("acquire.lua", "redis.call('EXISTS', KEYS[1]) == 1", "redis.call('PTTL', KEYS[1]) ~= -2"),),
+    "other words of an error": (("release.lua", "return redis.call('DEL', KEYS[1])", "if #KEYS == 0 then return redis.error_reply('X') end\nreturn redis.call('DEL', KEYS[1])"),),
+}
+
+
+@pytest.mark.parametrize("name", REFACTORINGS)
+def test_what_changes_nothing_is_equivalent(name: str, tmp_path: Path) -> None:
+    assert differences(store("lock"), edited(tmp_path / "new", "lock", *REFACTORINGS[name])) == ()
+
+
+def test_work_alone_is_told_as_work(tmp_path: Path) -> None:
+    new = edited(tmp_path / "new", "lock", ("release.lua", "return redis.call('DEL'", "redis.call('GET', KEYS[1])\nreturn redis.call('DEL'"))
+    search = ProductSearch(store("lock"), new, LITTLE, 0, None, lambda text: None)
+    assert search.differences() == ()
+    assert [text.split(":")[:2] for text in search.costs()] == [["dearer", " release"]]
+
+
+@pytest.fixture(scope="module")
+def released() -> Comparison:
+    return compare_contracts(store("lock"), store("specimens/lock-release-any"), LITTLE)
+
+
+def test_a_law_newly_broken_is_told_and_judged(released: Comparison) -> None:
+    assert [one.law for one in released.newly_broken] == ["own-release"]
+    assert released.outcome() is Outcome.VIOLATED
+    assert not released.fixed
+
+
+def test_the_way_back_fixes_it(released: Comparison) -> None:
+    back = compare_contracts(released.new, released.old, LITTLE)
+    assert [one.law for one in back.fixed] == ["own-release"]
+    assert (back.newly_broken, back.rolling.broken) == ((), ())
+    assert back.outcome() is Outcome.HOLDS
+
+
+def test_what_was_broken_before_fails_only_when_asked_to(released: Comparison) -> None:
+    same = compare_contracts(released.new, released.new, LITTLE)
+    assert same.is_same_text
+    assert (same.outcome(), same.outcome(is_strict=True)) == (Outcome.HOLDS, Outcome.VIOLATED)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("specimen", SPECIMENS)
+def test_each_specimen_differs_from_its_neighbour(specimen: str) -> None:
+    found = differences(store(SPECIMENS[specimen]), store(f"specimens/{specimen}"), 1.0)
+    assert found
+    assert min(len(one.trace.steps) for one in found) <= 6
