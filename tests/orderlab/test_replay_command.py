@@ -60,6 +60,15 @@ def test_each_step_tells_what_it_changed(lock: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("backend", ["fakeredis", pytest.param("auto", marks=pytest.mark.server)])
+def test_other_backends_go_step_by_step_as_well(lock: Path, backend: str) -> None:
+    code, told = run(lock, "--trust-adapter", "--step", "--backend", backend)
+    assert code == 1
+    assert [line[:3] for line in told.splitlines() if line[:1].isdigit()] == ["1. ", "2. ", "3. "]
+    assert told.count("   + {lock}:token = string 1") == 2
+    assert "fencing is violated" in told
+
+
 def test_from_a_step_on_the_steps_before_are_taken_and_not_told(lock: Path) -> None:
     whole = run(lock, "--trust-adapter", "--step")[1].splitlines()
     code, told = run(lock, "--trust-adapter", "--step", "--from", 3)

@@ -166,15 +166,17 @@ class Notes:
         self.count = 0
         self.last = backend.keyspace()
         self.now_ms = backend.now_ms
+        self.is_inside = False
+        """A call is being carried out: one of a backend's two ways of calling may be made of the other."""
 
     def execute(self, plain: Any, argv: Argv) -> Reply:
         """Make a call, and note it unless it is the judge's own or loads a script."""
-        if self.backend.is_aside or argv[:2] in ((b"SCRIPT", b"LOAD"), (b"FUNCTION", b"LOAD")):
-            return plain(*argv)
+        if self.is_inside or self.backend.is_aside or argv[:2] in ((b"SCRIPT", b"LOAD"), (b"FUNCTION", b"LOAD")):
+            return self._carried_out(plain, argv)
         self.count += 1
         if self.count > NOTED_MAX or not isinstance(self.backend, KernelBackend):
             self.calls += [Sent(argv)] if self.count <= NOTED_MAX else []
-            return plain(*argv)
+            return self._carried_out(plain, argv)
         placed, before, passed_ms = self.placed(), self.last, self.passed()
         condition = condition_of(self.backend.shard)
         reply, ended = None, ""
@@ -192,6 +194,13 @@ class Notes:
             self.backend.advance(self.drift_ms)
             self.now_ms += self.drift_ms
         return reply
+
+    def _carried_out(self, plain: Any, argv: Argv) -> Reply:
+        was, self.is_inside = self.is_inside, True
+        try:
+            return plain(*argv)
+        finally:
+            self.is_inside = was
 
     def placed(self) -> tuple[Argv, ...]:
         """Commands for how the keys differ from those after the last call, other than by time."""
@@ -226,9 +235,11 @@ class Notes:
 @contextmanager
 def noted(backend: Backend, drift_ms: int = 0) -> Iterator[Notes]:
     """Within it the calls of ``backend`` are noted."""
-    notes, execute = Notes(backend, drift_ms), backend.execute
+    notes, execute, pipeline = Notes(backend, drift_ms), backend.execute, backend.pipeline
     vars(backend)["execute"] = lambda *argv: notes.execute(execute, argv)
-    vars(backend)["pipeline"] = lambda commands: [notes.execute(execute, tuple(argv)) for argv in commands]
+    vars(backend)["pipeline"] = lambda commands: (
+        pipeline(commands) if notes.is_inside or backend.is_aside else [notes.execute(execute, tuple(argv)) for argv in commands]
+    )
     try:
         yield notes
     finally:
