@@ -34,6 +34,8 @@ def elements_of(keyspace: FrozenKeyspace) -> dict[bytes, int]:
 
 def size_of(kind: str, value: Any) -> int:
     """Elements of one frozen value; a string is one."""
+    if kind == "stream":
+        return len(items_of(kind, value))
     return 1 if kind == "string" else len(TYPES[kind].thaw(value))
 
 
@@ -119,7 +121,10 @@ def items_of(kind: str, value: Any) -> list[Any]:
     if kind == "hash":
         return list(thawed.fields.items())
     if kind == "stream":
-        return [*thawed.between(), *((name, one, *group.pending[one]) for name, group in thawed.groups.items() for one in group.ids)]
+        entries = [b" ".join((b"%d-%d" % one, *items)) for one, items in thawed.between()]
+        for name, group in thawed.groups.items():
+            entries += [b"pending in %b: %d-%d of %b" % (name, *one, group.pending[one][0]) for one in group.ids]
+        return entries
     return list(thawed.members) if kind == "set" else list(thawed.freeze())
 
 

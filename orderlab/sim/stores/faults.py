@@ -144,6 +144,7 @@ def value_of(backend: Backend, key: bytes) -> Reply:
         b"zset": (b"ZRANGE", key, b"0", b"-1", b"WITHSCORES"),
         b"hash": (b"HGETALL", key),
         b"set": (b"SMEMBERS", key),
+        b"stream": (b"XINFO", b"STREAM", key, b"FULL", b"COUNT", b"0"),
     }
     return (bytes(kind), backend.execute(*readers[kind]) if kind in readers else None)
 

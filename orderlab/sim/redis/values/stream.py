@@ -20,7 +20,7 @@ Entry = tuple[StreamId, tuple[bytes, ...]]
 Pending = tuple[bytes, int, int]
 """What was delivered and not acknowledged: to which consumer, when (Unix time, ms), how often."""
 FrozenStream = tuple[Any, ...]
-"""Nodes of (id, fields and values, whether deleted); last id, greatest deleted id, entries ever added; groups of (name, last id, entries
+"""Nodes of (fields of the master entry, entries), an entry being (id, fields and values), or (id, its bytes) if it is deleted; last id, greatest deleted id, entries ever added; groups of (name, last id, entries
 read, pending (id, consumer, time, deliveries), consumers (name, time seen))."""
 
 PART_MAX: Final = (1 << 64) - 1
@@ -81,7 +81,7 @@ def _signed(number: int) -> int:
 class Node:
     """One listpack: a master entry, which names the fields that most entries have, and entries in the order of their arrival."""
 
-    __slots__ = ("fields", "gone", "ids", "items", "master", "size")
+    __slots__ = ("fields", "gone", "ids", "items", "lost_sizes", "master", "size")
 
     def __init__(self, master: StreamId, fields: tuple[bytes, ...]) -> None:
         self.master = master
@@ -90,6 +90,8 @@ class Node:
         self.items: list[tuple[bytes, ...]] = []
         self.gone: set[int] = set()
         """Positions of entries that are marked as deleted."""
+        self.lost_sizes: dict[StreamId, int] = {}
+        """Bytes of deleted entries of which nothing else is known: those of a frozen stream."""
         self.size = _LISTPACK_FRAME + _integer_size(len(fields)) + sum(map(_text_size, fields)) + 2
         """Bytes without the two counters."""
 
@@ -122,10 +124,32 @@ class Node:
         """Take the last entry back."""
         self.size -= self.size_of(self.ids.pop(), self.items.pop())
 
+    def frozen_entries(self) -> tuple[tuple[StreamId, tuple[bytes, ...] | int], ...]:
+        """Identifiers with fields and values; of what is deleted the bytes that it takes are left, and nothing to be found in them."""
+        gone, items = self.gone, self.items
+        return tuple((one, self.size_at(position) if position in gone else items[position]) for position, one in enumerate(self.ids))
+
+    def thaw_entry(self, one: StreamId, items: tuple[bytes, ...] | int) -> None:
+        """Add what ``frozen_entries`` gave."""
+        if isinstance(items, tuple):
+            self.append(one, items)
+            return
+        self.gone.add(len(self.ids))
+        self.ids.append(one)
+        self.items.append(())
+        self.lost_sizes[one] = items
+        self.size += items
+
+    def size_at(self, position: int) -> int:
+        """The bytes that an entry takes, be it deleted."""
+        one = self.ids[position]
+        return self.lost_sizes.get(one) or self.size_of(one, self.items[position])
+
     def copy(self) -> Node:
         """An independent equal node."""
         node = Node(self.master, self.fields)
         node.ids, node.items, node.gone, node.size = self.ids.copy(), self.items.copy(), self.gone.copy(), self.size
+        node.lost_sizes = self.lost_sizes.copy()
         return node
 
 
@@ -251,14 +275,16 @@ class Stream:
             return
         at = bisect_right(nodes, end if is_reversed else start, key=_master) - 1
         if not is_reversed:
-            for node in nodes[max(at, 0) :]:
+            for index in range(max(at, 0), len(nodes)):
+                node = nodes[index]
                 for position, one in enumerate(node.ids):
                     if one >= start and position not in node.gone:
                         if one > end:
                             return
                         yield one, node.items[position]
             return
-        for node in reversed(nodes[: at + 1] if at >= 0 and end != FIRST_ID else nodes):
+        for index in range(at if at >= 0 and end != FIRST_ID else len(nodes) - 1, -1, -1):
+            node = nodes[index]
             for position in range(len(node.ids) - 1, -1, -1):
                 one = node.ids[position]
                 if one <= end and position not in node.gone:
@@ -442,9 +468,7 @@ class Stream:
 
     def freeze(self) -> FrozenStream:
         """The stream as a hashable tuple: equal ones answer every command equally."""
-        nodes = tuple(
-            tuple((one, node.items[position], position in node.gone) for position, one in enumerate(node.ids)) for node in self.nodes
-        )
+        nodes = tuple((node.fields, node.frozen_entries()) for node in self.nodes)
         groups = tuple((name, *group.freeze()) for name, group in sorted(self.groups.items()))
         return nodes, self.last_id, self.max_deleted_id, self.entries_added, groups
 
@@ -453,13 +477,10 @@ class Stream:
         """The stream that ``freeze`` gave ``frozen`` for."""
         nodes, last_id, max_deleted_id, entries_added, groups = frozen
         value = cls()
-        for entries in nodes:
-            first, items, _ = entries[0]
-            node = Node(first, items[::2])
-            for position, (one, items, is_gone) in enumerate(entries):
-                node.append(one, items)
-                if is_gone:
-                    node.gone.add(position)
+        for fields, entries in nodes:
+            node = Node(entries[0][0], fields)
+            for one, items in entries:
+                node.thaw_entry(one, items)
             value.nodes.append(node)
             value.length += node.live
         value.last_id, value.max_deleted_id, value.entries_added = last_id, max_deleted_id, entries_added
@@ -514,7 +535,7 @@ def radix_counts(value: Stream) -> tuple[int, int]:
 def visible(frozen: FrozenStream) -> tuple[Any, ...]:
     """What a dump can see of a frozen stream: not the nodes, nor when consumers were heard of and entries delivered."""
     nodes, last_id, max_deleted_id, entries_added, groups = frozen
-    entries = tuple((one, items) for node in nodes for one, items, is_gone in node if not is_gone)
+    entries = tuple((one, items) for _, node in nodes for one, items in node if not isinstance(items, int))
     shown = tuple(
         (name, last, read, tuple((one, consumer, count) for one, consumer, _, count in pending), tuple(consumer for consumer, _ in consumers))
         for name, last, read, pending, consumers in groups
