@@ -232,7 +232,7 @@ def xadd(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     if value.last_id == LAST_ID:
         raise ErrorReply(b"ERR The stream has exhausted the last possible ID, unable to add more items")
     one = _next_added(value, options, shard.now_ms)
-    if one is None:  # what 7.0 says, for it has not set the errno that it looks at
+    if one is None:  # 7.0 looks at an errno that it has not set; after an XADD of too small an identifier it says that
         raise ErrorReply(b"ERR Elements are too large to be stored")
     if one <= value.last_id:
         raise ErrorReply(b"ERR The ID specified in XADD is equal or smaller than the target stream top item")
