@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.model.contracts.session.contract import BY_LAW, SCOPES
+from orderlab.model.contracts.session.contract import BY_LAW, SCOPES, SessionTerms
 from orderlab.model.contracts.session.steps import Acknowledge, Churn, Fetch, Publication, Quiesce, Save, Step, Wait
 from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS
 from orderlab.model.verdict import Outcome
 from orderlab.properties.contracts.session.validation import footprint
 from orderlab.properties.contracts.session.validation.exploration import applies, explore_scope, fitted, small_world
-from orderlab.properties.contracts.session.validation.footprint import Footprint, measure_footprint
+from orderlab.properties.contracts.session.validation.footprint import measure_footprint
 from orderlab.properties.contracts.session.validation.machine import machine_for, run_examples
 from orderlab.properties.contracts.session.validation.scenarios import run_scenarios
 from orderlab.properties.contracts.session.validation.subject import Prepared, Reruns, Subject
-from orderlab.properties.contracts.session.validation.validation import Validation, validate
+from orderlab.properties.contracts.session.validation.validation import SessionValidation, validate
 from orderlab.properties.contracts.session.validation.walks import walk_about
 from orderlab.properties.contracts.session.witness.full_scale import at_full_scale, with_fewer_steps
 from orderlab.properties.contracts.session.witness.plainer import minimise
@@ -210,7 +210,7 @@ def test_a_verdict_says_that_no_limit_was_tried_that_a_queue_cannot_keep(limit: 
     binding = load_binding(LUA / "session")
     changed = {"fixed": binding.store.fixed.model_copy(update={"limit": limit}), "callers": {"limit": promise}}
     binding = binding.with_store(Store.model_validate(binding.store.model_dump(by_alias=True, exclude_none=True) | changed))
-    found = Validation(binding, (), Footprint(), (), (), (), {}, 0)
+    found = SessionValidation(binding, SessionTerms("session"), (), (), (), {}, 0)
     told = [one for one in found.to_json()["assumptions"] if one not in binding.assumptions]
     assert told == (["no caller gives a limit that is not in 1..65,535"] if (limit, promise) == (None, "permitted") else [])
 
