@@ -75,7 +75,10 @@ def _at_revision(path: Path, revision: str, scratch: Path) -> Path:
     packed = _git(top, "archive", "--format=tar", revision, place=revision)
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         wanted = [one for one in archive.getmembers() if one.isdir() or one.name.endswith(tuple(kind[1:] for kind in KINDS))]
-        archive.extractall(scratch, members=wanted, filter="data")
+        try:
+            archive.extractall(scratch, members=wanted, filter="data")
+        except tarfile.FilterError as error:
+            raise InputError(f"--base {revision}: {error}; give the folder of the old store instead") from None
     old = scratch / real.relative_to(top.resolve())
     if not (old / "store.toml" if real.is_dir() else old).is_file():
         raise InputError(f"--base {revision}: there was no {real.relative_to(top.resolve())} then; name a later revision")

@@ -7,7 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from orderlab.application import make
 from orderlab.model.contracts.steps import Begin
 from orderlab.model.verdict import Outcome
 from orderlab.properties.comparison.change import Comparison, Difference, RollingUpgrade
@@ -184,3 +186,14 @@ def test_each_specimen_differs_from_its_neighbour(specimen: str) -> None:
     found = differences(store(SPECIMENS[specimen]), store(f"specimens/{specimen}"), 1.0)
     assert found
     assert min(len(one.trace.steps) for one in found) <= 6
+
+
+def test_what_was_fixed_replays_on_the_old_scripts(tmp_path: Path) -> None:
+    file, new, old = tmp_path / "report.json", str(ROOT / "lua" / "lock"), str(ROOT / "lua" / "specimens" / "lock-release-any")
+    asked = ["validate", new, "--base", old, "--trust-adapter", "--backend", "kernel", "--effort", str(LITTLE), "--law", "own-release"]
+    done = CliRunner().invoke(make(), [*asked, f"--report=json={file}"])
+    assert done.exit_code == 0, done.output
+    assert "1 law fixed" in done.output
+    again = CliRunner().invoke(make(), ["replay", str(file), "--finding", "1", "--trust-adapter"])
+    assert again.exit_code == 1, again.output
+    assert "own-release is violated" in again.output

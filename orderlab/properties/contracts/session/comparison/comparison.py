@@ -90,12 +90,12 @@ class Search:
         self.small = small_world(self.large, self.findings)
 
     def differences(self) -> tuple[Difference, ...]:
-        """The shortest one for each kind and operation."""
+        """The shortest one for each kind and operation; what takes no trouble is told first."""
         self._search()
         on_small, on_large = Reruns(self.small), Reruns(self.large)
         told: dict[tuple[str, str], Difference] = {}
         for kind in KINDS:
-            candidates = sorted(self.findings.by_law.get(kind, ()), key=lambda one: one.size)
+            candidates = sorted(self.findings.by_law.get(kind, ()), key=lambda one: (one.kind.fault != "", one.size))
             for one in candidates:
                 head = kind, _operation(one.text)
                 if head in told or sum(known[0] == kind for known in told) >= DIFFERENCES_MAX:
