@@ -239,6 +239,8 @@ XPENDING stream_key group [IDLE idle] id_bound id_bound count [consumer]
 XPENDING stream_key group - + natural [consumer]
 XCLAIM stream_key group consumer idle old_id... [IDLE natural|TIME natural] [RETRYCOUNT natural] [FORCE] [JUSTID] [LASTID old_id]
 XCLAIM stream_key group consumer 0 old_id old_id old_id [FORCE]
+XGROUP CREATE stream_key group 0 MKSTREAM
+XCLAIM stream_key group consumer 0 old_id old_id RETRYCOUNT natural [FORCE] [JUSTID]
 XAUTOCLAIM stream_key group consumer idle id_bound [COUNT natural] [JUSTID]
 DEL stream_key ; XADD @1 new_id field value ; XADD @1 new_id field value ; XDEL @1 old_id ; XSETID @1 old_id [MAXDELETEDID old_id] ; XADD @1 old_id field value
 XTRIM stream_key MINID old_id ; XSETID @1 old_id ; XADD @1 half_new_id field value ; XRANGE @1 - +
@@ -273,6 +275,7 @@ UNWATCH
 MULTI ; SET string_key value ; INCR string_key ; EXEC
 WATCH key ; MULTI ; GET string_key ; EXEC
 MULTI ; SET string_key ; EXEC
+MULTI ; GET string_key ; DISCARD
 SCRIPT EXISTS value
 SCRIPT LOAD junk
 EVALSHA value 0
