@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from orderlab.application import make
+from orderlab.model.contracts.session.steps import Interleave, Publication, Save, Trace
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.properties.comparison.base import base_of
@@ -20,6 +21,7 @@ from orderlab.properties.contracts.session.comparison.comparison import (
     compare,
     has_same_text,
 )
+from orderlab.properties.contracts.session.witness.plainer import PlainerSessions
 from orderlab.report.report import Change, Report
 from orderlab.report.subjects import subject_of_comparison
 from orderlab.sim.stores.binding.binding import Binding
@@ -28,6 +30,9 @@ from orderlab.sim.stores.binding.loader import load_binding
 ROOT = Path(__file__).parents[3]
 SESSION = ROOT / "lua" / "session"
 LITTLE = 0.1
+
+
+SPECIMENS = [one.name for one in sorted((ROOT / "lua" / "specimens").iterdir()) if one.is_dir() and not one.name.startswith(("lock", "limiter"))]
 
 
 def edited(folder: Path, script: str, old: str, new: str) -> Binding:
@@ -244,3 +249,20 @@ def test_the_command_line_compares_with_a_revision(repository: Path, tmp_path: P
     assert done.exit_code == 0, done.output
     assert done.output.startswith("session against HEAD: equivalent")
     assert Report.model_validate_json(file.read_bytes()).subjects[0].kind == "change"
+
+
+def test_an_operation_within_another_is_of_all_its_clients() -> None:
+    one = Publication(1, b"x")
+    within = Interleave(Save((one,), client=1), Save((Publication(2, b"y"),), client=1, producer=1))
+    for plainer in PlainerSessions((1,)).whole(Trace((within,), (b"c1", b"c2"))):
+        assert all(part.client == 0 for step in plainer.steps for part in (step.step, step.during))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", SPECIMENS)
+def test_each_specimen_differs_from_its_neighbour(name: str) -> None:
+    flawed = load_binding(ROOT / "lua" / "specimens" / name)
+    assert flawed.specimen is not None
+    found = differences(load_binding(flawed.specimen.neighbour), flawed, 0.3)
+    assert found
+    assert min(len(one.trace.steps) for one in found) <= 6

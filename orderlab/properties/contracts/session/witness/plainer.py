@@ -54,7 +54,7 @@ class PlainerSessions:
     def whole(self, trace: Trace) -> Iterator[Trace]:
         """One client instead of two."""
         if len(trace.clients) > 1:
-            for steps in (tuple(one for one in trace.steps if getattr(one, "client", 0) == 0), tuple(map(_moved, trace.steps))):
+            for steps in (tuple(one for one in trace.steps if _is_of_first(one)), tuple(map(_moved, trace.steps))):
                 yield replace(trace, steps=steps, clients=trace.clients[:1])
 
     def at(self, trace: Trace, index: int) -> Iterator[Trace]:
@@ -68,8 +68,16 @@ class PlainerSessions:
         yield with_plain_payloads(renumbered(trace))
 
 
+def _is_of_first(step: Step) -> bool:
+    """Whether no other client takes part in it."""
+    parts = (step.step, step.during) if isinstance(step, Interleave) else (step,)
+    return all(getattr(one, "client", 0) == 0 for one in parts)
+
+
 def _moved(step: Step) -> Step:
     """The step with the first client in place of another."""
+    if isinstance(step, Interleave):
+        return replace(step, step=_moved(step.step), during=_moved(step.during))
     if isinstance(step, Save | Fetch | Clear | Open | DrainQueue | Quiesce | Churn | Answer) and step.client:
         return replace(step, client=0)
     return step
