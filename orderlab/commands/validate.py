@@ -76,7 +76,7 @@ def validate(
                 change = _compared(kind, binding, base, work, seed, server, wanted_laws, trust_adapter)
                 outcomes.append(change.outcome(strict))
                 subjects.append(subject_of_comparison(change, base, strict))
-                if not as_json:
+                if not as_json and not wanted:
                     print_subject(console, subjects[-1], seed, name_of_effort(work), verbose)
                 continue
             line = ProgressLine(binding.name, f"validate {binding.path} {work} {wanted_laws} {server is not None}", budget)
@@ -87,13 +87,16 @@ def validate(
                 print(json.dumps(found.to_json()), flush=True)
             if wanted or not as_json:
                 subjects.append(subject_of_store(found))
-            if not as_json:
+            if not as_json and not wanted:
                 print_subject(console, subjects[-1], seed, name_of_effort(work), verbose)
     cap = f"capped at {budget:g} s a store" if budget else ""
     whole = replayable(made_report("validate", worst(outcomes), subjects, seed, name_of_effort(work), cap), wanted)
     if base is not None and as_json:
         print(whole.model_dump_json(), flush=True)
     write_reports(whole, wanted)
+    if wanted and not as_json:  # after the files, which are lost if the reader goes (`| head`)
+        for subject in subjects:
+            print_subject(console, subject, seed, name_of_effort(work), verbose)
     raise typer.Exit(EXIT[worst(outcomes)])
 
 
