@@ -104,6 +104,23 @@ class Failed(NamedTuple):
         return f"the error {self.text!r}"
 
 
+class Opening(NamedTuple):
+    """A situation to explore from, besides the empty store."""
+
+    name: str
+    steps: tuple[tuple[int, str, Mapping[str, Any]] | int, ...]
+    """Milliseconds that pass, or (client, operation, fields): the first of the client's ``calls`` that has these fields."""
+
+
+class Crowd(NamedTuple):
+    """A situation with many things in a store, for what shows at length alone."""
+
+    name: str
+    sizes: tuple[int, int]
+    steps: Callable[[int], Iterable[tuple[int, Call] | int]]
+    """From how many to what is done: (client, call), or milliseconds that pass."""
+
+
 Outcome = tuple[Reply, Any]
 """A reply, or AnyOf, and the state that goes with it: a state, or a function from the reply to one."""
 LawCheck = Callable[[Any, Any, Call, Reply, int], "bool | None"]
@@ -163,6 +180,14 @@ class Contract:
     def calls(self, client: int, seen: Sequence[Exchange]) -> Iterable[Call]:
         """The calls that are worth trying by a client that has seen ``seen``, the plainest first."""
         raise NotImplementedError
+
+    def openings(self) -> Sequence[Opening]:
+        """Situations that are a few steps away, to explore from as well."""
+        return ()
+
+    def crowds(self) -> Sequence[Crowd]:
+        """Situations with many things, in which every call worth trying is tried once."""
+        return ()
 
     @property
     def laws(self) -> tuple[ContractLaw, ...]:

@@ -45,6 +45,15 @@ class _TimedOut(Exception):
     """A question took more than SECONDS_MAX."""
 
 
+Given = Callable[[], str]
+"""Tells what a question was about. Only a mistake is told, and a state of many things is long."""
+
+
+def nothing() -> str:
+    """Of a question about nothing in particular."""
+    return ""
+
+
 class Asked:
     """A contract whose answers are checked. Every method raises InputError for a mistake of the author."""
 
@@ -56,15 +65,15 @@ class Asked:
 
     def initial(self) -> Hashable:
         """The state of an empty store."""
-        first, second = self._ask("initial", "", self.contract.initial), self._ask("initial", "", self.contract.initial)
-        self._check_state("initial", "", first)
+        first, second = self._ask("initial", nothing, self.contract.initial), self._ask("initial", nothing, self.contract.initial)
+        self._check_state("initial", nothing, first)
         if not _alike(first, second):
-            raise self._wrong("initial", "", f"{_short(first)} is not equal to a second one; compare states by value")
+            raise self._wrong("initial", nothing, f"{_short(first)} is not equal to a second one; compare states by value")
         return first  # type: ignore[no-any-return]
 
     def outcomes(self, state: Hashable, call: Call, now_ms: int) -> list[Outcome]:
         """All that is allowed."""
-        given = f"state {_short(state)}, {call}, now_ms {now_ms}"
+        given = lambda: f"state {_short(state)}, {call}, now_ms {now_ms}"  # noqa: E731 - told only if something is wrong
         found = self._list("outcomes", given, lambda: self.contract.outcomes(state, call, now_ms))
         for one in found:
             if not isinstance(one, tuple) or len(one) != 2:
@@ -89,23 +98,23 @@ class Asked:
         after: Any = outcome[1]
         if not callable(after):
             return after  # type: ignore[no-any-return]
-        state = self._ask("outcomes", f"reply {_short(reply)}", lambda: after(reply))
-        self._check_state("outcomes", f"reply {_short(reply)}", state)
+        state = self._ask("outcomes", lambda: f"reply {_short(reply)}", lambda: after(reply))
+        self._check_state("outcomes", lambda: f"reply {_short(reply)}", state)
         return state  # type: ignore[no-any-return]
 
     def accepts(self, choice: Any, reply: Any) -> bool:
         """Whether an AnyOf takes ``reply``."""
-        return bool(self._ask("outcomes", f"reply {_short(reply)}", lambda: choice.accepts(reply)))
+        return bool(self._ask("outcomes", lambda: f"reply {_short(reply)}", lambda: choice.accepts(reply)))
 
     def elapse(self, state: Hashable, now_ms: int) -> Hashable:
         """The state at ``now_ms`` if nothing but time has happened."""
-        given = f"state {_short(state)}, now_ms {now_ms}"
+        given = lambda: f"state {_short(state)}, now_ms {now_ms}"  # noqa: E731 - told only if something is wrong
         aged = self._ask("elapse", given, lambda: self.contract.elapse(state, now_ms))
         self._check_state("elapse", given, aged)
         if self._is_due():
             if not _alike(aged, self._ask("elapse", given, lambda: self.contract.elapse(state, now_ms))):
                 raise self._changes("elapse", given)
-            again = self._ask("elapse", f"state {_short(aged)}, now_ms {now_ms}", lambda: self.contract.elapse(aged, now_ms))
+            again = self._ask("elapse", lambda: f"state {_short(aged)}, now_ms {now_ms}", lambda: self.contract.elapse(aged, now_ms))
             if not _alike(aged, again):
                 told = f"gave {_short(aged)}, and from there at the same moment {_short(again)}; it must be idempotent"
                 raise self._wrong("elapse", given, told)
@@ -113,7 +122,7 @@ class Asked:
 
     def deadlines_ms(self, state: Hashable) -> list[int]:
         """Moments at which time alone changes something."""
-        given = f"state {_short(state)}"
+        given = lambda: f"state {_short(state)}"  # noqa: E731 - told only if something is wrong
         found = self._list("deadlines_ms", given, lambda: self.contract.deadlines_ms(state))
         for one in found:
             if type(one) is not int:
@@ -124,7 +133,7 @@ class Asked:
 
     def calls(self, client: int, seen: Sequence[Exchange]) -> list[Call]:
         """The calls that are worth trying by a client that has seen ``seen``."""
-        given = f"client {client}, seen {_short(seen)}"
+        given = lambda: f"client {client}, seen {_short(seen)}"  # noqa: E731 - told only if something is wrong
         found = self._list("calls", given, lambda: self.contract.calls(client, seen))
         for one in found:
             self.check_call(one, given)
@@ -134,7 +143,7 @@ class Asked:
 
     def size(self, state: Hashable) -> int:
         """How much a store may hold in a state."""
-        given = f"state {_short(state)}"
+        given = lambda: f"state {_short(state)}"  # noqa: E731 - told only if something is wrong
         found = self._ask("size", given, lambda: self.contract.size(state))
         if type(found) is not int:
             raise self._wrong("size", given, f"gave {_short(found)}; give a whole number")
@@ -142,7 +151,7 @@ class Asked:
             raise self._changes("size", given)
         return found
 
-    def check_call(self, call: Any, given: str = "", part: str = "calls") -> None:
+    def check_call(self, call: Any, given: Given = nothing, part: str = "calls") -> None:
         """Raises InputError for what is no call of an operation of the contract, with all of its fields."""
         if not isinstance(call, Call):
             raise self._wrong(part, given, f"gave {_short(call)}; give Call.of(operation, field=value)")
@@ -158,7 +167,7 @@ class Asked:
 
     def holds(self, law: ContractLaw, state: Hashable, call: Call, reply: Any, now_ms: int) -> bool | None:
         """What a law says of a reply."""
-        given = f"state {_short(state)}, {call}, reply {_short(reply)}"
+        given = lambda: f"state {_short(state)}, {call}, reply {_short(reply)}"  # noqa: E731 - told only if something is wrong
         told = self._ask(f"law {law.name}", given, lambda: law.check(self.contract, state, call, reply, now_ms))
         if told is not None and told is not True and told is not False:
             raise self._wrong(f"law {law.name}", given, f"returned {_short(told)}; return True, False or None")
@@ -167,11 +176,11 @@ class Asked:
     def nothing_allowed(self, state: Hashable, call: Call) -> InputError:
         """The mistake of a contract that allows no reply at all to a call."""
         told = "yields nothing, so that every reply is wrong; yield what is allowed, or leave the call out of calls"
-        return self._wrong("outcomes", f"state {_short(state)}, {call}", told)
+        return self._wrong("outcomes", lambda: f"state {_short(state)}, {call}", told)
 
     # -- asking --------------------------------------------------------------------------------------------
 
-    def _ask(self, part: str, given: str, question: Callable[[], Any]) -> Any:
+    def _ask(self, part: str, given: Given, question: Callable[[], Any]) -> Any:
         try:
             with _ending():
                 return question()
@@ -179,7 +188,7 @@ class Asked:
             said = f"does not end within {SECONDS_MAX:g} s" if isinstance(error, _TimedOut) else f"{type(error).__name__}: {error}"
             raise self._wrong(part, given, said, error) from error
 
-    def _list(self, part: str, given: str, question: Callable[[], Any]) -> list[Any]:
+    def _list(self, part: str, given: Given, question: Callable[[], Any]) -> list[Any]:
         found = self._ask(part, given, lambda: list(islice(question(), ANSWERS_MAX + 1)))
         if len(found) > ANSWERS_MAX:
             raise self._wrong(part, given, f"more than {ANSWERS_MAX:,} answers; leave fewer choices open")
@@ -189,13 +198,13 @@ class Asked:
         self._questions += 1
         return self._questions <= TWICE_FIRST or self._questions % TWICE_EVERY == 0
 
-    def _settled(self, outcome: Outcome, given: str) -> tuple[Any, Any]:
+    def _settled(self, outcome: Outcome, given: Given) -> tuple[Any, Any]:
         """An outcome as values that can be compared."""
         reply = outcome[0]
         shown = (reply.words, reply.example) if isinstance(reply, AnyOf) else reply
         return shown, self.after(outcome, reply.example if isinstance(reply, AnyOf) else reply)
 
-    def _check_state(self, part: str, given: str, state: Any) -> None:
+    def _check_state(self, part: str, given: Given, state: Any) -> None:
         try:
             hash(state)
         except Exception as error:
@@ -206,16 +215,17 @@ class Asked:
         for name, low, high in (("clients", 1, CLIENTS_MAX), ("steps_per_client", 1, STEPS_MAX)):
             value = getattr(self.contract, name)
             if type(value) is not int or not low <= value <= high:
-                raise self._wrong(name, "", f"{value!r:.60}; give a number from {low} to {high}")
+                raise self._wrong(name, nothing, f"{value!r:.60}; give a number from {low} to {high}")
         if not self.contract.operations:
-            raise self._wrong("operations", "", "there are none; name each operation with its fields")
+            raise self._wrong("operations", nothing, "there are none; name each operation with its fields")
 
-    def _changes(self, part: str, given: str) -> InputError:
+    def _changes(self, part: str, given: Given) -> InputError:
         told = "asked twice, it answered differently; let it depend on its arguments alone, and compare states by value"
         return self._wrong(part, given, told)
 
-    def _wrong(self, part: str, given: str, told: str, error: BaseException | None = None) -> InputError:
-        shown = " ".join(f"{told}{f' (for {given})' if given else ''}".split())
+    def _wrong(self, part: str, given: Given, told: str, error: BaseException | None = None) -> InputError:
+        asked = given()
+        shown = " ".join(f"{told}{f' (for {asked})' if asked else ''}".split())
         cure = "" if "; " in told else "; correct the contract"
         return InputError(f"{self._place(part, error)}{self.name}.{part}: {shown}{cure}")
 
@@ -273,6 +283,10 @@ def _raise_endless(number: int, frame: object) -> None:
 
 
 # -- the judge -----------------------------------------------------------------------------------------------------------------
+
+
+class TooManyStates(InputError):
+    """Operations of several clients have overlapped for so long that more states explain what was seen than are kept."""
 
 
 class Violation(NamedTuple):
@@ -430,7 +444,7 @@ class Judge:
                         found.add(more)
                         fresh.append(more)
             if len(found) > CANDIDATES_MAX:
-                raise InputError(
+                raise (TooManyStates if len(under_way) > 1 else InputError)(
                     f"{type(self.contract).__name__}: more than {CANDIDATES_MAX} states explain what was seen; "
                     "leave fewer choices open in outcomes"
                 )

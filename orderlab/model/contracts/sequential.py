@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from orderlab.model.contracts.contract import ALL_OR_NOTHING, SPECIFICATION, AnyTrace, Contract, Situation
+from orderlab.model.contracts.contract import ALL_OR_NOTHING, SPECIFICATION, AnyTrace, Contract, Opening, Situation
 from orderlab.model.contracts.steps import ClientStep, ContractTrace, fault_of, told_step
 
 ONE_SLOT, BOUNDED, NO_RESIDUE = "one-slot", "bounded", "no-residue"
@@ -31,6 +31,8 @@ class Scope(NamedTuple):
     """On one path."""
     share: float = 1.0
     """Of all the steps that exploration may take."""
+    opening: Opening | None = None
+    """What happens before; None: the store is empty."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +59,16 @@ class SequentialTerms:
     @property
     def scopes(self) -> Sequence[Scope]:
         """What is explored, with each one's share of the steps."""
-        few, clients = self.contract.steps_per_client, self.contract.clients
+        few, clients, openings = self.contract.steps_per_client, self.contract.clients, self.contract.openings()
+        rest = 0.4 if openings else 1.0
         return (
-            Scope(f"one client, {few + 1} operations", 1, few + 1, share=0.2),
-            Scope(f"{clients} clients, {few} operations each", clients, few, share=0.6),
-            Scope(f"{clients} clients without faults", clients, few, waits=3, faults=0, share=0.2),
+            Scope(f"one client, {few + 1} operations", 1, few + 1, share=0.2 * rest),
+            Scope(f"{clients} clients, {few} operations each", clients, few, share=0.6 * rest),
+            Scope(f"{clients} clients without faults", clients, few, waits=3, faults=0, share=0.2 * rest),
+            *(
+                Scope(f"{clients} clients, 2 operations each, {one.name}", clients, 2, share=0.6 / len(openings), opening=one)
+                for one in openings
+            ),
         )
 
     def reads(self, data: Mapping[str, Any]) -> bool:

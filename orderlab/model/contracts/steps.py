@@ -18,6 +18,8 @@ DEPLOYMENT = "deployment"
 """The lane of scripts that are replaced."""
 REPLY_LOST = "reply-lost"
 """The operation was carried out; its client never hears of it."""
+OWN_ERROR = "own-error"
+"""An error that the operation's script raises by itself ends it, as one that strikes it from outside would."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,7 @@ class Fault:
     """What stops or befalls an operation: a condition of the node, or an event at one call."""
 
     kind: str
-    """The name of a condition of ``orderlab.sim.redis.error_conditions``, ``client-dies`` or ``reply-lost``."""
+    """The name of a condition of ``orderlab.sim.redis.error_conditions``, ``client-dies``, ``reply-lost`` or ``own-error``."""
     at: int = 0
     """killed, crashed: before which ``redis.call`` of the script, from 0; client-dies: after how many calls."""
     key: bytes = b""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from orderlab.model.contracts.contract import Call, Contract, Exchange, Failed, Reply
 from orderlab.model.contracts.judge import Judge, Violation
-from orderlab.model.contracts.steps import REPLY_LOST, Begin, ClientStep, Die, Fault, Wait
+from orderlab.model.contracts.steps import OWN_ERROR, REPLY_LOST, Begin, ClientStep, Die, Fault, Wait
 from orderlab.model.errors import InputError
 from orderlab.sim.redis.backends import Backend, KernelBackend
 from orderlab.sim.redis.conditions import NodeCrashed, ScriptTimeout
@@ -23,6 +23,8 @@ from orderlab.sim.stores.binding.results import Failed as FailedCall
 from orderlab.sim.stores.bound import load_scripts
 
 BY_NAME = {condition.name: condition for condition in CONDITIONS}
+BESIDE_SERVERS = (REPLY_LOST, OWN_ERROR)
+"""Trouble that no condition of a server makes."""
 LIMIT_WORD = "stopped at the limits of a script: "
 
 
@@ -52,7 +54,13 @@ class RunState(NamedTuple):
     @property
     def key(self) -> Hashable:
         """The same for states with the same future."""
-        return frozenset(self.keyspace.items()), self.now_ms, self.judged, self.clients
+        clients = tuple(one._replace(replies=_hashable(one.replies)) if one.replies else one for one in self.clients)
+        return frozenset(self.keyspace.items()), self.now_ms, self.judged, clients
+
+
+def _hashable(reply: Any) -> Any:
+    """A reply, or several, as a value: what a call replied with may be an array, or arrays within one."""
+    return tuple(map(_hashable, reply)) if isinstance(reply, list | tuple) else reply
 
 
 @dataclass
@@ -64,6 +72,8 @@ class Report:
     """The operation has ended; otherwise calls of it are left."""
     stopped: str = ""
     """How the operation was stopped, if it was."""
+    is_part_way: bool = False
+    """It may have been stopped between two of its effects."""
     is_idle: bool = False
     """The step had no meaning: there is no operation to resume, or another is under way."""
     violation: Violation | None = None
@@ -199,7 +209,7 @@ class ContractRun:
         client = self.clients[number]
         if client.pending is None:
             return Report(is_idle=True)
-        report.stopped = how
+        report.stopped, report.is_part_way = how, part_way
         self.judge.stop(number, f"{client.pending}: {how}", part_way)
         self.clients[number] = ClientState(client.seen, None, (), client.begun, client.pending)
         return report
@@ -209,9 +219,9 @@ class ContractRun:
         trouble that only the kernel can be brought into."""
         for number, step in enumerate(steps, 1):
             trouble = getattr(step, "trouble", None)
-            if trouble is not None and trouble.kind != REPLY_LOST:
+            if trouble is not None and trouble.kind not in BESIDE_SERVERS:
                 if trouble.kind not in BY_NAME:
-                    raise InputError(f"step {number}: unknown trouble {trouble.kind!r}; one of {', '.join([REPLY_LOST, *BY_NAME])}")
+                    raise InputError(f"step {number}: unknown trouble {trouble.kind!r}; one of {', '.join([*BESIDE_SERVERS, *BY_NAME])}")
                 if not isinstance(self.backend, KernelBackend):
                     raise InputError(f"step {number}: {self.backend.describe()} is not brought into {trouble.kind}; replay on the kernel")
             if isinstance(step, Begin):
@@ -234,7 +244,7 @@ class ContractRun:
 
     @contextmanager
     def _under(self, trouble: Fault | None) -> Iterator[None]:
-        if trouble is None or trouble.kind == REPLY_LOST:
+        if trouble is None or trouble.kind in BESIDE_SERVERS:
             yield
             return
         assert isinstance(self.backend, KernelBackend)

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from orderlab.model.contracts.contract import ALL_OR_NOTHING, SPECIFICATION, Discrepancy
+from orderlab.model.contracts.contract import ALL_OR_NOTHING, SPECIFICATION, Discrepancy, Opening
+from orderlab.model.contracts.judge import TooManyStates
 from orderlab.model.contracts.sequential import BOUNDED, ONE_SLOT, Scope
 from orderlab.model.contracts.steps import REPLY_LOST, Begin, ClientStep, Die, Fault, Resume, Wait
 from orderlab.properties.contracts.sequential.run import ContractRun, Report, RunState
@@ -37,7 +38,8 @@ from orderlab.sim.stores.bound import CpuBudget
 SHAPES_MAX = 500
 """Of what operations call, those that are looked at."""
 CALLS_MAX = 8
-"""Calls of one client that are tried in one state."""
+"""Calls of one client that exhaustive scopes try in one state; random walks draw from all."""
+CUT = "{}: not carried on {} times, where operations had overlapped for so long that more states explained them than are kept"
 WAITS_MAX = 8
 """Moments that are visited from one state."""
 REFUSALS = (OUT_OF_MEMORY, READ_ONLY)
@@ -131,7 +133,7 @@ def troubles_of(effects: Sequence[Effect], is_over: bool) -> Iterator[Fault]:
         yield Fault(WRONG_TYPE_FOUND.name, key=key, found=foreign_type(names))
 
 
-def moves(run: ContractRun, scope: Scope, troubled: int) -> Iterator[ClientStep]:
+def moves(run: ContractRun, scope: Scope, troubled: int, calls_max: int | None = CALLS_MAX) -> Iterator[ClientStep]:
     """What clients can do next, without what goes wrong: see ``explore`` for that."""
     for number, client in enumerate(run.clients):
         if client.pending is not None:
@@ -139,7 +141,7 @@ def moves(run: ContractRun, scope: Scope, troubled: int) -> Iterator[ClientStep]
             if troubled < scope.faults:
                 yield Die(number)
         elif client.begun < scope.steps_per_client:
-            calls = run.judge.asked.calls(number, client.seen)[:CALLS_MAX]
+            calls = run.judge.asked.calls(number, client.seen)[:calls_max]
             if client.retry is not None and client.retry not in calls:
                 calls.insert(0, client.retry)
             versions = run.versions if len(run.versions) > 1 else ("",)
@@ -156,16 +158,43 @@ class Node(NamedTuple):
     step: ClientStep | None
 
 
+def opened(run: ContractRun, opening: Opening | None) -> tuple[ClientStep, ...] | None:
+    """What brings about ``opening``, carried out; None where the store does not get there, which other scopes judge."""
+    steps: list[ClientStep] = []
+    for one in opening.steps if opening is not None else ():
+        if isinstance(one, int):
+            steps.append(Wait(one))
+            run.perform(steps[-1])
+            continue
+        client, operation, fields = one
+        calls = run.judge.asked.calls(client, run.clients[client].seen)
+        call = next((each for each in calls if each.name == operation and all(each[name] == value for name, value in fields.items())), None)
+        if call is None:
+            return None
+        steps.append(Begin(client, call))
+        report = run.perform(steps[-1])
+        while not report.is_over:
+            steps.append(Resume(client))
+            report = run.perform(steps[-1])
+        if report.violation is not None:
+            return None
+    run.clients = [client._replace(begun=0) for client in run.clients]
+    return tuple(steps)
+
+
 def explore(run: ContractRun, scope: Scope, search: Search, steps_max: int, name: str) -> None:
     """Every interleaving of ``scope``, breadth first, so that what is found first is shortest.
 
     Work is counted in steps carried out; beyond ``steps_max`` the rest is left out, which the gaps tell. Raises BudgetExceeded
     once what was found is noted.
     """
+    opening = opened(run, scope.opening)
+    if opening is None:
+        return
     nodes = [Node(run.state, 0, 0, -1, None)]
     numbers = {(nodes[0].state.key, 0, 0): 0}
     queue = deque([0])
-    steps = 0
+    steps = cut = 0
 
     def path(at: int, *more: ClientStep) -> tuple[ClientStep, ...]:
         back: list[ClientStep] = []
@@ -174,13 +203,17 @@ def explore(run: ContractRun, scope: Scope, search: Search, steps_max: int, name
             assert taken is not None
             back.append(taken)
             at = nodes[at].parent
-        return (*reversed(back), *more)
+        return (*opening, *reversed(back), *more)
 
     def reach(at: int, step: ClientStep, waits: int, troubled: int) -> Report:
-        nonlocal steps
+        nonlocal steps, cut
         steps += 1
         run.go_to(nodes[at].state)
-        report = run.perform(step)
+        try:
+            report = run.perform(step)
+        except TooManyStates:
+            cut += 1
+            return Report()
         search.findings.work["stopped"] += bool(report.stopped)
         if isinstance(step, Begin | Resume):
             search.note_effects(operation_of(path(at, step)), report.effects, lambda: path(at, step))
@@ -210,6 +243,8 @@ def explore(run: ContractRun, scope: Scope, search: Search, steps_max: int, name
             reach(at, Wait(ms), node.waits + 1, node.troubled)
     search.findings.work["states"] += len(nodes)
     search.count_tests(run, steps)
+    if cut:
+        search.findings.gaps.append(CUT.format(name, cut))
     if queue:
         search.findings.gaps.append(f"{name}: {min(steps, steps_max):,} steps ran out after {len(nodes):,} states")
         search.budget.check()
@@ -219,7 +254,7 @@ def walk(run: ContractRun, search: Search, seed: int, walks: int, length: int) -
     """Random walks of several clients, longer than any scope, with trouble now and then. Raises BudgetExceeded."""
     taken = 0
     scope = Scope("random walks", len(run.clients), length, length, length)
-    start = run.state
+    start, cut = run.state, 0
     for number in range(walks):
         if search.budget.is_past:
             break
@@ -228,17 +263,23 @@ def walk(run: ContractRun, search: Search, seed: int, walks: int, length: int) -
         run.go_to(start)
         steps: list[ClientStep] = []
         for _ in range(length):
-            step = _drawn(run, scope, draw, rate)
-            if step is None:
+            try:
+                step = _drawn(run, scope, draw, rate)
+                if step is None:
+                    break
+                steps.append(step)
+                report = run.perform(step)
+            except TooManyStates:
+                cut += 1
                 break
-            steps.append(step)
-            report = run.perform(step)
             taken += 1
             search.findings.work["stopped"] += bool(report.stopped)
             if report.violation is not None:
                 search.note(steps, report, "random walks")
                 break
         search.findings.work["walks"] += 1
+    if cut:
+        search.findings.gaps.append(CUT.format("random walks", cut))
     search.count_tests(run, taken)
     search.budget.check()
 
@@ -247,7 +288,7 @@ def _drawn(run: ContractRun, scope: Scope, draw: random.Random, rate: float) -> 
     if draw.random() < 0.25:
         waits = moments(run)
         return Wait(draw.choice(waits) if waits and draw.random() < 0.7 else draw.choice((1, 10, 100, 1000)))
-    ahead = list(moves(run, scope, 0 if rate else scope.faults))
+    ahead = list(moves(run, scope, 0 if rate else scope.faults, None))
     if not ahead:
         return None
     step = draw.choice([one for one in ahead if not isinstance(one, Die) or draw.random() < rate] or ahead)

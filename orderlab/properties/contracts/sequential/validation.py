@@ -11,6 +11,7 @@ from orderlab.model.contracts.sequential import BOUNDED, NO_RESIDUE, SequentialT
 from orderlab.model.contracts.steps import ContractTrace
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
+from orderlab.properties.contracts.sequential.crowds import AT_LENGTH, crowd
 from orderlab.properties.contracts.sequential.growth import Growth, measure
 from orderlab.properties.contracts.sequential.run import ContractRun
 from orderlab.properties.contracts.sequential.search import Search, explore, walk
@@ -129,6 +130,7 @@ def validate_contract(
     analyses = (
         *map(explored, terms.scopes),
         Analysis("random walks", lambda now, done: walk(make(), search, seed, max(int(WALKS * now), 10), LENGTH)),
+        Analysis("crowds", lambda now, done: crowd(make, search)),
         Analysis("what grows", grown),
     )
     # One round: what a search of a smaller effort finds, that of a larger one finds first.
@@ -200,7 +202,7 @@ class ContractJudge(Judge):
 
     def is_counted(self, finding: Finding) -> bool:
         """Whether it was seen by counting."""
-        return finding.analysis == COUNTING or super().is_counted(finding)
+        return finding.analysis in (COUNTING, AT_LENGTH) or super().is_counted(finding)
 
     def reproduced(self, finding: Finding) -> ContractTrace | None:
         """Made short; None for what is broken for another reason than the law says."""

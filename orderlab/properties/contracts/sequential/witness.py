@@ -7,8 +7,18 @@ from dataclasses import dataclass, replace
 
 from orderlab.model.contracts.contract import ALL_OR_NOTHING, Contract, Discrepancy, Failed, shown
 from orderlab.model.contracts.sequential import BOUNDED
-from orderlab.model.contracts.steps import REPLY_LOST, Begin, ClientStep, ContractTrace, Die, Resume, Wait, fault_of
-from orderlab.properties.contracts.sequential.run import LIMIT_WORD, ContractRun, Report
+from orderlab.model.contracts.steps import (
+    OWN_ERROR,
+    REPLY_LOST,
+    Begin,
+    ClientStep,
+    ContractTrace,
+    Die,
+    Resume,
+    Wait,
+    fault_of,
+)
+from orderlab.properties.contracts.sequential.run import BESIDE_SERVERS, LIMIT_WORD, ContractRun, Report
 from orderlab.properties.harness.recording import LuaLine, line_to_look_at, record_of
 from orderlab.properties.validation.findings import wording
 from orderlab.properties.witness.witness import Explanation
@@ -18,6 +28,8 @@ from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.results import Failed as FailedCall
 
 Steps = tuple[ClientStep, ...]
+CALLS_LEFT_MAX = 4
+"""Calls that an operation stopped part-way may have left; one more does nothing."""
 
 
 def discrepancies_of(report: Report) -> list[Discrepancy]:
@@ -35,6 +47,8 @@ class ContractReruns:
     def __init__(self, make: Callable[[], ContractRun]) -> None:
         self._run = make()
         self._start = self._run.state
+        crowds = [(one, size) for one in self._run.contract.crowds() for size in one.sizes]
+        self._crowding = frozenset(given[1] for one, size in crowds for given in one.steps(size) if not isinstance(given, int))
         self.spent = 0
 
     @property
@@ -54,8 +68,8 @@ class ContractReruns:
         that the contract would not have it make there (a token that it was never told)."""
         run = self.run
         for taken, step in enumerate(steps, 1):
-            self.spent += 1
-            if isinstance(step, Begin) and not is_legal(run, step):
+            self.spent += weight(step)
+            if isinstance(step, Begin) and not self._is_legal(run, step):
                 return None
             found = discrepancies_of(run.perform(step))
             if found:
@@ -74,28 +88,55 @@ class ContractReruns:
 
     def is_about_atomicity(self, steps: Steps) -> bool:
         """Whether what was stopped part-way is to blame: the same steps with each such operation left out, and with each
-        carried out whole, are explained."""
-        stopped = [at for at, step in enumerate(steps) if isinstance(step, Die) or fault_of(step)]
+        carried out whole, are explained. What was carried out whole already, its reply lost, stays in both."""
+        stopped = self._stopped_part_way(steps)
         if not stopped:
             return False
-        whole = tuple(
-            replace(step, trouble=replace(step.trouble, kind=REPLY_LOST))
-            if isinstance(step, Begin | Resume) and step.trouble is not None
-            else step
-            for step in steps
-        )
         without = tuple(step for at, step in enumerate(steps) if at not in stopped)
-        return self._are_explained(_resumed(whole)) and self._are_explained(_resumed(without))
+        failing = {step.call for step in steps if isinstance(step, Begin) and step.trouble is not None and step.trouble.kind == OWN_ERROR}
+        if failing:  # they are never carried out whole, whoever sends them
+            return self._are_explained(_resumed(tuple(one for one in without if not isinstance(one, Begin) or one.call not in failing)))
+        whole: list[ClientStep] = []
+        for at, step in enumerate(steps):
+            if at not in stopped or not isinstance(step, Begin | Resume) or step.trouble is None:
+                whole.append(step)
+            elif step.trouble.kind == REPLY_LOST:  # to one of several calls
+                whole += [replace(step, trouble=None), *[Resume(step.client)] * CALLS_LEFT_MAX]
+            else:
+                whole.append(replace(step, trouble=replace(step.trouble, kind=REPLY_LOST)))
+        return self._are_explained(_resumed(tuple(whole))) and self._are_explained(_resumed(without))
+
+    def _stopped_part_way(self, steps: Steps) -> set[int]:
+        """Which steps left an operation that may have been stopped between two of its effects."""
+        run, found = self.run, set()
+        for at, step in enumerate(steps):
+            self.spent += weight(step)
+            if run.perform(step).is_part_way:
+                found.add(at)
+        return found
 
     def _are_explained(self, steps: Steps) -> bool:
         """Whether the contract has its clients take all these steps, and every reply is one that a state explains: of what
         clients would not do there, nothing is known."""
         run = self.run
         for step in steps:
-            self.spent += 1
-            if (isinstance(step, Begin) and not is_legal(run, step)) or discrepancies_of(run.perform(step)):
+            self.spent += weight(step)
+            if (isinstance(step, Begin) and not self._is_legal(run, step)) or discrepancies_of(run.perform(step)):
                 return False
         return True
+
+    def _is_legal(self, run: ContractRun, step: Begin) -> bool:
+        return step.call in self._crowding or is_legal(run, step)
+
+
+MANY = 100
+"""Things in the fields of one call that take as long as as many steps."""
+
+
+def weight(step: ClientStep) -> int:
+    """How much a step is to carry out: 1, and more for one with many things in its fields."""
+    items = sum(len(value) for _, value in step.call.fields if isinstance(value, tuple)) if isinstance(step, Begin) else 0
+    return items if items > MANY else 1
 
 
 def is_legal(run: ContractRun, step: Begin) -> bool:
@@ -108,7 +149,7 @@ def _resumed(steps: Steps) -> Steps:
     """With every operation that was left in the middle carried on to its end in place of its client's death."""
     found: list[ClientStep] = []
     for step in steps:
-        found += [Resume(step.client)] * 4 if isinstance(step, Die) else [step]
+        found += [Resume(step.client)] * CALLS_LEFT_MAX if isinstance(step, Die) else [step]
     return tuple(found)
 
 
@@ -200,7 +241,7 @@ class ContractPerformer:
     def cannot(self, trace: ContractTrace) -> str:
         """Which trouble a server is not brought into."""
         kinds = [fault.kind for step in trace.steps if (fault := fault_of(step)) is not None]
-        troubled = next((kind for kind in kinds if kind != REPLY_LOST), None)
+        troubled = next((kind for kind in kinds if kind not in BESIDE_SERVERS), None)
         return "" if troubled is None else f"a server is not brought into {troubled} here"
 
     def broken_on(self, trace: ContractTrace, backend: Backend) -> frozenset[str]:

@@ -156,6 +156,20 @@ def test_what_clients_would_never_do_proves_nothing_about_atomicity() -> None:
     assert "all-or-nothing" in broken
 
 
+def test_what_was_carried_out_whole_is_not_what_was_stopped_part_way() -> None:
+    """A token that lapses is given again after an acquire whose reply was lost: that another was killed before it wrote has no part in it."""
+    binding = load_binding(LUA / "specimens" / "lock-token-expires", trust_adapter=True)
+    reruns = ContractReruns(lambda: ContractRun(binding, binding.contract, KernelBackend(), 3))
+    short, long = Call.of("acquire", ttl_ms=1000), Call.of("acquire", ttl_ms=3000)
+    killed = Begin(0, long, Fault("killed", at=0))
+    lost = Begin(0, short, Fault("reply-lost"))
+    steps = (Begin(0, long), Begin(0, Call.of("release", token=1)), lost, Wait(1001), killed, Begin(0, short))
+    broken = reruns.broken(steps)
+    assert broken is not None
+    assert broken[0] == len(steps)
+    assert not reruns.is_about_atomicity(steps)
+
+
 def test_a_script_that_ends_only_with_its_process_breaks_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     ended = Unfinished(reason="its process was ended after 40 s", script=None, seconds=40.0)
     monkeypatch.setattr("orderlab.properties.validation.isolated.watch", lambda *_, **__: ended)
