@@ -16,7 +16,7 @@ from orderlab import cli
 
 ROOT = Path(__file__).parents[2]
 STORES = ROOT / "tests" / "properties" / "stores"
-NAMED = re.compile(r"\blua/(?:specimens/)?[a-z]+(?:-[a-z]+)*\b")
+NAMED = re.compile(r"\blua/(?:specimens/)?[a-z_]+(?:-[a-z]+)*\b")
 """A store, as papers write it."""
 NO_STORE = {"lua/specimens", "lua/libraries", "lua/shared"}
 CHEAP = ("--effort", "0.05", "--backend", "kernel")
@@ -46,6 +46,9 @@ NAMED_STORES = [
     Store("lua/specimens/pending-as-published", OF_SESSIONS, OF_SESSIONS),
     Store("lua/lock", ("mutual-exclusion", "one-slot"), options=TRUSTED),
     Store("lua/limiter", ("at-most-n", "one-slot"), options=TRUSTED),
+    Store("lua/feed", ("progress", "one-slot")),
+    Store("lua/job_queue", ("exclusive-lease", "one-slot")),
+    Store("lua/specimens/job-settled-by-any", ("exclusive-lease", "one-slot"), ("exclusive-lease",)),
     Store("lua/specimens/lock-release-any", ("own-release", "one-slot"), ("own-release",), TRUSTED),
 ]
 OTHERS = [Store(f"tests/properties/stores/{path.name}", ("counter",)) for path in sorted(STORES.iterdir())]

@@ -1,4 +1,4 @@
-"""The feed: producers, a reader with a cursor, consumers with claims, retention. A walk through ``orderlab.model.contracts.feed``."""
+"""The feed: producers, a reader with a cursor, consumers with claims, retention. A walk through ``orderlab.model.contracts.feed.specification``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from orderlab.model.contracts.feed import Feed, Flaw
+from orderlab.model.contracts.feed.specification import Feed, Flaw
 from orderlab.properties.machines.tally import rule
 from orderlab.properties.machines.transition_system import SystemMachine
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orderlab.model.contracts.feed import Feed
+from orderlab.model.contracts.feed.specification import Feed
 from orderlab.model.explorer.exploration import explore
 from orderlab.model.verdict import Outcome
 

@@ -134,7 +134,7 @@ class Binding:
                 for inner in value:
                     collect(inner)
 
-        collect(self.store.model_dump(include={"keys", "operations", "message"}))
+        collect(self.store.model_dump(include={"keys", "operations", "message"}, warnings=False))
         return tuple(found)
 
     @property

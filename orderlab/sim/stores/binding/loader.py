@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import importlib.util
 import os
 import pickle
@@ -14,13 +15,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from orderlab.model.errors import InputError, did_you_mean
 from orderlab.sim.stores.binding.binding import Adapter, Binding
 from orderlab.sim.stores.binding.lua_text import check_syntax
 from orderlab.sim.stores.binding.results import Script
 from orderlab.sim.stores.binding.schema import (
+    CONTRACTS,
     TAGS,
     ContractOperation,
     ContractStore,
@@ -30,7 +32,7 @@ from orderlab.sim.stores.binding.schema import (
     SpecimenTable,
     StepTable,
     Table,
-    has_own_contract,
+    has_contract_class,
 )
 from orderlab.sim.stores.binding.session import (
     OPERATION_FIELDS,
@@ -75,7 +77,7 @@ def load_binding(path: Path | str, *, trust_adapter: bool = False) -> Binding:
         check_syntax(script)
     contract = None
     if isinstance(store, ContractStore):
-        contract = _made(_load_class(store.specification, f"{place}: specification", folders, trust_adapter), place, store)
+        contract = _made(_contract_class(store.specification, place, folders, trust_adapter), place, store)
     binding = Binding(file.parent, place, store, tuple(scripts.values()), None, contract)
     assert binding.operations  # compiles every template, so that a mistake shows now
     if store.adapter is None:
@@ -188,10 +190,22 @@ def _is_file(path: Path) -> bool:
         return False
 
 
+def _contract_class(reference: str, place: str, folders: list[Path], trusted: bool) -> Any:
+    """The class of a contract: the suite's own, or what a file of the store's holds."""
+    if reference not in CONTRACTS:
+        return _load_class(reference, f"{place}: specification", folders, trusted)
+    module, _, name = CONTRACTS[reference].partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
 def _made(kind: Any, place: str, store: ContractStore) -> Any:
     """An instance of a contract's class, in which at least ``operations`` can be read."""
+    promises = getattr(kind, "promises_table", None)
+    if promises is None and store.promises:
+        raise InputError(f"{place}: promises: {store.specification} leaves nothing to settle; remove the table")
+    settled = {} if promises is None else {"promises": check_promises(promises, store.promises, place), "bound": tuple(store.operations)}
     try:
-        contract = kind()
+        contract = kind(**settled)
         for name, fields in contract.operations.items():
             if not isinstance(name, str) or isinstance(fields, str) or not all(isinstance(one, str) for one in fields):
                 raise TypeError(f'operations[{name!r}] is {fields!r:.60}; write {{"{name}": ("field", ...)}}')
@@ -254,7 +268,7 @@ _TABLES: dict[str, type[Table]] = {
 def check_store(content: dict[str, Any], place: str) -> Store | ContractStore:
     """``content``, the parsed TOML, as a Store. Raises InputError that names ``place``, the key and the cure."""
     try:
-        store = (ContractStore if has_own_contract(content) else Store).model_validate(content)
+        store = (ContractStore if has_contract_class(content) else Store).model_validate(content)
     except ValidationError as error:
         mistakes = error.errors()
         unknown = [one for one in mistakes if one["type"] == "extra_forbidden"]  # often why another key is missing
@@ -262,6 +276,18 @@ def check_store(content: dict[str, Any], place: str) -> Store | ContractStore:
     if store.name is not None and not store.name.isprintable():
         raise InputError(f"{place}: name: {store.name!a:.60} would not print as it is; use letters, digits and blanks")
     return store
+
+
+def check_promises(table: type[BaseModel], content: dict[str, Any], place: str) -> BaseModel:
+    """``[promises]`` as the contract's table. Raises InputError that names ``place``, the key and the cure."""
+    try:
+        return table.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        if first["type"] == "extra_forbidden":
+            name = str(first["loc"][-1])
+            raise InputError(f'{place}: promises: unknown key "{name}"; {did_you_mean(name, tuple(table.model_fields))}') from None
+        raise InputError(f"{place}: promises.{_explain(first)}") from None
 
 
 def _explain(error: Any) -> str:

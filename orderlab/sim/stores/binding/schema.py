@@ -7,6 +7,7 @@ they are compiled, in ``orderlab.sim.stores.binding.operations``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
@@ -110,8 +111,15 @@ class ContractOperation(Calls):
     batch_max: None = None
 
 
+CONTRACTS: Mapping[str, str] = {
+    "feed": "orderlab.model.contracts.feed.contract:FeedStore",
+    "job_queue": "orderlab.model.contracts.job_queue:JobQueue",
+}
+"""``specification`` of the suite's own contracts that are written like an owner's -> the class, looked up when it is needed."""
+
+
 class ContractStore(Table):
-    """A ``store.toml`` whose specification is a class of the owner's: ``specification = "limiter.py:SlidingWindow"``."""
+    """A ``store.toml`` whose specification is a class: one of CONTRACTS, or the owner's (``"limiter.py:SlidingWindow"``)."""
 
     name: str | None = None
     base: str | None = None
@@ -119,6 +127,8 @@ class ContractStore(Table):
     specification: str
     assumptions: list[str] = []
     keys: dict[str, str] = {}
+    promises: dict[str, Any] = {}
+    """What the contract leaves to its stores to settle."""
     operations: dict[str, ContractOperation] = Field(min_length=1)
     specimen: SpecimenTable | None = None
     message: None = None
@@ -127,6 +137,7 @@ class ContractStore(Table):
     fixed: Fixed = Fixed()
 
 
-def has_own_contract(content: dict[str, Any]) -> bool:
-    """Whether the specification is a class in a Python file."""
-    return ":" in str(content.get("specification", ""))
+def has_contract_class(content: dict[str, Any]) -> bool:
+    """Whether the specification is a class: one of the suite's, or one in a Python file."""
+    name = str(content.get("specification", ""))
+    return name in CONTRACTS or ":" in name

@@ -1,0 +1,77 @@
+"""The suite's own contracts of a feed and of a job queue: stores that keep them, flaws that do not, and what promises may say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orderlab.model.errors import InputError
+from orderlab.model.verdict import Outcome
+from orderlab.properties.contracts.sequential.validation import validate_contract
+from orderlab.sim.stores.binding.loader import load_binding
+
+LUA = Path(__file__).parents[4] / "lua"
+FLAWED = sorted(path.name for path in (LUA / "specimens").iterdir() if path.name.startswith(("feed-", "job-")))
+SEEN_SOON = (
+    "feed-deleted-by-any",
+    "feed-released-to-the-end",
+    "job-attempt-counted-twice",
+    "job-moves-all-at-once",
+    "job-taken-is-popped",
+)
+FEW = 0.3
+
+
+def broken(name: str, effort: float) -> set[str]:
+    found = validate_contract(load_binding(LUA / name), effort)
+    return {one.law for one in found.results if one.outcome is Outcome.VIOLATED}
+
+
+@pytest.mark.parametrize("name", ["feed", "job_queue"])
+def test_the_bundled_stores_keep_every_law_and_put_each_to_the_test(name: str) -> None:
+    found = validate_contract(load_binding(LUA / name), FEW)
+    assert {one.law: (one.outcome, one.tested > 0) for one in found.results} == {
+        one.law: (Outcome.HOLDS, True) for one in found.results
+    }
+
+
+@pytest.mark.parametrize("name", SEEN_SOON)
+def test_a_flaw_that_shows_soon_is_caught_by_the_law_that_it_breaks(name: str) -> None:
+    specimen = load_binding(LUA / "specimens" / name).specimen
+    assert specimen is not None
+    assert set(specimen.breaks) <= broken(f"specimens/{name}", FEW)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", FLAWED)
+def test_every_flaw_is_caught_by_the_law_that_it_breaks(name: str) -> None:
+    specimen = load_binding(LUA / "specimens" / name).specimen
+    assert specimen is not None
+    assert set(specimen.breaks) <= broken(f"specimens/{name}", 10.0)
+
+
+@pytest.mark.parametrize(
+    ("promises", "told"),
+    [
+        ("atempts_max = 2", 'promises: unknown key "atempts_max"; did you mean "attempts_max"?'),
+        ('priority = "fifo"', 'promises.priority: unknown value "fifo"'),
+        ("attempts_max = -1", "promises.attempts_max: input should be greater than or equal to 0, not -1"),
+    ],
+)
+def test_a_promise_that_is_none_is_one_line(tmp_path: Path, promises: str, told: str) -> None:
+    (tmp_path / "store.toml").write_text(
+        f'specification = "job_queue"\n[promises]\n{promises}\n[operations.add]\ncommand = ["PING"]\n'
+    )
+    with pytest.raises(InputError) as refused:
+        load_binding(tmp_path)
+    assert told in str(refused.value)
+
+
+def test_a_contract_that_leaves_nothing_open_takes_no_promises(tmp_path: Path) -> None:
+    (tmp_path / "lease.py").write_text((LUA / "lock" / "lease.py").read_text())
+    (tmp_path / "store.toml").write_text(
+        'specification = "lease.py:Lease"\n[promises]\nfast = 1\n[operations.acquire]\ncommand = ["PING"]\n'
+    )
+    with pytest.raises(InputError, match="leaves nothing to settle; remove the table"):
+        load_binding(tmp_path, trust_adapter=True)
