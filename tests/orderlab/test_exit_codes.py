@@ -97,12 +97,14 @@ def test_mutate(
 
 @pytest.mark.parametrize(("broken", "told"), [([], 0), ([SimpleNamespace(law="fifo", text="")], 1)])
 def test_replay(code: Code, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, broken: list[Any], told: int) -> None:
+    from orderlab.commands.replay import OnStore
     from orderlab.model.contracts.session.steps import Churn, Trace
+    from orderlab.properties.export.transcript import Move
 
-    report = SimpleNamespace(step=Churn(1), result=None, discrepancies=broken)
-    monkeypatch.setattr("orderlab.properties.contracts.session.witness.confirmation.run_on", lambda *_: [report])
-    trace = Trace((), store=str(ROOT / "lua/pending"), seed=0)
-    monkeypatch.setattr("orderlab.commands.replay.read_trace", lambda *_: trace)
+    move = Move("client 1", "churn", broken=tuple((one.law, one.text) for one in broken))
+    monkeypatch.setattr("orderlab.properties.export.transcript.recorded", lambda *_: iter([Move("", "the store is empty"), move]))
+    trace = Trace((Churn(1),), store=str(ROOT / "lua/pending"), seed=0)
+    monkeypatch.setattr("orderlab.commands.replay.read_recording", lambda *_: OnStore(trace))
     assert code("replay", tmp_path / "trace.json") == told
 
 

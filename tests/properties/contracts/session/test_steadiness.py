@@ -19,7 +19,7 @@ def test_examples_are_not_all_made_from_one_another(number: int) -> None:
 
 
 def test_stores_are_named_or_lie_in_a_folder_and_a_wrong_name_is_not_steady() -> None:
-    folder = Path(__file__).parent / "stores" / "listed"
+    folder = Path(__file__).parents[2] / "stores" / "listed"
     assert [one.name for one in stores(["pending", str(folder)])] == ["pending", "listed"]
     assert len(stores([])) == 19
     with pytest.raises(InputError, match="no-such-store"):
