@@ -35,7 +35,7 @@ def pytest_file(plan: Plan) -> str:
     lines += [f"ALIGN_MS = {plan.align_ms}", '"""The steps begin when the server\'s clock, in ms, is a multiple of it."""']
     lines += [f"SLEEPS = {plan.sleeps}", '"""Time passes by waiting; otherwise by moving the deadlines of keys."""']
     lines += ["SCRIPTS = {", *(f"    {name!r}: {_text_literal(source)}," for name, source in told.scripts.items()), "}", "", ""]
-    lines += [f"def test_{name}(server):", f"    {_quoted(_comment(told.title))}"]
+    lines += ["@in_time", f"def test_{name}(server):", f"    {_quoted(_comment(told.title))}"]
     digests = {hashlib.sha1(source).hexdigest().encode(): name for name, source in told.scripts.items()}
     for step in plan.steps:
         lines += [f"    {line}".rstrip() for line in _step(step, digests)]

@@ -44,9 +44,10 @@ call() { # a command; what redis-cli prints for the reply, or nothing where that
 }
 quiet() { cli "$1" >/dev/null; }
 say() { printf '\n%s\n' "$1"; }
-moved=0
+moved=0 waited=0
 pass() { # milliseconds: by waiting, or by moving the deadlines of keys nearer
     if [ "$sleeps" = 1 ]; then
+        waited=$((waited + $1))
         sleep "$(printf '%d.%03d' $(($1 / 1000)) $(($1 % 1000)))"
     else
         moved=$((moved + $1))
@@ -67,7 +68,13 @@ if [ "$align" -gt 1 ] && [ "$ahead" -le 60000 ]; then
 fi
 """
 TAIL = """
+ended=$(time_ms)
 quiet FLUSHDB
+late=$((ended - start - waited)) tries=${tries-5}
+if [ "$differs" = 1 ] && [ "$late" -gt 100 ] && [ "$tries" -gt 1 ]; then
+    printf '\\nthe steps came %d ms late, and leases run out meanwhile: once more\\n' "$late"
+    tries=$((tries - 1)) exec bash "$0" "$@"
+fi
 if [ "$differs" = 1 ]; then
     printf '\\nsome replies differ from those on the kernel\\n'
     exit 1

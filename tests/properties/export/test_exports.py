@@ -76,7 +76,7 @@ TRACES: dict[str, dict[str, Any]] = {
     "many": session("session", save("m1"), {"do": "pass", "count": 3000}, {"do": "fetch"}),
     "pending": session("specimens/pending-as-published", save("m1", "m2"), {"do": "fetch"}),
     "lock": own(
-        "specimens/lock-token-expires", "Lease", begin(0, "acquire", ttl_ms=300), {"step": "wait", "ms": 301}, begin(0, "acquire", ttl_ms=300), law="fencing"
+        "specimens/lock-token-expires", "Lease", begin(0, "acquire", ttl_ms=900), {"step": "wait", "ms": 901}, begin(0, "acquire", ttl_ms=900), law="fencing"
     ),
     "reply lost": own("lock", "Lease", begin(0, "acquire", trouble("reply-lost"), ttl_ms=9000), begin(1, "acquire", ttl_ms=9000)),
     "crash": own("lock", "Lease", begin(0, "acquire", trouble("crashed", at=1), ttl_ms=9000), begin(1, "acquire", ttl_ms=9000)),
