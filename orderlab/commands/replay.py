@@ -66,19 +66,25 @@ def replay(
         from orderlab.properties.export.export import write_transcript
 
         told = recording.transcript
-        made = [(target, write_transcript(form, told)) for form, target in wanted]
+        _reach(first, len(told.moves))
+        write_files([(target, write_transcript(form, told)) for form, target in wanted])
         is_broken = _tell(iter([told.start, *told.moves]), len(told.moves), recording.what, None, step, first, as_json, "")
     else:
-        is_broken, made = _replay_store(recording, file, store, base, backend, trust_adapter, wanted, step, first, as_json)
-    write_files(made)
+        _reach(first, len(recording.trace.steps))
+        is_broken = _replay_store(recording, file, store, base, backend, trust_adapter, wanted, step, first, as_json)
     raise typer.Exit(ExitCode.VIOLATED if is_broken else ExitCode.HOLDS)
+
+
+def _reach(first: int | None, count: int) -> None:
+    if first is not None and first > count:
+        raise InputError(f"--from {first}: the trace has {count} steps; name one of them")
 
 
 def _replay_store(
     recorded: OnStore, file: Path, store: Path | None, base: str | None, backend: str, trust_adapter: bool, wanted: Any, step: bool,
     first: int | None, as_json: bool,
-) -> tuple[bool, list[tuple[Path, str]]]:  # fmt: skip
-    """Whether a law was broken, and the exports that were asked for, which always tell what the kernel does."""
+) -> bool:  # fmt: skip
+    """Whether a law was broken. The exports that were asked for always tell what the kernel does."""
     from orderlab.properties.comparison.base import old_store
 
     path = store or Path(recorded.trace.store)
@@ -103,22 +109,23 @@ def _load(path: Path, trust_adapter: bool) -> Binding:
 
 def _replay_on(
     binding: Binding, trace: AnyTrace, file: Path, backend: str, wanted: Any, step: bool, first: int | None, as_json: bool
-) -> tuple[bool, list[tuple[Path, str]]]:
+) -> bool:
     from orderlab.properties.contracts.kind import kind_of
     from orderlab.properties.export.transcript import recorded
+    from orderlab.report.output import write_files
     from orderlab.sim.redis.backends import open_backend
 
     kind = kind_of(binding)
     if not kind.reads(trace.to_json()):
         raise InputError(f"{file}: a trace of another kind of store than {binding.place}; name another with --store")
-    made = _exports(kind, trace, binding, wanted)
+    write_files(_exports(kind, trace, binding, wanted))  # before telling: whoever reads may go away meanwhile
     with open_backend(backend) as opened:
         place = opened.describe()
         moves = recorded(kind, trace, binding, opened)
         is_broken = _tell(moves, len(trace.steps), place, trace.seed, step, first, as_json, str(binding.path))
     if not is_broken and not as_json and trace.law in UNREPLAYED:
         print(f"{trace.law} is not judged by taking steps: it speaks of {UNREPLAYED[trace.law]}; orderlab validate judges it")
-    return is_broken, made
+    return is_broken
 
 
 def _exports(kind: Kind, trace: AnyTrace, binding: Binding, wanted: Any) -> list[tuple[Path, str]]:
@@ -138,8 +145,6 @@ def _tell(
     moves: Iterator[Move], count: int, place: str, seed: int | None, step: bool, first: int | None, as_json: bool, store: str
 ) -> bool:
     """Print the steps as they are taken; whether one broke a law."""
-    if first is not None and first > count:
-        raise InputError(f"--from {first}: the trace has {count} steps; name one of them")
     start = next(moves)
     if step and not as_json and sys.stdin.isatty() and sys.stdout.isatty():
         taken = _walk(start, moves, count, first or 1)
