@@ -8,7 +8,7 @@ from contextlib import contextmanager
 EXTRAS = {
     "check": ("networkx", "numba", "pyarrow", "scipy"),
     "sim": ("simpy",),
-    "report": ("jinja2", "matplotlib"),
+    "report": ("jinja2",),
     "spark": ("SALib", "pandas", "pyspark", "venv_pack"),
 }
 """Extra -> the modules that it brings, beside those of extras that it contains (``pyproject.toml``)."""

@@ -86,13 +86,13 @@ def sweep(
         line.clear()
     if sweep_file.question is not None:
         if report:
-            from orderlab.spark_sweeps.report.page import write_answer_page
+            from orderlab.report.answer_page import write_answer_page
 
             typer.echo(f"report: {write_answer_page(found, sweep_file)}", err=True)
         _print_answer(found, as_json)
         raise typer.Exit(EXIT[found.outcome])
     if report:
-        from orderlab.spark_sweeps.report.page import write_report
+        from orderlab.report.sweep_page import write_report
 
         typer.echo(f"report: {write_report(summary.folder)}", err=True)
     if as_json:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from orderlab.model.verdict import Outcome
 from orderlab.report.report import Change, Finding, Report, Step, Subject
-from orderlab.report.words import harmless, holding
+from orderlab.report.words import cell, harmless, holding
 
 if TYPE_CHECKING:
     import jinja2
+    from markupsafe import Markup
 
 STORE = "store"
 """The lane of what is called."""
@@ -51,12 +53,8 @@ def page(report: Report) -> str:
     """The text of the page."""
     return harmless(
         template("report.html.j2").render(
-            report=report,
-            subjects=report.subjects,
-            Outcome=Outcome, Change=Change,
-            drawing=drawing,
-            holding=holding,
-            undecided=_undecided,
+            title=f"orderlab {report.command}: {report.outcome}", report=report, subjects=report.subjects,
+            Change=Change, drawing=drawing, holding=holding, undecided=_undecided,
         )
     )
 
@@ -70,7 +68,17 @@ def template(name: str) -> jinja2.Template:
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
         loader=jinja2.FunctionLoader(lambda name: here.joinpath(name).read_text()),
     )  # fmt: skip
+    environment.globals |= {"cell": cell, "breakable": _breakable}
     return environment.get_template(name)
+
+
+def _breakable(name: str) -> Markup:
+    """A dotted name that a narrow column may break after a dot or an underscore."""
+    from markupsafe import Markup, escape
+
+    return Markup("").join(
+        escape(part) if part not in "._" else Markup(f"{part}<wbr>") for part in re.split("([._])", name) if part
+    )
 
 
 def drawing(finding: Finding) -> Drawing:

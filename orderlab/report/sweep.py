@@ -9,8 +9,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from orderlab.report.words import cell
 from orderlab.spark_sweeps.questions.answer import Answer
-from orderlab.spark_sweeps.questions.asking import COMMANDS, shown
+from orderlab.spark_sweeps.questions.asking import COMMANDS
 from orderlab.spark_sweeps.runs.job import Preview, RunsProgress, Summary
 from orderlab.spark_sweeps.sweep_file.plan import Plan
 
@@ -105,7 +106,7 @@ def print_run(console: Console, row: Mapping[str, Any], seconds: float) -> None:
 
 def print_answer(console: Console, answer: Answer) -> None:
     """The answer's table; one row alone stands upright. Commands are printed below, to be copied."""
-    rows = shown(answer.rows)
+    rows = [{name: cell(value) for name, value in row.items()} for row in answer.rows]
     commands = {name: row.pop(name) for row in rows for name in COMMANDS if name in row}
     names = list(dict.fromkeys(name for row in rows for name in row))
     if len(rows) == 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from orderlab.model.verdict import Outcome
 from orderlab.report.report import Finding, Subject
@@ -39,6 +40,17 @@ def holding(subject: Subject) -> str:
     """The laws that hold, in one line; empty where none does."""
     laws = subject.named(Outcome.HOLDS)
     return f"{len(laws)} hold: {', '.join(laws)}" if laws else ""
+
+
+def cell(value: Any) -> str:
+    """A value as a table shows it."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e12 else f"{value:.4g}"
 
 
 def counted(number: int, noun: str) -> str:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from orderlab.report.sweep_page import write_report
 from orderlab.spark_sweeps.questions.answer import question_of
-from orderlab.spark_sweeps.report.page import write_report
 from orderlab.spark_sweeps.runs.job import load
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "spark_sweeps" / "examples").glob("*.toml"))
@@ -36,7 +36,7 @@ def test_a_report_has_columns_whatever_the_metrics_are(how, shown, sweep_file, p
     columns = (folder / "report" / "points.csv").read_text().splitlines()[0]
     for name in shown:
         assert f'"{name}"' in columns
-        assert f"<th>{name}</th>" in page
+        assert f'data-name="{name}"' in page
 
 
 def test_the_report_shows_what_is_there_and_needs_nothing_else(sweep_file, pool):
@@ -61,6 +61,11 @@ def test_the_report_shows_what_is_there_and_needs_nothing_else(sweep_file, pool)
     assert len(table) == 9
     cliff = page[page.index('id="cliff"') : page.index('id="violations"')]
     assert cliff.count("<tr>") == 3
+    for number in range(8):  # every point of a drawing leads to its row, and the row to what replays it
+        assert f'href="#point-{number}"' in page
+        assert f'<tr id="point-{number}">' in page
+    assert page.count(f"<pre>orderlab sweep {path} --only") >= 8
+    assert page.index("<h1>") < page.index("break fifo") < page.index("<svg")
     for cell in (">2<", ">30<"):
         assert cell in cliff.replace("\n", "").replace(" ", "")
 
@@ -88,8 +93,8 @@ def test_every_curve_is_drawn_or_counted_and_says_on_how_many_runs_it_rests(swee
         "[replications]\ncount = 3\n[record]\nmetrics = [\"product\"]\n"
     )
     page = write_report(run_sweep(path, pool).folder).read_text()
-    assert "product along a; each point is the mean of 3 runs; curves 1 to 8 of 40" in page
-    assert "curves 25 to 32 of 40; 8 more curves are not drawn: points.csv has them" in page
-    for number in range(1, 33):
+    assert "curves 1 to 8 of 40; each point is the mean of 3 runs" in page
+    assert "curves 33 to 40 of 40" in page
+    for number in range(1, 41):
         assert f">b {number}<" in page
     assert 'id="cliff"' not in page  # there is no latency

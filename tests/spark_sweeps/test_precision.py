@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from orderlab.model.errors import InputError
-from orderlab.spark_sweeps.report.page import write_report
+from orderlab.report.sweep_page import write_report
 from orderlab.spark_sweeps.results.folder import ResultFolder
 from orderlab.spark_sweeps.results.rows import _is_precise, _sizes, wanted_runs
 from orderlab.spark_sweeps.runs.job import SweepOptions, load, run_sweep

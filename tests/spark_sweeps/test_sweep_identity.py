@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from orderlab.model.errors import InputError
-from orderlab.spark_sweeps.report.page import write_report
+from orderlab.report.sweep_page import write_report
 from orderlab.spark_sweeps.results.folder import ResultFolder
 from orderlab.spark_sweeps.runs.digests import _files_behind, module_digest, subject_digest
 from orderlab.spark_sweeps.runs.job import SweepOptions, load, run_sweep

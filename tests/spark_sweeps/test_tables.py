@@ -1,17 +1,20 @@
 """Tables of answers and points: users name parameters and metrics as they like, and no column hides another."""
 
+import re
 from types import SimpleNamespace
+from xml.etree import ElementTree
 
 import pytest
 
+from orderlab.report.answer_page import drawn
+from orderlab.report.page import template
+from orderlab.report.sweep_page import heat_map, panels, unit_of
+from orderlab.report.words import cell
 from orderlab.sim.engine.statistics import Interval
 from orderlab.spark_sweeps.questions.answer import answer
-from orderlab.spark_sweeps.questions.asking import cell
 from orderlab.spark_sweeps.questions.capacity import Bracket, Capacity, of_capacity
 from orderlab.spark_sweeps.questions.cheapest import Cheapest, Offer, of_cheapest
 from orderlab.spark_sweeps.questions.comparison import Comparison, Difference, of_comparison
-from orderlab.spark_sweeps.report.drawings import curves, drawn, heat_map
-from orderlab.spark_sweeps.report.page import template
 from orderlab.spark_sweeps.results.rows import PointRows, cliff, columns_beside, points_table
 from orderlab.spark_sweeps.runs.job import load
 
@@ -98,30 +101,30 @@ def test_such_a_question_is_answered_and_drawn(axis, question, sweep_file, pool)
     picture = drawn(found, sweep)
     assert picture is not None
     if axis != "sound":  # a cloud of points has no labels
-        assert f"parameter.{axis} one" in picture
+        assert f"parameter.{axis} one" in picture["svg"]
 
 
 def test_of_a_mean_of_nothing_no_share_is_drawn():
     """A difference from 0 is no percentage: it must not be drawn as none at all."""
     rows = [{"metric": "lost", "a": 0.0, "b": 5.0, "difference": 5.0, "low": 4.0, "high": 6.0, "differs": True, "ratio": None}]
-    found = SimpleNamespace(kind="comparison", rows=rows, settings=())
-    picture = drawn(found, SimpleNamespace(question={"a": 1, "b": 2}))
+    asked = SimpleNamespace(question={"a": 1, "b": 2})
+    picture = drawn(SimpleNamespace(kind="comparison", rows=rows, settings=()), asked)["svg"]
     assert "lost (0 there)" in picture
-    assert 'id="LineCollection_1"' not in picture
-    assert 'id="LineCollection_1"' in drawn(SimpleNamespace(kind="comparison", rows=[{**rows[0], "a": 1.0}], settings=()),
-                                            SimpleNamespace(question={"a": 1, "b": 2}))  # fmt: skip
+    assert 'class="reach"' not in picture
+    assert 'class="reach"' in drawn(SimpleNamespace(kind="comparison", rows=[{**rows[0], "a": 1.0}], settings=()), asked)["svg"]
 
 
 def test_a_row_without_a_column_leaves_its_cell_empty():
     """Points of a table design need not name the same parameters: no value may slip below another's heading."""
     page = template("answer.html.j2").render(
-        title="t", description="", outcome="holds", notes=[], commands=[], drawing=None, asked=[{"": "x", "value": "y"}], axes=[],
-        fixed=[{"parameter": "p", "value": "1"}], digests=[{"": "code", "digest": "0"}],
+        title="t", description="", outcome="holds", sentence="s", seed=0, versions={}, is_one=False, notes=[], commands=[], drawing=None,
+        asked=[{"": "x", "value": "y"}], axes=[], fixed=[{"parameter": "p", "value": "1"}], digests=[{"": "code", "digest": "0"}],
         rows=[{"metric": "ms", "b": 2.0}, {"metric": "ms", "speed": "fast", "b": 12345.6}],
-    ).replace("\n", "")  # fmt: skip
-    assert "<th>metric</th><th>b</th><th>speed</th>" in page
-    assert '<td>ms</td><td class="n">2</td><td></td>' in page
-    assert '<td>ms</td><td class="n">12,346</td><td>fast</td>' in page
+    )  # fmt: skip
+    body = page[page.index('id="rows"') : page.index('id="asked"')]
+    assert re.findall(r"<button[^>]*>(.*?)</button>", body) == ["metric", "b", "speed"]
+    cells = re.findall(r'<td data-name="(.*?)"[^>]*>(.*?)</td>', body)
+    assert cells == [("metric", "ms"), ("b", "2"), ("speed", ""), ("metric", "ms"), ("b", "12,346"), ("speed", "fast")]
 
 
 def test_figures_are_shown_as_an_engineer_reads_them():
@@ -132,16 +135,40 @@ def test_figures_are_shown_as_an_engineer_reads_them():
 
 def test_a_curve_alone_in_its_panel_says_which_it_is_on_the_scale_of_all():
     points = [PointRows(n, {"a": a, "b": b}, {"m": [10.0 * b + a + 50]}) for n, (a, b) in enumerate((a, b) for a in (1, 2) for b in range(9))]
-    (_, first), (told, last) = curves(points, "a", "m")
-    assert "curves 9 to 9 of 9" in told
-    assert ">b 8<" in last
-    assert [f">{tick}<" in last for tick in (60, 80, 100, 120)] == [True] * 4
-    assert [f">{tick}<" in first for tick in (60, 80, 100, 120)] == [True] * 4
-    ((_, alone),) = curves(points[::9], "a", "m")
-    assert ">b 0<" not in alone  # there is no other
+    first, last = panels(points, "a", "m")
+    assert "curves 9 to 9 of 9" in last["under"]
+    assert ">b 8<" in last["svg"]
+    ticks = [re.findall(r'class="end">([^<]+)<', one["svg"]) for one in (first, last)]
+    assert ticks[0] == ticks[1] == ["0", "50", "100"]
+    (alone,) = panels(points[::9], "a", "m")
+    assert ">b 0<" not in alone["svg"]  # there is no other
+
+
+def test_many_curves_are_told_apart_by_what_one_chart_can_hold():
+    settings = [(a, b, c) for a in (1, 2) for b in range(3) for c in "uvwx"]
+    points = [PointRows(n, {"a": a, "b": b, "c": c}, {"m": [float(n)]}) for n, (a, b, c) in enumerate(settings)]
+    found = panels(points, "a", "m")
+    assert [one["under"].split(";")[0] for one in found] == ["b 0", "b 1", "b 2"]
+    for one in found:
+        assert re.findall(r">(c .)<", one["svg"])
+        assert len(set(re.findall(r'stroke-dasharray="(.*?)"', one["svg"]))) == 4
+
+
+def test_figures_that_no_axis_holds_are_left_out_and_break_nothing():
+    odd = [1.0, float("nan"), float("inf"), -float("inf"), 1e308, -1e308, 5e-324, 0.0]
+    points = [PointRows(n, {"a": n, "b": "x"}, {"m_ms": [value, value]}) for n, value in enumerate(odd)]
+    (one,) = panels(points, "a", "m_ms")
+    assert "nan" not in one["svg"]
+    assert "inf" not in one["svg"]
+    ElementTree.fromstring(one["svg"])
+
+
+def test_a_metric_says_its_unit():
+    told = ["latency.a_to_b.mean_ms", "throughput_per_s.out", "utilisation.redis.max", "size_bytes", "lost"]
+    assert [unit_of(one) for one in told] == ["ms", "per s", "share of 1", "bytes", ""]
 
 
 def test_points_that_name_different_parameters_are_drawn_beside_each_other():
     settings = [{"a": True, "b": "x"}, {"a": None, "b": "y"}, {"a": 3, "b": None}, {"a": "z", "b": "x"}]
     picture = heat_map([PointRows(n, one, {"m": [float(n)]}) for n, one in enumerate(settings)], "a", "b", "m")
-    assert picture.index(">True<") < picture.index(">3<") < picture.index(">z<")
+    assert picture["columns"] == ["True", "3", "z", ""]

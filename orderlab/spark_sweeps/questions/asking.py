@@ -73,22 +73,6 @@ def finite(value: float) -> float | None:
     return value if abs(value) != float("inf") else None
 
 
-def shown(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Values as a table prints them."""
-    return [{name: cell(value) for name, value in row.items()} for row in rows]
-
-
-def cell(value: Any) -> str:
-    """One of them."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if not isinstance(value, float):
-        return str(value)
-    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e12 else f"{value:.4g}"
-
-
 def metric_of(answered: AnsweredRun, metric: str) -> float:
     """The metric of a run that came to its end. Raises InputError for a name that the run does not have."""
     if metric not in answered.metrics:

@@ -1,0 +1,263 @@
+"""The page of an answer: the answer in a sentence, its drawing, its table, what was asked. Self-contained, as that of a sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from orderlab.model.files import write_whole
+from orderlab.report.charts import Axis, Curve, Mark, Row, is_drawn, panel, rows_of_intervals, scale_of
+from orderlab.report.page import template
+from orderlab.report.report import versions
+from orderlab.report.sweep_page import held_fixed, with_unit
+from orderlab.report.words import cell, counted, harmless
+from orderlab.spark_sweeps.questions.answer import Answer
+from orderlab.spark_sweeps.questions.asking import COMMANDS
+from orderlab.spark_sweeps.questions.capacity import capacity_columns
+from orderlab.spark_sweeps.questions.cheapest import target_columns
+from orderlab.spark_sweeps.runs.digests import code_digest, scripts_digest
+from orderlab.spark_sweeps.sweep_file.specification import SweepFile
+
+ADAPTIVE = ("capacity", "risk", "rare-event")
+"""Questions that decide themselves how often, and under which seeds, points are run."""
+DECIDED = ("replications", "common random numbers")
+ROWS_MAX = 60
+"""Of a drawing; the table has all."""
+Rows = Sequence[Mapping[str, Any]]
+
+
+def write_answer_page(answer: Answer, sweep: SweepFile) -> Path:
+    """Write the report of an answer; its file. Raises InputError where it cannot be written."""
+    rows = [dict(row) for row in answer.rows]
+    commands = [(name.replace("_", " "), row.pop(name)) for row in rows for name in COMMANDS if name in row]
+    is_one = len(rows) == 1
+    if is_one:
+        rows = [{"": name, "value": value} for name, value in rows[0].items()]
+    page = template("answer.html.j2").render(
+        title=f"{answer.kind}: {sweep.system}", description=sweep.description, outcome=str(answer.outcome), rows=rows, is_one=is_one,
+        sentence=sentence(answer, sweep.question or {}), seed=answer.seed, versions=versions(),
+        notes=answer.notes, commands=[(name, command) for name, command in commands if command],
+        drawing=drawn(answer, sweep), asked=[{"": f"question.{name}", "value": _plain(value)} for name, value in
+                                             (sweep.question or {}).items()],
+        axes=[{"axis": name, "values": _plain(axis.model_dump(mode="json", by_alias=True, exclude_defaults=True))}
+              for name, axis in sweep.axes.items()],
+        fixed=[row for row in held_fixed(sweep, list(sweep.axes)) if answer.kind not in ADAPTIVE or row["parameter"] not in DECIDED],
+        digests=[{"": "code", "digest": code_digest()}, {"": "scripts", "digest": scripts_digest()}],
+    )  # fmt: skip
+    folder = Path(answer.folder) / "report"
+    folder.mkdir(exist_ok=True)
+    write_whole(folder / "index.html", harmless(page).encode())
+    return folder / "index.html"
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, dict):
+        return _plain(value["values"]) if "values" in value else ", ".join(f"{k} {v}" for k, v in value.items())
+    return ", ".join(str(one) for one in value) if isinstance(value, (list, tuple)) else str(value)
+
+
+# -- the answer in a sentence ------------------------------------------------------------------------------------------------
+
+
+def sentence(answer: Answer, asked: Mapping[str, Any]) -> str:
+    """The answer in one sentence."""
+    say = _SENTENCES.get(answer.kind)
+    return "nothing was found" if say is None or not answer.rows else say(answer.rows, asked, answer.settings)
+
+
+def _said_sensitivity(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]) -> str:
+    first = rows[0]
+    if "total" in first and first["total"] <= first["total_half_width"]:
+        return f"what {asked['metric']} depends on is not told from chance: take more samples"
+    if "total" in first:
+        rest = f", then {rows[1]['parameter']} with {100 * rows[1]['total']:.0f} %" if len(rows) > 1 else ""
+        share = f"a part in {100 * first['total']:.0f} ± {100 * first['total_half_width']:.0f} % of its variance"
+        return f"{asked['metric']} depends most on {first['parameter']}: {share}{rest}"
+    effect = f"{cell(float(first['mean_absolute_effect']))} ± {cell(float(first['half_width']))}"
+    return f"{with_unit(asked['metric'])} depends most on {first['parameter']}: across its range it moves by {effect} on average"
+
+
+def _said_cheapest(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]) -> str:
+    targets = ", ".join(f"{metric} < {cell(bound)}" for metric, bound in asked["targets"].items())
+    meeting = [row for row in rows if row["meets"]]
+    if not meeting:
+        return f"none of {counted(len(rows), 'configuration')} meets {targets}"
+    best = min(meeting, key=lambda row: row["price"])
+    return f"the cheapest that meets {targets}: {_named(best, settings)}, at price {cell(best['price'])} ({len(meeting)} of {len(rows)} meet it)"
+
+
+def _said_comparison(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]) -> str:
+    differing = [row for row in rows if row["differs"]]
+    what = f"{asked['parameter']} {asked['b']} against {asked['a']}"
+    if not differing:
+        many = "the metric" if len(rows) == 1 else f"any of {len(rows)} comparisons"
+        return f"{what}: no difference is told in {many}"
+    row = differing[0]
+    share = f" ({100 * row['difference'] / abs(row['a']):+.3g} %)" if row["a"] else ""
+    where = f" at {_named(row, settings)}" if _named(row, settings) else ""
+    told = f"{with_unit(row['metric'])} is {cell(row['b'])} instead of {cell(row['a'])}{share}{where}"
+    return f"{what}: {told}" + (f"; {len(differing)} of {len(rows)} comparisons differ" if len(rows) > 1 else "")
+
+
+def _said_capacity(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]) -> str:
+    kept, broken, _ = capacity_columns(asked["parameter"], asked["metric"])
+
+    def told(row: Mapping[str, Any]) -> str:
+        if row[broken] is None:
+            return f"even {cell(asked['to'])}, the highest that was tried, is kept"
+        if not row[kept]:
+            return f"not even {cell(asked['from'])}, the lowest that was tried, is kept"
+        return f"{cell(row[kept])} is kept, {cell(row[broken])} is not{'' if row['sure'] else ' (between them it is not sure)'}"
+
+    limit = f"{asked['parameter']} with a mean {with_unit(asked['metric'])} below {cell(asked['below'])}"
+    if len(rows) == 1:
+        return f"{limit}: {told(rows[0])}"
+    best, worst = max(rows, key=lambda row: row[kept]), min(rows, key=lambda row: row[kept])
+    return f"{limit}: most at {_named(best, settings)}, where {told(best)}; least at {_named(worst, settings)}, where {told(worst)}"
+
+
+def _said_risk(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]) -> str:
+    (row,) = rows
+    words = {"acceptable": f"acceptable (at most {asked['acceptable']:g})", "unacceptable": f"unacceptable (at least {asked['unacceptable']:g})"}
+    told = f"{row['violations']} of {row['runs']} runs, {cell(row['low'])} to {cell(row['high'])} with 95 %"
+    return f"the risk that a law breaks is {words.get(row['decision'], 'undecided')}: {told}"
+
+
+def _said_rare_event(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]) -> str:
+    (row,) = rows
+    event = "a law breaks" if asked.get("above") is None else f"{asked['score']} exceeds {cell(asked['above'])}"
+    if not row["probability"]:
+        return f"in {counted(row['runs'], 'run')} it was not reached that {event}; the probability stayed open, at most {cell(row['high'])}"
+    return f"{event} with a probability of {cell(row['probability'])} ({cell(row['low'])} to {cell(row['high'])} with 95 %)"
+
+
+_SENTENCES: dict[str, Callable[[Rows, Mapping[str, Any], Sequence[str]], str]] = {
+    "sensitivity": _said_sensitivity, "cheapest": _said_cheapest, "comparison": _said_comparison, "capacity": _said_capacity,
+    "risk": _said_risk, "rare-event": _said_rare_event,
+}  # fmt: skip
+
+
+# -- its drawing -------------------------------------------------------------------------------------------------------------
+
+
+def drawn(answer: Answer, sweep: SweepFile) -> dict[str, Any] | None:
+    """The drawing; None where there is nothing to draw."""
+    draw = _DRAWINGS.get(answer.kind)
+    if draw is None or not answer.rows:
+        return None
+    caption, under, svg = draw(answer.rows, sweep.question or {}, answer.settings)
+    if len(answer.rows) > ROWS_MAX and answer.kind != "cheapest":
+        under = f"{under}; the first {ROWS_MAX} of {len(answer.rows)} rows"
+    return {"caption": caption, "under": under, "svg": svg, "is_alone": True}
+
+
+def _sensitivity(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]) -> tuple[str, str, str]:
+    columns = {"total": "total", "first": "its own"} if "total" in rows[0] else {"mean_absolute_effect": ""}
+    made = []
+    for row in rows[:ROWS_MAX]:
+        marks, words_of = [], []
+        for number, (column, words) in enumerate(columns.items()):
+            value, half = row[column], row["half_width" if column == "mean_absolute_effect" else f"{column}_half_width"]
+            told = f"{words} {cell(float(value))} ± {cell(float(half))}".strip()
+            words_of.append(told)
+            marks.append(Mark(value, 0, value - half, value + half, f"{row['parameter']}: {told}", is_open=number == 1))
+        made.append(Row(str(row["parameter"]), ", ".join(words_of), marks))
+    unit = "share of the variance" if "total" in rows[0] else f"mean effect on {with_unit(asked['metric'])}"
+    caption = f"Influence on {asked['metric']}"
+    under = "filled: what it has a part in; hollow: its own part; 95 % intervals" if "total" in rows[0] else "95 % intervals"
+    return caption, under, rows_of_intervals(caption, made, Axis(unit, _scale(made, (0.0,))), [(0.0, "")])
+
+
+def _cheapest(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]) -> tuple[str, str, str]:
+    """Price against the first target, the front as a line of steps."""
+    target = next(iter(asked["targets"]))
+    means, highs = target_columns(asked["targets"])
+    metric, high = means[target], highs[target]
+    bound = asked["targets"][target]
+    curves = []
+    for is_front, name in ((True, "front"), (False, "")):
+        mine = sorted((row for row in rows if row[metric] is not None and row["on_front"] == is_front), key=lambda row: row["price"])
+        marks = [
+            Mark(row["price"], row[metric], None if row[high] is None else 2 * row[metric] - row[high], row[high],
+                 f"{_named(row, settings)}\nprice {cell(row['price'])}, {with_unit(target)} {cell(row[metric])}: {'meets' if row['meets'] else 'does not meet'}",
+                 is_open=not row["meets"])
+            for row in mine
+        ]  # fmt: skip
+        curves.append(Curve(name if len(mine) > 1 else "", marks, is_step=is_front, is_cloud=not is_front))
+    told = [mark for curve in curves for mark in curve.marks]
+    y = Axis(with_unit(target), scale_of([end for mark in told for end in (mark.y, *([mark.high] if mark.high is not None else []))] + [bound]))
+    x = Axis("price", scale_of(mark.x for mark in told))
+    caption = f"Price and {target}"
+    return caption, "filled: meets every target; hollow: does not", panel(caption, curves, x, y, [(bound, "target")])
+
+
+def _comparison(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]) -> tuple[str, str, str]:
+    """Differences relative to a, so that metrics of any unit share an axis; of 0 nothing is a share, and nothing is drawn."""
+    made = []
+    for row in rows[:ROWS_MAX]:
+        others = _named(row, settings)
+        name = f"{row['metric']}{' at ' if others else ''}{others}{'' if row['a'] else ' (0 there)'}"
+        if not row["a"]:
+            made.append(Row(name, f"from 0 to {cell(row['b'])}", [Mark(float("inf"), 0)]))
+            continue
+        scale = 100 / abs(row["a"])
+        low, high = (None, None) if row["low"] is None else (row["low"] * scale, row["high"] * scale)
+        words = f"{row['difference'] * scale:+.3g} %{'' if row['differs'] else ', not told from 0'}"
+        told = f"{with_unit(row['metric'])}: {cell(row['a'])} and {cell(row['b'])}, {counted(row.get('pairs', 0), 'pair')} of runs"
+        made.append(Row(name, words, [Mark(row["difference"] * scale, 0, low, high, told, is_open=not row["differs"])]))
+    caption = f"Difference of {asked['b']} from {asked['a']}"
+    axis = Axis(f"% of the value at {asked['a']}", _scale(made, (0.0,)))
+    return caption, "with intervals, over pairs of runs of one seed", rows_of_intervals(caption, made, axis, [(0.0, "")])
+
+
+def _capacity(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]) -> tuple[str, str, str]:
+    parameter = asked["parameter"]
+    kept, broken, _ = capacity_columns(parameter, asked["metric"])
+    made = []
+    for row in rows[:ROWS_MAX]:
+        end = row[broken] if row[broken] is not None else asked["to"]
+        open_end = "and more" if row[broken] is None else f"to {cell(end)}"
+        words = f"{cell(row[kept])} {open_end}"
+        told = f"{cell(row[kept])} is kept, {'nothing that was tried' if row[broken] is None else cell(end)} is not; {counted(row.get('runs', 0), 'run')}"
+        made.append(Row(_named(row, settings) or "capacity", words, [Mark(row[kept], 0, row[kept], end, told)]))
+    caption = f"Highest {parameter} that is kept"
+    return caption, "the bar: the capacity lies within", rows_of_intervals(caption, made, Axis(with_unit(parameter), _scale(made, (0.0,))))
+
+
+def _probability(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]) -> tuple[str, str, str]:
+    """The probability with its interval, beside what is acceptable and what is not, or what plain runs show."""
+    (row,) = rows
+    made = [Row("probability", _between(row, "probability", "low", "high"), [_estimate(row, "probability", "low", "high")])]
+    if row.get("plain") is not None:
+        words = _between(row, "plain", "plain_low", "plain_high")
+        made.append(Row(f"by {row['plain_runs']} plain runs", words, [_estimate(row, "plain", "plain_low", "plain_high")]))
+    limits = [(asked[name], name) for name in ("acceptable", "unacceptable") if name in asked]
+    axis = Axis("probability", _scale(made, tuple(value for value, _ in limits)))
+    return "Probability", f"{counted(row['runs'], 'run')}; 95 % intervals", rows_of_intervals("Probability", made, axis, limits)
+
+
+def _between(row: Mapping[str, Any], value: str, low: str, high: str) -> str:
+    return f"{cell(row[value])} ({cell(row[low])} to {cell(row[high])})"
+
+
+def _estimate(row: Mapping[str, Any], value: str, low: str, high: str) -> Mark:
+    return Mark(row[value], 0, row[low], row[high], _between(row, value, low, high))
+
+
+def _scale(rows: Sequence[Row], more: Sequence[float] = ()) -> Any:
+    """Of all marks with their intervals."""
+    marks = [mark for row in rows for mark in row.marks]
+    ends = [end for mark in marks for end in (mark.x, mark.low, mark.high) if end is not None and is_drawn(end)]
+    return scale_of([*ends, *more], is_log=False)
+
+
+def _named(row: Mapping[str, Any], settings: Sequence[str]) -> str:
+    """The configuration that a row is about."""
+    return ", ".join(f"{name} {row[name]}" for name in settings if name in row)
+
+
+_DRAWINGS: dict[str, Callable[[Rows, Mapping[str, Any], Sequence[str]], tuple[str, str, str]]] = {
+    "sensitivity": _sensitivity, "cheapest": _cheapest, "comparison": _comparison, "capacity": _capacity,
+    "risk": _probability, "rare-event": _probability,
+}  # fmt: skip

@@ -1,1 +1,0 @@
-"""Reports of sweeps: one HTML file that needs nothing else, and the tables beside it."""
