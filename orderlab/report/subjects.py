@@ -179,7 +179,10 @@ def _of_difference(one: Difference, found: Comparison) -> Finding:
 
 
 def _changed_files(found: Comparison) -> Iterable[ChangedFile]:
-    texts = [{one.path.name: one.source.decode("utf-8", "replace") for one in binding.scripts} for binding in (found.old, found.new)]
+    texts = [
+        {name: text.decode("utf-8", "replace") for one in binding.scripts for name, text in one.files.items()}
+        for binding in (found.old, found.new)
+    ]
     for name in sorted(texts[0].keys() | texts[1].keys()):
         old, new = (text.get(name, "").splitlines() for text in texts)
         if old == new:

@@ -259,10 +259,10 @@ def transcript_of_store(trace: AnyTrace, binding: Binding, moves: Sequence[Move]
     shown = [text for law, text in broken if law == trace.law] or [text for _, text in broken]
     law = trace.law or (broken[0][0] if broken else "")
     title = f"{binding.name}: {law} is violated: {shown[0]}" if shown else f"{binding.name}: no step of these breaks a law"
-    scripts = {script.path.name: script.source for script in binding.scripts}
+    scripts = {script.name: script.source for script in binding.scripts}
     for script in binding.base.scripts if binding.base is not None else ():
-        if scripts.get(script.path.name) != script.source:
-            scripts[f"{OLD} {script.path.name}"] = script.source
+        if scripts.get(script.name) != script.source:
+            scripts[f"{OLD} {script.name}"] = script.source
     return Transcript(title, law, moves[0], tuple(moves[1:]), binding.name, scripts, trace.seed)
 
 

@@ -13,7 +13,7 @@ from orderlab.sim.redis.database import place_of
 from orderlab.sim.redis.replies import ErrorReply
 from orderlab.sim.redis.shard import Effect
 from orderlab.sim.stores.binding.binding import Binding
-from orderlab.sim.stores.binding.results import Failed, Fields, Result
+from orderlab.sim.stores.binding.results import Failed, Fields, Result, Script
 from orderlab.sim.stores.bound import BoundStore, Interruption
 
 SCRIPT_CALLS = (b"evalsha", b"eval", b"fcall", b"evalsha_ro", b"eval_ro", b"fcall_ro")
@@ -28,6 +28,8 @@ class Record:
     declared: frozenset[bytes]
     calls: tuple[Effect, ...]
     """Inner calls of scripts, and plain commands."""
+    callers: tuple[bytes, ...] = ()
+    """Of each call the script: its digest, or the function of a library; nothing for a plain command, or where it is not known."""
 
     @property
     def used(self) -> frozenset[bytes]:
@@ -49,10 +51,20 @@ class Record:
 def record_of(operation: str, client: bytes, effects: list[Effect]) -> Record:
     """What a shard noted while an operation ran."""
     scripts = [effect for effect in effects if effect.argv[0].lower() in SCRIPT_CALLS]
-    inner = [effect for effect in effects if effect.argv[0].lower() not in SCRIPT_CALLS]
+    inner: list[Effect] = []
+    callers: list[bytes] = []
+    caller = b""
+    for effect in reversed(effects):  # a script is noted after what it called
+        if effect.argv[0].lower() in SCRIPT_CALLS:
+            caller = effect.argv[1].lower()
+            continue
+        inner.append(effect)
+        callers.append(caller if effect.line is not None else b"")
+    inner.reverse()
+    callers.reverse()
     declared = frozenset(key for effect in scripts for key in effect.keys)
     plain = frozenset(key for effect in inner if effect.line is None for key in effect.keys)
-    return Record(operation, client, declared | plain, tuple(inner))
+    return Record(operation, client, declared | plain, tuple(inner), tuple(callers))
 
 
 class RecordingStore(BoundStore):
@@ -103,6 +115,8 @@ REMOVING = frozenset(
 """Commands that can take something away."""
 ERROR_LINE = re.compile(rb"user_(?:script|function):(\d+)")
 """Where Redis says that a script failed."""
+ERROR_SCRIPT = re.compile(rb"script: ([^\s,]+), on @user_(?:script|function):\d+")
+"""Which one it says it was."""
 
 
 class LuaLine(NamedTuple):
@@ -128,21 +142,44 @@ def line_to_look_at(records: Sequence[Record], binding: Binding, result: Result 
     if not records:
         return LuaLine()
     record, call = _guilty(records)
-    script = binding.operation(record.operation).script
-    path, lines = (script.path, script.source.decode("utf-8", "replace").splitlines()) if script else (None, [])
+    caller = next((by for one, by in zip(record.calls, record.callers, strict=False) if one is call), b"")
+    if failed and isinstance(result, Failed):
+        caller = named[1].lower() if (named := ERROR_SCRIPT.search(result.error)) else next(filter(None, record.callers[::-1]), b"")
     line = int(failed[1]) if failed else call.line if call else None
-    writes = [one for one in record.calls if one.changes and one.line not in (None, line)]
+    script = script_of(binding, record.operation, caller)
+    _, path, number = script.place_of(line) if script and line else ("", script.path if script else None, line)
+    writes = [(one, by) for one, by in zip(record.calls, record.callers, strict=False) if one.changes and (one.line, by) != (line, caller)]
+    writes = [one for one in writes if one[0].line is not None]
     if not failed and not (call and isinstance(call.reply, ErrorReply)):
         writes = []
     if call is not None and line != call.line:
         call = None  # the script failed elsewhere than in its last call
     return LuaLine(
         path,
-        line,
+        number,
         _shown(call) if call else "",
-        lines[line - 1].strip() if line and line <= len(lines) else "",
-        f"{path}:{writes[-1].line}: {_shown(writes[-1])}" if writes else "",
+        script.text_of(line) if script and line else "",
+        f"{place_of_call(binding, record.operation, *writes[-1])}: {_shown(writes[-1][0])}" if writes else "",
     )
+
+
+def script_of(binding: Binding, operation: str, caller: bytes) -> Script | None:
+    """The script of an operation that is called so (its digest, the function of a library); the first one where none is."""
+    found = binding.operation(operation).script
+    for version in binding.versions.values():
+        for step in version.operation(operation).steps:
+            if step.script is not None and caller in ((step.function or "").lower().encode(), step.script.sha1.encode()):
+                return step.script
+    return found
+
+
+def place_of_call(binding: Binding, operation: str, call: Effect, caller: bytes) -> str:
+    """``file:line`` of a script's call; nothing where no script called it."""
+    script = script_of(binding, operation, caller)
+    if script is None or call.line is None:
+        return ""
+    _, path, line = script.place_of(call.line)
+    return f"{path}:{line}"
 
 
 def _shown(call: Effect) -> str:

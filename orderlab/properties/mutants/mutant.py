@@ -26,6 +26,8 @@ class Mutant:
     after: bytes
     source: bytes
     """The whole mutated script."""
+    file: str = ""
+    """Where the line is, if it is one that the script includes."""
 
     def of(self, binding: Binding) -> Binding:
         """The store with this mutant for one of its scripts."""
@@ -34,7 +36,7 @@ class Mutant:
     @property
     def place(self) -> str:
         """``save.lua:12``."""
-        return f"{self.script}:{self.line}"
+        return f"{self.file or self.script}:{self.line}"
 
     @property
     def difference(self) -> tuple[str, str]:
@@ -55,7 +57,7 @@ class Mutant:
         """Plain values."""
         before, after = self.difference
         return {
-            "script": self.script,
+            "script": self.file or self.script,
             "line": self.line,
             "operator": self.operator,
             "change": self.said,

@@ -57,9 +57,9 @@ def mutants_of_script(script: Script, operators: Iterable[str] = tuple(OPERATORS
                 continue
             known.add(source)
             before = script.source[change.start : change.end]
-            line = chunk.line(change.start)
+            file, _, line = script.place_of(chunk.line(change.start))
             yield Mutant(
-                script.name, name, change.said, change.start, change.end, line, before, change.replacement, source
+                script.name, name, change.said, change.start, change.end, line, before, change.replacement, source, file
             )
 
 

@@ -18,7 +18,7 @@ from orderlab.properties.contracts.sequential.run import ContractRun, Report
 from orderlab.properties.contracts.sequential.search import CALLS_MAX, moments
 from orderlab.properties.harness.keyspace import bytes_in
 from orderlab.properties.harness.recording import record_of
-from orderlab.sim.redis.shard import FrozenKeyspace
+from orderlab.sim.redis.shard import Effect, FrozenKeyspace
 
 ROUNDS = ((12, 20, 28), (104, 124, 144))
 """When a store is measured, at first and to be sure: what keeps the last hundred of something stops before."""
@@ -43,6 +43,14 @@ class Measured(NamedTuple):
     @property
     def total(self) -> int:
         return sum(self.bytes_by_key.values())
+
+
+class Writer(NamedTuple):
+    """Who changed a key last."""
+
+    operation: str
+    effect: Effect
+    caller: bytes
 
 
 class Noted(NamedTuple):
@@ -73,8 +81,8 @@ class Growth:
     before: FrozenKeyspace = field(default_factory=dict)
     after: FrozenKeyspace = field(default_factory=dict)
     """The keys when they were measured first and last."""
-    place: str = ""
-    """Script and line that wrote last to the key that grows most."""
+    writer: Writer | None = None
+    """Of the key that grows most."""
 
 
 def measure(make: Callable[[], ContractRun], is_over: Callable[[], bool]) -> Growth:
@@ -91,7 +99,7 @@ def _compared(run: ContractRun, checkpoints: tuple[int, ...], is_over: Callable[
     measured: list[Measured] = []
     keyspaces: list[FrozenKeyspace] = []
     first: list[Noted] = []
-    writers: dict[bytes, str] = {}
+    writers: dict[bytes, Writer] = {}
     for number in range(1, checkpoints[-1] + 1):
         if is_over():
             return Growth(why_not="the cap on the time was reached")
@@ -112,7 +120,7 @@ def _compared(run: ContractRun, checkpoints: tuple[int, ...], is_over: Callable[
         key = max(end.bytes_by_key, key=lambda one: (end.bytes_by_key[one] - start.bytes_by_key.get(one, 0), one))
         size = f"{end.total:,} bytes in {len(end.bytes_by_key):,} keys"
         text = f"the store holds {size} {told} {start.total:,} in {len(start.bytes_by_key):,}{no_larger}; most in {key.decode('latin-1')}"
-        found = replace(found, keys=text, place=writers.get(key, ""))
+        found = replace(found, keys=text, writer=writers.get(key))
     for name, most in end.calls.items():
         series = [(one.rounds, one.calls.get(name, most)) for one in measured]
         if all(later[1] - earlier[1] >= later[0] - earlier[0] for earlier, later in pairwise(series)):
@@ -120,7 +128,7 @@ def _compared(run: ContractRun, checkpoints: tuple[int, ...], is_over: Callable[
     return found
 
 
-def _round(run: ContractRun, writers: dict[bytes, str], noted: list[Noted] | None) -> dict[str, int] | None:
+def _round(run: ContractRun, writers: dict[bytes, Writer], noted: list[Noted] | None) -> dict[str, int] | None:
     """Every call of every client, then rest; the most Redis calls of each operation, or None when a reply breaks a law."""
     most: dict[str, int] = {}
 
@@ -143,10 +151,9 @@ def _round(run: ContractRun, writers: dict[bytes, str], noted: list[Noted] | Non
                 return None
             record = record_of(call.name, b"", effects)
             most[call.name] = max(most.get(call.name, 0), len(record.calls))
-            script = run.binding.operation(call.name).script
-            for effect in record.writes:
-                for key in effect.keys:
-                    writers[key] = f"{script.path}:{effect.line}" if script and effect.line else ""
+            for effect, caller in zip(record.calls, record.callers, strict=True):
+                for key in effect.keys if effect.changes else ():
+                    writers[key] = Writer(call.name, effect, caller)
     for _ in range(RESTS_MAX):
         waits = moments(run)
         if not waits:

@@ -12,7 +12,7 @@ from orderlab.model.contracts.steps import ContractTrace
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.properties.contracts.sequential.crowds import AT_LENGTH, crowd
-from orderlab.properties.contracts.sequential.growth import Growth, measure
+from orderlab.properties.contracts.sequential.growth import Growth, Writer, measure
 from orderlab.properties.contracts.sequential.run import ContractRun
 from orderlab.properties.contracts.sequential.search import Search, explore, walk
 from orderlab.properties.contracts.sequential.witness import (
@@ -22,7 +22,7 @@ from orderlab.properties.contracts.sequential.witness import (
     explain,
     told_report,
 )
-from orderlab.properties.harness.recording import LuaLine
+from orderlab.properties.harness.recording import LuaLine, script_of
 from orderlab.properties.validation.effort import STANDARD
 from orderlab.properties.validation.findings import Finding, Findings
 from orderlab.properties.validation.isolated import Runaway, isolated, unjudged
@@ -227,12 +227,12 @@ class ContractJudge(Judge):
         growth = self.growth
         told = tuple(told_report(one.step, one.report) for one in growth.round)
         states, keyspaces = (tuple(one.states for one in growth.round), tuple(one.keyspace for one in growth.round))
-        lua = self._line(growth.place) if finding.law == NO_RESIDUE else LuaLine()
+        lua = self._line(growth.writer) if finding.law == NO_RESIDUE else LuaLine()
         return Explanation(told, states, growth.before, growth.after, lua, keyspaces=keyspaces)
 
-    def _line(self, place: str) -> LuaLine:
-        path, _, line = place.rpartition(":")
-        script = next((one for one in self.binding.scripts if str(one.path) == path), None)
-        if script is None:
+    def _line(self, writer: Writer | None) -> LuaLine:
+        script = None if writer is None else script_of(self.binding, writer.operation, writer.caller)
+        if writer is None or script is None or writer.effect.line is None:
             return LuaLine()
-        return LuaLine(script.path, int(line), "", script.source.decode("utf-8", "replace").splitlines()[int(line) - 1].strip())
+        _, path, line = script.place_of(writer.effect.line)
+        return LuaLine(path, line, "", script.text_of(writer.effect.line))

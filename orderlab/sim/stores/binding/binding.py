@@ -230,4 +230,4 @@ class Binding:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle what the binding was made from; compiled templates are made anew."""
-        return (Binding, (self.path, self.place, self.store, self.scripts, self.adapter, self.contract))
+        return (Binding, (self.path, self.place, self.store, self.scripts, self.adapter, self.contract, self.base))

@@ -11,14 +11,17 @@ import re
 import stat
 import sys
 import tomllib
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from orderlab.model.errors import InputError, did_you_mean
 from orderlab.sim.stores.binding.binding import Adapter, Binding
+from orderlab.sim.stores.binding.includes import composed
 from orderlab.sim.stores.binding.lua_text import check_syntax
 from orderlab.sim.stores.binding.results import Script
 from orderlab.sim.stores.binding.schema import (
@@ -55,11 +58,12 @@ OWN_KEYS = ("name", "base", "edits", "specimen")
 """Keys that a variant does not take over from its base."""
 
 
-def load_binding(path: Path | str, *, trust_adapter: bool = False) -> Binding:
+def load_binding(path: Path | str, *, trust_adapter: bool = False, instead: Mapping[str, Path] = MappingProxyType({})) -> Binding:
     """The binding at ``path``, a ``store.toml`` or the folder that holds it.
 
-    ``trust_adapter`` allows the Python file that a binding may name to run. Raises InputError, one line that names
-    the file, the key and the cure, when the binding or one of its scripts cannot be used.
+    ``trust_adapter`` allows the Python file that a binding may name to run. ``instead`` is read in place of the store's files of
+    these names. Raises InputError, one line that names the file, the key and the cure, when the binding or one of its scripts
+    cannot be used.
     """
     file = Path(path)
     if file.is_dir():
@@ -70,15 +74,15 @@ def load_binding(path: Path | str, *, trust_adapter: bool = False) -> Binding:
     wanted: dict[str, str] = {}
     for where, name in _script_names(store):
         wanted.setdefault(name, where)
-    scripts = {name: _read_script(folders, name, f"{place}: {where}") for name, where in wanted.items()}
-    for index, edit in enumerate(store.edits):
-        _apply(edit, scripts, f"{place}: edits[{index}]")
-    for script in scripts.values():
+    files = _Files(store, place, folders, instead)
+    scripts = [files.script(name, f"{place}: {where}") for name, where in wanted.items()]
+    files.check_all_used()
+    for script in scripts:
         check_syntax(script)
     contract = None
     if isinstance(store, ContractStore):
         contract = _made(_contract_class(store.specification, place, folders, trust_adapter), place, store)
-    binding = Binding(file.parent, place, store, tuple(scripts.values()), None, contract)
+    binding = Binding(file.parent, place, store, tuple(scripts), None, contract)
     assert binding.operations  # compiles every template, so that a mistake shows now
     if store.adapter is None:
         return binding
@@ -91,6 +95,8 @@ def _read_variant(file: Path, depth: int = 0) -> tuple[dict[str, Any], list[Path
     Keys and operations replace those of the same name; everything else of the base stays.
     """
     content = _read_toml(file)
+    if isinstance(parts := content.get("includes"), dict):
+        content["includes"] = {name: str(file.parent / one) if isinstance(one, str) else one for name, one in parts.items()}
     base = content.get("base")
     if not isinstance(base, str):
         return content, [file.parent]
@@ -110,15 +116,53 @@ def _read_variant(file: Path, depth: int = 0) -> tuple[dict[str, Any], list[Path
     return merged, [file.parent, *folders]
 
 
-def _apply(edit: Edit, scripts: dict[str, Script], place: str) -> None:
-    if edit.script not in scripts:
-        raise InputError(f'{place}.script: unknown script "{edit.script}"; {did_you_mean(edit.script, [*scripts])}')
-    script = scripts[edit.script]
+class _Files:
+    """The Lua files of a store, edits made: its scripts, and what these include."""
+
+    def __init__(self, store: Store | ContractStore, place: str, folders: list[Path], instead: Mapping[str, Path]) -> None:
+        self.store, self.place, self.folders, self.instead = store, place, folders, instead
+        self.read: dict[str, Script] = {}
+        """By name; what lies in a part that the binding names is called ``<part>/name``."""
+
+    def script(self, name: str, where: str) -> Script:
+        """A script with all that it includes. Raises InputError that names the place and the cure."""
+        return composed(self._file(name, [*self.folders], where), self._included)
+
+    def check_all_used(self) -> None:
+        """Raises InputError for an edit of a file that no script is made of."""
+        for index, edit in enumerate(self.store.edits):
+            if edit.script not in self.read:
+                cure = did_you_mean(edit.script, [*self.read])
+                raise InputError(f'{self.place}: edits[{index}].script: unknown script "{edit.script}"; {cure}')
+
+    def _included(self, part: str, name: str, where: str) -> tuple[bytes, Path]:
+        if part and part not in self.store.includes:
+            cure = f"give its folder under [includes] of {self.place}"
+            if self.store.includes:
+                cure = did_you_mean(part, [*self.store.includes])
+            raise InputError(f"{where}: unknown part <{part}>; {cure}")
+        folders = [Path(self.store.includes[part])] if part else self.folders
+        found = self._file(f"<{part}>/{name}" if part else name, folders, where, name)
+        return found.source, found.path
+
+    def _file(self, told: str, folders: list[Path], where: str, name: str = "") -> Script:
+        if told in self.read:
+            return self.read[told]
+        found = _read_script(folders, name or told, where)
+        if (other := self.instead.get(told)) is not None:
+            found = replace(found, source=_read(other, str(other), "name a file that can be read"), path=other)
+        for index, edit in enumerate(self.store.edits):
+            if edit.script == told:
+                found = _edited(found, edit, f"{self.place}: edits[{index}]")
+        self.read[told] = found
+        return found
+
+
+def _edited(script: Script, edit: Edit, place: str) -> Script:
     found = script.source.count(edit.find.encode())
     if found != 1:
         raise InputError(f"{place}.find: stands {found} times in {edit.script}; give a piece that stands there once")
-    source = script.source.replace(edit.find.encode(), edit.replace.encode())
-    scripts[edit.script] = replace(script, source=source)
+    return replace(script, source=script.source.replace(edit.find.encode(), edit.replace.encode()))
 
 
 def _read_toml(file: Path) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from lupa import lua51
@@ -109,7 +110,18 @@ def check_syntax(script: Script) -> None:
         message = _compiler()(script.source, chunk_name) or message  # says where a block that is left open began
     text = message.decode("utf-8", "replace")
     _, _, detail = text.rpartition(chunk_name[1:].decode("utf-8", "replace"))
-    raise InputError(f"{script.path}{detail if detail.startswith(':') else ': ' + detail}; correct the script")
+    located = re.match(r":(\d+)(.*)", detail, re.DOTALL)
+    if located is None:
+        raise InputError(f"{script.path}: {detail}; correct the script")
+    _, path, line = script.place_of(int(located[1]))
+    detail = re.sub(r"(?<=at line )\d+", lambda found: _other_line(script, path, int(found[0])), located[2])
+    raise InputError(f"{path}:{line}{detail}; correct the script")
+
+
+def _other_line(script: Script, path: Path, line: int) -> str:
+    """A line that a message about ``path`` tells of; with its file where it is another."""
+    _, other, number = script.place_of(line)
+    return str(number) if other == path else f"{number} of {other.name}"
 
 
 FULL_MODULUS = 65535
@@ -142,7 +154,7 @@ def scale(binding: Binding, modulus: int) -> tuple[Binding, list[RewrittenLine]]
     rewritten += in_toml
     store = Store.model_validate({**content, "modulus": modulus, "operations": tables})
     scaled = binding.with_sources(sources).with_store(store)
-    return scaled, rewritten
+    return scaled, list(dict.fromkeys(rewritten))  # a file that several scripts include is told once
 
 
 def scale_source(source: bytes, modulus: int, full: int = FULL_MODULUS) -> bytes:
@@ -168,11 +180,12 @@ def _is_near(value: float, full: int) -> bool:
 
 def _changed_lines(script: Script, source: bytes) -> list[RewrittenLine]:
     before, after = script.source.split(b"\n"), source.split(b"\n")
-    return [
-        RewrittenLine(script.name, number, old.decode("utf-8", "replace"), new.decode("utf-8", "replace"))
-        for number, (old, new) in enumerate(zip(before, after, strict=True), 1)
-        if old != new
-    ]
+    found = []
+    for number, (old, new) in enumerate(zip(before, after, strict=True), 1):
+        if old != new:
+            name, _, line = script.place_of(number)
+            found.append(RewrittenLine(name, line, old.decode("utf-8", "replace"), new.decode("utf-8", "replace")))
+    return found
 
 
 def _scale_tables(value: Any, modulus: int, full: int, key: str = "operations") -> tuple[Any, list[RewrittenLine]]:

@@ -56,6 +56,8 @@ class StepBinding:
     given: frozenset[str]
     """Names that are fields of the operation; the others are captured."""
     capture: str | None
+    function: str | None = None
+    """Of a library, which ``script`` is then."""
 
     def scopes(self, scope: Scope) -> list[Scope]:
         """The scope of each call of this step."""
@@ -224,7 +226,7 @@ class OperationCompiler:
         def build(scope: Scope) -> Call:
             return ScriptCall(operation, script, tuple(keys(scope)), tuple(args(scope)), read_only, function)
 
-        return StepBinding(build, script, step.each, step.when, step.unless, fields, step.capture)
+        return StepBinding(build, script, step.each, step.when, step.unless, fields, step.capture, function)
 
     def _inside(self, vocabulary: Vocabulary, each: str | None) -> Vocabulary:
         """The vocabulary inside ``each``, with the keys and the message as far as their fields are there."""

@@ -6,6 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
+
+
+class Piece(NamedTuple):
+    """Lines of a composed script that come from one file, one after the other."""
+
+    name: str
+    """The file's name relative to the store's folder."""
+    path: Path
+    first: int
+    """Of them, in the file."""
+    lines: int
 
 
 @dataclass(frozen=True)
@@ -16,6 +28,36 @@ class Script:
     """File name relative to the store's folder."""
     source: bytes = field(repr=False)
     path: Path
+    pieces: tuple[Piece, ...] = ()
+    """What the source is composed of, where it includes other files."""
+
+    def place_of(self, line: int) -> tuple[str, Path, int]:
+        """The file's name, its path, and the line there, of a line of the source; both count from 1."""
+        left = line
+        for piece in self.pieces:
+            if left <= piece.lines:
+                return piece.name, piece.path, piece.first + left - 1
+            left -= piece.lines
+        if not self.pieces:
+            return self.name, self.path, line
+        return piece.name, piece.path, piece.first + piece.lines - 1 + left  # a mutant's further lines
+
+    def text_of(self, line: int) -> str:
+        """That line as text, without blanks around it; empty where there is none."""
+        lines = self.source.split(b"\n", line)
+        return lines[line - 1].decode("utf-8", "replace").strip() if 0 < line <= len(lines) else ""
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """The files that it is composed of, by name."""
+        if not self.pieces:
+            return {self.name: self.source}
+        found: dict[str, bytes] = {}
+        lines = [one + b"\n" for one in self.source.split(b"\n")]
+        for piece in self.pieces:
+            found[piece.name] = found.get(piece.name, b"") + b"".join(lines[: piece.lines])
+            del lines[: piece.lines]
+        return found
 
     @cached_property
     def sha1(self) -> str:

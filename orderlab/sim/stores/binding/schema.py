@@ -124,6 +124,8 @@ class ContractStore(Table):
     name: str | None = None
     base: str | None = None
     edits: list[Edit] = []
+    includes: dict[str, str] = {}
+    """Folders beside the store's own that its scripts may include files of, by the name of each."""
     specification: str
     assumptions: list[str] = []
     keys: dict[str, str] = {}

@@ -152,6 +152,8 @@ class Store(Table):
     name: str | None = None
     base: str | None = None
     edits: list[Edit] = Field(default_factory=list)
+    includes: dict[str, str] = Field(default_factory=dict)
+    """Folders beside the store's own that its scripts may include files of, by the name of each."""
     specification: Specification = "session"
     modulus: int = Field(65535, ge=1, le=65535)
     assumptions: list[str] = Field(default_factory=list)
