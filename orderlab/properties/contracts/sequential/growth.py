@@ -8,7 +8,8 @@ with every round, and goes on so, leaves something behind.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -17,7 +18,7 @@ from orderlab.model.contracts.steps import Begin, ClientStep, Resume, Wait
 from orderlab.properties.contracts.sequential.run import ContractRun, Report
 from orderlab.properties.contracts.sequential.search import CALLS_MAX, moments
 from orderlab.properties.harness.keyspace import bytes_in
-from orderlab.properties.harness.recording import record_of
+from orderlab.properties.harness.recording import REMOVING, Record, record_of
 from orderlab.sim.redis.shard import Effect, FrozenKeyspace
 
 ROUNDS = ((12, 20, 28), (104, 124, 144))
@@ -28,6 +29,11 @@ SEEN_MAX = 16
 """Replies that a client remembers: the calls that it finds worth trying shall not grow more with every round."""
 RESTS_MAX = 8
 """Waits until time changes nothing any more."""
+SILENCE_MS = 400 * 24 * 3600 * 1000
+"""What a store keeps no longer than this is kept for a while."""
+ONLY_REMOVING = REMOVING - {b"set"} | {b"xdel", b"persist"}
+STREAM_NODE = 100
+"""Entries that a stream keeps together (``stream-node-max-entries``): MAXLEN ~ drops no fewer."""
 
 
 class Measured(NamedTuple):
@@ -44,6 +50,10 @@ class Measured(NamedTuple):
     def total(self) -> int:
         return sum(self.bytes_by_key.values())
 
+    def without(self, keys: Set[bytes]) -> Measured:
+        """All but these keys."""
+        return self._replace(bytes_by_key={key: size for key, size in self.bytes_by_key.items() if key not in keys})
+
 
 class Writer(NamedTuple):
     """Who changed a key last."""
@@ -51,6 +61,45 @@ class Writer(NamedTuple):
     operation: str
     effect: Effect
     caller: bytes
+
+
+@dataclass
+class Trimming:
+    """What operations do to one key: whether each that may add to it also trims it, and to how many things."""
+
+    caps: tuple[set[int], set[int]] = field(default_factory=lambda: (set(), set()))
+    """Before the first measurement, and after it."""
+    is_always: bool = True
+
+    @property
+    def is_capped(self) -> bool:
+        """Whether it cannot grow for ever: its number has a bound, which does not grow."""
+        before, after = self.caps
+        return self.is_always and bool(after) and after <= before
+
+
+def cap_of(argv: Sequence[bytes]) -> int | None:
+    """To how many things a command trims its key, whatever else it does to it; None where it does not."""
+    name, words = argv[0].lower(), [one.lower() for one in argv[2:]]
+    try:
+        if name in (b"xadd", b"xtrim"):
+            words = words[words[0] == b"nomkstream" :]  # the options stand first, then identifier and fields
+            is_near = words[1] == b"~"
+            bound, *limit = words[1 + (words[1] in (b"~", b"=")) :]
+            if words[0] != b"maxlen" or (is_near and limit[:1] == [b"limit"] and 0 < int(limit[1]) < STREAM_NODE):
+                return None  # of what is near, a node goes as a whole or not at all
+            return int(bound)
+        if name == b"ltrim":
+            start, stop = int(words[0]), int(words[1])
+            things = -start if start < 0 and stop == -1 else stop - start + 1 if start >= 0 and stop >= 0 else None
+            return None if things is None else max(things, 0)
+        if name == b"zremrangebyrank":
+            start, stop = int(words[0]), int(words[1])
+            things = -stop - 1 if start == 0 and stop < 0 else start if start >= 0 and stop == -1 else None
+            return things
+    except (ValueError, IndexError):
+        pass
+    return None
 
 
 class Noted(NamedTuple):
@@ -81,6 +130,8 @@ class Growth:
     before: FrozenKeyspace = field(default_factory=dict)
     after: FrozenKeyspace = field(default_factory=dict)
     """The keys when they were measured first and last."""
+    capped: tuple[str, ...] = ()
+    """Keys that grew, but that whoever writes to them keeps within a bound of its own."""
     writer: Writer | None = None
     """Of the key that grows most."""
 
@@ -100,10 +151,11 @@ def _compared(run: ContractRun, checkpoints: tuple[int, ...], is_over: Callable[
     keyspaces: list[FrozenKeyspace] = []
     first: list[Noted] = []
     writers: dict[bytes, Writer] = {}
+    trimmings: dict[bytes, Trimming] = defaultdict(Trimming)
     for number in range(1, checkpoints[-1] + 1):
         if is_over():
             return Growth(why_not="the cap on the time was reached")
-        calls = _round(run, writers, first if number == 1 else None)
+        calls = _round(run, writers, trimmings, number > checkpoints[0], first if number == 1 else None)
         if calls is None:
             return Growth(why_not="another law is broken on the way")
         if number in checkpoints:
@@ -116,11 +168,18 @@ def _compared(run: ContractRun, checkpoints: tuple[int, ...], is_over: Callable[
     found = Growth(len(measured) - 1, before=keyspaces[0], after=keyspaces[-1], round=tuple(first))
     told = f"after {end.rounds} rounds of what clients do, each left to rest; after {start.rounds} it was"
     no_larger = "; the contract's state is no larger"
+    capped = {key for key in start.bytes_by_key if key in trimmings and trimmings[key].is_capped}
+    measured = [one.without(capped) for one in measured]
+    start, end = measured[0], measured[-1]
+    grew = sorted(key.decode("latin-1") for key in capped if _bytes_of(keyspaces[-1]).get(key, 0) > _bytes_of(keyspaces[0]).get(key, 0))
+    found = replace(found, capped=tuple(grew))
     if all(later.total - earlier.total >= later.rounds - earlier.rounds for earlier, later in pairwise(measured)):
         key = max(end.bytes_by_key, key=lambda one: (end.bytes_by_key[one] - start.bytes_by_key.get(one, 0), one))
         size = f"{end.total:,} bytes in {len(end.bytes_by_key):,} keys"
         text = f"the store holds {size} {told} {start.total:,} in {len(start.bytes_by_key):,}{no_larger}; most in {key.decode('latin-1')}"
         found = replace(found, keys=text, writer=writers.get(key))
+    if found.keys and _is_cleared_in_time(run, writers, trimmings, start.total, capped):
+        found = replace(found, keys="", writer=None)
     for name, most in end.calls.items():
         series = [(one.rounds, one.calls.get(name, most)) for one in measured]
         if all(later[1] - earlier[1] >= later[0] - earlier[0] for earlier, later in pairwise(series)):
@@ -128,7 +187,9 @@ def _compared(run: ContractRun, checkpoints: tuple[int, ...], is_over: Callable[
     return found
 
 
-def _round(run: ContractRun, writers: dict[bytes, Writer], noted: list[Noted] | None) -> dict[str, int] | None:
+def _round(
+    run: ContractRun, writers: dict[bytes, Writer], trimmings: dict[bytes, Trimming], is_later: bool, noted: list[Noted] | None
+) -> dict[str, int] | None:
     """Every call of every client, then rest; the most Redis calls of each operation, or None when a reply breaks a law."""
     most: dict[str, int] = {}
 
@@ -151,6 +212,7 @@ def _round(run: ContractRun, writers: dict[bytes, Writer], noted: list[Noted] | 
                 return None
             record = record_of(call.name, b"", effects)
             most[call.name] = max(most.get(call.name, 0), len(record.calls))
+            _note_trimming(record, trimmings, is_later)
             for effect, caller in zip(record.calls, record.callers, strict=True):
                 for key in effect.keys if effect.changes else ():
                     writers[key] = Writer(call.name, effect, caller)
@@ -160,6 +222,26 @@ def _round(run: ContractRun, writers: dict[bytes, Writer], noted: list[Noted] | 
             break
         take(Wait(waits[-1]))
     return most
+
+
+def _is_cleared_in_time(
+    run: ContractRun, writers: dict[bytes, Writer], trimmings: dict[bytes, Trimming], size: int, capped: Set[bytes]
+) -> bool:
+    """Whether what is old goes as time passes, when a script comes by: then it is kept for a while, not left behind."""
+    if run.perform(Wait(SILENCE_MS)).violation is not None or _round(run, writers, trimmings, True, None) is None:
+        return False
+    return sum(taken for key, taken in _bytes_of(run.backend.keyspace()).items() if key not in capped) <= size
+
+
+def _note_trimming(record: Record, trimmings: dict[bytes, Trimming], is_later: bool) -> None:
+    caps = [(effect, cap_of(effect.argv)) for effect in record.calls]
+    trimmed = {key for effect, cap in caps if cap is not None and effect.argv[0].lower() != b"xadd" for key in effect.keys}
+    for effect, cap in caps:
+        for key in effect.keys:
+            if cap is not None:
+                trimmings[key].caps[is_later].add(cap)
+            elif effect.changes and key not in trimmed and effect.argv[0].lower() not in ONLY_REMOVING:
+                trimmings[key].is_always = False
 
 
 def _bytes_of(keyspace: FrozenKeyspace) -> dict[bytes, int]:

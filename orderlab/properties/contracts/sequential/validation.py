@@ -175,6 +175,7 @@ def note_growth(growth: Growth, reruns: ContractReruns, findings: Findings) -> N
     elif growth.why_not:
         findings.untested[NO_RESIDUE] = growth.why_not
     findings.coverage[NO_RESIDUE] += growth.tested
+    findings.notes += [f"{key} grew to the end; whoever adds to it keeps it to so many things" for key in growth.capped]
     for law, text in ((NO_RESIDUE, growth.keys), (BOUNDED, growth.calls)):
         if text:
             findings.add([Discrepancy(law, text)], trace, COUNTING)
