@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     import jinja2
     from markupsafe import Markup
 
-STORE = "store"
-"""The lane of what is called."""
+STORE, FAULTS = "store", "faults"
+"""The lanes of what is called, and of what befalls it."""
 KEYS_SHOWN = 24
 UNCHANGED_SHOWN = 6
 """Keys of one state that are shown, and those of them that the step did not change."""
@@ -27,6 +27,8 @@ class KeyRow(NamedTuple):
     sign: str
     key: str
     value: str
+    before: str = ""
+    """Of a changed one, what it was."""
 
 
 class StepRow(NamedTuple):
@@ -36,6 +38,7 @@ class StepRow(NamedTuple):
     step: Step
     at: int
     to: int
+    fault_at: int | None
     keys: list[KeyRow] | None
     left_out: int
 
@@ -54,7 +57,7 @@ def page(report: Report) -> str:
     return harmless(
         template("report.html.j2").render(
             title=f"orderlab {report.command}: {report.outcome}", report=report, subjects=report.subjects,
-            Change=Change, drawing=drawing, holding=holding, undecided=_undecided,
+            Change=Change, drawing=drawing, holding=holding, undecided=_undecided, said=_said,
         )
     )
 
@@ -86,13 +89,14 @@ def drawing(finding: Finding) -> Drawing:
     lanes = list(dict.fromkeys(step.lane for step in finding.steps))
     calls = any(step.answer for step in finding.steps)
     lanes = [*lanes, STORE] if calls else lanes
+    lanes = [*lanes, FAULTS] if any(step.fault for step in finding.steps) else lanes
     rows, known = [], {}  # type: list[StepRow], dict[str, str]
     for number, step in enumerate(finding.steps, 1):
         at = lanes.index(step.lane)
-        to = len(lanes) - 1 if step.answer else at
+        to = lanes.index(STORE) if step.answer else at
         keys = None if step.keys is None else key_rows(known, step.keys)
         known = known if step.keys is None else step.keys
-        rows.append(StepRow(number, step, at, to, *_shown(keys)))
+        rows.append(StepRow(number, step, at, to, lanes.index(FAULTS) if step.fault else None, *_shown(keys)))
     return Drawing(lanes, rows, key_rows(finding.before, finding.before), key_rows(finding.before, finding.after))
 
 
@@ -112,9 +116,17 @@ def key_rows(before: dict[str, str], after: dict[str, str]) -> list[KeyRow]:
         if key not in after:
             rows.append(KeyRow("-", key, before[key]))
         else:
-            rows.append(KeyRow("" if before.get(key) == after[key] else "~" if key in before else "+", key, after[key]))
+            sign = "" if before.get(key) == after[key] else "~" if key in before else "+"
+            rows.append(KeyRow(sign, key, after[key], before[key] if sign == "~" else ""))
     return sorted(rows, key=lambda row: not row.sign)
 
 
 def _undecided(subject: Subject) -> list[Any]:
     return [one for one in subject.laws if one.is_applicable and one.outcome is Outcome.UNKNOWN]
+
+
+def _said(subject: Subject) -> dict[str, str]:
+    """What each law says, and the clauses that it rests on."""
+    return {
+        one.law: f"{one.statement}{f' ({clauses})' if (clauses := ', '.join(one.clauses)) else ''}" for one in subject.laws if one.statement
+    }

@@ -9,7 +9,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orderlab.model.contracts.steps import lane_of
+from orderlab.model.contracts.steps import fault_of, lane_of
 from orderlab.model.laws import LAWS
 from orderlab.model.verdict import Outcome, Verdict, to_plain
 from orderlab.report.report import (
@@ -80,7 +80,7 @@ def _of_witness(one: Witness, store: str, is_certain: bool = True) -> Finding:
         steps=tuple(
             Step(
                 lane=lane_of(step, trace.steps), action=terms.told_step(step, trace), answer=answer,
-                state=f"{terms.state_words}: {state}" if state else "", keys=_keys(keys),
+                state=f"{terms.state_words}: {state}" if state else "", fault=_fault(step), keys=_keys(keys),
             )
             for step, answer, state, keys in told
         ),
@@ -169,7 +169,7 @@ def _of_difference(one: Difference, found: Comparison) -> Finding:
         steps=tuple(
             Step(
                 lane=lane_of(step, one.trace.steps), action=action, answer=answer,
-                before=before if before != answer else "", state=f"{words}: {live}" if live else "", keys=_keys(keys),
+                before=before if before != answer else "", state=f"{words}: {live}" if live else "", fault=_fault(step), keys=_keys(keys),
             )
             for step, action, answer, before, live, keys in told
         ),
@@ -193,6 +193,12 @@ def _changed_files(found: Comparison) -> Iterable[ChangedFile]:
                 pairs = zip_longest(old[begin:end], new[begin_new:end_new])
                 rows += [ChangedLine(old=before, new=after) for before, after in pairs]
         yield ChangedFile(path=name, rows=tuple(rows))
+
+
+def _fault(step: Any) -> str:
+    """What befalls a step, empty where nothing does."""
+    found = fault_of(step)
+    return "" if found is None else str(found)
 
 
 def _plainest_first(findings: list[Finding]) -> tuple[Finding, ...]:

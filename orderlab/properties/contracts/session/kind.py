@@ -90,7 +90,7 @@ class SessionKind:
         return (
             {
                 "step": steps.told_step(report.step, trace),
-                "result": "" if isinstance(report.step, Churn) else tell(report.result),
+                "result": "" if isinstance(report.step, Churn) else tell(report.result, report.step),
                 "broken": [[one.law, one.text] for one in report.discrepancies],
             }
             for report in reports

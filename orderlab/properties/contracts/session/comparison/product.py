@@ -19,10 +19,11 @@ from orderlab.properties.contracts.session.mutation.beside import ProductStore, 
 from orderlab.properties.contracts.session.run import StepReport
 from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.contracts.session.validation.subject import DEFAULT_EXPIRY_MS, SMALL_LIMITS, Subject
+from orderlab.properties.contracts.session.witness.explanation import tell
 from orderlab.sim.redis.backends.backend import FIRST_MS
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.lua_text import scale
-from orderlab.sim.stores.binding.results import Fields, Result
+from orderlab.sim.stores.binding.results import Failed, Fields, Result
 from orderlab.sim.stores.bound import EVERYTHING, Interruption, keeps_sent
 from orderlab.sim.stores.memo import MemoStore
 
@@ -32,6 +33,14 @@ class Noted(NamedTuple):
 
     kind: str
     text: str
+
+
+def _of_replies(operation: str, mine: Result, theirs: Result) -> str:
+    """Both replies in words; as values, where words do not tell them apart."""
+    new, old = (told(one) if isinstance(one, Failed) else f"'{tell(one)}'" for one in (mine, theirs))
+    if new == old:
+        new, old = told(mine), told(theirs)
+    return f"{operation} replies {short(new)}; the old one {short(old)}"
 
 
 class ComparedStore(ProductStore):
@@ -54,7 +63,7 @@ class ComparedStore(ProductStore):
         finally:
             theirs = other.perform(operation, client, fields, between)
         if told(mine) != told(theirs):
-            self.differences.append(Noted(REPLY, f"{operation} replies {short(told(mine))}; the old one {short(told(theirs))}"))
+            self.differences.append(Noted(REPLY, _of_replies(operation, mine, theirs)))
         elif were_alike and (found := self._difference_of_keys()) is not None:
             kind, text = found
             self.differences.append(Noted(kind, f"{operation} leaves {text}"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from orderlab.model.contracts.session.steps import Answer, Release, Step, Trace
+from orderlab.model.contracts.session.steps import Answer, Release, Serve, Step, Trace, Wait
 from orderlab.properties.contracts.session.run import StepReport
 from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.contracts.session.validation.subject import Reruns
@@ -52,7 +52,9 @@ def explain(reruns: Reruns, trace: Trace) -> Explanation:
 
 
 def tell(result: Any, step: Step | None = None) -> str:
-    """A result in a few words; ``step`` says what was asked for."""
+    """A result in a few words; ``step`` says what was asked for. Where nothing was asked of the store, none."""
+    if isinstance(step, (Serve, Wait)) and not isinstance(result, Failed):
+        return ""
     if result is None:
         return "nothing to do"
     is_release = isinstance(step, Release) or (isinstance(step, Answer) and step.release)
