@@ -52,6 +52,7 @@ def check(
     ] = False,
     seed: Annotated[int, typer.Option(help="Printed; checking draws nothing at random.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a file, each on a line.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="List every law, and how often it was put to the test.")] = False,
     report: Annotated[list[str] | None, typer.Option(metavar="FORM=FILE", help=REPORT_HELP)] = None,
 ) -> None:
     """Judge histories: order, loss, duplicates, phantoms, retransmission, expiry, packets in flight, agreement,
@@ -61,7 +62,7 @@ def check(
     not suffice, or vacuous: no law was put to the test, or not one that --law names. Of several files the worst: 1, 2, 3, 0.
     """
     from orderlab.model.checkers.judge import Question
-    from orderlab.report.output import made_report, wanted_reports, write_reports
+    from orderlab.report.output import made_report, replayable, wanted_reports, write_reports
 
     wanted = wanted_reports(report)
     question = Question(
@@ -78,7 +79,7 @@ def check(
         if number and not as_json:
             typer.echo("")
         try:
-            codes.append(_check(file, question, master, allow_vacuous, seed, as_json, subjects))
+            codes.append(_check(file, question, master, allow_vacuous, seed, as_json, verbose, subjects))
         except InputError as error:
             if len(files) == 1:
                 raise
@@ -91,7 +92,8 @@ def check(
     if wanted:
         cap = f"capped at {budget:g} s a file" if budget is not None else ""
         outcome = worst(one.outcome for one in subjects)
-        write_reports(made_report("check", outcome, subjects, seed, budget=cap, exit_code=code), wanted)
+        made = made_report("check", outcome, subjects, seed, budget=cap, exit_code=code)
+        write_reports(replayable(made, wanted), wanted)
     raise typer.Exit(code)
 
 
@@ -102,7 +104,7 @@ def _microseconds(option: str, milliseconds: float) -> int:
 
 
 def _check(
-    file: Path, question: Question, master: str | None, allow_vacuous: bool, seed: int, as_json: bool, subjects: list[Subject]
+    file: Path, question: Question, master: str | None, allow_vacuous: bool, seed: int, as_json: bool, verbose: bool, subjects: list[Subject]
 ) -> ExitCode:
     """Judge one file, print what was found, and add it to ``subjects``."""
     from orderlab.model.checkers.judge import judge, judge_operations
@@ -137,7 +139,7 @@ def _check(
         found = {"file": str(file), "rows": rows, "outcome": str(outcome), "vacuous": reason is not None, "seed": seed}
         typer.echo(json.dumps({**found, "verdicts": [verdict.to_json() for verdict in verdicts]}))
     else:
-        print_verdicts(Console(), f"{file}: {rows:,} rows", verdicts)
+        print_verdicts(Console(), f"{file}: {rows:,} rows", subjects[-1], verdicts, verbose)
         if reason is not None:
             typer.echo(reason)
         typer.echo(f"seed: {seed}")

@@ -77,6 +77,7 @@ def explore(
     from orderlab.report.output import made_report, wanted_reports, write_reports
     from orderlab.report.progress import ProgressLine
     from orderlab.report.subjects import subject_of_specification
+    from orderlab.report.words import harmless
 
     if list_them:
         own = own_file(specification or "")
@@ -120,13 +121,15 @@ def explore(
     line.clear()
     if graph is not None:
         _write_graph(found, graph)
+    options_again = (("--set", settings), ("--law", law), ("--constraint", constraint), ("--walks", [walks] if walks else None), ("--depth", [depth] if walks else None))
+    again = ["orderlab", "explore", specification, *(str(part) for option, given in options_again for one in given or () for part in (option, one))]
+    again += [*(["--continue"] if keep_going else []), *(["--symmetry"] if symmetry else []), *(["--reduction"] if reduction else []), *(["--seed", str(seed)] if seed else [])]
+    subject = subject_of_specification(found, again, specification)
     if as_json:
         typer.echo(json.dumps({**found.to_json(), "seed": seed}, default=str))
     else:
-        typer.echo("\n".join([*exploration_lines(found), f"seed: {seed}"]))
+        typer.echo("\n".join([*map(harmless, exploration_lines(found, subject)), f"seed: {seed}"]))
     if wanted:
-        again = ["orderlab", "explore", specification, *(part for one in settings or [] for part in ("--set", one))]
-        subject = subject_of_specification(found, again, specification)
         cap = f"capped at {budget:g} s" if budget is not None else ""
         write_reports(made_report("explore", found.outcome, [subject], seed, budget=cap), wanted)
     raise typer.Exit(EXIT[found.outcome])

@@ -23,7 +23,9 @@ from orderlab.report.forms import REPORT_HELP
 if TYPE_CHECKING:
     from orderlab.model.checkers.judge import Question
     from orderlab.model.history.events import EventBatch
+    from orderlab.model.verdict import Outcome
     from orderlab.report.progress import ProgressLine
+    from orderlab.report.report import Subject
     from orderlab.sim.systems.base import SimulationProgress
     from orderlab.sim.systems.settings import Settings
     from orderlab.sim.systems.sustainable import RateTrial
@@ -56,6 +58,7 @@ def simulate(
     ] = False,
     seed: Annotated[int, typer.Option(help="Of every random draw; printed.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="List every law, and how often it was put to the test.")] = False,
     report: Annotated[list[str] | None, typer.Option(metavar="FORM=FILE", help=REPORT_HELP)] = None,
 ) -> None:
     """Simulate a broker system: throughput, latency, utilisation, and the verdict of every pipeline law.
@@ -64,7 +67,7 @@ def simulate(
     vacuous: no law was put to the test, or not the one that was asked for (`drain`, by its bound).
     """
     from orderlab.model.checkers.judge import Question
-    from orderlab.report.output import made_report, wanted_reports, write_reports
+    from orderlab.report.output import made_report, replayable, wanted_reports, write_reports
     from orderlab.report.subjects import subject_of_simulation
     from orderlab.report.verdicts import why_vacuous
     from orderlab.sim.engine.random_streams import replication_seed
@@ -111,16 +114,16 @@ def simulate(
         runs.append(_run(system, chosen, replication_seed(seed, number), place, trace, window, question))
     told = [verdict for run in runs for verdict in run.verdicts]
     outcome = overall(told, question.named, allow_vacuous)
+    subjects = [subject_of_simulation(run.result, run.verdicts, overall(run.verdicts, question.named, allow_vacuous)) for run in runs]
     if replications == 1:
-        _print(replace(runs[0], result={**runs[0].result, "outcome": str(outcome)}), as_json)
+        _print(replace(runs[0], result={**runs[0].result, "outcome": str(outcome)}), subjects[0], as_json, verbose)
     else:
-        _print_replications(system, chosen, seed, str(outcome), runs, as_json)
+        _print_replications(system, chosen, seed, outcome, runs, as_json)
     reason = why_vacuous(told, outcome, question.named)
     if reason is not None:
         typer.echo(reason, err=as_json)
     if wanted:
-        subjects = [subject_of_simulation(run.result, run.verdicts, overall(run.verdicts, question.named, allow_vacuous)) for run in runs]
-        write_reports(made_report("simulate", outcome, subjects, seed), wanted)
+        write_reports(replayable(made_report("simulate", outcome, subjects, seed), wanted), wanted)
     raise typer.Exit(EXIT[outcome])
 
 
@@ -204,14 +207,14 @@ def _window(text: str | None, chosen: Settings) -> tuple[int, int]:
 
 
 def _print_replications(
-    system: str, chosen: Settings, seed: int, outcome: str, runs: list[_Run], as_json: bool
+    system: str, chosen: Settings, seed: int, outcome: Outcome, runs: list[_Run], as_json: bool
 ) -> None:
     from orderlab.model.verdict import joint_verdicts
     from orderlab.report.simulation import print_replications
     from orderlab.sim.engine.statistics import report_means
 
     result = {
-        "system": system, "seed": seed, "outcome": outcome, "settings": chosen.model_dump(),
+        "system": system, "seed": seed, "outcome": str(outcome), "settings": chosen.model_dump(),
         "warm_up": {"rule": "fixed", "cut_s": runs[0].report["warm_up"]["cut_s"],
                     "settled_runs": sum(bool(run.report["warm_up"]["has_settled"]) for run in runs)},
         "means": report_means([run.report for run in runs]),
@@ -226,7 +229,7 @@ def _print_replications(
     if as_json:
         typer.echo(json.dumps(result))
     else:
-        print_replications(Console(), result)
+        print_replications(Console(), result, outcome)
 
 
 def _search(system: str, chosen: Settings, seed: int, below_ms: float, tolerance: float, as_json: bool) -> None:
@@ -247,14 +250,14 @@ def _search(system: str, chosen: Settings, seed: int, below_ms: float, tolerance
         print_ceiling(Console(), result)
 
 
-def _print(run: _Run, as_json: bool) -> None:
+def _print(run: _Run, subject: Subject, as_json: bool, verbose: bool) -> None:
     from orderlab.report.simulation import print_simulation
 
     if as_json:
         verdicts = [verdict.to_json() for verdict in run.verdicts]
         typer.echo(json.dumps({**run.result, "verdicts": verdicts, "wall": run.wall}))
         return
-    print_simulation(Console(), run.result, run.wall, run.verdicts)
+    print_simulation(Console(), run.result, run.wall, subject, run.verdicts, verbose)
 
 
 def parsed(settings: list[str]) -> dict[str, str]:

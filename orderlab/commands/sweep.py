@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -89,17 +89,17 @@ def sweep(
             from orderlab.report.answer_page import write_answer_page
 
             typer.echo(f"report: {write_answer_page(found, sweep_file)}", err=True)
-        _print_answer(found, as_json)
+        _print_answer(found, sweep_file.question, as_json)
         raise typer.Exit(EXIT[found.outcome])
     if report:
         from orderlab.report.sweep_page import write_report
 
         typer.echo(f"report: {write_report(summary.folder)}", err=True)
+    outcome = outcome_of(summary, allow_vacuous)
     if as_json:
         typer.echo(json.dumps(summary.to_json()))
     else:
-        print_summary(Console(), summary)
-    outcome = outcome_of(summary, allow_vacuous)
+        print_summary(Console(), summary, outcome)
     if outcome is Outcome.UNKNOWN and outcome_of(summary, allow_vacuous=True) is Outcome.HOLDS:
         typer.echo(
             f"vacuous: {summary.vacuous:,} runs put no law to the test (a function has none unless it returns verdicts), so the outcome is "
@@ -118,14 +118,14 @@ def outcome_of(summary: Summary, allow_vacuous: bool = False) -> Outcome:
     return Outcome.HOLDS
 
 
-def _print_answer(found: Answer, as_json: bool) -> None:
+def _print_answer(found: Answer, asked: Mapping[str, Any], as_json: bool) -> None:
     from orderlab.report.sweep import print_answer
 
     if as_json:
         told = {"kind": found.kind, "seed": found.seed, "folder": str(found.folder), "rows": found.rows}
         typer.echo(json.dumps({**told, "notes": found.notes, "outcome": str(found.outcome)}))
     else:
-        print_answer(Console(), found)
+        print_answer(Console(), found, asked)
 
 
 def _maker(engine: str, master: str | None) -> Callable[[ResultFolder], Engine]:

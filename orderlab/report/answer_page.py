@@ -10,7 +10,8 @@ from orderlab.model.files import write_whole
 from orderlab.report.charts import Axis, Curve, Mark, Row, is_drawn, panel, rows_of_intervals, scale_of
 from orderlab.report.page import template
 from orderlab.report.report import versions
-from orderlab.report.sweep_page import held_fixed, with_unit
+from orderlab.report.sweep import answered, named, sentence, with_unit
+from orderlab.report.sweep_page import held_fixed
 from orderlab.report.words import cell, counted, harmless
 from orderlab.spark_sweeps.questions.answer import Answer
 from orderlab.spark_sweeps.questions.asking import COMMANDS
@@ -35,7 +36,7 @@ def write_answer_page(answer: Answer, sweep: SweepFile) -> Path:
     if is_one:
         rows = [{"": name, "value": value} for name, value in rows[0].items()]
     page = template("answer.html.j2").render(
-        title=f"{answer.kind}: {sweep.system}", description=sweep.description, outcome=str(answer.outcome), rows=rows, is_one=is_one,
+        title=f"{answer.kind}: {sweep.system}", description=sweep.description, outcome=str(answer.outcome), answered=answered(answer.outcome), rows=rows, is_one=is_one,
         sentence=sentence(answer, sweep.question or {}), seed=answer.seed, versions=versions(),
         notes=answer.notes, commands=[(name, command) for name, command in commands if command],
         drawing=drawn(answer, sweep), asked=[{"": f"question.{name}", "value": _plain(value)} for name, value in
@@ -55,87 +56,6 @@ def _plain(value: Any) -> str:
     if isinstance(value, dict):
         return _plain(value["values"]) if "values" in value else ", ".join(f"{k} {v}" for k, v in value.items())
     return ", ".join(str(one) for one in value) if isinstance(value, (list, tuple)) else str(value)
-
-
-# -- the answer in a sentence ------------------------------------------------------------------------------------------------
-
-
-def sentence(answer: Answer, asked: Mapping[str, Any]) -> str:
-    """The answer in one sentence."""
-    say = _SENTENCES.get(answer.kind)
-    return "nothing was found" if say is None or not answer.rows else say(answer.rows, asked, answer.settings)
-
-
-def _said_sensitivity(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]) -> str:
-    first = rows[0]
-    if "total" in first and first["total"] <= first["total_half_width"]:
-        return f"what {asked['metric']} depends on is not told from chance: take more samples"
-    if "total" in first:
-        rest = f", then {rows[1]['parameter']} with {100 * rows[1]['total']:.0f} %" if len(rows) > 1 else ""
-        share = f"a part in {100 * first['total']:.0f} ± {100 * first['total_half_width']:.0f} % of its variance"
-        return f"{asked['metric']} depends most on {first['parameter']}: {share}{rest}"
-    effect = f"{cell(float(first['mean_absolute_effect']))} ± {cell(float(first['half_width']))}"
-    return f"{with_unit(asked['metric'])} depends most on {first['parameter']}: across its range it moves by {effect} on average"
-
-
-def _said_cheapest(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]) -> str:
-    targets = ", ".join(f"{metric} < {cell(bound)}" for metric, bound in asked["targets"].items())
-    meeting = [row for row in rows if row["meets"]]
-    if not meeting:
-        return f"none of {counted(len(rows), 'configuration')} meets {targets}"
-    best = min(meeting, key=lambda row: row["price"])
-    return f"the cheapest that meets {targets}: {_named(best, settings)}, at price {cell(best['price'])} ({len(meeting)} of {len(rows)} meet it)"
-
-
-def _said_comparison(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]) -> str:
-    differing = [row for row in rows if row["differs"]]
-    what = f"{asked['parameter']} {asked['b']} against {asked['a']}"
-    if not differing:
-        many = "the metric" if len(rows) == 1 else f"any of {len(rows)} comparisons"
-        return f"{what}: no difference is told in {many}"
-    row = differing[0]
-    share = f" ({100 * row['difference'] / abs(row['a']):+.3g} %)" if row["a"] else ""
-    where = f" at {_named(row, settings)}" if _named(row, settings) else ""
-    told = f"{with_unit(row['metric'])} is {cell(row['b'])} instead of {cell(row['a'])}{share}{where}"
-    return f"{what}: {told}" + (f"; {len(differing)} of {len(rows)} comparisons differ" if len(rows) > 1 else "")
-
-
-def _said_capacity(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]) -> str:
-    kept, broken, _ = capacity_columns(asked["parameter"], asked["metric"])
-
-    def told(row: Mapping[str, Any]) -> str:
-        if row[broken] is None:
-            return f"even {cell(asked['to'])}, the highest that was tried, is kept"
-        if not row[kept]:
-            return f"not even {cell(asked['from'])}, the lowest that was tried, is kept"
-        return f"{cell(row[kept])} is kept, {cell(row[broken])} is not{'' if row['sure'] else ' (between them it is not sure)'}"
-
-    limit = f"{asked['parameter']} with a mean {with_unit(asked['metric'])} below {cell(asked['below'])}"
-    if len(rows) == 1:
-        return f"{limit}: {told(rows[0])}"
-    best, worst = max(rows, key=lambda row: row[kept]), min(rows, key=lambda row: row[kept])
-    return f"{limit}: most at {_named(best, settings)}, where {told(best)}; least at {_named(worst, settings)}, where {told(worst)}"
-
-
-def _said_risk(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]) -> str:
-    (row,) = rows
-    words = {"acceptable": f"acceptable (at most {asked['acceptable']:g})", "unacceptable": f"unacceptable (at least {asked['unacceptable']:g})"}
-    told = f"{row['violations']} of {row['runs']} runs, {cell(row['low'])} to {cell(row['high'])} with 95 %"
-    return f"the risk that a law breaks is {words.get(row['decision'], 'undecided')}: {told}"
-
-
-def _said_rare_event(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]) -> str:
-    (row,) = rows
-    event = "a law breaks" if asked.get("above") is None else f"{asked['score']} exceeds {cell(asked['above'])}"
-    if not row["probability"]:
-        return f"in {counted(row['runs'], 'run')} it was not reached that {event}; the probability stayed open, at most {cell(row['high'])}"
-    return f"{event} with a probability of {cell(row['probability'])} ({cell(row['low'])} to {cell(row['high'])} with 95 %)"
-
-
-_SENTENCES: dict[str, Callable[[Rows, Mapping[str, Any], Sequence[str]], str]] = {
-    "sensitivity": _said_sensitivity, "cheapest": _said_cheapest, "comparison": _said_comparison, "capacity": _said_capacity,
-    "risk": _said_risk, "rare-event": _said_rare_event,
-}  # fmt: skip
 
 
 # -- its drawing -------------------------------------------------------------------------------------------------------------
@@ -180,7 +100,7 @@ def _cheapest(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]) -> 
         mine = sorted((row for row in rows if row[metric] is not None and row["on_front"] == is_front), key=lambda row: row["price"])
         marks = [
             Mark(row["price"], row[metric], None if row[high] is None else 2 * row[metric] - row[high], row[high],
-                 f"{_named(row, settings)}\nprice {cell(row['price'])}, {with_unit(target)} {cell(row[metric])}: {'meets' if row['meets'] else 'does not meet'}",
+                 f"{named(row, settings)}\nprice {cell(row['price'])}, {with_unit(target)} {cell(row[metric])}: {'meets' if row['meets'] else 'does not meet'}",
                  is_open=not row["meets"])
             for row in mine
         ]  # fmt: skip
@@ -196,7 +116,7 @@ def _comparison(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]) -
     """Differences relative to a, so that metrics of any unit share an axis; of 0 nothing is a share, and nothing is drawn."""
     made = []
     for row in rows[:ROWS_MAX]:
-        others = _named(row, settings)
+        others = named(row, settings)
         name = f"{row['metric']}{' at ' if others else ''}{others}{'' if row['a'] else ' (0 there)'}"
         if not row["a"]:
             made.append(Row(name, f"from 0 to {cell(row['b'])}", [Mark(float("inf"), 0)]))
@@ -220,7 +140,7 @@ def _capacity(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]) -> 
         open_end = "and more" if row[broken] is None else f"to {cell(end)}"
         words = f"{cell(row[kept])} {open_end}"
         told = f"{cell(row[kept])} is kept, {'nothing that was tried' if row[broken] is None else cell(end)} is not; {counted(row.get('runs', 0), 'run')}"
-        made.append(Row(_named(row, settings) or "capacity", words, [Mark(row[kept], 0, row[kept], end, told)]))
+        made.append(Row(named(row, settings) or "capacity", words, [Mark(row[kept], 0, row[kept], end, told)]))
     caption = f"Highest {parameter} that is kept"
     return caption, "the bar: the capacity lies within", rows_of_intervals(caption, made, Axis(with_unit(parameter), _scale(made, (0.0,))))
 
@@ -250,11 +170,6 @@ def _scale(rows: Sequence[Row], more: Sequence[float] = ()) -> Any:
     marks = [mark for row in rows for mark in row.marks]
     ends = [end for mark in marks for end in (mark.x, mark.low, mark.high) if end is not None and is_drawn(end)]
     return scale_of([*ends, *more], is_log=False)
-
-
-def _named(row: Mapping[str, Any], settings: Sequence[str]) -> str:
-    """The configuration that a row is about."""
-    return ", ".join(f"{name} {row[name]}" for name in settings if name in row)
 
 
 _DRAWINGS: dict[str, Callable[[Rows, Mapping[str, Any], Sequence[str]], tuple[str, str, str]]] = {

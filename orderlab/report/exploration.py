@@ -9,16 +9,25 @@ from orderlab.model.explorer.exploration import Exploration
 from orderlab.model.explorer.search import Progress
 from orderlab.model.explorer.witness import Behaviour, story
 from orderlab.model.verdict import Outcome, Verdict
+from orderlab.report.report import Subject
+from orderlab.report.terminal import summary
+from orderlab.report.words import counted
 
 
-def exploration_lines(found: Exploration) -> list[str]:
-    parameters = dict(found.parameters)
-    rewritten = parameters.pop("rewritten", [])
-    scope = ", ".join(f"{name}={value}" for name, value in parameters.items())
-    lines = [f"{found.specification}({scope}): {found.outcome}"]
-    lines += [f"  with fewer identifiers: {line}" for line in rewritten]
+def exploration_lines(found: Exploration, subject: Subject) -> list[str]:
+    """The answer, the witnesses, then the work."""
+    rewritten = dict(found.parameters).get("rewritten", [])
+    lines = [line for line, _ in summary(subject)]
     for verdict in found.verdicts:
-        lines += verdict_lines(verdict)
+        lines += witness_lines(verdict)
+    lines += [f"with fewer identifiers: {line}" for line in rewritten]
+    for verdict in found.verdicts:
+        if verdict.outcome is not Outcome.UNKNOWN:
+            lines += [f"not covered: {verdict.law}: {gap}" for gap in verdict.not_covered]
+    if found.outcome is Outcome.VIOLATED and not found.complete and found.stopped_by is None:
+        lines.append("unfinished: ended at the first violation; --continue goes on, to every law")
+    elif found.stopped_by is not None and not found.complete:
+        lines.append(f"unfinished: stopped by {found.stopped_by}; a larger one, or none, goes on to the end")
     fired = ", ".join(f"{name} {times:,}" for name, times in found.actions.items())
     lines.append(f"actions: {fired}")
     if found.antecedents:
@@ -40,21 +49,20 @@ def exploration_lines(found: Exploration) -> list[str]:
     return lines
 
 
-def verdict_lines(verdict: Verdict) -> list[str]:
-    lines = [f"  {verdict.outcome:<9}{verdict.law}"]
-    lines += [f"           {gap}" for gap in verdict.not_covered]
+def witness_lines(verdict: Verdict) -> list[str]:
+    """The steps to a violation; nothing of another verdict."""
     if verdict.outcome is not Outcome.VIOLATED:
-        return lines
+        return []
+    lines = ["", f"{verdict.law} is violated"]
     if isinstance(verdict.witness, Behaviour):
         switches = verdict.witness.switches
         if verdict.witness.statement:
             lines.append(f"    law: {' '.join(verdict.witness.statement.split())}")
         lines.append(f"    why: {verdict.witness.why}")
-        lines.append(f"    witness: {len(verdict.witness.steps)} steps, {switches} switches between processes")
-        return lines + ["    " + line for line in story(verdict.witness)]
-    return lines + [
-        f"    {name.replace('_', ' ')}: {_listed(value)}" for name, value in verdict.witness.items() if value
-    ]
+        lines.append(f"    witness: {counted(len(verdict.witness.steps), 'step')}, {switches} switches between processes")
+        return [*lines, *("    " + line for line in story(verdict.witness)), ""]
+    told = [f"    {name.replace('_', ' ')}: {_listed(value)}" for name, value in verdict.witness.items() if value]
+    return [*lines, *told, ""]
 
 
 def _listed(value: Any) -> str:
@@ -70,14 +78,14 @@ def progress_line(progress: Progress) -> str:
 
 def catalogue_lines(entries: Mapping[str, tuple[str, Mapping[str, Any]]]) -> list[str]:
     lines = []
-    for name, (summary, parameters) in entries.items():
-        lines.append(f"{name}: {summary}")
+    for name, (about, parameters) in entries.items():
+        lines.append(f"{name}: {about}")
         for parameter, schema in parameters.items():
-            about = ", ".join(map(str, schema["enum"])) if "enum" in schema else schema.get("type", "value")
+            kind = ", ".join(map(str, schema["enum"])) if "enum" in schema else schema.get("type", "value")
             limits = [
                 f"{word} {schema[key]}"
                 for key, word in (("minimum", "at least"), ("maximum", "at most"))
                 if key in schema
             ]
-            lines.append(f"    {parameter} = {schema.get('default')}  ({', '.join([about, *limits])})")
+            lines.append(f"    {parameter} = {schema.get('default')}  ({', '.join([kind, *limits])})")
     return lines

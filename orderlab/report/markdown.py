@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from orderlab.model.verdict import Outcome
 from orderlab.report.report import Finding, Report, Subject
-from orderlab.report.words import counted, harmless, holding, story
+from orderlab.report.words import counted, harmless, holding, story, undecided
 
 SIZE_MAX = 60_000
 """Characters; what takes comments cuts them off, or refuses them, at 65,536."""
@@ -36,9 +36,8 @@ def _parts(subject: Subject) -> Iterator[str]:
     yield f"\n### {_plain(subject.name)}\n"
     for root in subject.roots:
         yield _root(root)
-    undecided = [one for one in subject.laws if one.is_applicable and one.outcome is Outcome.UNKNOWN]
-    if undecided:
-        yield "\n" + "".join(f"- ❔ `{one.law}` is undecided: {_plain(one.because)}\n" for one in undecided)
+    if left := undecided(subject):
+        yield "\n" + "".join(f"- ❔ undecided: {_plain(laws)}: {_plain(because)}\n" for laws, because in left)
     if holds := holding(subject):
         yield f"\n{holds}.\n"
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from orderlab.model.verdict import Outcome
 from orderlab.report.report import Change, Finding, Report, Step, Subject
-from orderlab.report.words import cell, harmless, holding
+from orderlab.report.words import cell, harmless, holding, undecided
 
 if TYPE_CHECKING:
     import jinja2
@@ -57,7 +56,7 @@ def page(report: Report) -> str:
     return harmless(
         template("report.html.j2").render(
             title=f"orderlab {report.command}: {report.outcome}", report=report, subjects=report.subjects,
-            Change=Change, drawing=drawing, holding=holding, undecided=_undecided, said=_said,
+            Change=Change, drawing=drawing, holding=holding, undecided=undecided, said=_said,
         )
     )
 
@@ -119,10 +118,6 @@ def key_rows(before: dict[str, str], after: dict[str, str]) -> list[KeyRow]:
             sign = "" if before.get(key) == after[key] else "~" if key in before else "+"
             rows.append(KeyRow(sign, key, after[key], before[key] if sign == "~" else ""))
     return sorted(rows, key=lambda row: not row.sign)
-
-
-def _undecided(subject: Subject) -> list[Any]:
-    return [one for one in subject.laws if one.is_applicable and one.outcome is Outcome.UNKNOWN]
 
 
 def _said(subject: Subject) -> dict[str, str]:

@@ -171,12 +171,12 @@ class Subject(_Part):
         judged = len(broken) + len(unknown) + len(holding)
         if broken:
             roots = [root for root in self.roots if any(one.is_certain for one in root)]
-            ways = f", by {len(roots)} causes" if len(roots) > 1 else ""
-            text = f"{len(broken)} of {judged} laws {_are(broken)} violated{ways}"
+            text = _told(broken, judged, "violated") + (f", by {len(roots)} causes" if len(roots) > 1 else "")
         elif unknown:
-            text = f"{len(unknown)} of {judged} laws {_are(unknown)} undecided: {', '.join(unknown)}"
+            text = _told(unknown, judged, "undecided")
         elif holding:
-            text = "the law holds" if judged == 1 else f"all {judged} laws hold"
+            text = f"{holding[0]} holds" if judged == 1 else f"all {judged} laws hold"
+            text += "; not every law that was asked for was put to the test" if self.outcome is Outcome.UNKNOWN else ""
         else:
             text = "no law was put to the test"
         return f"{self.name}: {text}"
@@ -209,8 +209,16 @@ class Report(_Part):
         return "; ".join(one.answer for one in self.subjects) or "nothing was judged"
 
 
-def _are(laws: list[str]) -> str:
-    return "is" if len(laws) == 1 else "are"
+NAMED_MAX = 3
+"""Laws that an answer names; more are counted."""
+
+
+def _told(laws: list[str], judged: int, word: str) -> str:
+    """Which of the laws that were judged are ``word``."""
+    if len(laws) > NAMED_MAX:
+        return f"{f'all {judged}' if len(laws) == judged else f'{len(laws)} of {judged}'} laws are {word}"
+    named = f"{', '.join(laws[:-1])} and {laws[-1]} are" if len(laws) > 1 else f"{laws[0]} is"
+    return f"{named} {word}" + ("" if judged == 1 else f", {len(laws)} of {judged} laws")
 
 
 def fingerprint_of(*parts: str) -> str:

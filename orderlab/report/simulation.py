@@ -8,7 +8,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from orderlab.model.verdict import Verdict
+from orderlab.model.verdict import Outcome, Verdict
+from orderlab.program import EXIT
+from orderlab.report.report import Subject
+from orderlab.report.terminal import STYLE
 from orderlab.report.verdicts import print_verdicts
 from orderlab.sim.costs import load_costs
 from orderlab.sim.costs.fit import Measured
@@ -21,9 +24,11 @@ BUSY = 0.9
 
 
 def print_simulation(
-    console: Console, result: Mapping[str, Any], wall: Mapping[str, float], verdicts: Sequence[Verdict]
+    console: Console, result: Mapping[str, Any], wall: Mapping[str, float], subject: Subject, verdicts: Sequence[Verdict], verbose: bool
 ) -> None:
-    """Everything that `--json` holds and a reader wants."""
+    """The verdict, then everything else that `--json` holds and a reader wants."""
+    history = f"history of {result['history_rows']:,} rows, {result['history_digest']}"
+    print_verdicts(console, history, subject, verdicts, verbose)
     through = result["throughput_per_s"]
     console.print(
         f"{result['system']}: {through['in']:,} msg/s in, {through['out']:,} msg/s out, "
@@ -43,7 +48,6 @@ def print_simulation(
             told = ", ".join(f"{what.replace('_', ' ')} {value:,}" for what, value in result[name].items())
             console.print(f"{name.replace('_', ' ')}: {told}")
     console.print("counted: " + ", ".join(f"{name} {count:,}" for name, count in result["counts"].items()))
-    print_verdicts(console, f"history of {result['history_rows']:,} rows, {result['history_digest']}", verdicts)
     console.print(
         f"seed: {result['seed']}; {wall['assembling_s']:g} s to assemble, {wall['running_s']:g} s to run, "
         f"{wall['judging_s']:g} s to judge",
@@ -65,9 +69,10 @@ SHOWN = ("throughput_per_s.", "latency.", "utilisation.", "redis_commands_per_s.
 HIDDEN = ("half_width", "count", "p95", "p99.9", "p50", "p90")
 
 
-def print_replications(console: Console, result: Mapping[str, Any]) -> None:
-    """Means with intervals over the replications, and the verdicts of all."""
+def print_replications(console: Console, result: Mapping[str, Any], outcome: Outcome) -> None:
+    """The verdict of all, then means with intervals over the replications."""
     runs = result["replications"]
+    console.print(f"{joint_answer(result)} (exit code {int(EXIT[outcome])})", style=STYLE[outcome], highlight=False, soft_wrap=not console.is_terminal)
     table = Table("figure", "mean", "±95 %", "least", "greatest")
     table.columns[0].overflow = "fold"
     for path, mean in result["means"].items():
@@ -89,6 +94,16 @@ def print_replications(console: Console, result: Mapping[str, Any]) -> None:
         laws.add_row(verdict["law"], f"{verdict['outcome']}{' (vacuous)' if verdict['vacuous'] else ''}", counted, "" if verdict["seed"] is None else str(verdict["seed"]))
     console.print(laws)
     console.print(f"seed: {result['seed']}; of the replications: {', '.join(str(run['seed']) for run in runs)}", highlight=False)
+
+
+def joint_answer(result: Mapping[str, Any]) -> str:
+    """The verdict of all replications in a sentence."""
+    named = {outcome: [one["law"] for one in result["verdicts"] if one["outcome"] == outcome and not one["vacuous"]] for outcome in Outcome}
+    first = next((one for one in result["verdicts"] if one["outcome"] == Outcome.VIOLATED), None)
+    told = [f"{', '.join(named[outcome])} {word}" for outcome, word in ((Outcome.VIOLATED, "violated"), (Outcome.UNKNOWN, "undecided")) if named[outcome]]
+    seed = f", first with seed {first['seed']}" if first is not None else ""
+    held = f"{len(named[Outcome.HOLDS])} laws hold in {len(result['replications'])} replications" if named[Outcome.HOLDS] else ""
+    return f"{result['system']}: {'; '.join(filter(None, (*told, held))) or 'no law was put to the test'}{seed}"
 
 
 def latency_table(latencies: Mapping[str, Mapping[str, Any]]) -> Table:

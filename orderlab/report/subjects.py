@@ -335,7 +335,7 @@ def subject_of_specification(found: Exploration, command: Sequence[str] = (), pa
     rewritten = [f"with fewer identifiers: {line}" for line in parameters.pop("rewritten", [])]
     scope = ", ".join(f"{name}={value}" for name, value in parameters.items())
     findings = tuple(_of_behaviour(one, found, command) for one in found.verdicts if one.outcome is Outcome.VIOLATED)
-    whole = "complete" if found.complete else f"not complete: {found.stopped_by}"
+    whole = "complete" if found.complete else f"not complete: {found.stopped_by or 'ended at the first violation'}"
     size = f"{found.distinct_states:,} distinct states, {found.transitions:,} transitions, depth {found.depth}, {whole}"
     fired = "actions: " + ", ".join(f"{name} {times:,}" for name, times in found.actions.items())
     return Subject(

@@ -1,22 +1,27 @@
-"""A sweep as text: progress on one line, what came out, what failed and how to see it happen again."""
+"""A sweep in words: the answer in a sentence, progress on one line, what came out, what failed and how to see it happen again."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from orderlab.report.words import cell
+from orderlab.model.verdict import Outcome
+from orderlab.program import EXIT
+from orderlab.report.terminal import STYLE
+from orderlab.report.words import cell, counted
 from orderlab.spark_sweeps.questions.answer import Answer
 from orderlab.spark_sweeps.questions.asking import COMMANDS
+from orderlab.spark_sweeps.questions.capacity import capacity_columns
 from orderlab.spark_sweeps.runs.job import Preview, RunsProgress, Summary
 from orderlab.spark_sweeps.sweep_file.plan import Plan
 
 BAR = 24
 SAID_MAX = 400
+Rows = Sequence[Mapping[str, Any]]
 PIPE_WIDTH = 200
 """Columns of text where nobody says how many there are."""
 
@@ -30,9 +35,10 @@ def progress_line(progress: RunsProgress) -> tuple[str, float]:
     return text, new / max(total - progress.before, 1)
 
 
-def print_summary(console: Console, summary: Summary) -> None:
-    """Counts, the first failures and violations with their commands, where the rows are."""
+def print_summary(console: Console, summary: Summary, outcome: Outcome) -> None:
+    """The verdict with its exit code, counts, the first failures and violations with their commands, where the rows are."""
     counts = summary.counts
+    console.print(f"{swept(summary)} (exit code {int(EXIT[outcome])})", style=STYLE[outcome], highlight=False, soft_wrap=True)
     console.print(
         f"{counts.rows:,} of {summary.runs:,} runs done ({summary.before:,} of them before), {counts.failed:,} failed, "
         f"{counts.violated:,} violating a law; {summary.wall_s:.1f} s, {summary.cpu_s:.1f} s of CPU in runs",
@@ -61,6 +67,21 @@ def print_summary(console: Console, summary: Summary) -> None:
         highlight=False,
         soft_wrap=True,
     )
+
+
+def swept(summary: Summary) -> str:
+    """What became of the runs, in a sentence."""
+    counts, held = summary.counts, summary.counts.rows - summary.counts.failed - summary.counts.violated - summary.unknown
+    parts = [
+        f"{counts.violated:,} of {counted(summary.runs, 'run')} {'violates' if counts.violated == 1 else 'violate'} a law" if counts.violated else "",
+        f"{counts.failed:,} failed" if counts.failed else "",
+        f"{summary.runs - counts.rows:,} are not done" if counts.rows < summary.runs else "",
+        f"{summary.vacuous:,} put no law to the test" if summary.vacuous else "",
+        f"{held:,} kept every law" if held and held < summary.runs else "",
+    ]
+    if held == summary.runs:
+        return f"all {counted(held, 'run')} kept every law" if held > 1 else "the run kept every law"
+    return ", ".join(filter(None, parts)) or "no run was done"
 
 
 def print_preview(console: Console, preview: Preview, plan: Plan, file: str) -> None:
@@ -104,8 +125,13 @@ def print_run(console: Console, row: Mapping[str, Any], seconds: float) -> None:
         console.print(f"{escape(law)}: {escape(str(witness))}", highlight=False, soft_wrap=True)
 
 
-def print_answer(console: Console, answer: Answer) -> None:
-    """The answer's table; one row alone stands upright. Commands are printed below, to be copied."""
+def print_answer(console: Console, answer: Answer, asked: Mapping[str, Any]) -> None:
+    """The answer in a sentence with its exit code, then its table; one row alone stands upright. Commands are printed below, to
+    be copied."""
+    console.print(
+        f"{answered(answer.outcome)}: {said(sentence(answer, asked))} (exit code {int(EXIT[answer.outcome])})",
+        style=STYLE[answer.outcome], highlight=False, soft_wrap=True,
+    )  # fmt: skip
     rows = [{name: cell(value) for name, value in row.items()} for row in answer.rows]
     commands = {name: row.pop(name) for row in rows for name in COMMANDS if name in row}
     names = list(dict.fromkeys(name for row in rows for name in row))
@@ -134,3 +160,116 @@ def said(text: str) -> str:
     """What a run said, on one line: it may hold anything, and a terminal obeys some of it."""
     shown = "".join(sign if sign.isprintable() else " " for sign in " ".join(text.split()))
     return escape(shown if len(shown) <= SAID_MAX else shown[:SAID_MAX] + "...")
+
+
+# -- the answer in a sentence ------------------------------------------------------------------------------------------------
+
+UNITS = (
+    ("_per_s", "per s"), ("per_s", "per s"), ("_ms", "ms"), ("_us", "µs"), ("_s", "s"), ("_mib", "MiB"), ("_bytes", "bytes"),
+    ("_percent", "%"), ("_share", "share of 1"), ("_ratio", "ratio"),
+)  # fmt: skip
+
+
+def unit_of(metric: str) -> str:
+    """The unit that a name ends in, or stands for; empty where it says none."""
+    for part in reversed(metric.split(".")):
+        if part.startswith("utilisation"):
+            return "share of 1"
+        for ending, unit in UNITS:
+            if part.endswith(ending):
+                return unit
+    return ""
+
+
+def with_unit(metric: str) -> str:
+    """The name as the files have it, and its unit."""
+    unit = unit_of(metric)
+    return f"{metric} [{unit}]" if unit else metric
+
+
+def answered(outcome: Outcome) -> str:
+    """What an outcome means of a question."""
+    return {Outcome.VIOLATED: "the target is missed", Outcome.UNKNOWN: "the question stayed open"}.get(outcome, "answered")
+
+
+def named(row: Mapping[str, Any], settings: Sequence[str]) -> str:
+    """The configuration that a row is about."""
+    return ", ".join(f"{name} {row[name]}" for name in settings if name in row)
+
+
+def sentence(answer: Answer, asked: Mapping[str, Any]) -> str:
+    """The answer in one sentence."""
+    say = _SENTENCES.get(answer.kind)
+    return "nothing was found" if say is None or not answer.rows else say(answer.rows, asked, answer.settings)
+
+
+def _said_sensitivity(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]) -> str:
+    first = rows[0]
+    if "total" in first and first["total"] <= first["total_half_width"]:
+        return f"what {asked['metric']} depends on is not told from chance: take more samples"
+    if "total" in first:
+        rest = f", then {rows[1]['parameter']} with {100 * rows[1]['total']:.0f} %" if len(rows) > 1 else ""
+        share = f"a part in {100 * first['total']:.0f} ± {100 * first['total_half_width']:.0f} % of its variance"
+        return f"{asked['metric']} depends most on {first['parameter']}: {share}{rest}"
+    effect = f"{cell(float(first['mean_absolute_effect']))} ± {cell(float(first['half_width']))}"
+    return f"{with_unit(asked['metric'])} depends most on {first['parameter']}: across its range it moves by {effect} on average"
+
+
+def _said_cheapest(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]) -> str:
+    targets = ", ".join(f"{metric} < {cell(bound)}" for metric, bound in asked["targets"].items())
+    meeting = [row for row in rows if row["meets"]]
+    if not meeting:
+        return f"none of {counted(len(rows), 'configuration')} meets {targets}"
+    best = min(meeting, key=lambda row: row["price"])
+    return f"the cheapest that meets {targets}: {named(best, settings)}, at price {cell(best['price'])} ({len(meeting)} of {len(rows)} meet it)"
+
+
+def _said_comparison(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]) -> str:
+    differing = [row for row in rows if row["differs"]]
+    what = f"{asked['parameter']} {asked['b']} against {asked['a']}"
+    if not differing:
+        many = "the metric" if len(rows) == 1 else f"any of {len(rows)} comparisons"
+        return f"{what}: no difference is told in {many}"
+    row = differing[0]
+    share = f" ({100 * row['difference'] / abs(row['a']):+.3g} %)" if row["a"] else ""
+    where = f" at {named(row, settings)}" if named(row, settings) else ""
+    told = f"{with_unit(row['metric'])} is {cell(row['b'])} instead of {cell(row['a'])}{share}{where}"
+    return f"{what}: {told}" + (f"; {len(differing)} of {len(rows)} comparisons differ" if len(rows) > 1 else "")
+
+
+def _said_capacity(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]) -> str:
+    kept, broken, _ = capacity_columns(asked["parameter"], asked["metric"])
+
+    def told(row: Mapping[str, Any]) -> str:
+        if row[broken] is None:
+            return f"even {cell(asked['to'])}, the highest that was tried, is kept"
+        if not row[kept]:
+            return f"not even {cell(asked['from'])}, the lowest that was tried, is kept"
+        return f"{cell(row[kept])} is kept, {cell(row[broken])} is not{'' if row['sure'] else ' (between them it is not sure)'}"
+
+    limit = f"{asked['parameter']} with a mean {with_unit(asked['metric'])} below {cell(asked['below'])}"
+    if len(rows) == 1:
+        return f"{limit}: {told(rows[0])}"
+    best, worst = max(rows, key=lambda row: row[kept]), min(rows, key=lambda row: row[kept])
+    return f"{limit}: most at {named(best, settings)}, where {told(best)}; least at {named(worst, settings)}, where {told(worst)}"
+
+
+def _said_risk(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]) -> str:
+    (row,) = rows
+    words = {"acceptable": f"acceptable (at most {asked['acceptable']:g})", "unacceptable": f"unacceptable (at least {asked['unacceptable']:g})"}
+    told = f"{row['violations']} of {row['runs']} runs, {cell(row['low'])} to {cell(row['high'])} with 95 %"
+    return f"the risk that a law breaks is {words.get(row['decision'], 'undecided')}: {told}"
+
+
+def _said_rare_event(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]) -> str:
+    (row,) = rows
+    event = "a law breaks" if asked.get("above") is None else f"{asked['score']} exceeds {cell(asked['above'])}"
+    if not row["probability"]:
+        return f"in {counted(row['runs'], 'run')} it was not reached that {event}; the probability stayed open, at most {cell(row['high'])}"
+    return f"{event} with a probability of {cell(row['probability'])} ({cell(row['low'])} to {cell(row['high'])} with 95 %)"
+
+
+_SENTENCES: dict[str, Callable[[Rows, Mapping[str, Any], Sequence[str]], str]] = {
+    "sensitivity": _said_sensitivity, "cheapest": _said_cheapest, "comparison": _said_comparison, "capacity": _said_capacity,
+    "risk": _said_risk, "rare-event": _said_rare_event,
+}  # fmt: skip

@@ -30,6 +30,7 @@ from orderlab.report.charts import (
 )
 from orderlab.report.page import template
 from orderlab.report.report import versions
+from orderlab.report.sweep import unit_of, with_unit
 from orderlab.report.words import cell, counted, harmless
 from orderlab.sim.engine.statistics import Interval
 from orderlab.spark_sweeps.results.folder import Counts, ResultFolder
@@ -226,29 +227,6 @@ def _is_numeric_axis(points: list[PointRows], name: str) -> bool:
 
 def _named(parameters: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {cell(value) if isinstance(value, float) else value}" for name, value in parameters.items())
-
-
-UNITS = (
-    ("_per_s", "per s"), ("per_s", "per s"), ("_ms", "ms"), ("_us", "µs"), ("_s", "s"), ("_mib", "MiB"), ("_bytes", "bytes"),
-    ("_percent", "%"), ("_share", "share of 1"), ("_ratio", "ratio"),
-)  # fmt: skip
-
-
-def unit_of(metric: str) -> str:
-    """The unit that a name ends in, or stands for; empty where it says none."""
-    for part in reversed(metric.split(".")):
-        if part.startswith("utilisation"):
-            return "share of 1"
-        for ending, unit in UNITS:
-            if part.endswith(ending):
-                return unit
-    return ""
-
-
-def with_unit(metric: str) -> str:
-    """The name as the files have it, and its unit."""
-    unit = unit_of(metric)
-    return f"{metric} [{unit}]" if unit else metric
 
 
 def drawings(

@@ -10,9 +10,8 @@ from rich.text import Text
 
 from orderlab.model.verdict import Outcome
 from orderlab.program import EXIT
-from orderlab.properties.witness.witness import without_controls
 from orderlab.report.report import Change, Finding, Subject
-from orderlab.report.words import counted, holding
+from orderlab.report.words import counted, harmless, holding, undecided, untested
 
 STYLE = {Outcome.HOLDS: "green", Outcome.VIOLATED: "bold red", Outcome.UNKNOWN: "yellow"}
 WIDTH_IN_PIPE = 140
@@ -26,7 +25,7 @@ CUT = ("the cap of", "interrupted")
 def print_subject(console: Console, subject: Subject, seed: int, effort: str, verbose: bool = False) -> None:
     """The whole report of one store. In a pipe no line is broken, so that it can be searched."""
     soft = not console.is_terminal
-    console.print(*_lines(summary(subject)), sep="\n", soft_wrap=soft)
+    print_summary(console, subject)
     for number, root in enumerate(subject.roots, 1):
         if root[0].change in (Change.FIXED, Change.SAME) and not verbose:
             continue
@@ -37,27 +36,36 @@ def print_subject(console: Console, subject: Subject, seed: int, effort: str, ve
 
 
 def _lines(told: Iterator[tuple[str, str]]) -> list[Text]:
-    return [Text(without_controls(line), style) for line, style in told]
+    return [Text(harmless(line), style) for line, style in told]
 
 
 def summary(subject: Subject) -> Iterator[tuple[str, str]]:
     """The verdict with its exit code, a line for each root cause, one for all laws that hold, and the undecided ones."""
-    yield f"{subject.answer} ({subject.path}; exit code {int(EXIT[subject.outcome])})", STYLE[subject.outcome]
+    where = f"{subject.path}; " if subject.path and subject.path != subject.name else ""
+    yield f"{subject.answer} ({where}exit code {int(EXIT[subject.outcome])})", STYLE[subject.outcome]
     for number, root in enumerate(subject.roots, 1):
         laws = ", ".join(dict.fromkeys(one.law for one in root))
         change = f"{root[0].change}: " if root[0].change else ""
+        steps = counted(len(root[0].steps), "step") if root[0].steps else "no steps"
         only = "" if root[0].is_certain else ", in the small scope only"
-        yield f"  {number}. {change}{laws}: {root[0].headline} [{counted(len(root[0].steps), 'step')}{only}]", ""
+        yield f"  {number}. {change}{laws}: {root[0].headline} [{steps}{only}]", ""
+    for laws, because in undecided(subject):
+        yield f"  undecided: {laws}: {because}", "yellow"
     for law in subject.laws:
-        if law.is_applicable and law.outcome is Outcome.UNKNOWN:
-            yield f"  {law.law} is undecided: {law.because}", "yellow"
-        elif law.is_applicable and law.outcome is Outcome.VIOLATED and law.because:
+        if law.is_applicable and law.outcome is Outcome.VIOLATED and law.because:
             yield f"  {law.law}: {law.because}", ""
     if holds := holding(subject):
         yield f"  {holds}", "green"
-    apart = [f"{law.law} ({law.because})" for law in subject.laws if not law.is_applicable]
+    vacuous, apart = untested(subject)
+    if vacuous:
+        yield f"  vacuous, not put to the test: {', '.join(vacuous)}", "dim"
     if apart:
-        yield f"  not applicable: {', '.join(apart)}", "dim"
+        yield f"  not applicable: {', '.join(f'{law} ({because})' for law, because in apart)}", "dim"
+
+
+def print_summary(console: Console, subject: Subject) -> None:
+    """The first screen of a command."""
+    console.print(*_lines(summary(subject)), sep="\n", soft_wrap=not console.is_terminal)
 
 
 def story(number: int, root: list[Finding]) -> Iterator[tuple[str, str]]:

@@ -1,8 +1,8 @@
-"""Verdicts of a history as a table, and below it each witness as the events that show it."""
+"""Verdicts of a history: the answer first, each witness as the events that show it, and with ``--verbose`` a table."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -11,13 +11,44 @@ from rich.table import Table
 
 from orderlab.model.verdict import UNFINISHED, Outcome, Verdict, overall, to_plain
 from orderlab.program import printable
+from orderlab.report.report import Subject
+from orderlab.report.terminal import print_summary
+from orderlab.report.words import counted
 
 _IN_TABLE = ("antecedents", "violations", "violated_objects", "seconds", "rows", UNFINISHED)
 _COLOUR = {Outcome.HOLDS: "green", Outcome.VIOLATED: "red", Outcome.UNKNOWN: "yellow"}
 
 
-def print_verdicts(console: Console, title: str, verdicts: Sequence[Verdict]) -> None:
-    """Print a line for each law, then what is not covered, then the witnesses."""
+def print_verdicts(console: Console, title: str, subject: Subject, verdicts: Sequence[Verdict], verbose: bool = False) -> None:
+    """Print the answer, the witnesses, what is not covered; with ``verbose`` a line for each law, and the work."""
+    print_summary(console, subject)
+    for verdict in verdicts:
+        if verdict.outcome is Outcome.VIOLATED:
+            _print_witness(console, verdict)
+    for line in notes_of(verdicts):
+        console.print(escape(printable(line)), highlight=False, soft_wrap=True)
+    if verbose:
+        _print_table(console, title, verdicts)
+    else:
+        console.print(f"{escape(printable(title))}; -v lists how often each law was put to the test", highlight=False, soft_wrap=True)
+
+
+def notes_of(verdicts: Sequence[Verdict]) -> Iterator[str]:
+    """What verdicts do not cover, each once with its laws; why laws are undecided is told with them. A budget that ended the
+    work is told with what would finish it.
+    """
+    found: dict[str, list[str]] = {}
+    for verdict in verdicts:
+        for note in verdict.not_covered:
+            if verdict.outcome is not Outcome.UNKNOWN and not note.startswith("vacuous"):
+                found.setdefault(note, []).append(verdict.law)
+    yield from (f"not covered: {', '.join(laws)}: {note}" for note, laws in found.items())
+    unfinished = [verdict.law for verdict in verdicts if verdict.work.get(UNFINISHED)]
+    if unfinished:
+        yield f"unfinished: {counted(len(unfinished), 'law')}; a larger --budget, or none, goes on to the end"
+
+
+def _print_table(console: Console, title: str, verdicts: Sequence[Verdict]) -> None:
     table = Table(title=escape(printable(title)), title_justify="left")
     for heading in ("law", "verdict", "put to\nthe test", "times\nviolated", "seconds"):  # fits into 80 columns
         table.add_column(heading, no_wrap=True, justify="left" if heading in ("law", "verdict") else "right")
@@ -41,22 +72,6 @@ def print_verdicts(console: Console, title: str, verdicts: Sequence[Verdict]) ->
     for listed, laws in efforts.items():
         whose = "" if len(laws) == len(verdicts) > 1 else f"{', '.join(laws)}: "
         console.print(f"{whose}{listed}", highlight=False, soft_wrap=True)
-    for verdict in verdicts:
-        for note in verdict.not_covered:
-            if not note.startswith("vacuous"):
-                console.print(f"{verdict.law}: {escape(printable(note))}", highlight=False, soft_wrap=True)
-    for verdict in verdicts:
-        if verdict.outcome is Outcome.VIOLATED:
-            _print_witness(console, verdict)
-    untested = vacuous_line(verdicts)
-    if untested is not None:
-        console.print(untested, highlight=False, soft_wrap=True)
-
-
-def vacuous_line(verdicts: Sequence[Verdict]) -> str | None:
-    """The laws that were not put to the test; None if all were."""
-    untested = ", ".join(verdict.law for verdict in verdicts if verdict.vacuous)
-    return f"vacuous, not put to the test: {untested}" if untested else None
 
 
 def why_vacuous(verdicts: Sequence[Verdict], outcome: Outcome, named: Collection[str]) -> str | None:

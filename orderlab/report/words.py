@@ -39,7 +39,23 @@ def story(finding: Finding) -> Iterator[str]:
 def holding(subject: Subject) -> str:
     """The laws that hold, in one line; empty where none does."""
     laws = subject.named(Outcome.HOLDS)
-    return f"{len(laws)} hold: {', '.join(laws)}" if laws else ""
+    return f"{len(laws)} {'holds' if len(laws) == 1 else 'hold'}: {', '.join(laws)}" if laws else ""
+
+
+def undecided(subject: Subject) -> list[tuple[str, str]]:
+    """Laws that are undecided for one reason, and the reason."""
+    found: dict[str, list[str]] = {}
+    for law in subject.laws:
+        if law.is_applicable and law.outcome is Outcome.UNKNOWN:
+            found.setdefault(law.because, []).append(law.law)
+    return [(", ".join(laws), because) for because, laws in found.items()]
+
+
+def untested(subject: Subject) -> tuple[list[str], list[tuple[str, str]]]:
+    """Laws that nothing put to the test, and those that do not apply, with the reason."""
+    apart = [law for law in subject.laws if not law.is_applicable]
+    vacuous = [law.law for law in apart if law.because.startswith("vacuous")]
+    return vacuous, [(law.law, law.because) for law in apart if law.law not in vacuous]
 
 
 def cell(value: Any) -> str:

@@ -27,12 +27,12 @@ def _preview(console):
     _preview,
     lambda console: print_summary(
         console, Summary(Path(ODD), 0, 1, 0, Counts(1, 0, 1), 0, None, "0", 0.0, 0.0, [],
-                         [{"run": 0, "status": "ok", "error": None, "verdicts": [(ODD, "violated")], "replay": ODD}])),
+                         [{"run": 0, "status": "ok", "error": None, "verdicts": [(ODD, "violated")], "replay": ODD}]), Outcome.VIOLATED),
     lambda console: print_run(
         console, {"run": 0, "seed": 0, "parameters": {ODD: ODD}, "verdicts": {ODD: "violated"}, "metrics": {ODD: 1.0},
                   "witnesses": {ODD: ODD}}, 0.0),
-    lambda console: print_answer(console, Answer("risk", 0, Path(ODD), [{ODD: ODD}, {ODD: ODD}], [ODD], Outcome.HOLDS)),
-    lambda console: print_answer(console, Answer("risk", 0, Path(ODD), [{ODD: ODD}], [ODD], Outcome.HOLDS)),
+    lambda console: print_answer(console, Answer("other", 0, Path(ODD), [{ODD: ODD}, {ODD: ODD}], [ODD], Outcome.HOLDS), {}),
+    lambda console: print_answer(console, Answer("other", 0, Path(ODD), [{ODD: ODD}], [ODD], Outcome.HOLDS), {}),
 ])  # fmt: skip
 def test_names_of_a_users_own_are_text_not_markup(show):
     out = io.StringIO()

@@ -77,7 +77,7 @@ def test_the_json_fits_the_schema_and_something_else_does_not(folder: Path) -> N
 def test_the_answer_comes_first_and_tells_the_plainest_finding(report: Report) -> None:
     assert report.outcome is Outcome.VIOLATED
     assert report.exit_code == 1
-    assert report.sentence.startswith("published: 1 of 2 laws is violated, by ")
+    assert report.sentence.startswith("published: all-or-nothing is violated, 1 of 2 laws, by ")
     assert "save.lua:23" in report.sentence
 
 

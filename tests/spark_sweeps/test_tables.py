@@ -8,7 +8,8 @@ import pytest
 
 from orderlab.report.answer_page import drawn
 from orderlab.report.page import template
-from orderlab.report.sweep_page import heat_map, panels, unit_of
+from orderlab.report.sweep import unit_of
+from orderlab.report.sweep_page import heat_map, panels
 from orderlab.report.words import cell
 from orderlab.sim.engine.statistics import Interval
 from orderlab.spark_sweeps.questions.answer import answer
@@ -117,7 +118,7 @@ def test_of_a_mean_of_nothing_no_share_is_drawn():
 def test_a_row_without_a_column_leaves_its_cell_empty():
     """Points of a table design need not name the same parameters: no value may slip below another's heading."""
     page = template("answer.html.j2").render(
-        title="t", description="", outcome="holds", sentence="s", seed=0, versions={}, is_one=False, notes=[], commands=[], drawing=None,
+        title="t", description="", outcome="holds", answered="answered", sentence="s", seed=0, versions={}, is_one=False, notes=[], commands=[], drawing=None,
         asked=[{"": "x", "value": "y"}], axes=[], fixed=[{"parameter": "p", "value": "1"}], digests=[{"": "code", "digest": "0"}],
         rows=[{"metric": "ms", "b": 2.0}, {"metric": "ms", "speed": "fast", "b": 12345.6}],
     )  # fmt: skip

@@ -159,7 +159,10 @@ def first_difference(new: FrozenKeyspace, old: FrozenKeyspace) -> tuple[str, str
     if new == old:
         return None
     for kind, key, ours, theirs in _differences(new, old):
-        return kind, f"{key.decode('latin-1')} {ours}; the old one {theirs}"
+        name = key.decode("latin-1")
+        if kind == KEYS:
+            return kind, f"no {name}; the old one does" if ours == "not" else f"{name}; the old one does not"
+        return kind, f"{name} {ours}; the old one {theirs}"
     return None  # the order in which keys were made
 
 
