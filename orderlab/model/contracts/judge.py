@@ -38,6 +38,8 @@ SECONDS_MAX = 20.0
 """Processor time of one question. It only stops what would not end: no verdict depends on it."""
 TWICE_FIRST, TWICE_EVERY = 300, 50
 """The first questions are asked twice, then one of so many."""
+REMEMBERED_MAX = 20_000
+"""Answers of either kind that are kept."""
 CLIENTS_MAX, STEPS_MAX = 8, 20
 
 
@@ -61,6 +63,9 @@ class Asked:
         self.contract = contract
         self.name = type(contract).__name__
         self._questions = 0
+        # An answer depends on its question alone, and overlapping operations ask the same ones again with every reply.
+        self._allowed: dict[Hashable, list[Outcome]] = {}
+        self._aged: dict[Hashable, Hashable] = {}
         self._check_class()
 
     def initial(self) -> Hashable:
@@ -73,6 +78,14 @@ class Asked:
 
     def outcomes(self, state: Hashable, call: Call, now_ms: int) -> list[Outcome]:
         """All that is allowed."""
+        asked = (state, call, _types_of(call), now_ms)
+        found = self._allowed.get(asked)
+        if found is None:
+            found = self._outcomes(state, call, now_ms)
+            _keep(self._allowed, asked, found)
+        return found
+
+    def _outcomes(self, state: Hashable, call: Call, now_ms: int) -> list[Outcome]:
         given = lambda: f"state {_short(state)}, {call}, now_ms {now_ms}"  # noqa: E731 - told only if something is wrong
         found = self._list("outcomes", given, lambda: self.contract.outcomes(state, call, now_ms))
         for one in found:
@@ -108,6 +121,12 @@ class Asked:
 
     def elapse(self, state: Hashable, now_ms: int) -> Hashable:
         """The state at ``now_ms`` if nothing but time has happened."""
+        asked = (state, now_ms)
+        if asked not in self._aged:
+            _keep(self._aged, asked, self._elapsed(state, now_ms))
+        return self._aged[asked]
+
+    def _elapsed(self, state: Hashable, now_ms: int) -> Hashable:
         given = lambda: f"state {_short(state)}, now_ms {now_ms}"  # noqa: E731 - told only if something is wrong
         aged = self._ask("elapse", given, lambda: self.contract.elapse(state, now_ms))
         self._check_state("elapse", given, aged)
@@ -263,19 +282,45 @@ def _short(value: Any) -> str:
     return text if len(text) <= 160 else f"{text[:160]}…"
 
 
+def _types_of(call: Call) -> tuple[type, ...]:
+    """Those of the fields' values, since 1 is equal to True and 1.0."""
+    return tuple([type(value) for _, value in call.fields])
+
+
+def _keep(known: dict[Any, Any], question: Hashable, answer: Any) -> None:
+    """Remember an answer; all others are forgotten where there are too many."""
+    if len(known) >= REMEMBERED_MAX:
+        known.clear()
+    known[question] = answer
+
+
 @contextmanager
 def _ending() -> Iterator[None]:
     """Raise _TimedOut in what takes SECONDS_MAX of processor time; in the main thread, where alone signals arrive."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    if signal.getsignal(signal.SIGVTALRM) is not _raise_endless:
-        signal.signal(signal.SIGVTALRM, _raise_endless)
+    _Alarm.install()
     signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS_MAX)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+
+
+class _Alarm:
+    """The handler of the timer. To ask whose it is costs more than most questions to a contract, so that is done now and then."""
+
+    EVERY = 256
+    left = 0
+
+    @classmethod
+    def install(cls) -> None:
+        cls.left -= 1
+        if cls.left < 0:
+            cls.left = cls.EVERY
+            if signal.getsignal(signal.SIGVTALRM) is not _raise_endless:
+                signal.signal(signal.SIGVTALRM, _raise_endless)
 
 
 def _raise_endless(number: int, frame: object) -> None:
@@ -335,6 +380,8 @@ class Judge:
         self.under_way: dict[int, Call] = {}
         self.tested: dict[str, int] = {one.name: 0 for one in self.laws}
         """How often a reply put each law to the test."""
+        self._left: dict[Hashable, tuple[State, ...]] = {}
+        """Answers of ``_after``, for the events of an overlap are gone through anew with every reply."""
         self._stopped: str = ""
         """How the last operation that was stopped part-way ended; "" if none was."""
 
@@ -428,7 +475,7 @@ class Judge:
         candidates: frozenset[Candidate],
         under_way: Mapping[int, Call],
         heard: Mapping[int, Reply],
-        pool: Sequence[Reply],
+        pool: tuple[Reply, ...],
         now_ms: int,
     ) -> frozenset[Candidate]:
         """With every operation under way having taken effect in every order, or not. ``pool``: replies of others that
@@ -451,9 +498,19 @@ class Judge:
         return frozenset(found)
 
     def _after(
+        self, state: State, call: Call, is_heard: bool, reply: Reply, pool: tuple[Reply, ...], now_ms: int
+    ) -> tuple[State, ...]:
+        """The states in which ``call`` leaves ``state``, with this reply if it was heard."""
+        asked = (state, call, _types_of(call), is_heard, reply, pool, now_ms)
+        known = self._left.get(asked)
+        if known is None:
+            known = tuple(self._leaving(state, call, is_heard, reply, pool, now_ms))
+            _keep(self._left, asked, known)
+        return known
+
+    def _leaving(
         self, state: State, call: Call, is_heard: bool, reply: Reply, pool: Sequence[Reply], now_ms: int
     ) -> Iterator[State]:
-        """The states in which ``call`` leaves ``state``, with this reply if it was heard."""
         for outcome in self.asked.outcomes(state, call, now_ms):
             allowed = outcome[0]
             if isinstance(allowed, AnyOf):
