@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,9 +52,15 @@ def modules(package: Path = PACKAGE) -> dict[str, Path]:
     return found
 
 
+@functools.cache
+def parsed(text: str) -> ast.Module:
+    """Each file is read by several tests."""
+    return ast.parse(text)
+
+
 def imports(path: Path, known: dict[str, Path]) -> Iterator[str]:
     """Modules of the package that a file imports anywhere, under TYPE_CHECKING and in functions too."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path.read_text())):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "orderlab":
             below = (node.module or "").removeprefix("orderlab").removeprefix(".")
             for alias in node.names:
@@ -143,7 +150,7 @@ def words_of(tree: ast.Module) -> Iterator[str]:
 
 def told_of_sessions(known: dict[str, Path]) -> dict[str, set[str]]:
     """Generic module -> what it says in words of sessions."""
-    said = {name: {word for word in words_of(ast.parse(path.read_text())) if SESSION_WORDS.search(word)} for name, path in known.items() if is_generic(name)}
+    said = {name: {word for word in words_of(parsed(path.read_text())) if SESSION_WORDS.search(word)} for name, path in known.items() if is_generic(name)}
     return {name: words for name, words in said.items() if words}
 
 
@@ -171,7 +178,7 @@ def test_nobody_but_the_table_of_kinds_asks_what_a_store_calls_its_specification
     for name, path in modules().items():
         if not (is_generic(name) or name.split(".")[0] in ("commands", "report")) or name == "properties.contracts.kind":
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path.read_text())):
             if isinstance(node, ast.Compare):
                 asked = [one.attr for one in ast.walk(node) if isinstance(one, ast.Attribute)]
                 texts = [one.value for one in ast.walk(node) if isinstance(one, ast.Constant)]

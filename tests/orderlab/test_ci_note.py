@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 NOTE = (ROOT / "notes" / "ci.md").read_text()
 EFFORT = "0.02"
 """The commands are those of the note, on less work: a program called orderlab adds it."""
-LAW = "no-loss"
+LAW = "own-release"
 
 
 def blocks(language: str) -> list[str]:
@@ -121,8 +121,8 @@ class Repository(NamedTuple):
 
 
 CHANGES = {
-    "breaks": ("fetch.lua", "until not more\n", "until not more\nfor i = 1, #page, 5 do call('ZREM', index, page[i]) end\n"),
-    "refactors": ("acknowledge.lua", "local stored =", "-- what there is\nlocal stored ="),
+    "breaks": ("release.lua", "if redis.call('GET', KEYS[1]) ~= ARGV[1] then", "if redis.call('EXISTS', KEYS[1]) == 0 then"),
+    "refactors": ("release.lua", "return redis.call('DEL'", "-- the lease alone\nreturn redis.call('DEL'"),
 }
 CODES = {"breaks": 1, "refactors": 0}
 
@@ -142,7 +142,7 @@ def repository(change: str, tmp_path: Path) -> Repository:
         (programs / name).write_text(f'#!/bin/sh\necho {name} "$@" >> {said}\n')
     (programs / "sudo").write_text('#!/bin/sh\nexec "$@"\n')
     (programs / "orderlab").write_text(
-        f"#!{sys.executable}\nimport sys\nsys.argv += ['--effort', '{EFFORT}', '--law', '{LAW}', '--backend', 'kernel']\n"
+        f"#!{sys.executable}\nimport sys\nsys.argv += ['--effort', '{EFFORT}', '--law', '{LAW}', '--backend', 'kernel', '--trust-adapter']\n"
         f"sys.path.insert(0, {str(ROOT)!r})\nfrom orderlab.cli import main\nsys.exit(main())\n"
     )
     for file in programs.iterdir():
@@ -151,7 +151,7 @@ def repository(change: str, tmp_path: Path) -> Repository:
     environment |= {"PATH": f"{programs}:{environment['PATH']}", "HOME": str(tmp_path), "GIT_CONFIG_NOSYSTEM": "1"}
     environment |= {f"GIT_{role}_{what}": "someone@example.org" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
     origin = Repository(tmp_path / "origin", environment, said)
-    shutil.copytree(ROOT / "lua" / "session", origin.place / "scripts" / "store")
+    shutil.copytree(ROOT / "lua" / "lock", origin.place / "scripts" / "store", ignore=shutil.ignore_patterns("__pycache__"))
     origin.git("init", "-q", "-b", "main")
     origin.git("add", "-A")
     assert origin.git("commit", "-qm", "the store").returncode == 0
