@@ -380,6 +380,8 @@ class JobQueue(Contract):
         yield Call.of("add", job=fresh, payload=f"p{fresh}", delay_ms=DELAY_MS, priority=high, key="k")
         yield Call.of("pause")
         yield Call.of("resume")
+        if high != low:
+            yield Call.of("add", job=fresh, payload=f"p{fresh}", delay_ms=0, priority=high, key="")
         yield Call.of("clean", count=1)
         for name in added[:1]:
             yield Call.of("get", job=name)
@@ -387,8 +389,10 @@ class JobQueue(Contract):
 
     def openings(self) -> Sequence[Opening]:
         taken: tuple[tuple[int, str, Mapping[str, Any]], ...] = ((0, "add", {"delay_ms": 0}), (0, "take", {}))
+        last = (0, "add", {"delay_ms": 0, "priority": self.promises.priorities[-1]})
         return (
             Opening("with two jobs that wait", ((0, "add", {"delay_ms": 0}), (0, "add", {"delay_ms": 0}))),
+            *([Opening("with two jobs of the last priority", (last, last))] if len(self.promises.priorities) > 1 else []),
             Opening("with a job that is leased", taken),
             Opening("with a lease that has lapsed", (*taken, LEASE_MS + 1)),
             Opening("with a job that has failed once", (*taken, (0, "fail", {}), self.promises.backoff_ms + 1, (1, "take", {}))),
