@@ -53,7 +53,7 @@ TRACEBACK = "ORDERLAB_TRACEBACK"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _ON_STANDARD_OUTPUT = (*_FULL, errno.EIO, errno.EBADF)
 """By what writing to standard output fails; such an error names no file."""
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 """Controls of a terminal, and what turns the direction of writing."""
 
 

@@ -120,6 +120,7 @@ def _check(
         if form == "parts":
             verdicts, rows = _judge_parts(file, question, master or "local[*]")
         elif form == "history":
+            _insist_on_text(file)
             line.show("judging by every law that applies")
             with line.telling_compilation():
                 verdicts, rows = judge(HistoryFile(file), question)
@@ -144,6 +145,15 @@ def _check(
             typer.echo(reason)
         typer.echo(f"seed: {seed}")
     return EXIT[outcome]
+
+
+def _insist_on_text(file: Path) -> None:
+    """Raise InputError for a name that Arrow does not open."""
+    try:
+        str(file).encode()
+    except UnicodeEncodeError:
+        shown = str(file).encode("utf-8", "backslashreplace").decode()
+        raise InputError(f"{shown}: its name holds bytes that are no UTF-8; rename it") from None
 
 
 def _judge_parts(folder: Path, question: Question, master: str) -> tuple[list[Verdict], int]:

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 from orderlab.model.verdict import Outcome
 from orderlab.report.report import Finding, Report, Subject
-from orderlab.report.words import harmless, story
+from orderlab.report.words import harmless, one_line, story
 
 
 def junit(report: Report) -> str:
@@ -33,19 +33,19 @@ def _suite(root: ElementTree.Element, subject: Subject, report: Report) -> None:
         if value:
             ElementTree.SubElement(properties, "property", name=name, value=harmless(value))
     for law in laws:
-        case = ElementTree.SubElement(suite, "testcase", classname=harmless(f"{subject.kind}.{subject.name}"), name=law.law)
+        case = ElementTree.SubElement(suite, "testcase", classname=harmless(f"{subject.kind}.{subject.name}"), name=harmless(law.law))
         found = [one for one in subject.findings if one.law == law.law and one.is_certain]
         if law.outcome is Outcome.VIOLATED:
             headline = found[0].headline if found else law.because
-            failure = ElementTree.SubElement(case, "failure", type=law.law, message=harmless(headline))
+            failure = ElementTree.SubElement(case, "failure", type=harmless(law.law), message=harmless(headline))
             failure.text = harmless("\n\n".join(_told(one) for one in found))
         elif law.outcome is Outcome.UNKNOWN:
             ElementTree.SubElement(case, "skipped", message=harmless(f"unknown: {law.because}"))
     if subject.not_covered:
         ElementTree.SubElement(suite, "system-out").text = harmless(
-            "\n".join(f"not covered: {one}" for one in subject.not_covered)
+            "\n".join(one_line(f"not covered: {one}") for one in subject.not_covered)
         )
 
 
 def _told(finding: Finding) -> str:
-    return "\n".join([finding.headline, *story(finding)])
+    return "\n".join([one_line(finding.headline), *story(finding)])

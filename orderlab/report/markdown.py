@@ -6,10 +6,12 @@ from collections.abc import Iterator
 
 from orderlab.model.verdict import Outcome
 from orderlab.report.report import Finding, Report, Subject
-from orderlab.report.words import counted, harmless, holding, story, undecided
+from orderlab.report.words import counted, holding, one_line, story, undecided
 
 SIZE_MAX = 60_000
 """Characters; what takes comments cuts them off, or refuses them, at 65,536."""
+PART_MAX = 1_000
+"""Characters of one name or line."""
 MARK = {Outcome.HOLDS: "✅", Outcome.VIOLATED: "❌", Outcome.UNKNOWN: "❔"}
 
 
@@ -39,17 +41,17 @@ def _parts(subject: Subject) -> Iterator[str]:
     if left := undecided(subject):
         yield "\n" + "".join(f"- ❔ undecided: {_plain(laws)}: {_plain(because)}\n" for laws, because in left)
     if holds := holding(subject):
-        yield f"\n{holds}.\n"
+        yield f"\n{_plain(holds)}.\n"
 
 
 def _root(root: list[Finding]) -> str:
     first = root[0]
-    laws = ", ".join(f"`{law}`" for law in dict.fromkeys(one.law for one in root))
-    where = f" at `{first.line.path}:{first.line.line}`" if first.line is not None else ""
+    laws = ", ".join(_code(law) for law in dict.fromkeys(one.law for one in root))
+    where = f" at {_code(f'{first.line.path}:{first.line.line}')}" if first.line is not None else ""
     change = f"{first.change}: " if first.change else ""
     lines = [f"\n- {change}**{laws}**{where}: {_plain(first.headline)}\n"]
-    lines += [f"  - `{one.law}`: {_plain(one.headline)}\n" for one in root[1:]]
-    told = harmless("\n".join(f"  {line}" for line in story(first)))
+    lines += [f"  - {_code(one.law)}: {_plain(one.headline)}\n" for one in root[1:]]
+    told = "\n".join(f"  {one_line(line, PART_MAX)}" for line in story(first))
     fence = "`" * max(3, _longest_run(told) + 1)
     lines.append(f"\n  <details><summary>{counted(len(first.steps), 'step')}</summary>\n\n  {fence}\n{told}\n  {fence}\n\n  </details>\n")
     return "".join(lines)
@@ -67,10 +69,17 @@ def _foot(report: Report) -> str:
 
 def _plain(text: str) -> str:
     """Text that Markdown and HTML leave as it is, on one line."""
-    text = " ".join(harmless(text).split())
+    text = one_line(" ".join(text.split()), PART_MAX)
     for sign in "\\`*_[]<>|#":
         text = text.replace(sign, f"\\{sign}" if sign not in "<>" else {"<": "&lt;", ">": "&gt;"}[sign])
     return text.replace("@", "@\u200b")  # nobody is called by name
+
+
+def _code(text: str) -> str:
+    """A name as code, whatever is in it."""
+    text = one_line(text, PART_MAX)
+    fence = "`" * (_longest_run(text) + 1)
+    return f"{fence} {text} {fence}" if "`" in text else f"`{text}`"
 
 
 def _longest_run(text: str) -> int:

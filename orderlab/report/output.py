@@ -14,10 +14,11 @@ from orderlab.model.verdict import Outcome
 from orderlab.program import EXIT, ExitCode
 from orderlab.report.forms import FORMS
 from orderlab.report.report import Report, Subject, versions
+from orderlab.report.words import escaped
 
 
 def _json(report: Report) -> str:
-    return report.model_dump_json(indent=1) + "\n"
+    return escaped(report.model_dump_json(indent=1)) + "\n"
 
 
 def _sarif(report: Report) -> str:

@@ -13,7 +13,7 @@ from enum import StrEnum
 from importlib.resources import files
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from orderlab.model.verdict import Outcome
 
@@ -24,6 +24,20 @@ SCHEMA = "report.schema.json"
 
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_text(cls, given: Any) -> Any:
+        """Names of files may hold bytes that are no text, and no file of text takes them: they become escapes."""
+        return _storable(given)
+
+
+def _storable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_storable(name): _storable(one) for name, one in value.items()}
+    return type(value)(map(_storable, value)) if type(value) in (list, tuple) else value
 
 
 class Change(StrEnum):
@@ -223,7 +237,7 @@ def _told(laws: list[str], judged: int, word: str) -> str:
 
 def fingerprint_of(*parts: str) -> str:
     """A digest of what tells one finding from another."""
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "backslashreplace")).hexdigest()[:32]
 
 
 def versions(more: Iterable[tuple[str, str]] = ()) -> dict[str, str]:

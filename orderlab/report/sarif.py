@@ -8,7 +8,7 @@ from typing import Any
 
 from orderlab.model.verdict import Outcome
 from orderlab.report.report import Change, Finding, JudgedLaw, Line, Report, Subject
-from orderlab.report.words import story
+from orderlab.report.words import escaped, one_line, story
 
 VERSION = "2.1.0"
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -17,7 +17,7 @@ FINGERPRINT = "orderlab/v1"
 
 def sarif(report: Report, root: Path | None = None) -> str:
     """The text of the file. Paths are told relative to ``root`` (the working directory), as code scanning wants them."""
-    return json.dumps(sarif_log(report, root or Path.cwd()), indent=2, ensure_ascii=False) + "\n"
+    return escaped(json.dumps(sarif_log(report, root or Path.cwd()), indent=2, ensure_ascii=False)) + "\n"
 
 
 def sarif_log(report: Report, root: Path) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def _result(finding: Finding, subject: Subject, rule: int, root: Path) -> dict[s
         "ruleId": finding.law,
         "ruleIndex": rule,
         **_severity(finding),
-        "message": {"text": "\n".join([f"{subject.name}: {finding.headline}", *story(finding)])},
+        "message": {"text": "\n".join([one_line(f"{subject.name}: {finding.headline}"), *story(finding)])},
         "locations": [_location(finding.line, subject, root)],
         "partialFingerprints": {FINGERPRINT: finding.fingerprint},
         "codeFlows": [

@@ -11,7 +11,7 @@ from rich.text import Text
 from orderlab.model.verdict import Outcome
 from orderlab.program import EXIT
 from orderlab.report.report import Change, Finding, Subject
-from orderlab.report.words import counted, harmless, holding, undecided, untested
+from orderlab.report.words import counted, holding, one_line, undecided, untested
 
 STYLE = {Outcome.HOLDS: "green", Outcome.VIOLATED: "bold red", Outcome.UNKNOWN: "yellow"}
 WIDTH_IN_PIPE = 140
@@ -36,7 +36,7 @@ def print_subject(console: Console, subject: Subject, seed: int, effort: str, ve
 
 
 def _lines(told: Iterator[tuple[str, str]]) -> list[Text]:
-    return [Text(harmless(line), style) for line, style in told]
+    return [Text(one_line(line), style) for line, style in told]
 
 
 def summary(subject: Subject) -> Iterator[tuple[str, str]]:
@@ -115,12 +115,12 @@ def _keys(keys: dict[str, str], changed: set[str]) -> Iterator[tuple[str, str]]:
 
 def law_table(subject: Subject) -> Table:
     """One row a law: verdict, and how often it was put to the test."""
-    table = Table(title=Text(f"{subject.name}  ({subject.path})"), title_justify="left")
+    table = Table(title=Text(one_line(f"{subject.name}  ({subject.path})")), title_justify="left")
     for heading in ("law", "verdict", "put to the test"):
         table.add_column(heading, no_wrap=True, justify="right" if "test" in heading else "left")
     for law in subject.laws:
         verdict = Text(str(law.outcome), STYLE[law.outcome]) if law.is_applicable else Text("not applicable", "dim")
-        table.add_row(law.law, verdict, "" if law.tested is None else f"{law.tested:,}")
+        table.add_row(one_line(law.law), verdict, "" if law.tested is None else f"{law.tested:,}")
     return table
 
 

@@ -9,11 +9,20 @@ from typing import Any
 from orderlab.model.verdict import Outcome
 from orderlab.report.report import Finding, Subject
 
-_CONTROLS = re.compile("[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+CONTROLS = re.compile(
+    "[^\t\n\x20-\x7e\xa0-\u061b\u061d-\u200d\u2010-\u2027\u202f-\u2065\u206a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
+)
+"""What moves a terminal, turns the direction of what stands beside it, ends a line unseen, or is in no XML file."""
+LINE_MAX = 2_000
+"""Characters of one line for a person; of the rest it is told how much there is."""
 
 
 def story(finding: Finding) -> Iterator[str]:
     """A witness as numbered lines of plain text, its Lua line, and how to see it again."""
+    return map(one_line, _story(finding))
+
+
+def _story(finding: Finding) -> Iterator[str]:
     if finding.initial:
         yield "0. " + ", ".join(f"{name} = {value}" for name, value in finding.initial.items())
     for number, step in enumerate(finding.steps, 1):
@@ -76,5 +85,19 @@ def counted(number: int, noun: str) -> str:
 
 
 def harmless(text: str) -> str:
-    """Text with escapes for what moves a terminal, and what no XML file can carry."""
-    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    """Text with escapes for `CONTROLS`; lines and tabs stay."""
+    return CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def escaped(json: str) -> str:
+    """The same JSON, with the escapes of JSON for `CONTROLS`, which it may hold as they are: for who prints the file."""
+    return CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", json)
+
+
+def one_line(text: str, most: int = LINE_MAX) -> str:
+    """The same on one line, and not too long to be read: nothing that a script says looks like a line of ours."""
+    text = harmless(text).translate(_BREAKS)
+    return text if len(text) <= most else f"{text[:most]}... and {len(text) - most:,} characters more"
+
+
+_BREAKS = {ord("\n"): "\\n", ord("\t"): "\\t"}

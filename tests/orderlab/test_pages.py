@@ -18,6 +18,7 @@ from orderlab.report.answer_page import drawn
 from orderlab.report.page import page, template
 from orderlab.report.report import Change, ChangedFile, ChangedLine, Report, Step
 from orderlab.report.sweep_page import Behind, drawings, heat_maps
+from orderlab.report.words import harmless
 from orderlab.spark_sweeps.results.rows import PointRows
 from tests.orderlab.test_reports import HOSTILE, finding, made
 
@@ -105,14 +106,14 @@ def of_sweep(parameters: tuple[str, str], metric: str) -> str:
     assert panels
     answered = SimpleNamespace(kind="risk", settings=(), rows=[{"probability": 0.1, "low": 0.0, "high": 0.4, "runs": 9}])
     panels.append(drawn(answered, SimpleNamespace(question={"acceptable": 0.05, "unacceptable": 0.2})))
-    return template("sweep.html.j2").render(
+    return harmless(template("sweep.html.j2").render(
         title=one, description=other, outcome=Outcome.VIOLATED, sentence=LONG, runs=40, counts=SimpleNamespace(rows=39, failed=1, violated=1),
         spared=0, until=None, seed=1, versions={"orderlab": "1"}, cliffs=[{other: "y", "last_below": 1}], cliff_axis=one, cliff_metric=metric,
         panels=panels, undrawn=undrawn, heats=heat_maps(points, list(parameters), [metric]), varied=list(parameters), replications=2,
         shown=[{"run": 3, "point": 1, "told": LONG, "replay": LONG}], hidden=1, behind=behind, points_hidden=0, left_out=[LONG],
         points=[{"point": (p.point, p.point), one: (str(p.parameters[one]), p.parameters[one]), metric: (LONG if p.point == 3 else "1 ± 2", 1.0)} for p in points],
         fixed=[{"parameter": "p", "value": LONG}], digests=[{"": "code", "digest": LONG}],
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 @pytest.fixture(scope="module")

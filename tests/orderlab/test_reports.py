@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 from jsonschema import Draft202012Validator
+from rich.console import Console
 from typer.testing import CliRunner
 
 from orderlab.application import make
@@ -21,6 +25,7 @@ from orderlab.report.output import WRITERS, made_report
 from orderlab.report.page import drawing, key_rows, page
 from orderlab.report.report import Finding, JudgedLaw, Line, Report, Step, Subject, fingerprint_of, published_schema
 from orderlab.report.sarif import FINGERPRINT, sarif_log
+from orderlab.report.terminal import print_subject
 
 SPECIMEN = "lua/specimens/published"
 
@@ -156,30 +161,89 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
 
-HOSTILE = "<script>alert(1)</script> ``` </details> @someone \x1b[31m\x00 | # ]]>"
+HOSTILE = (
+    "<script>alert(1)</script> \"'` ``` </details> @someone \x1b[31m\x00\x85\x9b2J\x7f | # ]]> --> <![CDATA[ &amp; {{ 7*7 }} "
+    "\u202egpj\u2066\u200f\u2028\ufeff\ud800\r\n2. FORGED\n\n# FORGED\n"
+)
+"""As a name: markup of every form, orders to terminals, marks that turn the direction of writing, lines that look like ours."""
+MOVES = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_what_a_script_says_moves_no_form(form: str) -> None:
+def hostile_report(name: str) -> Report:
+    """With the name wherever one can be."""
+    line = Line(path=name, line=1, source=name, role=name)
+    step = Step(lane=name, action=name, answer=name, state=name, fault=name, before=name, keys={name: name})
+    one = finding(
+        law=name, headline=name, steps=(step,), call=name, line=line, related=(line,), initial={name: name}, before={name: name},
+        after={f"{name}2": name}, found_by=name, confirmation=name, replay=name, witness={name: [name]},
+    )  # fmt: skip
+    laws = [JudgedLaw(law=name, statement=name, clauses=(name,), outcome=Outcome.VIOLATED, because=name)]
+    laws += [JudgedLaw(law=f"{name}{n}", statement="", outcome=outcome, because=name, is_applicable=bool(n % 2)) for n, outcome in enumerate([*Outcome] * 2)]
+    subject = Subject(
+        name=name, path=name, kind="store", outcome=Outcome.VIOLATED, laws=tuple(laws), findings=(one,), facts={"a fact": name},
+        assumptions=(name,), notes=(name,), not_covered=(name,), scope=(name, name), base=name,
+    )  # fmt: skip
+    return made_report("validate", Outcome.VIOLATED, [subject], seed=7, effort=name)
+
+
+def on_terminal(report: Report, is_verbose: bool) -> str:
+    """What a terminal is sent."""
+    out = io.StringIO()
+    for subject in report.subjects:
+        print_subject(Console(file=out, width=100), subject, report.seed, "quick", is_verbose)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("form", [*FORMS, "terminal"])
+@pytest.mark.parametrize("length", [1, 10_000], ids=["short", "long"])
+def test_what_a_script_says_moves_no_form(form: str, length: int) -> None:
     """Errors, keys and names come from scripts that nobody trusts."""
-    step = Step(lane=HOSTILE, action=HOSTILE, answer=HOSTILE, state=HOSTILE, keys={HOSTILE: HOSTILE})
-    hostile = made(finding(headline=HOSTILE, steps=(step,), call=HOSTILE), name=HOSTILE)
-    text = WRITERS[form](hostile)
-    assert "\x1b" not in text
-    assert "\x00" not in text
+    name = HOSTILE + "x" * length
+    hostile = hostile_report(name)
+    text = on_terminal(hostile, is_verbose=True) if form == "terminal" else WRITERS[form](hostile)
+    assert MOVES.search(text) is None
     if form == "json":
-        assert Report.model_validate_json(text).subjects[0].name == HOSTILE
+        assert Report.model_validate_json(text) == hostile
+        assert Report.model_validate_json(text).subjects[0].name == name.replace("\ud800", "\\ud800")
+    elif form == "sarif":
+        (made_run,) = json.loads(text)["runs"]
+        assert made_run["results"][0]["ruleId"] == name.replace("\ud800", "\\ud800")
     elif form == "junit":
-        ElementTree.fromstring(text)
+        suite = ElementTree.fromstring(text).find("testsuite")
+        assert suite is not None
+        assert "<script>alert(1)</script>" in suite.get("name", "")
+        assert not re.search(r"(?m)^\s*(2\. |# )FORGED", suite.findtext("testcase/failure") or "")
     elif form == "html":
         read = Page()
         read.feed(text)
         assert read.open == []
-        assert "alert(1)</script>" not in text
+        assert "<script>alert" not in text
+        assert text.count("</script>") == 1
+        assert read.loaded == []
     elif form == "markdown":
         outside = re.sub(r"  (`{3,})\n.*?\n  \1\n", "", text, flags=re.S)
-        assert "<script>" not in outside
-        assert "@someone" not in outside
+        assert "<script>" not in re.sub(r"(`+) .*? \1", "", outside)
+        assert "@someone" not in re.sub(r"(`+) .*? \1", "", outside)
+        assert not re.search(r"(?m)^\s*(2\. |# )FORGED", text)
+        assert len(text) < 65_536
+    else:
+        assert not re.search(r"(?m)^\s*(2\. |# )FORGED", text)
+        assert len(text) < 100_000
+
+
+def test_a_file_whose_name_is_no_text_is_told_and_breaks_nothing(tmp_path: Path) -> None:
+    odd = tmp_path / os.fsdecode(b"\xff\n")
+    shutil.copytree(SPECIMEN, odd)
+    asked = [f"--report={form}={tmp_path / form}" for form in FORMS]
+    code, told = run("validate", str(odd), "--effort=0.05", "--backend=kernel", "--law=one-slot", *asked)
+    assert code == 1
+    assert "\\udcff\\n" in told
+    for form in FORMS:
+        assert "\\udcff" in (tmp_path / form).read_text() or form == "sarif"
+    history = odd / os.fsdecode(b"\xfe.csv")
+    history.write_text("event_id\n")
+    with pytest.raises(InputError, match="no UTF-8; rename it"):
+        CliRunner().invoke(make(), ["check", str(history)], catch_exceptions=False)
 
 
 def test_the_page_needs_nothing_from_elsewhere(folder: Path) -> None:
