@@ -26,6 +26,7 @@ Gong 1993; Lowe 2017). An operation that was stopped adds "as before" and "as af
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
@@ -119,6 +120,25 @@ class Crowd(NamedTuple):
     sizes: tuple[int, int]
     steps: Callable[[int], Iterable[tuple[int, Call] | int]]
     """From how many to what is done: (client, call), or milliseconds that pass."""
+
+
+_NAME = re.compile(r"([a-z])[0-9]+(?:_([0-9]+))?(?:\.[0-9]+)?")
+
+
+def fresh_name(number: int, client: int) -> str:
+    """The name of the ``number``-th thing that a client makes. Later ones come first in the order of bytes, so that this is not
+    taken for the order in which they were made; none comes twice."""
+    again = f"_{number // 26}" if number >= 26 else ""
+    return f"{chr(ord('z') - number % 26)}{client}{again}"
+
+
+def next_number(made: Sequence[Sequence[str]]) -> int:
+    """The number of the next thing, by the names of those that each call of a client made: by the last that is remembered,
+    for of a long run not all are."""
+    found = _NAME.fullmatch(made[-1][0]) if made and made[-1] else None
+    if found is None:
+        return sum(map(len, made))
+    return 26 * int(found[2] or 0) + ord("z") - ord(found[1]) + len(made[-1])
 
 
 Outcome = tuple[Reply, Any]

@@ -19,7 +19,19 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from orderlab.model.contracts.contract import AnyOf, Call, Contract, Crowd, Exchange, Opening, Outcome, Reply, law
+from orderlab.model.contracts.contract import (
+    AnyOf,
+    Call,
+    Contract,
+    Crowd,
+    Exchange,
+    Opening,
+    Outcome,
+    Reply,
+    fresh_name,
+    law,
+    next_number,
+)
 from orderlab.model.contracts.judge import is_same
 
 WAITING, DELAYED, LEASED, DEAD, COMPLETED = "waiting", "delayed", "leased", "dead", "completed"
@@ -357,8 +369,7 @@ class JobQueue(Contract):
     def _calls(self, client: int, seen: Sequence[Exchange]) -> Iterator[Call]:
         added = [name for one in seen for name in _names(one.call)]
         low, *_, high = (*self.promises.priorities, *self.promises.priorities)
-        # Later jobs come first in the order of bytes, so that this is not taken for the promised one.
-        fresh = f"{chr(ord('z') - len(added) % 26)}{client}"
+        fresh = fresh_name(next_number([names for one in seen if (names := _names(one.call))]), client)
         taken = [(one.call, told) for one in reversed(seen) if one.call.name == "take" and (told := self._told(one.reply))][:2]
         token = f"t{client}.{sum(one.call.name == 'take' for one in seen)}"
         take = Call.of("take", token=token, lease_ms=LEASE_MS)
@@ -390,7 +401,10 @@ class JobQueue(Contract):
     def openings(self) -> Sequence[Opening]:
         taken: tuple[tuple[int, str, Mapping[str, Any]], ...] = ((0, "add", {"delay_ms": 0}), (0, "take", {}))
         last = (0, "add", {"delay_ms": 0, "priority": self.promises.priorities[-1]})
+        most = self.promises.attempts_max
+        used_up = ((0, "add", {"delay_ms": 0}), *(((0, "take", {}), LEASE_MS + 1) * most)) if 1 < most <= 4 else ()
         return (
+            *([Opening("with a lease of the last attempt that has lapsed", used_up)] if used_up else []),
             Opening("with two jobs that wait", ((0, "add", {"delay_ms": 0}), (0, "add", {"delay_ms": 0}))),
             *([Opening("with two jobs of the last priority", (last, last))] if len(self.promises.priorities) > 1 else []),
             Opening("with a job that is leased", taken),

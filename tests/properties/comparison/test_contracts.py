@@ -197,3 +197,31 @@ def test_what_was_fixed_replays_on_the_old_scripts(tmp_path: Path) -> None:
     again = CliRunner().invoke(make(), ["replay", str(file), "--finding", "1", "--trust-adapter"])
     assert again.exit_code == 1, again.output
     assert "own-release is violated" in again.output
+
+
+def of_suite(folder: Path, name: str, *edits: tuple[str, str, str]) -> tuple[Difference, ...]:
+    """What an edited feed or job queue does differently."""
+    return differences(store(name), edited(folder / name, name, *edits), 0.02)
+
+
+NOW = "local now = redis.call('TIME')\nlocal now_ms = now[1] * 1000 + math.floor(now[2] / 1000)"
+
+
+@pytest.mark.parametrize(
+    ("name", "edits", "kinds"),
+    [
+        pytest.param("feed", [("claim.lua", NOW, "local function clock()\n  local t = redis.call('TIME')\n  return t[1] * 1000 + math.floor(t[2] / 1000)\nend\nlocal now_ms = clock()")], set(), marks=pytest.mark.exhaustive),
+        pytest.param("feed", [("settle.lua", "redis.call('ZCARD', KEYS[3])\nredis.call('ZCARD', KEYS[4])", "for at = 4, 3, -1 do redis.call('ZCARD', KEYS[at]) end")], set(), marks=pytest.mark.exhaustive),
+        ("feed", [("list.lua", "if #line < 200 then", "if #line <= 200 then")], {"reply"}),
+        ("feed", [("settle.lua", "    redis.call('HDEL', KEYS[6], name)\n", "")], {"keys", "values"}),
+        ("job_queue", [("settle.lua", "redis.call(", "call("), ("settle.lua", "local what,", "local call = redis.call\nlocal what,")], set()),
+        pytest.param("job_queue", [("take.lua", "best", "front"), ("take.lua", "jobs[", "found["), ("take.lua", "local jobs", "local found")], set(), marks=pytest.mark.exhaustive),
+        ("job_queue", [("take.lua", "redis.call('ZADD', KEYS[5], now_ms, name)", "redis.call('ZADD', KEYS[5], now_ms + 1, name)")], {"values"}),
+        pytest.param("job_queue", [("settle.lua", "2 ^ (job[3] - 1)", "2 ^ job[3]")], {"values"}, marks=pytest.mark.exhaustive),
+    ],
+    ids=["a function", "reads in another order", "the end of a page", "a holder that stays", "an alias", "names", "when it died", "back-off"],
+)  # fmt: skip
+def test_feeds_and_job_queues_old_against_new(name: str, edits: list[tuple[str, str, str]], kinds: set[str], tmp_path: Path) -> None:
+    found = of_suite(tmp_path, name, *edits)
+    assert {one.kind for one in found} == kinds, [one.text for one in found]
+    assert all(len(one.trace.steps) <= 7 for one in found)

@@ -15,7 +15,19 @@ from typing import ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from orderlab.model.contracts.contract import AnyOf, Call, Contract, Crowd, Exchange, Opening, Outcome, Reply, law
+from orderlab.model.contracts.contract import (
+    AnyOf,
+    Call,
+    Contract,
+    Crowd,
+    Exchange,
+    Opening,
+    Outcome,
+    Reply,
+    fresh_name,
+    law,
+    next_number,
+)
 
 CLAIM_MS, KEPT_MS, PAGE = 1000, 3000, 2
 """What is tried in small scopes."""
@@ -335,9 +347,8 @@ class FeedStore(Contract):
         return [one for one in self._calls(client, seen) if one.name in self.bound]
 
     def _calls(self, client: int, seen: Sequence[Exchange]) -> Iterator[Call]:
-        posts = sum(len(one.call["posts"]) for one in seen if one.call.name == "post")
-        # Later messages come first in the order of bytes, so that this is not taken for the order of posting.
-        names = [f"{chr(ord('z') - (posts + at) % 26)}{client}" for at in range(2)]
+        number = next_number([[name for name, _ in one.call["posts"]] for one in seen if one.call.name == "post"])
+        names = [fresh_name(number + at, client) for at in range(2)]
         rows = tuple((name, payload_of(name)) for name in names)
         marker = next((page.marker for one in reversed(seen) if one.call.name == "list" and (page := self.page(one.reply)) and page.marker), START)
         yield Call.of("post", posts=rows[:1], ttl_ms=KEPT_MS)
@@ -376,6 +387,10 @@ class FeedStore(Contract):
             yield from posts(size, 1)
             yield 2
 
+        def behind(size: int) -> Iterator[tuple[int, Call] | int]:
+            yield from lapsed(size)
+            yield 0, Call.of("post", posts=(("new", payload_of("new")),), ttl_ms=KEPT_MS)
+
         def claims(size: int) -> Iterator[tuple[int, Call] | int]:
             yield from posts(size)
             yield from ((0, Call.of("claim", token=f"t{number}", count=1, ttl_ms=CLAIM_MS)) for number in range(size))
@@ -385,6 +400,7 @@ class FeedStore(Contract):
             Crowd("messages", (300, 9000), posts),
             Crowd("messages that have lapsed", (300, 9000), lapsed),
             Crowd("claims that have lapsed", (150, 400), claims),
+            Crowd("messages before the last that have lapsed", (300, 1500), behind),
         )
 
     # -- laws --------------------------------------------------------------------------------------------------

@@ -43,6 +43,7 @@ from orderlab.properties.comparison.change import (
     no_longer_known,
     sorted_by,
 )
+from orderlab.properties.contracts.sequential.crowds import crowd
 from orderlab.properties.contracts.sequential.run import ContractRun, Report, RunState
 from orderlab.properties.contracts.sequential.search import Search, explore, operation_of, walk
 from orderlab.properties.contracts.sequential.validation import (
@@ -271,7 +272,7 @@ class ProductSearch:
         self.spent.append(run.spent)
         return run
 
-    def _searched(self, make: Callable[[int], ContractRun], reruns: ContractReruns, laws: Iterable[str], what: str) -> Findings:
+    def _searched(self, make: Callable[[int], ContractRun], reruns: ContractReruns, laws: Iterable[str], what: str, is_at_length: bool = False) -> Findings:
         findings = Findings(frozenset(laws))
         search = Search(reruns, findings)
         for scope in self.terms.scopes:
@@ -279,12 +280,15 @@ class ProductSearch:
             explore(make(scope.clients), scope, search, int(STEPS * self.effort * scope.share), f"every interleaving of {scope.name}")
         self.progress(f"{what}: random walks")
         walk(make(0), search, self.seed, max(int(WALKS * self.effort), 10), LENGTH)
+        if is_at_length:
+            self.progress(f"{what}: many things")
+            crowd(lambda: make(0), search)
         return findings
 
     def differences(self) -> tuple[Difference, ...]:
         """The shortest one for each kind and operation; what takes no trouble is told first."""
         reruns = ContractReruns(self._pair)
-        findings = self._searched(self._pair, reruns, KINDS, "both")
+        findings = self._searched(self._pair, reruns, KINDS, "both", is_at_length=True)
         self.gaps += [f"compared: {gap}" for gap in findings.gaps]
         work = findings.work
         self.scope.append(f"every scope on both: {work['steps']:,} steps, {work['states']:,} pairs of states, {work['walks']:,} random walks")

@@ -8,15 +8,16 @@ with every round, and goes on so, leaves something behind.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Callable, Sequence, Set
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import NamedTuple
 
+from orderlab.model.contracts.contract import Call
 from orderlab.model.contracts.steps import Begin, ClientStep, Resume, Wait
 from orderlab.properties.contracts.sequential.run import ContractRun, Report
-from orderlab.properties.contracts.sequential.search import CALLS_MAX, moments
+from orderlab.properties.contracts.sequential.search import moments
 from orderlab.properties.harness.keyspace import bytes_in
 from orderlab.properties.harness.recording import REMOVING, Record, record_of
 from orderlab.sim.redis.shard import Effect, FrozenKeyspace
@@ -25,8 +26,12 @@ ROUNDS = ((12, 20, 28), (104, 124, 144))
 """When a store is measured, at first and to be sure: what keeps the last hundred of something stops before."""
 NUMBER = re.compile(rb"(?<!\d)\d{1,20}(?!\d)")
 """Digits that are one number; a longer row of them are many, appended."""
-SEEN_MAX = 16
+SEEN_MAX = 24
 """Replies that a client remembers: the calls that it finds worth trying shall not grow more with every round."""
+CALLS_MAX = 24
+"""Of one client in one round."""
+ROOM = 8
+"""By how much the contract's state may grow: what only adds to it would leave no room for what takes away."""
 RESTS_MAX = 8
 """Waits until time changes nothing any more."""
 SILENCE_MS = 400 * 24 * 3600 * 1000
@@ -149,26 +154,24 @@ def measure(make: Callable[[], ContractRun], is_over: Callable[[], bool]) -> Gro
 def _compared(run: ContractRun, checkpoints: tuple[int, ...], is_over: Callable[[], bool]) -> Growth:
     measured: list[Measured] = []
     keyspaces: list[FrozenKeyspace] = []
-    first: list[Noted] = []
-    writers: dict[bytes, Writer] = {}
-    trimmings: dict[bytes, Trimming] = defaultdict(Trimming)
+    rounds = Rounds(run)
     for number in range(1, checkpoints[-1] + 1):
         if is_over():
             return Growth(why_not="the cap on the time was reached")
-        calls = _round(run, writers, trimmings, number > checkpoints[0], first if number == 1 else None)
+        calls = rounds.take()
         if calls is None:
             return Growth(why_not="another law is broken on the way")
         if number in checkpoints:
             keyspaces.append(run.backend.keyspace())
-            sizes = [run.judge.asked.size(state) for state in run.judge.states()]
-            measured.append(Measured(number, max(sizes), _bytes_of(keyspaces[-1]), calls))
+            measured.append(Measured(number, rounds.size, _bytes_of(keyspaces[-1]), calls))
+            rounds.is_later = True
     start, end = measured[0], measured[-1]
-    if end.size > start.size:
+    if end.size > start.size or (rounds.left_out and not rounds.grew):
         return Growth(why_not="the contract's state grows as well", is_of_contract=True)
-    found = Growth(len(measured) - 1, before=keyspaces[0], after=keyspaces[-1], round=tuple(first))
+    found = Growth(len(measured) - 1, before=keyspaces[0], after=keyspaces[-1], round=tuple(rounds.first))
     told = f"after {end.rounds} rounds of what clients do, each left to rest; after {start.rounds} it was"
     no_larger = "; the contract's state is no larger"
-    capped = {key for key in start.bytes_by_key if key in trimmings and trimmings[key].is_capped}
+    capped = {key for key in start.bytes_by_key if key in rounds.trimmings and rounds.trimmings[key].is_capped}
     measured = [one.without(capped) for one in measured]
     start, end = measured[0], measured[-1]
     grew = sorted(key.decode("latin-1") for key in capped if _bytes_of(keyspaces[-1]).get(key, 0) > _bytes_of(keyspaces[0]).get(key, 0))
@@ -177,8 +180,8 @@ def _compared(run: ContractRun, checkpoints: tuple[int, ...], is_over: Callable[
         key = max(end.bytes_by_key, key=lambda one: (end.bytes_by_key[one] - start.bytes_by_key.get(one, 0), one))
         size = f"{end.total:,} bytes in {len(end.bytes_by_key):,} keys"
         text = f"the store holds {size} {told} {start.total:,} in {len(start.bytes_by_key):,}{no_larger}; most in {key.decode('latin-1')}"
-        found = replace(found, keys=text, writer=writers.get(key))
-    if found.keys and _is_cleared_in_time(run, writers, trimmings, start.total, capped):
+        found = replace(found, keys=text, writer=rounds.writers.get(key))
+    if found.keys and _is_cleared_in_time(rounds, start.total, capped):
         found = replace(found, keys="", writer=None)
     for name, most in end.calls.items():
         series = [(one.rounds, one.calls.get(name, most)) for one in measured]
@@ -187,61 +190,108 @@ def _compared(run: ContractRun, checkpoints: tuple[int, ...], is_over: Callable[
     return found
 
 
-def _round(
-    run: ContractRun, writers: dict[bytes, Writer], trimmings: dict[bytes, Trimming], is_later: bool, noted: list[Noted] | None
-) -> dict[str, int] | None:
-    """Every call of every client, then rest; the most Redis calls of each operation, or None when a reply breaks a law."""
-    most: dict[str, int] = {}
+@dataclass
+class Rounds:
+    """The rounds that a store is taken through, and what is seen of its keys on the way."""
 
-    def take(step: ClientStep) -> Report:
-        report = run.perform(step)
-        if noted is not None:
-            states = "; ".join(sorted(map(repr, run.judge.states()))) if report.violation is None else "none"
-            noted.append(Noted(step, report, states, run.backend.keyspace()))
+    run: ContractRun
+    is_later: bool = False
+    """Whether the first measurement is over."""
+    writers: dict[bytes, Writer] = field(default_factory=dict)
+    trimmings: dict[bytes, Trimming] = field(default_factory=lambda: defaultdict(Trimming))
+    first: list[Noted] = field(default_factory=list)
+    """The steps of the first round."""
+    is_first: bool = True
+    grew: int = 0
+    """Calls with which the contract's state grew, since the first measurement."""
+    left_out: int = 0
+    """Calls that were not made, since the state would have grown beyond its room."""
+
+    def __post_init__(self) -> None:
+        self.room = self.size + ROOM
+
+    @property
+    def size(self) -> int:
+        """Of the contract's state."""
+        return max(self.run.judge.asked.size(state) for state in self.run.judge.states())
+
+    def take(self) -> dict[str, int] | None:
+        """One round: what every client finds worth trying, with what the replies lead to, then rest. The most
+        Redis calls of each operation, or None when a reply breaks a law."""
+        run, most = self.run, dict[str, int]()
+        for number in range(len(run.clients)):
+            run.clients[number] = run.clients[number]._replace(seen=run.clients[number].seen[-SEEN_MAX:])
+            made: Counter[Call | str] = Counter()
+            for _ in range(CALLS_MAX):
+                call = _untried(run.judge.asked.calls(number, run.clients[number].seen), made)
+                if call is None:
+                    break
+                made.update((call, call.name))
+                effects = self._call(number, call)
+                if effects is None:
+                    return None
+                record = record_of(call.name, b"", effects)
+                most[call.name] = max(most.get(call.name, 0), len(record.calls))
+                self._note(record)
+        for _ in range(RESTS_MAX):
+            waits = moments(run)
+            if not waits:
+                break
+            self._perform(Wait(waits[-1]))
+        self.is_first = False
+        return most
+
+    def _perform(self, step: ClientStep) -> Report:
+        report = self.run.perform(step)
+        if self.is_first:
+            states = "; ".join(sorted(map(repr, self.run.judge.states()))) if report.violation is None else "none"
+            self.first.append(Noted(step, report, states, self.run.backend.keyspace()))
         return report
 
-    for number in range(len(run.clients)):
-        run.clients[number] = run.clients[number]._replace(seen=run.clients[number].seen[-SEEN_MAX:])
-        for call in run.judge.asked.calls(number, run.clients[number].seen)[:CALLS_MAX]:
-            report = take(Begin(number, call))
-            effects = list(report.effects)
-            while not report.is_over:
-                report = take(Resume(number))
-                effects += report.effects
-            if report.violation is not None:
-                return None
-            record = record_of(call.name, b"", effects)
-            most[call.name] = max(most.get(call.name, 0), len(record.calls))
-            _note_trimming(record, trimmings, is_later)
-            for effect, caller in zip(record.calls, record.callers, strict=True):
-                for key in effect.keys if effect.changes else ():
-                    writers[key] = Writer(call.name, effect, caller)
-    for _ in range(RESTS_MAX):
-        waits = moments(run)
-        if not waits:
-            break
-        take(Wait(waits[-1]))
-    return most
+    def _call(self, number: int, call: Call) -> list[Effect] | None:
+        """What an operation called; None when its reply breaks a law. One that makes a full state grow is taken back."""
+        size, noted = self.size, len(self.first)
+        before = self.run.state if size >= self.room else None
+        report = self._perform(Begin(number, call))
+        effects = list(report.effects)
+        while not report.is_over:
+            report = self._perform(Resume(number))
+            effects += report.effects
+        if report.violation is not None:
+            return None
+        if self.size > size:
+            if before is not None:
+                self.run.go_to(before)
+                self.left_out += 1
+                del self.first[noted:]
+                return []
+            self.grew += self.is_later
+        return effects
+
+    def _note(self, record: Record) -> None:
+        for effect, caller in zip(record.calls, record.callers, strict=True):
+            for key in effect.keys if effect.changes else ():
+                self.writers[key] = Writer(record.operation, effect, caller)
+        caps = [(effect, cap_of(effect.argv)) for effect in record.calls]
+        trimmed = {key for effect, cap in caps if cap is not None and effect.argv[0].lower() != b"xadd" for key in effect.keys}
+        for effect, cap in caps:
+            for key in effect.keys:
+                if cap is not None:
+                    self.trimmings[key].caps[self.is_later].add(cap)
+                elif effect.changes and key not in trimmed and effect.argv[0].lower() not in ONLY_REMOVING:
+                    self.trimmings[key].is_always = False
 
 
-def _is_cleared_in_time(
-    run: ContractRun, writers: dict[bytes, Writer], trimmings: dict[bytes, Trimming], size: int, capped: Set[bytes]
-) -> bool:
+def _untried(calls: Iterable[Call], made: Counter[Call | str]) -> Call | None:
+    """Of those that were not made, the first of the operation that was called least."""
+    return min((call for call in calls if call not in made), key=lambda one: made[one.name], default=None)
+
+
+def _is_cleared_in_time(rounds: Rounds, size: int, capped: Set[bytes]) -> bool:
     """Whether what is old goes as time passes, when a script comes by: then it is kept for a while, not left behind."""
-    if run.perform(Wait(SILENCE_MS)).violation is not None or _round(run, writers, trimmings, True, None) is None:
+    if rounds.run.perform(Wait(SILENCE_MS)).violation is not None or rounds.take() is None:
         return False
-    return sum(taken for key, taken in _bytes_of(run.backend.keyspace()).items() if key not in capped) <= size
-
-
-def _note_trimming(record: Record, trimmings: dict[bytes, Trimming], is_later: bool) -> None:
-    caps = [(effect, cap_of(effect.argv)) for effect in record.calls]
-    trimmed = {key for effect, cap in caps if cap is not None and effect.argv[0].lower() != b"xadd" for key in effect.keys}
-    for effect, cap in caps:
-        for key in effect.keys:
-            if cap is not None:
-                trimmings[key].caps[is_later].add(cap)
-            elif effect.changes and key not in trimmed and effect.argv[0].lower() not in ONLY_REMOVING:
-                trimmings[key].is_always = False
+    return sum(taken for key, taken in _bytes_of(rounds.run.backend.keyspace()).items() if key not in capped) <= size
 
 
 def _bytes_of(keyspace: FrozenKeyspace) -> dict[bytes, int]:

@@ -221,13 +221,11 @@ def explain(reruns: ContractReruns, trace: ContractTrace) -> Explanation:
         told.append(told_report(step, report))
         states.append("; ".join(sorted(shown(state) for state in run.judge.states())) if report.violation is None else "none")
         keyspaces.append(run.backend.keyspace())
-    failed = None
-    if report.violation is not None and isinstance(report.reply, Failed):
-        failed = FailedCall(report.reply.text.encode())
+    failed = FailedCall(report.reply.text.encode()) if isinstance(report.reply, Failed) else None
     records = [record_of(operation, b"", report.effects)] if report.effects else []
     lua = line_to_look_at(records, serving, failed) if operation else LuaLine()
     exhausts = report.violation is not None and LIMIT_WORD in report.violation.text
-    error = report.reply.text if failed is not None and isinstance(report.reply, Failed) else ""
+    error = report.reply.text if report.violation is not None and isinstance(report.reply, Failed) else ""
     return Explanation(tuple(told), tuple(states), before, run.backend.keyspace(), lua, exhausts, error, tuple(keyspaces))
 
 

@@ -45,6 +45,30 @@ def test_a_flaw_that_shows_soon_is_caught_by_the_law_that_it_breaks(name: str) -
     assert set(specimen.breaks) <= broken(f"specimens/{name}", FEW, specimen.breaks)
 
 
+LISTED = "if #line < 200 then"
+FOR_KEYS = "for key = 2, 5 do"
+REPEATED = "until alive >= count or #found == 0"
+
+
+@pytest.mark.parametrize(
+    ("name", "script", "find", "replace", "law"),
+    [
+        ("feed", "list.lua", LISTED, "if #line <= 200 then", "progress"),
+        ("feed", "list.lua", LISTED, "if #line < 199 then", ""),
+        ("feed", "claim.lua", REPEATED, "until true", "specification"),
+        ("feed", "claim.lua", REPEATED, "until #found == 0", ""),
+        ("feed", "delete.lua", FOR_KEYS, "for key = 3, 5 do", "no-residue"),
+        ("feed", "delete.lua", FOR_KEYS, "for key = 5, 2, -1 do", ""),
+    ],
+)
+def test_what_shows_at_length_alone(name: str, script: str, find: str, replace: str, law: str) -> None:
+    binding = load_binding(LUA / name)
+    source = next(one.source for one in binding.scripts if one.name == script).decode()
+    assert source.count(find) == 1
+    found = validate_contract(binding.with_sources({script: source.replace(find, replace).encode()}), 0.01)
+    assert {one.law for one in found.results if one.outcome is Outcome.VIOLATED} == ({law} if law else set())
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", FLAWED)
 def test_every_flaw_is_caught_by_the_law_that_it_breaks(name: str) -> None:
