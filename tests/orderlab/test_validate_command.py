@@ -92,7 +92,7 @@ def test_a_store_has_its_verdicts_and_its_exit_code(run: Run, store: Store) -> N
     assert found["outcome"] == ("violated" if store.violated else "holds")
 
 
-@pytest.mark.parametrize("store", [NAMED_STORES[-2], NAMED_STORES[-1]], ids=lambda store: store.path.rpartition("/")[2])
+@pytest.mark.parametrize("store", [one for one in NAMED_STORES if one.path in ("lua/lock", "lua/specimens/lock-release-any")], ids=lambda store: store.path.rpartition("/")[2])
 def test_a_report_names_every_law_that_was_asked_for(run: Run, store: Store) -> None:
     code, told = run(*store.arguments, *CHEAP)
     assert code == (1 if store.violated else 0)

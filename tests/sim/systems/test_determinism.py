@@ -17,7 +17,7 @@ from orderlab.sim.systems.timeline import Tracer
 digests = {}
 for name in ("", *(name for name, kind in FAULTS.items() if kind.among != "postgres")):
     settings = P2PSettings(
-        publishers=30, rate=20.0, brokers=2, warm_up_s=0.1, duration_s=0.3, session_timeout_s=0.2, drain_s=0.5,
+        publishers=12, rate=20.0, brokers=2, warm_up_s=0.1, duration_s=0.3, session_timeout_s=0.2, drain_s=0.5,
         request_timeout_s=0.2, pack_pause_s=0.1, command_timeout_s=0.2, redis_replica_lag_ms=50, offline_share=0.4,
         expiry_s=30, appendfsync="everysec", faults=name and f"{name}@0.2:0", fault_rates="redis-stall=3/s",
     )

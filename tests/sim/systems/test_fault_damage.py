@@ -13,7 +13,7 @@ from orderlab.sim.mqtt.broker.delivery import Delivery
 from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
 
 SMALL = {
-    "publishers": 60, "rate": 20.0, "brokers": 2, "warm_up_s": 0.1, "duration_s": 0.7, "session_timeout_s": 0.2,
+    "publishers": 30, "rate": 20.0, "brokers": 2, "warm_up_s": 0.1, "duration_s": 0.7, "session_timeout_s": 0.2,
     "request_timeout_s": 0.2, "pack_pause_s": 0.1, "drain_s": 3.0,
 }  # fmt: skip
 AWAY = {"offline_share": 0.6, "offline_s": 0.4}
@@ -21,7 +21,7 @@ REPAIRED = {"scripts": "session", "handover": "before-commit", "acks": "all", "i
 
 PAIRS = [
     # fault, damaged system, what is seen of the damage, its neighbour
-    ("broker-crash@0.4:0", {}, "at-least-once", REPAIRED),
+    ("broker-crash@0.4:0", {"publishers": 60}, "at-least-once", {"publishers": 60, **REPAIRED}),
     ("consumer-rebalance@0.4:0", {}, "doubles", REPAIRED),
     ("network-partition@0.4:0:0.5", {}, "fifo", REPAIRED),
     ("lost-puback@0.4:0", {}, "doubles", {"qos": 2}),
@@ -29,7 +29,7 @@ PAIRS = [
     ("redis-stall@0.4:0:0.5", {}, "late", {"faults": "redis-stall@0.4:0:0.01"}),
     ("kafka-leader-change@0.4:0", {}, "fifo", REPAIRED),
     ("kafka-leader-change@0.4:0", {}, "at-least-once", REPAIRED),
-    ("session-takeover@0.4:0", {"rate": 100.0}, "doubles", {"rate": 100.0, "qos": 0}),
+    ("session-takeover@0.4:0", {"publishers": 60, "rate": 100.0}, "doubles", {"publishers": 60, "rate": 100.0, "qos": 0}),
     ("redis-connection-loss@0.4:0 redis-stall@0.3:0:0.2", {}, "replayed", {"faults": "redis-stall@0.3:0:0.2"}),
     ("script-cache-flush@0.4:0", {}, "reloads", {"faults": ""}),
 ]

@@ -71,7 +71,7 @@ def test_a_crash_after_the_commit_leaves_messages_in_the_store_until_a_reconnect
 
 @pytest.mark.parametrize("fault", ["broker-crash", "broker-crash-before-commit", "broker-crash-after-commit"])
 def test_a_broker_that_hands_over_before_it_commits_leaves_no_gap(fault):
-    for seed in (1, 2, 3):
+    for seed in (1, 2):
         counts, violated = run(f"{fault}@0.4:0", seed, scripts="session", handover="before-commit")
         assert not violated
         assert counts["delivered"] >= counts["published"]
@@ -95,7 +95,7 @@ def test_a_redis_restart_without_a_file_loses_what_waits_there_and_with_one_it_d
 
 def test_a_machine_that_crashes_loses_what_was_not_on_disk_and_a_process_does_not():
     """Of what a node had run for two seconds: with ``no`` nothing is on disk yet, with ``everysec`` the first second is."""
-    waiting = {"offline_share": 0.6, "online_s": 0.2, "offline_s": 0.4, "publishers": 30, "duration_s": 2.2}
+    waiting = {"offline_share": 0.6, "online_s": 0.2, "offline_s": 0.4, "publishers": 22, "duration_s": 2.2}
     lost = {}
     for appendfsync in ("no", "everysec", "always"):
         process, violated = run("redis-restart@2:0", **waiting, appendfsync=appendfsync)

@@ -48,16 +48,17 @@ def told(findings: Findings) -> dict[str, str]:
     return {law: f"{found[0].text}: {found[0].trace.steps}" for law, found in findings.by_law.items()}
 
 
+@pytest.mark.parametrize(("states", "walks"), [(40, 10), pytest.param(400, 100, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("name", CORRECT)
-def test_a_correct_store_of_any_design_is_never_accused(name: str) -> None:
+def test_a_correct_store_of_any_design_is_never_accused(name: str, states: int, walks: int) -> None:
     binding = load_binding(CORRECT[name])
     findings = everything()
     small = small_world(Subject(binding), findings)
     run_scenarios(small, findings)
     for scope in SCOPES:
         if applies(scope, small):
-            explore_scope(small, fitted(scope, small), findings, states=80)
-    walk_about(small, findings, 25)
+            explore_scope(small, fitted(scope, small), findings, states=states)
+    walk_about(small, findings, walks)
     place = Prepared(Subject(binding), ())
     run_examples(machine_for(place, findings, lambda: False), 1)
     assert told(findings) == {}
@@ -77,10 +78,14 @@ def test_scenarios_put_every_law_to_the_test(name: str) -> None:
     assert {name for name in wanted if not findings.coverage[name]} == set()
 
 
+SEEN_LATER = ("published",)
+"""All others are caught with a tenth of the least effort that has a name."""
+
+
 @pytest.mark.parametrize("binding", find_specimens(), ids=lambda binding: binding.name)
 def test_every_specimen_is_caught_by_the_laws_that_it_breaks(binding: Binding) -> None:
     assert binding.specimen is not None
-    found = validate(binding, QUICK, laws=binding.specimen.breaks, only_first=True)
+    found = validate(binding, QUICK if binding.name in SEEN_LATER else QUICK / 10, laws=binding.specimen.breaks, only_first=True)
     assert {result.verdict.law: result.outcome for result in found.results} == dict.fromkeys(
         binding.specimen.breaks, Outcome.VIOLATED
     )
