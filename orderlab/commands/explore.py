@@ -130,7 +130,9 @@ def explore(
     else:
         typer.echo("\n".join([*map(harmless, exploration_lines(found, subject)), f"seed: {seed}"]))
     if wanted:
-        cap = f"capped at {budget:g} s" if budget is not None else ""
+        caps = ((budget, "{:g} s"), (max_states, "{:,} states"), (max_bytes, "{:,} bytes"))
+        told_caps = [words.format(given) for given, words in caps if given is not None]
+        cap = f"capped at {', '.join(told_caps)}" if told_caps else ""
         write_reports(made_report("explore", found.outcome, [subject], seed, budget=cap), wanted)
     raise typer.Exit(EXIT[found.outcome])
 

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 from orderlab.model.verdict import Outcome
 from orderlab.report.report import Finding, Report, Subject
-from orderlab.report.words import harmless, one_line, story
+from orderlab.report.words import harmless, looked_at, one_line, story
 
 
 def junit(report: Report) -> str:
@@ -41,10 +41,8 @@ def _suite(root: ElementTree.Element, subject: Subject, report: Report) -> None:
             failure.text = harmless("\n\n".join(_told(one) for one in found))
         elif law.outcome is Outcome.UNKNOWN:
             ElementTree.SubElement(case, "skipped", message=harmless(f"unknown: {law.because}"))
-    if subject.not_covered:
-        ElementTree.SubElement(suite, "system-out").text = harmless(
-            "\n".join(one_line(f"not covered: {one}") for one in subject.not_covered)
-        )
+    if told_of := looked_at(subject):
+        ElementTree.SubElement(suite, "system-out").text = "\n".join(told_of)
 
 
 def _told(finding: Finding) -> str:

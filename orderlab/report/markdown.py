@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from orderlab.model.verdict import Outcome
 from orderlab.report.report import Finding, Report, Subject
-from orderlab.report.words import counted, holding, one_line, story, undecided
+from orderlab.report.words import counted, holding, looked_at, one_line, story, undecided
 
 SIZE_MAX = 60_000
 """Characters; what takes comments cuts them off, or refuses them, at 65,536."""
@@ -42,6 +42,9 @@ def _parts(subject: Subject) -> Iterator[str]:
         yield "\n" + "".join(f"- ❔ undecided: {_plain(laws)}: {_plain(because)}\n" for laws, because in left)
     if holds := holding(subject):
         yield f"\n{_plain(holds)}.\n"
+    if lines := looked_at(subject):
+        listed = "".join(f"- {_plain(line)}\n" for line in lines)
+        yield f"\n<details><summary>how far was looked, and what was not covered</summary>\n\n{listed}\n</details>\n"
 
 
 def _root(root: list[Finding]) -> str:
@@ -58,12 +61,10 @@ def _root(root: list[Finding]) -> str:
 
 
 def _foot(report: Report) -> str:
-    gaps = sum(len(subject.not_covered) for subject in report.subjects)
     told = [f"seed {report.seed}"]
     told += [f"effort {report.effort}"] if report.effort else []
     told += [report.budget] if report.budget else []
     told += [f"{name} {version}" for name, version in report.versions.items()]
-    told += [f"{gaps} limits of what was looked at, in the full report"] if gaps else []
     return f"\n<sub>{_plain(', '.join(told))}</sub>\n"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from orderlab.model.verdict import Outcome
 from orderlab.report.report import Change, Finding, JudgedLaw, Line, Report, Subject
-from orderlab.report.words import escaped, one_line, story
+from orderlab.report.words import escaped, looked_at, one_line, story
 
 VERSION = "2.1.0"
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -42,9 +42,9 @@ def sarif_log(report: Report, root: Path) -> dict[str, Any]:
                 "executionSuccessful": report.exit_code in (0, 1, 3),
                 "exitCode": report.exit_code,
                 "toolExecutionNotifications": [
-                    {"level": "note", "message": {"text": f"{subject.name}: not covered: {gap}"}}
+                    {"level": "note", "message": {"text": f"{one_line(subject.name)}: {line}"}}
                     for subject in report.subjects
-                    for gap in subject.not_covered
+                    for line in looked_at(subject)
                 ],
             }
         ],

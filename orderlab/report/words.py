@@ -51,6 +51,12 @@ def holding(subject: Subject) -> str:
     return f"{len(laws)} {'holds' if len(laws) == 1 else 'hold'}: {', '.join(laws)}" if laws else ""
 
 
+def looked_at(subject: Subject) -> list[str]:
+    """How far was looked, what was assumed, and what was not covered, a line each."""
+    kinds = (("scope", subject.scope), ("assumed", subject.assumptions), ("note", subject.notes), ("not covered", subject.not_covered))
+    return [one_line(f"{kind}: {line}") for kind, lines in kinds for line in lines]
+
+
 def undecided(subject: Subject) -> list[tuple[str, str]]:
     """Laws that are undecided for one reason, and the reason."""
     found: dict[str, list[str]] = {}
