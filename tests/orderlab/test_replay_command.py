@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from orderlab.application import make
 from orderlab.commands import replay as command
 from orderlab.model.errors import InputError
 from orderlab.properties.export.transcript import Move
+from orderlab.sim.live import ClusterProcess
 
 LOCK = {
     "schema": 1, "contract": "Lease", "store": "lua/specimens/lock-token-expires", "law": "fencing", "seed": 3, "clients": 3, "skews_ms": [],
@@ -171,3 +174,42 @@ def test_what_is_no_recording_is_one_line(tmp_path: Path, text: str) -> None:
         run(file)
     assert "\n" not in str(told.value)
     assert str(file) in str(told.value)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[ClusterProcess]:
+    with ClusterProcess() as running:
+        yield running
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("node", [0, 2])
+def test_on_a_real_cluster_a_command_goes_where_its_keys_live(node: int, lock: Path, cluster: ClusterProcess) -> None:
+    cluster.flush()
+    code, told = run(lock, "--trust-adapter", "--backend", f"redis://{cluster.address(node)}", "--step")
+    assert code == 1
+    assert "fencing is violated" in told
+    assert "+ {lock}:lease = string 1 until" in told
+    assert "cluster of 3 masters" in told
+    assert not any(one.execute(b"DBSIZE") for one in cluster.nodes)
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(("keys", "told"), [("{lock}:lease", "replied 1"), ("lease", "CROSSSLOT")])
+def test_keys_of_several_slots_are_refused_by_a_real_cluster(keys: str, told: str, lock: Path, tmp_path: Path, cluster: ClusterProcess) -> None:
+    cluster.flush()
+    store = tmp_path / "store"
+    shutil.copytree("lua/lock", store)
+    (store / "store.toml").write_text((store / "store.toml").read_text().replace("{lock}:lease", keys))
+    _, said = run(lock, "--trust-adapter", "--store", store, "--backend", f"redis://{cluster.address(1)}")
+    assert told in said
+    assert (said.count("CROSSSLOT") > 0) == (told == "CROSSSLOT")
+
+
+@pytest.mark.server
+def test_a_cluster_that_holds_something_is_left_alone(lock: Path, cluster: ClusterProcess) -> None:
+    cluster.flush()
+    place = next(index for index, node in enumerate(cluster.nodes) if node.execute(b"SET", b"mine", b"1") == b"OK")
+    with pytest.raises(InputError, match="is not empty and is left alone"):
+        run(lock, "--trust-adapter", "--backend", f"redis://{cluster.address((place + 1) % 3)}")
+    assert cluster.nodes[place].execute(b"GET", b"mine") == b"1"

@@ -120,7 +120,10 @@ def _wrong_type(backend: Backend, fault: Fault) -> Iterator[None]:
         return
     name, *arguments = PLANTED[fault.found]
     with aside(backend):
-        was_there = not isinstance(backend.execute(b"RENAME", key, kept), ErrorReply)
+        moved = backend.execute(b"RENAME", key, kept)
+        was_there = not isinstance(moved, ErrorReply)
+        if isinstance(moved, ErrorReply) and moved.message.startswith(b"CROSSSLOT"):
+            raise InputError(f"fault wrong-type: {backend.describe()} keeps {key!r} in another slot than its copy; use --backend kernel")
         backend.execute(name, key, *arguments)
         planted = value_of(backend, key)
     try:

@@ -187,9 +187,12 @@ def test_a_password_is_asked_for_and_used() -> None:
 
 
 @pytest.mark.server
-def test_a_cluster_node_is_refused() -> None:
-    with ServerProcess({"cluster-enabled": "yes"}) as process, pytest.raises(InputError, match="a node of a cluster"):
-        open_backend(f"redis://{process.address}")
+def test_a_node_of_no_whole_cluster_is_refused() -> None:
+    with ServerProcess({"cluster-enabled": "yes"}) as process:
+        with pytest.raises(InputError, match="a cluster without slots"):
+            open_backend(f"redis://{process.address}")
+        with pytest.raises(InputError, match="a node of a cluster"):
+            ServerBackend(process.host, process.port)
 
 
 @pytest.mark.server

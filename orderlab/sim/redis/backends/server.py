@@ -10,7 +10,9 @@ from orderlab.model.errors import InputError
 from orderlab.sim.live import CURE, OLDEST, ServerProcess
 from orderlab.sim.redis.backends.backend import Argv, Backend
 from orderlab.sim.redis.backends.dump import check_all, dump, dump_all, rebuild
+from orderlab.sim.redis.cluster import RedirectingClient
 from orderlab.sim.redis.database import DatabaseKey
+from orderlab.sim.redis.registry import find, load_commands
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import FrozenKeyspace
 from orderlab.sim.redis.wire import Connection
@@ -37,12 +39,16 @@ class ServerBackend(Backend):
         username: str | None = None,
         password: str | None = None,
         process: ServerProcess | None = None,
+        allows_cluster: bool = False,
     ) -> None:
         """Connect and check that the server can be used. ``process``, if given, is stopped on ``close``.
 
-        Raises InputError when it cannot be reached or authenticated to, is older than 7.0, is part of a cluster, or
-        when the database is not empty.
+        Raises InputError when it cannot be reached or authenticated to, is older than 7.0, is part of a cluster (unless
+        ``allows_cluster``), or when the database is not empty.
         """
+        self.is_of_cluster = False
+        self.credentials = username, password
+        self.allows_cluster = allows_cluster
         self.place = f"redis://{host}:{port}/{database}"
         self._process = process
         self._offset_ms = 0
@@ -60,7 +66,7 @@ class ServerBackend(Backend):
             raise
 
     @classmethod
-    def from_url(cls, url: str) -> ServerBackend:
+    def from_url(cls, url: str, allows_cluster: bool = False) -> ServerBackend:
         """``redis://[[user]:password@]host[:port][/database]``; InputError when it is not that."""
         try:
             parts = urlsplit(url)
@@ -73,7 +79,8 @@ class ServerBackend(Backend):
                 f"--backend {url}: not a server's address; write redis://HOST:PORT or redis://:PASSWORD@HOST:PORT/DB"
             )
         user, password = parts.username, parts.password
-        return cls(host, port, database, unquote(user) if user else None, unquote(password) if password else None)
+        user, password = unquote(user) if user else None, unquote(password) if password else None
+        return cls(host, port, database, user, password, allows_cluster=allows_cluster)
 
     @classmethod
     def start(cls) -> ServerBackend:
@@ -103,7 +110,8 @@ class ServerBackend(Backend):
         if tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < OLDEST:
             oldest = ".".join(map(str, OLDEST))
             raise InputError(f"{self.place}: {product} {version} is older than {oldest}; {CURE}")
-        if facts.get("redis_mode") == "cluster":
+        self.is_of_cluster = facts.get("redis_mode") == "cluster"
+        if self.is_of_cluster and not self.allows_cluster:
             raise InputError(f"{self.place}: a node of a cluster; give a server that runs alone, or use --backend auto")
         self._description = f"{product} {version} at {self.place.removeprefix('redis://').split('/')[0]}"
 
@@ -183,3 +191,72 @@ class ServerBackend(Backend):
         self._connection.close()
         if self._process is not None:
             self._process.stop()
+
+
+class ClusterBackend(ServerBackend):
+    """The masters of a cluster that the user runs, which must all be empty: a command goes where its keys live, what names no
+    key (scripts to load, settings) goes to all. Slots may move meanwhile."""
+
+    def __init__(self, node: ServerBackend) -> None:
+        """``node``: any of the cluster's masters. Raises InputError when one of them cannot be used."""
+        load_commands()  # which tell the keys of a call
+        self.nodes: dict[bytes, ServerBackend] = {}
+        self._offset_ms = 0
+        self._process = None
+        self.place = node.place
+        host = urlsplit(node.place).hostname or ""
+        try:
+            for _, _, (named, port, *_), *_ in node.execute(b"CLUSTER", b"SLOTS"):
+                place = named.decode() if named not in (b"", b"?", None) else host
+                address = b"%b:%d" % (place.encode(), port)
+                if address not in self.nodes:
+                    self.nodes[address] = ServerBackend(place, port, 0, *node.credentials, allows_cluster=True)
+            if not self.nodes:
+                raise InputError(f"{self.place}: a cluster without slots; assign them (redis-cli --cluster create), or use --backend auto")
+        except InputError:
+            self.close()
+            raise
+        finally:
+            node.close()
+        self._client = RedirectingClient(self.nodes)
+        version = next(iter(self.nodes.values())).describe().split(" at ")[0]
+        self._description = f"{version} cluster of {len(self.nodes)} masters at {self.place.removeprefix('redis://').split('/')[0]}"
+
+    @property
+    def now_ms(self) -> int:
+        return next(iter(self.nodes.values())).now_ms
+
+    def execute(self, *argv: bytes) -> Reply:
+        command = find(argv)
+        if command is None or argv[0].lower() in ONE_NODE or (command.admits(len(argv)) and command.find_keys(argv)):
+            return self._client.execute(*argv)
+        first, *_ = [node.execute(*argv) for node in self.nodes.values()]
+        return first
+
+    def pipeline(self, commands: Sequence[Argv]) -> list[Reply]:
+        return [self.execute(*argv) for argv in commands]
+
+    def keyspace(self) -> FrozenKeyspace:
+        return {key: held for node in self.nodes.values() for key, held in node.keyspace().items()}
+
+    def load(self, keyspace: FrozenKeyspace) -> None:
+        self.flush()
+        check_all(self.pipeline(rebuild(keyspace, self._offset_ms)), self.place)
+
+    def flush(self) -> None:
+        for node in self.nodes.values():
+            node.flush()
+
+    def advance(self, ms: int) -> None:
+        """As on one server, on each."""
+        for node in self.nodes.values():
+            node.advance(ms)
+        self._offset_ms += ms
+
+    def close(self) -> None:
+        for node in self.nodes.values():
+            node.close()
+
+
+ONE_NODE = (b"eval", b"evalsha", b"eval_ro", b"evalsha_ro", b"fcall", b"fcall_ro")
+"""Carried out once even where they name no key."""
