@@ -5,12 +5,12 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: run test locales compiled cluster-test check bench conformance exhaustive lock redis-server spin
+.PHONY: run test locales compiled cluster-test check bench conformance exhaustive lock redis-server postgresql spin
 
 run: .venv/installed compiled
 	$(BIN)/orderlab validate lua/session --backend kernel
 
-test: .venv/installed redis-server spin locales compiled
+test: .venv/installed redis-server postgresql spin locales compiled
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup tests
 
 # A Spark master and two workers on loopback, one of which is killed halfway through a sweep.
@@ -27,7 +27,7 @@ bench: .venv/installed redis-server spin compiled
 conformance: .venv/installed redis-server compiled
 	$(BIN)/python -m orderlab.properties.conformance --commands 5000000
 
-exhaustive: .venv/installed redis-server compiled
+exhaustive: .venv/installed redis-server postgresql compiled
 	$(BIN)/python -m pytest -q -n $(WORKERS) -m exhaustive tests
 
 .venv/installed: requirements.lock pyproject.toml
@@ -44,6 +44,10 @@ compiled: .venv/installed
 # Programs that are judges or peers in tests. Installed where that is possible; otherwise the tests that need them fail.
 redis-server:
 	@command -v redis-server >/dev/null || $(call install,redis-server)
+
+# Debian keeps its programs out of PATH.
+postgresql:
+	@command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || $(call install,postgresql)
 
 spin:
 	@command -v spin >/dev/null || $(call install,spin)

@@ -10,6 +10,7 @@ EXTRAS = {
     "sim": ("simpy",),
     "report": ("jinja2",),
     "spark": ("SALib", "pandas", "pyspark", "venv_pack"),
+    "postgres": ("psycopg",),
 }
 """Extra -> the modules that it brings, beside those of extras that it contains (``pyproject.toml``)."""
 WANTED = {"explore": "check", "check": "check", "simulate": "sim", "calibrate": "sim", "sweep": "spark", "bench": "all"}

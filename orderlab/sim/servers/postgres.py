@@ -23,6 +23,8 @@ from orderlab.sim.costs import PostgresCosts
 from orderlab.sim.engine.clock import Station, call_at
 from orderlab.sim.mqtt.sessions import NUMBER_BYTES
 
+INT_MAX = 2**31 - 1
+
 
 class SessionRow(NamedTuple):
     """A row of ``device_session_ctx``."""
@@ -45,6 +47,7 @@ class MessageRow(NamedTuple):
     qos: int
     payload: bytes
     msg_expiry_interval: int | None = None
+    """An ``int`` of SQL: the longest interval of MQTT does not fit."""
 
     def has_expired(self, now_ms: int, default_expiry_s: int) -> bool:
         """Whether its own interval, or the default, is over."""
@@ -66,7 +69,7 @@ class Tables:
         """Enter a row into the heap and both indexes. Raises ValueError for a second row of the same primary key."""
         mine = self.messages.setdefault(row.client_id, {})
         if row.serial_number in mine:
-            raise ValueError(f"duplicate key ({row.client_id.decode()}, {row.serial_number}) of device_publish_msg")
+            raise ValueError(f"23505 duplicate key ({row.client_id.decode()}, {row.serial_number}) of device_publish_msg")
         mine[row.serial_number] = row
         serials = self.by_packet_id.setdefault((row.client_id, row.packet_id), [])
         serials.append(row.serial_number)
@@ -133,7 +136,9 @@ class Transaction:
             self._undo.append(lambda: sessions.__setitem__(row.client_id, before))
 
     def insert_message(self, row: MessageRow) -> None:
-        """INSERT one row. Raises ValueError for a duplicate key."""
+        """INSERT one row. Raises ValueError for a duplicate key, and for an interval that is no ``int``."""
+        if row.msg_expiry_interval is not None and row.msg_expiry_interval > INT_MAX:
+            raise ValueError("22003 integer out of range")
         self.work_us += self.costs.insert_us
         self.log_bytes += self.costs.insert_bytes
         self.tables.add(row)
@@ -203,7 +208,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class StatementError:
-    """What a caller gets instead of a result. Not committed, or nobody knows."""
+    """What a caller gets instead of a result. Not committed, or nobody knows. What the server itself says begins with its SQLSTATE."""
 
     message: str
 
@@ -365,10 +370,13 @@ class PostgresSessions:
 
     opens_sessions = numbers_batches = has_tokens = refuses_closed = False
 
-    def __init__(self, limit: int, qos: int, payload_bytes: int, default_expiry_s: int = DEFAULT_EXPIRY_S) -> None:
+    def __init__(
+        self, limit: int, qos: int, payload_bytes: int, default_expiry_s: int = DEFAULT_EXPIRY_S, modulus: int = MODULUS
+    ) -> None:
         self.limit = limit
         self.qos = qos
         self.default_expiry_s = default_expiry_s
+        self.modulus = modulus
         self._padding = b"." * (payload_bytes - NUMBER_BYTES)
 
     def node_of(self, client: bytes) -> int:
@@ -388,6 +396,7 @@ class PostgresSessions:
         epoch: int = 1,
         qos: tuple[int, ...] = (),
         retained: bool = False,
+        intervals_s: tuple[int | None, ...] = (),
     ) -> Statement:
         """Save messages given as (number, topic, time in ms): the client's row is read, then all is written and committed."""
 
@@ -395,17 +404,20 @@ class PostgresSessions:
             before = transaction.select_session(client) or SessionRow(client, now_ms, 0, 0)
             serial, packet_id = before.last_serial_number, before.last_packet_id
             given = []
-            for (number, topic, time_ms), level in zip(messages, qos or (self.qos,) * len(messages), strict=True):
-                serial, packet_id = serial + 1, packet_id % MODULUS + 1
-                payload = b"%09d" % number + self._padding
-                transaction.insert_message(
-                    MessageRow(client, serial, topic, time_ms, packet_id, "PUBLISH", level, payload)
-                )
+            levels, intervals = qos or (self.qos,) * len(messages), intervals_s or (None,) * len(messages)
+            for (number, topic, time_ms), level, interval_s in zip(messages, levels, intervals, strict=True):
+                serial, packet_id = serial + 1, packet_id % self.modulus + 1
+                row = MessageRow(client, serial, topic, time_ms, packet_id, "PUBLISH", level, self.payload(number), interval_s)
+                transaction.insert_message(row)
                 given.append((packet_id, serial))
             transaction.upsert_session(SessionRow(client, now_ms, serial, packet_id))
             return given
 
         return Statement("save", run, round_trips=4)  # SELECT; the batch of INSERT; the upsert; COMMIT
+
+    def payload(self, number: int) -> bytes:
+        """What the message of that number carries."""
+        return b"%09d" % number + self._padding
 
     def acknowledge(self, client: bytes, packet_id: int, token: int, epoch: int = 1) -> Statement:
         """Remove a message, for a PUBACK or PUBCOMP: DELETE by client and packet identifier, committed by itself."""
@@ -491,7 +503,11 @@ class CleanUp:
         """Clean up for ever, at intervals."""
         while True:
             yield self.server.env.timeout(self.period_us)
-            self.server.receive([Statement("clean-up", self._pass)], self._passed)
+            self.server.receive([self.statement()], self._passed)
+
+    def statement(self) -> Statement:
+        """One pass, as a transaction."""
+        return Statement("clean-up", self._pass)
 
     def _pass(self, transaction: Transaction, now_ms: int) -> list[tuple[MessageRow, bool]]:
         tables, limit = transaction.tables, self.store.limit

@@ -1,0 +1,187 @@
+"""The two tables in a real PostgreSQL: the simulated ones agree with it operation by operation, and both are judged alike.
+
+Needs a server's programs (`apt-get install postgresql`) and psycopg, and fails where they are not there.
+"""
+
+import random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from orderlab.model.errors import InputError
+from orderlab.properties.contracts.session.tables import LIMIT, MODULUS, Step, disagreement, draw_run, shortened
+from orderlab.sim import live_postgres
+from orderlab.sim.live_postgres import PostgresProcess
+from orderlab.sim.servers.postgres import StatementError
+from orderlab.sim.servers.session_tables import Incoming, RealTables, SimulatedTables
+
+pytestmark = [pytest.mark.server, pytest.mark.xdist_group("postgres")]
+
+
+@pytest.fixture(scope="module")
+def process():
+    with PostgresProcess() as running:
+        yield running
+
+
+@pytest.fixture
+def real(process):
+    made = []
+
+    def make(synchronous_commit=True):
+        made.append(RealTables(process, LIMIT, synchronous_commit, MODULUS))
+        return made[-1]
+
+    yield make
+    for tables in made:
+        tables.close()
+
+
+def agree(process, seed, length, simulated=SimulatedTables):
+    is_synchronous = seed % 2 == 0
+    tables = RealTables(process, LIMIT, is_synchronous, MODULUS)
+    try:
+        return disagreement(simulated(LIMIT, is_synchronous, MODULUS), tables, draw_run(random.Random(seed), length))
+    finally:
+        tables.close()
+
+
+SOME = settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@SOME
+@given(st.integers(0, 2**32))
+def test_the_simulated_tables_agree_with_the_real_ones(process, seed):
+    assert agree(process, seed, 10) is None
+
+
+@pytest.mark.exhaustive
+@settings(SOME, max_examples=1500)
+@given(st.integers(0, 2**32))
+def test_they_agree_in_many_long_runs(process, seed):
+    assert agree(process, seed, 30) is None
+
+
+class KeepsOneSurplus(SimulatedTables):
+    """Clean-up leaves one row too many."""
+
+    def __init__(self, limit, *rest):
+        super().__init__(limit + 1, *rest)
+
+
+class ExpiresLate(SimulatedTables):
+    """A row is still fetched in the millisecond of its deadline."""
+
+    def fetch(self, client):
+        self.now_ms -= 1
+        rows = super().fetch(client)
+        self.now_ms += 1
+        return rows
+
+
+class FirstRowOnly(SimulatedTables):
+    """An acknowledgement deletes the first of the rows that it names."""
+
+    def acknowledge(self, client, packet_id, fault=None):
+        rows = self.server.tables.of_packet_id(client, packet_id)
+        if len(rows) < 2 or fault:
+            return super().acknowledge(client, packet_id, fault)
+        return self._submit(lambda transaction, _: transaction.delete(rows[:1]))
+
+
+class LosesUnwritten(SimulatedTables):
+    """A crash loses what it must not: commits wait for no log."""
+
+    def __init__(self, limit, synchronous_commit, *rest):
+        super().__init__(limit, False, *rest)
+
+
+SAVE = Step("save", 0, (Incoming(1, interval_s=1), Incoming(2)))
+MANY = (Step("save", 0, tuple(Incoming(n) for n in range(1, MODULUS + 2))), Step("fetch"))
+PLANTED = [
+    (KeepsOneSurplus, (Step("save", 0, tuple(Incoming(n) for n in range(1, LIMIT + 3))), Step("clean-up"))),
+    (ExpiresLate, (SAVE, Step("wait", ms=1000), Step("fetch"))),
+    (FirstRowOnly, (*MANY, Step("acknowledge", label=1))),
+    (LosesUnwritten, (SAVE, Step("crash"))),
+]
+
+
+@pytest.mark.parametrize(("bad", "steps"), PLANTED)
+def test_a_flaw_planted_in_the_simulated_tables_is_found(real, bad, steps):
+    assert disagreement(bad(LIMIT, True, MODULUS), real(), steps) is not None
+    assert disagreement(SimulatedTables(LIMIT, True, MODULUS), real(), steps) is None
+
+
+def test_a_flaw_planted_in_the_real_tables_is_found(real):
+    steps = (SAVE, Step("fetch"), Step("release", label=2), Step("fetch"))
+    tables = real()
+    tables._watcher.execute("CREATE RULE no_release AS ON UPDATE TO device_publish_msg DO INSTEAD NOTHING")
+    assert disagreement(SimulatedTables(LIMIT, True, MODULUS), tables, steps) is not None
+
+
+@pytest.mark.parametrize("fault", ["serialization", "deadlock", "lost-request"])
+def test_what_the_server_undoes_leaves_nothing(real, fault):
+    for tables in (SimulatedTables(LIMIT, True, MODULUS), real()):
+        assert tables.save(b"s1", [Incoming(1)]) == [(1, 1)]
+        before = tables.contents()
+        code = {"serialization": "40001", "deadlock": "40P01"}.get(fault, "connection")
+        assert tables.save(b"s1", [Incoming(2), Incoming(3)], fault) == StatementError(code)
+        assert tables.contents() == before
+        assert tables.save(b"s1", [Incoming(2), Incoming(3)]) == [(2, 2), (3, 3)]
+
+
+def test_a_save_whose_reply_was_lost_is_there_twice_after_a_retry(real):
+    for tables in (SimulatedTables(LIMIT, True, MODULUS), real()):
+        assert tables.save(b"s1", [Incoming(1)], "lost-reply") == StatementError("connection")
+        assert tables.save(b"s1", [Incoming(1)]) == [(2, 2)]
+        assert len(tables.fetch(b"s1")) == 2
+
+
+def test_the_longest_interval_of_mqtt_is_no_int(real):
+    for tables in (SimulatedTables(LIMIT, True, MODULUS), real()):
+        assert tables.save(b"s1", [Incoming(1), Incoming(2, interval_s=2**31)]) == StatementError("22003")
+        assert tables.contents() == ([], [])
+        assert tables.save(b"s1", [Incoming(1), Incoming(2, interval_s=2**31 - 1)]) == [(1, 1), (2, 2)]
+
+
+@pytest.mark.parametrize(("synchronous_commit", "left"), [(True, 2), (False, 1)])
+def test_a_crash_loses_acknowledged_work_only_where_commits_do_not_wait(real, synchronous_commit, left):
+    for tables in (SimulatedTables(LIMIT, synchronous_commit, MODULUS), real(synchronous_commit)):
+        tables.save(b"s1", [Incoming(1)])
+        tables.settle()
+        assert tables.save(b"s1", [Incoming(2)]) == [(2, 2)]
+        tables.crash()
+        assert len(tables.fetch(b"s1")) == left
+
+
+JUDGED = [
+    ("legal-trim", True, (Step("save", 0, tuple(Incoming(n) for n in range(1, LIMIT + 2))),)),
+    ("all-or-nothing", True, (Step("save", 0, (Incoming(1),), fault="lost-reply"), Step("retry"))),
+    ("no-loss", False, (Step("save", 0, (Incoming(1),)), Step("crash"))),
+    ("no-residue", False, (Step("save", 0, (Incoming(1),)), Step("settle"), Step("clear"), Step("crash"))),
+]
+
+
+@pytest.mark.parametrize(("law", "synchronous_commit", "steps"), JUDGED)
+def test_the_same_judge_says_the_same_of_both(real, law, synchronous_commit, steps):
+    told = [
+        shortened(make, law, steps).text
+        for make in (lambda: SimulatedTables(LIMIT, synchronous_commit, MODULUS), lambda: real(synchronous_commit))
+    ]
+    assert told[0] == told[1]
+
+
+def test_where_there_is_no_server_the_package_is_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(live_postgres, "DEBIAN", tmp_path)
+    with pytest.raises(InputError, match="apt-get install postgresql"):
+        PostgresProcess()
+
+
+def test_a_server_leaves_neither_processes_nor_files():
+    with PostgresProcess() as running:
+        children, folder = running._children(), running.folder
+        assert children
+    assert not any(map(live_postgres._is_running, children))
+    assert not live_postgres.Path(folder).exists()
