@@ -23,6 +23,8 @@ reply = { shape = "ignored" }
 command = ["LRANGE", "<key.q>", "0", "-1"]
 reply = { shape = "strings", fields = { payload = "value" } }
 """
+ENDLESS = "local text = string.rep('x', 1e6) while true do redis.call('ECHO', text) end"
+"""Comes to a limit of its work in a twentieth of the time of an empty loop, and is started some hundred times."""
 PUSH = "return redis.call('RPUSH', KEYS[1], ARGV[1])"
 
 
@@ -60,7 +62,7 @@ def test_a_command_that_the_kernel_lacks_is_named_with_a_cure_that_exists(tmp_pa
 
 def test_a_script_that_does_not_end_breaks_bounded_and_leaves_the_rest_unknown(tmp_path: Path) -> None:
     laws = ("--orderlab-law", "bounded", "--orderlab-law", "no-loss", "-rs")
-    found = run_pytest(tmp_path, "--orderlab-store", str(store(tmp_path / "mine", "while true do end")), *laws)
+    found = run_pytest(tmp_path, "--orderlab-store", str(store(tmp_path / "mine", ENDLESS)), *laws)
     assert "Traceback" not in found.stdout
     assert "BudgetExceeded" not in found.stdout
     assert "bounded is violated: save: the script" in found.stdout

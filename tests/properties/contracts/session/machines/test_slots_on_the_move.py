@@ -84,7 +84,7 @@ def test_a_key_that_is_not_declared_stops_a_script_midway(tmp_path: Path) -> Non
 
 def test_the_same_key_declared_stops_nothing(tmp_path: Path) -> None:
     machine = on_cluster(small(counting(tmp_path, declared=True)), "Declared")
-    assert search(machine, SHORT, 1, None, False) is None
+    assert search(machine, Profile("few", 10, 30), 1, None, False) is None
 
 
 def test_keys_of_two_slots_are_refused_by_any_cluster() -> None:
