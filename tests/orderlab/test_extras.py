@@ -92,7 +92,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str, 
         "session": ["validate", str(lua / "pending"), "--law", "one-slot", "--effort", "0.05"],
         "flawed": ["validate", str(lua / "specimens/limiter-client-clock"), "--trust-adapter", "--effort", "0.2", "--json"],
         "replay": ["replay", "found.json", "--trust-adapter"],
-        "mutate": ["mutate", limiter, "--trust-adapter", "--limit", "1", "--budget", "1"],
+        "mutate": ["mutate", limiter, "--trust-adapter", "--limit", "1", "--budget", "30"],
         "plugin": [
             "pytest", "-q", "-p", "orderlab.properties.plugin", "--orderlab-store", f"{limiter}/store.toml", "--orderlab-trust-adapter",
             "--orderlab-law", "at-most-n", "--orderlab-profile", "dev",

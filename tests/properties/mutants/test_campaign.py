@@ -74,7 +74,7 @@ def test_results_are_kept_one_by_one_and_resumed_from(
     binding: Binding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutants = [mutant_at(binding, "clear.lua", said) for said in ("UNLINK becomes EXISTS", "HGET becomes HSTRLEN")]
-    campaign = Campaign(binding, mutants, 0, 4.0, 1, tmp_path)
+    campaign = Campaign(binding, mutants, 0, 40.0, 1, tmp_path)
     first = campaign.run()
     assert {one.result.outcome for one in first} == {"killed"}
     files = sorted(tmp_path.iterdir())
@@ -82,12 +82,12 @@ def test_results_are_kept_one_by_one_and_resumed_from(
     files[0].write_text("{half a file")
     times = files[1].stat().st_mtime_ns
     monkeypatch.setattr(Campaign, "_check_original", lambda _: None)  # seen above to pass
-    again = Campaign(binding, mutants, 0, 4.0, 1, tmp_path)
+    again = Campaign(binding, mutants, 0, 40.0, 1, tmp_path)
     again._resume()
     assert len(again.results) == len(mutants) - 1
     assert [one.result.law for one in again.run()] == [one.result.law for one in first]
     assert files[1].stat().st_mtime_ns == times
-    other_seed = Campaign(binding, mutants, 1, 4.0, 1, tmp_path)
+    other_seed = Campaign(binding, mutants, 1, 40.0, 1, tmp_path)
     other_seed._resume()
     assert other_seed.results == {}
 
@@ -101,7 +101,7 @@ def test_what_made_the_judge_stumble_is_judged_again(
     def stumble(*_: object, **__: object) -> Result:
         raise OSError("no room")
 
-    campaign = Campaign(binding, [mutant], 0, 4.0, 1, tmp_path)
+    campaign = Campaign(binding, [mutant], 0, 40.0, 1, tmp_path)
     monkeypatch.setattr("orderlab.properties.contracts.session.mutation.judging.judge_quickly", stumble)
     monkeypatch.setattr("orderlab.properties.contracts.session.mutation.judging.judge_thoroughly", stumble)
     monkeypatch.setattr("orderlab.properties.contracts.session.kind.tabulate", lambda of: Table(of, of, {}, [], ()))
@@ -111,7 +111,7 @@ def test_what_made_the_judge_stumble_is_judged_again(
     assert list(tmp_path.iterdir()) == []
     monkeypatch.undo()
     monkeypatch.setattr(Campaign, "_check_original", lambda _: None)
-    (again,) = Campaign(binding, [mutant], 0, 4.0, 1, tmp_path).run()
+    (again,) = Campaign(binding, [mutant], 0, 40.0, 1, tmp_path).run()
     assert again.result.outcome == "killed"
 
 
@@ -156,7 +156,7 @@ def test_a_campaign_that_is_ended_leaves_whole_results_and_no_process(tmp_path: 
 def test_a_store_that_breaks_a_law_itself_is_refused() -> None:
     specimen = load_binding(ROOT / "lua" / "specimens" / "fetch-removes")
     with pytest.raises(InputError, match=r"itself breaks .* mend it first"):
-        Campaign(specimen, mutants_of(specimen, ["default"])[:1], 0, 4.0, 1).run()
+        Campaign(specimen, mutants_of(specimen, ["default"])[:1], 0, 40.0, 1).run()
 
 
 def judged(outcome: str, law: str = "", cpu_s: float = 1.0) -> Judged:

@@ -76,7 +76,7 @@ def test_the_plugin_has_a_test_for_each_law(tmp_path: Path) -> None:
 
 def test_mutants_of_a_store_with_a_contract_are_killed() -> None:
     binding = load_binding(LUA / "lock", trust_adapter=True)
-    judged = Campaign(binding, sample(mutants_of(binding, ["relational", "return"]), 2, 0), 0, 10.0, 1).run()
+    judged = Campaign(binding, sample(mutants_of(binding, ["relational", "return"]), 2, 0), 0, 60.0, 1).run()
     assert [one.result.outcome for one in judged] == ["killed"] * 2
     assert all(one.result.trace is not None for one in judged)
 
@@ -84,4 +84,4 @@ def test_mutants_of_a_store_with_a_contract_are_killed() -> None:
 def test_mutants_of_a_flawed_store_are_refused() -> None:
     binding = load_binding(LUA / "specimens" / "limiter-client-clock", trust_adapter=True)
     with pytest.raises(InputError, match="the store itself breaks"):
-        Campaign(binding, sample(mutants_of(binding, ()), 1, 0), 0, 10.0, 1).run()
+        Campaign(binding, sample(mutants_of(binding, ()), 1, 0), 0, 60.0, 1).run()
