@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from orderlab.model.files import write_whole
 from orderlab.report.charts import Axis, Curve, Mark, Row, is_drawn, panel, rows_of_intervals, scale_of
@@ -28,17 +28,30 @@ ROWS_MAX = 60
 Rows = Sequence[Mapping[str, Any]]
 
 
+class Lead(NamedTuple):
+    """Where a mark leads: the row of the table, and the command that does its run again."""
+
+    link: str = ""
+    told: str = ""
+
+
+Drawing = Callable[[Rows, Mapping[str, Any], Sequence[str], Callable[[Mapping[str, Any]], Lead]], tuple[str, str, str]]
+"""Rows, question, columns of settings, where rows lead -> caption, what is said below it, SVG."""
+
+
 def write_answer_page(answer: Answer, sweep: SweepFile) -> Path:
     """Write the report of an answer; its file. Raises InputError where it cannot be written."""
     rows = [dict(row) for row in answer.rows]
     commands = [(name.replace("_", " "), row.pop(name)) for row in rows for name in COMMANDS if name in row]
     is_one = len(rows) == 1
+    commands += [("replay", command) for command in answer.replays] if is_one else []
     if is_one:
         rows = [{"": name, "value": value} for name, value in rows[0].items()]
     page = template("answer.html.j2").render(
         title=f"{answer.kind}: {sweep.system}", description=sweep.description, outcome=str(answer.outcome), answered=answered(answer.outcome), rows=rows, is_one=is_one,
         sentence=sentence(answer, sweep.question or {}), seed=answer.seed, versions=versions(),
         notes=answer.notes, commands=[(name, command) for name, command in commands if command],
+        replays=answer.replays,
         drawing=drawn(answer, sweep), asked=[{"": f"question.{name}", "value": _plain(value)} for name, value in
                                              (sweep.question or {}).items()],
         axes=[{"axis": name, "values": _plain(axis.model_dump(mode="json", by_alias=True, exclude_defaults=True))}
@@ -66,13 +79,21 @@ def drawn(answer: Answer, sweep: SweepFile) -> dict[str, Any] | None:
     draw = _DRAWINGS.get(answer.kind)
     if draw is None or not answer.rows:
         return None
-    caption, under, svg = draw(answer.rows, sweep.question or {}, answer.settings)
+    numbers = {id(row): number for number, row in enumerate(answer.rows)}
+
+    def lead(row: Mapping[str, Any]) -> Lead:
+        number = numbers[id(row)]
+        if number >= len(answer.replays):
+            return Lead()
+        return Lead(f"row-{number}" if len(answer.rows) > 1 else "", f"\nreplay: {answer.replays[number]}")
+
+    caption, under, svg = draw(answer.rows, sweep.question or {}, answer.settings, lead)
     if len(answer.rows) > ROWS_MAX and answer.kind != "cheapest":
         under = f"{under}; the first {ROWS_MAX} of {len(answer.rows)} rows"
     return {"caption": caption, "under": under, "svg": svg, "is_alone": True}
 
 
-def _sensitivity(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]) -> tuple[str, str, str]:
+def _sensitivity(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str], lead: Callable[[Mapping[str, Any]], Lead]) -> tuple[str, str, str]:
     columns = {"total": "total", "first": "its own"} if "total" in rows[0] else {"mean_absolute_effect": ""}
     made = []
     for row in rows[:ROWS_MAX]:
@@ -89,7 +110,7 @@ def _sensitivity(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]) 
     return caption, under, rows_of_intervals(caption, made, Axis(unit, _scale(made, (0.0,))), [(0.0, "")])
 
 
-def _cheapest(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]) -> tuple[str, str, str]:
+def _cheapest(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str], lead: Callable[[Mapping[str, Any]], Lead]) -> tuple[str, str, str]:
     """Price against the first target, the front as a line of steps."""
     target = next(iter(asked["targets"]))
     means, highs = target_columns(asked["targets"])
@@ -100,19 +121,19 @@ def _cheapest(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]) -> 
         mine = sorted((row for row in rows if row[metric] is not None and row["on_front"] == is_front), key=lambda row: row["price"])
         marks = [
             Mark(row["price"], row[metric], None if row[high] is None else 2 * row[metric] - row[high], row[high],
-                 f"{named(row, settings)}\nprice {cell(row['price'])}, {with_unit(target)} {cell(row[metric])}: {'meets' if row['meets'] else 'does not meet'}",
-                 is_open=not row["meets"])
+                 f"{named(row, settings)}\nprice {cell(row['price'])}, {with_unit(target)} {cell(row[metric])}: {'meets' if row['meets'] else 'does not meet'}{lead(row).told}",
+                 lead(row).link, is_open=not row["meets"])
             for row in mine
         ]  # fmt: skip
         curves.append(Curve(name if len(mine) > 1 else "", marks, is_step=is_front, is_cloud=not is_front))
     told = [mark for curve in curves for mark in curve.marks]
     y = Axis(with_unit(target), scale_of([end for mark in told for end in (mark.y, *([mark.high] if mark.high is not None else []))] + [bound]))
     x = Axis("price", scale_of(mark.x for mark in told))
-    caption = f"Price and {target}"
+    caption = f"{with_unit(target)} by price"
     return caption, "filled: meets every target; hollow: does not", panel(caption, curves, x, y, [(bound, "target")])
 
 
-def _comparison(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]) -> tuple[str, str, str]:
+def _comparison(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str], lead: Callable[[Mapping[str, Any]], Lead]) -> tuple[str, str, str]:
     """Differences relative to a, so that metrics of any unit share an axis; of 0 nothing is a share, and nothing is drawn."""
     made = []
     for row in rows[:ROWS_MAX]:
@@ -125,13 +146,13 @@ def _comparison(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]) -
         low, high = (None, None) if row["low"] is None else (row["low"] * scale, row["high"] * scale)
         words = f"{row['difference'] * scale:+.3g} %{'' if row['differs'] else ', not told from 0'}"
         told = f"{with_unit(row['metric'])}: {cell(row['a'])} and {cell(row['b'])}, {counted(row.get('pairs', 0), 'pair')} of runs"
-        made.append(Row(name, words, [Mark(row["difference"] * scale, 0, low, high, told, is_open=not row["differs"])]))
+        made.append(Row(name, words, [Mark(row["difference"] * scale, 0, low, high, told + lead(row).told, lead(row).link, is_open=not row["differs"])]))
     caption = f"Difference of {asked['b']} from {asked['a']}"
     axis = Axis(f"% of the value at {asked['a']}", _scale(made, (0.0,)))
     return caption, "with intervals, over pairs of runs of one seed", rows_of_intervals(caption, made, axis, [(0.0, "")])
 
 
-def _capacity(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]) -> tuple[str, str, str]:
+def _capacity(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str], lead: Callable[[Mapping[str, Any]], Lead]) -> tuple[str, str, str]:
     parameter = asked["parameter"]
     kept, broken, _ = capacity_columns(parameter, asked["metric"])
     made = []
@@ -140,12 +161,12 @@ def _capacity(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]) -> 
         open_end = "and more" if row[broken] is None else f"to {cell(end)}"
         words = f"{cell(row[kept])} {open_end}"
         told = f"{cell(row[kept])} is kept, {'nothing that was tried' if row[broken] is None else cell(end)} is not; {counted(row.get('runs', 0), 'run')}"
-        made.append(Row(named(row, settings) or "capacity", words, [Mark(row[kept], 0, row[kept], end, told)]))
+        made.append(Row(named(row, settings) or "capacity", words, [Mark(row[kept], 0, row[kept], end, told + lead(row).told, lead(row).link)]))
     caption = f"Highest {parameter} that is kept"
     return caption, "the bar: the capacity lies within", rows_of_intervals(caption, made, Axis(with_unit(parameter), _scale(made, (0.0,))))
 
 
-def _probability(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]) -> tuple[str, str, str]:
+def _probability(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str], lead: Callable[[Mapping[str, Any]], Lead]) -> tuple[str, str, str]:
     """The probability with its interval, beside what is acceptable and what is not, or what plain runs show."""
     (row,) = rows
     made = [Row("probability", _between(row, "probability", "low", "high"), [_estimate(row, "probability", "low", "high")])]
@@ -172,7 +193,7 @@ def _scale(rows: Sequence[Row], more: Sequence[float] = ()) -> Any:
     return scale_of([*ends, *more], is_log=False)
 
 
-_DRAWINGS: dict[str, Callable[[Rows, Mapping[str, Any], Sequence[str]], tuple[str, str, str]]] = {
+_DRAWINGS: dict[str, Drawing] = {
     "sensitivity": _sensitivity, "cheapest": _cheapest, "comparison": _comparison, "capacity": _capacity,
     "risk": _probability, "rare-event": _probability,
 }  # fmt: skip

@@ -257,7 +257,7 @@ def _mark(mark: Mark, x: float, y: float, number: int, ends: Sequence[float], up
         drawn = f"M{x:.1f} {low:.1f}V{high:.1f}M{x - 3:.1f} {low:.1f}h6M{x - 3:.1f} {high:.1f}h6" if upright else (
             f"M{low:.1f} {y:.1f}H{high:.1f}M{low:.1f} {y - 3:.1f}v6M{high:.1f} {y - 3:.1f}v6")  # fmt: skip
         drawn = f'<path class="reach" d="{drawn}" stroke="{colour}"/>'
-    fill = "#fff" if mark.is_open or number % 2 else colour
+    fill = "#fff" if mark.is_open else colour
     drawn += f'<path d="{_shape(number, x, y)}" fill="{fill}" stroke="{colour}" stroke-width="1.4"/>'
     if mark.is_bad:
         drawn += f'<path class="bad" d="M{x - 6:.1f} {y - 6:.1f}l12 12m0 -12l-12 12"/>'
@@ -268,9 +268,9 @@ def _mark(mark: Mark, x: float, y: float, number: int, ends: Sequence[float], up
 
 
 def _shape(number: int, x: float, y: float) -> str:
-    """Circles, squares, triangles, diamonds; filled and hollow in turn."""
+    """Circles, squares, triangles, diamonds in turn."""
     size = 3.6
-    match (number // 2 + number) % 4:
+    match number % 4:
         case 0:
             return f"M{x - size:.1f} {y:.1f}a{size} {size} 0 1 0 {2 * size} 0a{size} {size} 0 1 0 {-2 * size} 0z"
         case 1:

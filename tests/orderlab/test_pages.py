@@ -104,7 +104,7 @@ def of_sweep(parameters: tuple[str, str], metric: str) -> str:
     behind = {n: Behind("orderlab sweep s.toml --only 1", "run 1") for n in range(20)}
     panels, undrawn = drawings(points, [one], list(parameters), [metric], behind)
     assert panels
-    answered = SimpleNamespace(kind="risk", settings=(), rows=[{"probability": 0.1, "low": 0.0, "high": 0.4, "runs": 9}])
+    answered = SimpleNamespace(kind="risk", settings=(), replays=(), rows=[{"probability": 0.1, "low": 0.0, "high": 0.4, "runs": 9}])
     panels.append(drawn(answered, SimpleNamespace(question={"acceptable": 0.05, "unacceptable": 0.2})))
     return harmless(template("sweep.html.j2").render(
         title=one, description=other, outcome=Outcome.VIOLATED, sentence=LONG, runs=40, counts=SimpleNamespace(rows=39, failed=1, violated=1),

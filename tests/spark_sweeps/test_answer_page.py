@@ -1,5 +1,6 @@
 """The page and the printed table of each question: whole, offline, nothing cut off."""
 
+import html
 import io
 
 import pytest
@@ -42,6 +43,11 @@ def test_the_answer_is_shown_whole(text, shown, is_drawn, sweep_file, pool):
     plain = page.replace("<wbr>", "").replace("&#39;", "'")
     for part in shown:
         assert part in plain
+    assert len(found.replays) in (0, len(found.rows))
+    for number, command in enumerate(found.replays):  # every row leads to a run, and the drawing to the row
+        assert "--only" in command
+        assert html.escape(command, quote=False) in page
+        assert len(found.rows) == 1 or f'href="#row-{number}"' in page
     printed = io.StringIO()
     print_answer(Console(file=printed), found, sweep.question)
     assert "…" not in printed.getvalue()

@@ -109,16 +109,16 @@ def test_of_a_mean_of_nothing_no_share_is_drawn():
     """A difference from 0 is no percentage: it must not be drawn as none at all."""
     rows = [{"metric": "lost", "a": 0.0, "b": 5.0, "difference": 5.0, "low": 4.0, "high": 6.0, "differs": True, "ratio": None}]
     asked = SimpleNamespace(question={"a": 1, "b": 2})
-    picture = drawn(SimpleNamespace(kind="comparison", rows=rows, settings=()), asked)["svg"]
+    picture = drawn(SimpleNamespace(kind="comparison", rows=rows, settings=(), replays=()), asked)["svg"]
     assert "lost (0 there)" in picture
     assert 'class="reach"' not in picture
-    assert 'class="reach"' in drawn(SimpleNamespace(kind="comparison", rows=[{**rows[0], "a": 1.0}], settings=()), asked)["svg"]
+    assert 'class="reach"' in drawn(SimpleNamespace(kind="comparison", rows=[{**rows[0], "a": 1.0}], settings=(), replays=()), asked)["svg"]
 
 
 def test_a_row_without_a_column_leaves_its_cell_empty():
     """Points of a table design need not name the same parameters: no value may slip below another's heading."""
     page = template("answer.html.j2").render(
-        title="t", description="", outcome="holds", answered="answered", sentence="s", seed=0, versions={}, is_one=False, notes=[], commands=[], drawing=None,
+        title="t", description="", outcome="holds", answered="answered", sentence="s", seed=0, versions={}, is_one=False, replays=(), notes=[], commands=[], drawing=None,
         asked=[{"": "x", "value": "y"}], axes=[], fixed=[{"parameter": "p", "value": "1"}], digests=[{"": "code", "digest": "0"}],
         rows=[{"metric": "ms", "b": 2.0}, {"metric": "ms", "speed": "fast", "b": 12345.6}],
     )  # fmt: skip

@@ -51,6 +51,8 @@ class Answer:
     outcome: Outcome
     settings: tuple[str, ...] = ()
     """Columns that say which configuration a row is about. A parameter called as a column of the answer is ``parameter.NAME``."""
+    replays: tuple[str, ...] = ()
+    """Of each row the command that does one of the runs behind it again, where rows have runs of their own."""
 
 
 def question_of(sweep: SweepFile, place: str) -> BaseModel:
@@ -83,12 +85,12 @@ def answer(path: Path, sweep: SweepFile, plan: Plan, make_engine: MakeEngine, on
     finally:
         shared.end()
     folder = Path(sweep.output)
-    content = {"question": sweep.question, "rows": told.rows, "notes": told.notes, "outcome": str(told.outcome)}
+    content = {"question": sweep.question, "rows": told.rows, "notes": told.notes, "outcome": str(told.outcome), "replays": told.replays}
     write_whole(folder / "answer.json", json.dumps(content, indent=1).encode())
     write_whole(folder / "answer.csv", _csv(told.rows).encode())
     return Answer(
         str(sweep.question and sweep.question["kind"]), sweep.seed, folder, told.rows, told.notes, told.outcome,
-        told.settings,
+        told.settings, told.replays,
     )  # fmt: skip
 
 

@@ -66,6 +66,8 @@ class AnswerTable:
     notes: list[str] = field(default_factory=list)
     outcome: Outcome = Outcome.HOLDS
     settings: tuple[str, ...] = ()
+    replays: tuple[str, ...] = ()
+    """Of each row the command that does one of the runs behind it again; none where a row has no runs of its own."""
 
 
 def finite(value: float) -> float | None:

@@ -86,6 +86,8 @@ class Bracket:
     at_kept: float | None = None
     """The metric at the rate that is kept."""
     seen: list[dict[str, Any]] = field(default_factory=list)
+    replay: str = ""
+    """Of the first run at the rate that is kept; where none is, of the first that was tried."""
 
     @property
     def is_sure(self) -> bool:
@@ -183,6 +185,8 @@ def _decide(bracket: Bracket, rate: float, runs: Sequence[AnsweredRun], asked: C
             is_steady = _steady(runs, asked.confidence_of_a_look)
             is_kept = is_steady if is_kept or is_steady is False else None
     bracket.seen.append({**told, "kept": is_kept})
+    if is_kept or not bracket.replay:
+        bracket.replay = runs[0].replay
     if is_kept:
         bracket.kept, bracket.at_kept = rate, told["mean"]
         bracket.open = [one for one in bracket.open if one > rate]
@@ -219,7 +223,7 @@ def of_capacity(asked: Capacity, found: Sequence[Bracket]) -> AnswerTable:
         notes.append(f"{kept} 0: not even {asked.low:g} is kept; lower question.from.")
     if any(bracket.broken == float("inf") for bracket in found):
         notes.append(f"{broken} empty: even {asked.high:g} is kept; raise question.to.")
-    return AnswerTable(rows, notes, settings=tuple(names.values()))
+    return AnswerTable(rows, notes, settings=tuple(names.values()), replays=tuple(bracket.replay for bracket in found))
 
 
 def capacity_columns(parameter: str, metric: str) -> tuple[str, str, str]:

@@ -38,6 +38,8 @@ class Offer:
     is_sound: bool
     meets: bool
     on_front: bool
+    replay: str = ""
+    """Of its first run."""
 
 
 def cheapest(asked: Cheapest, runs: Sequence[AnsweredRun]) -> list[Offer]:
@@ -55,7 +57,7 @@ def cheapest(asked: Cheapest, runs: Sequence[AnsweredRun]) -> list[Offer]:
         }
         meets = sound and all(_upper(found[metric]) < bound for metric, bound in asked.targets.items())
         cost = float(price.evaluate(mine[0].parameters))
-        offers.append(Offer(point, mine[0].parameters, cost, found, sound, meets, False))
+        offers.append(Offer(point, mine[0].parameters, cost, found, sound, meets, False, mine[0].replay))
     first = next(iter(asked.targets))
     front = _front([offer for offer in offers if offer.is_sound], first)
     offers = [Offer(**{**vars(offer), "on_front": offer.point in front}) for offer in offers]
@@ -101,7 +103,7 @@ def of_cheapest(asked: Cheapest, found: Sequence[Offer], names: Sequence[str]) -
     if not any(offer.meets for offer in found):
         notes.append("No configuration meets the targets.")
     outcome = Outcome.HOLDS if any(offer.meets for offer in found) else Outcome.VIOLATED
-    return AnswerTable(rows, notes, outcome, tuple(columns.values()))
+    return AnswerTable(rows, notes, outcome, tuple(columns.values()), tuple(offer.replay for offer in found))
 
 
 def target_columns(targets: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:

@@ -40,6 +40,8 @@ class Difference:
     difference: Interval
     ratio: float | None
     unpaired: int
+    replay: str = ""
+    """Of the first run with b."""
 
     @property
     def differs(self) -> bool:
@@ -82,7 +84,7 @@ def _difference(
     found = difference_interval(side_a, side_b, asked.confidence)
     mean_a, mean_b = sum(side_a) / len(values), sum(side_b) / len(values)
     return Difference(
-        metric, others, mean_a, mean_b, found, mean_b / mean_a if mean_a else None, len(pairs) - len(whole)
+        metric, others, mean_a, mean_b, found, mean_b / mean_a if mean_a else None, len(pairs) - len(whole), whole[0][1].replay,
     )
 
 
@@ -111,4 +113,4 @@ def of_comparison(asked: Comparison, found: Sequence[Difference], names: Sequenc
             f"{len(found)} intervals at {asked.confidence:.0%} each: about {len(found) * (1 - asked.confidence):.1g} of them "
             "would miss where nothing differs."
         )
-    return AnswerTable(rows, notes, settings=tuple(columns.values()))
+    return AnswerTable(rows, notes, settings=tuple(columns.values()), replays=tuple(one.replay for one in found))
