@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from math import inf
-from typing import Protocol
+from typing import Any, Protocol
 
 from orderlab.model.contracts.session.capabilities import Capabilities
 from orderlab.model.contracts.steps import Fault
@@ -216,6 +216,15 @@ class BoundStore:
         self.serving = next(iter(self.versions))
         self.set_now(now_ms)
         self.backend.flush()
+
+    def snapshot(self) -> Any:
+        """What the store holds, to come back to."""
+        return self.backend.keyspace(), self.serving
+
+    def go_back(self, snapshot: Any) -> None:
+        """Hold what it held then."""
+        keyspace, self.serving = snapshot
+        self.backend.load(keyspace)
 
     def set_now(self, now_ms: int) -> None:
         """Go to another moment; on the kernel alone."""

@@ -91,6 +91,14 @@ class MemoStore(BoundStore):
         self.set_now(now_ms)
         self._go(self._number_of({}))
 
+    def snapshot(self) -> int:
+        """As of any store; a number is enough."""
+        return self.keyspace
+
+    def go_back(self, snapshot: int) -> None:
+        """As of any store."""
+        self.keyspace = snapshot
+
     def finds_scripts_again(self, client: bytes) -> bool:
         """Whether every operation does without loaded scripts what it does with them: tried on what the store holds.
 

@@ -10,10 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from orderlab.application import make
-from orderlab.model.contracts.session.steps import Interleave, Publication, Save, Trace
+from orderlab.model.contracts.session.steps import Acknowledge, Fetch, Interleave, Publication, Save, Trace
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.properties.comparison.base import base_of, old_store
+from orderlab.properties.comparison.change import KINDS
 from orderlab.properties.contracts.session.comparison.comparison import (
     Comparison,
     Difference,
@@ -21,7 +22,11 @@ from orderlab.properties.contracts.session.comparison.comparison import (
     compare,
     has_same_text,
 )
+from orderlab.properties.contracts.session.comparison.product import ComparedSubject
+from orderlab.properties.contracts.session.validation.machine import run_machine
+from orderlab.properties.contracts.session.validation.subject import Prepared, Subject
 from orderlab.properties.contracts.session.witness.plainer import PlainerSessions
+from orderlab.properties.validation.findings import Findings
 from orderlab.report.report import Change, Report
 from orderlab.report.subjects import subject_of_comparison
 from orderlab.sim.stores.binding.binding import Binding
@@ -241,6 +246,32 @@ def test_an_operation_within_another_is_of_all_its_clients() -> None:
     within = Interleave(Save((one,), client=1), Save((Publication(2, b"y"),), client=1, producer=1))
     for plainer in PlainerSessions((1,)).whole(Trace((within,), (b"c1", b"c2"))):
         assert all(part.client == 0 for step in plainer.steps for part in (step.step, step.during))
+
+
+RECORD = "string.format('P%013d', deadline)"
+
+
+@pytest.mark.parametrize(("later", "kinds"), [(1000, {"values", "reply"}), (0, set())])
+def test_what_differs_beyond_the_wrap_alone_is_found_on_the_scripts_as_they_are(later: int, kinds: set[str]) -> None:
+    old = load_binding(SESSION)
+    source = next(one.source for one in old.scripts if one.name == "save.lua").decode()
+    assert source.count(RECORD) == 1
+    beyond = f"string.format('P%013d', deadline + (sequence > 2^16 and {later} or 0))"  # no literal that a small world would scale
+    new = old.with_sources({"save.lua": source.replace(RECORD, beyond).encode()})
+    findings = Findings(frozenset(KINDS))
+    run_machine(ComparedSubject(new, 0, remembers=True, old=old), findings, 1)
+    assert {kind for kind, found in findings.by_law.items() if found} == kinds
+    assert findings.gaps == []
+
+
+@pytest.mark.parametrize("remembers", [True, False])
+def test_a_place_is_what_it_was_whatever_remembers_it(remembers: bool) -> None:
+    subject = Subject(load_binding(SESSION), 0, remembers=remembers)
+    saves = tuple(Save((Publication(label, b"<%d>" % label),)) for label in (1, 2, 3))
+    place = Prepared(subject, saves)
+    place.run().perform(Acknowledge(2))
+    run = place.run()
+    assert [run.perform(step).discrepancies for step in (Fetch(), Save((Publication(4, b"<4>"),)), Acknowledge(2), Fetch())] == [[]] * 4
 
 
 @pytest.mark.exhaustive

@@ -119,8 +119,8 @@ class Search:
             how_far = "all of it" if done.complete else f"to depth {done.depth}"
             self.scope.append(f"scope {scope.name}: {done.space.count:,} pairs of keyspaces, {how_far}")
         self.progress("both: state machine")
-        run_machine(self.large, findings, count(1, self.effort), crosses_the_wrap=False)
-        self.scope.append("the state machine on the scripts as they are")
+        run_machine(self.large, findings, count(1, self.effort))
+        self.scope.append("the state machine on the scripts as they are, from an empty store and from near the wrap of the identifiers")
         if any(not bound.is_atomic for bound in self.new.operations.values()):
             self.gaps.append("operations of several calls were compared without others between their calls")
 

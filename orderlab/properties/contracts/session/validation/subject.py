@@ -146,10 +146,9 @@ class Prepared:
     def __post_init__(self) -> None:
         run = self.subject.run(self.clients, self.default_expiry_ms, self.producers)
         self.reports = [run.perform(step) for step in self.prefix]
-        self.keyspace = self.subject.store.backend.keyspace()
+        self.held = self.subject.store.snapshot()
         self.state = run.state
         self.now_ms = self.subject.store.now_ms
-        self.serving = self.subject.store.serving
 
     def run(self) -> SessionRun:
         """A run in that place."""
@@ -158,8 +157,7 @@ class Prepared:
             if isinstance(step, Save):
                 run.register(step)
         self.subject.store.set_now(self.now_ms)
-        self.subject.store.backend.load(self.keyspace)
-        self.subject.store.serving = self.serving
+        self.subject.store.go_back(self.held)
         run.state = self.state
         return run
 
