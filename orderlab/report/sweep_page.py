@@ -181,7 +181,7 @@ def _sentence(
     if counts.violated:
         done = f"{counts.violated:,} of {total} {'breaks' if counts.violated == 1 else 'break'} {_listed(runs.laws)}{f', {counts.failed:,} failed' if counts.failed else ''}"
     elif counts.failed:
-        done = f"{counts.failed:,} of {total} failed"
+        done = f"all {total} failed" if counts.failed == planned > 1 else f"{counts.failed:,} of {total} failed"
     elif counts.rows < planned:
         done = f"unfinished: {counts.rows:,} of {total} are done"
     elif runs.held == counts.rows:
@@ -196,9 +196,9 @@ def _sentence(
         where = f"the mean latency leaves two digits between {along} {cell(first['last_below'])} and {cell(first['first_beyond'])}"
         more = f" in the first of {len(cliffs)} settings" if len(cliffs) > 1 else ""
         return f"{done}; {where}{more}"
-    for metric in metrics[:1]:
+    for metric in (metric for metric in metrics if varies(points, metric)):
         means = [(i.estimate, one) for one in points if (i := one.interval(metric)) is not None and is_drawn(i.estimate)]
-        if len(means) > 1:
+        if len({mean for mean, _ in means}) > 1:
             low, high = min(means, key=lambda pair: pair[0]), max(means, key=lambda pair: pair[0])
             unit = f" {unit_of(metric)}" if unit_of(metric) else ""
             return f"{done}; {metric} is {cell(low[0])} to {cell(high[0])}{unit}, the most at {_named(high[1].parameters)}"
