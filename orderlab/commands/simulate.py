@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from orderlab.sim.systems.settings import Settings
     from orderlab.sim.systems.sustainable import RateTrial
 
-NAMES = ("tbmq-p2p", "tbmq-postgres", "tbmq-jedis", "tbmq-lettuce", "tbmq-application")
+NAMES = ("tbmq-p2p", "tbmq-postgres", "tbmq-jedis", "tbmq-lettuce", "tbmq-application", "zaqar-watch", "zaqar-lua", "zaqar-race")
 """``SYSTEMS`` of `orderlab.sim.systems.catalogue`, which takes long to import, for the help; a test keeps them the same."""
 
 
@@ -82,6 +82,9 @@ def simulate(
     given = {} if config is None else read_config(config)
     chosen = settings_of(system, {**given, **parsed(settings or [])})
     wanted = wanted_reports(report)
+    if SYSTEMS[system].is_feed and (sustainable or trace is not None):
+        option = "--sustainable" if sustainable else "--trace"
+        raise InputError(f"{option}: {system} has no publishers at a rate and no timeline, its producers wait for answers; leave it out")
     if sustainable:
         if wanted:
             raise InputError("--report: --sustainable judges no law; leave one of them out")
@@ -107,7 +110,8 @@ def simulate(
         raise InputError(f"--trace {trace}: is a folder; name a file in it")
     if trace is not None and history is not None and trace.resolve() == history.resolve():
         raise InputError(f"--trace {trace}: the history goes there; give each a file of its own")
-    question = Question(drain_bound_us=None if drain_bound_ms is None else round(drain_bound_ms * 1000))
+    bound_us = None if drain_bound_ms is None else round(drain_bound_ms * 1000)
+    question = Question(drain_bound_us=bound_us, is_feed=SYSTEMS[system].is_feed)
     runs = []
     for number in range(replications):
         place = history if replications == 1 or history is None else history.with_stem(f"{history.stem}-{number}")

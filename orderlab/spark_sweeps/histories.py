@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from orderlab.model.checkers import causal
+from orderlab.model.checkers import causal, cursor
 from orderlab.model.checkers.delivery import laws as delivery
 from orderlab.model.checkers.delivery.laws import DeliveryChecker, delivery_verdicts
 from orderlab.model.checkers.findings import VACUOUS, Finding, Partial, is_about, tell
@@ -290,7 +290,7 @@ def check_folder(folder: Path, question: Question, session: SparkSession, log: P
     laws = tuple(law for law in PIPELINE_LAWS if question.asks(law))
     for law in question.laws:
         if law not in PIPELINE_LAWS:
-            cure = "check one file without --master" if law == causal.LAW else "one process judges store operations"
+            cure = "check one file without --master" if law in (causal.LAW, cursor.LAW) else "one process judges store operations"
             raise InputError(f"--law {law}: not judged in parts; {cure}")
     parts = history_parts(folder)
     try:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Protocol
 
-from orderlab.model.checkers import causal, expiry, inflight, kafka_log, retransmission, total_queue
+from orderlab.model.checkers import causal, cursor, expiry, inflight, kafka_log, retransmission, total_queue
 from orderlab.model.checkers.delivery import laws as delivery
 from orderlab.model.checkers.delivery.laws import DeliveryChecker, delivery_verdicts
 from orderlab.model.checkers.expiry import ExpiryChecker, expiry_verdict
@@ -70,9 +70,9 @@ PIPELINE_LAWS = (*delivery.LAWS, *(law for one in PASSES.values() for law in one
 OBJECT_LAWS = {kafka_log.MODEL: kafka_log.LAWS, total_queue.MODEL: total_queue.LAWS}
 """The laws of objects that are not judged by linearizability."""
 OPERATION_LAWS = tuple(dict.fromkeys((LINEARIZABILITY, *kafka_log.LAWS, *total_queue.LAWS)))
-LAWS = tuple(dict.fromkeys((*PIPELINE_LAWS, causal.LAW, *OPERATION_LAWS)))
+LAWS = tuple(dict.fromkeys((*PIPELINE_LAWS, causal.LAW, cursor.LAW, *OPERATION_LAWS)))
 MODEL_NAMES = (*MODELS, *OBJECT_LAWS)
-"""Every law that a history can be judged by. `causal` is judged when it is asked for, `drain` when its bound is."""
+"""Every law that a history can be judged by. `causal` and `cursor-safe` are judged when they are asked for, `drain` when its bound is."""
 
 
 class Source(Protocol):
@@ -98,6 +98,8 @@ class Question:
     receive_maximum: int = inflight.PROTOCOL_MAXIMUM
     """Of connections whose rows do not say."""
     budget_s: float | None = None
+    is_feed: bool = False
+    """Whether the topics are feeds, which readers follow by a marker: then `cursor-safe` applies."""
 
     def __post_init__(self) -> None:
         for law in self.laws:
@@ -119,6 +121,8 @@ class Question:
         """Whether the law is to be judged."""
         if self.laws:
             return law in self.laws
+        if law == cursor.LAW:
+            return self.is_feed
         return law != causal.LAW and (law != "drain" or self.drain_bound_us is not None)
 
 
@@ -166,6 +170,8 @@ def judge(source: Source, question: Question) -> tuple[list[Verdict], int]:
             verdicts += delivery_verdicts(deliveries.partial(), [law for law in delivery.LAWS if law in laws], work)
         for name, checker in passes.items():
             verdicts += PASSES[name].verdicts(checker.partial(), laws, work)
+        if question.asks(cursor.LAW):
+            verdicts.append(cursor.check_cursors(source, names))
         if ran_out:
             verdicts = [_unfinished(verdict, rows) for verdict in verdicts]
         verdicts = tell(verdicts, source, names)

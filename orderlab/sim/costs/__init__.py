@@ -122,6 +122,19 @@ class HostCosts(_Table):
     """Per message, of whatever else the machine runs: clients of the test, kernel, collector."""
 
 
+class WebCosts(_Table):
+    """The web head of a feed."""
+
+    request_us: float = Field(ge=0)
+    """CPU per request, whatever the store does: HTTP, authentication, JSON."""
+    call_us: float = Field(ge=0)
+    """CPU per round trip to the store: what is sent is built, the reply is parsed."""
+    pause_share: float = Field(ge=0, le=1)
+    """Of the round trips, how many are held up beside the network: another greenlet that does not yield, a delayed acknowledgement of TCP."""
+    pause_us: float = Field(ge=0)
+    """For how long, on average; exponential."""
+
+
 class Costs(_Table):
     """All that a system costs. ``sources`` says for every number where it comes from."""
 
@@ -131,6 +144,7 @@ class Costs(_Table):
     network: NetworkCosts
     postgres: PostgresCosts | None = None
     host: HostCosts | None = None
+    web: WebCosts | None = None
     sources: dict[str, str]
 
 

@@ -8,8 +8,7 @@ from typing import Any, Protocol
 
 from orderlab.model.errors import InputError, did_you_mean
 from orderlab.model.history.events import EventBatch, Names
-from orderlab.sim.mqtt.world import World
-from orderlab.sim.systems import tbmq_application, tbmq_p2p, tbmq_prototype
+from orderlab.sim.systems import tbmq_application, tbmq_p2p, tbmq_prototype, zaqar
 from orderlab.sim.systems.base import SimulationProgress
 from orderlab.sim.systems.settings import Settings, make_settings
 
@@ -30,7 +29,7 @@ class System(Protocol):
         """Digest of the bytes of the history."""
 
     @property
-    def world(self) -> World:
+    def world(self) -> Any:
         """The parts of the system, with what they have measured."""
 
     def is_quiet(self) -> bool:
@@ -45,6 +44,8 @@ class SystemEntry:
     settings: type[Settings]
     rows: Mapping[str, Mapping[str, Any]]
     assemble: Callable[[Any, int, list[Sink]], System]
+    is_feed: bool = False
+    """No broker: producers post to feeds, in closed loops, and readers follow a marker."""
 
 
 SYSTEMS: dict[str, SystemEntry] = {
@@ -67,6 +68,17 @@ SYSTEMS: dict[str, SystemEntry] = {
     "tbmq-application": SystemEntry(
         "fan-in: many devices, a few persistent applications and groups that share a subscription, each on a Kafka topic",
         tbmq_application.ApplicationSettings, {}, tbmq_application.ApplicationSystem,
+    ),
+    "zaqar-watch": SystemEntry(
+        "a feed in Redis behind a web head: posts watch the counter of ranks and begin again on a conflict",
+        zaqar.ZaqarSettings, {}, zaqar.ZaqarSystem, is_feed=True,
+    ),
+    "zaqar-lua": SystemEntry(
+        "the same feed: hashes first, then a script takes ranks and counter", zaqar.ZaqarSettings, {}, zaqar.ZaqarLua, is_feed=True,
+    ),
+    "zaqar-race": SystemEntry(
+        "the same feed without a cure: what is posted can appear behind a marker",
+        zaqar.ZaqarSettings, {}, zaqar.ZaqarRace, is_feed=True,
     ),
 }  # fmt: skip
 

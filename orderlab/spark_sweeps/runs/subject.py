@@ -151,7 +151,7 @@ class SimulatedSystem:
         system = self._entry.assemble(settings_of(self.name, parameters), seed, [batches.append])
         report = system.run()
         names = system.names()
-        verdicts, rows = judge(in_memory(self.name, batches, names), Question())
+        verdicts, rows = judge(in_memory(self.name, batches, names), Question(is_feed=self._entry.is_feed))
         violated = any(verdict.outcome is Outcome.VIOLATED for verdict in verdicts)
         kept = history is not None and (keep == "all" or (keep == "violations" and violated))
         if kept:

@@ -1,0 +1,661 @@
+"""`zaqar-watch`, `zaqar-lua`, `zaqar-race`: a message feed in Redis, and two cures of its race.
+
+Producers post through one web head to feeds on a machine with a few Redis processes; readers list after a marker. A message is a hash, and a member
+of its feed's sorted set with a rank from a counter. Read apart from the write, the counter gives two producers one rank: a message can appear
+behind a marker. `zaqar-race` does that. `zaqar-watch` watches the counter and begins again on a conflict, at once, for 10 s at most; then
+the client gets an error. `zaqar-lua` writes the hashes first and lets a script take rank and counter; if nothing runs the script, they stay until they expire.
+
+Every command runs on the kernel, on the producer's own connection, when it reaches its process. Producers are closed loops: each posts again once
+it is answered, so there are as many requests under way as producers (Little's law). WATCH and GET, two round trips, are carried out at the first: what
+comes between them breaks the transaction either way.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+import simpy
+from pydantic import Field
+
+from orderlab.model.errors import InputError
+from orderlab.model.history.events import EventBatch, EventKind, Names, NameTable
+from orderlab.sim.costs import Costs, WebCosts, load_costs
+from orderlab.sim.engine.clock import Station, Waits, call_at
+from orderlab.sim.engine.random_streams import RandomStreams
+from orderlab.sim.engine.recorder import HistoryRecorder
+from orderlab.sim.engine.statistics import LatencyHistogram
+from orderlab.sim.faults import parse_faults
+from orderlab.sim.mqtt.sessions import EPOCH_MS
+from orderlab.sim.redis.client import Client
+from orderlab.sim.redis.replies import ErrorReply, Reply
+from orderlab.sim.redis.shard import Shard
+from orderlab.sim.systems.base import SimulationProgress, rare_collections
+from orderlab.sim.systems.report import latency, warm_up
+from orderlab.sim.systems.settings import Settings
+
+POST = b"""-- Gives hashes that are there their ranks. KEYS: counter, feed; ARGV: their names
+local rank = tonumber(redis.call('GET', KEYS[1]) or 0)
+for first = 1, #ARGV, 1000 do  -- unpack has a limit
+  local ranked = {}
+  for at = first, math.min(first + 999, #ARGV) do
+    ranked[#ranked + 1] = rank
+    ranked[#ranked + 1] = ARGV[at]
+    rank = rank + 1
+  end
+  redis.call('ZADD', KEYS[2], unpack(ranked))
+end
+redis.call('SET', KEYS[1], rank)
+return rank
+"""
+POST_SHA = hashlib.sha1(POST).hexdigest().encode()
+FAULTS = {"redis-restart": 0.5, "redis-stall": 0.05, "redis-connection-loss": 0.0}
+"""What can strike a Redis process here, and for how long unless told otherwise, in seconds. What was stored is there after a restart."""
+Argv = Sequence[bytes]
+Cure = Literal["watch", "lua", "race"]
+ROWS_HELD = 4000
+TICK_US = 50_000
+PAGE = 100
+
+
+class ZaqarSettings(Settings):
+    """The defaults are the published measurement."""
+
+    producers: int = Field(default=18, ge=1, le=100_000)
+    """Each posts again once it is answered: so many requests are under way."""
+    queues: int = Field(default=4, ge=1, le=10_000)
+    """A producer draws one for each request."""
+    messages: int = Field(default=1, ge=1, le=1000)
+    """In one request."""
+    readers: int = Field(default=1, ge=0, le=100)
+    """Of each queue; each lists after its own marker. One more lists all at the end."""
+    poll_ms: float = Field(default=10.0, ge=0.1, le=60_000)
+    """Between two lists of a reader."""
+    window_us: float = Field(default=0.0, ge=0, le=1e9)
+    """What the web head takes between reading the counter and sending the transaction, beside its own work: nothing else of it waits for that."""
+    retry_s: float = Field(default=10.0, ge=0.001, le=3600)
+    """After a conflict a request begins again until it is so old; then its client gets an error."""
+    reconnect_ms: float = Field(default=100.0, ge=1, le=60_000)
+    """After a lost connection, before the request is made again, with new names for its messages."""
+    web_cores: int = Field(default=8, ge=1, le=1024)
+    redis_processes: int = Field(default=2, ge=1, le=100)
+    ttl_s: int = Field(default=3600, ge=1, le=10**9)
+    faults: str = ""
+    """``name@seconds:process:duration``: redis-restart, redis-stall, redis-connection-loss."""
+    costs: str = "zaqar"
+    warm_up_s: float = Field(default=0.5, ge=0, le=3600)
+    duration_s: float = Field(default=5.0, ge=0.001, le=86_400)
+    drain_s: float = Field(default=1.0, ge=0.001, le=3600)
+
+
+@dataclass(slots=True)
+class _Process:
+    """A Redis process: one thread. ``generation`` changes when its connections are lost."""
+
+    shard: Shard
+    speed: float
+    busy_until_us: float = 0.0
+    busy_us: float = 0.0
+    down_until_us: float = 0.0
+    generation: int = 0
+    requests: int = 0
+    commands: int = 0
+    waits: Waits = field(default_factory=Waits)
+
+    def run(self, now_us: float, client: Client | None, calls: Sequence[Argv], work_us: float, inner: int = 0) -> list[Reply]:
+        """The replies to ``calls``, that leave at ``busy_until_us``. They run when they arrive: what came before them is served before."""
+        begun = max(self.busy_until_us, now_us)
+        if begun > now_us:
+            self.waits.add(now_us, begun)
+        work_us /= self.speed
+        self.busy_until_us = begun + work_us
+        self.busy_us += work_us
+        self.requests += 1
+        self.commands += len(calls) + inner
+        shard = self.shard
+        shard.now_ms, shard.now_us = divmod(EPOCH_MS * 1000 + int(begun), 1000)
+        execute = shard.execute
+        return [execute(argv, client) for argv in calls]
+
+    def lose_connections(self) -> None:
+        """Whoever waits for a reply gets none."""
+        self.generation += 1
+
+
+@dataclass(frozen=True)
+class _Work:
+    """Microseconds of a Redis process for each round trip, from the cost model."""
+
+    read: float
+    post: float
+    refused: float
+    hashes: float
+    script: float
+    page: float
+    entry: float
+
+    @classmethod
+    def of(cls, costs: Costs, messages: int) -> _Work:
+        """``messages`` in a request."""
+        redis = costs.redis
+
+        def us(*names: str) -> float:
+            return sum(redis.commands_us.get(name, redis.unknown_command_us) for name in names)
+
+        def trip(count: int, inner_us: float) -> float:
+            return redis.syscall_us + count * redis.io_us + inner_us
+
+        hashes = messages * us("hset", "expire")
+        ranked = messages * us("zadd") + us("incrby")
+        queued = 2 + 3 * messages + 1
+        return cls(
+            2 * redis.syscall_us + 2 * redis.io_us + us("watch", "get"), trip(queued, hashes + ranked + us("multi", "exec")),
+            trip(queued, us("multi", "exec")), trip(2 + 2 * messages, hashes + us("multi", "exec")),
+            trip(1, redis.evalsha_us + us("get", "set") + ranked - us("incrby")), trip(2, us("zrank", "zrange")), redis.io_us + us("hget"),
+        )  # fmt: skip
+
+
+class _Producer:
+    """A closed loop: one request after the other."""
+
+    def __init__(self, system: ZaqarSystem, number: int) -> None:
+        self.system = system
+        self.number = number
+        self.clients = [Client() for _ in system.processes]
+        self.sequences = [0] * system.settings.queues
+        self.process = system.processes[0]
+        self.queue = self.place = self.generation = 0
+        self.started_us = 0
+        self.rank = 0
+        self.names: list[bytes] = []
+        self.bodies: list[bytes] = []
+        self.first_trip = self.write if system.cure == "lua" else self.read
+
+    def post(self) -> None:
+        """Begin a request."""
+        system = self.system
+        now = self.started_us = int(system.env.now)
+        if now >= system.end_us:
+            system.active -= 1
+            return
+        queue = self.queue = system.draw_queue()
+        self.place = queue % len(system.processes)
+        self.process = system.processes[self.place]
+        count = system.settings.messages
+        first = self.sequences[queue] + 1
+        self.sequences[queue] += count
+        self.bodies = [b"%d:%d" % (self.number, first + at) for at in range(count)]
+        for at in range(count):
+            system.note(EventKind.PUBLISH, now, self.number, queue, first + at, 0)
+        system.published += count * (now >= system.begin_us)
+        self.submit()
+
+    def submit(self) -> None:
+        """The web head takes the request up, with new names for its messages."""
+        system = self.system
+        self.names = [b"%016x" % system.draw_name() for _ in self.bodies]
+        done = system.head.serve(system.env.now, system.web.request_us + system.web.call_us)
+        call_at(system.env, done + system.draw_hop(), self.first_trip)
+
+    def send(self, then: Callable[[], None], work_us: float) -> None:
+        """The web head works; ``then`` is when it arrives."""
+        env = self.system.env
+        call_at(env, self.system.head.serve(env.now, work_us) + self.system.draw_hop(), then)
+
+    def is_refused(self) -> bool:
+        """The process is not there. The driver connects anew, later."""
+        system = self.system
+        if self.process.down_until_us <= system.env.now:
+            return False
+        self.fail()
+        return True
+
+    def fail(self) -> None:
+        """The connection is lost: what it had watched too."""
+        system = self.system
+        system.counts["connection_errors"] += 1
+        self.clients[self.place] = Client()
+        if system.env.now - self.started_us >= system.settings.retry_s * 1e6:
+            self.give_up()
+        else:
+            call_at(system.env, system.env.now + system.settings.reconnect_ms * 1000, self.again)
+
+    def again(self) -> None:
+        """Make the request anew: nobody knows what was stored."""
+        system = self.system
+        for body in self.bodies:
+            system.note(EventKind.PUBLISH, int(system.env.now), self.number, self.queue, int(body.partition(b":")[2]), 1)
+        system.counts["retried"] += 1
+        self.submit()
+
+    def give_up(self) -> None:
+        """The client gets an error."""
+        self.system.counts["errors"] += 1
+        call_at(self.system.env, self.system.env.now, self.post)
+
+    def replied(self, then: Callable[[], None]) -> None:
+        """Let the reply of the call that has just run arrive."""
+        self.generation = self.process.generation
+        system = self.system
+        call_at(system.env, self.process.busy_until_us + system.draw_hop(), then)
+
+    # -- WATCH, and the race without it ------------------------------------------------------------------------
+
+    def read(self) -> None:
+        """WATCH and GET arrive."""
+        if self.is_refused():
+            return
+        system = self.system
+        key = system.counters[self.queue]
+        calls: list[Argv] = [(b"WATCH", key), (b"GET", key)] if system.cure == "watch" else [(b"GET", key)]
+        rank = self.process.run(system.env.now, self.clients[self.place], calls, system.work.read)[-1]
+        assert rank is None or isinstance(rank, bytes)
+        self.rank = int(rank or 0)
+        self.generation = self.process.generation
+        # The second of the two round trips goes to the same place and back.
+        at = self.process.busy_until_us + system.draw_hop() + (2 * system.draw_hop() if system.cure == "watch" else 0)
+        call_at(system.env, at, self.prepared)
+
+    def prepared(self) -> None:
+        """The counter has arrived: the transaction is built and sent."""
+        if self.generation != self.process.generation:
+            self.fail()
+            return
+        system = self.system
+        env, calls = system.env, 3 if system.cure == "watch" else 2
+        call_at(env, system.head.serve(env.now, calls * system.web.call_us) + system.settings.window_us + system.draw_hop(), self.execute)
+
+    def execute(self) -> None:
+        """MULTI to EXEC arrive."""
+        if self.generation != self.process.generation or self.is_refused():
+            if self.generation != self.process.generation:
+                self.fail()
+            return
+        system = self.system
+        client, process = self.clients[self.place], self.process
+        queue, ttl = self.queue, system.ttl
+        calls: list[Argv] = [(b"MULTI",)]
+        for at, (name, body) in enumerate(zip(self.names, self.bodies, strict=True)):
+            calls += (
+                (b"HSET", name, b"b", body), (b"EXPIRE", name, ttl), (b"ZADD", system.feeds[queue], b"%d" % (self.rank + at), name),
+            )  # fmt: skip
+        calls += ((b"INCRBY", system.counters[queue], b"%d" % len(self.names)), (b"EXEC",))
+        is_conflict = client.is_dirty
+        work = system.work
+        reply = process.run(system.env.now, client, calls, work.refused if is_conflict else work.post, 0 if is_conflict else len(calls) - 2)[-1]
+        assert reply is None or isinstance(reply, list), reply
+        assert (reply is None) == is_conflict
+        self.replied(self.conflicted if reply is None else self.stored)
+
+    def conflicted(self) -> None:
+        """EXEC has replied nil."""
+        system = self.system
+        if self.generation != self.process.generation:
+            self.fail()
+            return
+        system.conflicts += self.started_us >= system.begin_us
+        if system.env.now - self.started_us >= system.settings.retry_s * 1e6:
+            self.give_up()
+        else:
+            self.send(self.read, system.web.call_us)
+
+    # -- the script --------------------------------------------------------------------------------------------
+
+    def write(self) -> None:
+        """The hashes arrive."""
+        if self.is_refused():
+            return
+        system = self.system
+        calls: list[Argv] = [(b"MULTI",)]
+        for name, body in zip(self.names, self.bodies, strict=True):
+            calls += ((b"HSET", name, b"b", body), (b"EXPIRE", name, system.ttl))
+        calls.append((b"EXEC",))
+        self.process.run(system.env.now, self.clients[self.place], calls, system.work.hashes, len(calls) - 2)
+        self.replied(self.written)
+
+    def written(self) -> None:
+        """The script is called."""
+        if self.generation != self.process.generation:
+            self.fail()
+            return
+        self.send(self.rank_them, 2 * self.system.web.call_us)
+
+    def rank_them(self) -> None:
+        """The script arrives; a process that has started again does not know it, and is told it."""
+        if self.is_refused():
+            return
+        if self.generation != self.process.generation:
+            self.fail()
+            return
+        system = self.system
+        rest = (b"2", system.counters[self.queue], system.feeds[self.queue], *self.names)
+        client = self.clients[self.place]
+        reply = self.process.run(system.env.now, client, [(b"EVALSHA", POST_SHA, *rest)], system.work.script, 2 + len(self.names))[0]
+        if isinstance(reply, ErrorReply) and reply.message.startswith(b"NOSCRIPT"):
+            reply = self.process.run(system.env.now, client, [(b"EVAL", POST, *rest)], system.work.script, 2 + len(self.names))[0]
+        assert not isinstance(reply, ErrorReply), reply
+        self.replied(self.stored)
+
+    # -- the end -----------------------------------------------------------------------------------------------
+
+    def stored(self) -> None:
+        """The reply has arrived: answer the client."""
+        system = self.system
+        if self.generation != self.process.generation:
+            self.fail()
+            return
+        now = int(system.env.now)
+        for body in self.bodies:
+            system.note(EventKind.PUBLISH_ACKNOWLEDGED, now, self.number, self.queue, int(body.partition(b":")[2]), 0)
+        system.answered(self.started_us, now)
+        call_at(system.env, now, self.post)
+
+
+class _Reader:
+    """Follows a queue by a marker: the last message that it was handed."""
+
+    def __init__(self, system: ZaqarSystem, queue: int, code: int) -> None:
+        self.system, self.queue, self.code = system, queue, code
+        self.process = system.processes[queue % len(system.processes)]
+        self.marker: bytes | None = None
+        self.seen = 0
+
+    def poll(self) -> None:
+        """List what comes after the marker, page by page, and come again."""
+        system = self.system
+        if self.process.down_until_us <= system.env.now:
+            while self.page() == PAGE:
+                pass
+        if system.env.now < system.over_us and (system.active or system.env.now < system.end_us):
+            call_at(system.env, system.env.now + system.settings.poll_ms * 1000, self.poll)
+
+    def page(self) -> int:
+        """List the next page; how many messages it has."""
+        process, system = self.process, self.system
+        now, feed, start = system.env.now, system.feeds[self.queue], 0
+        if self.marker is not None:
+            place = process.run(now, None, [(b"ZRANK", feed, self.marker)], 0.0)[0]
+            assert isinstance(place, int)
+            start = place + 1
+        names = process.run(now, None, [(b"ZRANGE", feed, b"%d" % start, b"%d" % (start + PAGE - 1))], system.work.page)[0]
+        assert isinstance(names, list)
+        if names:
+            self.hand(process.run(now, None, [(b"HGET", name, b"b") for name in names], system.work.entry * len(names)))
+            last = names[-1]
+            assert isinstance(last, bytes)
+            self.marker = last
+        return len(names)
+
+    def hand(self, bodies: Sequence[Reply]) -> None:
+        """Note what was handed over."""
+        system, now = self.system, int(self.system.env.now)
+        self.seen += len(bodies)
+        for body in bodies:
+            if body is None:  # its time is over
+                continue
+            assert isinstance(body, bytes)
+            publisher, _, sequence = body.partition(b":")
+            system.deliver(now, int(publisher), self.queue, int(sequence), self.code)
+
+
+@dataclass
+class _Measured:
+    delivery_latency: LatencyHistogram
+
+
+@dataclass
+class _World:
+    measured: _Measured
+
+
+class ZaqarSystem:
+    """The assembled system; ``run`` once. ``sinks`` get the history, batch by batch."""
+
+    cure: Cure = "watch"
+
+    def __init__(self, settings: ZaqarSettings, seed: int, sinks: list[Callable[[EventBatch], None]]) -> None:
+        self.settings, self.seed = settings, seed
+        self.env = simpy.Environment()
+        streams = RandomStreams(seed)
+        costs = load_costs(settings.costs)
+        if costs.web is None:
+            raise InputError(f"costs {settings.costs}: says nothing of a web head; add the table [web], as zaqar.toml has it")
+        self.web: WebCosts = costs.web
+        self.work = _Work.of(costs, settings.messages)
+        self.begin_us = round(settings.warm_up_s * 1e6)
+        self.end_us = self.begin_us + round(settings.duration_s * 1e6)
+        self.over_us = self.end_us + round(settings.drain_s * 1e6)
+        self.recorder = HistoryRecorder(sinks, slack_us=4 * TICK_US)
+        self.head = Station(settings.web_cores)
+        self.processes = [_Process(Shard(), costs.redis.speed) for _ in range(settings.redis_processes)]
+        for process in self.processes:
+            process.shard.execute((b"SCRIPT", b"LOAD", POST))
+        self.counters = [b"%d.counter" % queue for queue in range(settings.queues)]
+        self.feeds = [b"%d.messages" % queue for queue in range(settings.queues)]
+        self.ttl = b"%d" % settings.ttl_s
+        self.counts = dict.fromkeys(("connection_errors", "errors", "retried", "faults"), 0)
+        self.published = self.posted = self.conflicts = self.delivered = 0
+        self.operations = NameTable()
+        self.latency = LatencyHistogram(self.begin_us, self.end_us)
+        self.delivery = LatencyHistogram(self.begin_us, self.end_us)
+        self.world = _World(_Measured(self.latency))
+        self._squares = 0.0
+        self._held: dict[EventKind, list[tuple[int, ...]]] = {kind: [] for kind in (EventKind.PUBLISH, EventKind.PUBLISH_ACKNOWLEDGED, EventKind.DELIVER)}
+        self._answered: list[tuple[int, int]] = []
+        self.draw_hop: Callable[[], float] = _hops(streams, costs, self.web).__next__
+        rng = streams.stream("names")
+        self.draw_queue: Callable[[], int] = _below(streams, settings.queues).__next__
+        self.draw_name = lambda: rng.getrandbits(64)
+        self.active = settings.producers
+        self.producers = [_Producer(self, number) for number in range(settings.producers)]
+        self.readers = [
+            _Reader(self, queue, settings.producers + queue * settings.readers + number)
+            for queue in range(settings.queues) for number in range(settings.readers)
+        ]  # fmt: skip
+        self.auditor = settings.producers + settings.queues * settings.readers
+        self._schedule()
+
+    # -- what is noted -----------------------------------------------------------------------------------------
+
+    def note(self, kind: EventKind, now: int, publisher: int, queue: int, sequence: int, dup: int) -> None:
+        """A row about a message."""
+        self._held[kind].append((now, publisher, queue, sequence, dup))
+
+    def deliver(self, now: int, publisher: int, queue: int, sequence: int, reader: int) -> None:
+        """A reader was handed a message."""
+        self._held[EventKind.DELIVER].append((now, publisher, queue, sequence, reader))
+        self.delivered += self.begin_us <= now < self.end_us
+
+    def answered(self, started_us: int, now: int) -> None:
+        """A request is done."""
+        self._answered.append((started_us, now - started_us))
+        if self.begin_us <= now < self.end_us:
+            self.posted += 1
+
+    def _tick(self) -> None:
+        """Hand over what is held."""
+        for kind, rows in self._held.items():
+            if rows:
+                times, publishers, queues, sequences, last = np.array(rows, np.int64).T
+                rows.clear()
+                more = {"subscriber": last, "delivered_qos": 1} if kind == EventKind.DELIVER else {"dup": last}
+                self.recorder.add(kind, times, publisher=publishers, topic=queues, qos=1, sequence=sequences, **more)
+        if self._answered:
+            started, took = np.array(self._answered, np.int64).T
+            self._answered.clear()
+            self.latency.add(started, took)
+            within = took[(started >= self.begin_us) & (started < self.end_us)].astype(np.float64)
+            self._squares += float((within * within).sum())
+        self.recorder.advance(int(self.env.now))
+        if self.env.now < self.over_us and (self.active or self.env.now < self.end_us):
+            call_at(self.env, self.env.now + TICK_US, self._tick)
+
+    # -- faults ------------------------------------------------------------------------------------------------
+
+    def _schedule(self) -> None:
+        for fault in parse_faults(self.settings.faults):
+            if fault.name not in FAULTS:
+                raise InputError(f"faults: {fault.name}: does not strike this system; it is one of {', '.join(FAULTS)}")
+            if fault.target >= len(self.processes):
+                raise InputError(f"faults: {fault}: process {fault.target} is not there; they are numbered 0 to {len(self.processes) - 1}")
+            if fault.at_us >= self.over_us:
+                raise InputError(f"faults: {fault}: the run is over after {self.over_us / 1e6:g} s; let it strike before that")
+            lasts_us = round(FAULTS[fault.name] * 1e6) if fault.duration_us is None else fault.duration_us
+            call_at(self.env, fault.at_us, partial(self._strike, fault.name, fault.target, lasts_us))
+
+    def _strike(self, name: str, target: int, lasts_us: int) -> None:
+        now, process = int(self.env.now), self.processes[target]
+        if name == "redis-stall":
+            process.busy_until_us = max(process.busy_until_us, now + lasts_us)
+        else:
+            process.lose_connections()
+        if name == "redis-restart":
+            process.down_until_us = now + lasts_us
+            process.busy_until_us = float(now)
+            process.shard.execute((b"SCRIPT", b"FLUSH"))
+        self.counts["faults"] += 1
+        self.recorder.add(EventKind.FAULT, np.array([now]), operation=self.operations.code(name), node=target)
+        call_at(self.env, now + lasts_us, lambda: self.recorder.add(EventKind.HEAL, np.array([int(self.env.now)])))
+
+    # -- the run -----------------------------------------------------------------------------------------------
+
+    def run(self, on_progress: Callable[[SimulationProgress], None] | None = None) -> dict[str, Any]:
+        """Run to the end; the report."""
+        env, begun = self.env, time.perf_counter()
+        subscribed = [(reader.code, reader.queue) for reader in self.readers] + [(self.auditor, queue) for queue in range(self.settings.queues)]
+        self.recorder.add(
+            EventKind.SUBSCRIBE, np.zeros(len(subscribed), np.int64), subscriber=np.array([code for code, _ in subscribed]),
+            topic=np.array([queue for _, queue in subscribed]), qos=1,
+        )  # fmt: skip
+        for producer in self.producers:
+            call_at(env, producer.number * 97 % 5000, producer.post)
+        for number, reader in enumerate(self.readers):
+            call_at(env, number * 977 % (self.settings.poll_ms * 1000), reader.poll)
+        call_at(env, TICK_US, self._tick)
+        usage: list[list[tuple[float, float]]] = []
+        commands: list[tuple[int, int]] = []
+
+        def look() -> None:
+            usage.append(self._usage())
+            commands.append(self._served())
+
+        call_at(env, self.begin_us, look)
+        call_at(env, self.end_us, look)
+        with rare_collections():
+            for at in range(TICK_US * 4, self.over_us + 1, TICK_US * 4):
+                env.run(until=at)
+                if on_progress is not None:
+                    on_progress(SimulationProgress(at / 1e6, self.over_us / 1e6, self.published, time.perf_counter() - begun))
+            env.run(until=self.over_us + 1)
+        self._end()
+        return self._report(usage, commands)
+
+    def _end(self) -> None:
+        """All that readers still find, and one that lists everything from the start."""
+        for reader in self.readers:
+            while reader.page() == PAGE:
+                pass
+        for queue in range(self.settings.queues):
+            reader = _Reader(self, queue, self.auditor)
+            while reader.page() == PAGE:
+                pass
+        self._tick()
+        self.recorder.close()
+
+    def _usage(self) -> list[tuple[float, float]]:
+        now = self.env.now
+        return [(self.head.busy_us, self.head.waits.until(now)), *((one.busy_us, one.waits.until(now)) for one in self.processes)]
+
+    def _served(self) -> tuple[int, int]:
+        return sum(one.requests for one in self.processes), sum(one.commands for one in self.processes)
+
+    def _report(self, usage: Sequence[Sequence[tuple[float, float]]], served: Sequence[tuple[int, int]]) -> dict[str, Any]:
+        span = self.end_us - self.begin_us
+        loads = [((after[0] - before[0]) / span, (after[1] - before[1]) / span) for before, after in zip(*usage, strict=True)]
+        busy = {"web": [loads[0][0] / self.head.servers], "redis": [load for load, _ in loads[1:]]}
+        told = latency(self.latency)
+        mean = self.latency.mean_us()
+        count = max(self.latency.count, 1)
+        told["sd_ms"] = float(f"{max(self._squares / count - mean * mean, 0.0) ** 0.5 / 1000:.4g}")
+        requests, commands = (after - before for before, after in zip(*served, strict=True))
+        seconds = span / 1e6
+        return {
+            "measured_s": seconds,
+            "warm_up": warm_up(self.latency),
+            "throughput_per_s": {"in": round(self.posted / seconds), "out": round(self.delivered / seconds)},
+            "latency": {"request": told},
+            "utilisation": {kind: [float(f"{min(each, 1.0):.4g}") for each in of] for kind, of in busy.items()},
+            "offered_load": {kind: [float(f"{each:.4g}") for each in of] for kind, of in busy.items()},
+            "mean_queue_length": {"web": [float(f"{loads[0][1]:.4g}")], "redis": [float(f"{waits:.4g}") for _, waits in loads[1:]]},
+            "redis_commands_per_s": {"per_node": [round(commands / seconds / len(self.processes))] * len(self.processes), "all": round(commands / seconds)},
+            "redis_requests_per_s": round(requests / seconds),
+            "driver_flushes_per_s": round(requests / seconds),
+            "contention": {"conflicts_per_request": float(f"{self.conflicts / count:.4g}")},
+            "counts": {**self.counts, "conflicts": self.conflicts, "delivered": self.delivered, "orphans": self.orphans(),
+                       "published": self.published, "requests": self.latency.count},
+        }  # fmt: skip
+
+    def orphans(self) -> int:
+        """Hashes that no feed has an entry for."""
+        left = 0
+        for number, process in enumerate(self.processes):
+            own = range(number, self.settings.queues, len(self.processes))
+            keys = [key for queue in own for key in (self.counters[queue], self.feeds[queue])]
+            size, there, *entries = (
+                reply if isinstance(reply, int) else 0
+                for reply in map(process.shard.execute, [(b"DBSIZE",), (b"EXISTS", *(keys or [b""])), *((b"ZCARD", self.feeds[queue]) for queue in own)])
+            )
+            left += size - there - sum(entries)
+        return left
+
+    @property
+    def digest(self) -> str:
+        """Digest of the bytes of the history."""
+        return self.recorder.digest
+
+    def is_quiet(self) -> bool:
+        """Whether every request was answered."""
+        return self.active == 0
+
+    def names(self) -> Names:
+        """The names behind the codes of the history."""
+        settings = self.settings
+        readers = [f"reader-{queue}-{number}" for queue in range(settings.queues) for number in range(settings.readers)]
+        return Names(
+            clients=NameTable([*(f"producer-{number}" for number in range(settings.producers)), *readers, "auditor"]),
+            topics=NameTable(f"queue-{queue}" for queue in range(settings.queues)),
+            nodes=NameTable(f"redis-{number}" for number in range(settings.redis_processes)),
+            operations=self.operations,
+        )  # fmt: skip
+
+
+class ZaqarLua(ZaqarSystem):
+    """With the script."""
+
+    cure: Cure = "lua"
+
+
+class ZaqarRace(ZaqarSystem):
+    """Without a cure."""
+
+    cure: Cure = "race"
+
+
+def _hops(streams: RandomStreams, costs: Costs, web: WebCosts) -> Any:
+    """Delays of one way each, pauses included."""
+    rng, network = streams.vector_stream("network"), costs.network
+    while True:
+        delays = network.floor_us + network.median_us * np.exp(network.sigma * rng.standard_normal(4096))
+        pauses = rng.exponential(web.pause_us, 4096) if web.pause_us else np.zeros(4096)
+        yield from (delays + pauses * (rng.random(4096) < web.pause_share / 2)).tolist()
+
+
+def _below(streams: RandomStreams, count: int) -> Any:
+    rng = streams.vector_stream("queues")
+    while True:
+        yield from rng.integers(0, count, 4096).tolist()

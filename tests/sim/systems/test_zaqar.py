@@ -1,0 +1,68 @@
+"""Feeds behind a web head: each cure keeps the laws, none of them breaks `cursor-safe`; faults leave what they leave."""
+
+from typing import Any
+
+import pytest
+
+from orderlab.model.checkers.judge import Question, in_memory, judge
+from orderlab.model.errors import InputError
+from orderlab.model.verdict import Outcome
+from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
+
+SHORT = {"duration_s": 0.3, "warm_up_s": 0.05, "drain_s": 0.5, "reconnect_ms": 10}
+
+
+def simulated(name: str, seed: int = 1, **given: Any) -> tuple[dict[str, Any], dict[str, Outcome], str]:
+    batches: list[Any] = []
+    system = SYSTEMS[name].assemble(settings_of(name, {**SHORT, **given}), seed, [batches.append])
+    report = system.run()
+    verdicts, _ = judge(in_memory(name, batches, system.names()), Question(is_feed=True))
+    return report, {one.law: one.outcome for one in verdicts if not one.vacuous}, system.digest
+
+
+@pytest.mark.parametrize("name", ["zaqar-watch", "zaqar-lua"])
+def test_a_cure_keeps_every_law(name: str) -> None:
+    report, laws, digest = simulated(name, messages=2)
+    assert set(laws.values()) == {Outcome.HOLDS} and {"cursor-safe", "fifo", "at-least-once", "no-phantom"} <= laws.keys()
+    assert report["counts"]["orphans"] == report["counts"]["errors"] == 0
+    assert (report["counts"]["conflicts"] > 0) == (name == "zaqar-watch")
+    assert simulated(name, messages=2)[2] == digest
+
+
+def test_without_a_cure_messages_appear_behind_markers() -> None:
+    assert simulated("zaqar-race", poll_ms=1)[1]["cursor-safe"] is Outcome.VIOLATED
+
+
+def test_one_producer_cannot_race_with_itself() -> None:
+    report, laws, _ = simulated("zaqar-race", producers=1, poll_ms=1)
+    assert laws["cursor-safe"] is Outcome.HOLDS
+    report, _, _ = simulated("zaqar-watch", producers=1)
+    assert report["counts"]["conflicts"] == 0
+
+
+@pytest.mark.parametrize("name", ["zaqar-watch", "zaqar-lua"])
+@pytest.mark.parametrize("fault", ["redis-restart", "redis-connection-loss"])
+def test_a_lost_connection_loses_nothing(name: str, fault: str) -> None:
+    report, laws, _ = simulated(name, faults=f"{fault}@0.15:0:0.05")
+    assert set(laws.values()) == {Outcome.HOLDS}
+    assert report["counts"]["retried"] > 0
+    stored_twice = report["counts"]["delivered"] - report["counts"]["published"]
+    assert report["counts"]["orphans"] > 0 if name == "zaqar-lua" else report["counts"]["orphans"] == 0
+    assert abs(stored_twice) < report["counts"]["retried"] + 18
+
+
+def test_a_stall_is_waited_for() -> None:
+    report, laws, _ = simulated("zaqar-lua", faults="redis-stall@0.15:0:0.05")
+    assert set(laws.values()) == {Outcome.HOLDS}
+    assert report["latency"]["request"]["max_ms"] > 45 and report["counts"]["retried"] == 0
+
+
+def test_a_request_that_never_gets_through_is_an_error_of_its_client() -> None:
+    report, laws, _ = simulated("zaqar-watch", producers=30, queues=1, retry_s=0.02)
+    assert report["counts"]["errors"] > 0 and set(laws.values()) == {Outcome.HOLDS}
+
+
+@pytest.mark.parametrize("faults", ["broker-crash@0.1:0", "redis-stall@0.1:9", "redis-stall@90:0"])
+def test_a_fault_that_cannot_strike_is_refused(faults: str) -> None:
+    with pytest.raises(InputError, match="faults: "):
+        simulated("zaqar-lua", faults=faults)
