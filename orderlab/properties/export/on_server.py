@@ -139,6 +139,10 @@ class Plan:
     sleeps: bool = True
 
 
+SENT_AT_ONCE = 1000
+"""Calls that take no longer than the slack that steps have."""
+
+
 def plan_of(kind: Kind, trace: AnyTrace, binding: Binding) -> Plan:
     """What to send a server. Raises InputError where the trace cannot be taken on the kernel."""
     plain = _moves(kind, trace, binding, FIRST_MS, 0)
@@ -157,6 +161,9 @@ def plan_of(kind: Kind, trace: AnyTrace, binding: Binding) -> Plan:
         notes.append(f"time passes by waiting: {total_ms:,} ms in all")
     elif total_ms:
         notes.append(f"{total_ms:,} ms pass by moving the deadlines of keys; a script that asks for TIME does not see that")
+    sent = sum(len(move.calls) for move in plain)
+    if sent > SENT_AT_ONCE and any(deadline_ms is not None for move in plain for _, _, deadline_ms in move.keys.values()):
+        notes.append(f"{sent:,} calls take a server seconds, and redis-cli a process each: deadlines of keys come nearer meanwhile, and what shows too late is told as late")
     weaver = _Weaver(delta_ms)
     moves = zip(plain, later, slower, strict=True)
     steps = tuple(_step(number, *three, weaver, notes) for number, three in enumerate(moves))

@@ -218,6 +218,16 @@ def test_what_no_command_brings_about_is_told_and_not_sent() -> None:
     assert any("out-of-memory is brought about by CONFIG SET maxmemory 1" in note for note in made("out of memory").plan.notes)
 
 
+@pytest.mark.parametrize(("rounds", "is_told"), [(600, True), (400, False)])
+def test_a_trace_of_many_calls_is_whole_and_says_that_it_takes_time(rounds: int, is_told: bool) -> None:
+    steps = [one for token in range(1, rounds + 1) for one in (begin(0, "acquire", ttl_ms=900), begin(0, "release", token=token))]
+    trace = trace_from_json(own("lock", "Lease", *steps), "many calls")
+    binding = load_binding(ROOT / trace.store, trust_adapter=True)
+    plan = plan_of(kind_of(binding), trace, binding)
+    assert len(plan.steps) == 2 * rounds + 1
+    assert any("what shows too late is told as late" in note for note in plan.notes) is is_told
+
+
 def test_the_calls_of_the_judge_are_not_the_store_s() -> None:
     """One save, listed after each step by the judge, is one call."""
     plan = made("retry").plan
