@@ -129,7 +129,10 @@ def remarks(subject: Subject, seed: int, effort: str, verbose: bool = False) -> 
     yield from ((f"assumed: {one}", "") for one in subject.assumptions)
     yield from ((f"note: {one}", "") for one in subject.notes)
     gaps = [one for one in subject.not_covered if not one.startswith(CUT)]
-    yield from ((f"not covered: {one}", "yellow") for one in subject.not_covered if one.startswith(CUT))
+    for one in subject.not_covered:
+        if one.startswith(CUT):
+            cure = f"; without --budget the whole effort {effort} is done" if one.startswith(CUT[0]) else ""
+            yield f"not covered: {one}{cure}", "yellow"
     if verbose:
         yield from ((f"{name}: {value}", "") for name, value in subject.facts.items())
         yield from ((one, "") for one in subject.scope[1:])
@@ -153,5 +156,7 @@ def shown(subject: Subject, effort: str) -> str:
         replay = "; to replay them: --report json=found.json, then orderlab replay found.json --finding N" if certain else ""
         return f"Shown: {counted(len(certain), 'witness')} on the scripts as they are{server}{replay}."
     if subject.outcome is Outcome.UNKNOWN:
-        return f"Shown: nothing against {subject.name}, and not enough for it; a larger --effort than {effort} may decide."
+        is_cut = any(one.startswith(CUT[0]) for one in subject.not_covered)
+        cure = "without --budget it would go on" if is_cut else f"a larger --effort than {effort} may decide"
+        return f"Shown: nothing against {subject.name}, and not enough for it; {cure}."
     return f"Shown: {subject.name} keeps every law in all that was tried at effort {effort}, and nothing beyond that."

@@ -38,7 +38,12 @@ def test_a_good_history_exits_0(tmp_path, name):
 def test_a_violation_exits_1_and_tells_the_story(tmp_path):
     result = check(history(tmp_path, BAD))
     assert result.exit_code == 1
+    first, cause, holding, *_ = result.stdout.splitlines()
+    assert first.endswith(": fifo is violated, 1 of 4 laws (exit code 1)")
+    assert cause.startswith("  1. fifo: first delivery of 1 after 2 had been delivered")
+    assert holding == "  3 hold: at-least-once, no-phantom, packet-id"
     assert "fifo is violated: first delivery of 1 after 2 had been delivered" in result.stdout
+    assert "put to" in check(history(tmp_path, BAD), "--law", "fifo", "-v").stdout
     assert (
         "event 7 at 0.007000 s: deliver publisher=p topic=t qos=1 subscriber=s sequence=1 packet_id=2" in result.stdout
     )

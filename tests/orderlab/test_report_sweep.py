@@ -44,3 +44,15 @@ def test_what_a_run_said_is_one_printable_line():
     assert said("ValueError: first\n  second \x1b[31mred\x07") == "ValueError: first second  [31mred "
     assert said("ünïcode ☃ [red]") == "ünïcode ☃ \\[red]"
     assert len(said("e" * 10_000)) == SAID_MAX + 3
+
+
+@pytest.mark.parametrize(("counts", "unknown", "vacuous", "told"), [
+    ((4, 0, 0), 0, 0, "all 4 runs kept every law"),
+    ((4, 0, 1), 0, 0, "1 of 4 runs violates a law, 3 kept every law"),
+    ((3, 1, 0), 2, 2, "1 failed, 1 are not done, 2 put no law to the test"),
+])
+def test_a_sweep_begins_with_what_became_of_its_runs(counts, unknown, vacuous, told):
+    out = io.StringIO()
+    summary = Summary(Path("f"), 0, 4, 0, Counts(*counts), 0, None, "0", 0.0, 0.0, [], [], unknown, vacuous)
+    print_summary(Console(file=out, width=100), summary, Outcome.UNKNOWN)
+    assert out.getvalue().splitlines()[0] == f"{told} (exit code 3)"

@@ -28,7 +28,7 @@ from orderlab.report.output import WRITERS, made_report
 from orderlab.report.page import drawing, key_rows, page
 from orderlab.report.report import Finding, JudgedLaw, Line, Report, Step, Subject, fingerprint_of, published_schema
 from orderlab.report.sarif import FINGERPRINT, sarif_log
-from orderlab.report.terminal import print_subject
+from orderlab.report.terminal import print_subject, summary
 
 SPECIMEN = "lua/specimens/published"
 
@@ -87,6 +87,35 @@ def test_the_answer_comes_first_and_tells_the_plainest_finding(report: Report) -
     assert report.exit_code == 1
     assert report.sentence.startswith("published: all-or-nothing is violated, 1 of 2 laws, by ")
     assert "save.lua:23" in report.sentence
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "told"),
+    [
+        ("v", "a is violated"),
+        ("h", "a holds"),
+        ("u", "a is undecided"),
+        ("hhh", "all 3 laws hold"),
+        ("vhh", "a is violated, 1 of 3 laws"),
+        ("vvh", "a and b are violated, 2 of 3 laws"),
+        ("uuuh", "a, b and c are undecided, 3 of 4 laws"),
+        ("vvvvh", "4 of 5 laws are violated"),
+        ("uuuu", "all 4 laws are undecided"),
+        ("", "no law was put to the test"),
+    ],
+)
+def test_the_answer_names_few_laws_and_counts_many(outcomes: str, told: str) -> None:
+    of = {"v": Outcome.VIOLATED, "u": Outcome.UNKNOWN, "h": Outcome.HOLDS}
+    laws = tuple(JudgedLaw(law=name, statement="", outcome=of[one]) for name, one in zip("abcdefg", outcomes, strict=False))
+    worst = next((of[one] for one in "vuh" if one in outcomes), Outcome.UNKNOWN)
+    assert Subject(name="s", kind="store", outcome=worst, laws=laws).answer == f"s: {told}"
+
+
+def test_laws_that_are_undecided_for_one_reason_are_told_together() -> None:
+    laws = [JudgedLaw(law=name, statement="", outcome=Outcome.UNKNOWN, because=why) for name, why in (("a", "x"), ("b", "y"), ("c", "x"))]
+    subject = Subject(name="s", kind="store", outcome=Outcome.UNKNOWN, laws=tuple(laws))
+    lines = [line for line, _ in summary(subject)]
+    assert lines == ["s: a, b and c are undecided, 3 of 3 laws (exit code 3)", "  undecided: a, c: x", "  undecided: b: y"]
 
 
 def test_each_finding_has_its_line_and_the_command_that_shows_it_again(report: Report, folder: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.model.contracts.session.steps import Serve, Trace
+from orderlab.model.contracts.session.steps import Serve, Trace, Wait
 from orderlab.model.laws import STORE_LAWS
 from orderlab.properties.comparison.change import RollingUpgrade
 from orderlab.properties.contracts.kind import kind_of
@@ -51,6 +51,10 @@ def test_what_only_the_mix_breaks_has_a_short_witness_that_replays(name: str, tm
     assert any(isinstance(step, Serve) for step in shortest.trace.steps)
     again = Trace.from_json(shortest.trace.to_json())
     assert is_broken(again, shortest.law, replace(new, base=old))
+    for one in found:
+        if one.witness is not None:
+            for step, told in zip(one.witness.finding.trace.steps, one.witness.explanation.told, strict=True):
+                assert (told == "") == isinstance(step, Serve | Wait), "a step that asks nothing of the store has no reply"
     plain = replace(again, steps=tuple(step for step in again.steps if not isinstance(step, Serve)))
     assert not is_broken(plain, shortest.law, old)
     assert not is_broken(plain, shortest.law, new)
