@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from orderlab.model.errors import InputError
@@ -184,6 +184,10 @@ class Contract:
         """All that is allowed: each reply with the state that goes with it."""
         raise NotImplementedError
 
+    def may_wait(self, state: Any, call: Call, now_ms: int) -> bool:
+        """Whether ``call`` may go on waiting for this state to change, by a blocking command without a timeout, while nobody does anything."""
+        return True
+
     def elapse(self, state: Any, now_ms: int) -> Any:
         """The state at ``now_ms`` if nothing but time has happened. Must be idempotent."""
         return state
@@ -233,18 +237,25 @@ def size_of(state: Any) -> int:
 
 
 def shown(state: Any) -> str:
-    """A state as reports show it: as repr does, but sets in the order of what they show, the same in every process."""
+    """A state as reports show it: as repr does, but sets in the order of what they show, the same in every process, and without the
+    fields of records that are as they are by default."""
     if isinstance(state, set | frozenset) and state:
         inside = "{" + ", ".join(sorted(map(shown, state))) + "}"
         return inside if type(state) is set else f"{type(state).__name__}({inside})"
     if is_dataclass(state) and not isinstance(state, type) and hasattr(type(state).__repr__, "__wrapped__"):  # not one of its own
-        told = ", ".join(f"{one.name}={shown(getattr(state, one.name))}" for one in fields(state) if one.repr)
-        return f"{type(state).__qualname__}({told})"
+        given = [(one.name, getattr(state, one.name), one.default) for one in fields(state) if one.repr]
+        return f"{type(state).__qualname__}({_told(given)})"
     if isinstance(state, tuple) and hasattr(state, "_fields") and type(state).__repr__.__module__ == "collections":
-        return f"{type(state).__name__}({', '.join(f'{name}={shown(value)}' for name, value in zip(state._fields, state, strict=True))})"
+        defaults: Mapping[str, Any] = type(state)._field_defaults  # type: ignore[attr-defined]
+        return f"{type(state).__name__}({_told([(name, getattr(state, name), defaults.get(name, MISSING)) for name in state._fields])})"
     if type(state) is tuple:
         return f"({', '.join(map(shown, state))}{',' if len(state) == 1 else ''})"
     return repr(state)
+
+
+def _told(given: Iterable[tuple[str, Any, Any]]) -> str:
+    """Of name, value, default."""
+    return ", ".join(f"{name}={shown(value)}" for name, value, default in given if type(value) is not type(default) or value != default)
 
 
 class Situation(NamedTuple):

@@ -255,6 +255,10 @@ class JobQueue(Contract):
         """take itself moves it."""
         return job.status == WAITING or (self.promises.promotes if job.status == DELAYED else self.promises.recovers) == "take"
 
+    def may_wait(self, state: Queue, call: Call, now_ms: int) -> bool:
+        """Unless a job waits in line. What is delayed or leased needs somebody to move it."""
+        return state.is_paused or not state.of(WAITING)
+
     def _must_hand_out(self, state: Queue) -> bool:
         return not state.is_paused and any(self._waits(one) and self._is_moved(one) for one in state.jobs)
 
@@ -391,9 +395,9 @@ class JobQueue(Contract):
         yield Call.of("add", job=fresh, payload=f"p{fresh}", delay_ms=DELAY_MS, priority=high, key="k")
         yield Call.of("pause")
         yield Call.of("resume")
+        yield Call.of("clean", count=1)
         if high != low:
             yield Call.of("add", job=fresh, payload=f"p{fresh}", delay_ms=0, priority=high, key="")
-        yield Call.of("clean", count=1)
         for name in added[:1]:
             yield Call.of("get", job=name)
         yield Call.of("add_bulk", jobs=tuple(f"{fresh}.{9 - number}" for number in range(BULK)))

@@ -139,6 +139,11 @@ class Asked:
                 raise self._wrong("elapse", given, told)
         return aged  # type: ignore[no-any-return]
 
+    def may_wait(self, state: Hashable, call: Call, now_ms: int) -> bool:
+        """Whether a call may go on waiting."""
+        given = lambda: f"state {_short(state)}, {call}, now_ms {now_ms}"  # noqa: E731 - told only if something is wrong
+        return bool(self._ask("may_wait", given, lambda: self.contract.may_wait(state, call, now_ms)))
+
     def deadlines_ms(self, state: Hashable) -> list[int]:
         """Moments at which time alone changes something."""
         given = lambda: f"state {_short(state)}"  # noqa: E731 - told only if something is wrong
@@ -331,7 +336,12 @@ def _raise_endless(number: int, frame: object) -> None:
 
 
 class TooManyStates(InputError):
-    """Operations of several clients have overlapped for so long that more states explain what was seen than are kept."""
+    """More states explain what was seen than are kept."""
+
+    def __init__(self, text: str, has_overlap: bool) -> None:
+        super().__init__(text)
+        self.has_overlap = has_overlap
+        """Operations of several clients have overlapped for too long; else the contract leaves too much open."""
 
 
 class Violation(NamedTuple):
@@ -416,6 +426,13 @@ class Judge:
         self._settle(after)
         return None
 
+    def overlooked(self, waiting: Mapping[int, Call]) -> list[int]:
+        """Of operations that wait those that no state lets go on waiting. One that has not begun here has done nothing but wait."""
+        began = {event.number: at for at, event in enumerate(self.overlapping) if event.kind == "begin"}
+        undone = {began[number] for number in waiting if number in self.under_way}
+        states = [one.state for one in self._explaining(self.overlapping) if not undone & one.done]
+        return [number for number, call in waiting.items() if states and not any(self.asked.may_wait(state, call, self.now_ms) for state in states)]
+
     def stop(self, number: int, how: str, part_way: bool) -> None:
         """The operation was stopped, or nobody heard its reply: it took effect whole by now, or never will.
 
@@ -491,9 +508,10 @@ class Judge:
                         found.add(more)
                         fresh.append(more)
             if len(found) > CANDIDATES_MAX:
-                raise (TooManyStates if len(under_way) > 1 else InputError)(
+                raise TooManyStates(
                     f"{type(self.contract).__name__}: more than {CANDIDATES_MAX} states explain what was seen; "
-                    "leave fewer choices open in outcomes"
+                    "leave fewer choices open in outcomes",
+                    len(under_way) > 1,
                 )
         return frozenset(found)
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from orderlab.model.contracts.contract import ALL_OR_NOTHING, SPECIFICATION, AnyTrace, Contract, Opening, Situation
 from orderlab.model.contracts.steps import ClientStep, ContractTrace, fault_of, told_step
 
-ONE_SLOT, BOUNDED, NO_RESIDUE = "one-slot", "bounded", "no-residue"
+ONE_SLOT, BOUNDED, NO_RESIDUE, WAKE_UP = "one-slot", "bounded", "no-residue", "wake-up"
 GENERIC = {
     SPECIFICATION: "every reply is one that the specification allows",
     ALL_OR_NOTHING: "an operation that is stopped leaves the store as before or as after",
@@ -18,6 +18,7 @@ GENERIC = {
     BOUNDED: "every operation ends, within the limits of a script, and makes no more calls while the contract's state is no larger",
 }
 """Laws that hold whatever the contract says."""
+WOKEN = "a client that waits without a timeout does not go on waiting when there is something for it and nobody else does anything"
 
 
 class Scope(NamedTuple):
@@ -49,7 +50,8 @@ class SequentialTerms:
     @property
     def laws(self) -> Mapping[str, str]:
         """Law -> statement: the contract's own, then those that need no contract."""
-        return {one.name: one.statement for one in self.contract.laws} | GENERIC
+        waits = {WAKE_UP: WOKEN} if type(self.contract).may_wait is not Contract.may_wait else {}
+        return {one.name: one.statement for one in self.contract.laws} | waits | GENERIC
 
     @property
     def situations(self) -> Mapping[str, Sequence[Situation]]:

@@ -47,7 +47,7 @@ def _tried(run: ContractRun, one: Crowd, size: int, search: Search, way: list[Cl
         steps.append(step)
         report = run.perform(step)
         effects = list(report.effects)
-        while not report.is_over and not isinstance(step, Wait):
+        while not report.is_over and not isinstance(step, Wait) and run.clients[step.client].waits is None:
             steps.append(Resume(step.client))
             report = run.perform(steps[-1])
             effects += report.effects

@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from orderlab.model.contracts.contract import Call
-from orderlab.model.contracts.steps import Begin, ClientStep, Resume, Wait
+from orderlab.model.contracts.steps import Begin, ClientStep, Die, Resume, Wait
 from orderlab.properties.contracts.sequential.run import ContractRun, Report
 from orderlab.properties.contracts.sequential.search import moments
 from orderlab.properties.harness.keyspace import bytes_in
@@ -254,9 +254,11 @@ class Rounds:
         before = self.run.state if size >= self.room else None
         report = self._perform(Begin(number, call))
         effects = list(report.effects)
-        while not report.is_over:
+        while not report.is_over and self.run.clients[number].waits is None:
             report = self._perform(Resume(number))
             effects += report.effects
+        if self.run.clients[number].waits is not None:  # nobody else comes who might end the wait
+            self._perform(Die(number))
         if report.violation is not None:
             return None
         if self.size > size:

@@ -9,12 +9,15 @@ from typing import Any, NamedTuple
 
 from orderlab.model.contracts.contract import Call, Contract, Exchange, Failed, Reply
 from orderlab.model.contracts.judge import Judge, Violation
+from orderlab.model.contracts.sequential import WAKE_UP
 from orderlab.model.contracts.steps import OWN_ERROR, REPLY_LOST, Begin, ClientStep, Die, Fault, Wait
 from orderlab.model.errors import InputError
 from orderlab.sim.redis.backends import Backend, KernelBackend
+from orderlab.sim.redis.blocking import Waiting
+from orderlab.sim.redis.client import Client
 from orderlab.sim.redis.conditions import NodeCrashed, ScriptTimeout
 from orderlab.sim.redis.error_conditions import CONDITIONS, WRONG_TYPE_FOUND, imposed
-from orderlab.sim.redis.replies import Reply as RedisReply
+from orderlab.sim.redis.registry import find
 from orderlab.sim.redis.shard import Effect, GrowthLimit
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.replies import ReplyMismatch
@@ -39,6 +42,8 @@ class ClientState(NamedTuple):
     """Operations so far."""
     retry: Call | None = None
     """The last operation, if its client did not hear how it ended."""
+    waits: tuple[tuple[bytes, ...], int] | None = None
+    """The blocking command that ``pending`` waits in, and since when."""
     served_by: str = ""
     """The version of the scripts that ``pending`` is carried out with, during a rolling upgrade."""
 
@@ -50,12 +55,14 @@ class RunState(NamedTuple):
     now_ms: int
     judged: Any
     clients: tuple[ClientState, ...]
+    line: tuple[int, ...] = ()
+    """Clients that wait, the longest first."""
 
     @property
     def key(self) -> Hashable:
         """The same for states with the same future."""
         clients = tuple(one._replace(replies=_hashable(one.replies)) if one.replies else one for one in self.clients)
-        return frozenset(self.keyspace.items()), self.now_ms, self.judged, clients
+        return frozenset(self.keyspace.items()), self.now_ms, self.judged, clients, self.line
 
 
 def _hashable(reply: Any) -> Any:
@@ -97,6 +104,14 @@ class ContractRun:
         self.skews_ms = (*skews_ms, *[0] * (clients - len(skews_ms)))
         self.judge = Judge(contract, backend.now_ms)
         self.clients = [ClientState() for _ in range(clients)]
+        self.connections: list[Client] = []
+        """One a client, for its blocking commands."""
+        if isinstance(backend, KernelBackend):
+            self.connections = [backend.connect(b"client %d" % (number + 1)) for number in range(clients)]
+        self.waiting: dict[int, Waiting] = {}
+        """Clients that wait, or whose wait has ended with this step."""
+        self.waits_seen = 0
+        """How often somebody waited without a timeout while nobody did anything."""
         load_scripts(binding, backend)
 
     # -- states --------------------------------------------------------------------------------------------
@@ -104,20 +119,47 @@ class ContractRun:
     @property
     def state(self) -> RunState:
         """Where the run is; on the kernel alone."""
-        return RunState(self.backend.keyspace(), self.backend.now_ms, self.judge.frozen, tuple(self.clients))
+        return RunState(self.backend.keyspace(), self.backend.now_ms, self.judge.frozen, tuple(self.clients), self.line)
 
     def go_to(self, state: RunState) -> None:
         """Be in ``state``; on the kernel alone."""
         assert isinstance(self.backend, KernelBackend)
-        self.backend.shard.now_ms = state.now_ms
+        shard = self.backend.shard
+        for waiting in self.waiting.values():
+            shard.disconnect(waiting.client)
+        self.waiting = {}
+        shard.now_ms = state.now_ms
         self.backend.load(state.keyspace)
         self.judge.thaw(state.judged, state.now_ms)
         self.clients = list(state.clients)
+        for number in state.line:  # there is nothing for them, or they would not wait: so they wait again
+            waits = state.clients[number].waits
+            assert waits is not None
+            argv, shard.now_ms = waits
+            again = self.backend.execute_as(self.connections[number], *argv)
+            assert isinstance(again, Waiting)
+            self.waiting[number] = again
+        shard.now_ms = state.now_ms
+
+    @property
+    def line(self) -> tuple[int, ...]:
+        """Clients that wait, the longest first."""
+        if not self.waiting:
+            return ()
+        assert isinstance(self.backend, KernelBackend)
+        numbers = {id(waiting): number for number, waiting in self.waiting.items()}
+        return tuple(numbers[id(one)] for one in self.backend.shard.waits.all())
 
     # -- steps ---------------------------------------------------------------------------------------------
 
     def perform(self, step: ClientStep) -> Report:
         """Carry out one step. A step without a meaning here (no operation to resume) does nothing."""
+        report = self._carried_out(step)
+        if self.waiting:
+            self._look_at_waits(report)
+        return report
+
+    def _carried_out(self, step: ClientStep) -> Report:
         if isinstance(step, Wait):
             self.backend.advance(step.ms)
             self.judge.at(self.judge.now_ms + step.ms)
@@ -128,12 +170,35 @@ class ContractRun:
         if isinstance(step, Begin):
             if client.pending is not None:
                 return Report(is_idle=True)
+            before = self.judge.frozen
             self.judge.begin(step.client, step.call)
-            client = ClientState(client.seen, step.call, (), client.begun + 1, None, step.served_by)
-        elif client.pending is None:
+            client = ClientState(client.seen, step.call, (), client.begun + 1, served_by=step.served_by)
+        elif client.pending is None or client.waits is not None:
             return Report(is_idle=True)
         self.clients[step.client] = client
-        return self._call(step.client, step.trouble)
+        report = self._call(step.client, step.trouble)
+        if isinstance(step, Begin) and self.clients[step.client].waits is not None:  # it has done nothing yet, and begins when it is woken
+            self.judge.thaw(before, self.judge.now_ms)
+        return report
+
+    def _look_at_waits(self, report: Report) -> None:
+        """Hand out the replies of waits that are over, and look whether somebody waits in vain."""
+        for number, waiting in list(self.waiting.items()):
+            if waiting.is_over:
+                del self.waiting[number]
+                client = self.clients[number]
+                assert client.pending is not None
+                if number not in self.judge.under_way:
+                    self.judge.begin(number, client.pending)
+                self.clients[number] = client._replace(waits=None, replies=(*client.replies, waiting.reply))
+        endless = {number: call for number, waiting in self.waiting.items() if not waiting.deadline_ms and (call := self.clients[number].pending)}
+        if not endless or report.violation is not None or any(one.pending is not None and one.waits is None for one in self.clients):
+            return
+        self.waits_seen += 1
+        overlooked = self.judge.overlooked(endless)
+        if overlooked:
+            text = f"{endless[overlooked[0]]} of client {overlooked[0] + 1} goes on waiting, and nobody else does anything"
+            report.violation = Violation((WAKE_UP,), text)
 
     def _call(self, number: int, trouble: Fault | None) -> Report:
         """The next call of what a client has begun, and the end of the operation if that was its last."""
@@ -144,11 +209,18 @@ class ContractRun:
             return self._over(number, report, answer[0])
         try:
             with self._noted(report.effects), self._under(trouble):
-                reply = self._send(answer)
+                reply = self._send(number, answer)
         except NodeCrashed:
+            for other in self.line:
+                self._stopped(other, Report(), "the node crashed while it waited", part_way=False)
             return self._stopped(number, report, "the node crashed", part_way=True)
         except (ScriptTimeout, GrowthLimit) as stopped:
             return self._over(number, report, Failed(f"{LIMIT_WORD}{stopped}"))
+        if isinstance(reply, Waiting):
+            self.waiting[number] = reply
+            self.clients[number] = client._replace(waits=(reply.argv, self.backend.now_ms))
+            report.is_over = False
+            return report
         client = client._replace(replies=(*client.replies, reply))
         self.clients[number] = client
         after = self._next(number, client)
@@ -185,11 +257,20 @@ class ContractRun:
     def deadlines_ms(self) -> set[int]:
         """What time alone may change next: of the keys, and of the contract's states."""
         found = set(self.backend.shard.all_deadlines_ms()) if isinstance(self.backend, KernelBackend) else set()
+        if self.waiting and isinstance(self.backend, KernelBackend):
+            timeout_ms = self.backend.shard.waits.next_timeout_ms()
+            found |= set() if timeout_ms is None else {timeout_ms}
         for state in self.judge.states():
             found.update(self.judge.asked.deadlines_ms(state))
         return found
 
-    def _send(self, call: Any) -> RedisReply:
+    def _send(self, number: int, call: Any) -> Any:
+        """The reply, or a Waiting."""
+        command = find(call.argv)
+        if command is not None and "blocking" in command.flags:
+            if not isinstance(self.backend, KernelBackend):
+                raise InputError(f"{call.argv[0].decode()}: clients that wait are carried out on the kernel; replay there")
+            return self.backend.execute_as(self.connections[number], *call.argv)
         reply = self.backend.execute(*call.argv)
         if isinstance(reply, Exception) and str(reply).startswith("NOSCRIPT"):
             load_scripts(self.binding, self.backend)
@@ -209,8 +290,13 @@ class ContractRun:
         client = self.clients[number]
         if client.pending is None:
             return Report(is_idle=True)
-        report.stopped, report.is_part_way = how, part_way
-        self.judge.stop(number, f"{client.pending}: {how}", part_way)
+        if client.waits is not None:
+            waiting = self.waiting.pop(number)
+            assert isinstance(self.backend, KernelBackend)
+            self.backend.shard.disconnect(waiting.client)
+        if number in self.judge.under_way:
+            report.stopped, report.is_part_way = how, part_way
+            self.judge.stop(number, f"{client.pending}: {how}", part_way)
         self.clients[number] = ClientState(client.seen, None, (), client.begun, client.pending)
         return report
 

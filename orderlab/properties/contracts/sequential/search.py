@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from orderlab.model.contracts.contract import ALL_OR_NOTHING, SPECIFICATION, Discrepancy, Opening
 from orderlab.model.contracts.judge import TooManyStates
-from orderlab.model.contracts.sequential import BOUNDED, ONE_SLOT, Scope
+from orderlab.model.contracts.sequential import BOUNDED, ONE_SLOT, WAKE_UP, Scope
 from orderlab.model.contracts.steps import REPLY_LOST, Begin, ClientStep, Die, Fault, Resume, Wait
 from orderlab.properties.contracts.sequential.run import ContractRun, Report, RunState
 from orderlab.properties.contracts.sequential.witness import ContractReruns, discrepancies_of
@@ -85,6 +85,8 @@ class Search:
         for law in (SPECIFICATION, BOUNDED):
             findings.coverage[law] += steps
         findings.coverage[ALL_OR_NOTHING] = findings.work["stopped"]
+        findings.coverage[WAKE_UP] += run.waits_seen
+        run.waits_seen = 0
         findings.coverage.update(run.judge.tested)
         run.judge.tested = dict.fromkeys(run.judge.tested, 0)
 
@@ -137,7 +139,8 @@ def moves(run: ContractRun, scope: Scope, troubled: int, calls_max: int | None =
     """What clients can do next, without what goes wrong: see ``explore`` for that."""
     for number, client in enumerate(run.clients):
         if client.pending is not None:
-            yield Resume(number)
+            if client.waits is None:
+                yield Resume(number)
             if troubled < scope.faults:
                 yield Die(number)
         elif client.begun < scope.steps_per_client:
@@ -173,7 +176,7 @@ def opened(run: ContractRun, opening: Opening | None) -> tuple[ClientStep, ...] 
             return None
         steps.append(Begin(client, call))
         report = run.perform(steps[-1])
-        while not report.is_over:
+        while not report.is_over and run.clients[client].waits is None:
             steps.append(Resume(client))
             report = run.perform(steps[-1])
         if report.violation is not None:
@@ -211,7 +214,9 @@ def explore(run: ContractRun, scope: Scope, search: Search, steps_max: int, name
         run.go_to(nodes[at].state)
         try:
             report = run.perform(step)
-        except TooManyStates:
+        except TooManyStates as many:
+            if not many.has_overlap:
+                raise
             cut += 1
             return Report()
         search.findings.work["stopped"] += bool(report.stopped)
@@ -269,7 +274,9 @@ def walk(run: ContractRun, search: Search, seed: int, walks: int, length: int) -
                     break
                 steps.append(step)
                 report = run.perform(step)
-            except TooManyStates:
+            except TooManyStates as many:
+                if not many.has_overlap:
+                    raise
                 cut += 1
                 break
             taken += 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orderlab.model.contracts.contract import ALL_OR_NOTHING, Contract, Discrepancy
-from orderlab.model.contracts.sequential import BOUNDED, NO_RESIDUE, SequentialTerms
+from orderlab.model.contracts.sequential import BOUNDED, NO_RESIDUE, WAKE_UP, SequentialTerms
 from orderlab.model.contracts.steps import ContractTrace
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
@@ -126,6 +126,8 @@ def validate_contract(
         if {NO_RESIDUE, BOUNDED} & findings.wanted:
             judge.growth = measure(make, lambda: budget.is_past)
             note_growth(judge.growth, reruns, findings)
+        if WAKE_UP in findings.wanted and not findings.coverage[WAKE_UP]:
+            findings.not_applicable[WAKE_UP] = "no client waited without a timeout"
 
     analyses = (
         *map(explored, terms.scopes),

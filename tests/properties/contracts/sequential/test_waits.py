@@ -1,0 +1,104 @@
+"""Clients that wait in a blocking command: a process like any other, woken by others, by time, or never."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orderlab.model.contracts.contract import Call
+from orderlab.model.contracts.sequential import Scope
+from orderlab.model.contracts.steps import Begin, Die, Fault, Resume, Wait
+from orderlab.model.errors import InputError
+from orderlab.properties.contracts.sequential.run import ContractRun
+from orderlab.properties.contracts.sequential.search import moments, moves
+from orderlab.sim.redis.backends import KernelBackend, open_backend
+from orderlab.sim.redis.error_conditions import CRASHED
+from orderlab.sim.stores.binding.loader import load_binding
+
+LUA = Path(__file__).parents[4] / "lua"
+TAKE = Call.of("take", token="t", lease_ms=1000)
+
+
+def add(job: str) -> Call:
+    return Call.of("add", job=job, payload=job, delay_ms=0, priority=0, key="")
+
+
+def run_of(name: str) -> ContractRun:
+    binding = load_binding(LUA / name)
+    return ContractRun(binding, binding.contract, KernelBackend(), 3)  # type: ignore[arg-type]
+
+
+def test_a_client_waits_until_another_one_wakes_it() -> None:
+    run = run_of("job_queue_blocking")
+    assert not run.perform(Begin(0, TAKE)).is_over
+    assert run.line == (0,)
+    assert run.perform(Resume(0)).is_idle
+    assert Resume(0) not in list(moves(run, Scope("", 3, 3), 0))
+    run.perform(Begin(1, add("a")))
+    assert run.line == ()
+    assert run.perform(Resume(0)).reply == ("a", "1", 1, "a")
+
+
+def test_a_state_holds_who_waits_and_in_which_order() -> None:
+    run = run_of("specimens/job-wake-is-consumed")
+    run.perform(Begin(1, TAKE))
+    run.perform(Begin(0, TAKE))
+    before = run.state
+    assert before.line == (1, 0)
+    run.perform(Begin(2, add("a")))
+    assert run.line == (0,)  # the one that had waited longest was served
+    after = run.state
+    run.go_to(before)
+    assert run.state.key == before.key
+    run.perform(Begin(2, add("a")))
+    assert run.state.key == after.key
+
+
+@pytest.mark.parametrize(("name", "laws"), [("job_queue_blocking", None), ("specimens/job-resumed-in-silence", ("wake-up",))])
+def test_who_waits_in_vain_is_seen_once_nobody_else_does_anything(name: str, laws: tuple[str, ...] | None) -> None:
+    run = run_of(name)
+    for step in (Begin(1, Call.of("pause")), Begin(1, add("a")), Begin(0, TAKE)):
+        assert run.perform(step).violation is None  # a queue that is paused hands out nothing
+    found = run.perform(Begin(1, Call.of("resume"))).violation
+    assert laws == (None if found is None else found.laws)
+    assert found is None or "of client 1 goes on waiting" in found.text
+
+
+def test_a_client_that_dies_while_it_waits_leaves_nothing_behind() -> None:
+    run = run_of("job_queue_blocking")
+    start = run.state
+    run.perform(Begin(0, TAKE))
+    assert not run.perform(Die(0)).is_part_way
+    assert (run.line, run.state.keyspace, run.state.judged) == ((), start.keyspace, start.judged)
+
+
+def test_a_wait_with_a_timeout_ends_by_time(tmp_path: Path) -> None:
+    text = (LUA / "job_queue_blocking" / "store.toml").read_text().replace('"LEFT", "LEFT", "0"]', '"LEFT", "LEFT", "0.5"]')
+    (tmp_path / "store.toml").write_text(text.replace('base = "../job_queue"', f'base = "{LUA.resolve() / "job_queue"}"'))
+    binding = load_binding(tmp_path)
+    run = ContractRun(binding, binding.contract, KernelBackend(), 3)  # type: ignore[arg-type]
+    run.perform(Begin(0, TAKE))
+    assert 501 in moments(run)
+    run.perform(Wait(500))
+    assert run.line == (0,)
+    run.perform(Wait(1))
+    assert run.line == ()
+    report = run.perform(Resume(0))
+    assert (report.reply, report.violation) == (None, None)
+
+
+def test_a_crash_of_the_node_ends_every_wait() -> None:
+    run = run_of("job_queue_blocking")
+    run.perform(Begin(0, TAKE))
+    run.perform(Begin(1, add("a"), Fault(CRASHED.name, at=1)))
+    assert run.line == ()
+    assert [one.pending for one in run.clients] == [None, None, None]
+
+
+def test_on_a_server_of_one_connection_nobody_waits() -> None:
+    binding = load_binding(LUA / "job_queue_blocking")
+    with open_backend("fakeredis") as backend:
+        run = ContractRun(binding, binding.contract, backend, 3)  # type: ignore[arg-type]
+        with pytest.raises(InputError, match="BLMOVE: clients that wait are carried out on the kernel"):
+            run.perform(Begin(0, TAKE))
