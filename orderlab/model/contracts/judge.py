@@ -336,12 +336,7 @@ def _raise_endless(number: int, frame: object) -> None:
 
 
 class TooManyStates(InputError):
-    """More states explain what was seen than are kept."""
-
-    def __init__(self, text: str, has_overlap: bool) -> None:
-        super().__init__(text)
-        self.has_overlap = has_overlap
-        """Operations of several clients have overlapped for too long; else the contract leaves too much open."""
+    """Operations of several clients have overlapped for so long that more states explain what was seen than are kept."""
 
 
 class Violation(NamedTuple):
@@ -508,10 +503,9 @@ class Judge:
                         found.add(more)
                         fresh.append(more)
             if len(found) > CANDIDATES_MAX:
-                raise TooManyStates(
+                raise (TooManyStates if len(under_way) > 1 else InputError)(
                     f"{type(self.contract).__name__}: more than {CANDIDATES_MAX} states explain what was seen; "
-                    "leave fewer choices open in outcomes",
-                    len(under_way) > 1,
+                    "leave fewer choices open in outcomes"
                 )
         return frozenset(found)
 

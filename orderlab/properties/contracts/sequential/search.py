@@ -214,9 +214,7 @@ def explore(run: ContractRun, scope: Scope, search: Search, steps_max: int, name
         run.go_to(nodes[at].state)
         try:
             report = run.perform(step)
-        except TooManyStates as many:
-            if not many.has_overlap:
-                raise
+        except TooManyStates:
             cut += 1
             return Report()
         search.findings.work["stopped"] += bool(report.stopped)
@@ -274,9 +272,7 @@ def walk(run: ContractRun, search: Search, seed: int, walks: int, length: int) -
                     break
                 steps.append(step)
                 report = run.perform(step)
-            except TooManyStates as many:
-                if not many.has_overlap:
-                    raise
+            except TooManyStates:
                 cut += 1
                 break
             taken += 1
