@@ -450,7 +450,7 @@ class ZaqarSystem:
         self.draw_hop: Callable[[], float] = _hops(streams, costs, self.web).__next__
         rng = streams.stream("names")
         self.draw_queue: Callable[[], int] = _below(streams, settings.queues).__next__
-        self.draw_name = lambda: rng.getrandbits(64)
+        self.draw_name: Callable[[], int] = lambda: rng.getrandbits(64)
         self.active = settings.producers
         self.producers = [_Producer(self, number) for number in range(settings.producers)]
         self.readers = [
