@@ -174,7 +174,7 @@ class _Producer:
         self.rank = 0
         self.names: list[bytes] = []
         self.bodies: list[bytes] = []
-        self.first_trip = self.write if system.cure == "lua" else self.read
+        self.first_trip: Callable[[], None] = self.write if system.cure == "lua" else self.read
 
     def post(self) -> None:
         """Begin a request."""
@@ -279,15 +279,17 @@ class _Producer:
         system = self.system
         client, process = self.clients[self.place], self.process
         queue, ttl = self.queue, system.ttl
+        is_conflict, work = client.is_dirty, system.work
         calls: list[Argv] = [(b"MULTI",)]
-        for at, (name, body) in enumerate(zip(self.names, self.bodies, strict=True)):
-            calls += (
-                (b"HSET", name, b"b", body), (b"EXPIRE", name, ttl), (b"ZADD", system.feeds[queue], b"%d" % (self.rank + at), name),
-            )  # fmt: skip
-        calls += ((b"INCRBY", system.counters[queue], b"%d" % len(self.names)), (b"EXEC",))
-        is_conflict = client.is_dirty
-        work = system.work
-        reply = process.run(system.env.now, client, calls, work.refused if is_conflict else work.post, 0 if is_conflict else len(calls) - 2)[-1]
+        if not is_conflict:  # else the server forgets what is queued as it comes
+            for at, (name, body) in enumerate(zip(self.names, self.bodies, strict=True)):
+                calls += (
+                    (b"HSET", name, b"b", body), (b"EXPIRE", name, ttl), (b"ZADD", system.feeds[queue], b"%d" % (self.rank + at), name),
+                )  # fmt: skip
+            calls.append((b"INCRBY", system.counters[queue], b"%d" % len(self.names)))
+        calls.append((b"EXEC",))
+        more = 3 * len(self.names) + 1  # commands that are queued, or run by EXEC
+        reply = process.run(system.env.now, client, calls, work.refused if is_conflict else work.post, more)[-1]
         assert reply is None or isinstance(reply, list), reply
         assert (reply is None) == is_conflict
         self.replied(self.conflicted if reply is None else self.stored)
@@ -450,7 +452,7 @@ class ZaqarSystem:
         self.draw_hop: Callable[[], float] = _hops(streams, costs, self.web).__next__
         rng = streams.stream("names")
         self.draw_queue: Callable[[], int] = _below(streams, settings.queues).__next__
-        self.draw_name: Callable[[], int] = lambda: rng.getrandbits(64)
+        self.draw_name: Callable[[], int] = partial(rng.getrandbits, 64)
         self.active = settings.producers
         self.producers = [_Producer(self, number) for number in range(settings.producers)]
         self.readers = [
