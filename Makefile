@@ -26,6 +26,7 @@ bench: .venv/installed redis-server spin compiled
 
 conformance: .venv/installed redis-server compiled
 	$(BIN)/python -m orderlab.properties.conformance --commands 5000000
+	$(BIN)/python -m orderlab.properties.conformance --contention 100
 
 exhaustive: .venv/installed redis-server postgresql compiled
 	$(BIN)/python -m pytest -q -n $(WORKERS) -m exhaustive tests

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from orderlab.properties.conformance import waits
+from orderlab.properties.conformance import contention, waits
 from orderlab.properties.conformance.judge import render
 from orderlab.properties.conformance.run import NOT_GENERATED, Report, gaps, run_in_processes
 from orderlab.sim.live import ServerProcess
@@ -64,7 +64,10 @@ def main() -> int:
     parser.add_argument("--length", type=int, default=50, help="commands in a sequence")
     parser.add_argument("--table", action="store_true", help="print the disagreements as a Markdown table")
     parser.add_argument("--waits", type=int, default=0, help="compare so many commands of clients that wait for each other, and nothing else")
+    parser.add_argument("--contention", type=int, default=0, help="compare the contention of feeds, so many requests of each producer, and nothing else")
     options = parser.parse_args()
+    if options.contention:
+        return contention.compare(options.contention)
     if options.waits:
         return compare_waits(options.waits, options.seed)
     print(f"seed {options.seed}, {options.processes} processes", flush=True)

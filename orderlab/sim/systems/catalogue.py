@@ -74,11 +74,11 @@ SYSTEMS: dict[str, SystemEntry] = {
         zaqar.ZaqarSettings, {}, zaqar.ZaqarSystem, is_feed=True,
     ),
     "zaqar-lua": SystemEntry(
-        "the same feed: hashes first, then a script takes ranks and counter", zaqar.ZaqarSettings, {}, zaqar.ZaqarLua, is_feed=True,
+        "the same feed: hashes first, then a script takes ranks and counter", zaqar.LuaSettings, {}, zaqar.ZaqarSystem, is_feed=True,
     ),
     "zaqar-race": SystemEntry(
         "the same feed without a cure: what is posted can appear behind a marker",
-        zaqar.ZaqarSettings, {}, zaqar.ZaqarRace, is_feed=True,
+        zaqar.RaceSettings, {}, zaqar.ZaqarSystem, is_feed=True,
     ),
 }  # fmt: skip
 

@@ -66,6 +66,8 @@ PAGE = 100
 class ZaqarSettings(Settings):
     """The defaults are the published measurement."""
 
+    cure: Cure = "watch"
+    """What keeps two producers from taking one rank: a watched counter, a script, or nothing (race)."""
     producers: int = Field(default=18, ge=1, le=100_000)
     """Each posts again once it is answered: so many requests are under way."""
     queues: int = Field(default=4, ge=1, le=10_000)
@@ -77,7 +79,8 @@ class ZaqarSettings(Settings):
     poll_ms: float = Field(default=10.0, ge=0.1, le=60_000)
     """Between two lists of a reader."""
     window_us: float = Field(default=0.0, ge=0, le=1e9)
-    """What the web head takes between reading the counter and sending the transaction, beside its own work: nothing else of it waits for that."""
+    """What passes at the web head between reading the counter and sending the transaction, or between hashes and script, beside its own work, on
+    average; exponential. No core is busy with it."""
     retry_s: float = Field(default=10.0, ge=0.001, le=3600)
     """After a conflict a request begins again until it is so old; then its client gets an error."""
     reconnect_ms: float = Field(default=100.0, ge=1, le=60_000)
@@ -91,6 +94,18 @@ class ZaqarSettings(Settings):
     warm_up_s: float = Field(default=0.5, ge=0, le=3600)
     duration_s: float = Field(default=5.0, ge=0.001, le=86_400)
     drain_s: float = Field(default=1.0, ge=0.001, le=3600)
+
+
+class LuaSettings(ZaqarSettings):
+    """With the script."""
+
+    cure: Cure = "lua"
+
+
+class RaceSettings(ZaqarSettings):
+    """Without a cure."""
+
+    cure: Cure = "race"
 
 
 @dataclass(slots=True)
@@ -202,10 +217,13 @@ class _Producer:
         done = system.head.serve(system.env.now, system.web.request_us + system.web.call_us)
         call_at(system.env, done + system.draw_hop(), self.first_trip)
 
-    def send(self, then: Callable[[], None], work_us: float) -> None:
-        """The web head works; ``then`` is when it arrives."""
+    def send(self, then: Callable[[], None], work_us: float, window_us: float = 0.0) -> None:
+        """The web head works, and lets a window pass; ``then`` is when what it sends arrives."""
         env = self.system.env
-        call_at(env, self.system.head.serve(env.now, work_us) + self.system.draw_hop(), then)
+        done = self.system.head.serve(env.now, work_us)
+        if window_us:
+            done += self.system.draws_of_windows.expovariate(1 / window_us)
+        call_at(env, done + self.system.draw_hop(), then)
 
     def is_refused(self) -> bool:
         """The process is not there. The driver connects anew, later."""
@@ -267,8 +285,8 @@ class _Producer:
             self.fail()
             return
         system = self.system
-        env, calls = system.env, 3 if system.cure == "watch" else 2
-        call_at(env, system.head.serve(env.now, calls * system.web.call_us) + system.settings.window_us + system.draw_hop(), self.execute)
+        calls = 3 if system.cure == "watch" else 2
+        self.send(self.execute, calls * system.web.call_us, system.settings.window_us)
 
     def execute(self) -> None:
         """MULTI to EXEC arrive."""
@@ -300,7 +318,7 @@ class _Producer:
         if self.generation != self.process.generation:
             self.fail()
             return
-        system.conflicts += self.started_us >= system.begin_us
+        system.conflicts += system.begin_us <= system.env.now < system.end_us
         if system.env.now - self.started_us >= system.settings.retry_s * 1e6:
             self.give_up()
         else:
@@ -325,7 +343,7 @@ class _Producer:
         if self.generation != self.process.generation:
             self.fail()
             return
-        self.send(self.rank_them, 2 * self.system.web.call_us)
+        self.send(self.rank_them, 2 * self.system.web.call_us, self.system.settings.window_us)
 
     def rank_them(self) -> None:
         """The script arrives; a process that has started again does not know it, and is told it."""
@@ -418,10 +436,9 @@ class _World:
 class ZaqarSystem:
     """The assembled system; ``run`` once. ``sinks`` get the history, batch by batch."""
 
-    cure: Cure = "watch"
-
     def __init__(self, settings: ZaqarSettings, seed: int, sinks: list[Callable[[EventBatch], None]]) -> None:
         self.settings, self.seed = settings, seed
+        self.cure = settings.cure
         self.env = simpy.Environment()
         streams = RandomStreams(seed)
         costs = load_costs(settings.costs)
@@ -450,7 +467,7 @@ class ZaqarSystem:
         self._held: dict[EventKind, list[tuple[int, ...]]] = {kind: [] for kind in (EventKind.PUBLISH, EventKind.PUBLISH_ACKNOWLEDGED, EventKind.DELIVER)}
         self._answered: list[tuple[int, int]] = []
         self.draw_hop: Callable[[], float] = _hops(streams, costs, self.web).__next__
-        rng = streams.stream("names")
+        rng, self.draws_of_windows = streams.stream("names"), streams.stream("windows")
         self.draw_queue: Callable[[], int] = _below(streams, settings.queues).__next__
         self.draw_name: Callable[[], int] = partial(rng.getrandbits, 64)
         self.active = settings.producers
@@ -597,7 +614,7 @@ class ZaqarSystem:
             "redis_commands_per_s": {"per_node": [round(commands / seconds / len(self.processes))] * len(self.processes), "all": round(commands / seconds)},
             "redis_requests_per_s": round(requests / seconds),
             "driver_flushes_per_s": round(requests / seconds),
-            "contention": {"conflicts_per_request": float(f"{self.conflicts / count:.4g}")},
+            "contention": {"conflicts_per_request": float(f"{self.conflicts / max(self.posted, 1):.4g}")},
             "counts": {**self.counts, "conflicts": self.conflicts, "delivered": self.delivered, "orphans": self.orphans(),
                        "published": self.published, "requests": self.latency.count},
         }  # fmt: skip
@@ -634,18 +651,6 @@ class ZaqarSystem:
             nodes=NameTable(f"redis-{number}" for number in range(settings.redis_processes)),
             operations=self.operations,
         )  # fmt: skip
-
-
-class ZaqarLua(ZaqarSystem):
-    """With the script."""
-
-    cure: Cure = "lua"
-
-
-class ZaqarRace(ZaqarSystem):
-    """Without a cure."""
-
-    cure: Cure = "race"
 
 
 def _hops(streams: RandomStreams, costs: Costs, web: WebCosts) -> Any:
