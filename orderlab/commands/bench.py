@@ -17,6 +17,7 @@ from orderlab.model.errors import InputError
 BENCHMARKS = {
     "kernel": "benchmarks.kernel",
     "simulation": "benchmarks.simulation",
+    "feed": "benchmarks.feed",
     "explorer": "benchmarks.explorer",
     "checkers": "benchmarks.checkers",
     "sweep": "benchmarks.sweep",

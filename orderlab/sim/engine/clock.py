@@ -9,25 +9,25 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from heapq import heapreplace
+from typing import Any
 
 import simpy
 
 
-class _Call(simpy.Event):
-    """An event that has succeeded already and only calls a function when its instant comes."""
+class _Call:
+    """What SimPy asks of an event that has succeeded already, and no more: it only calls a function when its instant comes."""
 
+    __slots__ = ("callbacks",)
     _ok = True
-    _value = None
 
-    def __init__(self, env: simpy.Environment, function: Callable[[], None]) -> None:
-        self.env = env
-        self.callbacks = [lambda _: function()]
+    def __init__(self, function: Callable[[], None]) -> None:
+        self.callbacks: Any = (lambda _: function(),)
 
 
 def call_at(env: simpy.Environment, at_us: float, function: Callable[[], None]) -> None:
     """Call ``function`` at ``at_us``, rounded up to a whole microsecond; at once after this event if that is past."""
     delay = -int(-at_us // 1) - int(env.now)
-    env.schedule(_Call(env, function), delay=delay if delay > 0 else 0)
+    env.schedule(_Call(function), delay=delay if delay > 0 else 0)  # type: ignore[arg-type]
 
 
 class Waits:
