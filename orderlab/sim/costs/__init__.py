@@ -67,6 +67,21 @@ class BrokerCosts(_Table):
     """Delay, not work: a hand-over between threads, incl. scheduling and the pauses of the collector, on average."""
 
 
+class ThreadCosts(_Table):
+    """How a broker spreads its work over threads."""
+
+    all_consumers: int = Field(ge=1, le=1000)
+    """Of `msg.all`, in each broker, one thread each; likewise below."""
+    persisted_consumers: int = Field(ge=1, le=1000)
+    downlink_consumers: int = Field(ge=1, le=1000)
+    downlink_partitions: int = Field(ge=1, le=1000)
+    """Of the topic by which the other brokers reach a broker."""
+    pack: int = Field(ge=1, le=1000)
+    """Threads that work on one pack of a consumer."""
+    consumer_share: float = Field(ge=0, le=1)
+    """Of what routing and saving a message take before it is handed on, the part that those threads do, in order; others do the rest."""
+
+
 class KafkaCosts(_Table):
     """A Kafka broker."""
 
@@ -140,6 +155,7 @@ class Costs(_Table):
 
     redis: RedisCosts
     broker: BrokerCosts
+    threads: ThreadCosts
     kafka: KafkaCosts
     network: NetworkCosts
     postgres: PostgresCosts | None = None

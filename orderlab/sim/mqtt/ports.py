@@ -141,13 +141,13 @@ class Broker(Protocol):
     producer: Producer
     driver: StoreDriver
     is_dead: bool
-    downlink: Partition | None
+    downlink: Sequence[Partition]
     clock_skew_us: int
     crash_at_commit: Literal["before", "after"] | None
     on_pack: Callable[[str, float, float, int], None] | None
     all_consumers: Sequence[Consumer]
     persisted_consumers: Sequence[Consumer]
-    downlink_consumer: Consumer | None
+    downlink_consumers: Sequence[Consumer]
 
     @property
     def is_last(self) -> bool:

@@ -65,6 +65,8 @@ class KafkaTopics:
     persisted_partitions: list[Partition]
     persisted_partition_of: Ints
     """Per subscriber."""
+    downlink_partition_of: Ints
+    """Per subscriber, of the topic of the broker where it is connected."""
     groups: list[ConsumerGroup] = field(default_factory=list)
 
 

@@ -259,6 +259,7 @@ class DeviceSystem(Generic[S]):
                 all_partition_of=partitions_for_rows(topic_rows, settings.partitions),
                 persisted_partitions=kafka.create_topic("msg.persisted", settings.partitions),
                 persisted_partition_of=partitions_for_rows(subscribers.names(), settings.partitions),
+                downlink_partition_of=partitions_for_rows(subscribers.names(), costs.threads.downlink_partitions),
             ),
             storage=Storage(
                 store, persistence.nodes,
@@ -310,7 +311,10 @@ class DeviceSystem(Generic[S]):
             request_timeout_us=round(settings.request_timeout_s * 1e6),
         )  # fmt: skip
         world.kafka.groups.extend(groups.values())
-        per_broker = -(-settings.partitions // settings.brokers)
+        threads = self.costs.threads
+        wanted = {"msg.all": threads.all_consumers, "msg.persisted": threads.persisted_consumers}
+        most = -(-settings.partitions // settings.brokers)  # more would be idle until a broker dies
+        per_broker = {topic: min(consumers, most) for topic, consumers in wanted.items()}
         members: dict[str, list[Consumer]] = {topic: [] for topic in groups}
         for number in range(settings.brokers):
             name = f"broker-{number}"
@@ -321,23 +325,24 @@ class DeviceSystem(Generic[S]):
             self.brokers.append(self._broker(world, number, Producer(env, kafka, producing, one_way, connect), driver, cpu))
             for topic, group in groups.items():
                 members[topic] += [
-                    Consumer(group, f"{name}/{topic}/{i}", one_way, connect) for i in range(per_broker)
+                    Consumer(group, f"{name}/{topic}/{i}", one_way, connect) for i in range(per_broker[topic])
                 ]
         for topic, group in groups.items():
             group.join(*_in_turns(members[topic], settings.brokers))
         world.brokers.extend(self.brokers)
         for number, broker in enumerate(self.brokers):
-            downlink = None
+            downlink: list[Consumer] = []
             if settings.brokers > 1:
                 topic = f"msg.downlink.{number}"
-                (broker.downlink,) = kafka.create_topic(topic, 1)
+                broker.downlink = kafka.create_topic(topic, threads.downlink_partitions)
                 one_way = broker.producer.one_way_us
                 connect = world.to_kafka(f"broker-{number}", one_way)
-                downlink = Consumer(ConsumerGroup(env, kafka, topic, consumers), topic, one_way, connect)
-                downlink.group.join(downlink)
-                world.kafka.groups.append(downlink.group)
-            mine = slice(number * per_broker, (number + 1) * per_broker)
-            broker.start(members["msg.all"][mine], members["msg.persisted"][mine], downlink)
+                group = ConsumerGroup(env, kafka, topic, consumers)
+                downlink = [Consumer(group, f"{topic}/{i}", one_way, connect) for i in range(threads.downlink_consumers)]
+                group.join(*downlink)
+                world.kafka.groups.append(group)
+            all_, persisted = (members[topic][number * each : (number + 1) * each] for topic, each in per_broker.items())
+            broker.start(all_, persisted, downlink)
 
     def _broker(self, world: World, number: int, producer: Producer, driver: StoreDriver, cpu: Station) -> MqttBroker:
         return MqttBroker(world, number, self._broker_settings(), producer, driver, cpu)

@@ -179,8 +179,8 @@ class ApplicationSystem(DeviceSystem[ApplicationSettings]):
         world = self.world
         if world.awaits_answers() or not self.applications.is_idle():
             return False
-        dead = [broker.downlink_consumer for broker in world.brokers if broker.is_dead]  # nobody reads what is left there
-        left = {consumer.group for consumer in dead if consumer is not None}
+        # Nobody reads what is left there.
+        left = {consumer.group for broker in world.brokers if broker.is_dead for consumer in broker.downlink_consumers}
         return not any(
             group.committed[part] < part.log.end_offset for group in world.kafka.groups if group not in left for part in group.partitions
         )

@@ -37,17 +37,17 @@ RUNS = {
     "applications ending": ("tbmq-application", MOVING, ENDING, APPLICATIONS, {"shared_groups": 0, "qos": 2, "application_us": 200}),
 }
 DIGESTS = {
-    "published": "a65f19b14826ca5dc7534e2bbe32bc09",
-    "repaired": "cd9161db6842e34bc5537d7392fcf495",
-    "exactly once": "299cb7cb496011a8c2726993fd1e9895",
-    "mixed": "6c7de0076eaf202b8fa47054e4ca6254",
-    "mixed and repaired": "cd0660536aaff69ea6f232c3ff01dd25",
-    "jedis": "aaa3141a8ffbafe309e42c156c318562",
-    "lettuce": "2f6f1e281e4bb257c1cee492dd83fe6e",
-    "postgres": "b36f7e40294c5b4f0f2474552adb1f23",
-    "applications": "c0bf10602b9a375ff3ee42923592ffa1",
-    "applications retained": "52efa0eab281667f6fcb12bb81d0ca2f",
-    "applications ending": "64cac6be99fcd4a7f256e226f2a99fe9",
+    "published": "c32e969d8f3acfe97e05937b4e9f1749",
+    "repaired": "4c1123071937a2bb1b384242ee9bbad7",
+    "exactly once": "dd2fd0774697583784ce73a15440a7ee",
+    "mixed": "32715150b26ad5499ed240cfe72a679c",
+    "mixed and repaired": "e0e9a01313b22d283ed381d3652c7f26",
+    "jedis": "f6af11035a5708642d49d493b9eb1cd9",
+    "lettuce": "838ea61be82af28bf24234fabd193758",
+    "postgres": "c1f6d06bfdb2767bcefce08f6a0edd8e",
+    "applications": "7fbafe333268b9ad5acc96d51115520c",
+    "applications retained": "c752defe20ae5210b4a89edd21dacc64",
+    "applications ending": "8628ff83e4b8be301c3d9fea3c217271",
 }
 
 

@@ -37,7 +37,7 @@ class MqttBroker(BrokerNode):
         super().__init__(world, number, settings, producer, driver, cpu)
         self.all_consumers: Sequence[Consumer] = ()
         self.persisted_consumers: Sequence[Consumer] = ()
-        self.downlink_consumer: Consumer | None = None
+        self.downlink_consumers: Sequence[Consumer] = ()
         self.ingest = Ingest(self)
         self.delivery = self._delivery()
         self.downlinks = Downlink(self, self.delivery)
@@ -58,16 +58,16 @@ class MqttBroker(BrokerNode):
 
     # -- as others see it ----------------------------------------------------------------------------------
 
-    def start(self, all_consumers: Sequence[Consumer], persisted: Sequence[Consumer], downlink: Consumer | None) -> None:
+    def start(self, all_consumers: Sequence[Consumer], persisted: Sequence[Consumer], downlink: Sequence[Consumer]) -> None:
         """Begin to listen and to consume."""
-        self.all_consumers, self.persisted_consumers, self.downlink_consumer = all_consumers, persisted, downlink
+        self.all_consumers, self.persisted_consumers, self.downlink_consumers = all_consumers, persisted, downlink
         self.env.process(self.ingest.listen())
         for consumer in all_consumers:
             self.env.process(self.routing.consume(consumer))
         for consumer in persisted:
             self.env.process(self.save_stage.consume(consumer))
-        if downlink is not None:
-            self.env.process(self.downlinks.consume(downlink))
+        for consumer in downlink:
+            self.env.process(self.downlinks.consume(consumer))
 
     @property
     def is_busy(self) -> bool:
@@ -107,8 +107,8 @@ class MqttBroker(BrokerNode):
         for consumer in (*self.all_consumers, *self.persisted_consumers):
             consumer.is_dead = True
             consumer.group.leave(consumer, consumer.group.settings.session_timeout_us)
-        if self.downlink_consumer is not None:  # nobody else reads what waits there
-            self.downlink_consumer.is_dead = True
+        for consumer in self.downlink_consumers:  # nobody else reads what waits there
+            consumer.is_dead = True
         mine = np.flatnonzero(world.traffic.subscribers.broker == self.number).tolist()
         connected = [subscriber for subscriber in mine if world.delivery.connections.connected[subscriber]]
         for subscriber in connected:

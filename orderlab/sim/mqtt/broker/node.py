@@ -50,12 +50,13 @@ class BrokerNode:
         self.number = number
         self.settings = settings
         self.costs = world.costs.broker
+        self.threads = world.costs.threads
         self.cpu = cpu
         self.producer = producer
         self.driver = driver
         self.is_dead = False
-        self.downlink: Partition | None = None
-        """The partition of `msg.downlink.<number>`; None for the only broker."""
+        self.downlink: Sequence[Partition] = ()
+        """The partitions of `msg.downlink.<number>`; none for the only broker."""
         self.on_pack: Callable[[str, float, float, int], None] | None = None
         """Told of every pack: its consumer, when it was polled, when it was committed, records."""
         self.clock_skew_us = 0
@@ -81,6 +82,14 @@ class BrokerNode:
     def work(self, work_us: float) -> simpy.Event:
         """Let one thread work, for which a core is needed; the event comes when it is done."""
         return self.env.timeout(-int(-self.cpu.serve(self.env.now, work_us) // 1) - int(self.env.now))
+
+    def dispatch(self, count: int, each_us: float) -> Generator[simpy.Event, Any, float]:
+        """Let the threads of a pack do their share of ``count`` messages; when others have done the rest."""
+        threads, now = self.threads, self.env.now
+        parts = [count // threads.pack + (number < count % threads.pack) for number in range(threads.pack)]
+        done = max(self.cpu.serve(now, part * each_us * threads.consumer_share) for part in parts)
+        yield self.env.timeout(-int(-done // 1) - int(now))
+        return self.burst(count, each_us * (1 - threads.consumer_share)) if threads.consumer_share < 1 else self.env.now
 
     def now_ms(self) -> int:
         """What the clock of this broker shows."""

@@ -7,6 +7,7 @@ through `msg.downlink.<broker>` (`Downlink`).
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from functools import partial
 from itertools import compress
 from typing import Any, NamedTuple, Protocol
 
@@ -64,8 +65,12 @@ class Downlink:
 
         def send() -> None:
             self.leaving -= 1
-            if not node.is_dead and other.downlink is not None:
-                node.producer.send(other.downlink, records, on_answered or self._answered)
+            if node.is_dead:
+                return
+            held = np.asarray(records, np.int64)
+            of_subscriber = self.world.kafka.downlink_partition_of[deliveries[:, SUBSCRIBER]]
+            for number, mine in by_value(of_subscriber):
+                node.producer.send(other.downlink[number], held[mine].tolist(), on_answered or self._answered)
 
         call_at(node.env, done, send)
 
@@ -164,10 +169,11 @@ class Routing:
             records = routed.packed(len(traffic.subscribers))
             partitions = world.kafka.persisted_partition_of[subscribers].tolist()
             ends = np.searchsorted(places, np.arange(SLICE, len(messages) + SLICE, SLICE)).tolist()
-            begin = 0
-            for start, end in zip(range(0, len(messages), SLICE), ends, strict=True):
-                count = min(SLICE, len(messages) - start)
-                yield node.work(count * costs.match_us)
+
+            def hand_on(
+                begin: int, end: int, count: int, copied: Ints = copied, subscribers: Ints = subscribers, batch: InFlightBatch = batch,
+                records: list[int] = records, partitions: list[int] = partitions, is_stored: Any = is_stored,
+            ) -> None:
                 if node.is_dead:
                     return
                 batch.expect(end - begin - count)
@@ -179,6 +185,14 @@ class Routing:
                     stays, goes = is_stored[begin:end], slice(begin, end)
                     self._send(list(compress(records[goes], stays)), list(compress(partitions[goes], stays)), batch)
                     self._pass_on(copied[goes][~stays], subscribers[goes][~stays], batch)
+
+            begin, ready_us = 0, 0.0
+            for start, end in zip(range(0, len(messages), SLICE), ends, strict=True):
+                count = min(SLICE, len(messages) - start)
+                ready_us = max(ready_us, (yield from node.dispatch(count, costs.match_us)))  # in order, whichever thread is first
+                if node.is_dead:
+                    return
+                call_at(self.env, ready_us, partial(hand_on, begin, end, count))
                 begin = end
             yield from node.complete(batch)
             yield from node.commit(consumer, polled)

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import simpy
 
+from orderlab.sim.engine.clock import call_at
 from orderlab.sim.kafka.broker import Partition
 from orderlab.sim.kafka.consumer_group import Consumer, Polled
 from orderlab.sim.mqtt.broker.delivery import Delivery
@@ -170,13 +172,20 @@ class SaveStage:
                 self._save_in_turn(assigned, sorted(places), batch)
 
             batch = InFlightBatch(self.env, len(saves), again)
+
+            def save(start: int, end: int, assigned: _Assigned = assigned, batch: InFlightBatch = batch) -> None:
+                if not node.is_dead:
+                    self._save_in_turn(assigned, range(start, end), batch)
+
+            ready_us = 0.0
             for start in range(0, len(saves), SLICE):
                 end = min(start + SLICE, len(saves))
                 count = int(saves.bounds[end] - saves.bounds[start])
-                yield node.work(count * costs.persist_us / 2)  # half before a save is written, half when its reply is here
+                written_us = yield from node.dispatch(count, costs.persist_us / 2)  # half before it is written, half when its reply is here
+                ready_us = max(ready_us, written_us)
                 if node.is_dead:
                     return
-                self._save_in_turn(assigned, range(start, end), batch)
+                call_at(self.env, ready_us, partial(save, start, end))
             # Every save has its answer before the offset is committed: who takes over reads the pack again and loses nothing of it.
             yield from node.complete(batch)
             assigned.given_up[batch.failed] = True
@@ -304,10 +313,11 @@ class SaveStage:
         def again(records: Sequence[int], batch: InFlightBatch) -> None:
             for record in records:
                 to = world.brokers[int(world.traffic.subscribers.broker[world.delivery.in_transit.subscriber(record)])]
-                if to.downlink is None or to.is_dead:
+                if not to.downlink or to.is_dead:
                     batch.count(1)  # who connects elsewhere fetches it there
                 else:
-                    node.producer.send(to.downlink, [record], batch.answered)
+                    of = int(world.kafka.downlink_partition_of[world.delivery.in_transit.subscriber(record)])
+                    node.producer.send(to.downlink[of], [record], batch.answered)
 
         batch = InFlightBatch(self.env, 0, again)
         # Sorted, for the order of a set must not become the order of events. It costs nothing here: a flag on a record that goes anyway.
