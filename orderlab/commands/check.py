@@ -50,7 +50,7 @@ def check(
     allow_vacuous: Annotated[
         bool, typer.Option("--allow-vacuous", help="Exit 0, not 3, where no law was put to the test.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Printed; checking draws nothing at random.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Printed; checking draws nothing at random.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a file, each on a line.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="List every law, and how often it was put to the test.")] = False,
     report: Annotated[list[str] | None, typer.Option(metavar="FORM=FILE", help=REPORT_HELP)] = None,

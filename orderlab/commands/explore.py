@@ -45,7 +45,7 @@ def explore(
     checkpoint: Annotated[Path | None, typer.Option(help="Resume from this file; write it when unfinished.")] = None,
     graph: Annotated[Path | None, typer.Option(help="Write the state graph: .dot, .graphml or .json.")] = None,
     engine: Annotated[str, typer.Option(help="auto, interpreted or compiled.")] = "auto",
-    seed: Annotated[int, typer.Option(help="Draws the walks, and the states on which claims are checked.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Draws the walks, and the states on which claims are checked.")] = 0,
     law: Annotated[list[str] | None, typer.Option("--law", help="Judge this law only (may be repeated).")] = None,
     keep_going: Annotated[bool, typer.Option("--continue", help="Go on after a violation, to every law.")] = False,
     constraint: Annotated[

@@ -39,7 +39,7 @@ def mutate(
     budget: Annotated[
         float, typer.Option(min=0.1, help="Cap in processor seconds for a mutant that nothing kills.")
     ] = BUDGET_S,
-    seed: Annotated[int, typer.Option(help="Of the random draws; printed.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the random draws; printed.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder of results, resumed from; by default in the cache.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Judge again what is known, and keep nothing.")] = False,
     list_them: Annotated[bool, typer.Option("--list", help="List the mutants, judge none.")] = False,

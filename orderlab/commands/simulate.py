@@ -45,6 +45,8 @@ def simulate(
     trace_window: Annotated[
         str | None, typer.Option(metavar="BEGIN:END", help="Of the trace, in simulated seconds; 20 ms after warm-up.")
     ] = None,
+    timeline: Annotated[Path | None, typer.Option(help="Write the run over time, faults marked: .html or .parquet.")] = None,
+    against: Annotated[Path | None, typer.Option(help="Compare with a run that --json has told into this file.")] = None,
     sustainable: Annotated[
         bool, typer.Option("--sustainable", help="Search the highest rate whose mean latency stays under a limit.")
     ] = False,
@@ -56,7 +58,7 @@ def simulate(
     allow_vacuous: Annotated[
         bool, typer.Option("--allow-vacuous", help="Exit 0, not 3, where no law was put to the test.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Of every random draw; printed.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of every random draw; printed.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="List every law, and how often it was put to the test.")] = False,
     report: Annotated[list[str] | None, typer.Option(metavar="FORM=FILE", help=REPORT_HELP)] = None,
@@ -69,6 +71,7 @@ def simulate(
     from orderlab.model.checkers.judge import Question
     from orderlab.report.output import made_report, replayable, wanted_reports, write_reports
     from orderlab.report.subjects import subject_of_simulation
+    from orderlab.report.timeline_page import checked_place, run_to_compare, write_timeline
     from orderlab.report.verdicts import why_vacuous
     from orderlab.sim.engine.random_streams import replication_seed
     from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
@@ -88,10 +91,10 @@ def simulate(
     if sustainable:
         if wanted:
             raise InputError("--report: --sustainable judges no law; leave one of them out")
-        if history is not None or trace is not None or replications != 1:
+        if history is not None or trace is not None or timeline is not None or against is not None or replications != 1:
             raise InputError(
                 "simulate: --sustainable runs many times and keeps nothing of them; "
-                "leave out --history, --trace, --replications"
+                "leave out --history, --trace, --timeline, --against, --replications"
             )
         _search(system, chosen, seed, below_ms, tolerance, as_json)
         return
@@ -99,6 +102,13 @@ def simulate(
         raise InputError(f"--replications {replications}: at least 1")
     if replications > 1 and trace is not None:
         raise InputError("--trace: shows one run; leave out --replications, or trace the seed that it prints")
+    if replications > 1 and (timeline is not None or against is not None):
+        raise InputError("--timeline, --against: show one run; leave out --replications")
+    if timeline is not None:
+        checked_place(timeline)
+        if timeline.resolve() in {other.resolve() for other in (trace, history) if other is not None}:
+            raise InputError(f"--timeline {timeline}: something else goes there; give each a file of its own")
+    other_run = None if against is None else run_to_compare(against, system)
     window = None if trace is None else _window(trace_window, chosen)
     if trace is None and trace_window is not None:
         raise InputError("--trace-window: of which trace? add --trace FILE.json")
@@ -120,7 +130,11 @@ def simulate(
     outcome = overall(told, question.named, allow_vacuous)
     subjects = [subject_of_simulation(run.result, run.verdicts, overall(run.verdicts, question.named, allow_vacuous)) for run in runs]
     if replications == 1:
-        _print(replace(runs[0], result={**runs[0].result, "outcome": str(outcome)}), subjects[0], as_json, verbose)
+        if timeline is not None:
+            if runs[0].series is None:
+                raise InputError(f"--timeline: {system} keeps no figures over time; leave it out, or trace it")
+            write_timeline(timeline, f"{system} over time", seed, runs[0].series, runs[0].report.get("recovery", []))
+        _print(replace(runs[0], result={**runs[0].result, "outcome": str(outcome)}), subjects[0], as_json, verbose, other_run)
     else:
         _print_replications(system, chosen, seed, outcome, runs, as_json)
     reason = why_vacuous(told, outcome, question.named)
@@ -140,6 +154,8 @@ class _Run:
     report: dict[str, Any]
     verdicts: list[Verdict]
     wall: dict[str, float]
+    series: list[dict[str, float | None]] | None
+    """None where a system keeps none."""
 
 
 def _run(
@@ -192,7 +208,7 @@ def _run(
         "system": system, "seed": seed, "outcome": str(overall(verdicts, question.named)),
         "history_digest": assembled.digest, "history_rows": rows, "settings": chosen.model_dump(), **report,
     }  # fmt: skip
-    return _Run(seed, result, report, verdicts, wall)
+    return _Run(seed, result, report, verdicts, wall, series.table() if (series := getattr(assembled, "series", None)) is not None else None)
 
 
 def _window(text: str | None, chosen: Settings) -> tuple[int, int]:
@@ -254,14 +270,18 @@ def _search(system: str, chosen: Settings, seed: int, below_ms: float, tolerance
         print_ceiling(Console(), result)
 
 
-def _print(run: _Run, subject: Subject, as_json: bool, verbose: bool) -> None:
-    from orderlab.report.simulation import print_simulation
+def _print(run: _Run, subject: Subject, as_json: bool, verbose: bool, other: dict[str, Any] | None) -> None:
+    from orderlab.report.simulation import print_comparison, print_simulation
+    from orderlab.report.timeline_page import compared
 
     if as_json:
         verdicts = [verdict.to_json() for verdict in run.verdicts]
-        typer.echo(json.dumps({**run.result, "verdicts": verdicts, "wall": run.wall}))
+        told = {} if other is None else {"against": [dict(zip(("figure", "before", "now"), row, strict=True)) for row in compared(run.result, other)]}
+        typer.echo(json.dumps({**run.result, "verdicts": verdicts, "wall": run.wall, **told}))
         return
     print_simulation(Console(), run.result, run.wall, subject, run.verdicts, verbose)
+    if other is not None:
+        print_comparison(Console(), other, run.result)
 
 
 def parsed(settings: list[str]) -> dict[str, str]:

@@ -32,7 +32,7 @@ def validate(
     budget: Annotated[
         float | None, typer.Option(min=0.1, max=1e6, help="Cap in seconds for each store; what it cuts off is told.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the random draws; printed.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the random draws; printed.")] = 0,
     backend: Annotated[
         str,
         typer.Option(help="Where witnesses are confirmed: auto, redis://HOST:PORT, fakeredis, or kernel for nowhere."),

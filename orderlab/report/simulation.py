@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -12,6 +12,7 @@ from orderlab.model.verdict import Outcome, Verdict
 from orderlab.program import EXIT
 from orderlab.report.report import Subject
 from orderlab.report.terminal import STYLE
+from orderlab.report.timeline_page import compared
 from orderlab.report.verdicts import print_verdicts
 from orderlab.sim.costs import load_costs
 from orderlab.sim.costs.fit import Measured
@@ -19,6 +20,8 @@ from orderlab.sim.systems.base import SimulationProgress
 from orderlab.sim.systems.sustainable import RateTrial
 
 BAR = 24
+EACH_MAX = 12
+"""Nodes whose utilisation is told one by one; --json tells it of all."""
 BUSY = 0.9
 """From this utilisation on a processor is the limit."""
 
@@ -36,6 +39,8 @@ def print_simulation(
     )
     console.print(warm_up_line(result["warm_up"]), highlight=False)
     console.print(latency_table(result["latency"]))
+    for line in what_decides(result):
+        console.print(line, highlight=False, soft_wrap=True)
     console.print(usage_table(result))
     commands = result["redis_commands_per_s"]
     if commands["per_node"]:
@@ -53,6 +58,50 @@ def print_simulation(
         f"{wall['judging_s']:g} s to judge",
         highlight=False,
     )
+
+
+def what_decides(result: Mapping[str, Any]) -> Iterator[str]:
+    """Where the time goes: the parts of the way, packs of consumers, batches of producers; and how long faults hurt."""
+    if result.get("stages_ms"):
+        yield "on the way, ms: " + ", ".join(f"{name.replace('_', ' ')} {mean:g}" for name, mean in result["stages_ms"].items())
+    for kind, packs in result.get("packs", {}).items():
+        sizes, cycles, busy = packs["records"], packs["cycle_ms"], packs["busy_ms"]
+        yield (
+            f"packs of {kind}: {_mean(sizes):.4g} records ({min(sizes):g} to {max(sizes):g} over {len(sizes)} consumers), one in {_mean(cycles):.3g} ms "
+            f"({min(cycles):g} to {max(cycles):g}), {_mean(busy):.3g} ms from poll to commit"
+        )
+    for kind, batch in result.get("batches", {}).items():
+        yield f"batches to {kind}: {batch['records']:g} records; {batch['full']:.0%} were full, {1 - batch['full']:.0%} had lingered"
+    for one in result.get("recovery", ()):
+        after = f"recovered after {one['recovered_s']:g} s" if one["recovered_s"] is not None else f"recovery not told: {one['why']}"
+        yield f"{one['fault']} on {one['node']} at {one['at_s']:g} s: {after}"
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+AGAINST_MAX = 60
+
+
+def print_comparison(console: Console, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """What another run, told before, has otherwise: settings, then figures."""
+    settings = {key: (before["settings"].get(key), now["settings"].get(key)) for key in {**before["settings"], **now["settings"]}}
+    changed = [f"{key} {old} → {new}" for key, (old, new) in settings.items() if old != new]
+    seeds = "" if before.get("seed") == now["seed"] else f"; seed {before.get('seed')} → {now['seed']}"
+    console.print(f"against the other run: {', '.join(changed) or 'the same settings'}{seeds}", highlight=False, soft_wrap=True)
+    rows = compared(now, before)
+    if not rows:
+        console.print("no figure differs")
+        return
+    table = Table("figure", "before", "now", "change")
+    for name, old, new in rows[:AGAINST_MAX]:
+        change = f"{(new - old) / abs(old):+.1%}" if old and new is not None else ""
+        table.add_row(name, *("–" if each is None else f"{each:,.6g}" for each in (old, new)), change)
+    console.print(table)
+    if len(rows) > AGAINST_MAX:
+        console.print(f"{len(rows) - AGAINST_MAX} more: --json tells them all")
+    console.print("one run each: what differs by chance differs too; --replications tells intervals", highlight=False)
 
 
 def warm_up_line(warm_up: Mapping[str, Any]) -> str:
@@ -120,11 +169,11 @@ def latency_table(latencies: Mapping[str, Mapping[str, Any]]) -> Table:
 
 def usage_table(result: Mapping[str, Any]) -> Table:
     """One row per kind of node."""
-    table = Table("node", "number", "utilisation, mean", "max", "offered load, max", "waiting, mean")
+    table = Table("node", "number", "utilisation, mean", "each", "max", "offered load, max", "waiting, mean")
     for kind, used in result["utilisation"].items():
         waiting = result["mean_queue_length"][kind]
         table.add_row(
-            kind, str(len(used)), f"{sum(used) / len(used):.1%}", f"{max(used):.1%}", f"{max(result['offered_load'][kind]):.1%}",
+            kind, str(len(used)), f"{sum(used) / len(used):.1%}", " ".join(f"{each:.0%}" for each in used[:EACH_MAX]) + (" …" if len(used) > EACH_MAX else ""), f"{max(used):.1%}", f"{max(result['offered_load'][kind]):.1%}",
             f"{sum(waiting) / len(waiting):.3g}",
         )
     return table

@@ -497,6 +497,7 @@ class _Healing:
             world.count("faults_skipped")
             return
         world.count("faults")
+        world.measured.faults.append((fault.name, world.node_code(kind.among, fault.target), int(world.env.now)))
         world.recorder.add(
             EventKind.FAULT, np.array([int(world.env.now)]), operation=world.operation_code(fault.name),
             node=world.node_code(kind.among, fault.target),

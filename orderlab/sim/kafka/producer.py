@@ -131,6 +131,8 @@ class Producer:
         self.producer_id = cluster.new_producer_id()
         self.is_dead = False
         """The process of the producer is gone: nothing leaves any more, nobody hears of an answer."""
+        self.batches: dict[str, tuple[int, int, int]] = {}
+        """Per topic, the batches that left because they were full, those that had lingered, and the records of all."""
         self.unanswered = 0
         """Records that were handed over and are neither acknowledged nor given up."""
         self.lose_requests: deque[Literal["request", "response"]] = deque()
@@ -173,6 +175,10 @@ class Producer:
 
     def _seal(self, partition: Partition, accumulator: _Accumulator) -> None:
         accumulator.timer += 1
+        full, lingered, records = self.batches.get(partition.topic, (0, 0, 0))
+        size = len(accumulator.open)
+        is_full = size >= self.settings.batch_records
+        self.batches[partition.topic] = full + is_full, lingered + (not is_full), records + size
         accumulator.sealed.append(_Request(accumulator.open, accumulator.parts))
         accumulator.open, accumulator.parts = [], []
         self._pump(partition, accumulator)

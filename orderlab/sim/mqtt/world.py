@@ -17,7 +17,7 @@ from orderlab.sim.engine.random_streams import RandomStreams
 from orderlab.sim.engine.recorder import HistoryRecorder
 from orderlab.sim.engine.statistics import LatencyHistogram
 from orderlab.sim.kafka.broker import KafkaCluster, Partition
-from orderlab.sim.kafka.consumer_group import ConsumerGroup
+from orderlab.sim.kafka.consumer_group import Consumer, ConsumerGroup
 from orderlab.sim.mqtt.clients import Clients, Ints, QosLevels, Schedule, SlowReaders, where
 from orderlab.sim.mqtt.connections import ConnectionTable, InflightWindows, ReplayFilter, Transit, TrimTracker
 from orderlab.sim.mqtt.ports import Broker, SessionStore
@@ -105,6 +105,10 @@ class DeliveryState:
         self.replayed.forget(subscriber)
 
 
+SLICE_US = 20_000
+"""Of the run over time."""
+
+
 @dataclass
 class Measurements:
     """Counters and histograms of the report, and who else listens."""
@@ -117,6 +121,12 @@ class Measurements:
     counts: dict[str, int] = field(default_factory=dict)
     other_stations: dict[str, Station] = field(default_factory=dict)
     """What else is busy: the machine that all share, a database."""
+    packs: dict[str, tuple[int, int, float]] = field(default_factory=dict)
+    """Per consumer: packs that it has committed, their records, microseconds from each poll to its commit."""
+    arrived: dict[int, tuple[int, float]] = field(default_factory=dict)
+    """Per slice of time, the messages that reached their subscribers in it, and the sum of their latencies in microseconds."""
+    faults: list[tuple[str, int, int]] = field(default_factory=list)
+    """Those that struck: name, code of the node, instant."""
     on_stage: Callable[[str, Ints, int], None] | None = None
     """Told of all messages that a consumer gets: the topic, their numbers, the instant."""
 
@@ -160,6 +170,31 @@ class World:
         """Add to a counter of the report."""
         counts = self.measured.counts
         counts[what] = counts.get(what, 0) + times
+
+    def note_pack(self, consumer: Consumer, records: int) -> None:
+        """A consumer is done with ``records`` that it had polled."""
+        packs = self.measured.packs
+        count, before, busy_us = packs.get(consumer.name, (0, 0, 0.0))
+        packs[consumer.name] = count + 1, before + records, busy_us + self.env.now - consumer.polled_us
+
+    def note_delivered(self, published_us: Ints, arrived_us: Ints) -> None:
+        """Messages reach their subscribers at these instants."""
+        latency_us, arrived = arrived_us - published_us, self.measured.arrived
+        self.measured.delivery_latency.add(published_us, latency_us)
+        slices = arrived_us // SLICE_US
+        if not len(slices):
+            return
+        first = int(slices.min())
+        sums = np.bincount(slices - first, latency_us) if int(slices.max()) - first < 10_000 else None
+        if sums is None:  # readers that are so slow are few
+            for number, latency in zip(slices.tolist(), latency_us.tolist(), strict=True):
+                count, sum_us = arrived.get(number, (0, 0.0))
+                arrived[number] = count + 1, sum_us + latency
+            return
+        for number, (more, more_us) in enumerate(zip(np.bincount(slices - first).tolist(), sums.tolist(), strict=True), first):
+            if more:
+                count, sum_us = arrived.get(number, (0, 0.0))
+                arrived[number] = count + more, sum_us + more_us
 
     def _noting(self, waits: Waits) -> Callable[[str, float, float, int], None]:
         def note(_: str, begun_us: float, __: float, requests: int) -> None:

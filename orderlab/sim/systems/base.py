@@ -46,11 +46,12 @@ from orderlab.sim.mqtt.connections import UNLIMITED, ConnectionTable, InflightWi
 from orderlab.sim.mqtt.ports import Persistence, SessionStore, StoreDriver
 from orderlab.sim.mqtt.sessions import EPOCH_MS, Inbound, StoredSessions
 from orderlab.sim.mqtt.topics import Matches, RetainedByTopic, RetainHandling, SubscriptionTrie
-from orderlab.sim.mqtt.world import DeliveryState, KafkaTopics, Measurements, Storage, Traffic, World
+from orderlab.sim.mqtt.world import SLICE_US, DeliveryState, KafkaTopics, Measurements, Storage, Traffic, World
 from orderlab.sim.redis.lua.host import SharedLua
 from orderlab.sim.servers.redis import Follower, MovingSlots, RedisNode
 from orderlab.sim.stores.binding import load_binding
 from orderlab.sim.systems.report import Measured, figures, measure
+from orderlab.sim.systems.series import Series
 from orderlab.sim.systems.settings import STORES, ClientSettings, DeviceSettings, RedisSettings
 
 FLUSHED_AFTER_US = 30_000_000
@@ -192,6 +193,7 @@ class DeviceSystem(Generic[S]):
         self.brokers: list[MqttBroker] = []
         with rare_collections():
             self.world = self._assemble()
+        self.series = Series(self.world)
 
     def _more_columns(self) -> dict[str, bool]:
         """Columns of the history that only some runs have anything for."""
@@ -361,7 +363,7 @@ class DeviceSystem(Generic[S]):
     def _run(self, on_progress: Callable[[SimulationProgress], None] | None) -> dict[str, Any]:
         begun, env, world = time.perf_counter(), self.env, self.world
         before = None
-        step = 20_000
+        step = SLICE_US
         while env.now < self.over_us:
             if before is None and env.now >= self.begin_us:
                 before = measure(world)
@@ -373,6 +375,7 @@ class DeviceSystem(Generic[S]):
                     broker.ingest.stop()
             bound = next(at for at in (self.begin_us, self.end_us, self.over_us) if at > env.now)
             env.run(until=min(int(env.now) + step, bound))
+            self.series.sample()
             self.recorder.advance(int(env.now))
             if on_progress is not None:
                 messages = world.measured.counts.get("published", 0) + world.measured.counts.get("delivered", 0)
@@ -383,7 +386,8 @@ class DeviceSystem(Generic[S]):
             self.recorder.add(EventKind.CUT, np.array([int(env.now)]))
         self.recorder.close()
         assert self.measured is not None
-        return figures(self.measured, world)
+        recoveries = [each.to_json() for each in self.series.recoveries(self.end_us)]
+        return {**figures(self.measured, world), **({"recovery": recoveries} if recoveries else {})}
 
     @property
     def digest(self) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from orderlab.sim.engine.clock import Station, Waits
 from orderlab.sim.engine.statistics import LatencyHistogram
 from orderlab.sim.mqtt.world import World
+from orderlab.sim.systems.series import topic_of
 
 Usage = tuple[float, float]
 """(busy us, waited us)."""
@@ -30,6 +31,10 @@ class Measured:
     redis_commands: tuple[int, ...]
     redis_requests: tuple[int, ...]
     flushes: int
+    packs: dict[str, tuple[float, ...]]
+    """By consumer: packs, records, busy microseconds."""
+    batches: dict[str, tuple[float, ...]]
+    """By topic: full batches, lingered ones, records."""
 
     def since(self, before: Measured) -> Measured:
         """What came after ``before``; ``at_us`` is then the length of the interval."""
@@ -40,7 +45,13 @@ class Measured:
             tuple(now - then for now, then in zip(self.redis_commands, before.redis_commands, strict=True)),
             tuple(now - then for now, then in zip(self.redis_requests, before.redis_requests, strict=True)),
             self.flushes - before.flushes,
+            _grown(self.packs, before.packs),
+            _grown(self.batches, before.batches),
         )
+
+
+def _grown(now: dict[str, tuple[float, ...]], then: dict[str, tuple[float, ...]]) -> dict[str, tuple[float, ...]]:
+    return {name: tuple(a - b for a, b in zip(each, then.get(name, (0,) * len(each)), strict=True)) for name, each in now.items()}
 
 
 def _less(now: tuple[Usage, ...], then: tuple[Usage, ...]) -> tuple[Usage, ...]:
@@ -75,7 +86,61 @@ def measure(world: World) -> Measured:
         tuple(node.commands for node in world.storage.nodes),
         tuple(node.requests for node in world.storage.nodes),
         sum(broker.driver.flushes for broker in world.brokers),
+        dict(world.measured.packs),
+        _batches(world),
     )
+
+
+def _batches(world: World) -> dict[str, tuple[float, ...]]:
+    """Of all producers, by kind of topic."""
+    found: dict[str, tuple[float, ...]] = {}
+    for broker in world.brokers:
+        for topic, each in broker.producer.batches.items():
+            kind = topic_of(topic)
+            found[kind] = tuple(a + b for a, b in zip(found.get(kind, (0, 0, 0)), each, strict=True))
+    return found
+
+
+def packs(measured: Measured) -> dict[str, Any]:
+    """Of the consumers of each kind of topic, one by one: records of a pack, from poll to commit, and from pack to pack. Those that had none are left out."""
+    told: dict[str, Any] = {}
+    for name, (count, records, busy_us) in sorted(measured.packs.items()):
+        if count:
+            row = told.setdefault(_read_by(name), {"records": [], "busy_ms": [], "cycle_ms": []})
+            row["records"].append(_round(records / count))
+            row["busy_ms"].append(_round(busy_us / count / 1000))
+            row["cycle_ms"].append(_round(measured.at_us / count / 1000))
+    return told
+
+
+def _read_by(consumer: str) -> str:
+    """The kind of topic that a consumer reads: ``broker-0/msg.all/3``, ``msg.downlink.0/1``, ``application-0/1``."""
+    first, _, rest = consumer.partition("/")
+    if first.startswith("broker-"):
+        return rest.partition("/")[0]
+    return "msg.app" if first.startswith("application-") else topic_of(first)
+
+
+def batches(measured: Measured) -> dict[str, Any]:
+    """Of the producers' batches to each kind of topic: how many records, and which share left because it was full."""
+    return {
+        kind: {"records": _round(records / (full + lingered)), "full": _round(full / (full + lingered))}
+        for kind, (full, lingered, records) in sorted(measured.batches.items())
+        if full + lingered
+    }
+
+
+def stages(world: World) -> dict[str, float]:
+    """Mean milliseconds of each part of the way: from one stage that a message reaches to the next."""
+    means = {
+        "to_" + name: histogram.mean_us()
+        for name, histogram in {**world.measured.stage_latency, "delivery": world.measured.delivery_latency}.items()
+        if histogram.count
+    }
+    return {
+        f"{'publish' if before is None else before.removeprefix('to_')}_{name}": _round((mean - (0 if before is None else means[before])) / 1000)
+        for before, (name, mean) in zip([None, *means], means.items(), strict=False)
+    }
 
 
 def latency(histogram: LatencyHistogram) -> dict[str, Any]:
@@ -124,6 +189,9 @@ def figures(measured: Measured, world: World) -> dict[str, Any]:
             "publish_to_delivery": latency(world.measured.delivery_latency),
             **{f"publish_to_{name}": latency(histogram) for name, histogram in world.measured.stage_latency.items()},
         },
+        "stages_ms": stages(world),
+        "packs": packs(measured),
+        "batches": batches(measured),
         "utilisation": {kind: [min(each, 1.0) for each in loads] for kind, loads in offered.items()},
         "offered_load": offered,
         "mean_queue_length": {

@@ -43,9 +43,12 @@ def make_settings(
         if name not in kind.model_fields:
             raise InputError(f'{system}: unknown setting "{name}"; {did_you_mean(name, ("row", *kind.model_fields))}')
     try:
-        return kind.model_validate({**base, **given})
+        made = kind.model_validate({**base, **given})
     except ValidationError as error:
         raise InputError(f"{system}: {first_error(error)}") from None
+    if isinstance(made, DeviceSettings) and made.brokers > made.partitions:  # Kafka takes them: they stand by, and look as if they worked
+        raise InputError(f"{system}: partitions {made.partitions}: {made.brokers} brokers read them, some would have none; set {made.brokers} at least")
+    return made
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -157,7 +160,7 @@ STORES = {"published": SCRIPTS / "specimens" / "published", "session": SCRIPTS /
 
 
 class DeviceSettings(ClientSettings):
-    """Each publisher with a subscriber of its own, whatever keeps the sessions. The defaults are the row 200k."""
+    """Each publisher with a subscriber of its own, whatever keeps the sessions."""
 
     publishers: int = Field(default=100_000, ge=1, le=2_000_000)
     brokers: int = Field(default=1, ge=1, le=100)

@@ -31,7 +31,8 @@ ALL = "p/#"
 class ApplicationSettings(DeviceSettings):
     """Devices as publishers, applications and groups as subscribers. ``offline_share`` is of the applications."""
 
-    publishers: int = Field(default=20_000, ge=1, le=500_000)
+    publishers: int = Field(default=2_000, ge=1, le=500_000)
+    rate: float = Field(default=10.0, gt=0, le=1000, allow_inf_nan=False)
     applications: int = Field(default=1, ge=0, le=1000)
     """Each subscribes to all topics and gets every message."""
     shared_groups: int = Field(default=1, ge=0, le=1000)

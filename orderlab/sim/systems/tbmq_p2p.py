@@ -15,7 +15,7 @@ from orderlab.sim.systems.settings import RedisSettings
 ROWS: Mapping[str, Mapping[str, Any]] = {
     name: {
         "publishers": publishers, "brokers": brokers, "redis_nodes": redis_nodes, "kafka_brokers": kafka_brokers,
-        "partitions": partitions, "lettuce_batch": batch,
+        "partitions": partitions, "lettuce_batch": batch, "rate": 1.0,
     }
     for name, publishers, brokers, redis_nodes, kafka_brokers, partitions, batch in (
         ("200k", 100_000, 1, 3, 3, 12, 150),
@@ -29,8 +29,11 @@ ROWS: Mapping[str, Mapping[str, Any]] = {
 
 
 class P2PSettings(RedisSettings):
-    """The knobs of the measurement, by the names of the published tables."""
+    """The knobs of the measurement, by the names of the published tables. By default the load of the row 200k comes of fewer publishers, who
+    publish more than once in a short run: else it would put no order to the test."""
 
+    publishers: int = Field(default=10_000, ge=1, le=2_000_000)
+    rate: float = Field(default=10.0, gt=0, le=1000, allow_inf_nan=False)
     lettuce_batch: int = Field(default=150, ge=1, le=100_000)
     flush_ms: float = Field(default=3.0, ge=0.001, le=10_000)
     command_timeout_s: float = Field(default=30.0, ge=0.001, le=3600)

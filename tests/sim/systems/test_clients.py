@@ -91,7 +91,7 @@ class _Downgraded:
 
 def test_a_crash_doubles_qos_2_and_costs_the_other_levels_nothing():
     crash = {
-        "brokers": 2, "scripts": "session", "handover": "before-commit", "faults": "broker-crash-before-commit@0.41:0", "rate": 100.0,
+        "brokers": 2, "scripts": "session", "handover": "before-commit", "faults": "broker-crash-before-commit@0.36:0", "rate": 100.0,
     }  # fmt: skip
     assert Ran(qos=2, **MOVING, **crash).violated == {"exactly-once"}  # who read `msg.all` again routed it again
     assert not Ran(publish_qos="0=0.4 1=0.6", **MOVING, **crash).violated

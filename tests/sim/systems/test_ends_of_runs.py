@@ -10,6 +10,7 @@ OVERLOADED = {
     "publishers": 25, "rate": 60.0, "brokers": 2, "kafka_brokers": 1, "warm_up_s": 0.05, "duration_s": 0.3, "drain_s": 3.0, "partitions": 1,
     "pack_pause_s": 0.05, "receive_maximum": 5, "max_poll_records": 5, "linger_ms": 20.0, "offline_share": 0.4, "offline_s": 0.1,
     "online_s": 0.1, "redis_nodes": 3, "threads": 1, "appendfsync": "everysec", "retries": 5,
+    "costs": "prototype threads.downlink_partitions=1 threads.consumer_share=1 redis.syscall_us=12 host.other_us=295",
 }  # fmt: skip
 """One thread that saves: a reconnect reads and repeats what is still being pushed."""
 

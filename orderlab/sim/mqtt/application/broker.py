@@ -82,6 +82,7 @@ class ApplicationDelivery(Delivery):
             if not (yield from consumer.commit(polled)):
                 self.world.count("fenced_commits")
             else:
+                self.world.note_pack(consumer, sum(len(records) for _, _, records in polled))
                 for partition, offset, records in polled:
                     session.queue.committed(partition, offset, offset + len(records))
             node.drop_old(consumer, polled)

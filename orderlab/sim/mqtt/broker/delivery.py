@@ -404,7 +404,7 @@ class Delivery:
                 message, instants = message[live], instants[live]
             world.count("delivered", len(message))
             published = traffic.schedule.published_us(message)
-            world.measured.delivery_latency.add(published, instants - published)
+            world.note_delivered(published, instants)
 
     def note_trims(self, subscriber: int, messages: Sequence[int], identifiers: Sequence[int]) -> None:
         """Tell the history what a save of these messages pushed out, or it would look lost."""

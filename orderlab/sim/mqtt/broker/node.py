@@ -113,6 +113,7 @@ class BrokerNode:
         if self.is_dead:
             return
         accepted = yield from consumer.commit(polled)
+        self.world.note_pack(consumer, sum(len(records) for _, _, records in polled))
         if self.on_pack is not None:
             self.on_pack(consumer.name, consumer.polled_us, self.env.now, sum(len(records) for _, _, records in polled))
         self._crash_if_due("after")

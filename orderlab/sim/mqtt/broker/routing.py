@@ -91,6 +91,7 @@ class Downlink:
                 return
             self.delivery.deliver(self.world.delivery.in_transit.take(records))
             yield from consumer.commit(polled)
+            self.world.note_pack(consumer, len(records))
             node.drop_old(consumer, polled)
 
 
