@@ -81,6 +81,12 @@ def test_the_same_seed_gives_the_same_history_in_every_process(scripts, tmp_path
         (("tbmq-p2p", "--drain-bound-ms", "0"), "positive number"),
         (("tbmq-p2p", "--trace", "/nowhere/t.json"), "no such folder"),
         (("tbmq-p2p", "--replications", "0"), "at least 1"),
+        (("tbmq-p2p", "--seed", "-1"), "greater than or equal to 0"),
+        (("tbmq-p2p", *SMALL, "--set", "brokers=13"), "partitions 12: 13 brokers"),
+        (("tbmq-p2p", *SMALL, "--timeline", "t.svg"), "which form"),
+        (("tbmq-p2p", *SMALL, "--timeline", "/nowhere/t.html"), "no such folder"),
+        (("tbmq-p2p", *SMALL, "--timeline", "t.html", "--replications", "2"), "one run"),
+        (("tbmq-p2p", *SMALL, "--against", "/nowhere.json"), "cannot be read"),
         (("tbmq-p2p", "--trace", "t.json", "--replications", "2"), "one run"),
         (("tbmq-p2p", "--trace-window", "0:1"), "of which trace"),
         (("tbmq-p2p", "--trace", "t.json", "--trace-window", "1:0"), "after BEGIN"),
@@ -107,6 +113,38 @@ def test_nonsense_is_one_line(arguments, complaint, monkeypatch, capsys):
     assert complaint in printed.err
     assert len(printed.err.strip().splitlines()) == 1
     assert not printed.out
+
+
+def test_a_timeline_and_a_comparison_tell_what_a_fault_did(tmp_path):
+    import pyarrow.parquet as pq
+
+    small = ("tbmq-p2p", *SMALL)
+    before = tmp_path / "before.json"
+    before.write_text(run(*small, "--json").stdout)
+    same = json.loads(run(*small, "--json", "--against", str(before)).stdout)
+    assert same["against"] == []
+    fault = ("--set", "faults=redis-stall@0.2:0:0.03")
+    done = run(*small, *fault, "--against", str(before), "--timeline", str(tmp_path / "t.html"))
+    assert "against the other run: faults" in done.stdout
+    assert "redis-stall on redis-0 at 0.2 s" in done.stdout
+    page = (tmp_path / "t.html").read_text()
+    assert page.count("<svg") == 4
+    assert "redis-stall" in page
+    run(*small, *fault, "--timeline", str(tmp_path / "t.parquet"))
+    rows = pq.read_table(tmp_path / "t.parquet").to_pylist()
+    assert [row["faults"] for row in rows if row["faults"]] == [["redis-stall redis-0"]]
+    before.write_text("[]")
+    assert run(*small, "--against", str(before)).returncode == 2
+
+
+def test_the_default_run_puts_order_to_the_test():
+    from orderlab.sim.systems.catalogue import settings_of
+
+    for system in ("tbmq-p2p", "tbmq-lettuce", "tbmq-application"):
+        settings = settings_of(system, {})
+        assert settings.rate * (settings.warm_up_s + settings.duration_s) > 2, "each publisher publishes twice at least"
+    row = settings_of("tbmq-p2p", {"row": "200k"})
+    assert (row.publishers, row.rate) == (100_000, 1.0), "the published rows are as they were published"
 
 
 def test_a_file_of_settings_is_overridden_by_set(tmp_path):

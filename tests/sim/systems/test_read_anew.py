@@ -14,7 +14,7 @@ CUT_AND_SLOW = "network-partition@0.236220:0 consumer-rebalance@0.350000:1"
 
 def test_what_a_pack_saved_goes_out_behind_what_is_read_anew_because_of_it():
     ran = Ran(seed=60, faults=CUT_AND_SLOW, **QUICK, **ONE_BY_ONE)
-    assert ran.counts["saves_known_before"] > 10
+    assert ran.counts["saves_known_before"] > 5
     assert ran.violated <= UNAVOIDABLE
 
 
@@ -30,7 +30,7 @@ def test_what_is_in_flight_is_not_queued_again_when_its_session_is_read_anew():
 
 
 def test_a_connect_asks_for_the_newest_token_until_it_is_told():
-    settings = {**QUICK, "publishers": 40, "brokers": 3, "redis_nodes": 3, "partitions": 1, "duration_s": 0.3, "receive_maximum": 5}
+    settings = {**QUICK, "publishers": 40, "brokers": 3, "redis_nodes": 3, "partitions": 3, "duration_s": 0.3, "receive_maximum": 5}
     faults = "script-cache-flush@0.140259:0 network-partition@0.133138:2 slot-migration@0.350000:1:1"
     ran = Ran(seed=38, faults=faults, offline_share=0.4, offline_s=0.1, online_s=0.1, **settings)
     assert ran.counts["fetches_failed"] > 0
