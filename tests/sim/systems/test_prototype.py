@@ -151,7 +151,8 @@ def test_without_turns_a_store_that_numbers_its_batches_refuses_what_was_overtak
 
 
 def test_a_small_batch_of_packets_does_not_overtake_a_large_one_on_its_connection(monkeypatch):
-    stall = {"faults": "redis-restart@0.4:0", "appendfsync": "always", "publishers": 40, "rate": 25.0, "duration_s": 0.6}
+    stall = {"faults": "redis-restart@0.4:0", "appendfsync": "always", "publishers": 40, "rate": 25.0, "duration_s": 0.6,
+             "costs": "prototype threads.consumer_share=1 redis.syscall_us=12 host.other_us=295"}  # fmt: skip
     assert not run("tbmq-jedis", **stall)[2]
     monkeypatch.setattr(ConnectionTable, "in_order", lambda self, subscribers, arrived_us: arrived_us)
     assert "fifo" in run("tbmq-jedis", **stall)[2]
