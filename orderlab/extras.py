@@ -11,6 +11,7 @@ EXTRAS = {
     "report": ("jinja2",),
     "spark": ("SALib", "pandas", "pyspark", "venv_pack"),
     "postgres": ("psycopg",),
+    "streams": ("rocksdict",),
 }
 """Extra -> the modules that it brings, beside those of extras that it contains (``pyproject.toml``)."""
 WANTED = {"explore": "check", "check": "check", "simulate": "sim", "calibrate": "sim", "sweep": "spark", "bench": "all"}

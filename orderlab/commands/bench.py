@@ -24,6 +24,7 @@ BENCHMARKS = {
     "mutants": "benchmarks.mutants",
     "bugs": "benchmarks.bugs",
     "startup": "benchmarks.startup",
+    "streams": "benchmarks.streams",
 }
 """Name -> module with ``run() -> report`` and ``TO_REACH`` (figure -> comparison and bound)."""
 PARTED = ("sweep",)

@@ -38,6 +38,7 @@ from orderlab.model.protocol import handshake
 from orderlab.model.spec.declarative import Specification
 from orderlab.model.spec.transition_system import TransitionSystem
 from orderlab.model.spec.variables import SpecificationError
+from orderlab.model.streams.handover import Handover
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,7 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
         lambda chosen: dining_philosophers(chosen.philosophers, chosen.one_left_handed),
     ),
     declarative(Feed),
+    declarative(Handover),
     CatalogueEntry("session", "The abstract session that a store must refine.", NoParameters, lambda chosen: SessionSystem()),
     CatalogueEntry(
         "handshake",

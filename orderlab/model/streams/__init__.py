@@ -1,0 +1,1 @@
+"""The protocols of durable streams as specifications (`notes/streams.md`)."""

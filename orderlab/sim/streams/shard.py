@@ -1,0 +1,315 @@
+"""A shard of durable streams: takes messages, keeps them in order, replays what a topic filter selects.
+
+Replay goes in *rounds*. A round has a window of sequence numbers, all of them stored before it began, and walks the keys of what its filter
+selects, topic by topic; the next round begins where the window ended. So nothing can become visible behind the place that an iterator has
+reached, though keys are not in the order of time, and a message is in one window. Within a round a logical FIFO is read in order, for its
+messages share a topic, and sequence numbers and times of a shard only grow.
+
+An `Iterator` is a value: written down and read again, by another process too, it goes on where it was.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from struct import Struct
+from typing import Any, NamedTuple
+
+from orderlab.model.errors import InputError
+from orderlab.sim.mqtt.topics import check_topic_filter, check_topic_name, matches, split_shared
+from orderlab.sim.streams.keys import KEY, HashedLevels, LearnedPatterns, Query, TimeBuckets, next_selected
+from orderlab.sim.streams.ordered_store import OrderedStore, Pair, View
+
+STREAM = Struct(">HIQ")
+"""Generation, epoch and index: what the keys of one topic in one bucket begin with."""
+FACTS = b"\xff\xff"
+"""Behind all generations: what the shard knows of itself."""
+_LAST = Struct(">QQ")
+_AT_END = b"\xff" * 12
+
+
+class Message(NamedTuple):
+    """As published; ``sequence`` and ``time`` are the shard's."""
+
+    topic: str
+    publisher: str
+    payload: bytes
+    sequence: int = 0
+    time: int = 0
+
+
+@dataclass(frozen=True)
+class Iterator:
+    """A place in a replay. ``since`` is read, ``until`` is to be read in this round; ``key`` is the least that may come next in the walk of the
+    generation's ``query``-th query.
+    Patterns that are learned during the round stand behind those that it knows, and hold nothing of its window."""
+
+    topic_filter: str
+    since: int
+    until: int
+    since_time: int
+    until_time: int
+    generation: int = 0
+    query: int = 0
+    key: bytes = b""
+    is_done: bool = False
+
+    def to_json(self) -> str:
+        """One line."""
+        return json.dumps({**asdict(self), "key": self.key.hex()})
+
+    @staticmethod
+    def from_json(text: str) -> Iterator:
+        """The iterator that `to_json` wrote. Raises InputError."""
+        try:
+            found = json.loads(text)
+            return Iterator(**{**found, "key": bytes.fromhex(found["key"])})
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise InputError(f"iterator: {error}; give a line as a replay wrote it") from None
+
+
+class Dropped(Exception):
+    """Messages that the iterator had not read have been removed by retention; ``iterator`` goes on behind them."""
+
+    def __init__(self, generation: int, iterator: Iterator) -> None:
+        super().__init__(f"generation {generation} was dropped before it was read to its end")
+        self.generation, self.iterator = generation, iterator
+
+
+@dataclass
+class Cost:
+    """What walks have asked of the store."""
+
+    seeks: int = 0
+    steps: int = 0
+
+
+Schema = HashedLevels | LearnedPatterns
+
+
+@dataclass
+class _Generation:
+    schema: Schema
+    since: int
+    """Its messages have greater sequence numbers."""
+    told: dict[str, Any]
+
+
+class Shard:
+    """Takes the last numbers and the schemas from what the store holds. ``clock`` gives ticks and may stand, jump or go back: a message's time
+    is never less than that of the one before."""
+
+    def __init__(self, store: OrderedStore, clock: Callable[[], int], schema: Schema | None = None, buckets: TimeBuckets | None = None) -> None:
+        self.store, self.clock = store, clock
+        self.buckets = buckets or TimeBuckets()
+        self.cost = Cost()
+        self.sequence = self.time = 0
+        self.generations: dict[int, _Generation] = {}
+        self._topics: dict[str, tuple[int, bytes]] = {}
+        self._publishers: dict[str, bytes] = {}
+        facts = dict(store.seek(FACTS))
+        if FACTS + b"last" in facts:
+            self.sequence, self.time = _LAST.unpack(facts[FACTS + b"last"])
+        for key, value in facts.items():
+            if key.startswith(FACTS + b"generation"):
+                told = json.loads(value)
+                number = int.from_bytes(key[-2:], "big")
+                self.generations[number] = _Generation(self._opened(told, facts, number), told["since"], told)
+        if facts and self.buckets.offset_bits != self._newest.told["offset_bits"]:
+            raise InputError(f"offset_bits: the store was written with {self._newest.told['offset_bits']}; open it with the same")
+        if facts:
+            store.delete_range(b"\0\0", min(self.generations).to_bytes(2, "big"))  # what an interrupted drop has left
+        else:
+            self.new_generation(schema or HashedLevels())
+
+    @staticmethod
+    def _opened(told: dict[str, Any], facts: dict[bytes, bytes], number: int) -> Schema:
+        if told["kind"] == "hashed":
+            return HashedLevels(told["levels"], told["combine"], told["padding"])
+        start = FACTS + b"pattern" + number.to_bytes(2, "big")
+        patterns = [tuple(json.loads(value)) for key, value in sorted(facts.items()) if key.startswith(start)]
+        return LearnedPatterns(told["threshold"], patterns)
+
+    @property
+    def _newest(self) -> _Generation:
+        return self.generations[max(self.generations)]
+
+    def new_generation(self, schema: Schema) -> int:
+        """Messages from now on are kept by another schema; its number. Older ones stay where they are and are replayed before."""
+        number = max(self.generations, default=-1) + 1
+        if number >= 0xFFFF:
+            raise InputError("65535 generations: no number is left; replay into a new shard")
+        kind: dict[str, Any] = {"kind": "learned", "threshold": schema.threshold} if isinstance(schema, LearnedPatterns) else {"kind": "hashed", **asdict(schema)}
+        told = {**kind, "since": self.sequence, "offset_bits": self.buckets.offset_bits}
+        self.store.put([(FACTS + b"generation" + number.to_bytes(2, "big"), json.dumps(told).encode())])
+        self.generations[number] = _Generation(schema, self.sequence, told)
+        self._topics.clear()
+        return number
+
+    def append(self, messages: Sequence[Message]) -> int:
+        """Store all messages or none, with the patterns that they need; the last sequence number. Acknowledge after it has returned."""
+        number = max(self.generations)
+        schema, topics = self.generations[number].schema, self._topics
+        known_topic, known_publisher = topics.get, self._publishers.get
+        time = max(self.time, self.clock())
+        epoch, offset = self.buckets.split(time)
+        sequence, pack = self.sequence, KEY.pack
+        batch: list[Pair] = []
+        for topic, publisher, payload, _, _ in messages:
+            sequence += 1
+            known = known_topic(topic)
+            if known is None:
+                check_topic_name(topic)
+                known = topics[topic] = schema.index(topic), _prefixed(topic)
+            who = known_publisher(publisher)
+            if who is None:
+                who = self._publishers[publisher] = _prefixed(publisher)
+            batch.append((pack(number, epoch, known[0], offset, sequence), known[1] + who + payload))
+        if isinstance(schema, LearnedPatterns):
+            for place, pattern in schema.taken():
+                key = FACTS + b"pattern" + number.to_bytes(2, "big") + place.to_bytes(4, "big")
+                batch.append((key, json.dumps(pattern).encode()))
+        batch.append((FACTS + b"last", _LAST.pack(sequence, time)))
+        self.store.put(batch)
+        self.sequence, self.time = sequence, time
+        return sequence
+
+    def drop_generation(self, number: int) -> None:
+        """Retention: remove the oldest generation; its schema first, without which nobody reads it. Raises InputError."""
+        if number == max(self.generations) or number != min(self.generations):
+            raise InputError(f"generation {number}: only the oldest can be dropped, and not while it is written")
+        self.store.delete_range(FACTS + b"generation" + number.to_bytes(2, "big"), FACTS + b"generation" + (number + 1).to_bytes(2, "big"))
+        self.store.delete_range(number.to_bytes(2, "big"), (number + 1).to_bytes(2, "big"))
+        del self.generations[number]
+
+    def replay(self, topic_filter: str, since: int = 0, since_time: int = 0) -> Iterator:
+        """An iterator over what the filter selects of the messages behind ``since``. Raises InputError for a bad filter."""
+        check_topic_filter(topic_filter)
+        plain = split_shared(topic_filter)[1]
+        since = max(since, self.generations[min(self.generations)].since)
+        return self._round(Iterator(plain, since, since, since_time, since_time, is_done=True))
+
+    def _round(self, iterator: Iterator) -> Iterator:
+        """The round behind one that is over."""
+        before = [number for number, one in self.generations.items() if one.since <= iterator.until]
+        if not before:
+            oldest = min(self.generations)
+            raise Dropped(oldest - 1, replace(iterator, until=self.generations[oldest].since))
+        return Iterator(
+            iterator.topic_filter, iterator.until, self.sequence, iterator.until_time, self.time, max(before),
+            is_done=self.sequence == iterator.until,
+        )  # fmt: skip
+
+    def next(self, iterator: Iterator, most: int, view: View | None = None) -> tuple[list[Message], Iterator]:
+        """Up to ``most`` messages, and the iterator behind them; none if all that is stored has been read. Raises Dropped."""
+        pairs, iterator = self.next_pairs(iterator, most, view)
+        return [self.unpacked(pair) for pair in pairs], iterator
+
+    def next_pairs(self, iterator: Iterator, most: int, view: View | None = None) -> tuple[list[Pair], Iterator]:
+        """As `next`, as stored."""
+        view = view or self.store
+        while True:
+            if iterator.is_done:
+                iterator = self._round(iterator)
+                if iterator.is_done:
+                    return [], iterator
+            generation = self.generations.get(iterator.generation)
+            if generation is None:
+                oldest = min(self.generations)
+                until = max(iterator.until, self.generations[oldest].since)  # all of it told at once
+                raise Dropped(iterator.generation, replace(iterator, generation=oldest, query=0, key=b"", until=until))
+            queries = generation.schema.queries(iterator.topic_filter)
+            while iterator.query < len(queries):
+                found, key = self._walk(view, iterator, queries[iterator.query], most)
+                iterator = replace(iterator, key=key) if key else replace(iterator, query=iterator.query + 1, key=b"")
+                if found:
+                    return found, iterator
+            later = [number for number, one in self.generations.items() if number > iterator.generation and one.since < iterator.until]
+            if later:
+                iterator = replace(iterator, generation=iterator.generation + 1, query=0, key=b"")
+            else:
+                iterator = replace(iterator, is_done=True)
+
+    def unpacked(self, pair: Pair) -> Message:
+        """The message that a pair holds."""
+        _, epoch, _, offset, sequence = KEY.unpack(pair[0])
+        topic, publisher, payload = _unpacked(pair[1])
+        return Message(topic, publisher, payload, sequence, self.buckets.joined(epoch, offset))
+
+    def _walk(self, view: View, iterator: Iterator, query: Query, most: int) -> tuple[list[Pair], bytes]:
+        """The next messages of one query, and the key to go on with; an empty one at its end.
+
+        Of a topic that is not selected one key is looked at, and then the least that can be is sought.
+        """
+        number = iterator.generation
+        first_epoch, first_offset = self.buckets.split(iterator.since_time)
+        last_epoch, _ = self.buckets.split(iterator.until_time)
+        low, high = iterator.since.to_bytes(8, "big"), iterator.until.to_bytes(8, "big")
+        stop = STREAM.pack(number, last_epoch + 1, 0) if last_epoch + 1 < 1 << 32 else (number + 1).to_bytes(2, "big")
+        key = iterator.key or STREAM.pack(number, first_epoch, query.wanted)
+        topic_filter = iterator.topic_filter
+        found: list[Pair] = []
+        cost = self.cost
+        while key:
+            cost.seeks += 1
+            stream, header, is_edge = b"", None, True
+            sought, key = key, b""
+            for pair in view.seek(sought):
+                here, value = pair
+                if here[:14] != stream:
+                    if here >= stop:
+                        break
+                    stream = here[:14]
+                    _, epoch, index = STREAM.unpack(stream)
+                    selected = next_selected(index, query)
+                    if selected != index:
+                        cost.steps += 1
+                        key = STREAM.pack(number, epoch, selected) if selected is not None else STREAM.pack(number, epoch + 1, query.wanted)
+                        break
+                    # times grow with sequence numbers: in the buckets between the first and the last the whole window lies
+                    is_edge = epoch in (first_epoch, last_epoch)
+                    if epoch == first_epoch and here[18:] <= low and here[14:18] < first_offset.to_bytes(4, "big"):
+                        cost.steps += 1
+                        key = stream + first_offset.to_bytes(4, "big")
+                        break
+                if is_edge and here[18:] > high:  # stored since the round began; so is all that follows of the topics that share the index
+                    key = stream + _AT_END + b"\xff"
+                    break
+                if header is None or not value.startswith(header):
+                    size = 2 + int.from_bytes(value[:2], "big")
+                    if not matches(topic_filter, value[2:size].decode()):  # another topic with this index
+                        cost.steps += 1
+                        continue
+                    header = value[:size]
+                if not is_edge or here[18:] > low:
+                    found.append(pair)
+                    if len(found) == most:
+                        cost.steps += most
+                        return found, here + b"\0"
+        cost.steps += len(found)
+        return found, b""
+
+
+def _prefixed(text: str) -> bytes:
+    """With its length. A value begins with its topic, so that a topic is recognised by what the value begins with."""
+    encoded = text.encode()
+    return len(encoded).to_bytes(2, "big") + encoded
+
+
+def _unpacked(value: bytes) -> tuple[str, str, bytes]:
+    name = 2 + int.from_bytes(value[:2], "big")
+    who = name + 2 + int.from_bytes(value[name : name + 2], "big")
+    return value[2:name].decode(), value[name + 2 : who].decode(), value[who:]
+
+
+def published_walk(shard: Shard, topic_filter: str) -> list[Message]:
+    """What the walk of the proposal finds: it ends at the first key whose index is not selected (a specimen; in one bucket)."""
+    (query,) = shard.generations[0].schema.queries(topic_filter)
+    found = []
+    for pair in shard.store.seek(STREAM.pack(0, 0, query.wanted)):
+        if pair[0] >= FACTS or KEY.unpack(pair[0])[2] & query.mask != query.wanted:
+            break
+        if matches(topic_filter, (message := shard.unpacked(pair)).topic):
+            found.append(message)
+    return found
