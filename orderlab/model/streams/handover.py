@@ -248,7 +248,7 @@ class Handover(Specification):
     @invariant(m="published")
     def cursor_safe(self, s: State, m: int) -> bool:
         """What lies behind the cursor has been received."""
-        return s.sequence[m] == 0 or s.sequence[m] > s.cursor[s.topic[m]] or s.received[m] > 0
+        return bool(s.sequence[m] == 0 or s.sequence[m] > s.cursor[s.topic[m]] or s.received[m] > 0)
 
     @invariant(m="published")
     def no_repeat(self, s: State, m: int) -> bool:
