@@ -124,9 +124,11 @@ class _Process:
 
     def run(self, now_us: float, client: Client | None, calls: Sequence[Argv], work_us: float, inner: int = 0) -> list[Reply]:
         """The replies to ``calls``, that leave at ``busy_until_us``. They run when they arrive: what came before them is served before."""
-        begun = max(self.busy_until_us, now_us)
+        begun = self.busy_until_us
         if begun > now_us:
             self.waits.add(now_us, begun)
+        else:
+            begun = now_us
         work_us /= self.speed
         self.busy_until_us = begun + work_us
         self.busy_us += work_us
@@ -227,8 +229,7 @@ class _Producer:
 
     def is_refused(self) -> bool:
         """The process is not there. The driver connects anew, later."""
-        system = self.system
-        if self.process.down_until_us <= system.env.now:
+        if not self.process.down_until_us or self.process.down_until_us <= self.system.env.now:
             return False
         self.fail()
         return True
@@ -254,7 +255,7 @@ class _Producer:
     def give_up(self) -> None:
         """The client gets an error."""
         self.system.counts["errors"] += 1
-        call_at(self.system.env, self.system.env.now, self.post)
+        self.post()
 
     def replied(self, then: Callable[[], None]) -> None:
         """Let the reply of the call that has just run arrive."""
@@ -373,7 +374,7 @@ class _Producer:
         for body in self.bodies:
             system.note(EventKind.PUBLISH_ACKNOWLEDGED, now, self.number, self.queue, int(body.partition(b":")[2]), 0)
         system.answered(self.started_us, now)
-        call_at(system.env, now, self.post)
+        self.post()
 
 
 class _Reader:

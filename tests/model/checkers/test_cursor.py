@@ -1,0 +1,53 @@
+"""`cursor-safe`: a reader that was handed what stands behind a message, and never the message; and what excuses it."""
+
+from itertools import product
+
+import pytest
+
+from orderlab.model.checkers.cursor import check_cursors
+from orderlab.model.history.events import EventBatch, EventKind, Names
+from orderlab.model.verdict import Outcome
+
+A, B, C = 10, 11, 12
+"""Readers."""
+
+
+def judged(rows: str) -> tuple[Outcome, int]:
+    """Words: ``p1`` publishes 1 of producer 0 (q1: of producer 1), ``A1``/``Aq1`` is handed over, ``e1`` expired, ``sA`` subscribed."""
+    columns: dict[str, list[int]] = {name: [] for name in ("kind", "publisher", "sequence", "subscriber")}
+    for word in rows.split():
+        if word[0] == "s":
+            values = (EventKind.SUBSCRIBE, -1, -1, "ABC".index(word[1]) + A)
+        else:
+            publisher = int("q" in word)
+            kind = {"p": EventKind.PUBLISH, "q": EventKind.PUBLISH, "e": EventKind.EXPIRE}.get(word[0], EventKind.DELIVER)
+            reader = "ABC".index(word[0]) + A if kind == EventKind.DELIVER else -1
+            values = (kind, publisher, int(word.lstrip("pqeABC")), reader)
+        for name, value in zip(columns, values, strict=True):
+            columns[name].append(value)
+    count = len(columns["kind"])
+    batch = EventBatch.of(event_id=range(count), time_us=range(count), topic=[0] * count, qos=[1] * count, **columns)
+    verdict = check_cursors([batch], Names())
+    return verdict.outcome, int(verdict.work["violations"])
+
+
+@pytest.mark.parametrize(("rows", "expected"), [
+    ("sA sB p1 q1 A1 Aq1 B1 Bq1", (Outcome.HOLDS, 0)),
+    ("sA sB p1 q1 Aq1 B1 Bq1", (Outcome.VIOLATED, 1)),  # 1 appeared behind A's marker
+    ("sA sB p1 q1 A1 B1 Bq1", (Outcome.HOLDS, 0)),  # A has not come so far
+    ("sB p1 sA q1 Aq1 B1 Bq1", (Outcome.HOLDS, 0)),  # A came after 1 was posted
+    ("sA sB p1 q1 e1 Aq1 B1 Bq1", (Outcome.UNKNOWN, 0)),  # its time was over
+    ("sA sB p1 q1 p2 Aq1 A2 B1 Bq1 B2 C1 Cq1 C2", (Outcome.VIOLATED, 1)),
+    ("p1 q1 A1", (Outcome.UNKNOWN, 0)),
+])  # fmt: skip
+def test_near_misses(rows: str, expected: tuple[Outcome, int]) -> None:
+    assert judged(rows) == expected
+
+
+def test_every_reading_of_three_messages() -> None:
+    """A second way to tell: a subset of the order was read; what is missing before its last is passed over."""
+    for read in product((False, True), repeat=3):
+        handed = [at for at in (1, 2, 3) if read[at - 1]]
+        missing = [at for at in (1, 2, 3) if handed and at < handed[-1] and at not in handed]
+        rows = "sA sB p1 p2 p3 B1 B2 B3 " + " ".join(f"A{at}" for at in handed)
+        assert judged(rows)[1] == len(missing), rows
