@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: run test locales compiled cluster-test check bench conformance exhaustive lock redis-server postgresql spin
+.PHONY: run test locales compiled cluster-test check bench conformance exhaustive lock redis-server postgresql spin compare
 
 run: .venv/installed compiled
 	$(BIN)/orderlab validate lua/session --backend kernel
@@ -60,6 +60,10 @@ locales:
 install = { echo "make: installing $(1)"; \
 	(apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y $(1)) >/dev/null 2>&1 \
 	|| echo "make: $(1) is missing and could not be installed; run: sudo apt-get install $(1)"; }
+
+# The table of README, and what it is made of.
+compare: .venv/installed compiled
+	$(BIN)/orderlab compare --report json=notes/side_by_side.json --note README.md
 
 # Pins every dependency with its hashes.
 lock:

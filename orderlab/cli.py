@@ -21,6 +21,7 @@ PROGRAM = "orderlab"
 SUMMARIES = {
     "validate": "Judge stores by their laws: footprint, every interleaving of small scopes, random runs.",
     "specimens": "Is every flawed store caught by the laws that it breaks, and does its neighbour pass them?",
+    "compare": "Put stores and systems side by side: laws, costs, faults, on one workload.",
     "mutate": "Make mutants of a store's scripts and validate each: what does a green validation miss?",
     "replay": "Take the steps of a trace again and judge each.",
     "explore": "Visit every state of a specification: laws, goals, liveness, deadlock, coverage.",

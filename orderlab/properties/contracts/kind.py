@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from orderlab.properties.comparison.change import Comparison
     from orderlab.properties.mutants.mutant import Result
     from orderlab.properties.profiles import Profile
+    from orderlab.properties.side_by_side import Cost, Row
     from orderlab.properties.validation.law_run import LawRun
     from orderlab.properties.validation.validation import Validation
 
@@ -26,6 +27,11 @@ KINDS: Mapping[str, str] = {
 """``specification`` of a ``store.toml`` -> its kind; the last for the contracts that owners write. Looked up when it is needed,
 for each brings its own engine."""
 OWN = "FILE.py:Class"
+TABLES: Mapping[str, tuple[str, bool]] = {
+    "postgres": ("orderlab.properties.contracts.session.side_by_side:tables_row", True),
+    "postgres-async": ("orderlab.properties.contracts.session.side_by_side:tables_row", False),
+}
+"""Stores that have no binding, by name: what judges and measures them, and whether their commits wait for the log."""
 
 SCRIPT_SECONDS_MAX = 40.0
 """Processor time of one script. The sandbox stops scripts sooner; this is for what it cannot stop."""
@@ -71,6 +77,10 @@ class Kind(Protocol):
         """Judge a change of scripts, in a process of its own. Raises InputError where the two cannot be held against each other."""
         ...
 
+    def measured(self, binding: Binding, seed: int) -> tuple[Cost, dict[str, str]] | None:
+        """What the kind's workload costs on a store, and what it does under each fault; None where the kind has no workload."""
+        ...
+
     def replay(self, trace: AnyTrace, binding: Binding, backend: Backend) -> Iterator[dict[str, Any]]:
         """Each step when it is asked for, the store being loaded at once: what it was (``step``), what came of it (``result``), [law, text] of each that it broke (``broken``)."""
         ...
@@ -114,6 +124,23 @@ def kind_named(name: str) -> Kind:
 def kind_of(binding: Binding) -> Kind:
     """The kind of a store."""
     return kind_named(binding.specification)
+
+
+def row_of(name: str, binding: Binding | None, effort: float, seed: int, progress: Progress) -> Row:
+    """The row of a store in `orderlab compare`; without a binding that of ``TABLES``. Of a kind that has no workload it has the laws alone."""
+    from orderlab.properties.side_by_side import Row
+
+    if binding is None:
+        place, waits = TABLES[name]
+        module, _, attribute = place.partition(":")
+        row: Row = getattr(import_module(module), attribute)(name, effort, seed, waits)
+        return row
+    kind = kind_of(binding)
+    found = kind.validate(binding, effort, seed, None, None, progress)
+    laws = {result.law: str(result.outcome) for result in found.results if not result.not_applicable}
+    measured = kind.measured(binding, seed)
+    cost, faults = (None, {}) if measured is None else measured
+    return Row(name, binding.specification.rpartition(":")[2], laws, cost, faults)
 
 
 def kind_of_trace(data: Any) -> Kind:

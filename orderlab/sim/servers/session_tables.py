@@ -116,6 +116,8 @@ class SimulatedTables:
         self.server = PostgresServer(self.env, costs, Station(2), synchronous_commit=synchronous_commit)
         self.store = PostgresSessions(limit, 1, payload_bytes, DEFAULT_EXPIRY_S, modulus)
         self.now_ms = 0
+        self.work_us = 0.0
+        """Of one core of the server, so far."""
         self._clean_up = CleanUp(self.server, self.store, 1)
 
     def save(self, client: bytes, messages: Sequence[Incoming], fault: Fault | None = None) -> Saved:
@@ -174,7 +176,14 @@ class SimulatedTables:
     def _submit(self, run: Callable[[Transaction, int], Any]) -> Any:
         """Carry out one transaction up to its reply, on the caller's clock."""
         replies: list[Any] = []
-        self.server.receive([Statement("", lambda transaction, _: run(transaction, self.now_ms))], replies.extend)
+
+        def counted(transaction: Transaction, _: int) -> Any:
+            try:
+                return run(transaction, self.now_ms)
+            finally:
+                self.work_us += transaction.work_us
+
+        self.server.receive([Statement("", counted)], replies.extend)
         while not replies:
             self.env.step()
         return replies[0]

@@ -80,6 +80,9 @@ class SequentialKind:
 
         return compare_isolated(old, new, lambda: compare_contracts(old, new, effort, seed, backend, progress, laws))
 
+    def measured(self, binding: Binding, seed: int) -> None:
+        """No workload: what one means is the owner's contract's."""
+
     def replay(self, trace: AnyTrace, binding: Binding, backend: Backend) -> Iterator[dict[str, Any]]:
         """Each step up to the first that breaks a law: no state explains what comes after."""
         assert isinstance(trace, ContractTrace)

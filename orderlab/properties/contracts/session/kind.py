@@ -33,6 +33,7 @@ from orderlab.sim.stores.binding.binding import Binding
 
 if TYPE_CHECKING:
     from orderlab.properties.comparison.change import Comparison
+    from orderlab.properties.side_by_side import Cost
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,12 @@ class SessionKind:
         from orderlab.properties.contracts.session.comparison.comparison import compare
 
         return compare_isolated(old, new, lambda: compare(old, new, effort, seed, backend, progress, STORE_LAWS if laws is None else laws))
+
+    def measured(self, binding: Binding, seed: int) -> tuple[Cost, dict[str, str]]:
+        """The workload of one client on the kernel, and saves under each fault."""
+        from orderlab.properties.contracts.session.side_by_side import faults, measured
+
+        return measured(binding), faults(binding, seed)
 
     def replay(self, trace: AnyTrace, binding: Binding, backend: Backend) -> Iterator[dict[str, Any]]:
         """Each step, up to one after which nothing can be judged."""

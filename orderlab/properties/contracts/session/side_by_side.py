@@ -1,0 +1,232 @@
+"""What one workload costs a session store, and what it does under each fault: its row in `orderlab compare`.
+
+The workload is that of one client: MESSAGES of PAYLOAD bytes, QoS 1, are saved one at a time, fetched in pages of PAGE, and acknowledged
+one at a time; then a queue at LIMIT. Times are estimates of the cost model (``sim/costs/redis.toml``, ``prototype.toml``), so that they are
+the same on every machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from orderlab.model.contracts.session.steps import Acknowledge, Clear, Fetch, Publication, Retry, Save, Step
+from orderlab.model.contracts.steps import Fault
+from orderlab.properties.contracts.session.steps import SessionRun
+from orderlab.properties.contracts.session.tables import LIMIT as FEW
+from orderlab.properties.contracts.session.tables import MODULUS, Run, validate_tables
+from orderlab.properties.contracts.session.tables import Step as TableStep
+from orderlab.properties.contracts.session.validation.subject import Subject
+from orderlab.properties.harness.recording import RecordingStore
+from orderlab.properties.side_by_side import KEPT, Cost, Row
+from orderlab.sim.costs import estimate_us
+from orderlab.sim.redis.backends import KernelBackend
+from orderlab.sim.redis.replies import ErrorReply, Reply, Status
+from orderlab.sim.servers.session_tables import Incoming, SimulatedTables
+from orderlab.sim.stores.binding.binding import Binding
+from orderlab.sim.stores.binding.results import Call, Failed
+
+MESSAGES = 100
+PAYLOAD = 62
+PAGE = 10
+LIMIT = 10_000
+WAITING = 1_000
+"""Messages of one client in whose share of the memory one is measured."""
+CLIENT = b"plain-client"
+FOREVER_MS = 604_800_000
+CALLS_MAX = 8
+"""Before each of so many calls of a save its script is killed, or its node crashes, or its client dies."""
+CONDITIONS = ("out-of-memory", "read-only", "too-few-replicas", "disk-error", "slot-migrates")
+RUNS_PER_EFFORT = 4_000
+RUNS = range(600, 4_000)
+"""Drawn runs of the tables, by effort, within these bounds."""
+
+
+class _Metered(RecordingStore):
+    """Counts the bytes of commands and replies too."""
+
+    bytes_sent = 0
+
+    def run(self, call: Call) -> Reply:
+        """One call."""
+        reply = super().run(call)
+        self.bytes_sent += 5 + sum(_framed(part) for part in call.argv) + _size(reply)
+        return reply
+
+
+def _framed(part: bytes) -> int:
+    return len(b"$%d\r\n" % len(part)) + len(part) + 2
+
+
+def _size(reply: Any) -> int:
+    """Bytes of a reply in RESP2."""
+    match reply:
+        case ErrorReply():
+            return len(reply.message) + 3
+        case Status():
+            return len(reply) + 3
+        case bytes():
+            return _framed(reply)
+        case list():
+            return len(b"*%d\r\n" % len(reply)) + sum(_size(one) for one in reply)
+        case int():
+            return len(b":%d\r\n" % reply)
+    return 5
+
+
+def _publication(label: int) -> Publication:
+    return Publication(label, (b"m%d" % label).ljust(PAYLOAD, b"."), b"t", 1, None)
+
+
+def _unjudged(binding: Binding) -> tuple[_Metered, SessionRun]:
+    store = _Metered(binding, FOREVER_MS)
+    store.is_recording = True
+    run = SessionRun(store, (CLIENT,))
+    run.stop_judging()
+    return store, run
+
+
+def measured(binding: Binding) -> Cost:
+    """The workload on the kernel."""
+    limit = binding.fixed.get("limit", min(LIMIT, binding.modulus))
+    store, run = _unjudged(binding)
+    saves_us = 0.0
+    for label in range(1, MESSAGES + 1):
+        before = len(store.records)
+        run.perform(Save((_publication(label),), limit=limit))
+        saves_us += sum(estimate_us(record.calls) for record in store.records[before:])
+    for first in range(1, MESSAGES + 1, PAGE):
+        run.perform(Fetch(count=PAGE))
+        for label in range(first, first + PAGE):
+            run.perform(Acknowledge(label))
+    inner = sum(len(record.calls) for record in store.records)
+    spent_us = sum(estimate_us(record.calls) for record in store.records)
+    blocking_ms, by = _longest(binding, limit)
+    return Cost(
+        commands=inner / MESSAGES, bytes=store.bytes_sent / MESSAGES, latency_ms=saves_us / MESSAGES / 1000, per_s=1e6 * MESSAGES / spent_us,
+        blocking_ms=blocking_ms, blocking_by=by, memory_bytes=_memory(binding, limit),
+    )  # fmt: skip
+
+
+def _filled(run: SessionRun, store: _Metered, count: int, limit: int) -> None:
+    size = min(store.largest_batch, 500)
+    for first in range(1, count + 1, size):
+        run.perform(Save(tuple(map(_publication, range(first, min(first + size, count + 1)))), limit=limit))
+
+
+def _memory(binding: Binding, limit: int) -> float:
+    store, run = _unjudged(binding)
+    count = min(WAITING, limit)
+    _filled(run, store, count, limit)
+    assert isinstance(store.backend, KernelBackend)
+    used = 0
+    for place in store.backend.shard.freeze():
+        told = store.backend.execute(b"MEMORY", b"USAGE", _name(place), b"SAMPLES", b"0")
+        used += told if isinstance(told, int) else 0
+    return used / count
+
+
+def _name(place: Any) -> bytes:
+    return place if isinstance(place, bytes) else bytes(place[1])
+
+
+def _longest(binding: Binding, limit: int) -> tuple[float, str]:
+    """The operation that blocks a node longest, of those on a queue at the limit."""
+    store, run = _unjudged(binding)
+    store.is_recording = False
+    _filled(run, store, limit, limit)
+    store.is_recording = True
+    found = []
+    named: tuple[tuple[str, Step], ...] = (
+        ("save that trims one", Save((_publication(limit + 1),), limit=limit)), ("fetch of everything", Fetch()),
+        ("acknowledge", Acknowledge(limit)), ("clear", Clear()),
+    )  # fmt: skip
+    for name, step in named:
+        store.records.clear()
+        run.perform(step)
+        found.append((max((estimate_us(record.calls) / 1000 for record in store.records), default=0.0), name))
+    return max(found)
+
+
+def faults(binding: Binding, seed: int) -> dict[str, str]:
+    """By fault, the laws that a save under it breaks, with its repetition, a fetch and an acknowledgement after it."""
+    found = {"lost-reply": _broken(binding, seed, [(None, True)])}
+    for kind in ("killed", "crashed", "client-dies"):
+        at = range(1, CALLS_MAX) if kind == "client-dies" else range(CALLS_MAX)
+        found[kind] = _broken(binding, seed, [(Fault(kind, one), True) for one in at])
+    for kind in CONDITIONS:
+        found[kind] = _broken(binding, seed, [(Fault(kind), False), (Fault(kind), True)])
+    return found
+
+
+def _broken(binding: Binding, seed: int, tries: Sequence[tuple[Fault | None, bool]]) -> str:
+    laws: dict[str, None] = {}
+    for fault, is_retried in tries:
+        run = Subject(binding, seed).run((CLIENT,))
+        has_failed = fault is None or fault.kind == "client-dies"
+        for step in _under(fault, is_retried):
+            if isinstance(step, Retry) and not has_failed:
+                continue  # the fault did not strike: its client has the reply, and sends nothing again
+            report = run.perform(step)
+            has_failed = has_failed or isinstance(report.result, Failed)
+            laws.update(dict.fromkeys(one.law for one in report.discrepancies))
+            if report.diverges:
+                break
+    return ", ".join(laws) or KEPT
+
+
+def _under(fault: Fault | None, is_retried: bool) -> Iterator[Step]:
+    yield Save((_publication(1), _publication(2)))
+    yield Save((_publication(3), _publication(4)), fault=fault)
+    if is_retried:
+        yield Retry()
+    yield Fetch()
+    yield Acknowledge(1)
+    yield Fetch()
+
+
+def tables_row(name: str, effort: float, seed: int, synchronous_commit: bool) -> Row:
+    """The row of the two tables of PostgreSQL, as they are simulated."""
+    verdicts = validate_tables(
+        lambda: SimulatedTables(FEW, synchronous_commit, MODULUS), min(max(round(effort * RUNS_PER_EFFORT), RUNS.start), RUNS.stop), seed
+    )
+    tables = SimulatedTables(LIMIT, synchronous_commit)
+    for number in range(1, MESSAGES + 1):
+        tables.save(CLIENT, [Incoming(number)])
+    saves_us, saves_ms = tables.work_us, tables.env.now / 1000 / MESSAGES
+    statements = 4 * MESSAGES
+    for first in range(1, MESSAGES + 1, PAGE):
+        tables.fetch(CLIENT)
+        statements += 1
+        for number in range(first, first + PAGE):
+            tables.acknowledge(CLIENT, number)
+            statements += 1
+    spent_us = tables.work_us
+    tables.save(CLIENT, [Incoming(number) for number in range(1, LIMIT + 1)])
+    held = {"fetch of everything": _work_us(tables, lambda: tables.fetch(CLIENT)), "clear": _work_us(tables, lambda: tables.clear(CLIENT))}
+    by = max(held, key=lambda what: held[what])
+    cost = Cost(
+        commands=statements / MESSAGES, bytes=None, latency_ms=saves_ms, per_s=1e6 * MESSAGES / spent_us,
+        blocking_ms=held[by] / 1000, blocking_by=f"{by}, one backend", memory_bytes=None,
+    )  # fmt: skip
+    assert saves_us <= spent_us
+    return Row(
+        name, "session", {verdict.law: str(verdict.outcome) for verdict in verdicts}, cost,
+        {kind: _tables_broken(kind, synchronous_commit) for kind in ("lost-reply", "lost-request", "serialization", "deadlock", "crashed")},
+    )  # fmt: skip
+
+
+def _work_us(tables: SimulatedTables, operate: Any) -> float:
+    before = tables.work_us
+    operate()
+    return tables.work_us - before
+
+
+def _tables_broken(kind: str, synchronous_commit: bool) -> str:
+    first, last = TableStep("save", 0, (Incoming(1), Incoming(2))), (TableStep("fetch"), TableStep("acknowledge", label=1), TableStep("fetch"))
+    struck = (
+        (TableStep("save", 0, (Incoming(3),)), TableStep("crash")) if kind == "crashed"
+        else (TableStep("save", 0, (Incoming(3),), fault=kind), TableStep("retry"))  # type: ignore[arg-type]
+    )  # fmt: skip
+    run = Run(SimulatedTables(FEW, synchronous_commit, MODULUS)).carry_out((first, *struck, *last))
+    return ", ".join(dict.fromkeys(one.law for one in run.found)) or KEPT

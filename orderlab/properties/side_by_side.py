@@ -1,0 +1,138 @@
+"""Stores and systems side by side on one workload: what `orderlab compare` puts into its table.
+
+A store's laws are those of its own contract, from a validation at the effort that is named; its costs come from one workload of its kind, counted on
+the kernel and priced by the cost model. A system is run in virtual time with a light load, once without and once with each fault that it can have,
+and its history is judged. Nothing is timed on this machine: the same seed and effort give the same table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from orderlab.model.checkers.judge import Question, in_memory, judge
+from orderlab.model.errors import InputError, did_you_mean
+from orderlab.model.history.events import EventBatch
+from orderlab.model.verdict import Outcome, Verdict
+from orderlab.sim.faults import FAULTS
+from orderlab.sim.systems.catalogue import SYSTEMS, entry, settings_of
+
+KEPT = "kept"
+SCHEMA = 1
+PUBLISHERS = 1_000
+LOAD: Mapping[str, Any] = {"publishers": PUBLISHERS, "duration_s": 0.5, "warm_up_s": 0.15}
+BESIDE: Mapping[str, Any] = {"brokers": 2, "kafka_brokers": 3, "redis_nodes": 3, "redis_replica_lag_ms": 1.0}
+"""What faults need to strike, as far as a system has the setting."""
+STRIKES_AT = "0.3"
+DRAIN_BOUND_MS = 2_000
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one message on its way through, and of a queue at the limit; None where nothing can be said."""
+
+    commands: float | None
+    """Redis commands, in scripts too; of PostgreSQL statements."""
+    bytes: float | None
+    """Of commands and replies between client and server, before packets."""
+    latency_ms: float | None
+    """A store: of one save on an idle node. A system: mean, from publish to delivery."""
+    per_s: float | None
+    """Messages per second that a node's processor can carry; of PostgreSQL one core's; of a system its busiest node's, linearly."""
+    blocking_ms: float | None = None
+    blocking_by: str = ""
+    memory_bytes: float | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """A store, or a system."""
+
+    name: str
+    kind: str
+    laws: Mapping[str, str]
+    cost: Cost | None
+    faults: Mapping[str, str]
+    """``kept``, or the laws that fall. A fault that it cannot have is not there."""
+
+    @property
+    def broken(self) -> list[str]:
+        """The laws that are violated."""
+        return [law for law, outcome in self.laws.items() if outcome == Outcome.VIOLATED]
+
+    @property
+    def open(self) -> list[str]:
+        """The laws of which nothing is known at this effort."""
+        return [law for law, outcome in self.laws.items() if outcome == Outcome.UNKNOWN]
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Row:
+        """What ``asdict`` made of one."""
+        cost = data["cost"]
+        return cls(data["name"], data["kind"], data["laws"], None if cost is None else Cost(**cost), data["faults"])
+
+
+@dataclass(frozen=True)
+class Table:
+    """All of them, and what they rest on."""
+
+    stores: tuple[Row, ...]
+    systems: tuple[Row, ...]
+    seed: int
+    effort: str
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values."""
+        return {"schema": SCHEMA, **asdict(self), "stores": [asdict(one) for one in self.stores], "systems": [asdict(one) for one in self.systems]}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Table:
+        """What ``to_json`` made of one."""
+        stores, systems = (tuple(map(Row.from_json, data[name])) for name in ("stores", "systems"))
+        return cls(stores, systems, data["seed"], data["effort"])
+
+
+def system_row(name: str, seed: int, progress: Progress) -> Row:
+    """The row of one system."""
+    progress("no fault")
+    report, verdicts = _run(name, LOAD, seed)
+    laws = {verdict.law: str(verdict.outcome) for verdict in verdicts if not verdict.vacuous}
+    faults = {}
+    for fault in FAULTS:
+        progress(fault)
+        try:
+            _, struck = _run(name, {**LOAD, **_beside(name), "faults": f"{fault}@{STRIKES_AT}:0"}, seed)
+        except InputError:
+            continue  # a fault that this system cannot have
+        faults[fault] = ", ".join(one.law for one in struck if one.outcome is Outcome.VIOLATED) or KEPT
+    busy = max(share for shares in report["utilisation"].values() for share in shares)
+    out = report["throughput_per_s"]["out"]
+    commands = report["redis_commands_per_s"]["all"]
+    cost = Cost(
+        commands=commands / out if commands else None, bytes=None,
+        latency_ms=report["latency"]["publish_to_delivery"]["mean_ms"], per_s=out / busy,
+    )  # fmt: skip
+    return Row(name, "system", laws, cost, faults)
+
+
+def _beside(name: str) -> dict[str, Any]:
+    fields = entry(name).settings.model_fields
+    return {key: value for key, value in BESIDE.items() if key in fields}
+
+
+def _run(name: str, given: Mapping[str, Any], seed: int) -> tuple[dict[str, Any], Sequence[Verdict]]:
+    known = entry(name)
+    batches: list[EventBatch] = []
+    system = known.assemble(settings_of(name, given), seed, [batches.append])
+    report = system.run()
+    verdicts, _ = judge(in_memory("run", batches, system.names()), Question(drain_bound_us=DRAIN_BOUND_MS * 1000))
+    return report, verdicts
+
+
+def check_systems(names: Sequence[str]) -> None:
+    """Raises InputError for a name that no system has."""
+    for name in names:
+        if name not in SYSTEMS:
+            raise InputError(f"--systems {name}: no such system; {did_you_mean(name, tuple(SYSTEMS))}")

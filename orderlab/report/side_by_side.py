@@ -1,0 +1,129 @@
+"""Stores and systems side by side, as tables of text: on a terminal, as Markdown for the README, as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from orderlab.properties.side_by_side import DRAIN_BOUND_MS, KEPT, LOAD, Row, Table
+from orderlab.report.page import template
+from orderlab.report.words import harmless
+
+NOTHING = "–"
+MARKS = ("<!-- the table below is written by: make compare -->", "<!-- end of the table -->")
+STORE_COLUMNS = (
+    "store", "laws", "broken", "commands/msg", "bytes/msg", "save, ms", "msg/s a node", "blocks, ms", "by", "memory, bytes/msg",
+)  # fmt: skip
+SYSTEM_COLUMNS = ("system", "laws", "broken", "commands/msg", "latency, ms", "msg/s at full load", "faults kept", "laws that fall under a fault")
+
+
+def cells_of_store(row: Row) -> dict[str, str]:
+    """A store's row."""
+    cost = row.cost
+    told = [_kept(row), ", ".join(row.broken) or NOTHING]
+    if cost is None:
+        return dict(zip(STORE_COLUMNS, [row.name, *told, *[NOTHING] * 7], strict=True))
+    numbers = [_number(one) for one in (cost.commands, cost.bytes, cost.latency_ms, cost.per_s, cost.blocking_ms)]
+    return dict(zip(STORE_COLUMNS, [row.name, *told, *numbers, cost.blocking_by or NOTHING, _number(cost.memory_bytes)], strict=True))
+
+
+def cells_of_system(row: Row) -> dict[str, str]:
+    """A system's row."""
+    assert row.cost is not None
+    fallen = [f"{name}: {said}" for name, said in row.faults.items() if said != KEPT]
+    numbers = [_number(one) for one in (row.cost.commands, row.cost.latency_ms, row.cost.per_s)]
+    told = [row.name, _kept(row), ", ".join(row.broken) or NOTHING, *numbers, f"{len(row.faults) - len(fallen)} of {len(row.faults)}"]
+    return dict(zip(SYSTEM_COLUMNS, [*told, "; ".join(fallen) or NOTHING], strict=True))
+
+
+def fault_rows(rows: Sequence[Row]) -> list[dict[str, str]]:
+    """A row for each fault, a column for each store that was tried under any."""
+    tried = [row for row in rows if row.faults]
+    names = dict.fromkeys(name for row in tried for name in row.faults)
+    return [{"fault": name, **{row.name: row.faults.get(name, NOTHING) for row in tried}} for name in names]
+
+
+def limits(table: Table) -> Iterator[str]:
+    """What the numbers are, and what they are not."""
+    yield (
+        f"Laws: kept of those that the store is held to, from `orderlab validate --effort {table.effort}`, seed {table.seed}; a law that is neither kept nor "
+        "broken is unknown at this effort. The tables of PostgreSQL: random runs on the simulated tables."
+    )
+    yield (
+        "Costs of a store: one client, messages of 62 bytes, QoS 1, saved one at a time, fetched in pages of 10, acknowledged one at a time. Commands: those of "
+        "scripts, of PostgreSQL statements. Bytes: commands and replies, before packets. Save and msg/s a node: processor time of the commands within scripts, not of the Lua between them, by the cost "
+        "model sim/costs/redis.toml (of PostgreSQL, one core and the wait for the log, by prototype.toml): estimates, without the network and the driver."
+    )
+    yield (
+        "Blocks: the longest of one save, fetch of everything, acknowledge and clear at 10,000 messages; on Redis nobody else is served meanwhile. Memory: what "
+        "MEMORY USAGE says of 1,000 waiting messages of one client; nothing is said of tables on disk."
+    )
+    yield (
+        f"Systems: {LOAD['publishers']:,} publishers, one message a second each, in virtual time, costs as `orderlab simulate --list` names them; msg/s at full load goes on "
+        f"linearly from the busiest node of that light load, so it is no ceiling that was reached (`--sustainable` searches one). Faults strike once, two brokers, "
+        f"{DRAIN_BOUND_MS:,} ms to drain. One run each: `kept` means that this run showed no violation."
+    )
+
+
+def print_table(console: Console, table: Table) -> None:
+    """On a terminal, or in a pipe."""
+    for title, rows in _tables(table):
+        if rows:
+            shown = RichTable(title=title, title_justify="left")
+            for name in rows[0]:
+                shown.add_column(name, overflow="fold")
+            for row in rows:
+                shown.add_row(*map(Text, row.values()))
+            console.print(shown)
+    for line in limits(table):
+        console.print(Text(line), soft_wrap=not console.is_terminal)
+
+
+def _tables(table: Table) -> list[tuple[str, list[dict[str, str]]]]:
+    return [
+        ("stores", [cells_of_store(row) for row in table.stores]),
+        ("a save under each fault, by store", fault_rows(table.stores)),
+        ("systems", [cells_of_system(row) for row in table.systems]),
+    ]
+
+
+def markdown(table: Table) -> str:
+    """What stands between the marks of a note."""
+    parts = []
+    for _, rows in _tables(table):
+        if rows:
+            lines = [f"| {' | '.join(rows[0])} |", "|---" * len(rows[0]) + "|"]
+            parts.append("\n".join([*lines, *(f"| {' | '.join(_escaped(one) for one in row.values())} |" for row in rows)]))
+    return "\n\n".join([*parts, *limits(table)])
+
+
+def put(note: str, table: Table) -> str:
+    """The note with the table between its marks."""
+    begin, end = MARKS
+    return f"{note.partition(begin)[0]}{begin}\n\n{markdown(table)}\n\n{end}{note.partition(end)[2]}"
+
+
+def page(table: Table) -> str:
+    """The page, which needs nothing else."""
+    tables = [{"title": title, "rows": rows} for title, rows in _tables(table) if rows]
+    return harmless(template("side_by_side.html.j2").render(title="orderlab compare", tables=tables, limits=list(limits(table)), seed=table.seed))
+
+
+def _kept(row: Row) -> str:
+    kept = len(row.laws) - len(row.broken) - len(row.open)
+    return f"{kept} of {len(row.laws)}" + (f", {len(row.open)} unknown" if row.open else "")
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return NOTHING
+    if value >= 1000:
+        return f"{float(f'{value:.3g}'):,.0f}"
+    return f"{value:.3g}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|")

@@ -1,0 +1,95 @@
+"""`orderlab compare`: the table in the README is the committed one, wrong flags are one line, and what is known to differ does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from orderlab.commands.compare import STORES, SYSTEMS, TABLES
+from orderlab.properties.contracts.kind import TABLES as KNOWN
+from orderlab.properties.contracts.session.side_by_side import faults, measured
+from orderlab.properties.side_by_side import Table
+from orderlab.report.side_by_side import page, put
+from orderlab.sim.stores.binding.loader import load_binding
+from orderlab.sim.systems.catalogue import SYSTEMS as CATALOGUE
+from tests.in_process import ROOT, orderlab
+
+COMMITTED = ROOT / "notes" / "side_by_side.json"
+
+
+def committed() -> Table:
+    return Table.from_json(json.loads(COMMITTED.read_text()))
+
+
+def test_the_table_of_the_readme_is_made_of_the_committed_figures() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert put(readme, committed()) == readme, "run `make compare`"
+
+
+def test_the_committed_figures_are_of_every_default_store_and_system() -> None:
+    table = committed()
+    assert [row.name for row in table.stores] == list(STORES)
+    assert [row.name for row in table.systems] == list(SYSTEMS) == list(CATALOGUE)
+    assert list(KNOWN) == list(TABLES)
+    assert table.to_json() == json.loads(COMMITTED.read_text())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--systems", "tbmq-p2"), "--systems tbmq-p2: no such system"),
+        (("--stores", "none", "--systems", "none"), "nothing to compare"),
+        (("--stores", "lua/pending,,postgres"), "an empty name"),
+        (("--stores", "lua/pending,lua/pending"), "stands there twice"),
+        (("--stores", "lua/nothing"), "lua/nothing"),
+        (("--stores", "lua/lock", "--systems", "none"), "--trust-adapter"),
+        (("--effort", "much"), "--effort much"),
+        (("--report", "pdf=x"), "--report pdf=x"),
+        (("--note", "notes/store.md"), "it has no marks"),
+    ],
+    ids=lambda one: " ".join(one) if isinstance(one, tuple) else "",
+)
+def test_a_wrong_flag_is_one_line(arguments: tuple[str, ...], said: str) -> None:
+    done = orderlab("compare", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert said in done.stderr
+
+
+def test_the_tables_are_compared_and_the_seed_decides(tmp_path: Path) -> None:
+    def told(name: str, *options: str) -> str:
+        done = orderlab("compare", "--stores", "postgres,postgres-async", "--systems", "none", "--report", f"json={tmp_path / name}", *options)
+        assert done.returncode == 0, done.stderr
+        return (tmp_path / name).read_text()
+
+    first = told("a.json")
+    assert first == told("b.json")
+    waits, does_not = Table.from_json(json.loads(first)).stores
+    assert waits.faults["crashed"] == "kept"
+    assert does_not.faults["crashed"] == "no-loss"
+    assert waits.faults["lost-reply"] == "all-or-nothing"
+
+
+def test_a_store_of_ones_own_is_accepted_wherever_it_lies(tmp_path: Path) -> None:
+    binding = load_binding(ROOT / "lua" / "session")
+    (tmp_path / "mine").symlink_to(ROOT / "lua" / "session")
+    mine = load_binding(tmp_path / "mine")
+    assert measured(mine) == measured(binding)
+
+
+def test_the_published_store_costs_and_breaks_what_it_is_known_to() -> None:
+    session, published = (load_binding(ROOT / "lua" / name) for name in ("session", "specimens/published"))
+    ours, theirs = measured(session), measured(published)
+    assert ours.memory_bytes is not None
+    assert theirs.memory_bytes is not None
+    assert ours.memory_bytes < theirs.memory_bytes
+    assert set(faults(session, 0).values()) == {"kept"}
+    assert "all-or-nothing" in faults(published, 0)["lost-reply"]
+
+
+def test_a_page_says_what_the_numbers_are() -> None:
+    made = page(committed())
+    assert "sim/costs/redis.toml" in made
+    assert "lua/session" in made
