@@ -14,7 +14,7 @@ EXTRAS = {
     "streams": ("rocksdict",),
 }
 """Extra -> the modules that it brings, beside those of extras that it contains (``pyproject.toml``)."""
-WANTED = {"explore": "check", "check": "check", "simulate": "sim", "calibrate": "sim", "sweep": "spark", "bench": "all"}
+WANTED = {"explore": "check", "check": "check", "simulate": "sim", "compare": "sim", "calibrate": "sim", "sweep": "spark", "bench": "all"}
 """The extra with all that a command needs; other commands need none but for single options."""
 
 
