@@ -10,13 +10,13 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from orderlab.commands.simulate import NAMES as SYSTEMS
 from orderlab.model.errors import InputError
 from orderlab.program import ExitCode
 
 STORES = ("lua/session", "lua/pending", "lua/specimens/published", "postgres", "postgres-async", "lua/feed", "lua/job_queue")
 TABLES = ("postgres", "postgres-async")
 """``TABLES`` of `orderlab.properties.contracts.kind`, for the help; a test keeps them the same."""
-SYSTEMS = ("tbmq-p2p", "tbmq-postgres", "tbmq-jedis", "tbmq-lettuce", "tbmq-application")
 NONE = "none"
 FORMS = ("html", "json", "markdown")
 

@@ -63,7 +63,7 @@ def limits(table: Table) -> Iterator[str]:
     )
     yield (
         f"Systems, as published: {LOAD['publishers']:,} publishers, one message a second each, in virtual time, costs as `orderlab simulate --list` names them; latency from publish to "
-        "delivery, mean; msg/s at full load goes on linearly from the busiest node under that load, so it is no ceiling that was reached (`--sustainable` searches one). "
+        "delivery, mean (zaqar: of a request, 18 producers in closed loops); msg/s at full load goes on linearly from the busiest node under that load, so it is no ceiling that was reached (`--sustainable` searches one). "
         f"Faults strike once a run, a small system with short timeouts as in notes/guarantees.md; {DRAIN_BOUND_MS:,} ms to drain. One run each: what is not named showed no violation "
         "in this run, and may in another."
     )
