@@ -17,6 +17,7 @@ from orderlab.model.verdict import Outcome
     [
         {"messages": 2, "publishers": 1, "topic_count": 1},
         {"messages": 2, "topic_count": 1},
+        pytest.param({"messages": 3, "topic_count": 1}, marks=pytest.mark.exhaustive),
         pytest.param({"messages": 2}, marks=pytest.mark.exhaustive),
         pytest.param({"messages": 3}, marks=pytest.mark.exhaustive),
     ],
