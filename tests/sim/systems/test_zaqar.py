@@ -1,5 +1,6 @@
 """Feeds behind a web head: each cure keeps the laws, none of them breaks `cursor-safe`; faults leave what they leave."""
 
+import tomllib
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from orderlab.model.checkers.judge import Question, in_memory, judge
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
+from orderlab.sim.costs import FOLDER
 from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
 
 SHORT = {"duration_s": 0.3, "warm_up_s": 0.05, "drain_s": 0.5, "reconnect_ms": 10}
@@ -69,3 +71,11 @@ def test_a_request_that_never_gets_through_is_an_error_of_its_client() -> None:
 def test_a_fault_that_cannot_strike_is_refused(faults: str) -> None:
     with pytest.raises(InputError, match="faults: "):
         simulated("zaqar-lua", faults=faults)
+
+
+def test_costs_of_brokers_do_not_move_what_was_fitted_to_the_feed() -> None:
+    """Every number of Redis and of the network that the feed uses stands in its own file."""
+    own = tomllib.loads((FOLDER / "zaqar.toml").read_text())
+    needed = {"evalsha_us", "io_us", "syscall_us", "unknown_command_us", "speed", "commands_us"}
+    assert needed <= own["redis"].keys()
+    assert {"floor_us", "median_us", "sigma"} <= own["network"].keys()
