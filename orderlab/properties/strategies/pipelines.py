@@ -49,7 +49,7 @@ def _of_producer(acks: str, idempotent: bool) -> dict[str, Any]:
 
 def _flat(drawn: dict[str, Any]) -> dict[str, Any]:
     producer: dict[str, Any] = drawn.pop("producer")
-    return {**SMALLEST, **producer, **drawn}
+    return {**SMALLEST, **producer, **drawn, "partitions": max(drawn["partitions"], drawn["brokers"])}  # fewer are refused
 
 
 configurations = st.fixed_dictionaries(

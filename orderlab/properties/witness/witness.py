@@ -128,7 +128,7 @@ def _without_error(text: str, error: str) -> str:
 # -- the story -------------------------------------------------------------------------------------------------------------
 
 KEYS_SHOWN = 8
-_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
+_CONTROLS = {code: chr(code).encode("unicode_escape").decode() for code in (*range(32), *range(127, 160))}
 """What would move a terminal's cursor or colour it, if a script put it into an error or a comment."""
 
 

@@ -21,7 +21,7 @@ from orderlab.sim.redis.shard import Effect
 from orderlab.sim.stores.binding.loader import load_binding
 
 HOSTILE = "ERR [/x] [red]\x1b[31m\x9b\n\x07"
-ESCAPED = r"ERR [/x] [red]\x1b[31m\x9b\x0a\x07"
+ESCAPED = r"ERR [/x] [red]\x1b[31m\x9b\n\x07"
 
 
 def witness() -> Witness:
