@@ -227,7 +227,9 @@ def _integers(array: pa.Array) -> IntArray:
         return values
     if kind.kind == "u":  # has no -1
         values = np.minimum(values.astype(np.uint64), np.uint64(2**63 - 1)).astype(np.int64)
-    is_there = np.unpackbits(np.frombuffer(validity, np.uint8), bitorder="little")[array.offset : array.offset + len(array)]
+    first, skipped = divmod(array.offset, 8)  # a batch is a slice of its table, whose bits must not be unpacked for each
+    held = np.frombuffer(validity, np.uint8)[first : (array.offset + len(array) + 7) // 8]
+    is_there = np.unpackbits(held, bitorder="little", count=skipped + len(array))[skipped:]
     return np.where(is_there.view(np.bool_), values, values.dtype.type(-1))
 
 

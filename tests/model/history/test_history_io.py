@@ -323,9 +323,10 @@ def test_arrays_are_made_and_read_as_pyarrow_does_it():
         assert disk._strings(names).equals(pa.array(names, pa.string()))
     with pytest.raises(pa.ArrowInvalid, match="70000"):
         disk._array(numbers, pa.int16(), None)
-    gaps = pa.array([None, 1, 2, None, 4], pa.int32())
-    assert decoding._integers(gaps[2:]).tolist() == [2, -1, 4]
-    assert decoding._integers(gaps[1:3]).tolist() == [1, 2]
+    values = [None if n % 3 == 0 else n for n in range(40)]
+    gaps = pa.array(values, pa.int32())
+    for start, end in ((0, 40), (1, 3), (2, 5), (7, 9), (8, 17), (13, 40), (39, 40)):
+        assert decoding._integers(gaps[start:end]).tolist() == [-1 if n is None else n for n in values[start:end]]
 
 
 def test_writing_and_reading_a_history_imports_no_pandas(tmp_path):
