@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterable, Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -37,7 +39,10 @@ class TimeBudget:
             self._checks = 0
             if self.is_over():
                 raise OutOfBudget
+
+
 EVENTS_SHOWN = 12
+FAULTS_SHOWN = 3
 VACUOUS = "vacuous: nothing in this history puts the law to the test"
 
 
@@ -46,7 +51,8 @@ class Finding:
     """One violation: the message by its logical FIFO and sequence, the subscriber, and what is wrong.
 
     `event_id` is the event at which the law breaks; None if it breaks by something that never happened. `events` are
-    the rows about the message (and `other_sequence`), filled in by `tell`.
+    the rows about the message (and `other_sequence`), and the faults that may be to blame, filled in by `tell`. `where`: what became of the message,
+    as a system that can be asked tells it (`orderlab.sim.systems.whereabouts`).
     """
 
     why: str
@@ -59,6 +65,7 @@ class Finding:
     other_event_id: int | None = None
     other_sequence: int | None = None
     events: tuple[Mapping[str, Any], ...] = ()
+    where: Mapping[str, Any] | None = None
 
     def order(self) -> tuple[Any, ...]:
         """Findings in the order in which they are reported: by event, what never happened last, then by name."""
@@ -104,7 +111,11 @@ class Partial:
 
 
 def _summed(left: Mapping[str, int], right: Mapping[str, int]) -> dict[str, int]:
-    return {name: left.get(name, 0) + right.get(name, 0) for name in {**left, **right}}
+    """Numbers of times add up; of instants (`latest_...`) the last one counts."""
+    return {
+        name: max(left.get(name, -1), right.get(name, -1)) if name.startswith("latest_") else left.get(name, 0) + right.get(name, 0)
+        for name in {**left, **right}
+    }
 
 
 @dataclass
@@ -156,7 +167,15 @@ def tell(verdicts: Iterable[Verdict], batches: Iterable[EventBatch], names: Name
     }
     if not told:
         return verdicts
+    faults: list[Mapping[str, Any]] = []
+    healed: list[int] = []
+    """Faults so far, and where in between all of them had healed."""
     for batch in batches:
+        for row in np.flatnonzero((batch.kind == EventKind.FAULT) | (batch.kind == EventKind.HEAL)).tolist():
+            if batch.kind[row] == EventKind.FAULT:
+                faults.append(describe_event(batch, row, names))
+            else:
+                healed.append(len(faults))
         for index, events in told.items():
             finding = verdicts[index].witness
             assert isinstance(finding, Finding)
@@ -165,8 +184,25 @@ def tell(verdicts: Iterable[Verdict], batches: Iterable[EventBatch], names: Name
     for index, events in told.items():
         finding = verdicts[index].witness
         assert isinstance(finding, Finding)
-        verdicts[index] = replace(verdicts[index], witness=replace(finding, events=_shortened(events, finding)))
+        shown = (*_shortened(events, finding), *_struck(faults, healed, events, finding))
+        events_in_order = tuple(sorted(shown, key=lambda event: int(event["event_id"])))
+        verdicts[index] = replace(verdicts[index], witness=replace(finding, events=events_in_order))
     return verdicts
+
+
+def _struck(
+    faults: Sequence[Mapping[str, Any]], healed: Sequence[int], events: Iterable[Mapping[str, Any]], finding: Finding
+) -> Sequence[Mapping[str, Any]]:
+    """The faults that may have to do with it: from the first publish of the message to the break, the first few; else the last one before, for what it
+    has left may be found late. `healed`: how many had struck when none was open any more."""
+    ids = [int(fault["event_id"]) for fault in faults]
+    end = bisect_right(ids, math.inf if finding.event_id is None else finding.event_id)
+    published = min((event["event_id"] for event in events if event["kind"] == EventKind.PUBLISH.label), default=0)
+    begin = bisect_right(ids, published)
+    if begin > 0 and begin not in healed:
+        begin -= 1  # one was open still
+    first = begin if begin < end else max(end - 1, 0)
+    return faults[first : min(end, first + FAULTS_SHOWN)]
 
 
 def is_about(finding: Finding, batch: EventBatch, names: Names) -> Any:

@@ -44,7 +44,8 @@ class EventKind(IntEnum):
     OK = 16  # ... and returned `value`
     FAIL = 17  # ... and did not happen
     INFO = 18  # ... and may or may not have happened
-    FAULT = 19  # a fault began (`operation` names it, `node` says where); no checker reads it
+    FAULT = 19  # a fault began (`operation` names it, `node` says where); witnesses show it
+    END = 20  # the last row: nothing else was recorded until then, though the recorder was there
 
     @property
     def label(self) -> str:
@@ -77,6 +78,7 @@ REQUIRED_BY_KIND: dict[EventKind, tuple[str, ...]] = {
     EventKind.FAIL: ("process", "operation"),
     EventKind.INFO: ("process", "operation"),
     EventKind.FAULT: ("operation",),
+    EventKind.END: (),
 }
 STORE_KINDS = (EventKind.INVOKE, EventKind.OK, EventKind.FAIL, EventKind.INFO)
 
@@ -273,3 +275,4 @@ DISCONNECT = int(EventKind.DISCONNECT)
 HEAL = int(EventKind.HEAL)
 CUT = int(EventKind.CUT)
 FAULT = int(EventKind.FAULT)
+END = int(EventKind.END)

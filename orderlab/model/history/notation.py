@@ -6,6 +6,7 @@ One word an event, a millisecond apart: a letter, the sequence number, and what 
     P publish             A publish acknowledged   D deliver      R receive (PUBREC)   L release (PUBREL)
     K acknowledge         T trim                   E expire       C clear              S subscribe
     U unsubscribe         + connect                - disconnect   H heal               X cut        F fault
+    Z end of the recording
 
     .b publisher b     >c subscriber c     q2 QoS 2      d1 delivered at QoS 1    #7 packet identifier 7    ! DUP
     ~ retained         %30 expiry interval 30 ms         =3 session 3             :a/b topic or filter, last in its word
@@ -43,6 +44,7 @@ _LETTERS = {
     "H": EventKind.HEAL,
     "X": EventKind.CUT,
     "F": EventKind.FAULT,
+    "Z": EventKind.END,
 }
 _MESSAGE_KINDS = (
     EventKind.PUBLISH,
@@ -57,6 +59,7 @@ _WITHOUT_SUBSCRIBER = (
     EventKind.HEAL,
     EventKind.CUT,
     EventKind.FAULT,
+    EventKind.END,
 )
 _EVENT = re.compile(r"(?P<letter>[A-Z+-])(?P<sequence>\d+)?(?P<rest>[^:]*)(?::(?P<topic>.+))?")
 _FIELD = re.compile(

@@ -36,6 +36,7 @@ class HistoryRecorder:
         self._waiting = 0
         self._room = FLUSH_ROWS
         self._emitted_us = -(2**62)
+        self._last_us = 0
         self._next_us = 0
         """When the clock is there, rows may leave again."""
         self._hash = blake2b(digest_size=16)
@@ -65,13 +66,15 @@ class HistoryRecorder:
             self._next_us = now_us + self.slack_us
             self._emit(now_us - self.slack_us)
 
-    def close(self) -> None:
-        """Let all rows leave."""
+    def close(self, over_us: int = 0) -> None:
+        """Let all rows leave, and behind them one that says until when the recording would have taken in more."""
+        last_us = int(self._columns["time_us"][: self._waiting].max(initial=self._last_us))
         self._emit(2**62)
+        self._send(EventBatch.of(event_id=[self.rows], time_us=[max(over_us, last_us)], kind=[EventKind.END]))
 
     @property
     def digest(self) -> str:
-        """Digest of all rows that have left, in hexadecimal: equal digests, equal histories."""
+        """Digest of all rows that have left but the last, which is of the recording, in hexadecimal: equal digests, equal histories."""
         return self._hash.hexdigest()
 
     def _emit(self, before_us: int) -> None:
@@ -93,7 +96,10 @@ class HistoryRecorder:
         columns = {name: column[rows] for name, column in self._columns.items()}
         for column in columns.values():
             self._hash.update(column.data)
-        batch = EventBatch.of(event_id=np.arange(self.rows, self.rows + len(rows)), **columns)
-        self.rows += len(rows)
+        self._last_us = int(columns["time_us"][-1])
+        self._send(EventBatch.of(event_id=np.arange(self.rows, self.rows + len(rows)), **columns))
+
+    def _send(self, batch: EventBatch) -> None:
+        self.rows += len(batch)
         for sink in self.sinks:
             sink(batch)

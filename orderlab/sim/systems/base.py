@@ -384,7 +384,7 @@ class DeviceSystem(Generic[S]):
                 break
         if world.has_work_left():
             self.recorder.add(EventKind.CUT, np.array([int(env.now)]))
-        self.recorder.close()
+        self.recorder.close(self.over_us)  # were it over earlier, nothing would come until then
         assert self.measured is not None
         recoveries = [each.to_json() for each in self.series.recoveries(self.end_us)]
         return {**figures(self.measured, world), **({"recovery": recoveries} if recoveries else {})}

@@ -585,7 +585,7 @@ class ZaqarSystem:
             while reader.page() == PAGE:
                 pass
         self._tick()
-        self.recorder.close()
+        self.recorder.close(self.over_us)
 
     def _usage(self) -> list[tuple[float, float]]:
         now = self.env.now

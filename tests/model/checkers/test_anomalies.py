@@ -118,6 +118,7 @@ ANOMALIES = [
     ("drain", "S P1 A1 H @20 D1", (4, 1, "s", None), "S P1 A1 H @13 D1"),
     ("drain", "S P1 A1 H @20 D1", (4, 1, "s", None), "S P1 A1 H @12 + @20 D1"),
     ("drain", "S P1 A1 H @20 P2", (None, 1, "s", None), "S H P1 A1 @20 D1"),
+    ("drain", "S P1 A1 H @20 Z", (None, 1, "s", None), "S P1 A1 H @13 D1 @20 Z"),
     ("drain", "S P1 A1 H @20 D1", (4, 1, "s", None), "S P1 A1 H F @20 D1 H"),
 ]
 
@@ -197,6 +198,21 @@ def test_what_is_not_judged_is_said():
     ends_too_early = verdict("drain", "S P1 A1 H")
     assert ends_too_early.outcome is Outcome.UNKNOWN
     assert "ends before the bound" in ends_too_early.not_covered[0]
+    one_ms_short = verdict("drain", "S P1 A1 H @12 Z")  # healed at 3 ms, and the bound is 10 ms
+    assert (one_ms_short.outcome, verdict("drain", "S P1 A1 H @13 Z").outcome) == (Outcome.UNKNOWN, Outcome.VIOLATED)
+    assert "at 0.012 s; one that goes on to 0.013 s decides it (simulate: drain_s higher by 0.001)" in one_ms_short.not_covered[0]
+    assert any("had not healed" in note for note in verdict("drain", "S P1 A1 F @30 Z").not_covered)
+
+
+def test_a_witness_shows_the_faults_that_may_be_to_blame():
+    def struck(line):
+        return [event["time_us"] // 1000 for event in verdict("at-least-once", line).witness.events if event["kind"] == "fault"]
+
+    assert struck("S F H P1 A1 Z") == [1]  # long healed, and the only one there was
+    assert struck("S F H P1 A1 F H Z") == [5]
+    assert struck("S F P1 A1 F H Z") == [1, 4]  # the first was open when the message was published
+    assert struck("S P1 A1 F H F H F H F H Z") == [3, 5, 7]
+    assert struck("S P1 A1 Z") == []
 
 
 def test_a_receive_maximum_that_no_row_says_comes_with_the_question():

@@ -48,7 +48,7 @@ def test_a_word_is_an_event_with_its_defaults_and_its_exceptions():
     ]
 
 
-@pytest.mark.parametrize("line", ["Z1", "P1?", "P1.", "0)", "0<"])
+@pytest.mark.parametrize("line", ["Y1", "P1?", "P1.", "0)", "0<"])
 def test_what_it_cannot_read_is_named(line):
     with pytest.raises(InputError, match="history notation"):
         parse_history(line)

@@ -17,9 +17,9 @@ def test_rows_leave_in_time_order_and_equal_times_keep_theirs(monkeypatch):
     recorder.advance(45)
     recorder.add(EventKind.DELIVER, [35], subscriber=3)
     recorder.close()
-    assert [batch.time_us.tolist() for batch in batches] == [[10, 10, 30], [35, 50]]
+    assert [batch.time_us.tolist() for batch in batches] == [[10, 10, 30], [35, 50], [50]]
     assert batches[0].kind.tolist() == [EventKind.PUBLISH, EventKind.DELIVER, EventKind.PUBLISH]
-    assert np.concatenate([batch.event_id for batch in batches]).tolist() == [0, 1, 2, 3, 4]
+    assert np.concatenate([batch.event_id for batch in batches]).tolist() == [0, 1, 2, 3, 4, 5]
 
 
 def test_a_row_that_comes_after_its_successors_have_left_is_an_error(monkeypatch):

@@ -37,7 +37,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from orderlab.model.arrays import Intervals
-from orderlab.model.checkers.delivery.event_pass import BROKEN, COUNTERS, END_US, DeliveryPass
+from orderlab.model.checkers.delivery.event_pass import BROKEN, COUNTERS, END_US, HEAL_EPOCH, DeliveryPass
 from orderlab.model.checkers.delivery.owed import (
     Lanes,
     Pairs,
@@ -101,8 +101,13 @@ class DeliveryChecker:
         self._break_by_absence(tally, "at-least-once", lanes, pairs, found[:, 0], found[:, 1])
         if done.drain_bound_us >= 0:
             tally.meets("drain", done.count("backlog_deliveries") + int(found[:, 4].sum()))
-            due = found[:, 4] * pairs.backlog_due
-            tally.counts["drain_undecided"] = int(found[:, 4].sum() - due.sum())
+            end_us = int(done.state.clock[END_US])
+            is_due = (pairs.backlog_due_us >= 0) & (pairs.backlog_due_us <= end_us)
+            due, later = found[:, 4] * is_due, found[:, 4] * ~is_due
+            tally.counts["drain_undecided"] = int(later.sum())
+            tally.counts["latest_end_us"] = end_us
+            tally.counts["latest_due_us"] = int(pairs.backlog_due_us[later > 0].max(initial=-1))
+            tally.counts["unhealed"] = int(done.state.clock[HEAL_EPOCH] < 0)
             self._break_by_absence(tally, "drain", lanes, pairs, due, found[:, 5])
         self._agreement(tally, lanes, pairs, delivered, published_elsewhere or done.count("published") > 0)
         return tally.partial()
@@ -254,4 +259,10 @@ def _notes(law: str, counts: Mapping[str, int]) -> Iterable[str]:
     if law == "no-phantom" and counts["published"] == 0:
         yield "no publish rows: what was published is not known"
     if law == "drain" and counts["drain_undecided"]:
-        yield f"the recording ends before the bound with {counts['drain_undecided']} messages of a backlog undelivered"
+        end_us, due_us = counts["latest_end_us"], counts["latest_due_us"]
+        yield (
+            f"the recording ends before the bound with {counts['drain_undecided']} messages of a backlog undelivered, at {end_us / 1e6:g} s;"
+            f" one that goes on to {due_us / 1e6:g} s decides it (simulate: drain_s higher by {(due_us - end_us) / 1e6:g})"
+        )
+    if law == "drain" and counts.get("unhealed"):
+        yield "the last fault had not healed when the recording ended; one that goes on for the bound after that decides it"

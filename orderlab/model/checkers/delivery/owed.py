@@ -183,7 +183,7 @@ class Pairs:
     first: IntArray  # the first number owed
     settled: npt.NDArray[np.bool_]  # connected to the end of a recording that was not cut: what is missing is lost
     backlog: IntArray  # numbers up to this one had to be gone by the drain bound; -1: none
-    backlog_due: npt.NDArray[np.bool_]  # the recording goes on past the bound
+    backlog_due_us: IntArray  # when that bound passes; -1: the subscriber is away
 
     def __len__(self) -> int:
         return len(self.fifo)
@@ -220,15 +220,14 @@ def owed_pairs(done: DeliveryPass, lanes: Lanes, subscriptions: SubscriptionsInF
         )
     sessions, clock = done.state.sessions, done.state.clock
     if len(fifo) == 0:
-        nothing = np.zeros(0, np.bool_)
-        return Pairs(fifo, subscriber, lane, fifo, nothing, fifo, nothing)
+        return Pairs(fifo, subscriber, lane, fifo, np.zeros(0, np.bool_), fifo, fifo)
     connected = sessions[subscriber, CONNECTED] != 0
-    end_us, heal_us, heal_epoch = (int(word) for word in clock[1:4])
-    backlog, due = np.full(len(fifo), -1, np.int64), np.zeros(len(fifo), np.bool_)
+    heal_us, heal_epoch = (int(word) for word in clock[2:4])
+    backlog, due_us = np.full((2, len(fifo)), -1, np.int64)
     if done.drain_bound_us >= 0 and heal_epoch >= 0:
         stable = np.where(connected, np.maximum(sessions[subscriber, STABLE_EPOCH], heal_epoch), -1)
         backlog = highs_at(done, fifo, stable)
-        due = connected & (np.maximum(sessions[subscriber, STABLE_SINCE], heal_us) + done.drain_bound_us <= end_us)
+        due_us = np.where(connected, np.maximum(sessions[subscriber, STABLE_SINCE], heal_us) + done.drain_bound_us, -1)
     return Pairs(
         fifo,
         subscriber,
@@ -236,7 +235,7 @@ def owed_pairs(done: DeliveryPass, lanes: Lanes, subscriptions: SubscriptionsInF
         highs_at(done, fifo, epoch) + 1,
         connected & (done.count("cuts") == 0),
         backlog,
-        due,
+        due_us,
     )
 
 
