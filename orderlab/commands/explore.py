@@ -26,9 +26,14 @@ CATALOGUES = ("orderlab.model.classics.catalogue", "orderlab.properties.contract
 """Modules with a `CATALOGUE` of entries; a room that offers specifications adds its own."""
 
 
-def entries() -> dict[str, CatalogueEntry]:
-    """Every specification that can be explored, by name."""
-    return {entry.name: entry for module in CATALOGUES for entry in import_module(module).CATALOGUE}
+def entries(wanted: str | None = None) -> dict[str, CatalogueEntry]:
+    """Every specification that can be explored, by name; those of the first room that has the one ``wanted``, as the others take long to import."""
+    found: dict[str, CatalogueEntry] = {}
+    for module in CATALOGUES:
+        found |= {entry.name: entry for entry in import_module(module).CATALOGUE}
+        if wanted in found:
+            break
+    return found
 
 
 def explore(
@@ -87,7 +92,7 @@ def explore(
         raise InputError("explore: which specification? name one, or use --list")
     wanted = wanted_reports(report)
     own = own_file(specification)
-    known, name = chosen_in_file(own, specification) if own else (entries(), specification)
+    known, name = chosen_in_file(own, specification) if own else (entries(specification), specification)
     with errors_placed_in(own):
         system = make(known, name, parsed(settings or []))
     options = Options(
