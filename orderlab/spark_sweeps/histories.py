@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 from orderlab.model.checkers import causal, cursor
 from orderlab.model.checkers.delivery import laws as delivery
 from orderlab.model.checkers.delivery.laws import DeliveryChecker, delivery_verdicts
-from orderlab.model.checkers.findings import VACUOUS, Finding, Partial, is_about, tell
+from orderlab.model.checkers.findings import VACUOUS, Finding, Partial, are_of_faults, is_about, tell
 from orderlab.model.checkers.judge import PASSES, PIPELINE_LAWS, Question, judge, passes_for
 from orderlab.model.errors import InputError
 from orderlab.model.history.decoding import ArrowDecoder
@@ -272,7 +272,7 @@ def rows_about(findings: list[Finding], path: str) -> list[pa.RecordBatch]:
     with marked_errors():
         reader = open_history(path)
         for batch in reader:
-            about = sum(is_about(finding, batch, reader.names) for finding in findings) > 0
+            about = are_of_faults(batch) | (sum(is_about(finding, batch, reader.names) for finding in findings) > 0)
             if about.any():
                 found.append(to_arrow(batch.select(about), reader.names))
             if all(end is not None and end < batch.event_id[-1] for end in ends):

@@ -171,7 +171,7 @@ def tell(verdicts: Iterable[Verdict], batches: Iterable[EventBatch], names: Name
     healed: list[int] = []
     """Faults so far, and where in between all of them had healed."""
     for batch in batches:
-        for row in np.flatnonzero((batch.kind == EventKind.FAULT) | (batch.kind == EventKind.HEAL)).tolist():
+        for row in np.flatnonzero(are_of_faults(batch)).tolist():
             if batch.kind[row] == EventKind.FAULT:
                 faults.append(describe_event(batch, row, names))
             else:
@@ -203,6 +203,11 @@ def _struck(
         begin -= 1  # one was open still
     first = begin if begin < end else max(end - 1, 0)
     return faults[first : min(end, first + FAULTS_SHOWN)]
+
+
+def are_of_faults(batch: EventBatch) -> Any:
+    """A mask of the rows that tell when faults struck, and when all had healed."""
+    return (batch.kind == EventKind.FAULT) | (batch.kind == EventKind.HEAL)
 
 
 def is_about(finding: Finding, batch: EventBatch, names: Names) -> Any:
