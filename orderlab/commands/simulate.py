@@ -170,6 +170,8 @@ def _run(
     from orderlab.model.checkers.judge import judge
     from orderlab.model.files import write_whole
     from orderlab.model.history.disk import HistoryFile, HistoryWriter
+    from orderlab.model.verdict import Outcome
+    from orderlab.properties.simulation import located
     from orderlab.report.progress import ProgressLine
     from orderlab.sim.systems.catalogue import entry
     from orderlab.sim.systems.timeline import Tracer
@@ -197,6 +199,9 @@ def _run(
         stack.callback(line.clear)
         with line.telling_compilation():
             verdicts, rows = judge(HistoryFile(path), question)
+        if any(verdict.outcome is Outcome.VIOLATED for verdict in verdicts):
+            line.show("running it again, to see what became of the messages that break laws")
+            verdicts = located(verdicts, system, chosen, seed)
     if tracer is not None and trace is not None:
         write_whole(trace, json.dumps(tracer.to_json(), separators=(",", ":")).encode())
     wall = {

@@ -16,6 +16,7 @@ from orderlab.report.terminal import print_summary
 from orderlab.report.words import counted
 
 _IN_TABLE = ("antecedents", "violations", "violated_objects", "seconds", "rows", UNFINISHED)
+WAY_SHOWN = 8
 _COLOUR = {Outcome.HOLDS: "green", Outcome.VIOLATED: "red", Outcome.UNKNOWN: "yellow"}
 
 
@@ -98,8 +99,29 @@ def _print_witness(console: Console, verdict: Verdict) -> None:
     }
     if where:
         console.print("  " + escape(printable(_fields(where))), highlight=False, soft_wrap=True)
+    for line in whereabouts(witness.get("where") or {}):
+        console.print("  " + escape(printable(line)), highlight=False, soft_wrap=True)
     for number, event in enumerate(witness.get("events") or witness.get("operations") or (), 1):
         console.print(f"  {number:>2}. {escape(printable(_event(event)))}", highlight=False, soft_wrap=True)
+
+
+def whereabouts(where: Mapping[str, Any]) -> Iterator[str]:
+    """What became of the message of a simulation: its state, who had it last, who has it still, the fault; then its way."""
+    if not where:
+        return
+    if where["state"] != "delivered":
+        at = "" if where["at_us"] is None else f", at {where['at_us'] / 1e6:.6f} s"
+        yield f"{where['state']}: had last by {where['last_had_by']}{at}"
+    for holder in where["held_by"]:
+        yield f"still there at the end: {holder}"
+    if where.get("turned_at"):
+        yield f"out of order since: {where['turned_at']}"
+    if where["fault"]:
+        fault = where["fault"]
+        row = "" if fault.get("event_id") is None else f" (event {fault['event_id']})"
+        yield f"fault: {fault['name']} on {fault['node']} at {fault['at_us'] / 1e6:.6f} s{row}"
+    if where["way"]:
+        yield "its way: " + "; ".join(where["way"][:WAY_SHOWN]) + (f"; {len(where['way']) - WAY_SHOWN} more" if len(where["way"]) > WAY_SHOWN else "")
 
 
 def _event(event: Mapping[str, Any]) -> str:

@@ -209,6 +209,10 @@ class KafkaCluster:
         self._producers = 0
         self.on_request: Callable[[int, str, float, float, int], None] | None = None
         """Told of every request: the broker, what it is, when it arrived, when it is served, records."""
+        self.on_append: Callable[[Partition, Batch], None] | None = None
+        """Told of every batch that a leader has appended, of a repetition of the first one."""
+        self.on_lost: Callable[[Partition, int, Sequence[int]], None] | None = None
+        """Told of records that are gone with a leader, the broker of that number."""
         self.replication_lag_us: Callable[[], int] = lambda: self.costs.replication_lag_us if brokers > 1 else 0
 
     def new_producer_id(self) -> int:
@@ -240,6 +244,8 @@ class KafkaCluster:
         outcome = partition.log.append(records, served, self.replication_lag_us(), producer, sequence)
         if isinstance(outcome, AppendError):
             return outcome, served
+        if self.on_append is not None:
+            self.on_append(partition, outcome)
         partition.appended_us = served
         partition.wake()
         return outcome, outcome.replicated_us if acks_all else served
@@ -257,6 +263,8 @@ class KafkaCluster:
         """The partition's leader dies; the next broker takes over after the election. Returns the lost records."""
         now = int(self.env.now)
         lost = partition.log.fail_over(now)
+        if self.on_lost is not None and lost:
+            self.on_lost(partition, partition.leader, lost)
         partition.leader = (partition.leader + 1) % len(self.stations)
         partition.leaderless_until_us = now + self.costs.leader_election_us
         partition.failed_us = now

@@ -196,6 +196,11 @@ class Transit:
         """The subscriber whom a record is for; 0 if it was taken."""
         return self._held.get(record, [0, 0])[1]
 
+    def look(self, record: int) -> tuple[int, int] | None:
+        """(message, subscriber) of a record that was not taken."""
+        held = self._held.get(record)
+        return None if held is None else (held[0], held[1])
+
     def take(self, records: Sequence[int]) -> Deliveries:
         """What ``records`` hold; a record that is read again is not there any more."""
         held = [row for record in records if (row := self._held.pop(record, None)) is not None]

@@ -19,7 +19,14 @@ from orderlab.sim.engine.statistics import LatencyHistogram
 from orderlab.sim.kafka.broker import KafkaCluster, Partition
 from orderlab.sim.kafka.consumer_group import Consumer, ConsumerGroup
 from orderlab.sim.mqtt.clients import Clients, Ints, QosLevels, Schedule, SlowReaders, where
-from orderlab.sim.mqtt.connections import ConnectionTable, InflightWindows, ReplayFilter, Transit, TrimTracker
+from orderlab.sim.mqtt.connections import (
+    ConnectionTable,
+    Deliveries,
+    InflightWindows,
+    ReplayFilter,
+    Transit,
+    TrimTracker,
+)
 from orderlab.sim.mqtt.ports import Broker, SessionStore
 from orderlab.sim.mqtt.sessions import Inbound
 from orderlab.sim.mqtt.topics import Matches, RetainedByTopic
@@ -129,6 +136,8 @@ class Measurements:
     """Those that struck: name, code of the node, instant."""
     on_stage: Callable[[str, Ints, int], None] | None = None
     """Told of all messages that a consumer gets: the topic, their numbers, the instant."""
+    on_way: Callable[[str, int, Deliveries], None] | None = None
+    """Told of deliveries on their way: the stage that has them (``store``, ``broker``, ``socket``), the number of the broker."""
 
 
 @dataclass

@@ -152,6 +152,8 @@ class Delivery:
         """Write PUBLISH packets to the sockets of those who are connected here. The others fetch them from the store.
         ``is_pushed``: these come from who saved them, and may have been read from the store meanwhile."""
         table, world = self.table, self.world
+        if world.measured.on_way is not None:
+            world.measured.on_way("broker", self.node.number, deliveries)
         # First whose they are: filters below keep books per connection, and must hear of no other's.
         subscribers = deliveries[:, SUBSCRIBER]
         here = table.connected[subscribers] & (world.traffic.subscribers.broker[subscribers] == self.node.number)
@@ -258,6 +260,8 @@ class Delivery:
         if not len(sent):
             return
         traffic = self.world.traffic
+        if self.world.measured.on_way is not None:
+            self.world.measured.on_way("socket", self.node.number, sent)
         subscribers = sent[:, SUBSCRIBER]
         latency = traffic.subscribers.latency_us[subscribers]
         arrived = self.table.in_order(subscribers, self._written_us(len(sent)) + latency)

@@ -189,6 +189,8 @@ class SaveStage:
             # Every save has its answer before the offset is committed: who takes over reads the pack again and loses nothing of it.
             yield from node.complete(batch)
             assigned.given_up[batch.failed] = True
+            if world.measured.on_way is not None:
+                world.measured.on_way("store", node.number, assigned.deliveries())
             yield self.env.timeout(int(node.burst(len(saves.messages), costs.persist_us / 2) - self.env.now))
             # Sent on before the commit, a broker that dies in between leaves repetitions; after it, as published, gaps.
             if world.hands_over_first and not node.is_dead:

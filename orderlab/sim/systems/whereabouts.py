@@ -1,0 +1,247 @@
+"""Where a message was and is: a run is watched for a few messages, stage by stage, and asked at its end what still holds them.
+
+Watched are Kafka's logs (of `msg.all`, `msg.persisted`, downlinks, queues of applications), the store's answers, the broker that is to send it, and sockets.
+Observers change nothing, so the run is the same as without: whoever has a history takes the same settings and seed again and watches what it
+says is missing.
+
+A message that did not arrive is *withheld* where something still has it at the end: a log beyond what its readers have committed, the store, a window that is
+full, a socket. Otherwise it is *lost*. Withheld says nothing about when it comes: a downlink that nobody reads any more keeps it for good.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from orderlab.model.history.events import Names
+from orderlab.sim.kafka.broker import Batch, Partition
+from orderlab.sim.mqtt.broker.routing import RoutedRecords
+from orderlab.sim.mqtt.connections import MESSAGE, SUBSCRIBER, Deliveries, in_flight_key
+from orderlab.sim.mqtt.sessions import EPOCH_MS, NUMBER_BYTES, StoredSessions
+from orderlab.sim.mqtt.world import World
+
+STAGES = ("msg.all", "msg.persisted", "msg.app", "store", "msg.downlink", "broker", "socket")
+"""In the order in which a message passes them; not every system has all."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A message by its logical FIFO and place there, on its way to a subscriber, by the names of the history."""
+
+    publisher: str | int
+    sequence: int
+    subscriber: str | int
+
+
+@dataclass(frozen=True)
+class Reached:
+    """A stage had the message at an instant."""
+
+    at_us: int
+    stage: str
+    place: str
+    node: str
+    partition: Partition | None = None
+    offset: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.at_us / 1e6:.6f} s: {self.place}"
+
+
+@dataclass
+class _Watched:
+    message: int
+    subscriber: int
+    way: list[Reached] = field(default_factory=list)
+    lost_by: list[Reached] = field(default_factory=list)
+    """Logs that had it and lost it."""
+
+
+class Watch:
+    """Watches one system. ``attach`` before the run; ``told`` after it."""
+
+    def __init__(self, wanted: Sequence[Wanted]) -> None:
+        self.wanted = wanted
+        self._watched: list[_Watched | None] = []
+
+    def attach(self, world: World, names: Names) -> None:
+        """Observe the parts of ``world``."""
+        self._world = world
+        self._watched = [self._found(one, names) for one in self.wanted]
+        world.kafka.cluster.on_append = self._appended
+        world.kafka.cluster.on_lost = self._lost
+        world.measured.on_way = self._reached
+
+    def _found(self, wanted: Wanted, names: Names) -> _Watched | None:
+        """The message and the subscriber by number; None where the history names nobody of this system alone: a group, or all."""
+        count, population = self._world.traffic.schedule.count, len(self._world.traffic.subscribers)
+        publisher, subscriber = (
+            label if isinstance(label, int) else names.clients.code_of.get(label, -1) for label in (wanted.publisher, wanted.subscriber)
+        )
+        if not (0 <= publisher < count and 0 <= subscriber - count < population):
+            return None
+        return _Watched(wanted.sequence * count + publisher, subscriber - count)
+
+    # -- observers ---------------------------------------------------------------------------------------------
+
+    def _appended(self, partition: Partition, batch: Batch) -> None:
+        for one in filter(None, self._watched):
+            for place in self._places(partition, batch.records, one):
+                offset = batch.base_offset + place
+                reached = Reached(
+                    batch.appended_us, _stage_of(partition), f"{partition.topic}/{partition.number} at offset {offset} (kafka-{partition.leader})",
+                    f"kafka-{partition.leader}", partition, offset,
+                )  # fmt: skip
+                if reached not in one.way:  # an idempotent producer's retry is answered with the first copy
+                    one.way.append(reached)
+
+    def _lost(self, partition: Partition, leader: int, records: Sequence[int]) -> None:
+        """The leader has died with these, which were the end of its log."""
+        for one in filter(None, self._watched):
+            if self._places(partition, records, one):
+                known = [at for at in one.way if at.partition is partition and at not in one.lost_by and at.offset >= partition.log.end_offset]
+                one.lost_by += known
+                what = f"lost from {partition.topic}/{partition.number} with kafka-{leader}, which alone had it"
+                one.way.append(Reached(int(self._world.env.now), "loss", what, f"kafka-{leader}"))
+
+    def _reached(self, stage: str, broker: int, deliveries: Deliveries) -> None:
+        for one in filter(None, self._watched):
+            mine = deliveries[(deliveries[:, MESSAGE] == one.message) & (deliveries[:, SUBSCRIBER] == one.subscriber)]
+            for _, subscriber, packet_id, _ in mine.tolist():
+                node, place = f"broker-{broker}", f"socket of broker-{broker}"
+                if stage == "store":
+                    node = self._store_node(subscriber)
+                    place = f"{self._key(subscriber, node)}, saved by broker-{broker}" + (f" under packet identifier {packet_id}" if packet_id > 0 else "")
+                elif stage == "broker":
+                    place = f"broker-{broker}, to be sent" + ("" if self._is_here(broker, subscriber) else " to who is not connected there")
+                one.way.append(Reached(int(self._world.env.now), stage, place, node))
+
+    def _is_here(self, broker: int, subscriber: int) -> bool:
+        is_connected = self._world.delivery.connections.connected[subscriber]
+        return bool(is_connected and self._world.traffic.subscribers.broker[subscriber] == broker)
+
+    def _store_node(self, subscriber: int) -> str:
+        storage = self._world.storage
+        return storage.databases[0].name if storage.databases else storage.nodes[storage.node_of[subscriber]].name
+
+    def _key(self, subscriber: int, node: str) -> str:
+        """Where the store keeps the session."""
+        return f"store of {node}, session {self._world.traffic.subscribers.name(subscriber).decode()}"
+
+    def _places(self, partition: Partition, records: Sequence[int], one: _Watched) -> list[int]:
+        """Where in ``records`` of that partition's topic the message stands."""
+        stage = _stage_of(partition)
+        if stage == "msg.all":
+            return [place for place, record in enumerate(records) if record == one.message]
+        if stage == "msg.downlink":
+            held = self._world.delivery.in_transit.look
+            return [place for place, record in enumerate(records) if held(record) == (one.message, one.subscriber)]
+        messages, subscribers, _ = RoutedRecords.unpack(records, len(self._world.traffic.subscribers))
+        found: list[int] = ((messages == one.message) & (subscribers == one.subscriber)).nonzero()[0].tolist()
+        return found
+
+    # -- at the end --------------------------------------------------------------------------------------------
+
+    def told(self, number: int, arrived: bool, broken_us: float = math.inf) -> dict[str, Any] | None:
+        """What became of the wanted message of that number, as JSON holds it; None where it could not be watched. ``arrived``: whether the
+        history says so; ``broken_us``: when the law broke, for what strikes later is not to blame. Who had it last is who had to keep it: the
+        store from a save on, wherever it was sent from there."""
+        one = self._watched[number]
+        if one is None:
+            return None
+        held = [] if arrived else self._held(one)
+        had = [reached for reached in one.way if reached.stage != "loss"]
+        last = (had if arrived else [reached for reached in had if reached.stage == "store"] or had)[-1:]
+        gone = [reached for reached in one.way if reached.stage == "loss"]
+        return {
+            "state": "delivered" if arrived else "withheld" if held else "lost",
+            "last_stage": last[0].stage if last else "publisher",
+            "last_had_by": last[0].place if last else "the broker that took it in",
+            "at_us": last[0].at_us if last else None,
+            "held_by": held,
+            "fault": self._fault((gone[-1:] or last)[0], broken_us) if last else None,
+            "way": [str(reached) for reached in one.way],
+        }
+
+    def turned(self, earlier: int, later: int) -> str | None:
+        """The first stage in which the ``later`` of two wanted messages came before the ``earlier``."""
+        first, second = self._watched[earlier], self._watched[later]
+        if first is None or second is None:
+            return None
+        for stage in STAGES:
+            at = [next((place for place, reached in enumerate(one.way) if reached.stage == stage), None) for one in (first, second)]
+            if at[0] is None or at[1] is None:
+                continue
+            a, b = first.way[at[0]], second.way[at[1]]
+            if (b.at_us, b.offset) < (a.at_us, a.offset):
+                return f"{b.place} had {self.wanted[later].sequence}, then {a.place} {self.wanted[earlier].sequence}"
+        return None
+
+    def _unread(self, reached: Reached) -> str:
+        """Why a log still has what it has there; nothing if those who read it are done with that."""
+        group = next((group for group in self._world.kafka.groups if reached.partition in group.committed), None)
+        if group is None or reached.partition is None:
+            return ""
+        if group.committed[reached.partition] > reached.offset:
+            return ""
+        readers = [member for member in group.members if not member.is_dead]
+        return "which its readers have not committed" if readers else "whose readers are dead"
+
+    def _held(self, one: _Watched) -> list[str]:
+        """What still has it."""
+        world, table = self._world, self._world.delivery.connections
+        held = [
+            f"{reached.place}, {why}" for reached in one.way if reached not in one.lost_by and (why := self._unread(reached))
+        ]
+        held += self._in_store(one)
+        if any((rows[:, MESSAGE] == one.message).any() for rows in table.held_back.get(one.subscriber, ())):
+            held.append(f"behind the backlog of broker-{int(world.traffic.subscribers.broker[one.subscriber])}")
+        if any(message == one.message for message, _ in world.delivery.windows.waiting(one.subscriber)):
+            held.append("the window of the connection, which is full")
+        sockets = [reached.place for reached in one.way if reached.stage == "socket"]
+        is_on_the_way = any(
+            ((whose == one.subscriber) & (table.connection_number[whose] == over)).any() for whose, over in table.on_the_way.values()
+        )
+        return held + (sockets[-1:] if is_on_the_way and self._is_in_flight(one) else [])
+
+    def _is_in_flight(self, one: _Watched) -> bool:
+        keys = self._world.delivery.connections.in_flight
+        low, high = in_flight_key(one.subscriber, 0), in_flight_key(one.subscriber + 1, 0)
+        return any(low <= key < high and message == one.message for key, (message, _) in keys.items())
+
+    def _in_store(self, one: _Watched) -> list[str]:
+        """The store, if it would hand the message out."""
+        world, storage = self._world, self._world.storage
+        name = world.traffic.subscribers.name(one.subscriber)
+        if storage.databases:
+            rows = storage.databases[0].tables.of_client(name)
+            return [self._key(one.subscriber, storage.databases[0].name)] if any(int(row.payload[:NUMBER_BYTES] or -1) == one.message for row in rows) else []
+        call = storage.store.fetch(name)
+        sources = [script.source for script in storage.store.binding.scripts] if isinstance(storage.store, StoredSessions) else []
+        for node in storage.nodes:
+            node.shard.now_ms = EPOCH_MS + int(world.env.now) // 1000
+            for source in sources:  # it may have been flushed
+                node.shard.execute((b"SCRIPT", b"LOAD", source))
+            found = storage.store.fetched(node.shard.execute(call.argv))
+            if any(message == one.message for message, *_ in found or ()):
+                return [self._key(one.subscriber, node.name)]
+        return []
+
+    def _fault(self, last: Reached, broken_us: float) -> dict[str, Any] | None:
+        """The fault that struck what had it last, since it had it; else the next one; else the last one before."""
+        names = self._world.node_names()
+        struck = [fault for fault in self._world.measured.faults if fault[2] <= broken_us]
+        if not struck:
+            return None
+        earlier = [fault for fault in struck if fault[2] <= last.at_us]
+        later = [fault for fault in struck if fault[2] >= last.at_us]
+        there = [fault for fault in later if names[fault[1]] == last.node]
+        name, node, at_us = earlier[-1] if earlier and (last.stage == "loss" or not later) else (there or later)[0]
+        return {"name": name, "node": names[node], "at_us": at_us}
+
+
+def _stage_of(partition: Partition) -> str:
+    topic = partition.topic
+    return next((stage for stage in ("msg.all", "msg.persisted", "msg.downlink") if topic.startswith(stage)), "msg.app")

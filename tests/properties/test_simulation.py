@@ -1,0 +1,84 @@
+"""Witnesses of simulated runs say where: the fault, who had the message last, whether something has it still."""
+
+import numpy as np
+import pytest
+
+from orderlab.model.checkers.judge import Question, in_memory, judge
+from orderlab.model.history.events import EventKind
+from orderlab.properties.simulation import located
+from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
+from orderlab.sim.systems.whereabouts import Wanted, Watch
+
+SMALL = {
+    "publishers": 30, "rate": 20.0, "brokers": 2, "warm_up_s": 0.1, "duration_s": 0.7, "session_timeout_s": 0.2,
+    "request_timeout_s": 0.2, "pack_pause_s": 0.1, "drain_s": 3.0,
+}  # fmt: skip
+AWAY = {"offline_share": 0.6, "offline_s": 0.4}
+
+
+def judged(given, seed=1, **question):
+    """The verdicts of a run by law, located."""
+    chosen, batches = settings_of("tbmq-p2p", given), []
+    system = SYSTEMS["tbmq-p2p"].assemble(chosen, seed, [batches.append])
+    system.run()
+    verdicts, _ = judge(in_memory("run", batches, system.names()), Question(**question))
+    return {verdict.law: verdict for verdict in located(verdicts, "tbmq-p2p", chosen, seed)}
+
+
+@pytest.mark.parametrize(
+    ("fault", "settings", "state", "node"),
+    [
+        ("redis-restart@0.4:0", AWAY, "lost", "redis-0"),  # it comes back with nothing
+        ("broker-crash-after-commit@0.4:0", {"publishers": 60}, "withheld", "broker-0"),  # saved, and never sent on
+    ],
+)
+def test_what_is_gone_is_told_from_what_still_waits_in_the_store(fault, settings, state, node):
+    witness = judged({**SMALL, "faults": fault, **settings})["at-least-once"].witness
+    where = witness.where
+    assert (where["state"], where["last_stage"], bool(where["held_by"])) == (state, "store", state == "withheld")
+    assert (where["fault"]["name"], where["fault"]["node"], where["fault"]["at_us"]) == (fault.partition("@")[0], node, 400_000)
+    rows = {event["event_id"]: event for event in witness.events}
+    assert rows[where["fault"]["event_id"]]["kind"] == "fault"
+    assert f"session {witness.subscriber}, saved by" in where["last_had_by"]
+
+
+def test_the_stage_is_told_that_turned_the_order():
+    where = judged({**SMALL, "faults": "kafka-leader-change@0.4:0"})["fifo"].witness.where
+    assert where["state"] == "delivered"
+    assert where["turned_at"].startswith("msg.downlink.")
+    assert (where["fault"]["name"], where["other_way"] != where["way"]) == ("kafka-leader-change", True)
+
+
+def test_no_fault_is_blamed_that_struck_after_the_break():
+    moving = {"offline_share": 0.5, "online_s": 0.1, "offline_s": 0.05, "clean_start_share": 0.4, "qos": 1, "partitions": 4}
+    given = {**SMALL, **moving, "brokers": 3, "duration_s": 0.3}
+    broken = judged({**given, "faults": "slot-migration@0.35:0"})["no-phantom"].witness
+    assert broken.where["fault"] is None or broken.where["fault"]["at_us"] <= broken.events[-1]["time_us"]
+    assert judged(given)["no-phantom"].witness.where["fault"] is None
+
+
+def test_what_a_leader_alone_had_is_lost_unless_the_store_has_it_too():
+    chosen, batches = settings_of("tbmq-p2p", {"publishers": 1000, "brokers": 2, "faults": "kafka-leader-change@0.3:0"}), []
+    system = SYSTEMS["tbmq-p2p"].assemble(chosen, 0, [batches.append])
+    counts = system.run()["counts"]
+    acknowledged, delivered = (
+        {
+            (publisher, sequence)
+            for batch in batches
+            for publisher, sequence in np.stack((batch.publisher, batch.sequence), 1)[batch.kind == kind].tolist()
+        }
+        for kind in (EventKind.PUBLISH_ACKNOWLEDGED, EventKind.DELIVER)
+    )
+    missing = sorted(acknowledged - delivered)[::10]
+    watch = Watch([Wanted(f"p{publisher:07d}", sequence, f"s{publisher:07d}") for publisher, sequence in missing])
+    again = SYSTEMS["tbmq-p2p"].assemble(chosen, 0, [])
+    watch.attach(again.world, again.names())
+    assert (again.run()["counts"], again.digest) == (counts, system.digest), "to be watched changes nothing"
+    found = [watch.told(number, arrived=False) for number in range(len(missing))]
+    with_leader = [where for where in found if "lost from" in " ".join(where["way"])]
+    assert {where["last_stage"] for where in with_leader if where["state"] == "lost"} == {"msg.all"}
+    assert {where["held_by"][0][:8] for where in with_leader if where["state"] == "withheld"} == {"store of"}
+    assert all("lost from" in " ".join(where["way"]) for where in found if where["state"] == "lost")
+    unread = [where for where in found if where["last_stage"] == "msg.persisted"]
+    assert unread
+    assert all("its readers have not committed" in where["held_by"][0] for where in unread)
