@@ -110,6 +110,8 @@ def _defect(error: BaseException) -> str:
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     frames = traceback.extract_tb(error.__traceback__)
     place = f", at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    for note in getattr(error, "__notes__", ()):  # of a child: sim/redis/lua/watchdog.py
+        place = f", {note.splitlines()[0]}" if note.startswith("in the watched process, at ") else place
     return (
         f"this is a defect of orderlab or of its machine, and no verdict: {what[:500]}{place}; "
         f"{TRACEBACK}=1 shows where it comes from; please report it with the command"

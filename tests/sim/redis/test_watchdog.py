@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from orderlab.model.errors import InputError
+from orderlab.program import _defect
 from orderlab.sim.redis.lua import watchdog
 from orderlab.sim.redis.lua.watchdog import Finished, RunningScript, Unfinished, watch
 from orderlab.sim.redis.replies import Reply
@@ -47,8 +48,10 @@ def test_errors_that_cannot_travel_are_told() -> None:
     def fail() -> None:
         raise NotPicklable(1, 2)
 
-    with pytest.raises(RuntimeError, match="NotPicklable: odd"):
+    with pytest.raises(RuntimeError, match="NotPicklable: odd") as found:
         watch(fail)
+    assert watchdog.IN_CHILD in found.value.__notes__[0]
+    assert f"{watchdog.IN_CHILD}{__file__}:" in _defect(found.value)
 
 
 ENDLESS = {

@@ -18,6 +18,7 @@ import select
 import signal
 import struct
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -162,12 +163,21 @@ def _work_in_child(
         os._exit(status)
 
 
+IN_CHILD = "in the watched process, at "
+"""How the note of an error begins that says where the child raised it; the traceback follows, which no pickle carries."""
+
+
 def _pickled_error(error: BaseException) -> bytes:
+    frames = traceback.extract_tb(error.__traceback__)
+    note = f"{IN_CHILD}{frames[-1].filename}:{frames[-1].lineno}\n{''.join(traceback.format_list(frames))}"
     try:
+        error.add_note(note)
         answer = pickle.dumps((False, error))
         pickle.loads(answer)
     except Exception:
-        return pickle.dumps((False, RuntimeError(f"{type(error).__name__}: {error}")))
+        stands_for = RuntimeError(f"{type(error).__name__}: {error}")
+        stands_for.add_note(note)
+        return pickle.dumps((False, stands_for))
     return answer
 
 

@@ -175,20 +175,26 @@ class StoreExploration(TransitionSystem[State]):
         return found
 
     def path_to(self, space: Space, state: State) -> tuple[Step, ...]:
-        """The steps by which a search first reached a state."""
+        """The steps by which a search first reached a state, even if the search was cut short. Raises BudgetExceeded where that takes work anew."""
         number = space.number_of(state)
         assert number is not None
         chain = [number]
         while space.parent(chain[-1]) >= 0:
             chain.append(space.parent(chain[-1]))
-        heard, self.heard = self.heard, lambda *_: None
+        (heard, self.heard), was_cut_short = (self.heard, lambda *_: None), self.is_cut_short
         steps: list[Step] = []
-        for before, after in pairwise(reversed(chain)):
-            reached = [one for _, one in self.successors(space.state(before))]
-            step = self._taken[reached.index(space.state(after))]
-            assert step is not None
-            steps.append(step)
-        self.heard = heard
+        try:
+            for before, after in pairwise(reversed(chain)):
+                self.is_cut_short = False
+                reached = [one for _, one in self.successors(space.state(before))]
+                if space.state(after) not in reached:  # what was cut off beside it does not matter
+                    assert self.is_cut_short
+                    raise BudgetExceeded
+                step = self._taken[reached.index(space.state(after))]
+                assert step is not None
+                steps.append(step)
+        finally:
+            self.heard, self.is_cut_short = heard, was_cut_short
         return tuple(steps)
 
     def _add(

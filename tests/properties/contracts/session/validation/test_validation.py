@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,7 @@ from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
 from orderlab.sim.stores.binding.lua_text import scale
 from orderlab.sim.stores.binding.session import Store
+from orderlab.sim.stores.bound import BudgetExceeded
 from tests.properties.first_found import finds
 
 LUA = Path(__file__).parents[5] / "lua"
@@ -249,3 +251,19 @@ def test_a_store_that_is_given_up_is_not_accused_of_what_it_did_not_do() -> None
     assert findings.by_law.keys() == {"bounded"}
     for finding in findings.by_law["bounded"]:
         assert any(isinstance(step, Save) and not step.messages for step in finding.trace.steps)
+
+
+def test_what_a_scope_found_before_it_was_cut_off_is_kept_wherever_that_was() -> None:
+    """The way to what was heard is found again from a search whose work is over; each cut falls in another place."""
+    cut = kept = 0
+    for checks in (10, 20, 40, 80, 160, 320, 640):
+        findings = Findings(frozenset(STORE_LAWS))
+        small = small_world(Subject(load_binding(LUA / "specimens" / "published")), findings)
+        small.cpu_budget.set(checks, partial(next, count()))  # a clock that each look moves on
+        try:
+            explore_scope(small, fitted(SCOPES[0], small), findings, 300)
+        except BudgetExceeded:
+            cut += 1
+            kept += bool(findings.by_law)
+    assert cut
+    assert kept
