@@ -5,7 +5,8 @@ Followed per subscriber, by packet identifier, from DELIVER (PUBLISH), RECEIVE (
 
 1. a PUBLISH comes again without DUP, or under another packet identifier (MQTT-4.4.0-1, MQTT-3.3.1-1);
 2. a PUBLISH comes again out of the original order, or a PUBREL out of the order of the PUBRECs (MQTT-4.6.0-1, -4);
-3. a PUBLISH comes again although its PUBREC was sent (MQTT-4.3.3-6);
+3. a PUBLISH comes again although its sender has the PUBREC: that acknowledges it, and only what is unacknowledged goes again
+   (MQTT-4.3.3-3, MQTT-4.4.0-1; after the PUBREL also MQTT-4.3.3-6);
 4. something comes again although the connection was never lost (MQTT-4.4.0-1: at no other time);
 5. one is skipped: a later one was resent and the connection ended, or the history ended while connected.
 

@@ -8,7 +8,7 @@ replies tell, to know what their limits pushed out.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -69,6 +69,10 @@ class ConnectionTable:
     """Per subscriber whose session is being read anew: what it has acknowledged since."""
     removing: dict[int, set[tuple[int, int]]] = field(default_factory=dict)
     """Per subscriber, what it has acknowledged and the store may still have: a fetch may overtake the remove script."""
+    releasing: dict[int, dict[int, int]] = field(default_factory=dict)
+    """Per subscriber and broker, the PUBRECs that have come and whose release scripts have no answer."""
+    waits_for_releases: dict[int, list[Callable[[], None]]] = field(default_factory=dict)
+    """Per subscriber, who wants to read its session when those have one."""
     session_number: npt.NDArray[np.int64] = field(init=False)
     """Per subscriber the number of its session, from 1: it grows with every CONNECT that begins one."""
     exists: npt.NDArray[np.bool_] = field(init=False)
@@ -168,6 +172,40 @@ class ConnectionTable:
             left.discard((message, packet_id))
             if not left:
                 self.removing.pop(subscriber, None)
+
+    def note_releasing(self, subscribers: Iterable[int], broker: int) -> None:
+        """Note that a broker has got PUBRECs: these messages are acknowledged, whatever becomes of the connection (MQTT-4.3.3-3)."""
+        for subscriber in subscribers:
+            at = self.releasing.setdefault(subscriber, {})
+            at[broker] = at.get(broker, 0) + 1
+
+    def note_released(self, subscribers: Iterable[int], broker: int) -> None:
+        """Note that the store has them, or that nobody tries any more."""
+        for subscriber in subscribers:
+            at = self.releasing.get(subscriber, {})
+            at[broker] = at.get(broker, 0) - 1
+            if at[broker] <= 0:
+                self._nothing_to_release(subscriber, broker)
+
+    def forget_releasing(self, broker: int) -> None:
+        """A broker has died, and what it knew of PUBRECs with it."""
+        for subscriber in [subscriber for subscriber, at in self.releasing.items() if broker in at]:
+            self._nothing_to_release(subscriber, broker)
+
+    def when_released(self, subscriber: int, then: Callable[[], None]) -> None:
+        """Call ``then`` when the store knows all PUBRECs of a subscriber: now, or later."""
+        if subscriber in self.releasing:
+            self.waits_for_releases.setdefault(subscriber, []).append(then)
+        else:
+            then()
+
+    def _nothing_to_release(self, subscriber: int, broker: int) -> None:
+        at = self.releasing.get(subscriber, {})
+        at.pop(broker, None)
+        if not at:
+            self.releasing.pop(subscriber, None)
+            for then in self.waits_for_releases.pop(subscriber, ()):
+                then()
 
     def got_through(
         self, subscribers: npt.NDArray[np.int64], connections: npt.NDArray[np.int64], at_us: npt.NDArray[np.int64]

@@ -7,6 +7,7 @@ import pytest
 
 from orderlab.model.checkers.judge import Question, in_memory, judge
 from orderlab.model.history.events import EventKind
+from orderlab.sim.mqtt.connections import ConnectionTable
 from orderlab.sim.systems.tbmq_p2p import P2PSettings, P2PSystem
 
 SMALL = {
@@ -95,12 +96,31 @@ def test_qos_2_survives_lost_connections(scripts):
 def test_a_pubrel_is_sent_again_where_the_pubcomp_was_lost():
     counts = Counter()
     for seed in range(4):
-        # At other timings `retransmission` is broken, in older models too: open, notes/status.md.
-        timing = "cluster threads.consumer_share=1"
-        ran = Ran(seed, qos=2, rate=100.0, duration_s=0.3, offline_share=1.0, online_s=0.02, offline_s=0.01, costs=timing)
+        ran = Ran(seed, qos=2, rate=100.0, duration_s=0.3, offline_share=1.0, online_s=0.02, offline_s=0.01)
         assert not ran.violated
         counts.update(ran.counts)
     assert counts["pubrels_again"] > 0
+
+
+def test_a_session_that_is_read_before_its_release_scripts_have_run_sends_a_received_message_again(monkeypatch):
+    often = {"qos": 2, "rate": 100.0, "duration_s": 0.3, "offline_share": 1.0, "online_s": 0.02, "offline_s": 0.01}
+    assert not Ran(3, **often).violated
+    monkeypatch.setattr(ConnectionTable, "when_released", lambda table, subscriber, then: then())
+    assert Ran(3, **often).violated == {"retransmission"}
+
+
+def test_nobody_waits_for_the_release_scripts_of_a_broker_that_died():
+    table, then = ConnectionTable.all_connected(2), []
+    table.note_releasing([0, 0, 1], 0)
+    table.note_releasing([0], 1)
+    for subscriber in (0, 1):
+        table.when_released(subscriber, lambda who=subscriber: then.append(who))
+    table.forget_releasing(0)
+    assert then == [1]
+    table.note_released([0], 1)
+    assert then == [1, 0]
+    assert not table.releasing
+    assert not table.waits_for_releases
 
 
 def test_a_lost_pubrec_is_asked_for_again_and_the_message_does_not_go_out_twice():

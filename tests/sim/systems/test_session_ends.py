@@ -42,9 +42,7 @@ def test_published_scripts_save_for_a_session_that_was_cleared():
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("qos", [1, 2])
 def test_a_store_that_is_told_the_session_keeps_every_law(seed, qos):
-    # At other timings `retransmission` is broken with QoS 2, in older models too: open, notes/status.md.
-    timing = "cluster threads.consumer_share=1"
-    counts, violated, met, _ = run(seed, scripts="session", clean_start_share=0.5, takeover_share=0.5, qos=qos, costs=timing)
+    counts, violated, met, _ = run(seed, scripts="session", clean_start_share=0.5, takeover_share=0.5, qos=qos)
     assert not violated
     assert counts["saves_for_sessions_that_ended"] > 0
     assert met["at-least-once"] > 100

@@ -243,6 +243,7 @@ class ApplicationQos2Sender(Qos2Sender):
         self.applications = applications
 
     def _release(self, deliveries: Deliveries, connections: Ints) -> None:
+        self.table.note_released(deliveries[:, SUBSCRIBER].tolist(), self.node.number)  # at once: no store is asked
         if self.node.is_dead or connections[0] != self.table.connection_number[deliveries[0, SUBSCRIBER]]:
             return  # what has come over a lost connection was noted when that was lost
         session = self.applications.sessions[int(deliveries[0, SUBSCRIBER])]

@@ -113,6 +113,7 @@ class MqttBroker(BrokerNode):
         connected = [subscriber for subscriber in mine if world.delivery.connections.connected[subscriber]]
         for subscriber in connected:
             world.disconnect(subscriber)
+        world.delivery.connections.forget_releasing(self.number)
 
         def reconnect() -> None:
             other = world.next_broker(self.number)

@@ -78,11 +78,18 @@ class Delivery:
             self._caught_up(subscriber, found, newest=newest)
             then()
 
-        # asked before the fetch: what is saved in between has a higher token, and may be pushed
-        if world.hands_over_first and asks_newest is not None:
-            make(subscriber, asks_newest, store.told_newest, fetch, is_here, "fetches_failed")
-        else:
-            fetch()
+        def ask() -> None:
+            if self.node.is_dead or not is_here():
+                return
+            # asked before the fetch: what is saved in between has a higher token, and may be pushed
+            if world.hands_over_first and asks_newest is not None:
+                make(subscriber, asks_newest, store.told_newest, fetch, is_here, "fetches_failed")
+            else:
+                fetch()
+
+        # A PUBLISH whose PUBREC has come is acknowledged and must not go again (MQTT-4.3.3-3, MQTT-4.4.0-1): whoever got the PUBREC
+        # finishes before the session is read, as a broker does that is asked to give a client up.
+        table.when_released(subscriber, ask)
 
     def _caught_up(
         self, subscriber: int, found: Sequence[StoredMessage], waiting: Deliveries = NO_DELIVERIES, newest: int = 0

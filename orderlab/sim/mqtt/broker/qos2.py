@@ -214,6 +214,7 @@ class Qos2Sender:
         if node.is_dead or not len(deliveries):
             return
         self.completion.record(EventKind.RECEIVE, deliveries, received_us, -1)
+        self.table.note_releasing(deliveries[:, SUBSCRIBER].tolist(), node.number)
         done = node.burst(len(deliveries), node.costs.acknowledge_us)
         call_at(node.env, done, lambda: self._release(deliveries, connections))
 
@@ -234,6 +235,7 @@ class Qos2Sender:
             present = self.table.connection_number[deliveries[:, SUBSCRIBER]] == connections
             self.send(deliveries[present & ~failed])
             again = present & failed
+            self.table.note_released(deliveries[~again, SUBSCRIBER].tolist(), node.number)
             if again.any() and not node.is_dead:
                 world.count("releases_failed", int(again.sum()))
                 pause_us = node.settings.pack_pause_us
