@@ -18,7 +18,7 @@ from orderlab.sim.stores.bound import BudgetExceeded, CpuBudget
 
 SEARCHING = 0.7
 """Of a cap in seconds, what the analyses may take; the rest is for witnesses."""
-CONFIRMING = 0.1
+CONFIRMING = 0.05
 """And beyond it, for confirmations on a server."""
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from orderlab.model.errors import InputError
 from orderlab.sim.redis.backends import Backend, ServerBackend
+from orderlab.sim.stores.bound import BudgetExceeded, CpuBudget
 
 NOT_BY_RUNNING = {
     "one-slot": "a single server knows no slots",
@@ -56,8 +57,8 @@ class Performer(Protocol):
         """Why a server that runs alone cannot be brought through these steps, if it cannot."""
         ...
 
-    def broken_on(self, trace: Any, backend: Backend) -> frozenset[str]:
-        """The laws that the steps break there. Raises InputError when the server goes away."""
+    def broken_on(self, trace: Any, backend: Backend, budget: CpuBudget) -> frozenset[str]:
+        """The laws that the steps break there. Raises InputError when the server goes away, BudgetExceeded where the steps take longer than is left."""
         ...
 
     def waits(self, trace: Any) -> bool:
@@ -68,10 +69,10 @@ class Performer(Protocol):
 class Confirmer:
     """Asks one server about witnesses, about the same steps once. A server that goes away takes no verdict with it."""
 
-    def __init__(self, backend: Backend | None, performer: Performer, is_over: Callable[[], bool]) -> None:
+    def __init__(self, backend: Backend | None, performer: Performer, budget: CpuBudget) -> None:
         self.backend = backend
         self.performer = performer
-        self.is_over = is_over
+        self.budget = budget
         self.lost = ""
         """What became of the server, if it went away."""
         self._known: dict[Hashable, Confirmation] = {}
@@ -86,10 +87,11 @@ class Confirmer:
             return Confirmation(place_of(self.backend)).words(law)
         steps = trace.clients, trace.steps
         if steps not in self._known:
-            if self.is_over():
-                return "not confirmed: the cap on the time was reached"
             try:
+                self.budget.check()
                 self._known[steps] = self._confirmed(self.backend, trace, exhausts)
+            except BudgetExceeded:
+                return "not confirmed: the cap on the time was reached"
             except InputError as error:
                 self.lost = str(error)
                 return f"not confirmed: {self.lost}"
@@ -102,5 +104,5 @@ class Confirmer:
         cannot = self.performer.cannot(trace)
         if cannot:
             return Confirmation(place, cannot=cannot)
-        broken = self.performer.broken_on(trace, backend)
+        broken = self.performer.broken_on(trace, backend, self.budget)
         return Confirmation(place, broken, "there, time cannot be set to the millisecond" if self.performer.waits(trace) else "")

@@ -206,6 +206,8 @@ class BoundStore:
     def advance(self, ms: int) -> None:
         """Let ``ms`` milliseconds pass."""
         if self.sleeps:
+            if ms / 1000 > self.cpu_budget.left_s:
+                raise BudgetExceeded
             time.sleep(ms / 1000)
         else:
             self.backend.advance(ms)

@@ -66,6 +66,7 @@ from orderlab.sim.costs import estimate_us
 from orderlab.sim.redis.backends import Backend, KernelBackend
 from orderlab.sim.redis.error_conditions import CRASHED, KILLED
 from orderlab.sim.stores.binding.binding import NEW, Binding
+from orderlab.sim.stores.bound import CpuBudget
 
 CALLS_OF_ONE = 16
 """Calls of one operation after which the other side is not waited for any more."""
@@ -341,7 +342,7 @@ class ProductSearch:
 
         reruns = MixReruns(make, [self._reruns(one, self.contract) for one in (self.old, self.new)])
         findings = self._searched(make, reruns, laws, "rolling upgrade")
-        confirmer = Confirmer(self.backend, ContractPerformer(mixed, self.contract), lambda: False)
+        confirmer = Confirmer(self.backend, ContractPerformer(mixed, self.contract), CpuBudget())
         broken = [change for law in laws for change in self._in_the_mix(reruns, findings, law, confirmer)]
         work = findings.work
         scope = f"rolling upgrade, each call served by either version: {work['steps']:,} steps, {work['states']:,} states, {work['walks']:,} random walks"

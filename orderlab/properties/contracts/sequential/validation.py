@@ -198,7 +198,7 @@ class ContractJudge(Judge):
         progress: Progress,
         only_first: bool = False,
     ) -> None:
-        confirmer = Confirmer(backend, ContractPerformer(binding, terms.contract), lambda: budget.is_past)
+        confirmer = Confirmer(backend, ContractPerformer(binding, terms.contract), budget)
         super().__init__(terms, binding, seed, reruns, findings, budget, confirmer, progress, only_first)
         self.of_contract = reruns
         self.growth = Growth()

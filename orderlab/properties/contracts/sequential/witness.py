@@ -26,6 +26,7 @@ from orderlab.sim.redis.backends import Backend
 from orderlab.sim.redis.shard import FrozenKeyspace
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.results import Failed as FailedCall
+from orderlab.sim.stores.bound import CpuBudget
 
 Steps = tuple[ClientStep, ...]
 CALLS_LEFT_MAX = 4
@@ -242,12 +243,13 @@ class ContractPerformer:
         troubled = next((kind for kind in kinds if kind not in BESIDE_SERVERS), None)
         return "" if troubled is None else f"a server is not brought into {troubled} here"
 
-    def broken_on(self, trace: ContractTrace, backend: Backend) -> frozenset[str]:
-        """What the last step breaks there; nothing if an earlier one breaks a law."""
+    def broken_on(self, trace: ContractTrace, backend: Backend, budget: CpuBudget) -> frozenset[str]:
+        """What the last step breaks there; nothing if an earlier one breaks a law. Raises BudgetExceeded."""
         backend.flush()
         run = ContractRun(self.binding, self.contract, backend, trace.clients, trace.skews_ms)
         try:
             for number, step in enumerate(trace.steps, 1):
+                budget.check()
                 found = discrepancies_of(run.perform(step))
                 if found:
                     return frozenset(one.law for one in found) if number == len(trace.steps) else frozenset()

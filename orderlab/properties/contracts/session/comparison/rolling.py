@@ -35,6 +35,7 @@ from orderlab.properties.witness.confirmation import Confirmer
 from orderlab.properties.witness.witness import Witness
 from orderlab.sim.redis.backends import Backend
 from orderlab.sim.stores.binding.binding import NEW, OLD, Binding
+from orderlab.sim.stores.bound import CpuBudget
 
 TRIED_MAX = 12
 """Traces in which a law fell in the mix that are tried on either version alone, for each law."""
@@ -77,7 +78,7 @@ def rolling_upgrade(
     modulus = small.binding.modulus
     on_small = MixReruns(small, [one.scaled(modulus, remembers=False) for one in alone] if small.rewritten else alone)
     on_large = MixReruns(large, alone)
-    confirmer = Confirmer(backend, SessionPerformer(mixed, lambda *_: None), lambda: False)
+    confirmer = Confirmer(backend, SessionPerformer(mixed, lambda *_: None), CpuBudget())
     broken = []
     for law in laws:
         for finding in sorted(findings.by_law.get(law, ()), key=lambda one: one.size)[:TRIED_MAX]:

@@ -210,7 +210,7 @@ class SessionJudge(Judge):
         self._pending: dict[str, list[Finding]] = defaultdict(list)
         """Of a law, what breaks it in the small scope and not, as it stands, on the scripts as they are; made short."""
         budget = subject.cpu_budget
-        confirmer = Confirmer(backend, SessionPerformer(subject.binding, subject.baselines_of), lambda: budget.is_past)
+        confirmer = Confirmer(backend, SessionPerformer(subject.binding, subject.baselines_of), budget)
         super().__init__(TERMS, subject.binding, subject.seed, self.large, findings, budget, confirmer, progress, only_first)
 
     def searches(self, effort: float) -> Sequence[WitnessSearch]:

@@ -13,7 +13,7 @@ from orderlab.properties.contracts.session.run import StepReport
 from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.sim.redis.backends import Backend, KernelBackend, ServerBackend
 from orderlab.sim.stores.binding.binding import Binding
-from orderlab.sim.stores.bound import BoundStore
+from orderlab.sim.stores.bound import BoundStore, CpuBudget
 from orderlab.sim.stores.faults import can_be_made_on_server
 
 SLACK_MS = 150
@@ -35,19 +35,14 @@ class SessionPerformer:
                 return f"the fault {fault.kind} cannot be made on a server that runs alone"
         return ""
 
-    def broken_on(self, trace: Trace, backend: Backend) -> frozenset[str]:
-        """The laws that the steps break there."""
-        reports = run_on(trace, self.binding, backend, self.baselines_of(trace.clients))
+    def broken_on(self, trace: Trace, backend: Backend, budget: CpuBudget) -> frozenset[str]:
+        """The laws that the steps break there. Raises BudgetExceeded."""
+        reports = steps_on(trace, self.binding, backend, self.baselines_of(trace.clients), budget=budget)
         return frozenset(one.law for report in reports for one in report.discrepancies)
 
     def waits(self, trace: Trace) -> bool:
         """Whether time passes in it."""
         return any(isinstance(step, Wait) for step in trace.steps)
-
-
-def run_on(trace: Trace, binding: Binding, backend: Backend, baseline: list[Baseline] | None = None) -> list[StepReport]:
-    """Take the steps of a trace on ``backend``, judging each, until one after which nothing can be judged."""
-    return list(steps_on(trace, binding, backend, baseline))
 
 
 def steps_on(
@@ -56,9 +51,11 @@ def steps_on(
     backend: Backend,
     baseline: list[Baseline] | None = None,
     capabilities: Capabilities | None = None,
+    budget: CpuBudget | None = None,
 ) -> Iterator[StepReport]:
-    """As ``run_on``, each step when it is asked for; the store is loaded, and its clients connected, at once.
+    """Take the steps of a trace on ``backend``, each when it is asked for, judging each, until one after which nothing can be judged.
 
+    The store is loaded, and its clients connected, at once. Past its ``budget`` an operation, or a wait that would outlast it, raises BudgetExceeded.
     ``baseline`` has the keys inspected as well; elsewhere than on the kernel that is left out where many messages pass.
     ``capabilities``: what was found out about the store beyond its binding.
     """
@@ -66,7 +63,7 @@ def steps_on(
     waits_ms = sum(step.ms for step in trace.steps if isinstance(step, Wait))
     is_server = isinstance(backend, ServerBackend)
     store = BoundStore(binding, backend, trace.default_expiry_ms, is_server and waits_ms <= LONGEST_WAIT_MS)
-    store.capabilities = capabilities or store.capabilities
+    store.capabilities, store.cpu_budget = capabilities or store.capabilities, budget or store.cpu_budget
     run = SessionRun(store, trace.clients, trace.producers, slack_ms=SLACK_MS if is_server else 0)
     is_kernel = isinstance(backend, KernelBackend)
     if baseline is not None and (is_kernel or not any(isinstance(step, Churn) for step in trace.steps)):

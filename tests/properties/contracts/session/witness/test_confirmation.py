@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import count
 from pathlib import Path
 
 import pytest
 
-from orderlab.model.contracts.session.steps import Publication, Save
+from orderlab.model.contracts.session.steps import Fetch, Publication, Save, Trace
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.contracts.session.validation.validation import validate
+from orderlab.properties.contracts.session.witness.confirmation import SessionPerformer
 from orderlab.properties.validation.effort import QUICK
-from orderlab.properties.witness.confirmation import refuse_company
+from orderlab.properties.witness.confirmation import Confirmer, refuse_company
 from orderlab.properties.witness.witness import Witness
 from orderlab.sim.live import ServerProcess
 from orderlab.sim.redis.backends import open_backend
@@ -20,7 +23,7 @@ from orderlab.sim.redis.backends.backend import KernelBackend
 from orderlab.sim.redis.wire import Connection
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
-from orderlab.sim.stores.bound import BoundStore
+from orderlab.sim.stores.bound import BoundStore, CpuBudget
 
 LUA = Path(__file__).parents[5] / "lua"
 
@@ -49,6 +52,17 @@ def witness(binding: Binding, law: str) -> Witness:
 def test_a_server_that_goes_away_takes_no_verdict_with_it() -> None:
     found = witness(load_binding(LUA / "specimens" / "limit-unchecked"), "legal-trim")
     assert found.confirmation == "not confirmed: redis://nowhere: the server went away midway"
+
+
+@pytest.mark.parametrize(("looks", "words"), [(1000, "confirmed on "), (3, "not confirmed: the cap on the time was reached")])
+def test_a_confirmation_ends_where_the_time_does(looks: int, words: str) -> None:
+    """Within its steps as well: one of 65,535 messages takes a server seconds."""
+    clock = CpuBudget()
+    clock.set(looks, partial(next, count()))  # a clock that each look moves on
+    confirmer = Confirmer(KernelBackend(), SessionPerformer(changed("fetch.lua", b"do return {} end "), lambda *_: None), clock)
+    saved = Save(tuple(Publication(number, b"m%d" % number) for number in range(1, 3)), limit=10)
+    trace = Trace((saved, Fetch(), Fetch()), (b"c",))
+    assert confirmer.words(trace, "no-loss", False).startswith(words)
 
 
 @pytest.mark.parametrize(
