@@ -310,7 +310,8 @@ def _of_verdicts(data: Mapping[str, Any], file: Path, law: str | None) -> Told:
 
     name = str(data.get("specification") or data.get("file") or data.get("system") or file)
     try:
-        found = [(one["law"], one["witness"]) for one in data["verdicts"] if law in (None, one["law"]) and one.get("witness")]
+        judged = [*data.get("shrunk", ()), *data["verdicts"]]  # of a simulation, the smaller run first
+        found = [(one["law"], one["witness"]) for one in judged if law in (None, one["law"]) and one.get("witness")]
         found = [(broken, witness) for broken, witness in found if witness.keys() & {"initial", "events", "operations"}]
         if not found:
             raise InputError(f"{file}: no witness{f' of {law}' if law else ''} with steps in it; name another law with --law")

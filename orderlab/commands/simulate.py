@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from orderlab.model.checkers.judge import Question
     from orderlab.model.history.events import EventBatch
     from orderlab.model.verdict import Outcome
+    from orderlab.properties.simulation import Shrunk
     from orderlab.report.progress import ProgressLine
     from orderlab.report.report import Subject
     from orderlab.sim.systems.base import SimulationProgress
@@ -55,6 +56,10 @@ def simulate(
     drain_bound_ms: Annotated[
         float | None, typer.Option(help="Judge `drain`: how long after the last heal a backlog may last.")
     ] = None,
+    shrink: Annotated[
+        bool, typer.Option("--shrink", help="Of each law that breaks: search a smaller run that breaks it by the same cause.")
+    ] = False,
+    shrink_runs: Annotated[int, typer.Option(min=1, help="With --shrink: so many runs at most for a law.")] = 150,
     allow_vacuous: Annotated[
         bool, typer.Option("--allow-vacuous", help="Exit 0, not 3, where no law was put to the test.")
     ] = False,
@@ -69,7 +74,9 @@ def simulate(
     vacuous: no law was put to the test, or not the one that was asked for (`drain`, by its bound).
     """
     from orderlab.model.checkers.judge import Question
+    from orderlab.model.verdict import Outcome
     from orderlab.report.output import made_report, replayable, wanted_reports, write_reports
+    from orderlab.report.simulation import print_shrunk
     from orderlab.report.subjects import subject_of_simulation
     from orderlab.report.timeline_page import checked_place, run_to_compare, write_timeline
     from orderlab.report.verdicts import why_vacuous
@@ -88,6 +95,8 @@ def simulate(
     if SYSTEMS[system].is_feed and (sustainable or trace is not None):
         option = "--sustainable" if sustainable else "--trace"
         raise InputError(f"{option}: {system} has no publishers at a rate and no timeline, its producers wait for answers; leave it out")
+    if shrink and (sustainable or replications > 1):
+        raise InputError("--shrink: makes one run smaller; leave out --sustainable and --replications, and give the --seed that breaks a law")
     if sustainable:
         if wanted:
             raise InputError("--report: --sustainable judges no law; leave one of them out")
@@ -134,7 +143,11 @@ def simulate(
             if runs[0].series is None:
                 raise InputError(f"--timeline: {system} keeps no figures over time; leave it out, or trace it")
             write_timeline(timeline, f"{system} over time", seed, runs[0].series, runs[0].report.get("recovery", []))
-        _print(replace(runs[0], result={**runs[0].result, "outcome": str(outcome)}), subjects[0], as_json, verbose, other_run)
+        smaller = _shrunk(system, chosen, runs[0], question, shrink_runs) if shrink else []
+        told_smaller = {"shrunk": [{"command": each.command(bound_us), **each.to_json()} for each in smaller]} if shrink else {}
+        _print(replace(runs[0], result={**runs[0].result, "outcome": str(outcome), **told_smaller}), subjects[0], as_json, verbose, other_run)
+        if not as_json and outcome is Outcome.VIOLATED:
+            print_shrunk(Console(), [(each, each.command(bound_us)) for each in smaller], runs[0].result, shrink)
     else:
         _print_replications(system, chosen, seed, outcome, runs, as_json)
     reason = why_vacuous(told, outcome, question.named)
@@ -143,6 +156,25 @@ def simulate(
     if wanted:
         write_reports(replayable(made_report("simulate", outcome, subjects, seed), wanted), wanted)
     raise typer.Exit(EXIT[outcome])
+
+
+def _shrunk(system: str, chosen: Settings, run: _Run, question: Question, runs_max: int) -> list[Shrunk]:
+    """For each law that the run breaks, the smallest run that was found to break it too."""
+    from orderlab.model.verdict import Outcome
+    from orderlab.properties.simulation import shrunk
+    from orderlab.report.progress import ProgressLine
+
+    line = ProgressLine()
+    broken = [verdict.law for verdict in run.verdicts if verdict.outcome is Outcome.VIOLATED]
+
+    def tell(best: Shrunk) -> None:
+        line.show(f"shrinking {best.verdict.law}: {best.runs} runs, {best.size['clients']:g} clients, {best.size['messages']:g} messages")
+
+    try:
+        found = [shrunk(system, chosen, run.seed, law, question, runs_max, tell if line.is_shown else None) for law in broken]
+    finally:
+        line.clear()
+    return [each for each in found if each is not None]
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,12 @@ from rich.table import Table
 
 from orderlab.model.verdict import Outcome, Verdict
 from orderlab.program import EXIT
+from orderlab.properties.simulation import Shrunk
 from orderlab.report.report import Subject
 from orderlab.report.terminal import STYLE
 from orderlab.report.timeline_page import compared
-from orderlab.report.verdicts import print_verdicts
+from orderlab.report.verdicts import print_verdicts, print_witness
+from orderlab.report.words import counted
 from orderlab.sim.costs import load_costs
 from orderlab.sim.costs.fit import Measured
 from orderlab.sim.systems.base import SimulationProgress
@@ -79,6 +81,25 @@ def what_decides(result: Mapping[str, Any]) -> Iterator[str]:
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
+
+
+def print_shrunk(console: Console, found: Sequence[tuple[Shrunk, str]], result: Mapping[str, Any], was_asked: bool) -> None:
+    """The smaller runs, each with the command that makes it."""
+    if not was_asked:
+        console.print("--shrink searches a smaller run that breaks the law by the same cause", highlight=False, soft_wrap=True)
+    for each, command in found:
+        size = each.size
+        told = ", ".join((
+            counted(int(size["clients"]), "client"), counted(int(size["messages"]), "message"), counted(int(size["faults"]), "fault"),
+            f"nobody publishes after {size['published_for_s']:g} s",
+        ))  # fmt: skip
+        more = "" if each.is_finished else "; a larger --shrink-runs may find a smaller one"
+        console.print(
+            f"\nsmaller, by the same cause ({result['counts'].get('published', 0):,} messages before): {told}; found in {counted(each.runs, 'run')}{more}",
+            highlight=False, soft_wrap=True,
+        )  # fmt: skip
+        print_witness(console, each.verdict)
+        console.print(f"  again: {command}", highlight=False, soft_wrap=True, markup=False)
 
 
 AGAINST_MAX = 60

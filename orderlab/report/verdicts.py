@@ -105,6 +105,11 @@ def _print_witness(console: Console, verdict: Verdict) -> None:
         console.print(f"  {number:>2}. {escape(printable(_event(event)))}", highlight=False, soft_wrap=True)
 
 
+def print_witness(console: Console, verdict: Verdict) -> None:
+    """The law that is violated, and the events that show it."""
+    _print_witness(console, verdict)
+
+
 def whereabouts(where: Mapping[str, Any]) -> Iterator[str]:
     """What became of the message of a simulation: its state, who had it last, who has it still, the fault; then its way."""
     if not where:

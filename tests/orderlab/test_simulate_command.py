@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 
@@ -88,6 +89,7 @@ def test_the_same_seed_gives_the_same_history_in_every_process(scripts, tmp_path
         (("tbmq-p2p", *SMALL, "--timeline", "t.html", "--replications", "2"), "one run"),
         (("tbmq-p2p", *SMALL, "--against", "/nowhere.json"), "cannot be read"),
         (("tbmq-p2p", "--trace", "t.json", "--replications", "2"), "one run"),
+        (("tbmq-p2p", "--shrink", "--replications", "2"), "makes one run smaller"),
         (("tbmq-p2p", "--trace-window", "0:1"), "of which trace"),
         (("tbmq-p2p", "--trace", "t.json", "--trace-window", "1:0"), "after BEGIN"),
         (("tbmq-p2p", "--set", "fault_rates=redis-stall=often"), "name=rate/s"),
@@ -135,6 +137,36 @@ def test_a_timeline_and_a_comparison_tell_what_a_fault_did(tmp_path):
     assert [row["faults"] for row in rows if row["faults"]] == [["redis-stall redis-0"]]
     before.write_text("[]")
     assert run(*small, "--against", str(before)).returncode == 2
+
+
+def test_a_violation_says_where_and_is_shrunk_to_a_run_that_can_be_replayed(tmp_path):
+    broken = ("tbmq-p2p", *SMALL, "--set", "brokers=2", "--set", "faults=kafka-leader-change@0.15:0")
+    done = run(*broken)
+    assert done.returncode == 1
+    assert "fault: kafka-leader-change on kafka-0 at 0.150000 s (event" in done.stdout
+    assert "--shrink searches" in done.stdout
+    told = json.loads(run(*broken, "--shrink", "--shrink-runs", "16", "--json").stdout)
+    smaller = told["shrunk"][0]
+    assert (smaller["runs"], smaller["is_finished"], smaller["size"]["faults"]) == (16, False, 1)
+    assert smaller["size"]["messages"] < told["counts"]["published"] / 10
+    report = tmp_path / "told.json"
+    report.write_text(json.dumps(told))
+    assert smaller["witness"]["why"] in orderlab("replay", str(report), "--law", smaller["law"]).stdout
+    command = shlex.split(smaller["command"])
+    again = json.loads(run(*command[2:], "--json").stdout)
+    assert smaller["witness"] in [verdict["witness"] for verdict in again["verdicts"]]
+
+
+def test_drain_is_decided_where_the_run_was_long_enough():
+    given = ("tbmq-p2p", *SMALL, "--set", "brokers=2", "--set", "faults=broker-crash-after-commit@0.2:0")
+
+    def drain(drain_s):
+        told = json.loads(run(*given, "--set", f"drain_s={drain_s}", "--set", "session_timeout_s=0.1", "--drain-bound-ms", "600", "--json").stdout)
+        return next(verdict for verdict in told["verdicts"] if verdict["law"] == "drain")
+
+    short, long = drain(0.5), drain(2)
+    assert (short["outcome"], long["outcome"]) == ("unknown", "violated")
+    assert "simulate: drain_s higher by" in short["not_covered"][0]
 
 
 def test_the_default_run_puts_order_to_the_test():

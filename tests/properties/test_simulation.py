@@ -1,11 +1,14 @@
 """Witnesses of simulated runs say where: the fault, who had the message last, whether something has it still."""
 
+import shlex
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
 from orderlab.model.checkers.judge import Question, in_memory, judge
 from orderlab.model.history.events import EventKind
-from orderlab.properties.simulation import located
+from orderlab.properties.simulation import Cause, located, shrunk
 from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
 from orderlab.sim.systems.whereabouts import Wanted, Watch
 
@@ -82,3 +85,41 @@ def test_what_a_leader_alone_had_is_lost_unless_the_store_has_it_too():
     unread = [where for where in found if where["last_stage"] == "msg.persisted"]
     assert unread
     assert all("its readers have not committed" in where["held_by"][0] for where in unread)
+
+
+# -- the shortest run ------------------------------------------------------------------------------------------------
+
+
+def test_a_run_is_shrunk_to_one_that_breaks_the_law_by_the_same_cause():
+    faults = "slow-consumer@0.2:1 redis-restart@0.4:0 redis-stall@0.5:1:0.05"
+    given = {**SMALL, **AWAY, "publishers": 40, "limit": 500, "faults": faults}
+    heard = []
+    found = shrunk("tbmq-p2p", settings_of("tbmq-p2p", given), 1, "at-least-once", Question(), 200, heard.append)
+    assert found.is_finished
+    assert (found.runs, heard[-1].settings, heard[-1].seed) == (heard[-1].runs, found.settings, found.seed)
+    assert found.size["clients"] <= 5
+    assert (found.size["messages"] <= 10, found.size["faults"]) == (True, 1)
+    assert found.settings.limit == 10_000, "what has nothing to do with it is at its default"
+    assert Cause.of(found.verdict) == Cause(
+        "at-least-once", " was acknowledged to its publisher and never reached the subscriber", "redis-restart", "store", "lost"
+    )
+    command = shlex.split(found.command())
+    again = dict(part.split("=", 1) for flag, part in pairwise(command) if flag == "--set")
+    assert command[:3] == ["orderlab", "simulate", "tbmq-p2p"]
+    assert settings_of("tbmq-p2p", again) == found.settings
+    assert Cause.of(judged(again, int(command[4]))["at-least-once"]) == Cause.of(found.verdict)
+
+
+def test_faults_that_struck_at_random_are_written_down():
+    rates = "redis-restart=3/s slow-consumer=6/s"
+    given = {**SMALL, **AWAY, "publishers": 30, "fault_rates": rates}
+    found = shrunk("tbmq-p2p", settings_of("tbmq-p2p", given), 1, "at-least-once", Question(), 14)
+    assert (found.runs, found.is_finished, found.settings.fault_rates) == (14, False, "")
+    assert "redis-restart@" in found.settings.faults
+
+
+def test_what_holds_is_not_shrunk_and_a_system_without_brokers_is():
+    assert shrunk("tbmq-p2p", settings_of("tbmq-p2p", {**SMALL, "publishers": 5}), 1, "fifo", Question()) is None
+    race = {"producers": 6, "duration_s": 0.2, "warm_up_s": 0.05, "drain_s": 0.1}
+    found = shrunk("zaqar-race", settings_of("zaqar-race", race), 0, "cursor-safe", Question(is_feed=True), 12)
+    assert found.size["clients"] <= 3

@@ -165,19 +165,19 @@ class Watch:
             "way": [str(reached) for reached in one.way],
         }
 
-    def turned(self, earlier: int, later: int) -> str | None:
-        """The first stage in which the ``later`` of two wanted messages came before the ``earlier``."""
+    def turned(self, earlier: int, later: int) -> tuple[str | None, str | None]:
+        """The first stage in which the ``later`` of two wanted messages came before the ``earlier``, and where; nothing if none is known."""
         first, second = self._watched[earlier], self._watched[later]
         if first is None or second is None:
-            return None
+            return None, None
         for stage in STAGES:
             at = [next((place for place, reached in enumerate(one.way) if reached.stage == stage), None) for one in (first, second)]
             if at[0] is None or at[1] is None:
                 continue
             a, b = first.way[at[0]], second.way[at[1]]
             if (b.at_us, b.offset) < (a.at_us, a.offset):
-                return f"{b.place} had {self.wanted[later].sequence}, then {a.place} {self.wanted[earlier].sequence}"
-        return None
+                return stage, f"{b.place} had {self.wanted[later].sequence}, then {a.place} {self.wanted[earlier].sequence}"
+        return None, None
 
     def _unread(self, reached: Reached) -> str:
         """Why a log still has what it has there; nothing if those who read it are done with that."""
