@@ -21,6 +21,7 @@ from orderlab.model.contracts.contract import (
     Contract,
     Crowd,
     Exchange,
+    Failed,
     Opening,
     Outcome,
     Reply,
@@ -39,6 +40,10 @@ UNHEARD = "?"
 """What a reply that nobody heard tells: no marker, no token."""
 START = ""
 """The marker of a reader that has seen nothing."""
+BAD_MARKERS = {"-1": "marker_negative", "9" * 40: "marker_huge", "no marker": "marker_text", "999999937": "marker_foreign"}
+"""Markers that no reader was told, as they are tried -> the promise that says what a store does with such."""
+BadMarker = Literal["any", "refused", "start", "end"]
+"""Nothing is promised; an error; as a reader that has seen nothing; no message, and that is the end."""
 
 
 class Promises(BaseModel):
@@ -54,6 +59,14 @@ class Promises(BaseModel):
     """Readers see what is claimed; otherwise it is as if it were not there."""
     tells_end: bool = False
     """list replies (marker, whether that is the end, messages ...); otherwise (marker, messages ...), and an empty page is the end."""
+    marker_negative: BadMarker = "any"
+    """What list does with a marker below all."""
+    marker_huge: BadMarker = "any"
+    """With a number that fits no integer."""
+    marker_text: BadMarker = "any"
+    """With one that is no number."""
+    marker_foreign: BadMarker = "any"
+    """With the number of a message that was never posted here, as from another feed."""
 
 
 class Message(NamedTuple):
@@ -200,10 +213,27 @@ class FeedStore(Contract):
     def _list(self, state: Feed, call: Call, now_ms: int) -> Iterator[Outcome]:
         after = self._after(state, call["marker"])
         if after is None:
-            yield AnyOf(lambda reply: True, None, "anything: nobody was told this marker"), state
+            yield from self._list_after_none(state, call)
             return
         for count in range(min(call["count"], len(after)) + 1):
             yield self._page(call["marker"], after, count), self._told(state, call["marker"], after[:count])
+
+    def _list_after_none(self, state: Feed, call: Call) -> Iterator[Outcome]:
+        """What follows a marker that nobody was told: what the store promises of it."""
+        promise = BAD_MARKERS.get(call["marker"])
+        answer: BadMarker = "any" if promise is None else getattr(self.promises, promise)
+        told = f"{promise} is {answer}"
+        if answer == "any":
+            yield AnyOf(lambda reply: True, None, "anything: nobody was told this marker"), state
+        elif answer == "refused":
+            yield AnyOf(lambda reply: isinstance(reply, Failed), Failed("no marker"), f"an error ({told})"), state
+        elif answer == "start":
+            visible = self._visible(state)
+            for count in range(min(call["count"], len(visible)) + 1):
+                yield self._page(call["marker"], visible, count), self._told(state, START, visible[:count])
+        else:
+            flag = (1,) if self.promises.tells_end else ()
+            yield AnyOf(lambda reply: (page := self.page(reply)) is not None and not page.names and page.is_end is not False, (UNHEARD, *flag), f"the end ({told})"), state
 
     def _page(self, marker: Reply, after: Sequence[Message], count: int) -> AnyOf:
         """A reply with the next ``count`` messages."""
@@ -234,7 +264,7 @@ class FeedStore(Contract):
         if reply is None or reply == ():
             return Page(None, None if not self.promises.tells_end else True, (), ())
         flags = 2 if self.promises.tells_end else 1
-        if not isinstance(reply, tuple) or len(reply) < flags:
+        if not isinstance(reply, tuple) or isinstance(reply, Failed) or len(reply) < flags:
             return None
         rows = reply[flags:]
         if not all(isinstance(one, tuple) and len(one) == 2 for one in rows):
@@ -350,7 +380,8 @@ class FeedStore(Contract):
         number = next_number([[name for name, _ in one.call["posts"]] for one in seen if one.call.name == "post"])
         names = [fresh_name(number + at, client) for at in range(2)]
         rows = tuple((name, payload_of(name)) for name in names)
-        marker = next((page.marker for one in reversed(seen) if one.call.name == "list" and (page := self.page(one.reply)) and page.marker), START)
+        lists = [one for one in reversed(seen) if one.call.name == "list" and one.call["marker"] not in BAD_MARKERS]
+        marker = next((page.marker for one in lists if (page := self.page(one.reply)) and page.marker), START)
         yield Call.of("post", posts=rows[:1], ttl_ms=KEPT_MS)
         yield Call.of("list", marker=marker, count=PAGE)
         claims = [one.reply for one in reversed(seen) if one.call.name == "claim" and isinstance(one.reply, tuple) and len(one.reply) > 1][:1]
@@ -366,6 +397,8 @@ class FeedStore(Contract):
         for name in _listed(self, seen)[:1]:
             yield Call.of("delete", message=name, token=START)
             yield Call.of("get", message=name)
+        for bad in BAD_MARKERS:
+            yield Call.of("list", marker=bad, count=PAGE)
 
     def openings(self) -> Sequence[Opening]:
         one, two = (0, "post", {"ttl_ms": KEPT_MS}), (0, "post", {"ttl_ms": KEPT_MS // 2})

@@ -165,6 +165,13 @@ class PairedRun(ContractRun):
             spent.us[side] += estimate_us(tuple(inner))
 
 
+class PairedReplies(PairedRun):
+    """Both, with nothing said of the keys, so that it goes on where they differ."""
+
+    def _apart(self) -> tuple[str, str] | None:
+        return None
+
+
 def _carry_on(report: Report, client: int, perform: Callable[[ClientStep], Report]) -> None:
     """Carry an operation on to its end, and tell it as one step."""
     for _ in range(CALLS_OF_ONE):
@@ -264,6 +271,17 @@ class ProductSearch:
 
     def _single(self, binding: Binding, contract: Contract, clients: int = 0) -> ContractRun:
         return ContractRun(binding, contract, KernelBackend(), clients or self.clients, self.skews)
+
+    def first_difference(self, replies_only: bool = False) -> tuple[str, int]:
+        """The plainest difference in words, empty if there is none, and the steps that were taken on both. ``replies_only``: what a
+        client hears, whatever the keys hold."""
+        make = self._pair_of_replies if replies_only else self._pair
+        findings = self._searched(make, ContractReruns(make), KINDS, "both", is_at_length=True)
+        found = sorted((one for each in findings.by_law.values() for one in each), key=lambda one: one.size)
+        return (found[0].text if found else ""), findings.work["steps"]
+
+    def _pair_of_replies(self, clients: int = 0) -> PairedRun:
+        return PairedReplies(self.old, self.new, self.contract, clients or self.clients, self.skews)
 
     def _reruns(self, binding: Binding, contract: Contract) -> ContractReruns:
         return ContractReruns(lambda: self._single(binding, contract))

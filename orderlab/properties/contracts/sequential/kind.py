@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from orderlab.model.contracts.contract import AnyTrace
@@ -24,7 +24,9 @@ from orderlab.properties.contracts.sequential.witness import discrepancies_of, t
 from orderlab.properties.mutants.mutant import Result
 from orderlab.properties.profiles import Profile
 from orderlab.properties.validation.effort import QUICK, STANDARD, THOROUGH
+from orderlab.properties.validation.findings import was_stopped
 from orderlab.properties.validation.law_run import LawRun, law_runs
+from orderlab.properties.validation.verdicts import BROKEN_SMALL
 from orderlab.sim.redis.backends import Backend
 from orderlab.sim.stores.binding.binding import Binding
 
@@ -36,6 +38,8 @@ EFFORTS = {"dev": QUICK, "ci": STANDARD, "nightly": THOROUGH}
 RUNS_AT_ALL, FEW_EFFORT, MORE_EFFORT = 0.01, 0.04, 0.2
 """For mutation: the original once, so that a mistake of the contract is told as such; for each unit of effort the
 two rounds of mutants."""
+UNSEEN = "no reply differs, the keys do"
+"""Said of an equivalent mutant that leaves other keys than the original."""
 
 
 @dataclass(frozen=True)
@@ -111,12 +115,13 @@ class SequentialKind:
         """A mutant in the first round."""
         return judge_mutant(binding, seed, FEW_EFFORT * effort)
 
-    def tabulate(self, binding: Binding) -> None:
-        """Nothing: what no law notices is not compared."""
+    def tabulate(self, binding: Binding) -> Original:
+        """The store itself: mutants of the second round are carried through the same steps beside it."""
+        return Original(binding)
 
     def judge_thoroughly(self, binding: Binding, script: str, table: Any, seed: int, budget_s: float, effort: float) -> Result:
-        """A mutant in the second round."""
-        return judge_mutant(binding, seed, MORE_EFFORT * effort)
+        """A mutant in the second round, beside the original: see ``notes/mutants.md``."""
+        return judge_beside(table.binding, binding, seed, MORE_EFFORT * effort)
 
 
 def _retold(run: ContractRun, trace: ContractTrace) -> Iterator[dict[str, Any]]:
@@ -127,11 +132,19 @@ def _retold(run: ContractRun, trace: ContractTrace) -> Iterator[dict[str, Any]]:
             break
 
 
+@dataclass(frozen=True)
+class Original:
+    """What mutants of the second round are compared with."""
+
+    binding: Binding
+    scope: tuple[str, ...] = ("original and mutant side by side through every scope, random walk and crowd of validate",)
+
+
 def judge_mutant(binding: Binding, seed: int = 0, effort: float = 1.0) -> Result:
     """The judgement on a mutant: killed by the first law that it breaks."""
     began_cpu_s = time.process_time()
     try:
-        found = validate_contract(binding, effort, seed)
+        found = validate_contract(binding, effort, seed, any_law=True)
     except InputError as error:
         return Result("killed", "bounded", f"the store cannot be run: {error}", None, "loading")
     cpu_s = round(time.process_time() - began_cpu_s, 3)
@@ -140,9 +153,25 @@ def judge_mutant(binding: Binding, seed: int = 0, effort: float = 1.0) -> Result
         return Result("survived", text="no law notices it", cpu_s=cpu_s)
     first = broken[0]
     shown = first.witnesses[0].finding
-    outcome = "timed out" if first.law == "bounded" else "killed"
-    beside = tuple(sorted(one.law for one in broken[1:]))
-    return Result(outcome, first.law, shown.text, shown.trace, shown.analysis, cpu_s, None, beside)
+    is_endless = was_stopped(first.law, shown.text)
+    beside = tuple(sorted(one.law for one in found.results if one is not first and BROKEN_SMALL in one.verdict.not_covered))
+    return Result("timed out" if is_endless else "killed", first.law, shown.text, shown.trace, shown.analysis, cpu_s, None, beside)
+
+
+def judge_beside(original: Binding, mutated: Binding, seed: int, effort: float) -> Result:
+    """The judgement on a mutant that survived the first round: equivalent where it replies and leaves what the original does, or where it
+    breaks no law and no client hears another reply, in the same steps of either. Outside of these steps nothing is claimed."""
+    from orderlab.properties.contracts.sequential.comparison import ProductSearch
+
+    began_cpu_s = time.process_time()
+    search = ProductSearch(original, mutated, effort, seed, None, lambda text: None)
+    seen, steps = search.first_difference()
+    result = judge_mutant(mutated, seed, effort) if seen else Result("equivalent")
+    if result.outcome == "survived":
+        told, more = search.first_difference(replies_only=True)
+        result = replace(result, outcome="survived" if told else "equivalent", text=told or f"{UNSEEN}: {seen}")
+        steps += more
+    return replace(result, compared=steps, cpu_s=round(time.process_time() - began_cpu_s, 3))
 
 
 SEQUENTIAL = SequentialKind()

@@ -161,8 +161,10 @@ class Node(NamedTuple):
     step: ClientStep | None
 
 
-def opened(run: ContractRun, opening: Opening | None) -> tuple[ClientStep, ...] | None:
-    """What brings about ``opening``, carried out; None where the store does not get there, which other scopes judge."""
+def opened(
+    run: ContractRun, opening: Opening | None, note: Callable[[Sequence[ClientStep], Report], None]
+) -> tuple[ClientStep, ...] | None:
+    """What brings about ``opening``, carried out; None where the store does not get there. What is wrong on the way is noted."""
     steps: list[ClientStep] = []
     for one in opening.steps if opening is not None else ():
         if isinstance(one, int):
@@ -180,6 +182,7 @@ def opened(run: ContractRun, opening: Opening | None) -> tuple[ClientStep, ...] 
             steps.append(Resume(client))
             report = run.perform(steps[-1])
         if report.violation is not None:
+            note(steps, report)
             return None
     run.clients = [client._replace(begun=0) for client in run.clients]
     return tuple(steps)
@@ -191,7 +194,7 @@ def explore(run: ContractRun, scope: Scope, search: Search, steps_max: int, name
     Work is counted in steps carried out; beyond ``steps_max`` the rest is left out, which the gaps tell. Raises BudgetExceeded
     once what was found is noted.
     """
-    opening = opened(run, scope.opening)
+    opening = opened(run, scope.opening, lambda way, report: search.note(way, report, name))
     if opening is None:
         return
     nodes = [Node(run.state, 0, 0, -1, None)]

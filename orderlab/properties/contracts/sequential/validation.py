@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from orderlab.model.contracts.contract import ALL_OR_NOTHING, Contract, Discrepancy
@@ -23,7 +24,7 @@ from orderlab.properties.contracts.sequential.witness import (
     told_report,
 )
 from orderlab.properties.harness.recording import LuaLine, script_of
-from orderlab.properties.validation.effort import STANDARD
+from orderlab.properties.validation.effort import STANDARD, witness_steps
 from orderlab.properties.validation.findings import Finding, Findings
 from orderlab.properties.validation.isolated import Runaway, isolated, unjudged
 from orderlab.properties.validation.validation import Analysis, Schedule, Validation, run_rounds
@@ -97,9 +98,11 @@ def validate_contract(
     progress: Progress = lambda text: None,
     budget_s: float | None = None,
     only_first: bool = False,
+    any_law: bool = False,
 ) -> ContractValidation:
     """Judge the store of ``binding`` by its own contract. ``effort`` multiplies the number of steps; ``budget_s`` is a cap in
     seconds on all of it, and what it cuts off is told. ``backend`` is a real server that witnesses are replayed on, if there is one.
+    With ``only_first`` it ends once each law has a witness, with ``any_law`` once one of them has.
 
     Raises InputError when the scripts or the contract cannot be run at all.
     """
@@ -114,7 +117,8 @@ def validate_contract(
     budget, findings = CpuBudget(), Findings(frozenset(wanted))
     reruns = ContractReruns(make)
     search = Search(reruns, findings, budget)
-    judge = ContractJudge(terms, binding, seed, reruns, findings, budget, backend, progress, only_first)
+    judge = ContractJudge(terms, binding, seed, reruns, findings, budget, backend, progress, only_first or any_law)
+    judge.any_law = any_law
 
     def explored(scope: Any) -> Analysis:
         name = f"every interleaving of {scope.name}"
@@ -202,6 +206,26 @@ class ContractJudge(Judge):
         super().__init__(terms, binding, seed, reruns, findings, budget, confirmer, progress, only_first)
         self.of_contract = reruns
         self.growth = Growth()
+        self.any_law = False
+        """One witness of whichever law is enough."""
+
+    def consider(self, effort: float) -> bool:
+        """Make witnesses; where one of any law is enough, until there is one."""
+        if not self.any_law:
+            return super().consider(effort)
+        self.rounds, self._share = self.rounds + 1, witness_steps(effort)
+        self._used.clear()
+        waiting = (law for law in self.terms.laws if law in self.findings.by_law)
+        return all(any(self.witnesses.values()) or self._within_share(law, self.plain) for law in waiting)
+
+    def has_soon(self, effort: float) -> bool:
+        """As of any judge; where one of any law is enough, whether there is one."""
+        if not self.any_law:
+            return super().has_soon(effort)
+        if self.findings.by_law:
+            self.budget.allow(inf)
+            self.consider(effort)
+        return any(self.witnesses.values())
 
     def is_counted(self, finding: Finding) -> bool:
         """Whether it was seen by counting."""

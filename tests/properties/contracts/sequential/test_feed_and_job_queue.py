@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from orderlab.model.contracts.feed.contract import BAD_MARKERS, FeedStore
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.properties.contracts.sequential.validation import validate_contract
@@ -102,3 +103,42 @@ def test_a_contract_that_leaves_nothing_open_takes_no_promises(tmp_path: Path) -
     )
     with pytest.raises(InputError, match="leaves nothing to settle; remove the table"):
         load_binding(tmp_path, trust_adapter=True)
+
+
+MARKED = "if not string.find(marker, '^%d+$') then"
+
+
+@pytest.mark.parametrize(
+    ("replace", "promise", "told"),
+    [
+        (MARKED, "", ""),
+        ("if not tonumber(marker) then", "", "list(marker='-1', count=2)"),
+        ("if not tonumber(marker) then", "start", ""),
+        ("if not string.find(marker, '^%-?%d+$') then", "end", "list(marker='-1', count=2)"),
+        ("if false then", "any", ""),
+    ],
+)
+def test_a_marker_that_nobody_was_told_is_answered_as_the_store_says(replace: str, promise: str, told: str) -> None:
+    binding = load_binding(LUA / "feed")
+    source = next(one.source for one in binding.scripts if one.name == "list.lua").decode()
+    assert source.count(MARKED) == 1
+    binding = binding.with_sources({"list.lua": source.replace(MARKED, replace).encode()})
+    contract = binding.contract
+    assert isinstance(contract, FeedStore)
+    if promise:
+        contract.promises = contract.promises.model_copy(update={"marker_negative": promise})
+    found = validate_contract(binding, 0.01, any_law=True)
+    broken = {one.law: one.witnesses[0].finding.text for one in found.results if one.witnesses}
+    assert set(broken) == ({"specification"} if told else set())
+    assert all(told in text for text in broken.values())
+
+
+def test_each_kind_of_bad_marker_is_put_to_the_test() -> None:
+    for promise in BAD_MARKERS.values():
+        binding = load_binding(LUA / "feed")
+        contract = binding.contract
+        assert isinstance(contract, FeedStore)
+        wrong = "start" if getattr(contract.promises, promise) == "refused" else "refused"
+        contract.promises = contract.promises.model_copy(update={promise: wrong})
+        found = validate_contract(binding, 0.01, any_law=True)
+        assert [one.law for one in found.results if one.witnesses] == ["specification"], promise
