@@ -68,7 +68,7 @@ class Promises(BaseModel):
     priority: Literal["none", "low first", "high first"] = "none"
     """Which number goes first."""
     priorities: tuple[int, ...] = (0, 1)
-    """Numbers worth trying: the least and the greatest that callers may give."""
+    """Numbers worth trying: the least and the greatest that callers may give, and any between them."""
     completed: Literal["removed", "kept"] = "removed"
     """What becomes of a completed job: kept ones are cleaned, and not added again."""
 
@@ -377,7 +377,8 @@ class JobQueue(Contract):
         taken = [(one.call, told) for one in reversed(seen) if one.call.name == "take" and (told := self._told(one.reply))][:2]
         token = f"t{client}.{sum(one.call.name == 'take' for one in seen)}"
         take = Call.of("take", token=token, lease_ms=LEASE_MS)
-        plain = Call.of("add", job=fresh, payload=f"p{fresh}", delay_ms=0, priority=low, key="")
+        middle = self.promises.priorities[len(self.promises.priorities) // 2]
+        plain = Call.of("add", job=fresh, payload=f"p{fresh}", delay_ms=0, priority=middle if client == 1 else low, key="")
         if not taken:
             yield plain
             yield take
@@ -413,6 +414,7 @@ class JobQueue(Contract):
             *([Opening("with two jobs of the last priority", (last, last))] if len(self.promises.priorities) > 1 else []),
             Opening("with a job that is leased", taken),
             Opening("with a lease that has lapsed", (*taken, LEASE_MS + 1)),
+            Opening("with a job that has come back to another", (*taken, LEASE_MS + 1, (1, "add", {"delay_ms": 0}), (1, "recover", {}))),
             Opening("with a job that has failed once", (*taken, (0, "fail", {}), self.promises.backoff_ms + 1, (1, "take", {}))),
             Opening("with a job that is delayed", ((0, "add", {"delay_ms": DELAY_MS}),)),
             Opening("with the queue paused", ((0, "add", {"delay_ms": 0}), (0, "pause", {}))),

@@ -142,3 +142,20 @@ def test_each_kind_of_bad_marker_is_put_to_the_test() -> None:
         contract.promises = contract.promises.model_copy(update={promise: wrong})
         found = validate_contract(binding, 0.01, any_law=True)
         assert [one.law for one in found.results if one.witnesses] == ["specification"], promise
+
+
+@pytest.mark.parametrize(
+    ("script", "find", "replace"),
+    [
+        # A job that failed comes back too late: only the situation "with a job that has failed once" waits for so long.
+        ("settle.lua", "2 ^ (job[3] - 1)", "2 ^ (job[3] + 1)"),
+        # One that comes back joins the line by another number than its priority.
+        ("take.lua", "redis.call('ZADD', KEYS[2], job[2], member)", "redis.call('ZADD', KEYS[2], job[1], member)"),
+    ],
+)
+def test_a_job_that_comes_back_does_so_in_time_and_by_its_priority(script: str, find: str, replace: str) -> None:
+    binding = load_binding(LUA / "job_queue")
+    source = next(one.source for one in binding.scripts if one.name == script).decode()
+    assert source.count(find) == 1
+    found = validate_contract(binding.with_sources({script: source.replace(find, replace).encode()}), 0.02, any_law=True)
+    assert [one.law for one in found.results if one.witnesses] == ["order"]
