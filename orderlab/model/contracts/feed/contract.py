@@ -397,13 +397,14 @@ class FeedStore(Contract):
         for name in _listed(self, seen)[:1]:
             yield Call.of("delete", message=name, token=START)
             yield Call.of("get", message=name)
-        for bad in BAD_MARKERS:
-            yield Call.of("list", marker=bad, count=PAGE)
+        if client == 0 and len(seen) < len(BAD_MARKERS):  # few, so that they take little from what matters more
+            yield Call.of("list", marker=list(BAD_MARKERS)[len(seen)], count=PAGE)
 
     def openings(self) -> Sequence[Opening]:
         one, two = (0, "post", {"ttl_ms": KEPT_MS}), (0, "post", {"ttl_ms": KEPT_MS // 2})
         return (
             Opening("with two messages that a reader has seen", (two, (1, "list", {}))),
+            Opening("with messages that were read, claimed and released", (two, (1, "list", {}), (0, "claim", {}), (0, "release", {}))),
             Opening("with a message that is claimed", (one, (0, "claim", {"count": 1}))),
             Opening("with two claims", (one, two, (0, "claim", {"count": 1}), (1, "claim", {"count": PAGE}))),
             Opening("with a claim that has lapsed", (one, (0, "claim", {"count": 1}), CLAIM_MS + 1)),
