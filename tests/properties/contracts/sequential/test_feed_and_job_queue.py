@@ -140,7 +140,7 @@ def test_each_kind_of_bad_marker_is_put_to_the_test() -> None:
         assert isinstance(contract, FeedStore)
         wrong = "start" if getattr(contract.promises, promise) == "refused" else "refused"
         contract.promises = contract.promises.model_copy(update={promise: wrong})
-        found = validate_contract(binding, 0.01, any_law=True)
+        found = validate_contract(binding, FEW, any_law=True)
         assert [one.law for one in found.results if one.witnesses] == ["specification"], promise
 
 
