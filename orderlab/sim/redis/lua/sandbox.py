@@ -18,6 +18,7 @@ import os
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -85,6 +86,14 @@ def _library(text: str) -> bytes | None:
     return None if made is None else os.fsencode(made)
 
 
+@cache
+def _host_chunk(path: Path) -> bytes:
+    """One of the host's files, compiled and made fit: the same in every runtime, and most of what a runtime costs."""
+    lua: Any = lupa.LuaRuntime(encoding=None)
+    chunk = lua.eval(b"string.dump")(lua.compile(path.read_bytes(), name=b"=host"))
+    return prepare_chunk(chunk, None).changed or chunk
+
+
 def _deny(target: object, name: object, is_setting: bool) -> object:
     raise AttributeError("denied")
 
@@ -124,10 +133,8 @@ class Sandbox:
             add_callable(name.encode(), function)
         for name, value in constants.items():
             add_constant(name.encode(), value)
-        dump = self._runtime.eval(b"string.dump")
         for name in files:
-            chunk = dump(self._runtime.compile((LIBRARIES / f"{name}.lua").read_bytes(), name=b"=host"))
-            self._runtime.compile(prepare_chunk(chunk, None).changed or chunk)(host)
+            self._runtime.compile(_host_chunk(LIBRARIES / f"{name}.lua"))(host)
         limits = self.limits
         memory_max = limits.memory_bytes_max + RESERVE_BYTES
         host[b"set_limits"](limits.instructions_max, limits.seconds_max, memory_max, limits.argument_bytes_max)
@@ -169,6 +176,8 @@ class Sandbox:
 HEADER = b"\x1bLuaQ\x00\x01\x04\x08\x04\x08\x00"
 STACK_SLOTS_MAX = 250
 CHUNK_BYTES_MAX = 4 << 20
+KEPT_BYTES_MAX = 1 << 15
+"""Chunks up to so long are remembered as they were prepared."""
 
 OP_MOVE, OP_GETUPVAL, OP_GETGLOBAL, OP_GETTABLE, OP_SETGLOBAL, OP_SELF = 0, 4, 5, 6, 7, 11
 OP_CALL, OP_TAILCALL, OP_CLOSURE = 28, 29, 36
@@ -320,6 +329,10 @@ def prepare_chunk(chunk: bytes, host_names: frozenset[bytes] | None) -> Prepared
     """
     if len(chunk) > CHUNK_BYTES_MAX:
         raise BytecodeError(f"chunk has more than {CHUNK_BYTES_MAX} bytes when compiled")
+    return (_prepared_before if len(chunk) <= KEPT_BYTES_MAX else _prepared)(chunk, host_names)
+
+
+def _prepared(chunk: bytes, host_names: frozenset[bytes] | None) -> PreparedChunk:
     if not chunk.startswith(HEADER):
         raise BytecodeError("unknown bytecode format")
     changed = bytearray(chunk)
@@ -339,6 +352,10 @@ def prepare_chunk(chunk: bytes, host_names: frozenset[bytes] | None) -> Prepared
                 struct.pack_into("<I", changed, function.code_at + 4 * at, instruction & ~63 | OP_CALL)
     assigns_globals = any(one & 63 == OP_SETGLOBAL for function in functions for one in function.code)
     return PreparedChunk(bytes(changed) if changed != chunk else None, assigns_globals)
+
+
+_prepared_before = lru_cache(maxsize=128)(_prepared)
+"""The same scripts are loaded into one store after another."""
 
 
 def globals_of_inner_functions(chunk: bytes) -> Iterator[bytes]:
