@@ -38,6 +38,20 @@ STRIKES_AT = "0.5"
 LONGER = {"redis-partition": 1.0, "redis-oom": 1.0}
 """Faults that brokers ride out at their usual length; so long, in seconds, they do not."""
 RATES = "redis-stall=1/s redis-failover=0.5/s redis-connection-loss=1/s kafka-leader-change=0.5/s lost-puback=1/s"
+LATE = ("ownership", "by-connection")
+WOKEN = (("ownership", "woken"),)
+WRONG_BROKERS = (
+    ("late ownership", (("takeover_share", "0.5"), LATE), WOKEN),
+    ("late ownership, last event counts", (("takeover_share", "0.5"), ("ownership", "last-event")), WOKEN),
+    ("late ownership, broker-crash", (LATE, ("faults", f"broker-crash@{STRIKES_AT}:0")), WOKEN),
+    ("late ownership, network-partition", (LATE, ("faults", f"network-partition@{STRIKES_AT}:0")), WOKEN),
+    ("late ownership, client-half-open", (LATE, ("keep_alive_s", "0.4"), ("faults", f"client-half-open@{STRIKES_AT}:0")), WOKEN),
+    ("client-link-cut, Keep Alive 0.2 s", (("keep_alive_s", "0.2"), ("faults", f"client-link-cut@{STRIKES_AT}:0")), ()),
+    ("slow-consumer, sockets of 4 packets", (("socket_packets", "4"), ("faults", f"slow-consumer@{STRIKES_AT}:0")), (("on_full_socket", "read-anew"),)),
+    ("Receive Maximum 1 of the server", (("server_receive_maximum", "1"),), ()),
+    ("brokers read while Kafka owes 10 answers", (("producer_records_max", "10"),), ()),
+)
+"""Settings under which brokers are wrong, or hold back: title, settings, what repairs it."""
 MARKS = ("<!-- the table below is written by: python -m orderlab.properties.guarantees -->", "<!-- end of the table -->")
 
 
@@ -47,10 +61,16 @@ class Row:
 
     title: str
     settings: tuple[tuple[str, str], ...]
+    repair: tuple[tuple[str, str], ...] = ()
+    """Settings of the repaired variant beside these, or in place of them."""
+
+    def of(self, variant: str) -> dict[str, str]:
+        """Those of a variant."""
+        return dict((*self.settings, *(self.repair if variant == "repaired" else ())))
 
     def command(self, variant: str, seed: int) -> str:
         """What reproduces a run."""
-        setting = "".join(f' --set {name}="{value}"' for name, value in self.settings)
+        setting = "".join(f' --set {name}="{value}"' for name, value in self.of(variant).items())
         config = f"--config notes/guarantees/{variant}.toml"
         return f"orderlab simulate tbmq-p2p {config} --drain-bound-ms {DRAIN_BOUND_MS}{setting} --seed {seed}"
 
@@ -63,13 +83,15 @@ def rows(qos: int = 1) -> Iterator[Row]:
         yield Row(name, (*level, ("faults", f"{name}@{STRIKES_AT}:0")))
         if name in LONGER:
             yield Row(f"{name}, {LONGER[name]:g} s", (*level, ("faults", f"{name}@{STRIKES_AT}:0:{LONGER[name]:g}")))
+    for title, settings, repair in WRONG_BROKERS:
+        yield Row(title, (*level, *settings), repair)
     yield Row("several at random", (*level, ("fault_rates", RATES)))
 
 
 def settings_of(variant: str, row: Row, folder: Path) -> P2PSettings:
     """Of one run. The defaults are those of the note's file."""
     content = tomllib.loads((folder / f"{variant}.toml").read_text())
-    return P2PSettings(**{**content, **dict(row.settings)})
+    return P2PSettings(**{**content, **row.of(variant)})
 
 
 @dataclass(frozen=True, slots=True)

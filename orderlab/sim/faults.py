@@ -25,6 +25,7 @@ from orderlab.model.history.events import EventKind
 from orderlab.sim.drivers.pipelined import PipelinedDriver
 from orderlab.sim.engine.clock import call_at
 from orderlab.sim.kafka.consumer_group import COORDINATOR
+from orderlab.sim.mqtt import connection_ends
 from orderlab.sim.mqtt.world import World
 from orderlab.sim.redis.memory import STARTUP_BYTES, MemoryAccount
 from orderlab.sim.servers.redis import RedisNode
@@ -37,6 +38,8 @@ MEMORY_SHARE = 0.5
 """Of the memory that sessions use, what is left to them."""
 SLOW_US = 50_000
 """Between two packets that a slow consumer reads."""
+SLOW_LINK_US = 200_000
+"""By how much each packet over a slow link is later."""
 SKEW_US = 60_000_000
 """By how much a clock is ahead while it is wrong."""
 SLOTS_MOVED_MAX = 50
@@ -195,7 +198,7 @@ def session_takeover(world: World, target: int, _duration_us: int) -> float | No
     other = world.next_broker(target)
     for subscriber in _subscribers_of(world, target):
         if world.delivery.connections.connected[subscriber]:
-            world.disconnect(subscriber)
+            world.disconnect(subscriber, is_noticed=False)
             other.connect(subscriber)
     return float(world.env.now)
 
@@ -206,6 +209,39 @@ def slow_consumer(world: World, target: int, duration_us: int) -> float | None:
     slow = _subscribers_of(world, target)
     world.traffic.slow_readers.slow_down(slow, SLOW_US)
     call_at(world.env, world.env.now + duration_us, lambda: world.traffic.slow_readers.recover(slow))
+    return float(world.env.now) + duration_us
+
+
+@_fault("broker", 0.5)
+def client_link_cut(world: World, target: int, duration_us: int) -> float | None:
+    """The links between a broker and its subscribers let nothing through, and nobody is told. What is sent meanwhile comes with TCP's next attempt, unless Keep
+    Alive ends the connection first: then clients connect anew when the link is there again."""
+    heals_us = int(world.env.now) + duration_us
+    connection_ends.cut(world, _subscribers_of(world, target), heals_us)
+    return heals_us + 2.0 * world.traffic.reconnect_us
+
+
+@_fault("broker", 0.3)
+def client_half_open(world: World, target: int, duration_us: int) -> float | None:
+    """The connections of a broker's subscribers die on the way: what the broker writes goes nowhere, and it believes in them until Keep Alive or a
+    new CONNECT tells. The clients notice after a while, and connect to the next broker."""
+    notice_us = int(world.env.now) + duration_us
+    connection_ends.half_open(world, _subscribers_of(world, target), notice_us)
+    return float(notice_us)
+
+
+@_fault("broker", 0.5)
+def client_link_slow(world: World, target: int, duration_us: int) -> float | None:
+    """Every packet between a broker and its subscribers takes 0.2 s longer each way."""
+    links, slow = world.delivery.connections.links, _subscribers_of(world, target)
+    for subscriber in slow:
+        links.slow_down(subscriber, SLOW_LINK_US)
+
+    def speed_up() -> None:
+        for subscriber in slow:
+            links.speed_up(subscriber)
+
+    call_at(world.env, world.env.now + duration_us, speed_up)
     return float(world.env.now) + duration_us
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orderlab.sim.mqtt.clients import Ints
+from orderlab.sim.mqtt.links import Links
 
 Deliveries = npt.NDArray[np.int64]
 """One row per message to deliver, with the columns below. A packet identifier of -1 is that of QoS 0; a token is the store's name for a message
@@ -85,6 +86,8 @@ class ConnectionTable:
     """Connections lost so far, of all subscribers."""
     on_the_way: dict[int, tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]] = field(default_factory=dict)
     """Packets that were written to sockets and whose answers are not here: whose, and over which connections."""
+    links: Links = field(default_factory=Links)
+    """Those that are cut, slow, or dead."""
     _sent: int = 0
 
     def __post_init__(self) -> None:
@@ -103,7 +106,8 @@ class ConnectionTable:
         """Note that a connection is gone. What was in flight will be fetched and sent again."""
         self.connected[subscriber] = False
         self.connection_number[subscriber] += 1
-        self.lost_us[subscriber] = now_us
+        self.lost_us[subscriber] = self.links.alive_until(subscriber, now_us)
+        self.links.forget(subscriber)
         self.losses += 1
         self.arrived_us[subscriber] = 0
         self.fetching.discard(subscriber)
@@ -126,6 +130,8 @@ class ConnectionTable:
     ) -> npt.NDArray[np.int64]:
         """When packets arrive that would at ``arrived_us`` had nothing been sent before: no byte of a connection overtakes. Of
         packets that are sent together those to one subscriber arrive together, in their order."""
+        if self.links:
+            arrived_us = self.links.through(subscribers, arrived_us)
         arrived = np.maximum(arrived_us, self.arrived_us[subscribers] + 1)
         self.arrived_us[subscribers] = arrived
         return arrived
@@ -213,7 +219,7 @@ class ConnectionTable:
         """Whether what was sent over ``connections`` (their numbers) and was to arrive at ``at_us`` did arrive."""
         lost = self.connection_number[subscribers] - connections
         arrived: npt.NDArray[np.bool_] = (lost == 0) | ((lost == 1) & (at_us <= self.lost_us[subscribers]))
-        return arrived
+        return arrived & (at_us <= self.links.dead_from(subscribers)) if self.links.dead_since else arrived
 
 
 class Transit:

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from orderlab.sim.engine.clock import Station
 from orderlab.sim.engine.network import Network
 from orderlab.sim.kafka.broker import Partition
@@ -131,6 +134,19 @@ class Persistence(Protocol):
 
     def driver(self, cpu: Station, one_way_us: Callable[[], int]) -> StoreDriver:
         """A client for a broker that computes on ``cpu``; ``one_way_us``: delay to a server."""
+
+
+class Ownership(Protocol):
+    """Who is connected where, as brokers have heard it."""
+
+    def connected(self, subscriber: int, broker: int) -> None:
+        """A client has connected at a broker."""
+
+    def owners(self, here: int, subscribers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The brokers to which broker ``here`` sends on what is for these; -1: to none."""
+
+    def knows_newer(self, here: int, subscriber: int, connection: int) -> bool:
+        """Whether broker ``here`` knows of a later connection of the client than that."""
 
 
 class Broker(Protocol):

@@ -27,7 +27,8 @@ from orderlab.sim.mqtt.connections import (
     Transit,
     TrimTracker,
 )
-from orderlab.sim.mqtt.ports import Broker, SessionStore
+from orderlab.sim.mqtt.links import PublishWindows, SocketBuffers
+from orderlab.sim.mqtt.ports import Broker, Ownership, SessionStore
 from orderlab.sim.mqtt.sessions import Inbound
 from orderlab.sim.mqtt.topics import Matches, RetainedByTopic
 from orderlab.sim.servers.postgres import PostgresServer
@@ -59,6 +60,14 @@ class Traffic:
     reconnect_us: int = 100_000
     """How long a client takes to connect anew."""
     slow_readers: SlowReaders = field(default_factory=SlowReaders)
+    keep_alive_us: int | None = None
+    """The server's, where it has one, and else that of every subscriber; None: nobody notices that a link is dead."""
+    will_delay_us: int | None = None
+    """Will Delay Interval of every subscriber; None: they have no Will Message."""
+    publish_windows: PublishWindows | None = None
+    """Where the server has a Receive Maximum."""
+    sockets: SocketBuffers | None = None
+    """Where the sockets of subscribers take so many packets only."""
 
 
 @dataclass
@@ -164,12 +173,20 @@ class World:
     """Nobody publishes any more; who is connected stays connected."""
     on_disconnect: list[Callable[[int], None]] = field(default_factory=list)
     """Hear of every subscriber that loses its connection."""
+    on_notice: list[Callable[[int, int, int], None]] = field(default_factory=list)
+    """Hear of subscriber, broker and number of every connection that its broker knows to have ended."""
+    unnoticed: dict[tuple[int, int], int] = field(default_factory=dict)
+    """(subscriber, number) of connections that have ended, whose brokers do not know it yet → broker."""
+    ownership: Ownership | None = None
+    """What brokers have heard of who is connected where; None: all know it at once."""
     introduced: Ints | None = None
     """Per subscriber, 1 if the history knows it; None: the history knows all from its beginning."""
 
     def __post_init__(self) -> None:
         self.network = Network(self.env, self.costs.network.gbit_per_s)
         self.on_disconnect += [self.delivery.forget, self.traffic.slow_readers.forget]
+        if self.traffic.sockets is not None:
+            self.on_disconnect.append(self.traffic.sockets.forget)
         for node, waits in zip(self.storage.nodes, self.measured.node_waits, strict=True):
             node.on_service = self._noting(waits)
 
@@ -265,15 +282,49 @@ class World:
         self.recorder.add(EventKind.CONNECT, since_us, subscriber=code, **self.delivery.windows.columns)
         self.recorder.add(EventKind.SUBSCRIBE, since_us, subscriber=code, topic=new, qos=self.traffic.qos.granted_to(new))
 
-    def disconnect(self, subscriber: int) -> None:
-        """A subscriber loses its connection now. The history must know that it had one."""
+    def disconnect(self, subscriber: int, is_noticed: bool = True) -> None:
+        """A subscriber loses its connection now. The history must know that it had one. ``is_noticed``: so does its broker; otherwise it hears of it
+        with a CONNECT elsewhere, or by ``notice``."""
         now = int(self.env.now)
+        broker, connection = int(self.traffic.subscribers.broker[subscriber]), int(self.delivery.connections.connection_number[subscriber])
         self.introduce(np.array([subscriber]), np.array([now]))
         self.delivery.connections.disconnect(subscriber, now)
         for function in self.on_disconnect:
             function(subscriber)
         code = np.array([subscriber + self.traffic.schedule.count])
         self.recorder.add(EventKind.DISCONNECT, np.array([now]), subscriber=code)
+        if is_noticed or self.ownership is None:
+            self._tell(subscriber, broker, connection)
+        else:
+            self.unnoticed[subscriber, connection] = broker
+
+    def notice(self, subscriber: int, connection: int, here: int | None = None) -> None:
+        """The broker that had a connection knows now that it has ended, if it did not know; ``here``: if it is that broker."""
+        broker = self.unnoticed.get((subscriber, connection))
+        if broker is not None and here in (None, broker):
+            del self.unnoticed[subscriber, connection]
+            self._tell(subscriber, broker, connection)
+
+    def _tell(self, subscriber: int, broker: int, connection: int) -> None:
+        for function in self.on_notice:
+            function(subscriber, broker, connection)
+
+    def owners(self, here: int, subscribers: Ints) -> Ints:
+        """The brokers to which broker ``here`` sends on what is for these; -1: to none."""
+        return self.traffic.subscribers.broker[subscribers] if self.ownership is None else self.ownership.owners(here, subscribers)
+
+    def wake(self, here: int, subscriber: int) -> None:
+        """Let the broker that has a client, as broker ``here`` knows, read its session anew."""
+        owner = int(self.owners(here, np.array([subscriber]))[0])
+        if owner >= 0:
+            self.brokers[owner].wake(subscriber)
+
+    def knows_newer(self, here: int, subscriber: int, connection: int) -> bool:
+        """Whether broker ``here`` knows of a later connection of the client than that."""
+        if self.ownership is not None:
+            return self.ownership.knows_newer(here, subscriber, connection)
+        table = self.delivery.connections
+        return bool(table.connected[subscriber] and table.connection_number[subscriber] > connection)
 
     # -- whether anything is left to do --------------------------------------------------------------------
 

@@ -42,7 +42,10 @@ from orderlab.sim.mqtt.clients import (
     numbered_names,
     parse_shares,
 )
+from orderlab.sim.mqtt.connection_ends import publish_wills
 from orderlab.sim.mqtt.connections import UNLIMITED, ConnectionTable, InflightWindows, ReplayFilter, TrimTracker
+from orderlab.sim.mqtt.links import PublishWindows, SocketBuffers
+from orderlab.sim.mqtt.ownership import LateOwnership, Rule
 from orderlab.sim.mqtt.ports import Persistence, SessionStore, StoreDriver
 from orderlab.sim.mqtt.sessions import EPOCH_MS, Inbound, StoredSessions
 from orderlab.sim.mqtt.topics import Matches, RetainedByTopic, RetainHandling, SubscriptionTrie
@@ -254,6 +257,10 @@ class DeviceSystem(Generic[S]):
                 session_expiry_us=None if settings.session_expiry_s is None else round(settings.session_expiry_s * 1e6),
                 retaining=retaining_of(settings, schedule, topics, topic_of, self.expiry_us, self.streams),
                 resubscribes=settings.resubscribe,
+                keep_alive_us=round((settings.server_keep_alive_s or settings.keep_alive_s) * 1e6) or None,
+                will_delay_us=None if settings.will_delay_s is None else round(settings.will_delay_s * 1e6),
+                publish_windows=PublishWindows(settings.server_receive_maximum) if settings.server_receive_maximum < UNLIMITED else None,
+                sockets=SocketBuffers(settings.socket_packets, settings.on_full_socket == "read-anew") if settings.socket_packets else None,
             ),
             kafka=KafkaTopics(
                 kafka,
@@ -332,6 +339,8 @@ class DeviceSystem(Generic[S]):
         for topic, group in groups.items():
             group.join(*_in_turns(members[topic], settings.brokers))
         world.brokers.extend(self.brokers)
+        if settings.ownership != "at-once" and settings.brokers > 1:
+            self._tell_late(world, settings.ownership, consumers)
         for number, broker in enumerate(self.brokers):
             downlink: list[Consumer] = []
             if settings.brokers > 1:
@@ -346,12 +355,24 @@ class DeviceSystem(Generic[S]):
             all_, persisted = (members[topic][number * each : (number + 1) * each] for topic, each in per_broker.items())
             broker.start(all_, persisted, downlink)
 
+    def _tell_late(self, world: World, rule: Rule, settings: ConsumerSettings) -> None:
+        """Let brokers hear through Kafka who is connected where."""
+        (partition,) = world.kafka.cluster.create_topic("client.sessions", 1)
+        ownership = world.ownership = LateOwnership(world, rule, partition)
+        for broker in self.brokers:
+            one_way = broker.producer.one_way_us
+            group = ConsumerGroup(self.env, world.kafka.cluster, "client.sessions", settings)
+            consumer = Consumer(group, f"client.sessions/{broker.number}", one_way, world.to_kafka(f"broker-{broker.number}", one_way))
+            group.join(consumer)
+            world.kafka.groups.append(group)
+            self.env.process(ownership.consume(broker, consumer))
+
     def _broker(self, world: World, number: int, producer: Producer, driver: StoreDriver, cpu: Station) -> MqttBroker:
         return MqttBroker(world, number, self._broker_settings(), producer, driver, cpu)
 
     def _broker_settings(self) -> BrokerSettings:
         settings = self.settings
-        return BrokerSettings(settings.tick_us, settings.pack_retries, round(settings.pack_pause_s * 1e6))
+        return BrokerSettings(settings.tick_us, settings.pack_retries, round(settings.pack_pause_s * 1e6), settings.producer_records_max)
 
     # -- run -----------------------------------------------------------------------------------------------
 
@@ -485,6 +506,7 @@ def set_off(world: World, settings: ClientSettings) -> None:
         slow = world.streams.vector_stream("slow").permutation(len(world.traffic.subscribers))[:count]
         world.traffic.slow_readers.slow_down(slow.tolist(), round(settings.slow_read_ms * 1000))
     expire_sessions(world)
+    publish_wills(world)
 
 
 class Reconnects:
@@ -549,6 +571,6 @@ class Reconnects:
         """Connect anew; the broker that had the client closes the old connection (MQTT-3.1.4-3)."""
         world = self.world
         world.count("takeovers")
-        world.disconnect(subscriber)
+        world.disconnect(subscriber, is_noticed=False)
         old = int(world.traffic.subscribers.broker[subscriber])
         world.next_broker(old).connect(subscriber, self._starts_clean(stream))

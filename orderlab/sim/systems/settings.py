@@ -101,6 +101,12 @@ class ClientSettings(Settings):
     """Session Expiry Interval of every subscriber; by default sessions do not expire."""
     resubscribe: bool = False
     """Whether subscribers send SUBSCRIBE after every CONNECT, as many clients do, though their session has it."""
+    keep_alive_s: float = Field(default=0.0, ge=0, le=65_535)
+    """Keep Alive of every subscriber, in seconds; 0: off, and nobody notices that a link is dead."""
+    server_keep_alive_s: float | None = Field(default=None, ge=0.001, le=65_535)
+    """Server Keep Alive: what the server sets in its place (MQTT-3.1.2-21)."""
+    will_delay_s: float | None = Field(default=None, ge=0, le=2**32 - 1)
+    """Will Delay Interval of every subscriber; by default they have no Will Message. Wills are counted, not routed."""
     retained_share: float = Field(default=0.0, ge=0, le=1)
     """Of the publishers, how many set RETAIN on all that they publish."""
     retained_clear_every: int = Field(default=0, ge=0)
@@ -188,6 +194,17 @@ class DeviceSettings(ClientSettings):
     retries: int = Field(default=1, ge=0, le=2**31 - 1)
     pack_pause_s: float = Field(default=1.0, ge=0.001, le=86_400)
     """Before what failed of a pack is tried again."""
+    ownership: Literal["at-once", "last-event", "by-connection", "woken"] = "at-once"
+    """How brokers know who is connected where: all at once; or by a topic of Kafka, late: the last event counts; or that of the newest connection; or so,
+    and what went to the wrong broker is read anew from the store when it is known where the client is."""
+    server_receive_maximum: int = Field(default=UNLIMITED, ge=1, le=UNLIMITED)
+    """How many publishes with QoS above 0 a publisher may have unanswered (MQTT 5.0, 3.2.2.3.3)."""
+    producer_records_max: int = Field(default=0, ge=0)
+    """Records without an answer of Kafka above which a broker reads nothing from its publishers; 0: no bound."""
+    socket_packets: int = Field(default=0, ge=0, le=1_000_000)
+    """How many packets the socket of a slow reader takes; what comes then is not written. 0: no bound."""
+    on_full_socket: Literal["leave", "read-anew"] = "leave"
+    """What was not written stays in the store until the next connection; or is read anew when there is room."""
     pack_retries: int = Field(default=3, ge=0, le=2**31 - 1)
     """How often; what still fails is given up, and committed with the rest."""
     drain_s: float = Field(default=1.0, ge=0.001, le=3600)
@@ -201,6 +218,25 @@ class DeviceSettings(ClientSettings):
     def may_fill(self) -> bool:
         """Whether a session may reach its limit in a run, were every message of its publisher saved twice."""
         return self.limit < 2 * (self.rate * (self.warm_up_s + self.duration_s) + 2)
+
+    @model_validator(mode="after")
+    def _sockets_are_bounded_once(self) -> DeviceSettings:
+        if self.socket_packets and self.receive_maximum < UNLIMITED:
+            raise ValueError("socket_packets: receive_maximum bounds what waits for a client already; set one of them")
+        return self
+
+    @model_validator(mode="after")
+    def _somebody_hears_late(self) -> DeviceSettings:
+        if self.ownership != "at-once" and self.brokers < 2:
+            raise ValueError("ownership is what brokers know of each other's clients; set brokers=2 at least")
+        return self
+
+    @model_validator(mode="after")
+    def _reads_anew_by_tokens(self) -> DeviceSettings:
+        for name, wanted in (("ownership", "woken"), ("on_full_socket", "read-anew")):
+            if getattr(self, name) == wanted and getattr(self, "scripts", "published") != "session":
+                raise ValueError(f"{name}={wanted} reads sessions anew, for which messages need tokens; set scripts=session")
+        return self
 
     @model_validator(mode="after")
     def _kafka_would_start(self) -> DeviceSettings:

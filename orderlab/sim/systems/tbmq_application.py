@@ -56,6 +56,13 @@ class ApplicationSettings(DeviceSettings):
         return self
 
     @model_validator(mode="after")
+    def _queues_are_their_own(self) -> ApplicationSettings:
+        for name in ("ownership", "socket_packets"):
+            if name in self.model_fields_set and getattr(self, name) not in ("at-once", 0):
+                raise ValueError(f"{name} is of subscribers with a session in a store; applications read queues of their own, leave it out")
+        return self
+
+    @model_validator(mode="after")
     def _somebody_reads(self) -> ApplicationSettings:
         if not self.applications and not self.shared_groups:
             raise ValueError("nobody subscribes; set applications or shared_groups above 0")

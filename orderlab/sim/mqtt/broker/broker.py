@@ -77,7 +77,7 @@ class MqttBroker(BrokerNode):
     @property
     def owes_answers(self) -> bool:
         """Whether a publisher of it has no PUBACK or PUBREC for something."""
-        return bool(self.ingest.unacknowledged)
+        return self.ingest.is_owing
 
     def lose_pubacks(self, count: int) -> None:
         """Let the next ``count`` answers to publishers not arrive."""

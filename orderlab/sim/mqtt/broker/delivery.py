@@ -6,6 +6,7 @@ is answered (`_arrive`), and ends in the store (`completed`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,6 +28,7 @@ from orderlab.sim.mqtt.connections import (
     as_deliveries,
     in_flight_key,
 )
+from orderlab.sim.mqtt.links import SocketBuffers
 from orderlab.sim.mqtt.topics import are_retained
 
 RECORDED_WITHIN_US = 100_000
@@ -121,7 +123,8 @@ class Delivery:
         """Read the session of a subscriber for whom something waits in the store that may never have been sent here; send what is
         not in flight, and until then nothing that is new."""
         world, table, node = self.world, self.table, self.node
-        if node.is_dead or not table.connected[subscriber] or not table.exists[subscriber]:
+        is_here = table.connected[subscriber] and world.traffic.subscribers.broker[subscriber] == node.number
+        if node.is_dead or not is_here or not table.exists[subscriber]:
             return  # whoever is about to connect reads the session anyway
         if subscriber in table.fetching:  # what is being read may be older than the save
             table.to_wake.add(subscriber)
@@ -133,7 +136,7 @@ class Delivery:
         completed |= table.removing.get(subscriber, set())
         fetch = world.storage.store.fetch(world.traffic.subscribers.name(subscriber))
 
-        def is_here() -> bool:
+        def is_still_here() -> bool:
             return bool(table.connection_number[subscriber] == connection)
 
         def over() -> None:
@@ -147,11 +150,15 @@ class Delivery:
                 (message, subscriber, packet_id, token)
                 for message, packet_id, token, is_pubrel in found
                 if not is_pubrel and (message, packet_id) not in known
-                and table.in_flight.get(in_flight_key(subscriber, packet_id)) != (message, token)  # or it waits for room, and goes again
+                and not self._is_sent(subscriber, packet_id, (message, token))  # or it waits for room, and goes again
             ]
             self._caught_up(subscriber, found, as_deliveries(waiting))
 
-        node.retrying.make(subscriber, fetch, world.storage.store.fetched, fetched, is_here, "fetches_failed", over)
+        node.retrying.make(subscriber, fetch, world.storage.store.fetched, fetched, is_still_here, "fetches_failed", over)
+
+    def _is_sent(self, subscriber: int, packet_id: int, what: tuple[int, int]) -> bool:
+        key, sockets = in_flight_key(subscriber, packet_id), self.world.traffic.sockets
+        return self.table.in_flight.get(key) == what and not (sockets is not None and key in sockets.withheld)
 
     # -- on the way out ------------------------------------------------------------------------------------
 
@@ -229,8 +236,11 @@ class Delivery:
             repeated |= np.array(again, np.bool_)
         table.in_flight.update(zip(keys, values, strict=True))
         if repeated.any() and not is_backlog:  # those went out with the backlog
-            self._make_room(deliveries[repeated, SUBSCRIBER])
-            deliveries, repeated = deliveries[~repeated], repeated[~repeated]
+            dropped = repeated
+            if self.world.traffic.sockets is not None and self.world.traffic.sockets.withheld:  # but for these
+                dropped = repeated & ~np.isin(keys, list(self.world.traffic.sockets.withheld))
+            self._make_room(deliveries[dropped, SUBSCRIBER])
+            deliveries, repeated = deliveries[~dropped], repeated[~dropped]
         # Expiry after the look at what is in flight: what was sent once goes again though its time is over (MQTT-3.3.2-5).
         if self.world.traffic.expiry_us is not None:
             deliveries, repeated = self._without_expired(deliveries, repeated)
@@ -264,22 +274,78 @@ class Delivery:
 
     def _write(self, sent: Deliveries, dup: Ints) -> None:
         """Put packets into sockets now; ``dup``: their DUP flags."""
+        traffic = self.world.traffic
+        if traffic.sockets is not None and traffic.slow_readers:
+            sent, dup = self._writable(traffic.sockets, sent, dup)
         if not len(sent):
             return
-        traffic = self.world.traffic
         if self.world.measured.on_way is not None:
             self.world.measured.on_way("socket", self.node.number, sent)
+        if self.table.links.dead_since:
+            dead = self.table.links.are_dead(sent[:, SUBSCRIBER])
+            self.world.count("packets_into_dead_links", int(dead.sum()))
+            sent, dup = sent[~dead], dup[~dead]
+            if not len(sent):
+                return
         subscribers = sent[:, SUBSCRIBER]
         latency = traffic.subscribers.latency_us[subscribers]
         arrived = self.table.in_order(subscribers, self._written_us(len(sent)) + latency)
         slow = traffic.slow_readers.are_slow(subscribers) if traffic.slow_readers else None
+        if self.table.links:  # so that each is over at an instant of its own
+            late = self.table.links.are_bad(subscribers)
+            late &= ~slow if slow is not None else True
+            for row in np.flatnonzero(late):
+                self._arrive(sent[row : row + 1], dup[row : row + 1], arrived[row : row + 1])
+            sent, dup, arrived, subscribers = sent[~late], dup[~late], arrived[~late], subscribers[~late]
+            slow = None if slow is None else slow[~late]
         if slow is None or not slow.any():
             self._arrive(sent, dup, arrived)
             return
         self._arrive(sent[~slow], dup[~slow], arrived[~slow])
         read = traffic.slow_readers.read_us(subscribers[slow], arrived[slow])
+        if traffic.sockets is not None:
+            traffic.sockets.note(subscribers[slow], read)
         for place, row in enumerate(np.flatnonzero(slow)):  # each is over at an instant of its own
             self._arrive(sent[row : row + 1], dup[row : row + 1], read[place : place + 1])
+
+    def _writable(self, sockets: SocketBuffers, sent: Deliveries, dup: Ints) -> tuple[Deliveries, Ints]:
+        """Those whose sockets have room. The others stay in the store; QoS 0 is dropped."""
+        now, goes, more = int(self.node.env.now), np.ones(len(sent), np.bool_), Counter[int]()
+        slow = self.world.traffic.slow_readers.are_slow(sent[:, SUBSCRIBER])
+        for place in np.flatnonzero(slow).tolist():
+            subscriber, packet_id = int(sent[place, SUBSCRIBER]), int(sent[place, PACKET_ID])
+            if subscriber not in sockets.blocked and not sockets.is_full(subscriber, now, more[subscriber]):
+                more[subscriber] += 1
+                sockets.withheld.discard(in_flight_key(subscriber, packet_id))
+                continue
+            goes[place] = False
+            if packet_id < 0:
+                self.world.count("dropped_at_full_sockets")
+                continue
+            self.world.count("withheld_from_full_sockets")
+            if dup[place]:
+                sockets.withheld.add(in_flight_key(subscriber, packet_id))
+            else:
+                self.table.in_flight.pop(in_flight_key(subscriber, packet_id), None)
+            if sockets.reads_anew and subscriber not in sockets.blocked:
+                sockets.blocked.add(subscriber)
+                self._when_half_empty(sockets, subscriber)
+        return sent[goes], dup[goes]
+
+    def _when_half_empty(self, sockets: SocketBuffers, subscriber: int) -> None:
+        """Read the session anew when the socket takes packets again."""
+        connection = self.table.connection_number[subscriber]
+
+        def has_room() -> None:
+            if self.table.connection_number[subscriber] == connection:
+                sockets.blocked.discard(subscriber)
+                self.wake(subscriber)
+
+        # Behind the write under way, whose packets are noted only then.
+        call_at(
+            self.node.env, self.node.env.now,
+            lambda: call_at(self.node.env, max(sockets.half_empty_us(subscriber, int(self.node.env.now)), int(self.node.env.now)) + 1, has_room),
+        )  # fmt: skip
 
     def _written_us(self, count: int) -> Ints | int:
         """When packets that a thread begins to write now are in their sockets: all of them, or each."""
@@ -295,6 +361,8 @@ class Delivery:
             return
         table, subscribers = self.table, sent[:, SUBSCRIBER]
         answered = self._answered_us(sent, arrived)
+        if table.links:
+            answered = table.links.through(subscribers, answered)
         losses, connections = table.losses, table.connection_number[subscribers]
         number = table.note_sent(subscribers, connections)
 

@@ -42,6 +42,9 @@ class Ingest:
         self.republishing = Republishing(self, self._ingest_again, self._on_published)
         self.pubacks_to_lose = 0
         self._is_listening = True
+        self._is_held_up = False
+        """Whether it read nothing at the last tick."""
+        self._stopped_us: int | None = None
         self._ready_us = 0.0
         """When the last publish that has come is worked on: none of a connection overtakes."""
         self._arrivals = [node.world.traffic.schedule.arrivals(node.number)]
@@ -50,16 +53,54 @@ class Ingest:
     def listen(self) -> Generator[simpy.Event, Any, None]:
         """Take in what arrives, tick by tick."""
         tick = self.node.settings.tick_us
-        while self._is_listening:
+        while self._is_listening or self._is_held_up:
             yield self.env.timeout(tick)
+            if self.node.producer.unanswered > self.node.settings.producer_records_max > 0:
+                self.world.count("ticks_without_reading")  # the sockets of publishers fill; TCP stops them
+                self._is_held_up = True
+                continue
             for arrivals in self._arrivals if not self.node.is_dead else ():
-                messages, _ = arrivals.until(int(self.env.now))
-                if len(messages) and self._is_listening:
-                    self._ingest(messages)
+                messages, _ = arrivals.until(int(self.env.now if self._stopped_us is None else self._stopped_us))
+                if len(messages) and (self._is_listening or self._is_held_up):
+                    self._admit(messages)
+            self._is_held_up = False
+
+    def _admit(self, messages: Ints) -> None:
+        """Take in what publishers send for the first time: those of them whose windows have room. What waited for a broker that did not read, or for room,
+        was sent just now."""
+        windows, count = self.world.traffic.publish_windows, self.world.traffic.schedule.count
+        sent_us = int(self.env.now) if self._is_held_up else None
+        if windows is None:
+            self._ingest(messages, sent_us=sent_us)
+            return
+        counted = np.broadcast_to(np.asarray(self.world.traffic.qos.of_publishers(messages % count) > 0), len(messages))
+        goes = windows.admit(messages[counted], count)
+        self.world.count("publishes_throttled", int(counted.sum()) - len(goes))
+        going = np.isin(messages, goes) | ~counted
+        if going.any():
+            self._ingest(messages[going], sent_us=sent_us)
+
+    def _have_answers(self, messages: Sequence[int]) -> None:
+        """Publishers have PUBACK or PUBCOMP for these: what waited for that is on its way."""
+        windows, count = self.world.traffic.publish_windows, self.world.traffic.schedule.count
+        if windows is None:
+            return
+        goes = windows.answered([message % count for message in messages])
+        if goes:
+            sent = np.array(goes, np.int64)
+            there = float(self.env.now + int(self.world.traffic.publishers.latency_us[sent % count].max()))
+            call_at(self.env, there, lambda: self._ingest(sent, sent_us=int(self.env.now)))
+
+    @property
+    def is_owing(self) -> bool:
+        """Whether a publisher of it waits for something, were it only to be read."""
+        windows = self.world.traffic.publish_windows
+        return bool(self.unacknowledged or self._is_held_up or (windows is not None and windows.are_full))
 
     def stop(self) -> None:
-        """Take in nothing more: publishers publish no more."""
+        """Take in nothing more but what waits in sockets: publishers publish no more."""
         self._is_listening = False
+        self._stopped_us = int(self.env.now)
 
     def take_over(self, other: Ingest) -> None:
         """Take over the publishers of another broker, who connect here: first they send again what has no PUBACK."""
@@ -75,8 +116,11 @@ class Ingest:
         """Take in publishes that are sent again now."""
         self._ingest(messages, int(self.env.now), on_answered)
 
-    def _ingest(self, messages: Ints, repeated_us: int | None = None, on_answered: OnAnswered | None = None) -> None:
-        """Take in publishes that have arrived; ``repeated_us``: they were sent again at that instant. ``on_answered`` hears from Kafka."""
+    def _ingest(
+        self, messages: Ints, repeated_us: int | None = None, on_answered: OnAnswered | None = None, sent_us: int | None = None
+    ) -> None:
+        """Take in publishes that have arrived; ``repeated_us``: they were sent again at that instant; ``sent_us``: they were
+        sent for the first time then, later than their applications asked for it. ``on_answered`` hears from Kafka."""
         world = self.world
         publisher = messages % world.traffic.schedule.count
         sequence = messages // world.traffic.schedule.count
@@ -85,6 +129,8 @@ class Ingest:
         self.unacknowledged.update(dict.fromkeys(where(qos > 0, messages).tolist()))
         if repeated_us is None:
             instants = world.traffic.schedule.published_us(messages)
+            if sent_us is not None:
+                instants = np.maximum(instants, sent_us)
             self._record_subscribers(topic, sequence, instants)
             world.count("published", len(messages))
         else:
@@ -190,6 +236,9 @@ class Ingest:
         published = world.traffic.schedule.published_us(messages)
         world.measured.puback_latency.add(published, acknowledged - published)
         of_qos_2 = where(qos == 2, messages)
+        if world.traffic.publish_windows is not None:
+            of_qos_1 = where(qos == 1, messages).tolist()
+            call_at(self.env, float(acknowledged.max()), lambda: self._have_answers(of_qos_1))
         if len(of_qos_2):
             back = float(where(qos == 2, acknowledged + latency).max())
             call_at(self.env, back, lambda: self._on_pubrel(of_qos_2.tolist()))
@@ -202,6 +251,9 @@ class Ingest:
                 self.received.pop(record, None)
             if self.qos2_receiver is not None:
                 self.qos2_receiver.release(records)
+            if self.world.traffic.publish_windows is not None:
+                back_us = int(self.world.traffic.publishers.latency_us[np.array(records) % self.world.traffic.schedule.count].max())
+                call_at(self.env, float(self.env.now + back_us), lambda: self._have_answers(records))
 
 
 class Republishing:

@@ -37,6 +37,8 @@ class BrokerSettings:
     """How long publishes that arrive are gathered before they are worked on: the simulation's own grain."""
     pack_retries: int = 3
     pack_pause_us: int = 1_000_000
+    producer_records_max: int = 0
+    """Records without an answer of Kafka above which the broker reads nothing from its publishers; 0: no bound."""
 
 
 class BrokerNode:

@@ -248,11 +248,17 @@ class Qos2Sender:
         node, world, table = self.node, self.world, self.table
         if node.is_dead or not len(deliveries):
             return
+        if table.links.dead_since:
+            deliveries = deliveries[~table.links.are_dead(deliveries[:, SUBSCRIBER])]
+            if not len(deliveries):
+                return
         subscribers = deliveries[:, SUBSCRIBER]
         latency, connections = world.traffic.subscribers.latency_us[subscribers], table.connection_number[subscribers]
         done = int(node.burst(len(deliveries), node.costs.deliver_us))
         arrived = table.in_order(subscribers, done + latency)
         answered = arrived + world.traffic.think_us + latency
+        if table.links:
+            answered = table.links.through(subscribers, answered)
         number = table.note_sent(subscribers, connections)
 
         def over() -> None:

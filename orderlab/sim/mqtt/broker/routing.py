@@ -48,10 +48,10 @@ class Downlink:
         if not len(deliveries):
             return
         world = self.world
-        for number, mine in by_value(world.traffic.subscribers.broker[deliveries[:, SUBSCRIBER]]):
+        for number, mine in by_value(world.owners(self.node.number, deliveries[:, SUBSCRIBER])):
             if number == self.node.number:
                 self.delivery.deliver(deliveries[mine])
-            else:
+            elif number >= 0:
                 if batch is not None:
                     batch.left += len(mine)
                 self.send(world.brokers[number], deliveries[mine], None if batch is None else batch.answered)

@@ -314,8 +314,9 @@ class SaveStage:
 
         def again(records: Sequence[int], batch: InFlightBatch) -> None:
             for record in records:
-                to = world.brokers[int(world.traffic.subscribers.broker[world.delivery.in_transit.subscriber(record)])]
-                if not to.downlink or to.is_dead:
+                owner = int(world.owners(node.number, np.array([world.delivery.in_transit.subscriber(record)]))[0])
+                to = world.brokers[owner]
+                if owner < 0 or not to.downlink or to.is_dead:
                     batch.count(1)  # who connects elsewhere fetches it there
                 else:
                     of = int(world.kafka.downlink_partition_of[world.delivery.in_transit.subscriber(record)])
@@ -324,7 +325,7 @@ class SaveStage:
         batch = InFlightBatch(self.env, 0, again)
         # Sorted, for the order of a set must not become the order of events. It costs nothing here: a flag on a record that goes anyway.
         for subscriber in sorted(assigned.known_before):
-            world.brokers[int(world.traffic.subscribers.broker[subscriber])].wake(subscriber)
+            world.wake(node.number, subscriber)
         self._send_on(assigned, batch)  # behind what is read anew
         while batch.left and not node.is_dead:
             yield batch.done

@@ -117,6 +117,8 @@ class SessionLifecycle:
         then what is new."""
         self.world.traffic.subscribers.broker[subscriber] = self.node.number
         self.table.connected[subscriber] = True
+        if self.world.ownership is not None:
+            self.world.ownership.connected(subscriber, self.node.number)
         if clean_start or not self.table.exists[subscriber]:
             self.begin(subscriber)
         else:

@@ -1,0 +1,113 @@
+"""Who notices when that a connection has ended, and what follows: Keep Alive, and the Will Message.
+
+A broker closes a connection on which nothing came for one and a half times the Keep Alive (MQTT-3.1.2-22), which the server may have set instead of the client
+(MQTT-3.1.2-21). A client sends PINGREQ after a Keep Alive without other packets, and gives the connection up when no PINGRESP comes within half of
+one more: the standard says "a reasonable time". When the last packet before a fault came is drawn, as clients ping at phases of their own. Without Keep Alive
+nobody notices anything by himself.
+
+A Will Message is published when the broker that had the connection knows of its end and the Will Delay Interval has passed, or the session has ended,
+unless that broker knows of a new connection by then (MQTT-3.1.3-9). Wills are counted; their way through Kafka is not simulated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from orderlab.sim.engine.clock import call_at
+from orderlab.sim.mqtt.world import World
+
+
+def half_open(world: World, subscribers: Iterable[int], notices_us: int) -> None:
+    """Kill the links of these; their clients notice at ``notices_us`` and connect to the next broker."""
+    for subscriber in subscribers:
+        if world.delivery.connections.connected[subscriber]:
+            _kill(world, subscriber)
+            _server_notices(world, subscriber, NEVER_US)
+            _returns(world, subscriber, notices_us)
+
+
+def cut(world: World, subscribers: Iterable[int], until_us: int) -> None:
+    """Cut the links of these for a while. A connection that both sides believe in at the end of it goes on."""
+    table, now = world.delivery.connections, int(world.env.now)
+    for subscriber in subscribers:
+        if not table.connected[subscriber]:
+            continue
+        server_us = _server_notices(world, subscriber, until_us)
+        if server_us is not None and server_us < until_us:  # the client finds out at the same time at the earliest, and cannot connect before
+            _kill(world, subscriber)
+            _returns(world, subscriber, until_us + world.traffic.reconnect_us)
+        else:
+            table.links.cut(subscriber, now, until_us)
+
+
+NEVER_US = 2**62
+
+
+def _kill(world: World, subscriber: int) -> None:
+    table = world.delivery.connections
+    table.links.kill(subscriber, int(world.env.now))
+    table.losses += 1  # whoever looks whether a packet got through must look closely
+
+
+def _server_notices(world: World, subscriber: int, before_us: int) -> int | None:
+    """Let the broker close the connection by Keep Alive, if it does before that; when."""
+    keep_us, table = world.traffic.keep_alive_us, world.delivery.connections
+    if keep_us is None:
+        return None
+    silent_us = int(world.streams.stream("keep_alive").uniform(0, keep_us))
+    at_us, connection = int(world.env.now) + round(1.5 * keep_us) - silent_us, int(table.connection_number[subscriber])
+    at_us = max(at_us, int(world.env.now) + 1)
+
+    def close() -> None:
+        if table.connection_number[subscriber] == connection and table.connected[subscriber]:
+            world.count("keep_alive_timeouts")
+            world.disconnect(subscriber)
+        else:
+            world.notice(subscriber, connection)
+
+    if at_us < before_us:
+        call_at(world.env, at_us, close)
+    return at_us
+
+
+def _returns(world: World, subscriber: int, at_us: int) -> None:
+    """Let the client connect anew, to the next broker, whether or not its old one knows of the end."""
+    table, connection = world.delivery.connections, int(world.delivery.connections.connection_number[subscriber])
+
+    def back() -> None:
+        number = int(table.connection_number[subscriber])
+        if number == connection and table.connected[subscriber]:
+            world.count("takeovers_of_dead_connections")
+            world.disconnect(subscriber, is_noticed=False)
+        elif number != connection + 1 or table.connected[subscriber]:
+            return  # it has been elsewhere since
+        world.next_broker(int(world.traffic.subscribers.broker[subscriber])).connect(subscriber)
+
+    call_at(world.env, at_us, back)
+
+
+def publish_wills(world: World) -> None:
+    """Publish, from now on, the Will Message of whoever loses its connection."""
+    delay_us, expiry_us = world.traffic.will_delay_us, world.traffic.session_expiry_us
+    if delay_us is None:
+        return
+    wait_us = delay_us if expiry_us is None else min(delay_us, expiry_us)
+
+    def ended(subscriber: int, broker: int, connection: int) -> None:
+        def due() -> None:
+            table = world.delivery.connections
+            if world.brokers[broker].is_dead:
+                return
+            if world.knows_newer(broker, subscriber, connection):
+                world.count("wills_not_sent")
+                return
+            world.count("wills_sent")
+            if table.connected[subscriber] and table.connection_number[subscriber] > connection:
+                world.count("wills_of_connected_clients")
+
+        if wait_us:
+            call_at(world.env, float(world.env.now + wait_us), due)
+        else:
+            due()
+
+    world.on_notice.append(ended)

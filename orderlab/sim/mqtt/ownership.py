@@ -1,0 +1,136 @@
+"""Who is connected where, as each broker has heard it: every CONNECT and every end of a connection is a record of the topic `client.sessions`, which each broker
+reads with a group of its own. Until a record is there, brokers act on what they knew.
+
+A broker knows its own sockets at once. What it sends on for a client goes to the broker that it believes in: to one that has the client no more, or to none, it
+reaches nobody and stays in the store. Two brokers believe to own a session from a CONNECT at one until the other has read of it.
+
+- ``last-event``: whatever comes last counts. The end of an old connection, told by the old broker, undoes the CONNECT at the new one.
+- ``by-connection``: an event of an older connection undoes nothing. What was sent on to the wrong broker stays in the store until the next CONNECT.
+- ``woken``: whoever sent something on to the wrong one remembers that, and has the session read anew when it hears where the client is. Records
+  are sent until Kafka has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import simpy
+
+from orderlab.sim.kafka.broker import AppendError, Partition
+from orderlab.sim.kafka.consumer_group import Consumer
+from orderlab.sim.mqtt.broker.node import BrokerNode
+from orderlab.sim.mqtt.clients import Ints
+from orderlab.sim.mqtt.world import World
+
+Rule = Literal["last-event", "by-connection", "woken"]
+NOBODY = -1
+
+
+class LateOwnership:
+    """What every broker believes."""
+
+    def __init__(self, world: World, rule: Rule, partition: Partition) -> None:
+        self.world = world
+        self.rule = rule
+        self.partition = partition
+        self.events: list[tuple[int, int, int, bool]] = []
+        """By record: subscriber, broker, the number of the connection, whether it begins."""
+        owners, count = world.traffic.subscribers.broker, len(world.brokers)
+        self.owner = np.tile(owners, (count, 1))
+        """Per broker and subscriber, where it believes the client to be connected."""
+        self.number = np.zeros((count, len(owners)), np.int64)
+        """Of the connection that it believes in."""
+        self.misled: list[set[int]] = [set() for _ in range(count)]
+        """Per broker, for whom it sent something on to where the client may not be."""
+        world.on_notice.append(self._ended)
+
+    # -- what brokers tell -----------------------------------------------------------------------------------
+
+    def connected(self, subscriber: int, broker: int) -> None:
+        """A client has connected at a broker."""
+        number = int(self.world.delivery.connections.connection_number[subscriber])
+        self.owner[broker, subscriber], self.number[broker, subscriber] = broker, number
+        self._tell(self._node(broker), (subscriber, broker, number, True))
+
+    def _ended(self, subscriber: int, broker: int, connection: int) -> None:
+        if not self.world.brokers[broker].is_dead:
+            self._tell(self._node(broker), (subscriber, broker, connection, False))
+
+    def _node(self, broker: int) -> BrokerNode:
+        node = self.world.brokers[broker]
+        assert isinstance(node, BrokerNode), "brokers of one system are of one kind"
+        return node
+
+    def _tell(self, node: BrokerNode, event: tuple[int, int, int, bool]) -> None:
+        record, world = len(self.events), self.world
+        self.events.append(event)
+        world.count("session_events")
+
+        def answered(records: Sequence[int], error: AppendError | None) -> None:
+            if error is None:
+                return
+            world.count("session_events_lost" if self.rule != "woken" else "session_events_again", len(records))
+            if self.rule == "woken" and not node.is_dead:
+                node.producer.send(self.partition, records, answered)
+
+        node.burst(1, node.costs.downlink_us)
+        node.producer.send(self.partition, [record], answered)
+
+    # -- what brokers hear -----------------------------------------------------------------------------------
+
+    def consume(self, node: BrokerNode, consumer: Consumer) -> Generator[simpy.Event, Any, None]:
+        """Poll, believe, commit."""
+        while not node.is_dead:
+            polled = yield from consumer.poll()
+            records = [record for _, _, records in polled for record in records]
+            yield node.work(node.costs.poll_us)
+            done = node.burst(len(records), node.costs.downlink_us)
+            yield node.env.timeout(int(done - node.env.now))
+            if node.is_dead:
+                return
+            for record in records:
+                self._hear(node.number, *self.events[record])
+            yield from consumer.commit(polled)
+
+    def _hear(self, here: int, subscriber: int, broker: int, number: int, begins: bool) -> None:
+        owner, known = self.owner[here], self.number[here]
+        if begins and broker != here:
+            self.world.notice(subscriber, number - 1, here)
+        if self.rule != "last-event" and number < known[subscriber]:
+            return
+        if begins or self.rule == "last-event" or owner[subscriber] == broker:
+            owner[subscriber] = broker if begins else NOBODY
+        known[subscriber] = number
+        if begins and self.rule == "woken" and subscriber in self.misled[here] and self._is_at(broker, subscriber):
+            self.misled[here].discard(subscriber)
+            self.world.brokers[broker].wake(subscriber)
+
+    def _is_at(self, broker: int, subscriber: int) -> bool:
+        world = self.world
+        return bool(world.delivery.connections.connected[subscriber] and world.traffic.subscribers.broker[subscriber] == broker)
+
+    # -- what brokers ask ------------------------------------------------------------------------------------
+
+    def owners(self, here: int, subscribers: Ints) -> Ints:
+        """Where a broker believes these to be connected; NOBODY: nowhere."""
+        world = self.world
+        mine = world.delivery.connections.connected[subscribers] & (world.traffic.subscribers.broker[subscribers] == here)
+        believed: Ints = self.owner[here][subscribers]
+        believed[believed == here] = NOBODY
+        believed[mine] = here
+        there = believed[~mine]
+        if len(there):
+            self.world.count("sent_on_to_nobody", int((there == NOBODY).sum()))
+            wrong = (there != NOBODY) & (there != np.where(
+                world.delivery.connections.connected[subscribers[~mine]], world.traffic.subscribers.broker[subscribers[~mine]], NOBODY
+            ))  # fmt: skip
+            self.world.count("sent_on_to_former_owners", int(wrong.sum()))
+            if self.rule == "woken":
+                self.misled[here].update(subscribers[~mine].tolist())
+        return believed
+
+    def knows_newer(self, here: int, subscriber: int, connection: int) -> bool:
+        """Whether a broker has heard of a later connection of the client."""
+        return bool(self.number[here, subscriber] > connection and self.owner[here, subscriber] != NOBODY)

@@ -1,0 +1,230 @@
+"""Brokers that hear late who is connected where, links that die, windows and sockets that fill: what breaks, and what keeps it."""
+
+import numpy as np
+import pytest
+
+from orderlab.model.checkers.judge import Question, in_memory, judge
+from orderlab.model.errors import InputError
+from orderlab.sim.mqtt.connections import ConnectionTable
+from orderlab.sim.mqtt.links import Links, PublishWindows, SocketBuffers
+from orderlab.sim.systems.catalogue import settings_of
+from orderlab.sim.systems.tbmq_p2p import P2PSettings, P2PSystem
+
+SMALL = {
+    "publishers": 40, "rate": 20.0, "brokers": 2, "warm_up_s": 0.1, "duration_s": 0.7, "session_timeout_s": 0.2,
+    "request_timeout_s": 0.2, "pack_pause_s": 0.1, "drain_s": 2.0,
+}  # fmt: skip
+COMING_AND_GOING = {"offline_share": 0.5, "offline_s": 0.3, "takeover_share": 0.5}
+REPAIRED = {"scripts": "session", "handover": "before-commit", "acks": "all", "idempotent": True}
+
+
+def run(seed=1, **settings):
+    """(violated laws, counts, mean latency to PUBACK, system)."""
+    batches = []
+    system = P2PSystem(P2PSettings(**{**SMALL, **settings}), seed, [batches.append])
+    report = system.run()
+    verdicts, _ = judge(in_memory("run", batches, system.names()), Question())
+    violated = {verdict.law for verdict in verdicts if verdict.outcome == "violated"}
+    return violated, report["counts"], report["latency"]["publish_to_puback"]["mean_ms"], system
+
+
+# -- who is connected where ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_the_end_of_an_old_connection_that_undoes_a_new_one_withholds_messages(qos):
+    violated, counts, *_ = run(ownership="last-event", qos=qos, **COMING_AND_GOING)
+    assert "at-least-once" in violated
+    assert counts["sent_on_to_nobody"] > 0
+
+
+def test_what_goes_to_a_former_owner_is_missing_or_late_until_its_session_is_read_anew():
+    broken, former = set(), 0
+    for seed in (1, 2, 3):
+        violated, counts, *_ = run(seed, ownership="by-connection", **COMING_AND_GOING)
+        broken |= violated
+        former += counts["sent_on_to_former_owners"]
+        violated, counts, *_ = run(seed, ownership="woken", **REPAIRED, **COMING_AND_GOING)
+        assert not violated
+        assert counts["sessions_woken"] > 0
+    assert former > 0
+    assert broken & {"fifo", "at-least-once"}
+
+
+def test_brokers_that_know_at_once_lose_nothing():
+    violated, counts, *_ = run(**COMING_AND_GOING)
+    assert not violated
+    assert "session_events" not in counts
+
+
+def test_a_broker_that_is_cut_off_tells_nobody_of_its_clients_unless_it_tells_again():
+    _, counts, *_ = run(ownership="by-connection", faults="network-partition@0.3:0", **COMING_AND_GOING)
+    assert counts["session_events_lost"] > 0
+    violated, counts, *_ = run(ownership="woken", faults="network-partition@0.3:0", pack_retries=1000, **REPAIRED, **COMING_AND_GOING)
+    assert not violated
+    assert "session_events_lost" not in counts
+
+
+def test_in_the_end_every_broker_believes_what_is_so():
+    *_, system = run(ownership="by-connection", **COMING_AND_GOING)
+    table, ownership = system.world.delivery.connections, system.world.ownership
+    truth = np.where(table.connected, system.world.traffic.subscribers.broker, -1)
+    for number in range(2):
+        assert (ownership.owner[number] == truth).all()
+    *_, system = run(ownership="last-event", **COMING_AND_GOING)
+    assert any((system.world.ownership.owner[number] != truth).any() for number in range(2))
+
+
+# -- links ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_connection_that_died_holds_messages_back_until_somebody_notices():
+    never = {"faults": "client-half-open@0.3:0:3"}
+    violated, counts, *_ = run(**never)
+    assert "at-least-once" in violated
+    assert counts["packets_into_dead_links"] > 0
+    violated, counts, *_ = run(**never, keep_alive_s=0.2)
+    assert not violated, "the broker knows: nobody is owed anything before the next connection"
+    assert counts["keep_alive_timeouts"] > 0
+    assert counts["delivered"] < counts["published"]
+    violated, counts, *_ = run(faults="client-half-open@0.3:0:0.3")
+    assert not violated
+    assert counts["takeovers_of_dead_connections"] > 0
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_cut_delays_what_tcp_sends_again_and_keep_alive_ends_what_it_outlasts(qos):
+    cut = {"faults": "client-link-cut@0.3:0:0.4", "qos": qos}
+    violated, counts, _, system = run(**cut)
+    assert not violated
+    assert "packets_into_dead_links" not in counts
+    assert system.world.measured.delivery_latency.max_us > 200_000
+    violated, counts, *_ = run(**cut, keep_alive_s=0.1)
+    assert not violated
+    assert counts["keep_alive_timeouts"] > 0
+    assert run(**cut, keep_alive_s=0.1, server_keep_alive_s=60)[1].get("keep_alive_timeouts", 0) == 0
+    assert run(**cut, keep_alive_s=60, server_keep_alive_s=0.1)[1] == counts, "the server's counts (MQTT-3.1.2-21)"
+
+
+def test_keep_alive_ends_a_connection_between_a_half_and_one_and_a_half_of_it_after_its_last_packet():
+    *_, system = run(faults="client-half-open@0.3:0:3", keep_alive_s=0.2)
+    table = system.world.delivery.connections
+    ended = table.lost_us[~table.connected]
+    assert len(ended) > 10
+    assert (ended == 300_000).all(), "nothing came through later, whenever it was noticed"
+
+
+def test_a_slow_link_moves_latencies_and_nothing_else():
+    violated, _, _, system = run(faults="client-link-slow@0.3:0")
+    assert not violated
+    assert 200_000 < system.world.measured.delivery_latency.max_us < 500_000
+    assert run()[3].world.measured.delivery_latency.max_us < 100_000
+
+
+def test_a_will_is_published_of_a_client_that_is_back_where_its_broker_has_not_heard_of_it():
+    half_open = {"faults": "client-half-open@0.3:0", "keep_alive_s": 0.4}
+    late = run(**half_open, will_delay_s=0, ownership="by-connection")[1]
+    assert late["wills_of_connected_clients"] > 0
+    patient = run(**half_open, will_delay_s=0.1, ownership="by-connection")[1]
+    assert patient.get("wills_of_connected_clients", 0) < late["wills_of_connected_clients"], "where a CONNECT came just before the end of the delay"
+    assert patient["wills_not_sent"] > 0
+    at_once = run(**half_open, will_delay_s=0)[1]
+    assert "wills_of_connected_clients" not in at_once
+    assert at_once["wills_sent"] > 0
+    assert "wills_sent" not in run(**half_open)[1]
+
+
+# -- back-pressure -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_the_servers_receive_maximum_makes_publishers_wait_and_loses_nothing(qos):
+    busy = {"rate": 100.0, "duration_s": 0.3, "qos": qos}
+    violated, counts, throttled_ms, system = run(server_receive_maximum=1, **busy)
+    assert not violated
+    assert counts["publishes_throttled"] > 0
+    assert not system.world.traffic.publish_windows.are_full
+    violated, counts, free_ms, _ = run(**busy)
+    assert throttled_ms > 2 * free_ms
+    assert run(server_receive_maximum=60_000, **busy)[2] == free_ms
+
+
+def test_a_broker_that_reads_nothing_more_while_kafka_owes_answers_moves_waiting_to_its_publishers():
+    violated, counts, held_ms, _ = run(producer_records_max=5, rate=100.0, duration_s=0.3)
+    assert not violated
+    assert counts["ticks_without_reading"] > 0
+    violated, free, free_ms, _ = run(rate=100.0, duration_s=0.3)
+    assert held_ms > 1.5 * free_ms
+    assert counts["published"] >= free["published"], "what waited in sockets is read in the end"
+
+
+def test_a_full_socket_leaves_messages_in_the_store_until_it_is_read_anew():
+    slow = {"faults": "slow-consumer@0.3:0", "socket_packets": 3, "rate": 40.0}
+    violated, counts, *_ = run(**slow)
+    assert "at-least-once" in violated
+    assert counts["withheld_from_full_sockets"] > 0
+    for qos in (1, 2):
+        for share in (0.0, 0.5):
+            violated, counts, *_ = run(**slow, **REPAIRED, on_full_socket="read-anew", qos=qos, offline_share=share, offline_s=0.2)
+            assert not violated
+            assert counts["withheld_from_full_sockets"] > 0
+    assert not run(faults="slow-consumer@0.3:0", rate=40.0)[0]
+    dropped = run(**slow, qos=0)[1]
+    assert dropped["dropped_at_full_sockets"] == dropped["published"] - dropped["delivered"] > 0
+
+
+# -- the parts -----------------------------------------------------------------------------------------------------
+
+
+def test_links_delay_by_tcps_attempts_and_nothing_arrives_after_a_death():
+    links, who = Links(), np.array([0, 1, 2])
+    assert not links
+    links.cut(0, 1_000_000, 1_500_000)
+    links.slow_down(1, 7)
+    assert links.through(who, np.array([1_000_000] * 3)).tolist() == [1_600_000, 1_000_007, 1_000_000]  # after 0.2 s, and 0.4 s more
+    assert links.through(who, np.array([1_500_000] * 3)).tolist() == [1_500_000, 1_500_007, 1_500_000]
+    table = ConnectionTable.all_connected(3)
+    table.links.kill(2, 500)
+    there = np.array([499, 501])
+    assert table.got_through(np.array([2, 2]), np.array([0, 0]), there).tolist() == [True, False]
+    table.disconnect(2, 900)
+    assert table.got_through(np.array([2, 2]), np.array([0, 0]), there).tolist() == [True, False]
+    assert not table.links
+
+
+def test_windows_of_publishers_keep_order():
+    windows = PublishWindows(2)
+    assert windows.admit(np.array([0, 1, 10, 20, 30]), 10).tolist() == [0, 1, 10]
+    assert windows.admit(np.array([40]), 10).tolist() == []
+    assert windows.answered([0, 1]) == [20]
+    assert windows.answered([0, 0]) == [30, 40]
+    assert not windows.are_full
+
+
+def test_a_socket_takes_so_many_packets_and_tells_when_half_of_them_are_read():
+    sockets = SocketBuffers(4, True)
+    assert not sockets.is_full(0, 0, 3)
+    assert sockets.is_full(0, 0, 4)
+    sockets.note(np.array([0] * 4), np.array([10, 20, 30, 40]))
+    assert sockets.half_empty_us(0, 0) == 20
+    assert sockets.is_full(0, 9, 0)
+    assert not sockets.is_full(0, 10, 0)
+    sockets.forget(0)
+    assert not sockets.is_full(0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("system", "given", "cure"),
+    [
+        ("tbmq-p2p", {"ownership": "by-connection"}, "set brokers=2"),
+        ("tbmq-p2p", {"ownership": "woken", "brokers": 2}, "set scripts=session"),
+        ("tbmq-postgres", {"ownership": "woken", "brokers": 2}, "set scripts=session"),
+        ("tbmq-p2p", {"on_full_socket": "read-anew"}, "set scripts=session"),
+        ("tbmq-p2p", {"socket_packets": 4, "receive_maximum": 3}, "set one of them"),
+        ("tbmq-application", {"socket_packets": 4, "receive_maximum": 65_535}, "leave it out"),
+        ("tbmq-application", {"ownership": "by-connection", "brokers": 2}, "leave it out"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(system, given, cure):
+    with pytest.raises(InputError, match=cure):
+        settings_of(system, given)
