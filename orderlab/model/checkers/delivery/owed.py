@@ -6,9 +6,9 @@ A topic filter matches a topic by MQTT's rule. The missing are found by subtract
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,9 +22,11 @@ from orderlab.model.checkers.delivery.event_pass import (
     DeliveryPass,
     high_at,
 )
-from orderlab.model.history.events import EventBatch, EventKind, Names
+from orderlab.model.history.events import CLEAR, SUBSCRIBE, EventBatch, EventKind, Names
 from orderlab.model.machine_code import njit
 
+IntArray = npt.NDArray[np.int64]
+_OF_SUBSCRIPTIONS = (EventKind.SUBSCRIBE, EventKind.UNSUBSCRIBE, EventKind.CLEAR)
 EPOCH_KINDS = np.array(
     [kind in range(EventKind.CLEAR, EventKind.CUT + 1) or kind == EventKind.FAULT for kind in EventKind], dtype=np.bool_
 )
@@ -44,8 +46,7 @@ def matches(topic_filter: str, topic: str) -> bool:
     return len(wanted) == len(levels)
 
 
-@dataclass(frozen=True)
-class Subscription:
+class Subscription(NamedTuple):
     """A subscription: in force since an epoch of the delivery pass, with the granted QoS."""
 
     epoch: int
@@ -58,8 +59,8 @@ class SubscriptionsInForce:
 
     in_force: dict[int, dict[int, Subscription]] = field(default_factory=dict)
     seen: int = 0
-    ever: dict[int, set[int]] = field(default_factory=dict)
-    """Subscriber → filters, those that have been given up included."""
+    ever: set[int] = field(default_factory=set)
+    """``_pair`` of subscriber and filter, those that have been given up included."""
     _epoch: int = 0
 
     def observe(self, batch: EventBatch) -> None:
@@ -68,67 +69,82 @@ class SubscriptionsInForce:
         if not changes.any():
             return
         rows = np.flatnonzero(changes)
-        for order, row in enumerate(rows.tolist(), 1):
-            kind, subscriber = int(batch.kind[row]), int(batch.subscriber[row])
-            if kind == EventKind.SUBSCRIBE:
+        mine_of, ever = self.in_force, self.ever
+        orders = np.flatnonzero(np.isin(batch.kind[rows], _OF_SUBSCRIPTIONS))
+        some = rows[orders]
+        columns = (orders + self._epoch + 1, batch.kind[some], batch.subscriber[some], batch.topic[some], batch.qos[some])
+        for epoch, kind, subscriber, topic, qos in zip(*(column.tolist() for column in columns), strict=True):
+            if kind == SUBSCRIBE:
                 self.seen += 1
-                qos = int(batch.qos[row])
-                now = Subscription(self._epoch + order, 2 if qos < 0 else qos)
-                mine = self.in_force.setdefault(subscriber, {})
-                self.ever.setdefault(subscriber, set()).add(int(batch.topic[row]))
-                before = mine.get(int(batch.topic[row]))
-                if before is not None and before.qos > 0:  # else what was published at QoS 0 would be owed
-                    now = Subscription(before.epoch, now.qos)
-                mine[int(batch.topic[row])] = now
-            elif kind == EventKind.UNSUBSCRIBE:
-                self.in_force.get(subscriber, {}).pop(int(batch.topic[row]), None)
-            elif kind == EventKind.CLEAR:
-                self.in_force.pop(subscriber, None)
+                mine = mine_of.get(subscriber)
+                if mine is None:
+                    mine = mine_of[subscriber] = {}
+                ever.add(subscriber << 32 | topic)
+                before = mine.get(topic)
+                # what was granted before goes on, unless at QoS 0: else what was published then would be owed
+                since = before.epoch if before is not None and before.qos > 0 else epoch
+                mine[topic] = Subscription(since, 2 if qos < 0 else qos)
+            elif kind == CLEAR:
+                mine_of.pop(subscriber, None)
+            else:
+                mine_of.get(subscriber, {}).pop(topic, None)
         self._epoch += len(rows)
 
-    def matching(self, topics: set[int], names: Names) -> list[tuple[int, int, Subscription]]:
-        """(subscriber, topic, subscription) for each match at QoS 1 or 2; of overlapping filters the highest QoS and oldest
-        epoch.
-        """
-        found: dict[tuple[int, int], Subscription] = {}
-        for subscriber, topic, subscription in self._each_match(topics, names):
-            if subscription.qos == 0:
+    def matching(self, topics: set[int], names: Names) -> IntArray:
+        """(subscriber, topic, epoch) for each match at QoS 1 or 2; of overlapping filters the oldest epoch."""
+        rows: list[tuple[int, int, int]] = []
+        matched = _Matched(topics, names)
+        for subscriber, mine in self.in_force.items():
+            if len(mine) == 1:  # as nearly all have where there are many
+                ((topic_filter, (epoch, qos)),) = mine.items()
+                if qos:
+                    rows += [(subscriber, topic, epoch) for topic in matched[topic_filter]]
                 continue
-            other = found.get((subscriber, topic), subscription)
-            found[subscriber, topic] = Subscription(
-                min(other.epoch, subscription.epoch), max(other.qos, subscription.qos)
-            )
-        return [(subscriber, topic, subscription) for (subscriber, topic), subscription in found.items()]
+            found: dict[int, int] = {}
+            for topic_filter, (epoch, qos) in mine.items():
+                if qos:
+                    for topic in matched[topic_filter]:
+                        found[topic] = min(found.get(topic, epoch), epoch)
+            rows += [(subscriber, topic, epoch) for topic, epoch in found.items()]
+        return np.array(rows, np.int64).reshape(-1, 3)
 
     def overlapping(self, topics: set[int], names: Names) -> int:
         """How many topics match several filters of one subscriber: a server may send a copy for each (3.3.4)."""
-        times = Counter((subscriber, topic) for subscriber, topic, _ in self._each_match(topics, names))
-        return sum(count > 1 for count in times.values())
+        matched = _Matched(topics, names)
+        several = (mine for mine in self.in_force.values() if len(mine) > 1)
+        times = (Counter(topic for topic_filter in mine for topic in matched[topic_filter]) for mine in several)
+        return sum(count > 1 for one in times for count in one.values())
 
     def shared(self, names: Names) -> int:
         """How many shared subscriptions ($share/group/filter) are in force."""
-        filters = (names.topics.label(code) for mine in self.in_force.values() for code in mine)
-        return sum(str(text).startswith("$share/") for text in filters)
+        shared = {code for code, name in enumerate(names.topics.names) if name.startswith("$share/")}
+        return sum(code in shared for mine in self.in_force.values() for code in mine) if shared else 0
 
-    def ever_matched(self, topics: set[int], names: Names) -> set[tuple[int, int]]:
-        """(subscriber, topic) where the subscriber has had a matching subscription, a shared one included."""
-        matched: dict[int, list[int]] = {}
-        found = set()
-        for subscriber, filters in self.ever.items():
-            for topic_filter in filters:
-                if topic_filter not in matched:
-                    matched[topic_filter] = _matched(topic_filter, topics, names, unshared=True)
-                found |= {(subscriber, topic) for topic in matched[topic_filter]}
+    def ever_matched(self, topics: set[int], names: Names) -> IntArray:
+        """``_pair`` of subscriber and topic where the subscriber has had a matching subscription, a shared one included."""
+        matched = _Matched(topics, names, unshared=True)
+        return np.array([pair >> 32 << 32 | topic for pair in self.ever for topic in matched[pair & 0xFFFFFFFF]], np.int64)
+
+
+def _pair(first: IntArray, second: IntArray) -> IntArray:
+    """Two codes as one number."""
+    return first << 32 | second
+
+
+class _Matched(dict[int, Sequence[int]]):
+    """The topics that each filter matches, found when they are asked for. ``unshared``: of a shared subscription, what its filter matches."""
+
+    def __init__(self, topics: set[int], names: Names, unshared: bool = False) -> None:
+        super().__init__()
+        self._about = topics, names, unshared
+        self._is_plain = not any("+" in name or "#" in name or name.startswith("$share/") for name in names.topics.names)
+        self._topics = topics
+
+    def __missing__(self, topic_filter: int) -> Sequence[int]:
+        if self._is_plain:
+            return (topic_filter,) if topic_filter in self._topics else ()
+        found = self[topic_filter] = _matched(topic_filter, *self._about)
         return found
-
-    def _each_match(self, topics: set[int], names: Names) -> Iterator[tuple[int, int, Subscription]]:
-        by_filter: dict[int, list[int]] = {}
-        for subscriber, mine in self.in_force.items():
-            for topic_filter, subscription in mine.items():
-                if topic_filter not in by_filter:
-                    by_filter[topic_filter] = _matched(topic_filter, topics, names)
-                for topic in by_filter[topic_filter]:
-                    yield subscriber, topic, subscription
 
 
 def _matched(topic_filter: int, topics: set[int], names: Names, unshared: bool = False) -> list[int]:
@@ -139,9 +155,6 @@ def _matched(topic_filter: int, topics: set[int], names: Names, unshared: bool =
     if isinstance(pattern, int) or not ("+" in pattern or "#" in pattern):
         return [topic_filter] if topic_filter in topics else []
     return [topic for topic in sorted(topics) if matches(pattern, str(names.topics.label(topic)))]
-
-
-IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -211,13 +224,7 @@ def owed_pairs(done: DeliveryPass, lanes: Lanes, subscriptions: SubscriptionsInF
         epoch = np.where(epoch > 0, epoch, -1)
     else:
         fifo, subscriber, epoch = _subscribed(lanes, subscriptions, names)
-        lane_of = {
-            (int(f), int(s)): number
-            for number, (f, s) in enumerate(zip(lanes.lane_fifo, lanes.lane_subscriber, strict=True))
-        }
-        lane = np.array(
-            [lane_of.get(pair, -1) for pair in zip(fifo.tolist(), subscriber.tolist(), strict=True)], np.int64
-        )
+        lane = _lanes_of(lanes, fifo, subscriber)
     sessions, clock = done.state.sessions, done.state.clock
     if len(fifo) == 0:
         return Pairs(fifo, subscriber, lane, fifo, np.zeros(0, np.bool_), fifo, fifo)
@@ -240,17 +247,25 @@ def owed_pairs(done: DeliveryPass, lanes: Lanes, subscriptions: SubscriptionsInF
 
 
 def _subscribed(lanes: Lanes, subscriptions: SubscriptionsInForce, names: Names) -> tuple[IntArray, IntArray, IntArray]:
-    fifos_of: dict[int, list[int]] = {}
-    for fifo, (topic, qos) in enumerate(zip(lanes.topic.tolist(), lanes.qos.tolist(), strict=True)):
-        if qos > 0:
-            fifos_of.setdefault(topic, []).append(fifo)
-    rows = [
-        (fifo, subscriber, subscription.epoch)
-        for subscriber, topic, subscription in subscriptions.matching(set(fifos_of), names)
-        for fifo in fifos_of[topic]
-    ]
-    table = np.array(rows, dtype=np.int64).reshape(-1, 3)
-    return table[:, 0].copy(), table[:, 1].copy(), table[:, 2].copy()
+    """(fifo, subscriber, epoch of the subscription) of every logical FIFO at QoS 1 and 2 whose topic somebody has subscribed to."""
+    fifos = np.flatnonzero(lanes.qos > 0)
+    fifos = fifos[np.argsort(lanes.topic[fifos], kind="stable")]
+    topics = lanes.topic[fifos]
+    found = subscriptions.matching(set(topics.tolist()), names)
+    low, high = (np.searchsorted(topics, found[:, 1], side) for side in ("left", "right"))
+    row = np.repeat(np.arange(len(found)), high - low)
+    place = np.arange(len(row)) - np.repeat(np.cumsum(high - low) - high, high - low)
+    return fifos[place], found[row, 0], found[row, 2]
+
+
+def _lanes_of(lanes: Lanes, fifo: IntArray, subscriber: IntArray) -> IntArray:
+    """The lane of each pair; -1 where nothing was delivered."""
+    known = _pair(lanes.lane_fifo, lanes.lane_subscriber)
+    if not len(known):
+        return np.full(len(fifo), -1, np.int64)
+    order, wanted = np.argsort(known), _pair(fifo, subscriber)
+    place = order[np.minimum(np.searchsorted(known, wanted, sorter=order), len(known) - 1)]
+    return np.where(known[place] == wanted, place, -1)
 
 
 MISSING = ("lost", "first_lost", "pending", "taken_as_expired", "undrained", "first_undrained")
@@ -378,8 +393,7 @@ def seen_by_subscribers(
     fifo, start, end = lanes.lane_fifo[owner], delivered.start, delivered.end
     if subscriptions.seen:
         ever = subscriptions.ever_matched(set(lanes.topic.tolist()), names)
-        pairs = zip(lanes.lane_subscriber.tolist(), lanes.topic[lanes.lane_fifo].tolist(), strict=True)
-        kept = np.array([pair in ever for pair in pairs], np.bool_)[owner]
+        kept = np.isin(_pair(lanes.lane_subscriber, lanes.topic[lanes.lane_fifo]), ever)[owner]
         fifo, start, end = fifo[kept], start[kept], end[kept]
     weight = np.ones(len(fifo), np.int64)
     if published:
