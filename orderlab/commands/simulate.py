@@ -199,9 +199,9 @@ def _run(
     window: tuple[int, int] | None,
     question: Question,
 ) -> _Run:
-    from orderlab.model.checkers.judge import judge
+    from orderlab.model.checkers.beside import JudgedBeside
     from orderlab.model.files import write_whole
-    from orderlab.model.history.disk import HistoryFile, HistoryWriter
+    from orderlab.model.history.disk import HistoryWriter
     from orderlab.model.verdict import Outcome
     from orderlab.properties.simulation import located
     from orderlab.report.progress import ProgressLine
@@ -220,8 +220,10 @@ def _run(
             tracer.attach(assembled.world)
             sinks.append(tracer.sink)
         assembled_s = time.perf_counter() - started
-        with HistoryWriter(path, assembled.names()) as writer:
-            sinks.append(writer.write)
+        names = assembled.names()
+        beside = stack.enter_context(JudgedBeside(names, question))
+        with HistoryWriter(path, names) as writer:
+            sinks += (writer.write, beside.write)
             line = ProgressLine()
             report = assembled.run(_telling(line) if line.is_shown else None)
             if not report["counts"].get("published"):
@@ -230,7 +232,7 @@ def _run(
         line.show("judging the history by every law")
         stack.callback(line.clear)
         with line.telling_compilation():
-            verdicts, rows = judge(HistoryFile(path), question)
+            verdicts, rows = beside.verdicts(path)
         if any(verdict.outcome is Outcome.VIOLATED for verdict in verdicts):
             line.show("running it again, to see what became of the messages that break laws")
             verdicts = located(verdicts, system, chosen, seed)

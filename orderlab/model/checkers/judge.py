@@ -136,53 +136,76 @@ def judge(source: Source, question: Question) -> tuple[list[Verdict], int]:
     """The verdicts, and the number of rows seen. Raises InputError as the source does, and for a law that no row of
     the history has to do with.
     """
-    started = time.perf_counter()
-    names = source.names
-    laws = [law for law in PIPELINE_LAWS if question.asks(law)]
-    deliveries = DeliveryChecker(names, question.drain_bound_us) if set(laws) & set(delivery.LAWS) else None
-    passes = passes_for(laws, names, question)
-    checkers: list[Checker | DeliveryChecker] = [*([deliveries] if deliveries else []), *passes.values()]
-    stores: list[EventBatch] = []
-    rows, pipeline_rows, ran_out = 0, 0, False
+    judgement = Judgement(source.names, question)
     for batch in source:
-        is_store = (batch.kind >= STORE_KINDS[0]) & (batch.kind <= STORE_KINDS[-1])
-        rows += len(batch)
-        pipeline_rows += len(batch) - int(is_store.sum())
-        if is_store.any():
-            stores.append(batch.select(is_store))
-        for checker in checkers:
-            checker.observe(batch)
-        ran_out = question.budget_s is not None and time.perf_counter() - started > question.budget_s
-        if ran_out:
-            for checker in checkers:
-                checker.observe(EventBatch.of(event_id=[2**62], time_us=[batch.time_us[-1]], kind=[EventKind.CUT]))
+        judgement.observe(batch)
+        if judgement.ran_out:
             break
-    verdicts: list[Verdict] = []
-    log = operations_of_history(source.place, stores, names) if stores else None
-    asked = [law for law in OPERATION_LAWS if law in question.laws]
-    if log is None or not kafka_log.has_functions(log.used()):
-        asked = [law for law in asked if law not in PIPELINE_LAWS]
-    if pipeline_rows == 0:
-        laws = [law for law in laws if law not in asked]
-    if pipeline_rows or (question.laws and laws):
-        work = {"rows": rows, "seconds": round(time.perf_counter() - started, 6)}
-        if deliveries is not None:
-            verdicts += delivery_verdicts(deliveries.partial(), [law for law in delivery.LAWS if law in laws], work)
-        for name, checker in passes.items():
-            verdicts += PASSES[name].verdicts(checker.partial(), laws, work)
-        if question.asks(cursor.LAW):
-            verdicts.append(cursor.check_cursors(source, names))
-        if ran_out:
-            verdicts = [_unfinished(verdict, rows) for verdict in verdicts]
-        verdicts = tell(verdicts, source, names)
-        if question.asks(causal.LAW):
-            verdicts.append(causal.check_causal(source, names, question.budget_s))
-    if log is not None and (asked or not question.laws):
-        told = judge_operations(source.place, log, replace(question, laws=tuple(asked)))
-        verdicts += [_unfinished(verdict, rows) for verdict in told] if ran_out else told
-    elif asked:
-        raise InputError(f"{source.place}: no store operations (invoke, ok, fail, info rows) to judge by {asked[0]}")
-    return verdicts, rows
+    return judgement.verdicts(source), judgement.rows
+
+
+class Judgement:
+    """Takes in the batches of a history as they come, in order; then the verdicts."""
+
+    def __init__(self, names: Names, question: Question) -> None:
+        self.question = question
+        self.rows = 0
+        self.ran_out = False
+        """Whether the budget of the question is over: what comes is not taken in any more."""
+        self._started = time.perf_counter()
+        self._names = names
+        self._laws = [law for law in PIPELINE_LAWS if question.asks(law)]
+        self._deliveries = DeliveryChecker(names, question.drain_bound_us) if set(self._laws) & set(delivery.LAWS) else None
+        self._passes = passes_for(self._laws, names, question)
+        self._checkers: list[Checker | DeliveryChecker] = [*([self._deliveries] if self._deliveries else []), *self._passes.values()]
+        self._stores: list[EventBatch] = []
+        self._pipeline_rows = 0
+
+    def observe(self, batch: EventBatch) -> None:
+        """Take in the next rows."""
+        budget_s = self.question.budget_s
+        is_store = (batch.kind >= STORE_KINDS[0]) & (batch.kind <= STORE_KINDS[-1])
+        self.rows += len(batch)
+        self._pipeline_rows += len(batch) - int(is_store.sum())
+        if is_store.any():
+            self._stores.append(batch.select(is_store))
+        for checker in self._checkers:
+            checker.observe(batch)
+        self.ran_out = budget_s is not None and time.perf_counter() - self._started > budget_s
+        if self.ran_out:
+            for checker in self._checkers:
+                checker.observe(EventBatch.of(event_id=[2**62], time_us=[batch.time_us[-1]], kind=[EventKind.CUT]))
+
+    def verdicts(self, source: Source) -> list[Verdict]:
+        """The verdicts on what was taken in. ``source`` has the same rows for whoever goes through them again; its codes may be others.
+        Raises InputError as ``judge`` does."""
+        question, names, rows, laws = self.question, source.names, self.rows, self._laws
+        verdicts: list[Verdict] = []
+        log = operations_of_history(source.place, self._stores, self._names) if self._stores else None
+        asked = [law for law in OPERATION_LAWS if law in question.laws]
+        if log is None or not kafka_log.has_functions(log.used()):
+            asked = [law for law in asked if law not in PIPELINE_LAWS]
+        if self._pipeline_rows == 0:
+            laws = [law for law in laws if law not in asked]
+        if self._pipeline_rows or (question.laws and laws):
+            work = {"rows": rows, "seconds": round(time.perf_counter() - self._started, 6)}
+            if self._deliveries is not None:
+                verdicts += delivery_verdicts(self._deliveries.partial(), [law for law in delivery.LAWS if law in laws], work)
+            for name, checker in self._passes.items():
+                verdicts += PASSES[name].verdicts(checker.partial(), laws, work)
+            if question.asks(cursor.LAW):
+                verdicts.append(cursor.check_cursors(source, names))
+            if self.ran_out:
+                verdicts = [_unfinished(verdict, rows) for verdict in verdicts]
+            verdicts = tell(verdicts, source, names)
+            if question.asks(causal.LAW):
+                verdicts.append(causal.check_causal(source, names, question.budget_s))
+        if log is not None and (asked or not question.laws):
+            told = judge_operations(source.place, log, replace(question, laws=tuple(asked)))
+            verdicts += [_unfinished(verdict, rows) for verdict in told] if self.ran_out else told
+        elif asked:
+            raise InputError(f"{source.place}: no store operations (invoke, ok, fail, info rows) to judge by {asked[0]}")
+        return verdicts
 
 
 def judge_operations(place: str, log: OperationLog, question: Question) -> list[Verdict]:
