@@ -66,6 +66,8 @@ class Traffic:
     """Will Delay Interval of every subscriber; None: they have no Will Message."""
     publish_windows: PublishWindows | None = None
     """Where the server has a Receive Maximum."""
+    last_sent_us: Ints | None = None
+    """Per publisher, when it sent its last message, where that may be later than its application asked for it."""
     sockets: SocketBuffers | None = None
     """Where the sockets of subscribers take so many packets only."""
 

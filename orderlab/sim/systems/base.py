@@ -260,6 +260,7 @@ class DeviceSystem(Generic[S]):
                 keep_alive_us=round((settings.server_keep_alive_s or settings.keep_alive_s) * 1e6) or None,
                 will_delay_us=None if settings.will_delay_s is None else round(settings.will_delay_s * 1e6),
                 publish_windows=PublishWindows(settings.server_receive_maximum) if settings.server_receive_maximum < UNLIMITED else None,
+                last_sent_us=np.zeros(count, np.int64) if settings.holds_publishers_up else None,
                 sockets=SocketBuffers(settings.socket_packets, settings.on_full_socket == "read-anew") if settings.socket_packets else None,
             ),
             kafka=KafkaTopics(

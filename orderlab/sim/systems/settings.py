@@ -215,6 +215,11 @@ class DeviceSettings(ClientSettings):
     duration_s: float = Field(default=0.3, ge=0.001, le=86_400)
 
     @property
+    def holds_publishers_up(self) -> bool:
+        """Whether a message may be sent later than its application asked for it."""
+        return self.server_receive_maximum < UNLIMITED or self.producer_records_max > 0
+
+    @property
     def may_fill(self) -> bool:
         """Whether a session may reach its limit in a run, were every message of its publisher saved twice."""
         return self.limit < 2 * (self.rate * (self.warm_up_s + self.duration_s) + 2)

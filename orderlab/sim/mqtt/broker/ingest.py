@@ -129,8 +129,10 @@ class Ingest:
         self.unacknowledged.update(dict.fromkeys(where(qos > 0, messages).tolist()))
         if repeated_us is None:
             instants = world.traffic.schedule.published_us(messages)
-            if sent_us is not None:
-                instants = np.maximum(instants, sent_us)
+            last_us = world.traffic.last_sent_us
+            if last_us is not None:  # no message of a publisher is sent before the one before it
+                instants = np.maximum(np.maximum(instants, last_us[publisher]), 0 if sent_us is None else sent_us)
+                np.maximum.at(last_us, publisher, instants)
             self._record_subscribers(topic, sequence, instants)
             world.count("published", len(messages))
         else:
