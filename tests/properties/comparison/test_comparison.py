@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.properties.comparison.base import base_of, old_store
 from orderlab.properties.comparison.change import KINDS
+from orderlab.properties.contracts.session.comparison import comparison
 from orderlab.properties.contracts.session.comparison.comparison import (
     Comparison,
     Difference,
@@ -51,6 +53,12 @@ def edited(folder: Path, script: str, old: str, new: str) -> Binding:
 
 def differences(old: Binding, new: Binding, effort: float = LITTLE) -> tuple[Difference, ...]:
     return Search(old, new, effort, 0, lambda text: None).differences()
+
+
+@pytest.fixture
+def before_the_wrap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No way round all identifiers, half of a search's time: what differs there alone has a test of its own."""
+    monkeypatch.setattr(comparison, "run_machine", partial(run_machine, crosses_the_wrap=False))
 
 
 REFACTORINGS = {
@@ -90,7 +98,8 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("name", ["an upper bound of pages", "reads in another order"])
+@pytest.mark.parametrize("name", [pytest.param("an upper bound of pages", marks=pytest.mark.exhaustive), "reads in another order"])
+@pytest.mark.usefixtures("before_the_wrap")
 def test_what_changes_nothing_is_equivalent(name: str, tmp_path: Path) -> None:
     assert differences(load_binding(SESSION), edited(tmp_path / "new", *REFACTORINGS[name])) == ()
 
@@ -101,7 +110,8 @@ def test_refactorings_are_equivalent_at_more_effort(name: str, tmp_path: Path) -
     assert differences(load_binding(SESSION), edited(tmp_path / "new", *MORE_REFACTORINGS[name]), 1.0) == ()
 
 
-@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize("name", [*list(CHANGES)[:3], pytest.param(list(CHANGES)[3], marks=pytest.mark.exhaustive)])
+@pytest.mark.usefixtures("before_the_wrap")
 def test_each_difference_has_a_short_witness_that_shows_it(name: str, tmp_path: Path) -> None:
     *change, kind = CHANGES[name]
     found = differences(load_binding(SESSION), edited(tmp_path / "new", *change))

@@ -100,19 +100,18 @@ def _growing_bytes(alone: Callable[[], SessionRun], producers: int) -> str:
     one text has one element whatever it keeps. What keeps the last hundred of something stops before."""
     told = ""
     for rounds in GROWTH_ROUNDS:
-        run, sizes = alone(), []
+        run, sizes, growing = alone(), [], set[bytes]()
         for begin, end in pairwise((0, *rounds)):
             _come_and_go_on(run, begin, end, producers)
             sizes.append(bytes_of(_keyspace(run)))
-        grown = [
-            {key: size - before.get(key, 0) for key, size in after.items()} for before, after in pairwise(sizes)
-        ]
-        least = [producers * (end - begin) for begin, end in pairwise(rounds)]
-        growing = [key for key in sizes[-1] if all(one.get(key, 0) >= few for one, few in zip(grown, least, strict=True))]
-        if not growing:
-            return ""
-        name, size = growing[0].decode("latin-1"), sizes[-1][growing[0]]
-        told = f"{name} ({size:,} bytes after {producers * rounds[-1]} messages, each acknowledged)"
+            if begin:
+                before, after = sizes[-2:]
+                grown = {key for key, size in after.items() if size - before.get(key, 0) >= producers * (end - begin)}
+                growing = grown if len(sizes) == 2 else growing & grown
+                if not growing:
+                    return ""
+        first = next(key for key in sizes[-1] if key in growing)
+        told = f"{first.decode('latin-1')} ({sizes[-1][first]:,} bytes after {producers * rounds[-1]} messages, each acknowledged)"
     return told
 
 

@@ -88,6 +88,7 @@ class Search:
         self.gaps: list[str] = []
         self.large = ComparedSubject(new, seed, remembers=True, old=old)
         self.small = small_world(self.large, self.findings)
+        self._alone: dict[int, tuple[Reruns, ...]] = {}
 
     def differences(self) -> tuple[Difference, ...]:
         """The shortest one for each kind and operation; what takes no trouble is told first."""
@@ -137,16 +138,21 @@ class Search:
                 trace = minimise(full, found.law, on_large)
         shown = (on_small if lines else on_large).law_broken(trace, found.law)
         trace = replace(trace, law="", store=str(self.new.path), seed=self.seed)
-        new, old = (self._plain(binding, trace.modulus) for binding in (self.new, self.old))
+        new, old = self._plain(trace.modulus)
         return Difference(
             found.law, shown[1] if shown else found.text, trace,
             tuple(told_step(step, trace) for step in trace.steps), explain(new, trace), explain(old, trace),
             laws_at_the_end(new, trace), laws_at_the_end(old, trace), lines,
         )  # fmt: skip
 
-    def _plain(self, binding: Binding, modulus: int) -> Reruns:
-        subject = Subject(binding, self.seed)
-        return Reruns(subject if modulus == binding.modulus else subject.scaled(modulus, remembers=False))
+    def _plain(self, modulus: int) -> tuple[Reruns, ...]:
+        """Each version alone, the new one first: once for all differences, which share the way round all identifiers."""
+        if modulus not in self._alone:
+            subjects = [Subject(binding, self.seed) for binding in (self.new, self.old)]
+            self._alone[modulus] = tuple(
+                Reruns(one if modulus == one.binding.modulus else one.scaled(modulus, remembers=False)) for one in subjects
+            )
+        return self._alone[modulus]
 
     def take_long_run(self) -> None:
         """Thousands of messages on both, compared by their replies; what differs there is a gap, for it has no short witness."""
