@@ -11,6 +11,7 @@ import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -142,26 +143,62 @@ def drain_cell(told: Sequence[Told]) -> str:
     return f"{said}, {f'all by {max(by_then)} ms' if len(by_then) == len(late) else 'some never'}"
 
 
-def table(seeds: Sequence[int], folder: Path, qos: int, show: Any = None) -> str:
-    """The table of a QoS, and below it a command for each broken cell's row."""
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a note says already: the lines and commands of rows, to be kept where they are not measured anew."""
+
+    lines: Mapping[tuple[int, str, str], str]
+    commands: frozenset[str]
+
+    @classmethod
+    def of(cls, note: str) -> Known:
+        """What stands between the marks of a note."""
+        begin, end = MARKS
+        lines, qos, title = {}, 0, ""
+        text = note.partition(begin)[2].partition(end)[0]
+        for line in text.splitlines():
+            if line.startswith("QoS "):
+                qos = int(line[4])
+            elif line.startswith("| "):
+                first, variant = (cell.strip() for cell in line.split("|")[1:3])
+                title = first.strip("`") or title
+                lines[qos, title, variant] = line
+        return cls(lines, frozenset(line for line in text.splitlines() if line.startswith("    ")))
+
+    def command(self, row: Row, variant: str) -> str | None:
+        """What reproduces a row that was broken."""
+        return next((line for line in self.commands if line.rpartition(" ")[0] == f"    {row.command(variant, 0)}".rpartition(" ")[0]), None)
+
+
+def measured(row: Row, variant: str, seeds: Sequence[int], folder: Path, qos: int) -> tuple[str, str | None]:
+    """(line of the table, command) of a row and variant; the command where a law is broken."""
+    laws = LAWS[qos]
+    told = [run(settings_of(variant, row, folder), seed) for seed in seeds]
+    cells = [drain_cell(told) if law == "drain" else cell([(each.seed, each.verdicts[law]) for each in told]) for law in laws]
+    bad = [each.seed for each in told if any(each.verdicts[law].outcome is Outcome.VIOLATED for law in laws)]
+    line = f"| {f'`{row.title}`' if variant == VARIANTS[0] else ''} | {variant} | {' | '.join(cells)} |"
+    return line, f"    {row.command(variant, bad[0])}" if bad else None
+
+
+def table(
+    seeds: Sequence[int], folder: Path, qos: int, show: Any = None, only: Sequence[str] = (), known: Known | None = None
+) -> str:
+    """The table of a QoS, and below it a command for each broken cell's row. ``only``: patterns of the rows to measure; the others, where they are
+    ``known``, stay as they are."""
     laws = LAWS[qos]
     lines = [f"| fault | variant | {' | '.join(laws)} |", "|---" * (len(laws) + 2) + "|"]
     commands = []
     for row in rows(qos):
         for variant in VARIANTS:
-            if show is not None:
-                show(f"QoS {qos}, {row.title}, {variant}")
-            told = [run(settings_of(variant, row, folder), seed) for seed in seeds]
-            cells = [
-                drain_cell(told) if law == "drain" else cell([(each.seed, each.verdicts[law]) for each in told]) for law in laws
-            ]
-            lines.append(f"| {f'`{row.title}`' if variant == VARIANTS[0] else ''} | {variant} | {' | '.join(cells)} |")
-            bad = [
-                each.seed for each in told
-                if any(each.verdicts[law].outcome is Outcome.VIOLATED for law in laws)
-            ]  # fmt: skip
-            if bad:
-                commands.append(f"    {row.command(variant, bad[0])}")
+            line = known.lines.get((qos, row.title, variant)) if known is not None else None
+            if line is not None and known is not None and not any(fnmatchcase(row.title, pattern) for pattern in only or ("*",)):
+                command = known.command(row, variant)
+            else:
+                if show is not None:
+                    show(f"QoS {qos}, {row.title}, {variant}")
+                line, command = measured(row, variant, seeds, folder, qos)
+            lines.append(line)
+            commands += [] if command is None else [command]
     told_seeds = ", ".join(map(str, seeds))
     return (
         f"QoS {qos}, seeds {told_seeds}. `drain`: within {DRAIN_BOUND_MS} ms of the last heal.\n\n" + "\n".join(lines)
@@ -181,12 +218,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Write the table."""
     parser = argparse.ArgumentParser(prog="python -m orderlab.properties.guarantees", description=__doc__)
     parser.add_argument("--seeds", type=int, default=3, help="how many, from 1 on")
+    parser.add_argument("--rows", nargs="*", default=[], metavar="ROW", help="measure these rows alone (* and ?), and those that the note lacks")
     parser.add_argument("--note", type=Path, default=NOTE)
     given = parser.parse_args(arguments)
     note = given.note.read_text()
     put(note, "")
     folder, seeds = NOTE.parent / "guarantees", range(1, given.seeds + 1)
-    written = [table(seeds, folder, qos, lambda what: print(what, file=sys.stderr)) for qos in LAWS]
+    written = [
+        table(seeds, folder, qos, lambda what: print(what, file=sys.stderr), given.rows, Known.of(note)) for qos in LAWS
+    ]
     write_whole(given.note, put(note, "\n".join(written)).encode())
 
 

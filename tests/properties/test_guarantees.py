@@ -8,8 +8,10 @@ from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome, Verdict
 from orderlab.properties.guarantees import (
     FAULTS_HERE,
+    LAWS,
     MARKS,
     NOTE,
+    Known,
     Row,
     Told,
     cell,
@@ -17,6 +19,7 @@ from orderlab.properties.guarantees import (
     put,
     rows,
     settings_of,
+    table,
 )
 
 
@@ -64,3 +67,28 @@ def test_the_table_goes_between_its_marks_and_nowhere_else():
     assert all(mark in NOTE.read_text() for mark in MARKS)
     with pytest.raises(InputError, match="marks"):
         put("no marks", "new")
+
+
+def test_rows_that_are_not_asked_for_stay_as_the_note_has_them(monkeypatch):
+    ran = []
+
+    def run(settings, seed):
+        ran.append((settings.faults, seed))
+        broken = settings.faults == "redis-stall@0.5:0" and settings.scripts == "published"
+        said = verdict(Outcome.VIOLATED, violations=seed) if broken else verdict(Outcome.HOLDS)
+        return Told(seed, dict.fromkeys(LAWS[1], said))
+
+    folder, some = NOTE.parent / "guarantees", [Row("none", ()), Row("redis-stall", (("faults", "redis-stall@0.5:0"),))]
+    monkeypatch.setattr("orderlab.properties.guarantees.run", run)
+    monkeypatch.setattr("orderlab.properties.guarantees.rows", lambda qos=1: some)
+    whole = table([1], folder, 1)
+    known = Known.of(put(f"{MARKS[0]}\n{MARKS[1]}", whole))
+    assert table([1], folder, 1, only=["no such row"], known=known) == whole
+    assert len(ran) == 4
+    some.append(Row("redis-oom", (("faults", "redis-oom@0.5:0"),)))
+    ran.clear()
+    again = table([2], folder, 1, only=["redis-s*"], known=known)
+    assert {faults for faults, _ in ran} == {"redis-stall@0.5:0", "redis-oom@0.5:0"}, "and those that the note lacks"
+    assert "seed 2, up to 2" in again
+    assert "--seed 2" in again
+    assert "--seed 1" not in again
