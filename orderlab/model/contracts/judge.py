@@ -467,14 +467,16 @@ class Judge:
         found, now_ms = self.candidates, self._quiet_ms
         under_way: dict[int, Call] = {}
         operations: dict[int, int] = {}
+        too_many = TooManyStates if len(found) > 1 or sum(one.kind == "begin" for one in events) > 1 else InputError
         for at, event in enumerate(events):
             if event.kind == "begin":  # an operation is told apart by its beginning: one number may begin several
                 operations[event.number] = at
                 under_way[at] = event.value
-                found = self._closed(found, under_way, heard, pool, now_ms)
+                found = self._closed(found, under_way, heard, pool, now_ms, too_many)
             elif event.kind == "at":
                 now_ms = event.number
-                found = self._closed(frozenset(self._aged(one, now_ms) for one in found), under_way, heard, pool, now_ms)
+                aged = frozenset(self._aged(one, now_ms) for one in found)
+                found = self._closed(aged, under_way, heard, pool, now_ms, too_many)
             else:
                 ended = operations[event.number]
                 del under_way[ended]
@@ -489,6 +491,7 @@ class Judge:
         heard: Mapping[int, Reply],
         pool: tuple[Reply, ...],
         now_ms: int,
+        too_many: type[InputError],
     ) -> frozenset[Candidate]:
         """With every operation under way having taken effect in every order, or not. ``pool``: replies of others that
         may show what an operation drew that has not replied yet."""
@@ -503,7 +506,7 @@ class Judge:
                         found.add(more)
                         fresh.append(more)
             if len(found) > CANDIDATES_MAX:
-                raise (TooManyStates if len(under_way) > 1 else InputError)(
+                raise too_many(
                     f"{type(self.contract).__name__}: more than {CANDIDATES_MAX} states explain what was seen; "
                     "leave fewer choices open in outcomes"
                 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -71,6 +71,14 @@ class WatchTable:
             if not clients:
                 del self._clients[name]
         client.watched.clear()
+
+    def put_back(self, client: Client, watched: Mapping[bytes, bool], is_dirty: bool) -> None:
+        """``client`` watches again what it watched at an earlier moment."""
+        self.drop(client)
+        client.is_dirty = is_dirty
+        for name, was_expired in watched.items():
+            client.watched[name] = was_expired
+            self._clients.setdefault(name, []).append(client)
 
     def touch(self, name: bytes) -> None:
         """The key that ``name`` stands for was changed or removed."""

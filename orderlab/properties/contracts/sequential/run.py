@@ -14,14 +14,13 @@ from orderlab.model.contracts.steps import OWN_ERROR, REPLY_LOST, Begin, ClientS
 from orderlab.model.errors import InputError
 from orderlab.sim.redis.backends import Backend, KernelBackend
 from orderlab.sim.redis.blocking import Waiting
-from orderlab.sim.redis.client import Client
 from orderlab.sim.redis.conditions import NodeCrashed, ScriptTimeout
 from orderlab.sim.redis.error_conditions import CONDITIONS, WRONG_TYPE_FOUND, imposed
 from orderlab.sim.redis.registry import find
 from orderlab.sim.redis.shard import Effect, GrowthLimit
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.replies import ReplyMismatch
-from orderlab.sim.stores.binding.results import ContractReply
+from orderlab.sim.stores.binding.results import ContractReply, GivenUp, TransactionCall
 from orderlab.sim.stores.binding.results import Failed as FailedCall
 from orderlab.sim.stores.bound import load_scripts
 
@@ -57,12 +56,14 @@ class RunState(NamedTuple):
     clients: tuple[ClientState, ...]
     line: tuple[int, ...] = ()
     """Clients that wait, the longest first."""
+    watches: tuple[tuple[tuple[tuple[bytes, bool], ...], bool], ...] = ()
+    """Of each client's connection the watched keys, and whether one of them has changed; nothing where no client ever watches."""
 
     @property
     def key(self) -> Hashable:
         """The same for states with the same future."""
         clients = tuple(one._replace(replies=_hashable(one.replies)) if one.replies else one for one in self.clients)
-        return frozenset(self.keyspace.items()), self.now_ms, self.judged, clients, self.line
+        return frozenset(self.keyspace.items()), self.now_ms, self.judged, clients, self.line, self.watches
 
 
 def _hashable(reply: Any) -> Any:
@@ -104,9 +105,11 @@ class ContractRun:
         self.skews_ms = (*skews_ms, *[0] * (clients - len(skews_ms)))
         self.judge = Judge(contract, backend.now_ms)
         self.clients = [ClientState() for _ in range(clients)]
-        self.connections: list[Client] = []
-        """One a client, for its blocking commands."""
-        if isinstance(backend, KernelBackend):
+        self.watches = any(version.needs_connections for version in self.versions.values())
+        """Whether clients watch keys, so that each must keep to its own connection."""
+        self.connections: list[Any] = []
+        """One a client, for its blocking commands and its transactions."""
+        if isinstance(backend, KernelBackend) or self.watches:
             self.connections = [backend.connect(b"client %d" % (number + 1)) for number in range(clients)]
         self.waiting: dict[int, Waiting] = {}
         """Clients that wait, or whose wait has ended with this step."""
@@ -119,7 +122,8 @@ class ContractRun:
     @property
     def state(self) -> RunState:
         """Where the run is; on the kernel alone."""
-        return RunState(self.backend.keyspace(), self.backend.now_ms, self.judge.frozen, tuple(self.clients), self.line)
+        watches = tuple((tuple(sorted(one.watched.items())), one.is_dirty) for one in self.connections) if self.watches else ()
+        return RunState(self.backend.keyspace(), self.backend.now_ms, self.judge.frozen, tuple(self.clients), self.line, watches)
 
     def go_to(self, state: RunState) -> None:
         """Be in ``state``; on the kernel alone."""
@@ -140,6 +144,10 @@ class ContractRun:
             assert isinstance(again, Waiting)
             self.waiting[number] = again
         shard.now_ms = state.now_ms
+        for connection, (watched, is_dirty) in zip(self.connections, state.watches, strict=False):
+            shard.watches.put_back(connection, dict(watched), is_dirty)
+        if state.watches:
+            shard.observe_changes()
 
     @property
     def line(self) -> tuple[int, ...]:
@@ -213,6 +221,8 @@ class ContractRun:
         except NodeCrashed:
             for other in self.line:
                 self._stopped(other, Report(), "the node crashed while it waited", part_way=False)
+            for connection in self.connections if self.watches else ():  # what they watched went with them
+                self.backend.shard.disconnect(connection)  # type: ignore[attr-defined]
             return self._stopped(number, report, "the node crashed", part_way=True)
         except (ScriptTimeout, GrowthLimit) as stopped:
             return self._over(number, report, Failed(f"{LIMIT_WORD}{stopped}"))
@@ -224,6 +234,8 @@ class ContractRun:
         client = client._replace(replies=(*client.replies, reply))
         self.clients[number] = client
         after = self._next(number, client)
+        if isinstance(after, GivenUp):
+            return self._stopped(number, report, after.error.decode(), part_way=True)
         if not isinstance(after, tuple):
             if trouble is not None and trouble.kind == REPLY_LOST:
                 return self._stopped(number, report, "the reply to one of its calls was lost", part_way=True)
@@ -238,14 +250,14 @@ class ContractRun:
         return self._over(number, report, after[0])
 
     def _next(self, number: int, client: ClientState) -> Any:
-        """The next call of a client's operation, or a tuple of the reply that it ends with."""
+        """The next call of a client's operation, or a tuple of the reply that it ends with, or that it is given up."""
         assert client.pending is not None
         fields = {"now_ms": self.backend.now_ms + self.skews_ms[number], **dict(client.pending.fields)}
         try:
             answer = self.served(client.served_by).step(client.pending.name, fields, client.replies)
         except ReplyMismatch as mismatch:
             return (Failed(f"the binding cannot read the reply: {mismatch}"),)
-        if isinstance(answer, FailedCall):
+        if isinstance(answer, FailedCall) and not isinstance(answer, GivenUp):
             return (Failed(answer.error.decode("utf-8", "replace")),)
         return (answer.reply,) if isinstance(answer, ContractReply) else answer
 
@@ -266,20 +278,36 @@ class ContractRun:
 
     def _send(self, number: int, call: Any) -> Any:
         """The reply, or a Waiting."""
+        if isinstance(call, TransactionCall):
+            begun = self._execute(number, b"MULTI")
+            if isinstance(begun, Exception):
+                return begun
+            for argv in call.queued:
+                self._execute(number, *argv)  # an error makes EXEC one
+            return self._execute(number, *call.argv)
         command = find(call.argv)
         if command is not None and "blocking" in command.flags:
             if not isinstance(self.backend, KernelBackend):
                 raise InputError(f"{call.argv[0].decode()}: clients that wait are carried out on the kernel; replay there")
             return self.backend.execute_as(self.connections[number], *call.argv)
-        reply = self.backend.execute(*call.argv)
+        reply = self._execute(number, *call.argv)
         if isinstance(reply, Exception) and str(reply).startswith("NOSCRIPT"):
             load_scripts(self.binding, self.backend)
-            reply = self.backend.execute(*call.argv)
+            reply = self._execute(number, *call.argv)
         return reply
+
+    def _execute(self, number: int, *argv: bytes) -> Any:
+        return self.backend.execute_as(self.connections[number], *argv) if self.watches else self.backend.execute(*argv)
+
+    def _unwatch(self, number: int) -> None:
+        """The client's operation is over: it watches nothing any more, as its driver sees to."""
+        if self.watches:
+            self._execute(number, b"UNWATCH")
 
     def _over(self, number: int, report: Report, reply: Reply) -> Report:
         client = self.clients[number]
         assert client.pending is not None
+        self._unwatch(number)
         report.reply = reply
         report.violation = self.judge.finish(number, reply)
         seen = (*client.seen, Exchange(client.pending, reply))
@@ -290,6 +318,7 @@ class ContractRun:
         client = self.clients[number]
         if client.pending is None:
             return Report(is_idle=True)
+        self._unwatch(number)
         if client.waits is not None:
             waiting = self.waiting.pop(number)
             assert isinstance(self.backend, KernelBackend)

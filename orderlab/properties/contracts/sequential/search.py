@@ -238,8 +238,12 @@ def explore(run: ContractRun, scope: Scope, search: Search, steps_max: int, name
         at = queue.popleft()
         node = nodes[at]
         run.go_to(node.state)
-        ahead = list(moves(run, scope, node.troubled))
-        waits = moments(run) if node.waits < scope.waits and any(isinstance(step, Begin | Resume) for step in ahead) else []
+        try:
+            ahead = list(moves(run, scope, node.troubled))
+            waits = moments(run) if node.waits < scope.waits and any(isinstance(step, Begin | Resume) for step in ahead) else []
+        except TooManyStates:
+            cut += 1
+            continue
         for step in ahead:
             report = reach(at, step, node.waits, node.troubled + isinstance(step, Die))
             if node.troubled < scope.faults and isinstance(step, Begin | Resume):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from orderlab.model.contracts.contract import ALL_OR_NOTHING, Contract, Discrepancy, Failed, shown
+from orderlab.model.contracts.judge import TooManyStates
 from orderlab.model.contracts.sequential import BOUNDED
 from orderlab.model.contracts.steps import (
     OWN_ERROR,
@@ -66,15 +68,16 @@ class ContractReruns:
 
     def broken(self, steps: Sequence[ClientStep]) -> tuple[int, list[Discrepancy]] | None:
         """How many steps it takes until no state explains a reply, and what that breaks. None too if a client makes a call
-        that the contract would not have it make there (a token that it was never told)."""
+        that the contract would not have it make there (a token that it was never told), or if too much overlaps to be judged."""
         run = self.run
-        for taken, step in enumerate(steps, 1):
-            self.spent += weight(step)
-            if isinstance(step, Begin) and not self._is_legal(run, step):
-                return None
-            found = discrepancies_of(run.perform(step))
-            if found:
-                return taken, found
+        with suppress(TooManyStates):
+            for taken, step in enumerate(steps, 1):
+                self.spent += weight(step)
+                if isinstance(step, Begin) and not self._is_legal(run, step):
+                    return None
+                found = discrepancies_of(run.perform(step))
+                if found:
+                    return taken, found
         return None
 
     def law_broken(self, trace: ContractTrace, law: str, words: str = "") -> tuple[int, str] | None:
@@ -118,12 +121,15 @@ class ContractReruns:
 
     def _are_explained(self, steps: Steps) -> bool:
         """Whether the contract has its clients take all these steps, and every reply is one that a state explains: of what
-        clients would not do there, nothing is known."""
+        clients would not do there, nothing is known, and nothing where too much overlaps."""
         run = self.run
-        for step in steps:
-            self.spent += weight(step)
-            if (isinstance(step, Begin) and not self._is_legal(run, step)) or discrepancies_of(run.perform(step)):
-                return False
+        try:
+            for step in steps:
+                self.spent += weight(step)
+                if (isinstance(step, Begin) and not self._is_legal(run, step)) or discrepancies_of(run.perform(step)):
+                    return False
+        except TooManyStates:
+            return False
         return True
 
     def _is_legal(self, run: ContractRun, step: Begin) -> bool:

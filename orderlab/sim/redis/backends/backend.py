@@ -6,7 +6,7 @@ import hashlib
 from abc import abstractmethod
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 from orderlab.model.errors import InputError
 from orderlab.sim.redis.client import Client
@@ -77,6 +77,14 @@ class Backend(Protocol):
     def close(self) -> None:
         """Release what the backend holds; a server that it started is stopped. Idempotent."""
         ...
+
+    def connect(self, name: bytes) -> Any:
+        """A further connection, for ``execute_as``. Raises InputError where there is but one."""
+        raise InputError(f"{self.describe()}: clients with connections of their own are carried out on the kernel, or on one server; name such a backend")
+
+    def execute_as(self, client: Any, *argv: bytes) -> Any:
+        """Run one command of a client that ``connect`` gave."""
+        return self.execute(*argv)
 
     def script_load(self, source: bytes) -> bytes:
         """Load a script; its SHA-1 in hex. Raises ErrorReply when it does not compile."""

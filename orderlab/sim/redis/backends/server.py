@@ -53,6 +53,8 @@ class ServerBackend(Backend):
         self._process = process
         self._offset_ms = 0
         self._may_clear = False
+        self._address, self._database = (host, port), database
+        self._further: list[Connection] = []
         self._connection = Connection(host, port)
         try:
             self._authenticate(username, password)
@@ -127,6 +129,19 @@ class ServerBackend(Backend):
         seconds, microseconds = self._connection.demand(b"TIME")
         return int(seconds) * 1000 + int(microseconds) // 1000 + self._offset_ms
 
+    def connect(self, name: bytes) -> Connection:
+        further = Connection(*self._address)
+        self._further.append(further)
+        username, password = self.credentials
+        if password is not None:
+            further.demand(b"AUTH", *([username.encode()] if username else []), password.encode())
+        if self._database:
+            further.demand(b"SELECT", b"%d" % self._database)
+        return further
+
+    def execute_as(self, client: Connection, *argv: bytes) -> Reply:
+        return client.execute(*argv)
+
     def execute(self, *argv: bytes) -> Reply:
         return self._connection.execute(*argv)
 
@@ -188,7 +203,8 @@ class ServerBackend(Backend):
             self._may_clear = False
             with suppress(InputError):  # a server that went away has nothing of ours left to clear
                 self.flush()
-        self._connection.close()
+        for one in (*self._further, self._connection):
+            one.close()
         if self._process is not None:
             self._process.stop()
 
@@ -225,6 +241,9 @@ class ClusterBackend(ServerBackend):
     @property
     def now_ms(self) -> int:
         return next(iter(self.nodes.values())).now_ms
+
+    def connect(self, name: bytes) -> Connection:
+        return Backend.connect(self, name)  # type: ignore[no-any-return]  # which of the nodes would it be?
 
     def execute(self, *argv: bytes) -> Reply:
         command = find(argv)

@@ -12,7 +12,7 @@ from orderlab.model.errors import InputError, did_you_mean
 from orderlab.sim.redis.replies import Reply
 from orderlab.sim.stores.binding.operations import OperationBinding, OperationCompiler, base_of, scope_of
 from orderlab.sim.stores.binding.replies import ReplyReader
-from orderlab.sim.stores.binding.results import Call, Failed, Fields, Result, Saved, Script
+from orderlab.sim.stores.binding.results import Call, Failed, Fields, GivenUp, Result, Saved, Script
 from orderlab.sim.stores.binding.schema import ContractStore
 from orderlab.sim.stores.binding.session import DEFAULTS, OPERATION_FIELDS, Callers, Store
 from orderlab.sim.stores.binding.templates import Scope, Template
@@ -158,6 +158,11 @@ class Binding:
         defaults = {**DEFAULTS, "modulus": self.modulus, **self.fixed}
         return {name: base_of(bound, defaults) for name, bound in self.operations.items()}
 
+    @property
+    def needs_connections(self) -> bool:
+        """Whether the server must tell its clients apart, as one of them watches keys."""
+        return any(one.needs_connection for one in self.operations.values())
+
     def operation(self, name: str) -> OperationBinding:
         """The operation ``name``. Raises InputError when the store has none of that name."""
         if name not in self.operations:
@@ -179,23 +184,37 @@ class Binding:
         if bound.batch_max == 1 and not fields.get("messages"):
             return Saved()  # no message, no call
         scope = scope_of(bound, fields, self.bases[operation])
-        position = 0
+        position = at = 0
+        tries = 1
         reply: Reply = None
-        for step in bound.steps:
+        while at < len(bound.steps):
+            step = bound.steps[at]
+            at += 1
             collected: list[Reply] = []
             for inner in step.scopes(scope) if step.applies(scope) else ():
                 if position == len(replies):
                     return step.build(inner)
                 one = replies[position]
                 position += 1
+                if step.is_transaction:
+                    if one is None:  # a watched key has changed
+                        break
+                    one = next((each for each in one if isinstance(each, Exception)), one) if isinstance(one, list) else one
                 if isinstance(one, Exception):
                     return bound.reader.read(one, fields, self.modulus)
                 collected.append(one)
-            reply = collected if step.each is not None else collected[0] if collected else None
-            if step.capture is not None:
-                scope[step.capture] = reply
+            else:
+                reply = collected if step.each is not None else collected[0] if collected else None
+                if step.capture is not None:
+                    scope[step.capture] = reply
+                continue
+            if tries == bound.tries:
+                return GivenUp(b"it gave up: watched keys had changed %s" % (b"once" if tries == 1 else b"%d times" % tries))
+            tries, at = tries + 1, bound.again_from
         if position != len(replies):
             raise InputError(f"{operation}: {len(replies)} replies to {position} calls")
+        if bound.value is not None:
+            reply = bound.value(scope)
         source = bound.reader.table.source if isinstance(bound.reader, ReplyReader) else None
         return bound.reader.read(scope[source] if source else reply, fields, self.modulus)
 

@@ -207,7 +207,9 @@ def _script_names(store: Store | ContractStore) -> list[tuple[str, str]]:
         if operation is None:
             continue
         calls: list[tuple[str, Operation | ContractOperation | StepTable]] = [(f"operations.{name}", operation)]
-        calls += [(f"operations.{name}.steps[{index}]", step) for index, step in enumerate(operation.steps or ())]
+        for index, step in enumerate(operation.steps or ()):
+            where = f"operations.{name}.steps[{index}]"
+            calls += [(where, step), *((f"{where}.transaction[{at}]", one) for at, one in enumerate(step.transaction or ()))]
         for where, call in calls:
             given = [(f"{where}.{key}", getattr(call, key)) for key in ("script", "library")]
             found += [(key, file) for key, file in given if file is not None]

@@ -8,7 +8,7 @@ from typing import Any
 
 from orderlab.model.errors import InputError, did_you_mean
 from orderlab.sim.stores.binding.replies import ReplyReader, ValueReader, compile_reply
-from orderlab.sim.stores.binding.results import Call, CommandCall, Fields, Message, Script, ScriptCall
+from orderlab.sim.stores.binding.results import Call, CommandCall, Fields, Message, Script, ScriptCall, TransactionCall
 from orderlab.sim.stores.binding.schema import ContractOperation, ContractStore, JsonArgument, Repeated, StepTable
 from orderlab.sim.stores.binding.session import (
     COMMON_FIELDS,
@@ -37,6 +37,7 @@ from orderlab.sim.stores.binding.templates import (
 
 RenderList = Callable[[Scope], Iterable[bytes]]
 Scripts = Mapping[str, Script]
+KINDS_OF_CALL = ("script", "function", "command", "watch", "transaction")
 _MESSAGE_ONLY = tuple(name for name in MESSAGE_FIELDS if name != "message")
 
 
@@ -58,6 +59,8 @@ class StepBinding:
     capture: str | None
     function: str | None = None
     """Of a library, which ``script`` is then."""
+    is_transaction: bool = False
+    """It replies nil where a watched key has changed."""
 
     def scopes(self, scope: Scope) -> list[Scope]:
         """The scope of each call of this step."""
@@ -86,6 +89,17 @@ class OperationBinding:
     """The largest batch that save takes in one operation; None: any."""
     fields: tuple[str, ...]
     """What its caller may give."""
+    tries: int = 1
+    """How often its client begins, where a transaction finds a watched key changed."""
+    again_from: int = 0
+    """The step that it begins again from."""
+    value: Evaluate | None = None
+    """What it replies with; None: the reply of its last call."""
+
+    @property
+    def needs_connection(self) -> bool:
+        """Whether its calls must go over one connection, of which the server remembers what it watches."""
+        return any(step.is_transaction for step in self.steps)
 
     @property
     def script(self) -> Script | None:
@@ -179,8 +193,20 @@ class OperationCompiler:
             raise InputError(f"{place}.steps: empty; name a script or a command")
         if isinstance(table, ContractOperation):
             value_reader = ValueReader(dict(table.reply.words) if table.reply else {})
-            allowed = (*self.common, *self.fields[name])
-            return OperationBinding(name, tuple(compiled), value_reader, table.read_only, None, allowed)
+            value = table.reply.value if table.reply else None
+            return OperationBinding(
+                name,
+                tuple(compiled),
+                value_reader,
+                table.read_only,
+                None,
+                (*self.common, *self.fields[name]),
+                table.tries,
+                _checked_start(table, compiled, place),
+                None if value is None else compile_template(value, vocabulary, f"{place}.reply.value").value,
+            )
+        if (watching := [f"steps[{at}]" for at, step in enumerate(steps) if step.watch or step.transaction]) != []:
+            raise InputError(f"{place}.{watching[0]}: session stores are validated without WATCH and MULTI; make it a script, or give the store a contract")
         reply = table.reply or ReplyTable.model_validate({"shape": "strings" if name == LISTS else "ignored"})
         captured = tuple(step.capture for step in compiled if step.capture)
         if reply.source is not None and reply.source not in captured:
@@ -198,10 +224,25 @@ class OperationCompiler:
             if name is not None and name not in base.fields:
                 raise InputError(f'{place}: unknown list "{name}"; {did_you_mean(name, base.fields)}')
         vocabulary = self._inside(base, step.each)
-        kinds = [kind for kind in ("script", "function", "command") if getattr(step, kind) is not None]
+        kinds = [kind for kind in KINDS_OF_CALL if getattr(step, kind) is not None]
         if len(kinds) != 1:
             raise InputError(
-                f"{place}: {' and '.join(kinds) or 'no call'}; give one of script, function with library, command"
+                f"{place}: {' and '.join(kinds) or 'no call'}; give one of script, function with library, command, watch, transaction"
+            )
+        if step.transaction is not None:
+            return self._transaction(operation, step, vocabulary, place)
+        if step.watch is not None:
+            if step.keys or step.args:
+                raise InputError(f"{place}: watch has no keys or args of its own; put the keys into watch")
+            watched = self._list(step.watch, vocabulary, f"{place}.watch", self.keys)
+            return StepBinding(
+                lambda scope: CommandCall(operation, (b"WATCH", *watched(scope))),
+                None,
+                step.each,
+                step.when,
+                step.unless,
+                fields,
+                step.capture,
             )
         if step.command is not None:
             render = self._list(step.command, vocabulary, f"{place}.command")
@@ -227,6 +268,23 @@ class OperationCompiler:
             return ScriptCall(operation, script, tuple(keys(scope)), tuple(args(scope)), read_only, function)
 
         return StepBinding(build, script, step.each, step.when, step.unless, fields, step.capture, function)
+
+    def _transaction(self, operation: str, step: StepTable, vocabulary: Vocabulary, place: str) -> StepBinding:
+        """MULTI, what ``transaction`` lists, EXEC."""
+        if step.keys or step.args or step.each:
+            raise InputError(f"{place}: a transaction has no keys, args or each of its own; put them into its calls")
+        inner: list[StepBinding] = []
+        for index, one in enumerate(step.transaction or ()):
+            here = f"{place}.transaction[{index}]"
+            if one.watch or one.transaction or one.capture:
+                raise InputError(f"{here}: watch, transaction and capture cannot stand between MULTI and EXEC; capture the transaction's reply")
+            inner.append(self._step(operation, one, vocabulary, here, False))
+
+        def build(scope: Scope) -> Call:
+            calls = [one.build(each) for one in inner if one.applies(scope) for each in one.scopes(scope)]
+            return TransactionCall(operation, tuple(one for one in calls if not isinstance(one, TransactionCall)))
+
+        return StepBinding(build, None, None, step.when, step.unless, inner[0].given, step.capture, is_transaction=True)
 
     def _inside(self, vocabulary: Vocabulary, each: str | None) -> Vocabulary:
         """The vocabulary inside ``each``, with the keys and the message as far as their fields are there."""
@@ -286,6 +344,16 @@ class OperationCompiler:
                 raise InputError(f'{place}: unknown key "{item}"; {did_you_mean(item, tuple(named))}')
             item = f"<key.{item}>"
         return compile_template(item, vocabulary, place).render, True
+
+
+def _checked_start(table: ContractOperation, steps: Sequence[StepBinding], place: str) -> int:
+    """``again_from``, which must stand before a transaction."""
+    last = max((at for at, step in enumerate(steps) if step.is_transaction), default=-1)
+    if table.tries > 1 and last < 0:
+        raise InputError(f"{place}.tries: no step is a transaction that could find a watched key changed; remove it")
+    if table.again_from > max(last, 0):
+        raise InputError(f"{place}.again_from: step {table.again_from} does not come before a transaction; give one of 0 to {max(last, 0)}")
+    return table.again_from
 
 
 def _single_step(table: Operation | ContractOperation) -> StepTable:

@@ -100,7 +100,25 @@ class CommandCall:
     argv: tuple[bytes, ...]
 
 
-Call = ScriptCall | CommandCall
+@dataclass(frozen=True, slots=True)
+class TransactionCall:
+    """MULTI, these calls, and EXEC, without waiting for anything between them."""
+
+    operation: str
+    calls: tuple[ScriptCall | CommandCall, ...]
+
+    @property
+    def argv(self) -> tuple[bytes, ...]:
+        """The command that carries it out, and whose reply is that of the call."""
+        return (b"EXEC",)
+
+    @property
+    def queued(self) -> tuple[tuple[bytes, ...], ...]:
+        """The commands before it. A script goes as its text: a client cannot load it any more once EXEC says NOSCRIPT."""
+        return tuple(one.argv_with_source if isinstance(one, ScriptCall) else one.argv for one in self.calls)
+
+
+Call = ScriptCall | CommandCall | TransactionCall
 
 
 PropertyValue = bytes | str | int | float | bool | None
@@ -210,6 +228,11 @@ class ContractReply:
 
     reply: object = None
     """None, an integer, text (bytes where it is not UTF-8), or a tuple of such."""
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp(Failed):
+    """Watched keys had changed as often as the client was willing to begin again: nothing of the transaction has happened."""
 
 
 Result = Opened | Saved | Fetched | Removed | Cleared | ContractReply | Failed

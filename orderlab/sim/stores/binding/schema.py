@@ -47,12 +47,14 @@ TAGS = frozenset({"template", "repeated"})
 
 
 class StepTable(Table):
-    """One call of an operation: a script, a function of a library, or a plain command."""
+    """One call of an operation: a script, a function of a library, a plain command, WATCH of keys, or calls between MULTI and EXEC."""
 
     script: str | None = None
     library: str | None = None
     function: str | None = None
     command: list[Argument] | None = None
+    watch: list[Key] | None = Field(None, min_length=1)
+    transaction: list[StepTable] | None = Field(None, min_length=1)
     keys: list[Key] = []
     args: list[Argument] = []
     each: str | None = None
@@ -102,12 +104,18 @@ class ValueReply(Table):
     """How the reply of an operation with a contract of its own becomes a plain value."""
 
     words: dict[str, str] = {}
+    value: str | None = None
+    """Template over the fields and what was captured, in place of the last call's reply."""
 
 
 class ContractOperation(Calls):
     """One operation of a store whose contract is its owner's: its fields are those that the contract names."""
 
     reply: ValueReply | None = None
+    tries: int = Field(1, ge=1, le=1000)
+    """How often the client begins before it gives up, where EXEC finds a watched key changed."""
+    again_from: int = Field(0, ge=0)
+    """The step that it begins again from, the first is 0."""
     batch_max: None = None
 
 
