@@ -47,6 +47,7 @@ NAMED_STORES = [
     Store("lua/lock", ("mutual-exclusion", "one-slot"), options=TRUSTED),
     Store("lua/limiter", ("at-most-n", "one-slot"), options=TRUSTED),
     Store("lua/feed", ("progress", "one-slot")),
+    Store("lua/feed_watched", ("progress", "one-slot")),
     Store("lua/job_queue", ("exclusive-lease", "one-slot")),
     Store("lua/job_queue_blocking", ("wake-up", "one-slot")),
     Store("lua/specimens/job-settled-by-any", ("exclusive-lease", "one-slot"), ("exclusive-lease",)),

@@ -11,12 +11,14 @@ what no command can bring about is put in place afterwards, key by key, and told
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from orderlab.model.contracts.contract import AnyTrace
+from orderlab.model.errors import InputError
 from orderlab.properties.contracts.kind import Kind
 from orderlab.properties.export.transcript import (
     CRASHED,
@@ -33,6 +35,7 @@ from orderlab.properties.export.transcript import (
 from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.redis.backends.backend import FIRST_MS
 from orderlab.sim.redis.backends.dump import reader_of
+from orderlab.sim.redis.blocking import Waiting
 from orderlab.sim.redis.database import DatabaseKey
 from orderlab.sim.redis.error_conditions import CONDITIONS
 from orderlab.sim.redis.replies import ErrorReply
@@ -98,6 +101,8 @@ class Send(NamedTuple):
     enter: tuple[Argv, ...] = ()
     """Commands before it that bring the node into the condition that it meets, and back."""
     leave: tuple[Argv, ...] = ()
+    connection: int = 0
+    """See ``Sent``."""
 
 
 class LeftOut(NamedTuple):
@@ -247,8 +252,10 @@ def _put(commands: Sequence[Argv], later: Sequence[Argv], weaver: _Weaver, why: 
 
 
 def _acts(number: int, three: tuple[Sent, Sent, Sent], weaver: _Weaver, notes: list[str]) -> Iterator[Act]:
-    """What is done for one call."""
+    """What is done for one call. Raises InputError where a client waits."""
     call, later, slower = three
+    if isinstance(call.reply, Waiting):
+        raise InputError(f"step {number}: {call.argv[0].decode()} waits for another client, which no exported file can; export svg, mermaid or states")
     if call.passed_ms:
         yield Wait(call.passed_ms)
     if call.placed:
@@ -264,7 +271,7 @@ def _acts(number: int, three: tuple[Sent, Sent, Sent], weaver: _Weaver, notes: l
     if condition is None or condition.enter:
         argv = tuple(weaver.argument(*parts) for parts in zip(call.argv, later.argv, slower.argv, strict=False))
         reply = weaver.weave(call.reply, later.reply, slower.reply)
-        yield Send(argv, reply, *((condition.enter, condition.leave) if condition is not None else ()))
+        yield Send(argv, reply, *((condition.enter, condition.leave) if condition is not None else ((), ())), call.connection)
         if condition is not None:
             notes.append(f"step {number}: {condition.name} is brought about by {' '.join(b' '.join(condition.enter[-1]).decode().split())}")
         return
@@ -276,6 +283,14 @@ def _acts(number: int, three: tuple[Sent, Sent, Sent], weaver: _Weaver, notes: l
     notes.append(f"step {number}: no command brings a server that runs alone into {name}; what the call left behind is put in place")
     yield LeftOut(call.argv, condition.meaning)
     yield from _in_place(call, later, weaver)
+
+
+def digest_of(argv: Sequence[Woven]) -> bytes:
+    """Of the script that a command runs; empty if it runs none."""
+    name = argv[0].lower() if isinstance(argv[0], bytes) else b""
+    if len(argv) < 2 or not isinstance(argv[1], bytes):
+        return b""
+    return {b"evalsha": argv[1], b"evalsha_ro": argv[1], b"eval": hashlib.sha1(argv[1]).hexdigest().encode()}.get(name, b"")
 
 
 def _in_place(call: Sent, later: Sent, weaver: _Weaver) -> Iterator[Put]:

@@ -20,11 +20,10 @@ from orderlab.properties.export.on_server import (
     Unknown,
     Wait,
     Woven,
+    digest_of,
 )
 from orderlab.properties.harness.recording import shown_bytes
 from orderlab.sim.redis.replies import ErrorReply
-
-EVALSHA = (b"evalsha", b"evalsha_ro")
 
 
 def pytest_file(plan: Plan) -> str:
@@ -93,11 +92,10 @@ def _step(step: Step, digests: dict[bytes, str]) -> Iterator[str]:
 def _sent(act: Send, what: str, digests: dict[bytes, str]) -> Iterator[str]:
     yield from (f"server.raw({', '.join(map(repr, argv))})" for argv in act.enter)
     argv = list(map(_value, act.argv))
-    name = digests.get(act.argv[1]) if act.argv[0].lower() in EVALSHA else None
-    if name is not None:
-        command = b"EVAL" + act.argv[0][len(b"evalsha") :]
-        argv[:2] = [repr(command), f"script({name!r})"]
-    yield f"reply = server.call({', '.join(argv)})"
+    digest = digest_of(act.argv)
+    if digest in digests:
+        argv[:2] = [repr(act.argv[0].upper().replace(b"SHA", b"")), f"script({digests[digest]!r})"]
+    yield f"reply = server.call({', '.join([*argv, *([f'client={act.connection}'] if act.connection else [])])})"
     yield from (f"server.raw({', '.join(map(repr, argv))})" for argv in act.leave)
     yield f"server.expect(reply, {_value(act.reply)}, {what!r})"
 

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from orderlab.model.errors import InputError
 from orderlab.properties.export.on_server import (
     Held,
     Left,
@@ -21,12 +22,12 @@ from orderlab.properties.export.on_server import (
     Unknown,
     Wait,
     Woven,
+    digest_of,
     reader_for,
 )
 from orderlab.properties.harness.recording import shown_bytes
 from orderlab.sim.redis.replies import ErrorReply, Status
 
-EVALSHA = (b"evalsha", b"evalsha_ro")
 HEAD = r"""
 set -u
 cli() { printf '%s\n' "$1" | redis-cli --no-raw "${server[@]}"; }
@@ -165,10 +166,12 @@ def _step(step: Step, digests: Mapping[bytes, str]) -> Iterator[str]:
 
 def _sent(act: Send, digests: Mapping[bytes, str]) -> Iterator[str]:
     yield from (f"quiet {_command(argv)}" for argv in act.enter)
-    variable = digests.get(act.argv[1]) if act.argv[0].lower() in EVALSHA else None
+    if act.connection:
+        raise InputError("--export redis-cli: clients that watch keys have a connection each, and every call of redis-cli one of its own; export pytest")
+    variable = digests.get(digest_of(act.argv))
     command = _command(act.argv)
     if variable is not None:
-        command = f'"EVAL{act.argv[0][len(b"evalsha"):].decode()} ${variable} "{_command(act.argv[2:])}'
+        command = f'"{bytes(act.argv[0]).upper().replace(b"SHA", b"").decode()} ${variable} "{_command(act.argv[2:])}'
     yield f"call {command}{_expected(act.reply)}"
     yield from (f"quiet {_command(argv)}" for argv in act.leave)
 

@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from orderlab.model.contracts.contract import AnyTrace
@@ -51,6 +52,8 @@ class Sent(NamedTuple):
     before: FrozenKeyspace = {}  # noqa: RUF012
     after: FrozenKeyspace = {}  # noqa: RUF012
     """The keys around it."""
+    connection: int = 0
+    """Of the client that keeps to a connection of its own, from 1; 0: the one that all others share."""
 
 
 @dataclass(frozen=True)
@@ -166,16 +169,18 @@ class Notes:
         self.count = 0
         self.last = backend.keyspace()
         self.now_ms = backend.now_ms
+        self.connections: dict[int, int] = {}
+        """Numbers of the connections by which clients have called, in the order in which they did."""
         self.is_inside = False
         """A call is being carried out: one of a backend's two ways of calling may be made of the other."""
 
-    def execute(self, plain: Any, argv: Argv) -> Reply:
+    def execute(self, plain: Any, argv: Argv, connection: int = 0) -> Reply:
         """Make a call, and note it unless it is the judge's own or loads a script."""
         if self.is_inside or self.backend.is_aside or argv[:2] in ((b"SCRIPT", b"LOAD"), (b"FUNCTION", b"LOAD")):
             return self._carried_out(plain, argv)
         self.count += 1
         if self.count > NOTED_MAX or not isinstance(self.backend, KernelBackend):
-            self.calls += [Sent(argv)] if self.count <= NOTED_MAX else []
+            self.calls += [Sent(argv, connection=connection)] if self.count <= NOTED_MAX else []
             return self._carried_out(plain, argv)
         placed, before, passed_ms = self.placed(), self.last, self.passed()
         condition = condition_of(self.backend.shard)
@@ -190,7 +195,7 @@ class Notes:
             raise
         finally:
             self.last = self.backend.shard.freeze()
-            self.calls.append(Sent(argv, reply, condition if ended != CRASHED else CRASHED, ended, placed, passed_ms, before, self.last))
+            self.calls.append(Sent(argv, reply, condition if ended != CRASHED else CRASHED, ended, placed, passed_ms, before, self.last, connection))
             self.backend.advance(self.drift_ms)
             self.now_ms += self.drift_ms
         return reply
@@ -235,15 +240,18 @@ class Notes:
 @contextmanager
 def noted(backend: Backend, drift_ms: int = 0) -> Iterator[Notes]:
     """Within it the calls of ``backend`` are noted."""
-    notes, execute, pipeline = Notes(backend, drift_ms), backend.execute, backend.pipeline
+    notes, execute, pipeline, execute_as = Notes(backend, drift_ms), backend.execute, backend.pipeline, backend.execute_as
     vars(backend)["execute"] = lambda *argv: notes.execute(execute, argv)
+    vars(backend)["execute_as"] = lambda client, *argv: notes.execute(
+        partial(execute_as, client), argv, notes.connections.setdefault(id(client), len(notes.connections) + 1)
+    )
     vars(backend)["pipeline"] = lambda commands: (
         pipeline(commands) if notes.is_inside or backend.is_aside else [notes.execute(execute, tuple(argv)) for argv in commands]
     )
     try:
         yield notes
     finally:
-        del vars(backend)["execute"], vars(backend)["pipeline"]
+        del vars(backend)["execute"], vars(backend)["execute_as"], vars(backend)["pipeline"]
 
 
 def commands_between(before: FrozenKeyspace, after: FrozenKeyspace) -> tuple[Argv, ...]:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from orderlab.model.contracts.contract import AnyTrace
+from orderlab.model.errors import InputError
 from orderlab.properties.contracts.kind import kind_of, trace_from_json
 from orderlab.properties.export.export import write_plan
 from orderlab.properties.export.on_server import LeftOut, Plan, Send, plan_of
@@ -56,6 +57,14 @@ def begin(client: int, operation: str, trouble: Any = None, **fields: Any) -> di
     return told | ({"trouble": trouble} if trouble else {})
 
 
+def post(client: int, *names: str) -> dict[str, Any]:
+    return begin(client, "post", posts=[[name, f"p{name}"] for name in names], ttl_ms=900_000)
+
+
+def resume(client: int) -> dict[str, Any]:
+    return {"step": "resume", "client": client}
+
+
 def trouble(kind: str, **more: Any) -> dict[str, Any]:
     return {"kind": kind, "at": 0, "key": "", "found": "", **more}
 
@@ -80,9 +89,15 @@ TRACES: dict[str, dict[str, Any]] = {
     ),
     "reply lost": own("lock", "Lease", begin(0, "acquire", trouble("reply-lost"), ttl_ms=9000), begin(1, "acquire", ttl_ms=9000)),
     "crash": own("lock", "Lease", begin(0, "acquire", trouble("crashed", at=1), ttl_ms=9000), begin(1, "acquire", ttl_ms=9000)),
+    "transaction": own(
+        "specimens/feed-serial-unwatched", "FeedStore", post(0, "z0", "y0"), post(1, "z1", "y1"), resume(1), resume(0),
+        begin(0, "list", marker="", count=2), begin(0, "list", marker="1", count=2), law="cursor-safe",
+    ),
+    "watched": own("feed_watched", "FeedStore", post(0, "z0"), resume(0), post(1, "z1"), *[resume(1)] * 2, *[resume(0)] * 4),
     "window": own("limiter", "SlidingWindow", *[begin(0, "hit", limit=2, window_ms=1000)] * 3),
 }  # fmt: skip
-BROKEN = {"refused": "all-or-nothing", "time": "expiry", "retry": "all-or-nothing", "lock": "fencing"}
+KEEPS_CONNECTIONS = ("transaction", "watched")
+BROKEN = {"transaction": "cursor-safe", "refused": "all-or-nothing", "time": "expiry", "retry": "all-or-nothing", "lock": "fencing"}
 
 
 class Made(NamedTuple):
@@ -127,6 +142,10 @@ def test_the_pytest_file_and_the_script_do_on_a_server_what_the_kernel_did(examp
         connection.demand(b"FLUSHALL")
         told = run_pytest(file, REDIS_URL=f"redis://{server.host}:{server.port}/0")
         assert told.returncode == 0, told.stdout
+        if name in KEEPS_CONNECTIONS:
+            with pytest.raises(InputError, match="have a connection each"):
+                write_plan("redis-cli", plan)
+            return
         script = tmp_path / "it.sh"
         script.write_text(write_plan("redis-cli", plan))
         said = subprocess.run(["bash", str(script), "-h", server.host, "-p", str(server.port)], capture_output=True, text=True, timeout=120)
