@@ -39,6 +39,7 @@ from orderlab.model.spec.declarative import Specification
 from orderlab.model.spec.transition_system import TransitionSystem
 from orderlab.model.spec.variables import SpecificationError
 from orderlab.model.streams.handover import Handover
+from orderlab.model.streams.replication import Replication
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,7 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
     ),
     declarative(Feed),
     declarative(Handover),
+    declarative(Replication),
     CatalogueEntry("session", "The abstract session that a store must refine.", NoParameters, lambda chosen: SessionSystem()),
     CatalogueEntry(
         "handshake",
