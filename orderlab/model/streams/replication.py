@@ -124,6 +124,5 @@ class Replication(Specification):
         """A message that was appended before the leader died is read from its successor by both."""
         return bool(s.leader != 0 and s.seen[0][0] == 1 and s.seen[1][0] == 1)
 
-
     def terminal(self, s: State) -> bool:
         return True
