@@ -55,7 +55,7 @@ class Replication(Specification):
 
     def is_committed(self, s: State, i: int) -> bool:
         """Two nodes have the leader's entry; of dead ones too, for they had it when they counted."""
-        return sum(s.log[n][i] == s.log[s.leader][i] for n in range(NODES)) >= 2
+        return bool(sum(s.log[n][i] == s.log[s.leader][i] for n in range(NODES)) >= 2)
 
     def length(self, s: State, n: int) -> int:
         return sum(s.log[n][i] > 0 for i in range(self.messages))
