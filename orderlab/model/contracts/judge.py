@@ -11,7 +11,6 @@ import inspect
 import signal
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -206,8 +205,7 @@ class Asked:
 
     def _ask(self, part: str, given: Given, question: Callable[[], Any]) -> Any:
         try:
-            with _ending():
-                return question()
+            return _ended(question)
         except (Exception, SystemExit) as error:
             said = f"does not end within {SECONDS_MAX:g} s" if isinstance(error, _TimedOut) else f"{type(error).__name__}: {error}"
             raise self._wrong(part, given, said, error) from error
@@ -299,16 +297,14 @@ def _keep(known: dict[Any, Any], question: Hashable, answer: Any) -> None:
     known[question] = answer
 
 
-@contextmanager
-def _ending() -> Iterator[None]:
-    """Raise _TimedOut in what takes SECONDS_MAX of processor time; in the main thread, where alone signals arrive."""
+def _ended(question: Callable[[], Any]) -> Any:
+    """The answer. Raises _TimedOut after SECONDS_MAX of processor time; in the main thread, where alone signals arrive."""
     if threading.current_thread() is not threading.main_thread():
-        yield
-        return
+        return question()
     _Alarm.install()
     signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS_MAX)
     try:
-        yield
+        return question()
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
 
