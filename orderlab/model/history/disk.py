@@ -260,7 +260,9 @@ class HistoryWriter:
         if self.path.suffix == ".parquet":
             record_batch = to_arrow(batch, self.names)
             if self._parquet is None:
-                self._parquet = pq.ParquetWriter(self._file, record_batch.schema, compression="zstd")
+                # A dictionary of numbers that are nearly all different would be made in vain.
+                named = [column.name for column in record_batch.schema if pa.types.is_dictionary(column.type)]
+                self._parquet = pq.ParquetWriter(self._file, record_batch.schema, compression="zstd", use_dictionary=named or False)
             self._parquet.write_batch(record_batch)
         elif self.path.suffix == ".csv":
             self._write_csv(batch)

@@ -266,7 +266,8 @@ class RedisNode:
         shard, known = self.shard, self._costs
         shard.now_ms, shard.now_us = divmod(at_us, 1000)
         work, commands = 0.0, 0
-        kinds = Counter([(kind, messages) for _, kind, messages in requests])
+        argvs, names, sizes = zip(*requests, strict=True) if requests else ((), (), ())
+        kinds = Counter(zip(names, sizes, strict=True))
         due = {kind for kind, times in kinds.items() if not self._holds(kind, times)}
         if due:
             replies = []
@@ -286,7 +287,7 @@ class RedisNode:
                 commands += known[kind].commands
             replies += execute_all(shard, together)
         else:
-            replies = execute_all(shard, [argv for argv, _, _ in requests])
+            replies = execute_all(shard, argvs)
             for kind, times in kinds.items():
                 cost = known[kind]
                 cost.uses += times

@@ -20,7 +20,7 @@ from orderlab.model.history.events import EventBatch, EventKind, Names, NameTabl
 from orderlab.sim.costs import Costs, load_costs
 from orderlab.sim.drivers.blocking import BlockingDriver, PoolSettings
 from orderlab.sim.drivers.pipelined import PipelinedDriver, PipelineSettings
-from orderlab.sim.engine.clock import Station, Waits
+from orderlab.sim.engine.clock import Clock, Station, Waits
 from orderlab.sim.engine.random_streams import RandomStreams
 from orderlab.sim.engine.recorder import HistoryRecorder
 from orderlab.sim.engine.statistics import LatencyHistogram
@@ -182,7 +182,7 @@ class DeviceSystem(Generic[S]):
     def __init__(self, settings: S, seed: int, sinks: list[Callable[[EventBatch], None]]) -> None:
         self.settings = settings
         self.seed = seed
-        self.env = simpy.Environment()
+        self.env = Clock()
         self.streams = RandomStreams(seed)
         self.costs: Costs = self._costs()
         self.begin_us = round(settings.warm_up_s * 1e6)

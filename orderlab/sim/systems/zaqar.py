@@ -20,13 +20,12 @@ from functools import partial
 from typing import Any, Literal
 
 import numpy as np
-import simpy
 from pydantic import Field
 
 from orderlab.model.errors import InputError
 from orderlab.model.history.events import EventBatch, EventKind, Names, NameTable
 from orderlab.sim.costs import Costs, WebCosts, load_costs
-from orderlab.sim.engine.clock import Station, Waits, call_at
+from orderlab.sim.engine.clock import Clock, Station, Waits, call_at
 from orderlab.sim.engine.random_streams import RandomStreams
 from orderlab.sim.engine.recorder import HistoryRecorder
 from orderlab.sim.engine.statistics import LatencyHistogram
@@ -440,7 +439,7 @@ class ZaqarSystem:
     def __init__(self, settings: ZaqarSettings, seed: int, sinks: list[Callable[[EventBatch], None]]) -> None:
         self.settings, self.seed = settings, seed
         self.cure = settings.cure
-        self.env = simpy.Environment()
+        self.env = Clock()
         streams = RandomStreams(seed)
         costs = load_costs(settings.costs)
         if costs.web is None:
