@@ -331,7 +331,8 @@ def _array(values: npt.NDArray[Any], kind: pa.DataType, absent: npt.NDArray[np.b
     data = np.packbits(values, bitorder="little") if is_flag else np.ascontiguousarray(values)
     valid = None if absent is None else pa.py_buffer(np.packbits(~absent, bitorder="little"))
     made = pa.bool_() if is_flag else pa.from_numpy_dtype(data.dtype)
-    return pa.Array.from_buffers(made, len(values), [valid, pa.py_buffer(data)]).cast(kind)
+    array = pa.Array.from_buffers(made, len(values), [valid, pa.py_buffer(data)])
+    return array if made == kind else array.cast(kind)  # which imports all of pyarrow.compute
 
 
 def _dictionary_array(codes: IntArray, table: NameTable, mask: IntArray | None, kind: pa.DataType) -> pa.Array:
