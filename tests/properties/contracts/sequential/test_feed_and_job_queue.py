@@ -27,7 +27,6 @@ FLAWED = sorted(path.name for path in (LUA / "specimens").iterdir() if path.name
 SEEN_SOON = (
     "feed-deleted-by-any",
     "feed-released-to-the-end",
-    "feed-transaction-again",
     "job-attempt-counted-twice",
     "job-resumed-in-silence",
     "job-moves-all-at-once",
