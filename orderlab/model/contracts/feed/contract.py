@@ -36,6 +36,8 @@ MARKERS_MAX, GONE_MAX = 6, 4
 """Of what clients were told, how much the specification remembers: markers, and names of messages that went by time."""
 ENUMERATED_MAX = 6
 """Messages from which on not every choice among them is told apart: which are claimed, if nobody has heard; which lapse in one millisecond."""
+READ_EVERY = 50
+"""Of messages that were posted at once, which are read: those beside the multiples of it, where pieces of a round length meet."""
 UNHEARD = "?"
 """What a reply that nobody heard tells: no marker, no token."""
 START = ""
@@ -269,6 +271,8 @@ class FeedStore(Contract):
         rows = reply[flags:]
         if not all(isinstance(one, tuple) and len(one) == 2 for one in rows):
             return None
+        if self.promises.tells_end and reply[1] not in (0, 1, None):
+            return None
         is_end = bool(reply[1]) if self.promises.tells_end else None
         return Page(reply[0], is_end, tuple(one[0] for one in rows), tuple(one[1] for one in rows))
 
@@ -430,8 +434,16 @@ class FeedStore(Contract):
             yield from ((0, Call.of("claim", token=f"t{number}", count=1, ttl_ms=CLAIM_MS)) for number in range(size))
             yield CLAIM_MS + 1
 
+        def read(size: int) -> Iterator[tuple[int, Call] | int]:
+            yield from posts(size)
+            if "list" in self.bound:
+                yield 0, Call.of("list", marker=START, count=size)
+            around = {at + by for at in range(0, size + 1, READ_EVERY) for by in (-1, 0, 1)} & {*range(size)}
+            yield from ((0, Call.of("get", message=f"m{size - at}")) for at in sorted(around) if "get" in self.bound)
+
         return (
             Crowd("messages", (300, 9000), posts),
+            Crowd("messages that are read", (100, 1100), read),
             Crowd("messages that have lapsed", (300, 9000), lapsed),
             Crowd("claims that have lapsed", (150, 400), claims),
             Crowd("messages before the last that have lapsed", (300, 1500), behind),
