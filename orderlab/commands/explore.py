@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 CATALOGUES = ("orderlab.model.classics.catalogue", "orderlab.properties.contracts.session.exploration.catalogue")
 """Modules with a `CATALOGUE` of entries; a room that offers specifications adds its own."""
+
+GROUP = "streams"
+"""All specifications whose names begin so can be explored together, by this name."""
 
 
 def entries(wanted: str | None = None) -> dict[str, CatalogueEntry]:
@@ -91,6 +94,10 @@ def explore(
     if specification is None:
         raise InputError("explore: which specification? name one, or use --list")
     wanted = wanted_reports(report)
+    if specification == GROUP:
+        if settings or checkpoint or graph or walks or wanted or constraint:
+            raise InputError(f"explore {GROUP}: all its protocols as they stand; --set, --checkpoint, --graph, --walks, --constraint and --report go with one of them")
+        _explore_group(budget, max_states, max_bytes, as_json)
     own = own_file(specification)
     known, name = chosen_in_file(own, specification) if own else (entries(specification), specification)
     with errors_placed_in(own):
@@ -140,6 +147,30 @@ def explore(
         cap = f"capped at {', '.join(told_caps)}" if told_caps else ""
         write_reports(made_report("explore", found.outcome, [subject], seed, budget=cap), wanted)
     raise typer.Exit(EXIT[found.outcome])
+
+
+def _explore_group(budget: float | None, max_states: int | None, max_bytes: int | None, as_json: bool) -> NoReturn:
+    """Explore each protocol of durable streams as it stands; a line of each."""
+    from orderlab.model.classics.catalogue import make
+    from orderlab.model.explorer.exploration import explore as explore_system
+    from orderlab.model.explorer.search import Budget, Options
+    from orderlab.model.verdict import Outcome
+
+    known = {name: entry for name, entry in entries(f"{GROUP}-handover").items() if name.startswith(f"{GROUP}-")}
+    outcomes, told = [], {}
+    for name in known:
+        found = explore_system(make(known, name, {}), Options(budget=Budget(max_states, budget, max_bytes)))
+        outcomes.append(found.outcome)
+        told[name] = found.to_json()
+        if not as_json:
+            broken = [f"{one.law} {one.outcome}" for one in found.verdicts if one.outcome is not Outcome.HOLDS]
+            typer.echo(f"{name:24} {found.outcome}: {', '.join(broken) or f'{len(found.verdicts)} laws'}")
+    worst = max(outcomes, key=[Outcome.HOLDS, Outcome.UNKNOWN, Outcome.VIOLATED].index)
+    if as_json:
+        typer.echo(json.dumps({"outcome": worst, "specifications": told}, default=str))
+    else:
+        typer.echo(f"{worst}; one of them in full: orderlab explore NAME, with --set protocol=… for what is wrong nearby")
+    raise typer.Exit(EXIT[worst])
 
 
 def template_text() -> str:

@@ -39,6 +39,7 @@ from orderlab.model.spec.declarative import Specification
 from orderlab.model.spec.transition_system import TransitionSystem
 from orderlab.model.spec.variables import SpecificationError
 from orderlab.model.streams.handover import Handover
+from orderlab.model.streams.protocols import SMALL_PROTOCOLS
 from orderlab.model.streams.replication import Replication
 
 
@@ -84,6 +85,7 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
     declarative(Feed),
     declarative(Handover),
     declarative(Replication),
+    *(CatalogueEntry(kind.name, (kind.__doc__ or kind.name).splitlines()[0], kind, lambda chosen: chosen) for kind in SMALL_PROTOCOLS),
     CatalogueEntry("session", "The abstract session that a store must refine.", NoParameters, lambda chosen: SessionSystem()),
     CatalogueEntry(
         "handshake",
