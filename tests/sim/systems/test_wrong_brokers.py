@@ -82,6 +82,16 @@ def test_in_the_end_every_broker_believes_what_is_so():
     assert any((system.world.ownership.owner[number] != truth).any() for number in range(2))
 
 
+def test_a_release_that_fails_is_not_given_up_with_its_connection():
+    full = {"qos": 2, "faults": "redis-oom@0.3:0", "offline_share": 0.6, "online_s": 0.1, "offline_s": 0.05, "redis_nodes": 1}
+    violated, counts, *_ = run(**full)
+    assert violated == {"retransmission"}
+    assert counts["releases_failed"] > 0
+    violated, counts, *_ = run(**full, **REPAIRED, pack_retries=1000)
+    assert not violated
+    assert counts["releases_failed"] > 0
+
+
 # -- links ---------------------------------------------------------------------------------------------------------
 
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from orderlab.model.history.events import EventKind
 from orderlab.sim.engine.clock import call_at
@@ -222,6 +223,7 @@ class Qos2Sender:
         """Run release scripts, and again those that fail: a PUBREL before the store knows of it may be followed by the PUBLISH."""
         node, world = self.node, self.world
         release, name, session = world.storage.store.release, world.traffic.subscribers.name, self.table.session_number
+        requested = session[deliveries[:, SUBSCRIBER]]
         requests = [
             (world.storage.node_of[subscriber], release(name(subscriber), packet_id, token, int(session[subscriber])))
             for _, subscriber, packet_id, token in deliveries.tolist()
@@ -234,7 +236,8 @@ class Qos2Sender:
             failed = np.array([not isinstance(reply, int) for reply in replies], np.bool_)
             present = self.table.connection_number[deliveries[:, SUBSCRIBER]] == connections
             self.send(deliveries[present & ~failed])
-            again = present & failed
+            # As published, a release is given up with its connection. A PUBREC that is known must not be forgotten: the PUBLISH would go again.
+            again = failed & (present | (world.hands_over_first & ~self._are_over(deliveries, requested)))
             self.table.note_released(deliveries[~again, SUBSCRIBER].tolist(), node.number)
             if again.any() and not node.is_dead:
                 world.count("releases_failed", int(again.sum()))
@@ -242,6 +245,11 @@ class Qos2Sender:
                 call_at(node.env, node.env.now + pause_us, lambda: self._release(deliveries[again], connections[again]))
 
         node.driver.submit(requests, released)
+
+    def _are_over(self, deliveries: Deliveries, sessions: Ints) -> npt.NDArray[np.bool_]:
+        """Whose sessions have ended since: nothing of them is to be kept."""
+        subscribers = deliveries[:, SUBSCRIBER]
+        return ~self.table.exists[subscribers] | (self.table.session_number[subscribers] > sessions)
 
     def send(self, deliveries: Deliveries) -> None:
         """Send PUBRELs to subscribers that are connected here, and take in their PUBCOMPs."""
