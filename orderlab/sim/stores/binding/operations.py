@@ -231,31 +231,15 @@ class OperationCompiler:
             )
         if step.transaction is not None:
             return self._transaction(operation, step, vocabulary, place)
-        if step.watch is not None:
+        if step.command is not None or step.watch is not None:
+            kind = "watch" if step.command is None else "command"
             if step.keys or step.args:
-                raise InputError(f"{place}: watch has no keys or args of its own; put the keys into watch")
-            watched = self._list(step.watch, vocabulary, f"{place}.watch", self.keys)
+                raise InputError(f"{place}: a {kind} has no keys or args of its own; put them into the {kind}")
+            given: list[Any] = [*(step.command or step.watch or ())]
+            render = self._list(given, vocabulary, f"{place}.{kind}", None if step.command else self.keys)
+            first = () if step.command else (b"WATCH",)
             return StepBinding(
-                lambda scope: CommandCall(operation, (b"WATCH", *watched(scope))),
-                None,
-                step.each,
-                step.when,
-                step.unless,
-                fields,
-                step.capture,
-            )
-        if step.command is not None:
-            render = self._list(step.command, vocabulary, f"{place}.command")
-            if step.keys or step.args:
-                raise InputError(f"{place}: a command has no keys or args of its own; put them into the command")
-            return StepBinding(
-                lambda scope: CommandCall(operation, tuple(render(scope))),
-                None,
-                step.each,
-                step.when,
-                step.unless,
-                fields,
-                step.capture,
+                lambda scope: CommandCall(operation, (*first, *render(scope))), None, step.each, step.when, step.unless, fields, step.capture
             )
         if (step.library is None) != (step.function is None):
             raise InputError(f"{place}: function and library belong together; give both")
