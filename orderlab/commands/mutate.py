@@ -70,6 +70,8 @@ def mutate(
         _list(mutants, as_json)
         return
     if not mutants:
+        if not binding.scripts:
+            raise InputError(f"{binding.place}: no scripts, and flaws are put into Lua alone; name a store that has some")
         raise InputError(f"{binding.place}: these operators make no mutant of its scripts; leave --only out")
     folder = None if fresh else out or _cache(binding.path)
     campaign = Campaign(binding, mutants, seed, budget, jobs, folder, work)
