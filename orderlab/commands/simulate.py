@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from orderlab.sim.systems.settings import Settings
     from orderlab.sim.systems.sustainable import RateTrial
 
-NAMES = ("tbmq-p2p", "tbmq-postgres", "tbmq-jedis", "tbmq-lettuce", "tbmq-application", "zaqar-watch", "zaqar-lua", "zaqar-race")
+NAMES = ("tbmq-p2p", "tbmq-postgres", "tbmq-jedis", "tbmq-lettuce", "tbmq-application", "zaqar-watch", "zaqar-lua", "zaqar-race", "emqx-streams")
 """``SYSTEMS`` of `orderlab.sim.systems.catalogue`, which takes long to import, for the help; a test keeps them the same."""
 
 

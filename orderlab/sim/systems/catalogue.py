@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from orderlab.model.errors import InputError, did_you_mean
 from orderlab.model.history.events import EventBatch, Names
-from orderlab.sim.systems import tbmq_application, tbmq_p2p, tbmq_prototype, zaqar
+from orderlab.sim.systems import emqx_streams, tbmq_application, tbmq_p2p, tbmq_prototype, zaqar
 from orderlab.sim.systems.base import SimulationProgress
 from orderlab.sim.systems.settings import Settings, make_settings
 
@@ -79,6 +79,10 @@ SYSTEMS: dict[str, SystemEntry] = {
     "zaqar-race": SystemEntry(
         "the same feed without a cure: what is posted can appear behind a marker",
         zaqar.RaceSettings, {}, zaqar.ZaqarSystem, is_feed=True,
+    ),
+    "emqx-streams": SystemEntry(
+        "durable streams: replicated shards of an ordered store, wildcard readers that follow by iterators",
+        emqx_streams.StreamsSettings, {}, emqx_streams.StreamsSystem, is_feed=True,
     ),
 }  # fmt: skip
 

@@ -1,0 +1,443 @@
+"""`emqx-streams`: durable streams of a broker cluster, as its proposal has them with the repairs of notes/streams.md.
+
+Publishers are closed loops: each sends its next message once it is answered, at its interval at the earliest. A message goes to the leader of its shard (by topic or
+by publisher), waits there for the next flush, and is committed when a follower has the batch too; then publishers are answered and readers woken. Wildcard readers
+follow each shard by an iterator that they commit after delivery. What is committed is kept by the real `orderlab.sim.streams.shard.Shard`; schema, patterns, times and walks
+are those of the store, the leader's clock with its skew too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+from typing import Any, Literal
+
+import numpy as np
+import simpy
+from pydantic import Field
+
+from orderlab.model.errors import InputError
+from orderlab.model.history.events import EventBatch, EventKind, Names, NameTable
+from orderlab.sim.costs import load_costs
+from orderlab.sim.engine.clock import Station, call_at
+from orderlab.sim.engine.random_streams import RandomStreams
+from orderlab.sim.engine.recorder import HistoryRecorder
+from orderlab.sim.engine.statistics import LatencyHistogram
+from orderlab.sim.faults import parse_faults
+from orderlab.sim.mqtt.topics import check_topic_filter, split_shared
+from orderlab.sim.streams.keys import HashedLevels, LearnedPatterns, level_hash
+from orderlab.sim.streams.ordered_store import MemoryStore
+from orderlab.sim.streams.shard import Iterator, Message, Shard
+from orderlab.sim.systems.base import SimulationProgress, rare_collections
+from orderlab.sim.systems.report import latency, warm_up
+from orderlab.sim.systems.settings import Settings
+
+FAULTS = {"broker-crash": 0.2, "broker-clock-skew": 0.5, "client-link-cut": 0.05}
+"""What can strike, and for how long unless told otherwise, in seconds: a node (its shards are led by the next one after that time), the clock of a node, which is
+behind for that time, a reader's connection."""
+TICK_US = 50_000
+PAGE = 100
+SKEW_TICKS = 60_000
+"""Milliseconds by which a wrong clock is behind."""
+
+
+class StreamsSettings(Settings):
+    """The costs of the store are those of `orderlab bench streams`, in round numbers."""
+
+    publishers: int = Field(default=100, ge=1, le=100_000)
+    rate: float = Field(default=20.0, gt=0, le=1000, allow_inf_nan=False)
+    """Messages of a publisher in a second, at most: it waits for its answer."""
+    topics: int = Field(default=2, ge=1, le=100)
+    """Of each publisher: ``site/PUBLISHER/TOPIC``."""
+    readers: int = Field(default=2, ge=0, le=1000)
+    topic_filter: str = "site/+/0"
+    """Of every reader; a last one reads everything after the end."""
+    nodes: int = Field(default=3, ge=2, le=100)
+    node_cores: int = Field(default=8, ge=1, le=1024)
+    shards: int = Field(default=6, ge=1, le=1000)
+    shard_by: Literal["topic", "publisher"] = "topic"
+    schema_kind: Literal["learned", "hashed"] = "learned"
+    flush_ms: float = Field(default=2.0, ge=0.01, le=10_000)
+    """Between two batches of a shard."""
+    acknowledge: Literal["committed", "buffered"] = "committed"
+    """When a publisher is answered; ``buffered`` is a specimen."""
+    commit: Literal["delivered", "read"] = "delivered"
+    """When a reader's iterator is committed; ``read``, before what it read has arrived, is a specimen."""
+    reconnect_ms: float = Field(default=20.0, ge=0.1, le=60_000)
+    resend_ms: float = Field(default=300.0, ge=1, le=60_000)
+    """After which a publisher without an answer sends again."""
+    store_us: float = Field(default=6.0, ge=0, le=1e6)
+    """Of a core, for a message that is stored, on the leader and on a follower."""
+    read_us: float = Field(default=3.0, ge=0, le=1e6)
+    """Of a core, for a message that is replayed."""
+    faults: str = ""
+    """``name@seconds:target:duration``: broker-crash and broker-clock-skew strike a node, client-link-cut a reader."""
+    costs: str = "cluster"
+    warm_up_s: float = Field(default=0.3, ge=0, le=3600)
+    duration_s: float = Field(default=2.0, ge=0.001, le=86_400)
+    drain_s: float = Field(default=1.0, ge=0.001, le=3600)
+
+
+class _Partition:
+    """A shard with its leader and what waits there for the next flush."""
+
+    def __init__(self, system: StreamsSystem, number: int) -> None:
+        settings = system.settings
+        self.system, self.number = system, number
+        self.leader = number % settings.nodes
+        self.term = 0
+        self.buffer: list[tuple[_Publisher, int, Message]] = []
+        self.is_flushing = False
+        self.shard = Shard(MemoryStore(), lambda: system.clock(self.leader), LearnedPatterns() if settings.schema_kind == "learned" else HashedLevels())
+
+    def take(self, publisher: _Publisher, attempt: int, message: Message) -> None:
+        """A message arrives at the leader; one that is down does not hear it."""
+        system = self.system
+        if system.is_down(self.leader):
+            return
+        done = system.stations[self.leader].serve(system.env.now, system.broker.ingest_us)
+        self.buffer.append((publisher, attempt, message))
+        if system.settings.acknowledge == "buffered":
+            call_at(system.env, done + system.hop(), partial(publisher.answered, attempt))
+        if not self.is_flushing:
+            self.is_flushing = True
+            call_at(system.env, done + system.settings.flush_ms * 1000, partial(self.flush, self.term))
+
+    def flush(self, term: int) -> None:
+        """Send the batch to a follower."""
+        if term != self.term:
+            return
+        system = self.system
+        batch, self.buffer = self.buffer, []
+        work = system.settings.store_us * len(batch)
+        here = system.stations[self.leader].serve(system.env.now, work)
+        others = [node for node in range(system.settings.nodes) if node != self.leader and not system.is_down(node)]
+        if not others:  # no majority: what is in the batch is not answered, and sent again by its publishers
+            self.is_flushing = False
+            return
+        there = system.stations[others[0]].serve(here + system.hop(), work)
+        call_at(system.env, there + system.hop(), partial(self.committed, term, batch))
+
+    def committed(self, term: int, batch: list[tuple[_Publisher, int, Message]]) -> None:
+        """Two nodes have it: answer publishers, wake readers."""
+        if term != self.term:
+            return
+        system = self.system
+        self.shard.append([message for _, _, message in batch])
+        if system.settings.acknowledge == "committed":
+            for publisher, attempt, _ in batch:
+                done = system.stations[self.leader].serve(system.env.now, system.broker.puback_us)
+                call_at(system.env, done + system.hop(), partial(publisher.answered, attempt))
+        for reader in system.readers:
+            reader.wake(self.number)
+        self.is_flushing = bool(self.buffer)
+        if self.is_flushing:
+            call_at(system.env, system.env.now + system.settings.flush_ms * 1000, partial(self.flush, term))
+
+    def lose_leader(self) -> None:
+        """What it had not committed is gone. The next node that is up takes over."""
+        system = self.system
+        self.term += 1
+        self.buffer, self.is_flushing = [], False
+        up = [node % system.settings.nodes for node in range(self.leader + 1, self.leader + system.settings.nodes) if not system.is_down(node % system.settings.nodes)]
+        if up:
+            self.leader = up[0]
+
+
+class _Publisher:
+    """A closed loop with one message under way."""
+
+    def __init__(self, system: StreamsSystem, number: int) -> None:
+        self.system, self.number = system, number
+        self.sequences = [0] * system.settings.topics
+        self.topic = self.sequence = self.attempt = 0
+        self.turn = count()
+        self.begun_us = 0
+        self.waits = False
+
+    def publish(self) -> None:
+        system = self.system
+        if system.env.now >= system.end_us:
+            system.active -= 1
+            return
+        self.topic = next(self.turn) % system.settings.topics
+        self.sequences[self.topic] += 1
+        self.sequence = self.sequences[self.topic]
+        self.begun_us = int(system.env.now)
+        self.waits = True
+        system.published += self.begun_us >= system.begin_us
+        self.send(0)
+
+    def send(self, dup: int) -> None:
+        """To whoever leads the shard; again if no answer comes."""
+        system = self.system
+        self.attempt += 1
+        system.note(EventKind.PUBLISH, self.number, self.code, self.sequence, dup=dup)
+        name = system.topic_names[self.code]
+        partition = system.partition_of(name, self.number)
+        message = Message(name, str(self.number), b"%d" % self.sequence)
+        call_at(system.env, system.env.now + system.hop(), partial(partition.take, self, self.attempt, message))
+        call_at(system.env, system.env.now + system.settings.resend_ms * 1000, partial(self.send_again, self.attempt))
+
+    @property
+    def code(self) -> int:
+        return self.number * self.system.settings.topics + self.topic
+
+    def send_again(self, attempt: int) -> None:
+        if attempt == self.attempt and self.waits:
+            self.system.counts["sent_again"] += 1
+            self.send(1)
+
+    def answered(self, attempt: int) -> None:
+        """By the attempt that is under way; what an earlier one stored is stored twice."""
+        system = self.system
+        if attempt != self.attempt or not self.waits:
+            return
+        self.waits = False
+        now = int(system.env.now)
+        system.note(EventKind.PUBLISH_ACKNOWLEDGED, self.number, self.code, self.sequence, dup=0)
+        system.latency.add(np.array([self.begun_us]), np.array([now - self.begun_us]))
+        call_at(system.env, max(now, self.begun_us + system.interval_us), self.publish)
+
+
+class _Reader:
+    """Follows every shard by an iterator. One page of a shard is under way at a time."""
+
+    def __init__(self, system: StreamsSystem, code: int, topic_filter: str) -> None:
+        self.system, self.code = system, code
+        self.iterators: list[Iterator] = [one.shard.replay(topic_filter) for one in system.partitions]
+        self.committed = list(self.iterators)
+        self.is_busy = [False] * len(self.iterators)
+        self.connection = 0
+        self.delivered: set[tuple[int, int]] = set()
+        self.down_until_us = 0.0
+
+    def wake(self, number: int) -> None:
+        """There may be something in the shard."""
+        if not self.is_busy[number] and self.system.env.now >= self.down_until_us:
+            self.is_busy[number] = True
+            self.read(number, self.connection)
+
+    def read(self, number: int, connection: int) -> None:
+        """The next page leaves."""
+        system = self.system
+        if connection != self.connection:
+            return
+        partition = system.partitions[number]
+        if system.is_down(partition.leader):
+            call_at(system.env, system.env.now + system.settings.reconnect_ms * 1000, partial(self.read, number, connection))
+            return
+        page, iterator = partition.shard.next(self.iterators[number], PAGE)
+        if not page:
+            self.iterators[number] = iterator
+            self.is_busy[number] = False
+            return
+        if system.settings.commit == "read":
+            self.committed[number] = iterator
+        done = system.stations[partition.leader].serve(system.env.now, (system.settings.read_us + system.broker.deliver_us) * len(page))
+        call_at(system.env, done + system.hop(), partial(self.receive, number, connection, page, iterator))
+
+    def receive(self, number: int, connection: int, page: list[Message], iterator: Iterator) -> None:
+        """The page arrives, unless the connection is lost; the answer commits the iterator."""
+        if connection != self.connection:
+            return
+        self.hand(number, page)
+        self.iterators[number] = self.committed[number] = iterator
+        self.read(number, connection)
+
+    def hand(self, number: int, page: list[Message]) -> None:
+        system = self.system
+        for message in page:
+            again = (number, message.sequence) in self.delivered
+            self.delivered.add((number, message.sequence))
+            system.deliver(int(message.publisher), system.topic_codes[message.topic], int(message.payload), self.code, again)
+
+    def cut(self, until_us: float) -> None:
+        """The connection is lost; it comes back at its committed iterators."""
+        self.connection += 1
+        self.down_until_us = until_us
+        self.iterators = list(self.committed)
+        self.is_busy = [False] * len(self.iterators)
+        for number in range(len(self.iterators)):
+            call_at(self.system.env, until_us, partial(self.wake, number))
+
+
+class _Measured:
+    def __init__(self, delivery_latency: LatencyHistogram) -> None:
+        self.delivery_latency = delivery_latency
+
+
+class _World:
+    def __init__(self, measured: _Measured) -> None:
+        self.measured = measured
+
+
+class StreamsSystem:
+    """The assembled system; ``run`` once. ``sinks`` get the history, batch by batch."""
+
+    def __init__(self, settings: StreamsSettings, seed: int, sinks: list[Callable[[EventBatch], None]]) -> None:
+        self.settings, self.seed = settings, seed
+        check_topic_filter(settings.topic_filter)
+        if split_shared(settings.topic_filter)[0] is not None:
+            raise InputError(f"topic_filter {settings.topic_filter}: readers of this system are not of a group; leave $share/GROUP/ out (orderlab explore streams-shared has groups)")
+        self.env = simpy.Environment()
+        costs = load_costs(settings.costs)
+        self.broker, self.network = costs.broker, costs.network
+        self._draws = RandomStreams(seed).stream("network")
+        self.begin_us = round(settings.warm_up_s * 1e6)
+        self.end_us = self.begin_us + round(settings.duration_s * 1e6)
+        self.over_us = self.end_us + round(settings.drain_s * 1e6)
+        self.interval_us = 1e6 / settings.rate
+        self.recorder = HistoryRecorder(sinks, slack_us=4 * TICK_US)
+        self.stations = [Station(settings.node_cores) for _ in range(settings.nodes)]
+        self.down_until_us = [0.0] * settings.nodes
+        self.behind = [0] * settings.nodes
+        self.counts = dict.fromkeys(("sent_again", "repeated", "faults"), 0)
+        self.published = self.delivered = 0
+        self.operations = NameTable()
+        self.latency = LatencyHistogram(self.begin_us, self.end_us)
+        self.world = _World(_Measured(self.latency))
+        self.topic_names = [f"site/{publisher}/{topic}" for publisher in range(settings.publishers) for topic in range(settings.topics)]
+        self.topic_codes = {name: code for code, name in enumerate(self.topic_names)}
+        self.partitions = [_Partition(self, number) for number in range(settings.shards)]
+        self.publishers = [_Publisher(self, number) for number in range(settings.publishers)]
+        self.readers = [_Reader(self, settings.publishers + number, settings.topic_filter) for number in range(settings.readers)]
+        self.active = settings.publishers
+        self._schedule()
+
+    # -- what parts ask ----------------------------------------------------------------------------------------
+
+    def clock(self, node: int) -> int:
+        """Milliseconds, by the node's own clock."""
+        return max(int(self.env.now) // 1000 + 2 * SKEW_TICKS - self.behind[node], 0)
+
+    def hop(self) -> float:
+        """Microseconds of one way."""
+        return float(self.network.floor_us + self.network.median_us * np.exp(self.network.sigma * self._draws.gauss(0, 1)))
+
+    def is_down(self, node: int) -> bool:
+        return self.down_until_us[node] > self.env.now
+
+    def partition_of(self, topic: str, publisher: int) -> _Partition:
+        name = topic if self.settings.shard_by == "topic" else str(publisher)
+        return self.partitions[level_hash(name, 32) % len(self.partitions)]
+
+    def note(self, kind: EventKind, publisher: int, topic: int, sequence: int, dup: int) -> None:
+        """A row about a message."""
+        self.recorder.add(kind, np.array([int(self.env.now)]), publisher=publisher, topic=topic, qos=1, sequence=sequence, dup=dup)
+
+    def deliver(self, publisher: int, topic: int, sequence: int, reader: int, again: bool) -> None:
+        """A reader was handed a message; ``again`` after a lost connection."""
+        now = int(self.env.now)
+        self.recorder.add(
+            EventKind.DELIVER, np.array([now]), publisher=publisher, topic=topic, qos=1, sequence=sequence, subscriber=reader, delivered_qos=1, dup=int(again)
+        )
+        self.delivered += self.begin_us <= now < self.end_us
+        self.counts["repeated"] += again
+
+    # -- faults ------------------------------------------------------------------------------------------------
+
+    def _schedule(self) -> None:
+        for fault in parse_faults(self.settings.faults):
+            if fault.name not in FAULTS:
+                raise InputError(f"faults: {fault.name}: does not strike this system; it is one of {', '.join(FAULTS)}")
+            there = len(self.readers) if fault.name == "client-link-cut" else self.settings.nodes
+            if fault.target >= there:
+                raise InputError(f"faults: {fault}: target {fault.target} is not there; there are {there}, numbered from 0")
+            if fault.at_us >= self.over_us:
+                raise InputError(f"faults: {fault}: the run is over after {self.over_us / 1e6:g} s; let it strike before that")
+            lasts_us = round(FAULTS[fault.name] * 1e6) if fault.duration_us is None else fault.duration_us
+            call_at(self.env, fault.at_us, partial(self._strike, fault.name, fault.target, lasts_us))
+
+    def _strike(self, name: str, target: int, lasts_us: int) -> None:
+        now = int(self.env.now)
+        until = now + lasts_us
+        if name == "client-link-cut":
+            self.readers[target].cut(until)
+        elif name == "broker-clock-skew":
+            self.behind[target] = SKEW_TICKS
+            call_at(self.env, until, lambda: self.behind.__setitem__(target, 0))
+        else:
+            self.down_until_us[target] = max(self.down_until_us[target], until)
+            for partition in self.partitions:
+                if partition.leader == target:
+                    partition.lose_leader()
+        self.counts["faults"] += 1
+        node = -1 if name == "client-link-cut" else target
+        self.recorder.add(EventKind.FAULT, np.array([now]), operation=self.operations.code(name), node=node)
+        call_at(self.env, until, lambda: self.recorder.add(EventKind.HEAL, np.array([int(self.env.now)])))
+
+    # -- the run -----------------------------------------------------------------------------------------------
+
+    def run(self, on_progress: Callable[[SimulationProgress], None] | None = None) -> dict[str, Any]:
+        """Run to the end; the report."""
+        env, begun = self.env, time.perf_counter()
+        code = len(self.topic_names)
+        for reader in self.readers:
+            self.recorder.add(EventKind.SUBSCRIBE, np.array([0]), subscriber=reader.code, topic=code, qos=1)
+        self.recorder.add(EventKind.SUBSCRIBE, np.array([0]), subscriber=self.settings.publishers + len(self.readers), topic=code + 1, qos=1)
+        for publisher in self.publishers:
+            call_at(env, publisher.number * 7919 % max(int(self.interval_us), 1), publisher.publish)
+        busy: list[list[tuple[float, float]]] = []
+        for at in (self.begin_us, self.end_us):
+            call_at(env, at, lambda: busy.append([(station.busy_us, station.waits.until(env.now)) for station in self.stations]))
+        with rare_collections():
+            for at in range(TICK_US, self.over_us + TICK_US, TICK_US):
+                env.run(until=at)
+                self.recorder.advance(at)
+                if on_progress is not None:
+                    on_progress(SimulationProgress(at / 1e6, self.over_us / 1e6, self.published, time.perf_counter() - begun))
+        auditor = _Reader(self, self.settings.publishers + len(self.readers), "#")
+        for number, partition in enumerate(self.partitions):
+            while (found := partition.shard.next(auditor.iterators[number], PAGE))[0]:
+                auditor.hand(number, found[0])
+                auditor.iterators[number] = found[1]
+        self.recorder.close(int(env.now))
+        return self._report(busy)
+
+    def _report(self, busy: list[list[tuple[float, float]]]) -> dict[str, Any]:
+        seconds = (self.end_us - self.begin_us) / 1e6
+        held = [one.shard.sequence for one in self.partitions]
+        cost = [one.shard.cost for one in self.partitions]
+        span = self.end_us - self.begin_us
+        loads, queues = ([float(f"{(after[at] - before[at]) / span / each:.4g}") for before, after in zip(*busy, strict=True)] for at, each in ((0, self.settings.node_cores), (1, 1)))
+        return {
+            "measured_s": seconds,
+            "warm_up": warm_up(self.latency),
+            "throughput_per_s": {"in": round(self.latency.count / seconds), "out": round(self.delivered / seconds)},
+            "latency": {"request": latency(self.latency)},
+            "utilisation": {"node": [min(load, 1.0) for load in loads]},
+            "offered_load": {"node": loads},
+            "mean_queue_length": {"node": queues},
+            "redis_commands_per_s": {"per_node": [], "all": 0},
+            "redis_requests_per_s": 0,
+            "driver_flushes_per_s": 0,
+            "streams": {
+                "messages_per_shard": held,
+                "skew": float(f"{max(held) * len(held) / max(sum(held), 1):.4g}"),
+                "seeks_per_delivery": float(f"{sum(one.seeks for one in cost) / max(sum(one.steps for one in cost), 1):.4g}"),
+            },
+            "counts": {**self.counts, "delivered": self.delivered, "published": self.published, "requests": self.latency.count},
+        }
+
+    @property
+    def digest(self) -> str:
+        """Digest of the bytes of the history."""
+        return self.recorder.digest
+
+    def is_quiet(self) -> bool:
+        """Whether every publisher was answered."""
+        return self.active == 0
+
+    def names(self) -> Names:
+        """The names behind the codes of the history."""
+        settings = self.settings
+        clients = [*(f"publisher-{number}" for number in range(settings.publishers)), *(f"reader-{number}" for number in range(settings.readers)), "auditor"]
+        return Names(
+            clients=NameTable(clients),
+            topics=NameTable([*self.topic_names, settings.topic_filter, "#"]),
+            nodes=NameTable(f"node-{number}" for number in range(settings.nodes)),
+            operations=self.operations,
+        )
