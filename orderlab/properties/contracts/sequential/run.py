@@ -221,8 +221,10 @@ class ContractRun:
         except NodeCrashed:
             for other in self.line:
                 self._stopped(other, Report(), "the node crashed while it waited", part_way=False)
-            for connection in self.connections if self.watches else ():  # what they watched went with them
+            for connection in self.connections if self.watches else ():  # drivers do not watch again by themselves: they tell of a conflict
+                has_watched = connection.is_dirty or bool(connection.watched)
                 self.backend.shard.disconnect(connection)  # type: ignore[attr-defined]
+                connection.is_dirty = has_watched
             return self._stopped(number, report, "the node crashed", part_way=True)
         except (ScriptTimeout, GrowthLimit) as stopped:
             return self._over(number, report, Failed(f"{LIMIT_WORD}{stopped}"))

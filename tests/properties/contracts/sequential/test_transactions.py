@@ -197,3 +197,17 @@ def test_session_stores_have_no_transactions(tmp_path: Path) -> None:
     )
     with pytest.raises(InputError, match=r"operations.save.steps\[0\]: session stores are validated without WATCH and MULTI"):
         load_binding(tmp_path)
+
+
+def test_a_crash_of_the_node_is_a_conflict_to_whoever_watched() -> None:
+    binding = load_binding(Path(__file__).parents[4] / "lua" / "feed_watched")
+    of = run(binding, KernelBackend(), clients=3)
+    first, second = (Call.of("post", posts=((name, f"p{name}"),), ttl_ms=3000) for name in "ab")
+    crashed = (Begin(0, first), Resume(0), Begin(1, second), Resume(1), Resume(1, Fault("crashed")))
+    again = (Begin(1, second), Resume(1), Resume(1), Begin(2, Call.of("list", marker="", count=1)))
+    reports = [of.perform(step) for step in (*crashed, *again, *[Resume(0)] * 4)]
+    assert reports[4].stopped == "the node crashed"
+    assert [report.is_over for report in reports[-4:]] == [False, False, False, True]
+    told = of.perform(Begin(2, Call.of("list", marker="1", count=9)))
+    assert told.violation is None
+    assert told.reply == ("2", 1, ("a", "pa"))
