@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: run test locales compiled cluster-test check bench conformance exhaustive lock redis-server postgresql spin compare
+.PHONY: run test locales compiled cluster-test check bench streams-kills conformance exhaustive lock redis-server postgresql spin compare
 
 run: .venv/installed compiled
 	$(BIN)/orderlab validate lua/session --backend kernel
@@ -23,6 +23,10 @@ check: .venv/installed
 
 bench: .venv/installed redis-server spin compiled
 	$(BIN)/orderlab bench all --quick
+
+# The writer and the replayer of a stream, each killed a hundred times.
+streams-kills: .venv/installed
+	$(BIN)/python -m pytest -q -m exhaustive tests/sim/streams/test_killed_replay.py
 
 conformance: .venv/installed redis-server compiled
 	$(BIN)/python -m orderlab.properties.conformance --commands 5000000

@@ -240,3 +240,24 @@ def test_bad_topics_filters_and_iterators_are_one_line() -> None:
     shard.append([Message("$SYS/up", "p", b""), Message("up", "p", b"")])
     assert [one.topic for one in read_all(shard, shard.replay("#"))[0]] == ["up"]
     assert [one.topic for one in read_all(shard, shard.replay("$share/g/$SYS/#"))[0]] == ["$SYS/up"]
+
+
+def test_generations_that_are_replayed_side_by_side_break_the_order() -> None:
+    """D6: a walk of each generation of its own, the newer one's page first; one after the other, as `Shard.next` goes, keeps it."""
+    clock = Clock()
+    shard = shard_of(HashedLevels(), clock)
+    shard.append([Message("a/b", "p", b"1")])
+    shard.new_generation(LearnedPatterns())
+    shard.append([Message("a/b", "p", b"2")])
+    begun = shard.next(shard.replay("a/+"), 1)[1]
+    side_by_side = [shard.next(Iterator("a/+", 0, 2, 0, 0, generation=number), 1)[0][0].payload for number in (1, 0)]
+    assert side_by_side == [b"2", b"1"]
+    assert [one.payload for one in read_all(shard, shard.replay("a/+"))[0]] == [b"1", b"2"]
+    assert shard.next(begun, 1)[0][0].payload == b"2"
+
+
+@pytest.mark.parametrize("bad", ["a/#/b", "a+/b", "a/b#", "", "$share/g", "$share//a", "$share/g+/a", "a\0b"])
+def test_a_bad_filter_is_refused_in_one_line(bad: str) -> None:
+    with pytest.raises(InputError) as error:
+        shard_of(HashedLevels(), Clock()).replay(bad)
+    assert "\n" not in str(error.value)
