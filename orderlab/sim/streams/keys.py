@@ -204,9 +204,11 @@ class LearnedPatterns:
         """The index of a topic; learns it if it is new."""
         found = self._indices.get(topic)
         if found is None or self.plus_first:
-            node, pattern = self._walked(topic.split("/"))
-            varying = [level for level, edge in zip(topic.split("/"), pattern, strict=True) if edge == "+"]
-            found = self._pattern_at(node, pattern) << VARYING_BITS | self._hashed(varying, len(varying))[0]
+            levels = topic.split("/")
+            node, pattern = self._walked(levels)
+            varying = [level for level, edge in zip(levels, pattern, strict=True) if edge == "+"]
+            number = node.pattern if node.pattern is not None else self._pattern_at(node, pattern)
+            found = number << VARYING_BITS | self._hashed(varying, len(varying))[0]
             self._indices[topic] = found
         return found
 
@@ -224,10 +226,14 @@ class LearnedPatterns:
     def _walked(self, levels: Sequence[str]) -> tuple[_Node, Pattern]:
         node, edges = self._root, []
         for level in levels:
-            known = level in node.children and not (self.plus_first and "+" in node.children)
-            varies = not known and ("+" in node.children or len(node.children) >= self.threshold)
-            edge = "+" if varies else level
-            node = node.children.setdefault(edge, _Node({}))
+            children = node.children
+            edge = level
+            if level not in children or (self.plus_first and "+" in children):
+                if "+" in children or len(children) >= self.threshold:
+                    edge = "+"
+                if edge not in children:
+                    children[edge] = _Node({})
+            node = children[edge]
             edges.append(edge)
         return node, tuple(edges)
 

@@ -151,21 +151,26 @@ class Shard:
         """Store all messages or none, with the patterns that they need; the last sequence number. Acknowledge after it has returned."""
         number = max(self.generations)
         schema, topics = self.generations[number].schema, self._topics
-        known_topic, known_publisher = topics.get, self._publishers.get
+        publishers = self._publishers
         time = max(self.time, self.clock())
         epoch, offset = self.buckets.split(time)
         sequence, pack = self.sequence, KEY.pack
         batch: list[Pair] = []
+        add = batch.append
         for topic, publisher, payload, _, _ in messages:
             sequence += 1
-            known = known_topic(topic)
-            if known is None:
-                check_topic_name(topic)
-                known = topics[topic] = schema.index(topic), _prefixed(topic)
-            who = known_publisher(publisher)
-            if who is None:
-                who = self._publishers[publisher] = _prefixed(publisher)
-            batch.append((pack(number, epoch, known[0], offset, sequence), known[1] + who + payload))
+            try:
+                index, named = topics[topic]
+                who = publishers[publisher]
+            except KeyError:
+                if topic not in topics:
+                    check_topic_name(topic)
+                    topics[topic] = schema.index(topic), _prefixed(topic)
+                if publisher not in publishers:
+                    publishers[publisher] = _prefixed(publisher)
+                index, named = topics[topic]
+                who = publishers[publisher]
+            add((pack(number, epoch, index, offset, sequence), named + who + payload))
         if isinstance(schema, LearnedPatterns):
             for place, pattern in schema.taken():
                 key = FACTS + b"pattern" + number.to_bytes(2, "big") + place.to_bytes(4, "big")
