@@ -18,9 +18,9 @@ from orderlab.sim.systems.catalogue import entry, settings_of
 FACTORS = (0.5, 2.0)
 AT: Mapping[str, Mapping[str, Any]] = {
     "tbmq-p2p": {"row": "200k", "warm_up_s": 0.12, "duration_s": 0.12},
-    "tbmq-jedis": {"rate": 0.88, "warm_up_s": 0.25, "duration_s": 0.3},
-    "tbmq-lettuce": {"rate": 1.1, "warm_up_s": 0.25, "duration_s": 0.3},
-    "tbmq-postgres": {"rate": 0.64, "warm_up_s": 0.25, "duration_s": 0.3},
+    "tbmq-jedis": {"publishers": 20_000, "rate": 0.88, "warm_up_s": 0.25, "duration_s": 0.3},
+    "tbmq-lettuce": {"publishers": 20_000, "rate": 1.35, "warm_up_s": 0.25, "duration_s": 0.3},
+    "tbmq-postgres": {"publishers": 20_000, "rate": 0.71, "warm_up_s": 0.25, "duration_s": 0.3},
 }
 """The published row, or 88 % of the ceiling that a search finds."""
 NEAR_THE_CEILING = 0.985
