@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from orderlab.sim.systems.settings import Settings
     from orderlab.sim.systems.sustainable import RateTrial
 
+JUDGING = "judging the history by every law"
 NAMES = ("tbmq-p2p", "tbmq-postgres", "tbmq-jedis", "tbmq-lettuce", "tbmq-application", "zaqar-watch", "zaqar-lua", "zaqar-race", "emqx-streams")
 """``SYSTEMS`` of `orderlab.sim.systems.catalogue`, which takes long to import, for the help; a test keeps them the same."""
 
@@ -204,7 +205,7 @@ def _run(
     from orderlab.model.history.disk import HistoryWriter
     from orderlab.model.verdict import Outcome
     from orderlab.properties.simulation import located
-    from orderlab.report.progress import ProgressLine
+    from orderlab.report.progress import COMPILING, ProgressLine
     from orderlab.sim.systems.catalogue import entry
     from orderlab.sim.systems.timeline import Tracer
 
@@ -229,10 +230,10 @@ def _run(
             if not report["counts"].get("published"):
                 raise InputError(f"simulate {system}: nobody published anything in this run; set duration_s or rate higher")
         ran_s = time.perf_counter() - started - assembled_s
-        line.show("judging the history by every law")
+        line.show(JUDGING)
         stack.callback(line.clear)
         with line.telling_compilation():
-            verdicts, rows = beside.verdicts(path)
+            verdicts, rows = beside.verdicts(path, lambda is_on: line.show(COMPILING if is_on else JUDGING))
         if any(verdict.outcome is Outcome.VIOLATED for verdict in verdicts):
             line.show("running it again, to see what became of the messages that break laws")
             verdicts = located(verdicts, system, chosen, seed)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+from collections.abc import Callable
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import Queue
@@ -18,6 +20,7 @@ from typing import Any
 from orderlab.model.checkers.judge import Judgement, Question, judge
 from orderlab.model.history.disk import HistoryFile
 from orderlab.model.history.events import COLUMNS, EventBatch, Names
+from orderlab.model.machine_code import compilation
 from orderlab.model.verdict import Verdict
 
 BATCHES_WAITING = 16
@@ -47,17 +50,27 @@ class JudgedBeside:
             self._waiting.put(_filled(self._first))
         self._waiting.put(_filled(batch))
 
-    def verdicts(self, path: Path) -> tuple[list[Verdict], int]:
-        """The verdicts on the rows, which the file at PATH has too, and their number. Raises InputError as `judge` does."""
+    def verdicts(self, path: Path, on_compiling: Callable[[bool], None] = lambda is_on: None) -> tuple[list[Verdict], int]:
+        """The verdicts on the rows, which the file at PATH has too, and their number. ``on_compiling`` hears whether the other process makes machine code.
+        Raises InputError as `judge` does."""
         if self._process is not None:
             self._waiting.put(path)
             try:
-                told: tuple[list[Verdict], int] | None = self._connection.recv()
+                told: tuple[list[Verdict], int] | None = self._answer(on_compiling)
             except (EOFError, OSError):
                 told = None
             if told is not None:
                 return told
         return judge(HistoryFile(path), self.question)
+
+    def _answer(self, on_compiling: Callable[[bool], None]) -> tuple[list[Verdict], int] | None:
+        depth = 0
+        while isinstance(told := self._connection.recv(), _Compiling):
+            depth += 1 if told.is_on else -1
+            if not self._connection.poll():  # what is over need not be told
+                on_compiling(depth > 0)
+        answer: tuple[list[Verdict], int] | None = told
+        return answer
 
     def __enter__(self) -> JudgedBeside:
         return self
@@ -96,15 +109,23 @@ def _filled(batch: EventBatch) -> dict[str, Any]:
     return {name: column for name, column in columns.items() if len(column) and column.max() >= 0}
 
 
+@dataclass(frozen=True, slots=True)
+class _Compiling:
+    """Tells that the other process makes machine code from now on, or no more."""
+
+    is_on: bool
+
+
 def _judge_what_comes(connection: Connection, names: Names, question: Question) -> None:
     """Judge batches until a path comes; answer with verdicts and the number of rows, or None where the other side had better do it itself."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who began it ends it
     answer: tuple[list[Verdict], int] | None = None
     judgement = Judgement(names, question)
     try:
-        while not isinstance(item := connection.recv(), Path):
-            judgement.observe(EventBatch.of(**item))
-        answer = judgement.verdicts(HistoryFile(item)), judgement.rows
+        with compilation(lambda is_on: connection.send(_Compiling(is_on))):
+            while not isinstance(item := connection.recv(), Path):
+                judgement.observe(EventBatch.of(**item))
+            answer = judgement.verdicts(HistoryFile(item)), judgement.rows
     except (EOFError, BrokenPipeError):
         return
     except Exception:  # the other side will meet it too, and can tell it

@@ -59,3 +59,21 @@ def test_a_single_core_and_a_single_batch_are_judged_here(recorded, cores, batch
             judged.write(batch)
         assert judged._process is None
         assert judged.verdicts(path)[1] == len(history)
+
+
+def test_that_the_other_process_compiles_is_told_unless_it_is_over():
+    class Said:
+        def __init__(self, *items):
+            self.items = list(items)
+
+        def recv(self):
+            return self.items.pop(0)
+
+        def poll(self):
+            return len(self.items) == 2  # two are here already, the others come later
+
+    judged, heard = JudgedBeside(None, QUESTION), []
+    on, off = beside._Compiling(True), beside._Compiling(False)
+    judged._connection = Said(on, off, on, off, ([], 7))
+    assert judged._answer(heard.append) == ([], 7)
+    assert heard == [True, False, False]
