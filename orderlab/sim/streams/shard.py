@@ -255,10 +255,11 @@ class Shard:
         key = iterator.key or STREAM.pack(number, first_epoch, query.wanted)
         topic_filter = iterator.topic_filter
         found: list[Pair] = []
+        add = found.append
         cost = self.cost
         while key:
             cost.seeks += 1
-            stream, header, is_edge = b"", None, True
+            stream, header, is_edge, sequence = b"", None, True, b""
             sought, key = key, b""
             for pair in view.seek(sought):
                 here, value = pair
@@ -278,7 +279,7 @@ class Shard:
                         cost.steps += 1
                         key = stream + first_offset.to_bytes(4, "big")
                         break
-                if is_edge and here[18:] > high:  # stored since the round began; so is all that follows of the topics that share the index
+                if is_edge and (sequence := here[18:]) > high:  # stored since the round began; so is all that follows of the topics that share the index
                     key = stream + _AT_END + b"\xff"
                     break
                 if header is None or not value.startswith(header):
@@ -287,8 +288,8 @@ class Shard:
                         cost.steps += 1
                         continue
                     header = value[:size]
-                if not is_edge or here[18:] > low:
-                    found.append(pair)
+                if not is_edge or sequence > low:
+                    add(pair)
                     if len(found) == most:
                         cost.steps += most
                         return found, here + b"\0"
