@@ -53,6 +53,21 @@ WRONG_BROKERS = (
     ("brokers read while Kafka owes 10 answers", (("producer_records_max", "10"),), ()),
 )
 """Settings under which brokers are wrong, or hold back: title, settings, what repairs it."""
+ISR = (("replica_lag_max_s", "0.05"), ("faults", f"kafka-isr-shrink@0.3:0:0.5 kafka-leader-change@{STRIKES_AT}:0"))
+PARTS = (("cluster_node_timeout_s", "0.2"),)
+WRONG_SERVERS = (
+    ("ISR of one, unclean election", (*ISR, ("unclean_election", "true")), (("min_insync_replicas", "2"),)),
+    ("ISR of one, clean election", ISR, ()),
+    ("coordinator loses all commits", (("offsets_lag_ms", "1000"), ("faults", f"kafka-coordinator-loss@{STRIKES_AT}:0")), ()),
+    ("coordinator loses 0.2 s, broker-crash", (("offsets_lag_ms", "200"), ("faults", f"kafka-coordinator-loss@{STRIKES_AT}:0 broker-crash@0.51:0")), ()),
+    ("producer-retry, 1 in flight", (("max_in_flight", "1"), ("faults", f"producer-retry@{STRIKES_AT}:0")), ()),
+    ("CLUSTERDOWN for 0.6 s", (*PARTS, ("redis_nodes", "10"), ("faults", f"redis-restart@{STRIKES_AT}:0:0.8")), ()),
+    ("redis-old-master, promoted", (*PARTS, ("faults", f"redis-old-master@{STRIKES_AT}:0")), ()),
+    ("failover during a full resync", (("resync_s", "0.4"), ("faults", "redis-failover@0.3:0:0.1 redis-failover@0.6:0:0.1")), ()),
+    ("broker-pause, 0.15 s", (("faults", f"broker-pause@{STRIKES_AT}:0:0.15"),), ()),
+    ("collector pauses, one in 0.3 s", (("gc_every_s", "0.3"),), ()),
+)
+"""The same for Kafka, Redis Cluster and collectors."""
 MARKS = ("<!-- the table below is written by: python -m orderlab.properties.guarantees -->", "<!-- end of the table -->")
 
 
@@ -84,7 +99,7 @@ def rows(qos: int = 1) -> Iterator[Row]:
         yield Row(name, (*level, ("faults", f"{name}@{STRIKES_AT}:0")))
         if name in LONGER:
             yield Row(f"{name}, {LONGER[name]:g} s", (*level, ("faults", f"{name}@{STRIKES_AT}:0:{LONGER[name]:g}")))
-    for title, settings, repair in WRONG_BROKERS:
+    for title, settings, repair in (*WRONG_BROKERS, *WRONG_SERVERS):
         yield Row(title, (*level, *settings), repair)
     yield Row("several at random", (*level, ("fault_rates", RATES)))
 

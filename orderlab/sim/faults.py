@@ -24,11 +24,12 @@ from orderlab.model.errors import InputError, did_you_mean
 from orderlab.model.history.events import EventKind
 from orderlab.sim.drivers.pipelined import PipelinedDriver
 from orderlab.sim.engine.clock import call_at
-from orderlab.sim.kafka.consumer_group import COORDINATOR
+from orderlab.sim.kafka.broker import Partition
 from orderlab.sim.mqtt import connection_ends
 from orderlab.sim.mqtt.world import World
 from orderlab.sim.redis.memory import STARTUP_BYTES, MemoryAccount
-from orderlab.sim.servers.redis import RedisNode
+from orderlab.sim.redis.replies import ErrorReply
+from orderlab.sim.servers.redis import CLUSTER_DOWN, NO_REPLICAS, RedisNode
 
 Among = Literal["broker", "redis", "kafka", "postgres"]
 Needs = Literal["", "two brokers", "two nodes", "two Kafka brokers", "replicas", "a pipeline"]
@@ -43,6 +44,11 @@ SLOW_LINK_US = 200_000
 SKEW_US = 60_000_000
 """By how much a clock is ahead while it is wrong."""
 SLOTS_MOVED_MAX = 50
+ELECTION_US = 750_000
+"""From the loss of a master to the vote for its replica: 500 ms and up to 500 ms more at random (Redis Cluster specification), here the mean."""
+RESYNC_US = 500_000
+KAFKA_BACK_US = 500_000
+"""After which a Kafka broker that died leads again what nobody else may lead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +145,7 @@ def network_partition(world: World, target: int, duration_us: int) -> float | No
     consumers = (*broker.all_consumers, *broker.persisted_consumers)
 
     def is_cut() -> bool:
-        return world.network.is_cut(name, f"kafka-{COORDINATOR}")
+        return world.network.is_cut(name, f"kafka-{world.kafka.cluster.coordinator}")
 
     def miss_heartbeats() -> None:
         """The coordinator has not heard of the broker's consumers for a session timeout."""
@@ -166,6 +172,16 @@ def producer_retry(world: World, target: int, _duration_us: int) -> float | None
     producer = world.brokers[target].producer
     producer.lose_requests.extend(["response", "request"] * 4)
     return world.env.now + 2.0 * producer.settings.request_timeout_us
+
+
+@_fault("broker", 0.5)
+def broker_pause(world: World, target: int, duration_us: int) -> float | None:
+    """A broker stands still: its collector stops the world. If that is longer than the session timeout, its partitions go to the others."""
+    broker = world.brokers[target]
+    if broker.is_dead:
+        return None
+    broker.pause(duration_us)
+    return float(world.env.now) + duration_us
 
 
 @_fault("broker", 5.0)
@@ -257,7 +273,58 @@ def _subscribers_of(world: World, broker: int) -> list[int]:
 def redis_failover(world: World, target: int, duration_us: int) -> float | None:
     """A Redis master dies; its replica takes over with what had reached it. The dead one comes back as the new replica."""
     node = world.storage.nodes[target]
+    if node.is_replica_away:  # there is none to promote: the dead one has to come back itself
+        world.count("failovers_without_replica")
+        return _start_again(world, node, duration_us)
     return _down(world, node, duration_us, lambda: world.count("commands_lost", node.fail_over()))
+
+
+@_fault("redis", 1.5, needs="replicas")
+def redis_old_master(world: World, target: int, duration_us: int) -> float | None:
+    """A Redis master is cut off from the other nodes and from all brokers but one, which writes to it until it notices after cluster-node-timeout.
+    If that takes longer than an election, its replica is promoted, and what it took meanwhile is lost."""
+    node, now = world.storage.nodes[target], int(world.env.now)
+    if node.is_down or node.is_replica_away:
+        return None
+    stays = target % len(world.brokers)
+    heal = world.network.partition({f"broker-{number}" for number in range(len(world.brokers)) if number != stays}, {node.name})
+    node.isolate()
+    rules, shard = node.rules, node.shard
+    promoted_us = now + rules.node_timeout_us + ELECTION_US
+
+    def refuse(reply: ErrorReply) -> None:
+        if node.shard is shard and node.is_replica_away and node.refusal is None:
+            node.refusal = reply
+
+    def give_way() -> None:
+        if not node.is_down:
+            world.count("commands_lost", node.give_way())
+        heal()
+
+    def rejoin() -> None:
+        node.rejoin()
+        heal()
+
+    if rules.min_replicas_lag_us is not None:
+        call_at(world.env, now + rules.min_replicas_lag_us, partial(refuse, NO_REPLICAS))
+    call_at(world.env, now + rules.node_timeout_us, partial(refuse, CLUSTER_DOWN))
+    if promoted_us < now + duration_us:
+        call_at(world.env, promoted_us, give_way)
+        return float(promoted_us)
+    call_at(world.env, now + duration_us, rejoin)
+    return float(now) + duration_us
+
+
+@_fault("redis", needs="replicas")
+def redis_full_resync(world: World, target: int, duration_us: int) -> float | None:
+    """The replica of a Redis node was away for longer than the backlog reaches: the master forks, and until all has been sent it has nobody to fail
+    over to."""
+    node = world.storage.nodes[target]
+    if node.is_down or node.is_replica_away:
+        return None
+    lasts_us = duration_us or node.rules.resync_us or RESYNC_US
+    node.lose_replica(lasts_us)
+    return float(world.env.now) + lasts_us
 
 
 @_fault("redis", 0.2)
@@ -292,6 +359,15 @@ def _down(world: World, node: RedisNode, duration_us: int, come_back: Callable[[
         return None
     node.crash()
     call_at(world.env, world.env.now + duration_us, come_back)
+    if node.rules.needs_full_coverage and node.rules.node_timeout_us < duration_us:
+        others = [other for other in world.storage.nodes if other is not node]
+
+        def cover(change: int) -> None:
+            for other in others:
+                other.uncovered += change
+
+        call_at(world.env, world.env.now + node.rules.node_timeout_us, partial(cover, 1))
+        call_at(world.env, world.env.now + duration_us, partial(cover, -1))
     return float(world.env.now) + duration_us
 
 
@@ -416,17 +492,51 @@ def postgres_connection_loss(world: World, target: int, _duration_us: int) -> fl
 
 
 @_fault("kafka", needs="two Kafka brokers")
-def kafka_leader_change(world: World, target: int, _duration_us: int) -> float | None:
-    """A Kafka broker dies: the partitions that it led go to the next one, without what had not been replicated."""
+def kafka_leader_change(world: World, target: int, duration_us: int) -> float | None:
+    """A Kafka broker dies: the partitions that it led go to the next one, without what had not been replicated. If the next one is not in sync it
+    leads where an unclean election is allowed; else the dead one leads again when it is back."""
+    cluster, healed_us = world.kafka.cluster, 0
+    for partition in _led_by(world, target):
+        truncations = len(partition.truncations)
+        world.count("records_lost", len(cluster.fail_leader(partition, duration_us or KAFKA_BACK_US)))
+        healed_us = max(healed_us, partition.leaderless_until_us)
+        if len(partition.truncations) > truncations:
+            world.count("unclean_elections")
+            for group in world.kafka.groups:
+                if partition in group.partitions:
+                    group.truncated(partition, partition.log.end_offset)
+    _refresh(world)
+    return float(max(healed_us, world.env.now))
+
+
+@_fault("kafka", 0.5, needs="two Kafka brokers")
+def kafka_isr_shrink(world: World, target: int, duration_us: int) -> float | None:
+    """The followers of what a Kafka broker leads cannot keep up, and leave the in-sync replicas after replica.lag.time.max.ms."""
     cluster = world.kafka.cluster
-    for partitions in cluster.topics.values():
-        for partition in partitions:
-            if partition.leader == target:
-                world.count("records_lost", len(cluster.fail_leader(partition)))
+    for partition in _led_by(world, target):
+        cluster.follow_no_more(partition, duration_us)
+    return float(world.env.now) + duration_us + cluster.costs.replication_lag_us
+
+
+@_fault("kafka", needs="two Kafka brokers")
+def kafka_coordinator_loss(world: World, target: int, _duration_us: int) -> float | None:
+    """The Kafka broker that coordinates the consumer groups dies as a coordinator, whichever it is: commits wait for the next one, which goes on with
+    the offsets that it has."""
+    cluster = world.kafka.cluster
+    healed_us = cluster.fail_coordinator()
+    for group in world.kafka.groups:
+        world.count("commits_lost", group.change_coordinator())
+    return float(healed_us)
+
+
+def _led_by(world: World, leader: int) -> list[Partition]:
+    return [partition for partitions in world.kafka.cluster.topics.values() for partition in partitions if partition.leader == leader]
+
+
+def _refresh(world: World) -> None:
     for group in world.kafka.groups:
         for member in group.members:
             member.refresh()
-    return float(world.env.now) + cluster.costs.leader_election_us
 
 
 STRIKES_MAX = 100_000

@@ -2,6 +2,11 @@
 
 A record is an integer: an index into the run's table of messages. Replication costs no events: each batch carries the
 instant at which the in-sync followers have it, so a failover at any instant knows what survives.
+
+Followers that cannot keep up (``follow_no_more``) leave the in-sync replicas after ``replica.lag.time.max.ms``; from then on the leader alone
+decides what is committed, until they have caught up. With ``min.insync.replicas`` above 1 it refuses what asks for acks=all meanwhile, and
+nothing else. A leader that dies while it is alone takes its partition along until it is back, or, with an unclean election, a follower leads with
+what it had: what was acknowledged since then is gone, and its offsets are given out again.
 """
 
 from __future__ import annotations
@@ -26,6 +31,9 @@ class AppendError(StrEnum):
     OUT_OF_ORDER_SEQUENCE = "OUT_OF_ORDER_SEQUENCE_NUMBER"
     DUPLICATE_SEQUENCE = "DUPLICATE_SEQUENCE_NUMBER"
     """Appended so long ago that the leader has forgotten where. Clients take it for success."""
+    NOT_ENOUGH_REPLICAS = "NOT_ENOUGH_REPLICAS"
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = "NOT_ENOUGH_REPLICAS_AFTER_APPEND"
+    NOT_COORDINATOR = "NOT_COORDINATOR"
     TIMED_OUT = "REQUEST_TIMED_OUT"
     DISCONNECTED = "NETWORK_EXCEPTION"
 
@@ -46,7 +54,8 @@ class Batch:
 
 @dataclass(slots=True)
 class _ProducerState:
-    next_sequence: int = 0
+    next_sequence: int | None = 0
+    """None: whichever comes first, as the producer begins a new epoch (KIP-360)."""
     recent: list[tuple[int, Batch]] = field(default_factory=list)
 
 
@@ -74,9 +83,9 @@ class PartitionLog:
             for known, batch in state.recent:
                 if known == sequence:
                     return batch
-            if sequence < state.next_sequence:
+            if state.next_sequence is not None and sequence < state.next_sequence:
                 return AppendError.DUPLICATE_SEQUENCE
-            if sequence != state.next_sequence:
+            if state.next_sequence is not None and sequence != state.next_sequence:
                 return AppendError.OUT_OF_ORDER_SEQUENCE
         replicated_us = now_us + lag_us
         if self._batches:
@@ -138,6 +147,22 @@ class PartitionLog:
                 state.recent = [(sequence, batch) for sequence, batch in state.recent if batch.end_offset <= end]
         return lost
 
+    def truncate(self, end: int) -> list[int]:
+        """A follower that has fallen behind becomes leader with what lies below ``end``. Returns the records that are gone, acknowledged and read
+        or not; their offsets are given to others."""
+        end = max(min(end, self.end_offset), self.start_offset)
+        keep = next((place for place, batch in enumerate(self._batches) if batch.end_offset > end), len(self._batches))
+        lost = [record for batch in self._batches[keep:] for record in batch.records]
+        end = self._batches[keep - 1].end_offset if keep else self.start_offset
+        del self._batches[keep:], self._bases[keep:]
+        self._visible = min(self._visible, keep)
+        self.end_offset = end
+        self.leader_epoch += 1
+        for state in self._producers.values():
+            if any(batch.end_offset > end for _, batch in state.recent):
+                state.next_sequence, state.recent = None, []
+        return lost
+
     def retain(self, before_us: int, committed: int | None = None) -> None:
         """Drop, as retention does, whole batches appended before ``before_us``; of those, where ``committed`` is given, only what lies
         below that offset."""
@@ -169,6 +194,38 @@ class BrokerCosts:
     """How long a partition has no leader after its leader died."""
 
 
+@dataclass(frozen=True, slots=True)
+class ReplicaSettings:
+    """Settings of Kafka's brokers about replicas, by their names."""
+
+    min_insync_replicas: int = 1
+    is_unclean: bool = False
+    """``unclean.leader.election.enable``."""
+    lag_max_us: int = 30_000_000
+    """``replica.lag.time.max.ms``."""
+    offsets_lag_us: int = 0
+    """How much of the offsets' topic a new coordinator has not got. 0 is what Kafka promises: a commit is answered when all in-sync replicas have it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """The followers of a partition have stood still since they had what lies below ``end_offset``. They leave the in-sync replicas at ``out_us``, if
+    they do not go on before, at ``resume_us``, and are in sync again at ``caught_up_us``."""
+
+    end_offset: int
+    out_us: int
+    resume_us: int
+    caught_up_us: int
+
+    def is_alone(self, now_us: int) -> bool:
+        """Whether the leader is the only in-sync replica."""
+        return self.out_us < self.resume_us and self.out_us <= now_us < self.caught_up_us
+
+    def lag_us(self, now_us: int) -> int:
+        """How long what is appended now waits until all in-sync replicas have it."""
+        return max(now_us, self.out_us if self.out_us < self.resume_us else self.caught_up_us) - now_us
+
+
 class Partition:
     """A partition and the broker that leads it."""
 
@@ -182,6 +239,10 @@ class Partition:
         """When the last batch was appended."""
         self.failed_us = -1
         """When a leader died last: what it had not answered by then, it never answers."""
+        self.behind: Behind | None = None
+        """Followers that cannot keep up."""
+        self.truncations: list[tuple[int, int]] = []
+        """(instant, end of the log) of each unclean election."""
         self._waiting: list[Callable[[], None]] = []
 
     def wait_for_records(self, wake: Callable[[], None]) -> None:
@@ -199,9 +260,16 @@ class Partition:
 class KafkaCluster:
     """Brokers and topics; each broker serves its requests on its cores, first come first served."""
 
-    def __init__(self, env: simpy.Environment, brokers: int, costs: BrokerCosts | None = None) -> None:
+    def __init__(
+        self, env: simpy.Environment, brokers: int, costs: BrokerCosts | None = None, replicas: ReplicaSettings | None = None
+    ) -> None:
         self.env = env
         self.costs = costs or BrokerCosts()
+        self.replicas = replicas or ReplicaSettings()
+        self.coordinator = 0
+        """The broker that coordinates every group."""
+        self.coordinator_from_us = 0
+        """Before that instant nobody does, as the last one has died."""
         self.stations = [Station(self.costs.threads) for _ in range(brokers)]
         self.requests = 0
         self.records = 0
@@ -241,13 +309,22 @@ class KafkaCluster:
         self.records += len(records)
         if self.on_request is not None:
             self.on_request(partition.leader, f"produce {partition.topic}", now, served, len(records))
-        outcome = partition.log.append(records, served, self.replication_lag_us(), producer, sequence)
+        behind = partition.behind
+        if behind is not None and served >= behind.caught_up_us:
+            behind = partition.behind = None
+        wants_more = acks_all and behind is not None and self.replicas.min_insync_replicas > 1 and behind.out_us < behind.resume_us
+        if wants_more and behind is not None and behind.is_alone(served):
+            return AppendError.NOT_ENOUGH_REPLICAS, served
+        lag_us = self.replication_lag_us() if behind is None else behind.lag_us(served)
+        outcome = partition.log.append(records, served, lag_us, producer, sequence)
         if isinstance(outcome, AppendError):
             return outcome, served
         if self.on_append is not None:
             self.on_append(partition, outcome)
         partition.appended_us = served
         partition.wake()
+        if wants_more and behind is not None and outcome.replicated_us >= behind.out_us:
+            return AppendError.NOT_ENOUGH_REPLICAS_AFTER_APPEND, behind.out_us
         return outcome, outcome.replicated_us if acks_all else served
 
     def fetch_served_us(self, leader: int, records: int) -> int:
@@ -259,13 +336,37 @@ class KafkaCluster:
             self.on_request(leader, "fetch" if records else "commit", self.env.now, served, records)
         return served
 
-    def fail_leader(self, partition: Partition) -> list[int]:
-        """The partition's leader dies; the next broker takes over after the election. Returns the lost records."""
+    def follow_no_more(self, partition: Partition, duration_us: int) -> None:
+        """The partition's followers cannot keep up for a while."""
         now = int(self.env.now)
-        lost = partition.log.fail_over(now)
+        resume_us = now + duration_us
+        partition.behind = Behind(
+            partition.log.end_offset, now + self.replicas.lag_max_us, resume_us, resume_us + self.costs.replication_lag_us
+        )
+
+    def fail_leader(self, partition: Partition, back_us: int = 0) -> list[int]:
+        """The partition's leader dies; the next broker takes over after the election. Returns the lost records.
+
+        If no other replica is in sync, and an election must be clean, nobody leads until the dead one is back after ``back_us``."""
+        now = int(self.env.now)
+        behind, partition.failed_us = partition.behind, now
+        if behind is not None and behind.is_alone(now):
+            if not self.replicas.is_unclean:
+                partition.leaderless_until_us = now + max(back_us, self.costs.leader_election_us)
+                return []
+            lost = partition.log.truncate(behind.end_offset)
+            partition.truncations.append((now, partition.log.end_offset))
+        else:
+            lost = partition.log.fail_over(now)
+        partition.behind = None
         if self.on_lost is not None and lost:
             self.on_lost(partition, partition.leader, lost)
         partition.leader = (partition.leader + 1) % len(self.stations)
         partition.leaderless_until_us = now + self.costs.leader_election_us
-        partition.failed_us = now
         return lost
+
+    def fail_coordinator(self) -> int:
+        """The coordinator of all groups dies; when the next one has been elected."""
+        self.coordinator = (self.coordinator + 1) % len(self.stations)
+        self.coordinator_from_us = int(self.env.now) + self.costs.leader_election_us
+        return self.coordinator_from_us

@@ -25,8 +25,8 @@ Polled = list[tuple[Partition, int, list[int]]]
 REQUEST_BYTES = 150
 RECORD_BYTES = 300
 """On the wire."""
-COORDINATOR = 0
-"""The broker that coordinates every group."""
+COMMIT_BACKOFF_US = 100_000
+"""``retry.backoff.ms``: before a commit is sent again for which there was no coordinator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,10 @@ class ConsumerGroup:
         self.committed: dict[Partition, int] = dict.fromkeys(self.partitions, 0)
         self.members: list[Consumer] = []
         self.fenced_commits = 0
+        self._history: dict[Partition, list[tuple[int, int]]] = {}
+        """(instant, offset) of commits that a new coordinator may not have, and of the last that it has."""
+        self._begun_us = 0
+        """When the generation began."""
         self._rebalances = 0
         self._is_due = False
         """A rebalance waits for nothing but members that have not come back."""
@@ -116,6 +120,7 @@ class ConsumerGroup:
     def _assign(self) -> None:
         """Assign ranges over the members in the order in which they joined."""
         self._is_due = False
+        self._begun_us = int(self.env.now)
         self.generation += 1
         share, extra = divmod(len(self.partitions), max(len(self.members), 1))
         start = 0
@@ -131,9 +136,45 @@ class ConsumerGroup:
         if generation != self.generation or member not in self.members:
             self.fenced_commits += 1
             return False
+        lag_us, now = self.cluster.replicas.offsets_lag_us, int(self.env.now)
         for partition, offset in offsets.items():
+            for at, end in partition.truncations:
+                if at > member.polled_us:  # what was read has been replaced: the position is taken back to where the logs part (KIP-320)
+                    offset = min(offset, end)
             self.committed[partition] = offset
+            if lag_us:
+                history = self._history.setdefault(partition, [(0, 0)])
+                history.append((now, offset))
+                while len(history) > 1 and history[1][0] <= now - lag_us:
+                    del history[0]
         return True
+
+    def change_coordinator(self) -> int:
+        """A new coordinator goes on with the offsets' topic as far as it has it; the number of commits that are lost. Of a generation that
+        began later it knows nothing, so that its members join anew."""
+        horizon_us = int(self.env.now) - self.cluster.replicas.offsets_lag_us
+        lost = 0
+        for partition, history in self._history.items():
+            kept = [entry for entry in history if entry[0] <= horizon_us] or [(0, 0)]
+            lost += len(history) - len(kept)
+            self.committed[partition] = kept[-1][1]
+            self._history[partition] = kept[-1:]
+        if self.cluster.replicas.offsets_lag_us and self._begun_us >= max(horizon_us, 0):
+            self.generation += 1  # UNKNOWN_MEMBER_ID: what they have in their hands they may not commit
+            call_at(self.env, self.cluster.coordinator_from_us, self.rebalance)
+        return lost
+
+    def needed_from(self, partition: Partition) -> int:
+        """The offset below which nobody will read the partition again."""
+        history = self._history.get(partition)
+        return min(self.committed[partition], history[0][1]) if history else self.committed[partition]
+
+    def truncated(self, partition: Partition, end: int) -> None:
+        """A leader that was elected uncleanly has records only below ``end``."""
+        self.committed[partition] = min(self.committed[partition], end)
+        for member in self.members:
+            if partition in member.positions:
+                member.positions[partition] = min(member.positions[partition], end)
 
 
 @dataclass(slots=True)
@@ -238,16 +279,24 @@ class Consumer:
         """``commitSync`` of what was polled: a round trip to the coordinator. False if the member was fenced."""
         generation = self.generation
         offsets = {partition: offset + len(records) for partition, offset, records in polled}
-        link, done, accepted = self._link(COORDINATOR), self.env.event(), False
+        cluster = self.group.cluster
+        accepted: bool | None = None
+        while accepted is None:
+            coordinator = cluster.coordinator
+            link, done = self._link(coordinator), self.env.event()
 
-        def arrive() -> None:
-            nonlocal accepted
-            accepted = self.group.commit(self, generation, offsets)
-            served = self.group.cluster.fetch_served_us(COORDINATOR, 0)
-            link.back.send(REQUEST_BYTES, lambda: _succeed(done), served)
+            def arrive(coordinator: int = coordinator, link: Link = link, done: simpy.Event = done) -> None:
+                nonlocal accepted
+                served: float = self.env.now
+                if coordinator == cluster.coordinator and served >= cluster.coordinator_from_us:
+                    accepted = self.group.commit(self, generation, offsets)
+                    served = cluster.fetch_served_us(coordinator, 0)
+                link.back.send(REQUEST_BYTES, lambda: _succeed(done), served)
 
-        link.there.send(REQUEST_BYTES, arrive)
-        yield done
+            link.there.send(REQUEST_BYTES, arrive)
+            yield done
+            if accepted is None:  # NOT_COORDINATOR: it asks who is
+                yield self.env.timeout(COMMIT_BACKOFF_US)
         return accepted
 
     def _link(self, leader: int) -> Link:

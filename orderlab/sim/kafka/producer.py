@@ -79,6 +79,7 @@ class ProducerSettings:
     batch_records: int = 400
     """``batch.size`` divided by the size of a record."""
     max_in_flight: int = 5
+    """Requests that are unanswered on a connection, each with a batch of any number of partitions."""
     retries: int = 1
     retry_backoff_us: int = 100_000
     request_timeout_us: int = 30_000_000
@@ -99,6 +100,18 @@ class _Request:
     """Where the records of each ``send`` end, and who wants to hear of them."""
     attempts: int = 0
     sequence: int | None = None
+    sent_in: tuple[int, tuple[float, int]] = (-1, (-1.0, 0))
+    """The leader that it was sent to last, and the request."""
+
+
+@dataclass(slots=True)
+class _Requests:
+    """What is unanswered on the connection to a Kafka broker: batches that leave at one instant, one of each partition, are one request."""
+
+    unanswered: dict[tuple[float, int], int] = field(default_factory=dict)
+    """Batches of each request, by the instant at which it left and its place there."""
+    waiting: dict[Partition, None] = field(default_factory=dict)
+    """Partitions that have something to send when a request is answered."""
 
 
 @dataclass(slots=True)
@@ -106,8 +119,11 @@ class _Accumulator:
     open: list[int] = field(default_factory=list)
     parts: list[tuple[int, OnAnswered]] = field(default_factory=list)
     sealed: deque[_Request] = field(default_factory=deque)
-    in_flight: int = 0
     next_sequence: int = 0
+    resumes_us: float = 0
+    """Before that nothing of the partition leaves, as a batch that failed is its first and waits for its back-off."""
+    last_left: tuple[float, int] = (-1, 0)
+    """When a batch left last, and how many had left at that instant."""
     timer: int = 0
     """Number of the open batch, so that a late timer does not seal its successor."""
 
@@ -140,6 +156,7 @@ class Producer:
         self._partitions: dict[Partition, _Accumulator] = {}
         self._connect = connect or (lambda leader: Link.plain(env, one_way_us))
         self._links: dict[int, Link] = {}
+        self._requests: dict[int, _Requests] = {}
 
     def send(self, partition: Partition, records: Sequence[int], on_answered: OnAnswered) -> None:
         """Hand over records now. A batch leaves when it is full, or ``linger_us`` after its first record."""
@@ -184,13 +201,22 @@ class Producer:
         self._pump(partition, accumulator)
 
     def _pump(self, partition: Partition, accumulator: _Accumulator) -> None:
-        while accumulator.sealed and accumulator.in_flight < self.settings.max_in_flight and not self.is_dead:
+        now = self.env.now
+        while accumulator.sealed and accumulator.resumes_us <= now and not self.is_dead:
+            requests = self._requests.setdefault(partition.leader, _Requests())
+            left_us, count = accumulator.last_left
+            key = (now, count + 1 if left_us == now else 0)
+            if key not in requests.unanswered and len(requests.unanswered) >= self.settings.max_in_flight:
+                requests.waiting[partition] = None
+                return
+            requests.unanswered[key] = requests.unanswered.get(key, 0) + 1
+            accumulator.last_left = key
             request = accumulator.sealed.popleft()
+            request.sent_in = partition.leader, key
             # Numbered when it first leaves and never again: by the number the leader knows a repetition, and a gap.
             if self.settings.idempotent and request.sequence is None:
                 request.sequence = accumulator.next_sequence
                 accumulator.next_sequence += len(request.records)
-            accumulator.in_flight += 1
             self._transmit(partition, accumulator, request)
 
     def _transmit(self, partition: Partition, accumulator: _Accumulator, request: _Request) -> None:
@@ -227,7 +253,7 @@ class Producer:
 
             if self.settings.acks == "0":
                 return
-            if lost == "response":
+            if lost == "response" or answered_us > timeout_us:
                 time_out()
             else:
                 link.back.send(RESPONSE_BYTES, back, answered_us, time_out)
@@ -245,21 +271,30 @@ class Producer:
     ) -> None:
         if self.is_dead:
             return
-        accumulator.in_flight -= 1
         if error is not None and request.attempts <= self._retries():
-
-            def again() -> None:
-                self._put_back(accumulator, request)
-                self._pump(partition, accumulator)
-
-            call_at(self.env, self.env.now + self.settings.retry_backoff_us, again)
+            self._put_back(accumulator, request)
+            accumulator.resumes_us = self.env.now + self.settings.retry_backoff_us
+            call_at(self.env, accumulator.resumes_us, lambda: self._pump(partition, accumulator))
         else:
             start = 0
             self.unanswered -= len(request.records)
             for end, on_answered in request.parts:
                 on_answered(request.records[start:end], error)
                 start = end
+        self._free(request)
         self._pump(partition, accumulator)
+
+    def _free(self, request: _Request) -> None:
+        """The batch has its answer: if it was the last of its request, another one may leave."""
+        leader, key = request.sent_in
+        requests = self._requests[leader]
+        requests.unanswered[key] -= 1
+        if requests.unanswered[key]:
+            return
+        del requests.unanswered[key]
+        waiting, requests.waiting = list(requests.waiting), {}
+        for partition in waiting:
+            self._pump(partition, self._partitions[partition])
 
     def _retries(self) -> int:
         """An idempotent producer retries until ``delivery.timeout.ms``; here: without end."""

@@ -192,5 +192,8 @@ class Broker(Protocol):
     def crash(self) -> None:
         """Let the process die."""
 
+    def pause(self, duration_us: int) -> None:
+        """Stand still for a while, as when the collector stops the world."""
+
     def take_over(self, dead: Broker) -> None:
         """Take in the publishers of a broker that has died."""

@@ -23,12 +23,15 @@ from orderlab.sim.redis.cluster import Cluster
 from orderlab.sim.redis.database import place_of
 from orderlab.sim.redis.hash_slots import SLOT_COUNT, hash_slot
 from orderlab.sim.redis.lua.host import SharedLua
+from orderlab.sim.redis.memory import MemoryAccount
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import FrozenKeyspace, Shard, execute_all
 
 COUNT_EVERY = 256
 SCRIPT_CALLS = frozenset((b"eval", b"evalsha", b"fcall"))
 FILE_LAG_US = {"everysec": 1_000_000, "always": 0}
+READS = frozenset(("fetch", "newest", "load", "asking"))
+"""Kinds of requests after which nobody waits for a replica."""
 COUNTED_ALWAYS = frozenset(("fetch",))
 """Kinds of requests of which one may cost much more than the next."""
 Argv = Sequence[bytes]
@@ -50,6 +53,23 @@ class _Cost:
     uses: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class ClusterRules:
+    """When nodes of a cluster refuse to serve, by the names of ``redis.conf``; and how long a full synchronisation takes."""
+
+    node_timeout_us: int = 15_000_000
+    needs_full_coverage: bool = True
+    min_replicas_lag_us: int | None = None
+    resync_us: int = 0
+
+
+FORK_US_PER_MB = 13.0
+"""What a fork stops a server for: 12.8 and 13.1 ms per GB on two physical or well virtualised machines (redis.io, "Diagnosing latency issues", fork
+time in different systems; published, not measured here)."""
+CLUSTER_DOWN = ErrorReply(b"CLUSTERDOWN The cluster is down")
+NO_REPLICAS = ErrorReply(b"NOREPLICAS Not enough good replicas to write.")
+WAITED_IN_VAIN = ErrorReply(b"WAIT 0 replicas have it")
+"""What a caller makes of WAIT's answer 0: the command has run, and may be lost. Not a reply of a server."""
 Written = Sequence[Request] | FrozenKeyspace
 """What a follower is told: commands, or keys that came from another node."""
 
@@ -123,9 +143,19 @@ class RedisNode:
         replica_lag_us: int | None = None,
         sync: Sync = "no",
         lua: SharedLua | None = None,
+        rules: ClusterRules | None = None,
     ) -> None:
         self.env = env
         self.name = name
+        self.rules = rules or ClusterRules()
+        self.uncovered = 0
+        """Other masters that count as failed: while there are any, it may refuse to serve."""
+        self.refusal: ErrorReply | None = None
+        """What it says to every command, as it reaches too few others."""
+        self.is_replica_away = False
+        """Nothing reaches the replica, or it has not got everything yet: it cannot be promoted."""
+        self._unreplicated = 0
+        """Commands since then."""
         self.costs = costs
         self.sources = list(sources)
         self.epoch_us = epoch_us
@@ -172,6 +202,11 @@ class RedisNode:
         now = self.env.now
         begun = max(self.busy_until_us, now)
         self.waited_us += (begun - now) * len(requests)
+        refusal = CLUSTER_DOWN if self.uncovered else self.refusal
+        if refusal is not None:
+            self._occupy(now, begun, (self.costs.io_us * len(requests) + self.costs.syscall_us) / self.costs.speed, (), len(requests))
+            call_at(self.env, self.busy_until_us, lambda: None if self.is_down else on_replies([refusal] * len(requests)))
+            return
         # Carried out when it arrives, with the clock of when it is served: requests are served in the order in which they arrive, so
         # nothing can come in between, and a queue needs no events.
         at = self.epoch_us + int(begun)
@@ -182,6 +217,11 @@ class RedisNode:
             work, replies, written = self._run_troubled(at, requests)
         self._occupy(now, begun, work, written, len(requests))
         shard = self.shard
+        if self.is_replica_away and self.replica is not None and not self.replica.lag_us:  # who waits for the replica waits in vain
+            replies = [
+                reply if type(reply) is ErrorReply or request.kind in READS else WAITED_IN_VAIN
+                for request, reply in zip(requests, replies, strict=True)
+            ]
 
         def answer() -> None:
             if self.shard is shard and not self.is_down:  # else the process that would have answered has died meanwhile
@@ -306,7 +346,9 @@ class RedisNode:
         """Tell the followers of what is written, from ``begun_us`` on or now."""
         now_us = int(self.env.now)
         begun_us = now_us if begun_us is None else begun_us
-        for follower in (self.replica, self.file):
+        if self.is_replica_away:
+            self._unreplicated += len(written)
+        for follower in (None if self.is_replica_away else self.replica, self.file):
             if follower is not None:
                 follower.note(begun_us, self.epoch_us + begun_us, written, now_us)
 
@@ -380,15 +422,64 @@ class RedisNode:
     def fail_over(self) -> int:
         """The replica is promoted with what it has; the number of commands that are lost. Raises ValueError without.
 
-        The old master follows it, after a full synchronisation that takes no time here.
+        The old master follows it, after a full synchronisation.
         """
         if self.replica is None:
             raise ValueError(f"{self.name} has no replica to fail over to")
         lost = self.replica.catch_up(self._crashed_us)
-        self._come_back(self.replica.shard)
-        for follower in (self.replica, self.file):
-            if follower is not None:
-                follower.synchronise(self.shard)
+        self._promote(self.replica)
+        return lost
+
+    def _promote(self, replica: Follower) -> None:
+        self._come_back(replica.shard)
+        if self.file is not None:
+            self.file.synchronise(self.shard)
+        self.is_replica_away = False
+        replica.synchronise(self.shard)
+        if self.rules.resync_us:
+            self.lose_replica(self.rules.resync_us)
+
+    def lose_replica(self, resync_us: int) -> None:
+        """The replica needs a full synchronisation: the master forks, and until all has been sent nobody could be promoted."""
+        self.isolate()
+        self.stall(max(self.busy_until_us, self.env.now) + FORK_US_PER_MB * MemoryAccount(self.shard).used() / 1e6)
+        shard = self.shard
+
+        def done() -> None:
+            if self.shard is shard and not self.is_down:
+                self.rejoin()
+            elif self.is_replica_away:  # the transfer broke with the master: it begins anew
+                call_at(self.env, self.env.now + resync_us, again)
+
+        def again() -> None:
+            if not self.is_down:
+                self.rejoin()
+            else:
+                call_at(self.env, self.env.now + resync_us, again)
+
+        call_at(self.env, self.env.now + resync_us, done)
+
+    def isolate(self) -> None:
+        """From now on nothing reaches the replica."""
+        if self.replica is not None and not self.is_replica_away:
+            self.is_replica_away = True
+            self._unreplicated = self.replica.catch_up(int(self.env.now))
+
+    def rejoin(self) -> None:
+        """The replica has all again."""
+        self.is_replica_away = False
+        self.refusal = None
+        if self.replica is not None:
+            self.replica.synchronise(self.shard)
+
+    def give_way(self) -> int:
+        """The replica of a master that is cut off is promoted with what it has; the number of commands that are lost with the old one, which
+        follows the new one. Clients connect anew."""
+        assert self.replica is not None, "a node that can give way has a replica"
+        lost = self._unreplicated
+        self.refusal = None
+        self.crash()
+        self._promote(self.replica)
         return lost
 
     def restart(self) -> int | None:

@@ -25,7 +25,7 @@ from orderlab.sim.engine.random_streams import RandomStreams
 from orderlab.sim.engine.recorder import HistoryRecorder
 from orderlab.sim.engine.statistics import LatencyHistogram
 from orderlab.sim.faults import schedule as schedule_faults
-from orderlab.sim.kafka.broker import BrokerCosts, KafkaCluster
+from orderlab.sim.kafka.broker import BrokerCosts, KafkaCluster, ReplicaSettings
 from orderlab.sim.kafka.consumer_group import Consumer, ConsumerGroup, ConsumerSettings
 from orderlab.sim.kafka.producer import Producer, ProducerSettings, partitions_for_rows
 from orderlab.sim.mqtt.broker.broker import MqttBroker
@@ -51,7 +51,7 @@ from orderlab.sim.mqtt.sessions import EPOCH_MS, Inbound, StoredSessions
 from orderlab.sim.mqtt.topics import Matches, RetainedByTopic, RetainHandling, SubscriptionTrie
 from orderlab.sim.mqtt.world import SLICE_US, DeliveryState, KafkaTopics, Measurements, Storage, Traffic, World
 from orderlab.sim.redis.lua.host import SharedLua
-from orderlab.sim.servers.redis import Follower, MovingSlots, RedisNode
+from orderlab.sim.servers.redis import ClusterRules, Follower, MovingSlots, RedisNode
 from orderlab.sim.stores.binding import load_binding
 from orderlab.sim.systems.report import Measured, figures, measure
 from orderlab.sim.systems.series import Series
@@ -82,10 +82,15 @@ class RedisSessions:
         sources = [script.source for script in store.binding.scripts]
         lag_ms, sync = settings.redis_replica_lag_ms, settings.appendfsync
         lua = SharedLua()
+        min_lag_s = settings.min_replicas_lag_s
+        rules = ClusterRules(
+            round(settings.cluster_node_timeout_s * 1e6), settings.full_coverage,
+            None if min_lag_s is None else round(min_lag_s * 1e6), round(settings.resync_s * 1e6),
+        )  # fmt: skip
         nodes = [
             RedisNode(
                 env, f"redis-{number}", costs.redis, sources, EPOCH_MS * 1000,
-                None if lag_ms is None else round(lag_ms * 1000), "no" if sync == "off" else sync, lua,
+                None if lag_ms is None else round(lag_ms * 1000), "no" if sync == "off" else sync, lua, rules,
             )
             for number in range(settings.redis_nodes)
         ]  # fmt: skip
@@ -173,6 +178,16 @@ def rare_collections() -> Iterator[None]:
         gc.unfreeze()
 
 
+def collector_pauses(world: World, broker: MqttBroker, settings: DeviceSettings) -> Generator[simpy.Event, Any, None]:
+    """Stop a broker at the instants of a Poisson process, each time for as long as a lognormal distribution says, until nobody publishes any more."""
+    stream = world.streams.stream(f"collector/{broker.number}")
+    while True:
+        yield world.env.timeout(int(stream.expovariate(1 / settings.gc_every_s) * 1e6))
+        if world.is_draining or broker.is_dead:
+            return
+        broker.pause(int(settings.gc_median_ms * 1000 * stream.lognormvariate(0, settings.gc_sigma)))
+
+
 S = TypeVar("S", bound=DeviceSettings)
 
 
@@ -239,7 +254,10 @@ class DeviceSystem(Generic[S]):
         subscribers = Clients.draw("s", self._subscriber_count(), *draw)
         topic_rows = numbered_names(b"p/", count)
         kafka_costs = BrokerCosts(**costs.kafka.model_dump(exclude={"record_overhead_bytes"}))
-        kafka = KafkaCluster(env, settings.kafka_brokers, kafka_costs)
+        replicas = ReplicaSettings(
+            settings.min_insync_replicas, settings.unclean_election, round(settings.replica_lag_max_s * 1e6), round(settings.offsets_lag_ms * 1000)
+        )
+        kafka = KafkaCluster(env, settings.kafka_brokers, kafka_costs, replicas)
         persistence = self._persistence((NAME_BYTES, topic_rows.shape[1]))
         store = persistence.store
         trie: SubscriptionTrie[int] = SubscriptionTrie()
@@ -292,6 +310,9 @@ class DeviceSystem(Generic[S]):
         self._start(world, persistence)
         if isinstance(store, StoredSessions):
             world.storage.slots = MovingSlots(env, world.storage.nodes, store.owner_of, store.slot_of)
+        if settings.gc_every_s:
+            for broker in self.brokers:
+                env.process(collector_pauses(world, broker, settings))
         schedule_faults(world, settings.faults, settings.fault_rates, self.end_us, self.over_us)
         set_off(world, settings)
         return world
@@ -317,7 +338,7 @@ class DeviceSystem(Generic[S]):
         producing = ProducerSettings(
             acks=settings.acks, linger_us=round(settings.linger_ms * 1000),
             batch_records=max(1, settings.batch_bytes // self._record_bytes()),
-            idempotent=settings.idempotent, retries=settings.retries,
+            idempotent=settings.idempotent, retries=settings.retries, max_in_flight=settings.max_in_flight,
             request_timeout_us=round(settings.request_timeout_s * 1e6),
         )  # fmt: skip
         world.kafka.groups.extend(groups.values())

@@ -192,6 +192,22 @@ class DeviceSettings(ClientSettings):
     session_timeout_s: float = Field(default=10.0, ge=0.001, le=86_400)
     request_timeout_s: float = Field(default=30.0, ge=0.001, le=86_400)
     retries: int = Field(default=1, ge=0, le=2**31 - 1)
+    max_in_flight: int = Field(default=5, ge=1, le=1000)
+    """``max.in.flight.requests.per.connection`` of the producers."""
+    min_insync_replicas: int = Field(default=1, ge=1, le=100)
+    """``min.insync.replicas``: how many a partition must have for acks=all to be answered."""
+    unclean_election: bool = False
+    """``unclean.leader.election.enable``: whether a replica that is not in sync may lead."""
+    replica_lag_max_s: float = Field(default=30.0, ge=0.001, le=86_400)
+    """``replica.lag.time.max.ms``: after which a follower that cannot keep up is not in sync any more."""
+    offsets_lag_ms: float = Field(default=0.0, ge=0, le=86_400_000)
+    """How much a new coordinator of the consumer groups has not got of the offsets' topic: 0, as Kafka promises with its defaults; above 0 what
+    ``offsets.commit.required.acks=1``, an unclean election or a topic without replicas leave it."""
+    gc_every_s: float = Field(default=0.0, ge=0, le=86_400)
+    """Mean time between two pauses of the collector in a broker; 0: none beside those that ``thread_hop_us`` has on average."""
+    gc_median_ms: float = Field(default=102.0, ge=0.001, le=3_600_000)
+    gc_sigma: float = Field(default=0.79, ge=0, le=5)
+    """How long they last: lognormal, with this median and this spread of the logarithm. Measured (notes/guarantees.md, Collector pauses)."""
     pack_pause_s: float = Field(default=1.0, ge=0.001, le=86_400)
     """Before what failed of a pack is tried again."""
     ownership: Literal["at-once", "last-event", "by-connection", "woken"] = "at-once"
@@ -248,6 +264,10 @@ class DeviceSettings(ClientSettings):
         """The Java client refuses the same, as the sequence could not be kept."""
         if self.idempotent and (self.acks != "all" or not self.retries):
             raise ValueError("idempotent: such a producer needs acks=all and retries above 0; set these too")
+        if self.idempotent and self.max_in_flight > 5:
+            raise ValueError("idempotent: a leader knows the last five batches of a producer; set max_in_flight=5 at most")
+        if self.min_insync_replicas > self.kafka_brokers:
+            raise ValueError(f"min_insync_replicas {self.min_insync_replicas}: there are {self.kafka_brokers} Kafka brokers; set fewer")
         return self
 
     @model_validator(mode="after")
@@ -270,6 +290,14 @@ class RedisSettings(DeviceSettings):
     appendfsync: Literal["off", "no", "everysec", "always"] = "off"
     """Off, as published: no append-only file. Otherwise what is written to it is on disk when the system flushes it by itself,
     within a second, or before the reply. That matters when the machine dies; a process that dies leaves the whole file."""
+    cluster_node_timeout_s: float = Field(default=15.0, ge=0.001, le=86_400)
+    """``cluster-node-timeout``: after which a node that is out of reach counts as failed, and a master that reaches no majority serves nothing."""
+    full_coverage: bool = True
+    """``cluster-require-full-coverage``: whether all nodes refuse to serve while some slots have no master."""
+    min_replicas_lag_s: float | None = Field(default=None, ge=0.001, le=86_400)
+    """``min-replicas-to-write 1`` with this ``min-replicas-max-lag``: a master whose replica has been silent for so long takes no writes. Off by default."""
+    resync_s: float = Field(default=0.0, ge=0, le=86_400)
+    """How long a replica that begins anew has nothing yet: the delay before a transfer (repl-diskless-sync-delay, 5 s in Redis 7) and the transfer."""
     scripts: Literal["published", "session"] = "published"
     inbound: Literal["memory", "store"] = "memory"
     """Where brokers keep which publishes with QoS 2 they have received and not released; in the store, a broker that dies takes

@@ -65,7 +65,7 @@ def test_brokers_that_know_at_once_lose_nothing():
 
 
 def test_a_broker_that_is_cut_off_tells_nobody_of_its_clients_unless_it_tells_again():
-    _, counts, *_ = run(ownership="by-connection", faults="network-partition@0.3:0", **COMING_AND_GOING)
+    _, counts, *_ = run(ownership="by-connection", faults="network-partition@0.3:0:0.8", **COMING_AND_GOING)
     assert counts["session_events_lost"] > 0
     violated, counts, *_ = run(ownership="woken", faults="network-partition@0.3:0", pack_retries=1000, **REPAIRED, **COMING_AND_GOING)
     assert not violated

@@ -123,6 +123,26 @@ class MqttBroker(BrokerNode):
 
         call_at(self.env, self.env.now + world.traffic.reconnect_us, reconnect)
 
+    def pause(self, duration_us: int) -> None:
+        """Stand still, as when the collector stops the world: no thread works. Consumers that are silent for longer than their session timeout lose
+        their partitions; they learn it from a refused commit, or from the answer to a heartbeat."""
+        world, now = self.world, self.env.now
+        world.count("pauses")
+        world.measured.counts["longest_pause_us"] = max(world.measured.counts.get("longest_pause_us", 0), duration_us)
+        self.cpu.stall(now + duration_us)
+        consumers = (*self.all_consumers, *self.persisted_consumers)
+
+        def answer_heartbeat() -> None:
+            for consumer in consumers:
+                if not consumer.is_busy:
+                    consumer.group.rejoin(consumer)
+
+        timeout_us = consumers[0].group.settings.session_timeout_us
+        if duration_us > timeout_us:
+            for consumer in consumers:
+                consumer.group.leave(consumer, timeout_us)
+            call_at(self.env, now + duration_us, answer_heartbeat)
+
     def take_over(self, dead: Broker) -> None:
         """Take in the publishers of a broker that has died."""
         assert isinstance(dead, MqttBroker), "brokers of one system are of one kind"

@@ -129,7 +129,7 @@ class BrokerNode:
         """A run needs no more memory the longer it is: of what was read only that stays which may be read again. Kafka keeps
         it for days, and so longer than any run lasts."""
         for partition, _, _ in polled:
-            partition.log.retain(int(self.env.now) - RETENTION_US, consumer.group.committed[partition])
+            partition.log.retain(int(self.env.now) - RETENTION_US, consumer.group.needed_from(partition))
 
     def _crash_if_due(self, at_commit: Literal["before", "after"]) -> None:
         """Carry out ``crash_at_commit``, unless all others have died since it was set: somebody has to take over."""
