@@ -67,7 +67,7 @@ install = { echo "make: installing $(1)"; \
 
 # The table of README, and what it is made of.
 compare: .venv/installed compiled
-	$(BIN)/orderlab compare --report json=notes/side_by_side.json --note README.md
+	$(BIN)/orderlab compare --report json=notes/side_by_side.json --report markdown=notes/side_by_side.md --note README.md
 
 # Pins every dependency with its hashes.
 lock:

@@ -13,6 +13,7 @@ from orderlab.report.page import template
 from orderlab.report.words import harmless
 
 NOTHING = "–"
+STORES, SYSTEMS = "stores", "systems"
 MARKS = ("<!-- the table below is written by: make compare -->", "<!-- end of the table -->")
 STORE_COLUMNS = (
     "store", "laws", "broken", "commands/msg", "bytes/msg", "save, ms", "msg/s a node", "blocks, ms", "by", "memory, bytes/msg",
@@ -85,27 +86,32 @@ def print_table(console: Console, table: Table) -> None:
 
 def _tables(table: Table) -> list[tuple[str, list[dict[str, str]]]]:
     return [
-        ("stores", [cells_of_store(row) for row in table.stores]),
+        (STORES, [cells_of_store(row) for row in table.stores]),
         ("laws that fall when a save meets a fault, by store", fault_rows(table.stores)),
-        ("systems", [cells_of_system(row) for row in table.systems]),
+        (SYSTEMS, [cells_of_system(row) for row in table.systems]),
         ("laws that fall when a fault strikes, by system", fault_rows(table.systems)),
     ]
 
 
 def markdown(table: Table) -> str:
-    """What stands between the marks of a note."""
-    parts = []
-    for title, rows in _tables(table):
-        if rows:
-            lines = [f"{title[0].upper()}{title[1:]}:", "", f"| {' | '.join(rows[0])} |", "|---" * len(rows[0]) + "|"]
-            parts.append("\n".join([*lines, *(f"| {' | '.join(_escaped(one) for one in row.values())} |" for row in rows)]))
-    return "\n\n".join([*parts, *limits(table)])
+    """Everything, as Markdown."""
+    return "\n\n".join([*_as_markdown(_tables(table)), *limits(table)])
 
 
 def put(note: str, table: Table) -> str:
-    """The note with the table between its marks."""
+    """The note with the designs between its marks: one row each, without what falls under each fault."""
     begin, end = MARKS
-    return f"{note.partition(begin)[0]}{begin}\n\n{markdown(table)}\n\n{end}{note.partition(end)[2]}"
+    rows = _as_markdown([(title, rows) for title, rows in _tables(table) if title in (STORES, SYSTEMS)])
+    return f"{note.partition(begin)[0]}{begin}\n\n" + "\n\n".join(rows) + f"\n\n{end}{note.partition(end)[2]}"
+
+
+def _as_markdown(tables: Sequence[tuple[str, list[dict[str, str]]]]) -> list[str]:
+    parts = []
+    for title, rows in tables:
+        if rows:
+            lines = [f"{title[0].upper()}{title[1:]}:", "", f"| {' | '.join(rows[0])} |", "|---" * len(rows[0]) + "|"]
+            parts.append("\n".join([*lines, *(f"| {' | '.join(_escaped(one) for one in row.values())} |" for row in rows)]))
+    return parts
 
 
 def page(table: Table) -> str:

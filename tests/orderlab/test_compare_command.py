@@ -11,7 +11,7 @@ from orderlab.commands.compare import STORES, SYSTEMS, TABLES
 from orderlab.properties.contracts.kind import TABLES as KNOWN
 from orderlab.properties.contracts.session.side_by_side import faults, measured
 from orderlab.properties.side_by_side import Table
-from orderlab.report.side_by_side import page, put
+from orderlab.report.side_by_side import markdown, page, put
 from orderlab.sim.stores.binding.loader import load_binding
 from orderlab.sim.systems.catalogue import SYSTEMS as CATALOGUE
 from tests.in_process import ROOT, orderlab
@@ -26,6 +26,7 @@ def committed() -> Table:
 def test_the_table_of_the_readme_is_made_of_the_committed_figures() -> None:
     readme = (ROOT / "README.md").read_text()
     assert put(readme, committed()) == readme, "run `make compare`"
+    assert (ROOT / "notes" / "side_by_side.md").read_text() == markdown(committed()) + "\n"
 
 
 def test_the_committed_figures_are_of_every_default_store_and_system() -> None:
