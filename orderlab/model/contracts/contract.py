@@ -120,6 +120,8 @@ class Crowd(NamedTuple):
     sizes: tuple[int, int]
     steps: Callable[[int], Iterable[tuple[int, Call] | int]]
     """From how many to what is done: (client, call), or milliseconds that pass."""
+    is_asked: bool = False
+    """A client asks for so many in one call, and the Redis calls may grow with what it asks for."""
 
 
 _NAME = re.compile(r"([a-z])[0-9]+(?:_([0-9]+))?(?:\.[0-9]+)?")

@@ -411,10 +411,11 @@ class JobQueue(Contract):
         taken: tuple[tuple[int, str, Mapping[str, Any]], ...] = ((0, "add", {"delay_ms": 0}), (0, "take", {}))
         last = (0, "add", {"delay_ms": 0, "priority": self.promises.priorities[-1]})
         most = self.promises.attempts_max
-        used_up = ((0, "add", {"delay_ms": 0}), *(((0, "take", {}), LEASE_MS + 1) * most)) if 1 < most <= 4 else ()
         keyed: tuple[int, str, Mapping[str, Any]] = (0, "add", {"key": "k"})
+        first = (keyed, DELAY_MS + 1) if "promote" not in self.bound else ((0, "add", {"delay_ms": 0}),)
+        used_up = (*first, *(((0, "take", {}), LEASE_MS + 1) * most)) if 1 < most <= 4 else ()
         again_ms = self.promises.backoff_ms * 2**most + 1
-        dead = ((0, "add", {"delay_ms": 0}), *(((0, "take", {}), (0, "fail", {}), again_ms) * most))
+        dead = (*first, *(((0, "take", {}), (0, "fail", {}), again_ms) * most))
         return (
             *([Opening("with a lease of the last attempt that has lapsed", used_up)] if used_up else []),
             Opening("with two jobs that wait", ((0, "add", {"delay_ms": 0}), (0, "add", {"delay_ms": 0}))),

@@ -38,6 +38,8 @@ ENUMERATED_MAX = 6
 """Messages from which on not every choice among them is told apart: which are claimed, if nobody has heard; which lapse in one millisecond."""
 READ_EVERY = 50
 """Of messages that were posted at once, which are read: those beside the multiples of it, where pieces of a round length meet."""
+FLAGS: Mapping[Reply, bool] = {0: False, "0": False, None: False, 1: True, "1": True}
+"""How list says whether that is the end: nothing else is a flag, for clients compare with 1 or with 0."""
 UNHEARD = "?"
 """What a reply that nobody heard tells: no marker, no token."""
 START = ""
@@ -57,6 +59,8 @@ class Promises(BaseModel):
     """Who chooses the token of a claim."""
     grace_ms: int = Field(0, ge=0)
     """What a claimed message is kept beyond the claim's own time, at least."""
+    count_max: int = Field(0, ge=0)
+    """list and claim refuse to be asked for more messages than this; 0: they refuse nothing, and may give fewer."""
     lists_claimed: bool = True
     """Readers see what is claimed; otherwise it is as if it were not there."""
     tells_end: bool = False
@@ -183,6 +187,10 @@ class FeedStore(Contract):
         return len(state.messages)
 
     def outcomes(self, state: Feed, call: Call, now_ms: int) -> Iterable[Outcome]:
+        if call.name in ("list", "claim") and 0 < self.promises.count_max < call["count"]:
+            told = f"an error (count_max is {self.promises.count_max})"
+            yield AnyOf(lambda reply: isinstance(reply, Failed), Failed("too many"), told), state
+            return
         for each in self._at(state, now_ms):
             yield from _OUTCOMES[call.name](self, each, call, now_ms)
 
@@ -271,9 +279,11 @@ class FeedStore(Contract):
         rows = reply[flags:]
         if not all(isinstance(one, tuple) and len(one) == 2 for one in rows):
             return None
-        if self.promises.tells_end and reply[1] not in (0, 1, None):
-            return None
-        is_end = bool(reply[1]) if self.promises.tells_end else None
+        is_end = None
+        if self.promises.tells_end:
+            if reply[1] not in FLAGS:
+                return None
+            is_end = FLAGS[reply[1]]
         return Page(reply[0], is_end, tuple(one[0] for one in rows), tuple(one[1] for one in rows))
 
     def _claim(self, state: Feed, call: Call, now_ms: int) -> Iterator[Outcome]:
@@ -411,7 +421,7 @@ class FeedStore(Contract):
             Opening("with messages that were read, claimed and released", (two, (1, "list", {}), (0, "claim", {}), (0, "release", {}))),
             Opening("with a message that is claimed", (one, (0, "claim", {"count": 1}))),
             Opening("with two claims", (one, two, (0, "claim", {"count": 1}), (1, "claim", {"count": PAGE}))),
-            Opening("with a claim that has lapsed", (one, (0, "claim", {"count": 1}), CLAIM_MS + 1)),
+            Opening("with claims that have lapsed", (one, one, (0, "claim", {"count": 1}), (1, "claim", {"count": 1}), CLAIM_MS + 1)),
             Opening("with a claim beyond the retention", (two, KEPT_MS // 2 - 1, (0, "claim", {"count": PAGE}), 2)),
             Opening("with messages that have lapsed", (two, KEPT_MS // 2 + 1)),
         )
@@ -436,14 +446,17 @@ class FeedStore(Contract):
 
         def read(size: int) -> Iterator[tuple[int, Call] | int]:
             yield from posts(size)
+            asked = min(size, self.promises.count_max or size)
             if "list" in self.bound:
-                yield 0, Call.of("list", marker=START, count=size)
+                yield 0, Call.of("list", marker=START, count=asked)
             around = {at + by for at in range(0, size + 1, READ_EVERY) for by in (-1, 0, 1)} & {*range(size)}
             yield from ((0, Call.of("get", message=f"m{size - at}")) for at in sorted(around) if "get" in self.bound)
+            if "claim" in self.bound:
+                yield 0, Call.of("claim", token="all", count=asked, ttl_ms=CLAIM_MS)
 
         return (
             Crowd("messages", (300, 9000), posts),
-            Crowd("messages that are read", (100, 1100), read),
+            Crowd("messages that are read", (100, 1100), read, is_asked=True),
             Crowd("messages that have lapsed", (300, 9000), lapsed),
             Crowd("claims that have lapsed", (150, 400), claims),
             Crowd("messages before the last that have lapsed", (300, 1500), behind),

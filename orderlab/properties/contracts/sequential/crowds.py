@@ -29,6 +29,8 @@ def crowd(make: Callable[[], ContractRun], search: Search) -> None:
         for size in one.sizes:
             search.budget.check()
             counts.append(_tried(make(), one, size, search, steps))
+        if one.is_asked:
+            continue
         (small, large), (few, many) = one.sizes, counts
         for name in few.keys() & many.keys():
             if many[name] - few[name] > CALLS_PER_THING * (large - small):

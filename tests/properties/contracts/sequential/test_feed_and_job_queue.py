@@ -7,14 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.model.contracts.feed.contract import BAD_MARKERS, FeedStore
+from orderlab.model.contracts.contract import AnyOf, Call, Failed
+from orderlab.model.contracts.feed.contract import BAD_MARKERS, FeedStore, Promises
 from orderlab.model.contracts.sequential import SequentialTerms
+from orderlab.model.contracts.steps import Begin
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.properties.contracts.sequential.crowds import crowd
 from orderlab.properties.contracts.sequential.growth import measure
 from orderlab.properties.contracts.sequential.run import ContractRun
-from orderlab.properties.contracts.sequential.search import Search
+from orderlab.properties.contracts.sequential.search import Search, opened
 from orderlab.properties.contracts.sequential.validation import contract_of, note_growth, validate_contract
 from orderlab.properties.contracts.sequential.witness import ContractReruns
 from orderlab.properties.validation.findings import Findings
@@ -67,6 +69,7 @@ REPEATED = "until alive >= count or #found == 0"
         ("feed", "list.lua", LISTED, "if #line <= 200 then", "progress"),
         ("feed", "list.lua", LISTED, "if #line < 199 then", ""),
         ("feed", "claim.lua", REPEATED, "until true", "specification"),
+        ("feed", "post.lua", "for first = 1, #new, 500 do", "for first = 1, #new, 501 do", "retention"),  # one of each 501 is left out
         ("feed", "claim.lua", REPEATED, "until #found == 0", ""),
         ("feed", "delete.lua", FOR_KEYS, "for key = 3, 5 do", "no-residue"),
         ("feed", "delete.lua", FOR_KEYS, "for key = 5, 2, -1 do", ""),
@@ -185,3 +188,33 @@ def test_a_job_that_comes_back_does_so_in_time_and_by_its_priority(script: str, 
     assert source.count(find) == 1
     found = validate_contract(binding.with_sources({script: source.replace(find, replace).encode()}), 0.02, any_law=True)
     assert [one.law for one in found.results if one.witnesses] == ["order"]
+
+
+def test_the_end_is_told_by_a_flag_and_by_nothing_else() -> None:
+    contract = FeedStore(Promises(tells_end=True))
+    told = {flag: contract.page(("m", flag, ("a", "pa"))) for flag in (0, "0", None, 1, "1")}
+    assert [page and page.is_end for page in told.values()] == [False, False, False, True, True]
+    assert [contract.page(("m", flag, ("a", "pa"))) for flag in (2, "end", -1, ("b", "pb"))] == [None] * 4
+
+
+def test_a_store_that_refuses_to_be_asked_for_so_many_says_so() -> None:
+    few, many = (Call.of("list", marker="", count=count) for count in (10, 11))
+    for count_max, call, is_refused in [(10, many, True), (10, few, False), (0, many, False)]:
+        contract = FeedStore(Promises(count_max=count_max))
+        (outcome, _), *_ = contract.outcomes(contract.initial(), call, 0)
+        assert isinstance(outcome, AnyOf)
+        assert outcome.accepts(Failed("ERR too many")) == is_refused
+
+
+def test_of_claims_that_have_lapsed_none_is_forgotten_when_another_is_handed_out() -> None:
+    binding = load_binding(LUA / "feed")
+    source = next(one.source for one in binding.scripts if one.name == "claim.lua").decode()
+    forgets = source.replace("redis.call('ZADD', KEYS[4], unpack(back))", "redis.call('ZADD', KEYS[2], unpack(back))")
+    assert forgets != source
+    for edited, is_wrong in [(source, False), (forgets, True)]:
+        run = ContractRun(binding.with_sources({"claim.lua": edited.encode()}), contract_of(binding), KernelBackend(), 2)
+        opening = next(one for one in run.contract.openings() if one.name == "with claims that have lapsed")
+        assert opened(run, opening, lambda steps, report: None) is not None
+        for token in ("a", "b"):
+            found = run.perform(Begin(0, Call.of("claim", token=token, count=1, ttl_ms=1000))).violation
+            assert (found is not None) == (is_wrong and token == "b")
