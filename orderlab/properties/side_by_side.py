@@ -133,7 +133,7 @@ def _run(name: str, given: Mapping[str, Any], seed: int) -> tuple[dict[str, Any]
     system = known.assemble(settings_of(name, given), seed, [batches.append])
     report = system.run()
     bound_us = None if known.is_feed else DRAIN_BOUND_MS * 1000  # producers in closed loops leave no queue empty
-    verdicts, _ = judge(in_memory("run", batches, system.names()), Question(drain_bound_us=bound_us))
+    verdicts, _ = judge(in_memory("run", batches, system.names()), Question(drain_bound_us=bound_us, is_feed=known.is_feed))
     return report, verdicts
 
 
