@@ -71,6 +71,8 @@ class Promises(BaseModel):
     """Numbers worth trying: the least and the greatest that callers may give, and any between them."""
     completed: Literal["removed", "kept"] = "removed"
     """What becomes of a completed job: kept ones are cleaned, and not added again."""
+    dead_key: Literal["any", "free", "held"] = "any"
+    """Whether another job may be added under the deduplication key of one that is dead; "any": nothing is promised."""
 
 
 class Job(NamedTuple):
@@ -185,17 +187,17 @@ class JobQueue(Contract):
         held = self._holders(state, call["job"], call["key"])
         if held:
             yield "duplicate", state
-        if all(one.status == DEAD and one.name != call["job"] for one in held):  # whether the dead hold their key is open
+        if not held or (self.promises.dead_key == "any" and all(one.status == DEAD and one.name != call["job"] for one in held)):
             delay_ms = call["delay_ms"]
             status = DELAYED if delay_ms else WAITING
             until_ms = now_ms + delay_ms if delay_ms else 0
             job = Job(call["job"], status, call["priority"], bool(delay_ms), until_ms, key=call["key"], payload=call["payload"])
             yield "added", state._replace(jobs=(*state.jobs, job))
 
-    @staticmethod
-    def _holders(state: Queue, name: str, key: str) -> list[Job]:
-        """The jobs for whose sake another is a double."""
-        return [one for one in state.jobs if one.name == name or (key and one.key == key and one.status != COMPLETED)]
+    def _holders(self, state: Queue, name: str, key: str) -> list[Job]:
+        """The jobs for whose sake another is a double, or may be one."""
+        letting_go = (COMPLETED, DEAD) if self.promises.dead_key == "free" else (COMPLETED,)
+        return [one for one in state.jobs if one.name == name or (key and one.key == key and one.status not in letting_go)]
 
     def _add_bulk(self, state: Queue, call: Call, now_ms: int) -> Iterator[Outcome]:
         names = [name for name in dict.fromkeys(call["jobs"]) if state.job(name) is None]

@@ -9,6 +9,8 @@ import pytest
 
 from orderlab.model.contracts.contract import AnyOf, Call, Failed
 from orderlab.model.contracts.feed.contract import BAD_MARKERS, FeedStore, Promises
+from orderlab.model.contracts.job_queue import DEAD, Job, JobQueue
+from orderlab.model.contracts.job_queue import Promises as QueuePromises
 from orderlab.model.contracts.sequential import SequentialTerms
 from orderlab.model.contracts.steps import Begin
 from orderlab.model.errors import InputError
@@ -123,6 +125,17 @@ def test_a_promise_that_is_none_is_one_line(tmp_path: Path, promises: str, told:
     with pytest.raises(InputError) as refused:
         load_binding(tmp_path)
     assert told in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("promise", "replies"), [("any", {"duplicate", "added"}), ("free", {"added"}), ("held", {"duplicate"})]
+)
+def test_whether_a_dead_job_holds_its_key_is_the_stores_to_say(promise: str, replies: set[str]) -> None:
+    contract = JobQueue(QueuePromises.model_validate({"dead_key": promise}))
+    dead = contract.initial()._replace(jobs=(Job("j1", DEAD, key="k"),))
+    again = Call.of("add", job="j2", payload="p", delay_ms=0, priority=0, key="k")
+    assert {reply for reply, _ in contract.outcomes(dead, again, 0)} == replies
+    assert [reply for reply, _ in contract.outcomes(dead, Call.of("add", job="j2", payload="p", delay_ms=0, priority=0, key=""), 0)] == ["added"]
 
 
 def test_a_contract_that_leaves_nothing_open_takes_no_promises(tmp_path: Path) -> None:
