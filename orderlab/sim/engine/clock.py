@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush, heapreplace
+from math import ceil
 from typing import Any
 
 import simpy
@@ -37,7 +38,7 @@ class _Call:
 def call_at(env: simpy.Environment, at_us: float, function: Callable[[], None]) -> None:
     """Call ``function`` at ``at_us``, rounded up to a whole microsecond; at once after this event if that is past."""
     now = env._now
-    delay = -int(-at_us // 1) - int(now)
+    delay = ceil(at_us) - int(now)
     heappush(env._queue, (now + delay if delay > 0 else now, NORMAL, next(env._eid), _Call(function)))  # type: ignore[misc]
 
 

@@ -13,7 +13,7 @@ from orderlab.sim.redis.keyspace import Keyspace
 _identifiers = count(1)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Client:
     """One connection. Pass it to ``Shard.execute``; without one a shard uses a connection of its own."""
 
@@ -112,6 +112,9 @@ class WatchTable:
 
     def is_broken(self, client: Client) -> bool:
         """Whether EXEC must run nothing: a watched key changed, or passed its deadline since."""
-        return client.is_dirty or any(
-            not was_expired and self._keyspace.is_past(name) for name, was_expired in client.watched.items()
-        )
+        if client.is_dirty:
+            return True
+        for name, was_expired in client.watched.items():  # noqa: SIM110 - any() takes a generator, the slowest there is
+            if not was_expired and self._keyspace.is_past(name):
+                return True
+        return False

@@ -56,6 +56,10 @@ POST_SHA = hashlib.sha1(POST).hexdigest().encode()
 FAULTS = {"redis-restart": 0.5, "redis-stall": 0.05, "redis-connection-loss": 0.0}
 """What can strike a Redis process here, and for how long unless told otherwise, in seconds. What was stored is there after a restart."""
 Argv = Sequence[bytes]
+MULTI: Argv = (b"MULTI",)
+EXEC: Argv = (b"EXEC",)
+NOTHING_QUEUED = (MULTI, EXEC)
+"""A transaction that is bound to fail: the server forgets what is queued as it comes."""
 Cure = Literal["watch", "lua", "race"]
 ROWS_HELD = 4000
 TICK_US = 50_000
@@ -220,15 +224,17 @@ class _Producer:
 
     def send(self, then: Callable[[], None], work_us: float, window_us: float = 0.0) -> None:
         """The web head works, and lets a window pass; ``then`` is when what it sends arrives."""
-        env = self.system.env
-        done = self.system.head.serve(env.now, work_us)
+        system = self.system
+        env = system.env
+        done = system.head.serve(env.now, work_us)
         if window_us:
-            done += self.system.draws_of_windows.expovariate(1 / window_us)
-        call_at(env, done + self.system.draw_hop(), then)
+            done += system.draws_of_windows.expovariate(1 / window_us)
+        call_at(env, done + system.draw_hop(), then)
 
     def is_refused(self) -> bool:
         """The process is not there. The driver connects anew, later."""
-        if not self.process.down_until_us or self.process.down_until_us <= self.system.env.now:
+        down_until_us = self.process.down_until_us
+        if not down_until_us or down_until_us <= self.system.env.now:
             return False
         self.fail()
         return True
@@ -258,9 +264,9 @@ class _Producer:
 
     def replied(self, then: Callable[[], None]) -> None:
         """Let the reply of the call that has just run arrive."""
-        self.generation = self.process.generation
-        system = self.system
-        call_at(system.env, self.process.busy_until_us + system.draw_hop(), then)
+        system, process = self.system, self.process
+        self.generation = process.generation
+        call_at(system.env, process.busy_until_us + system.draw_hop(), then)
 
     # -- WATCH, and the race without it ------------------------------------------------------------------------
 
@@ -268,15 +274,13 @@ class _Producer:
         """WATCH and GET arrive."""
         if self.is_refused():
             return
-        system = self.system
-        key = system.counters[self.queue]
-        calls: list[Argv] = [(b"WATCH", key), (b"GET", key)] if system.cure == "watch" else [(b"GET", key)]
-        rank = self.process.run(system.env.now, self.clients[self.place], calls, system.work.read)[-1]
+        system, process = self.system, self.process
+        rank = process.run(system.env.now, self.clients[self.place], system.reads[self.queue], system.work.read)[-1]
         assert rank is None or isinstance(rank, bytes)
         self.rank = int(rank or 0)
-        self.generation = self.process.generation
+        self.generation = process.generation
         # The second of the two round trips goes to the same place and back.
-        at = self.process.busy_until_us + system.draw_hop() + (2 * system.draw_hop() if system.cure == "watch" else 0)
+        at = process.busy_until_us + system.draw_hop() + (2 * system.draw_hop() if system.cure == "watch" else 0)
         call_at(system.env, at, self.prepared)
 
     def prepared(self) -> None:
@@ -290,27 +294,29 @@ class _Producer:
 
     def execute(self) -> None:
         """MULTI to EXEC arrive."""
-        if self.generation != self.process.generation or self.is_refused():
-            if self.generation != self.process.generation:
-                self.fail()
+        client, process = self.clients[self.place], self.process
+        if self.generation != process.generation:
+            self.fail()
+            return
+        if self.is_refused():
             return
         system = self.system
-        client, process = self.clients[self.place], self.process
-        queue, ttl = self.queue, system.ttl
-        is_conflict, work = client.is_dirty, system.work
-        calls: list[Argv] = [(b"MULTI",)]
-        if not is_conflict:  # else the server forgets what is queued as it comes
-            for at, (name, body) in enumerate(zip(self.names, self.bodies, strict=True)):
-                calls += (
-                    (b"HSET", name, b"b", body), (b"EXPIRE", name, ttl), (b"ZADD", system.feeds[queue], b"%d" % (self.rank + at), name),
-                )  # fmt: skip
-            calls.append((b"INCRBY", system.counters[queue], b"%d" % len(self.names)))
-        calls.append((b"EXEC",))
         more = 3 * len(self.names) + 1  # commands that are queued, or run by EXEC
-        reply = process.run(system.env.now, client, calls, work.refused if is_conflict else work.post, more)[-1]
-        assert reply is None or isinstance(reply, list), reply
-        assert (reply is None) == is_conflict
-        self.replied(self.conflicted if reply is None else self.stored)
+        if client.is_dirty:
+            reply = process.run(system.env.now, client, NOTHING_QUEUED, system.work.refused, more)[-1]
+            assert reply is None, reply
+            self.replied(self.conflicted)
+            return
+        queue, ttl = self.queue, system.ttl
+        calls = [MULTI]
+        for at, (name, body) in enumerate(zip(self.names, self.bodies, strict=True)):
+            calls += (
+                (b"HSET", name, b"b", body), (b"EXPIRE", name, ttl), (b"ZADD", system.feeds[queue], b"%d" % (self.rank + at), name),
+            )  # fmt: skip
+        calls += ((b"INCRBY", system.counters[queue], b"%d" % len(self.names)), EXEC)
+        reply = process.run(system.env.now, client, calls, system.work.post, more)[-1]
+        assert isinstance(reply, list), reply
+        self.replied(self.stored)
 
     def conflicted(self) -> None:
         """EXEC has replied nil."""
@@ -331,10 +337,10 @@ class _Producer:
         if self.is_refused():
             return
         system = self.system
-        calls: list[Argv] = [(b"MULTI",)]
+        calls = [MULTI]
         for name, body in zip(self.names, self.bodies, strict=True):
             calls += ((b"HSET", name, b"b", body), (b"EXPIRE", name, system.ttl))
-        calls.append((b"EXEC",))
+        calls.append(EXEC)
         self.process.run(system.env.now, self.clients[self.place], calls, system.work.hashes, len(calls) - 2)
         self.replied(self.written)
 
@@ -455,6 +461,8 @@ class ZaqarSystem:
         for process in self.processes:
             process.shard.execute((b"SCRIPT", b"LOAD", POST))
         self.counters = [b"%d.counter" % queue for queue in range(settings.queues)]
+        self.reads: list[Sequence[Argv]] = [[(b"WATCH", key), (b"GET", key)][self.cure != "watch" :] for key in self.counters]
+        """How each counter is read."""
         self.feeds = [b"%d.messages" % queue for queue in range(settings.queues)]
         self.ttl = b"%d" % settings.ttl_s
         self.counts = dict.fromkeys(("connection_errors", "errors", "retried", "faults"), 0)
