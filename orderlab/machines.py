@@ -1,4 +1,4 @@
-"""State machines over session stores, for Hypothesis: see ``notes/properties.md``.
+"""State machines over stores, for Hypothesis: see ``notes/properties.md``.
 
 A machine is a class; a rule takes steps, and each is judged by every law. Any of the ready ones runs on a store:
 
@@ -22,8 +22,20 @@ and so does one with rules of your own:
 ...             self.take(Acknowledge(label))
 >>> TestNewestFirst = on_kernel(NewestFirst, store, "NewestFirst").TestCase
 
+Feeds, job queues and stores with a contract of their owner's have one machine, which makes the calls of the contract; rules of your own add to it:
+
+>>> from orderlab.machines import ContractMachine, contract_machine
+>>> TestJobs = contract_machine(load_binding("lua/job_queue")).TestCase
+>>> class Impatient(ContractMachine):
+...     @rule(client=st.integers(0, 2))
+...     def fails_at_once(self, client):
+...         match self.call(client, "take", token="t", lease_ms=1000):
+...             case (job, token, *_):
+...                 self.call(client, "fail", job=job, token=token)
+>>> TestImpatient = contract_machine(load_binding("lua/job_queue"), Impatient, laws=["no-rerun", "order"]).TestCase
+
 `on_backend` takes a backend instead (`open_backend("redis://127.0.0.1:6379")`); `machine_of` makes a machine of a
-specification. `LawViolated` is what a failing step raises; its trace is for `orderlab replay`.
+specification. `LawViolated` (`ContractViolated`) is what a failing step raises; its trace is for `orderlab replay`.
 """
 
 from __future__ import annotations
@@ -49,6 +61,7 @@ from orderlab.model.contracts.session.steps import (
     Wait,
 )
 from orderlab.model.contracts.steps import Fault
+from orderlab.properties.contracts.sequential.machine import ContractMachine, ContractViolated, contract_machine
 from orderlab.properties.contracts.session.machines.concurrent_writers import ConcurrentWriters, OperationsInTrouble
 from orderlab.properties.contracts.session.machines.hostile_clients import HostileClients
 from orderlab.properties.contracts.session.machines.on_store import on_backend, on_kernel
@@ -65,10 +78,11 @@ from orderlab.sim.redis.backends import Backend, open_backend
 from orderlab.sim.stores.binding import Binding, load_binding
 
 __all__ = [
-    "PROFILES", "Acknowledge", "Answer", "Backend", "Binding", "Churn", "Clear", "ConcurrentWriters", "DrainQueue",
+    "PROFILES", "Acknowledge", "Answer", "Backend", "Binding", "Churn", "Clear", "ConcurrentWriters", "ContractMachine",
+    "ContractViolated", "DrainQueue",
     "Fault", "FeedMachine", "Fetch", "HandshakeBothWays", "HostileClients", "Interleave", "LawViolated", "Open",
     "OperationsInTrouble", "PacketIdentifiers", "Profile", "Publication", "Quiesce", "Release", "Retry", "Save",
     "SessionMachine", "Sessions", "SpecificationViolated", "Step", "StoreMachine", "Subject", "Trace",
-    "TrimAndExpiry", "Wait", "feed_machine", "initialize", "load_binding", "machine_of", "on_backend", "on_kernel",
+    "TrimAndExpiry", "Wait", "contract_machine", "feed_machine", "initialize", "load_binding", "machine_of", "on_backend", "on_kernel",
     "open_backend", "rule", "st",
 ]  # fmt: skip

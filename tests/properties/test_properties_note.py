@@ -1,4 +1,4 @@
-"""The example of the note runs, and finds nothing wrong with a correct store."""
+"""The examples of the note run, and find nothing wrong with a correct store."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_example_subclass_of_the_note_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["TestBurst", "TestImpatient"])
+def test_the_example_subclasses_of_the_note_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    (text,) = re.findall(r"```python\n(.*?)```", (ROOT / "notes" / "properties.md").read_text(), re.DOTALL)
+    (text,) = (one for one in re.findall(r"```python\n(.*?)```", (ROOT / "notes" / "properties.md").read_text(), re.DOTALL) if name in one)
     names: dict[str, object] = {"__name__": "note"}
     exec(compile(text, "notes/properties.md", "exec"), names)  # it is our own text
-    case = names["TestBurst"]
+    case = names[name]
     assert isinstance(case, type)
     from orderlab.properties.profiles import PROFILES
 

@@ -82,6 +82,8 @@ class Report:
     """How the operation was stopped, if it was."""
     is_part_way: bool = False
     """It may have been stopped between two of its effects."""
+    waits: bool = False
+    """Its client waits in a blocking command."""
     is_idle: bool = False
     """The step had no meaning: there is no operation to resume, or another is under way."""
     violation: Violation | None = None
@@ -231,7 +233,7 @@ class ContractRun:
         if isinstance(reply, Waiting):
             self.waiting[number] = reply
             self.clients[number] = client._replace(waits=(reply.argv, self.backend.now_ms))
-            report.is_over = False
+            report.is_over, report.waits = False, True
             return report
         client = client._replace(replies=(*client.replies, reply))
         self.clients[number] = client

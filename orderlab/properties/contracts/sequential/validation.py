@@ -109,10 +109,9 @@ def validate_contract(
     contract = contract_of(binding)
     terms = SequentialTerms(contract)
     wanted = laws_of(terms, laws)
-    skews = (0, SKEW_MS) if asks_clients_for_time(binding) else ()
 
-    def make(clients: int = max(3, contract.clients)) -> ContractRun:
-        return ContractRun(binding, contract, KernelBackend(), clients, skews)
+    def make(clients: int = 0) -> ContractRun:
+        return run_of(binding, clients)
 
     budget, findings = CpuBudget(), Findings(frozenset(wanted))
     reruns = ContractReruns(make)
@@ -165,6 +164,14 @@ def validate_isolated(
     terms = SequentialTerms(contract_of(binding))
     judged, gap = unjudged(found, list(dict.fromkeys([*laws_of(terms, laws), BOUNDED])))
     return ContractValidation(binding, terms, judged, (), (gap,), {}, seed, effort)
+
+
+def run_of(binding: Binding, clients: int = 0) -> ContractRun:
+    """The store on a kernel of its own, under so many clients (as many as random walks have, unless said), one of whose clocks may be ahead.
+    Raises InputError when the binding names no contract."""
+    contract = contract_of(binding)
+    skews = (0, SKEW_MS) if asks_clients_for_time(binding) else ()
+    return ContractRun(binding, contract, KernelBackend(), clients or max(3, contract.clients), skews)
 
 
 def asks_clients_for_time(binding: Binding) -> bool:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from orderlab.model.contracts.contract import ALL_OR_NOTHING, Contract, Discrepancy, Failed, shown
+from orderlab.model.contracts.contract import ALL_OR_NOTHING, Call, Contract, Discrepancy, Failed, shown
 from orderlab.model.contracts.judge import TooManyStates
 from orderlab.model.contracts.sequential import BOUNDED
 from orderlab.model.contracts.steps import (
@@ -47,11 +47,13 @@ def discrepancies_of(report: Report) -> list[Discrepancy]:
 class ContractReruns:
     """Runs steps from the empty store, as often as one likes. ``Reruns`` for traces of a contract."""
 
-    def __init__(self, make: Callable[[], ContractRun]) -> None:
+    def __init__(self, make: Callable[[], ContractRun], also: Iterable[Call] = ()) -> None:
+        """``also``: calls that clients may make whatever they have seen, beside those of the contract."""
         self._run = make()
         self._start = self._run.state
         crowds = [(one, size) for one in self._run.contract.crowds() for size in one.sizes]
-        self._crowding = frozenset(given[1] for one, size in crowds for given in one.steps(size) if not isinstance(given, int))
+        crowding = {given[1] for one, size in crowds for given in one.steps(size) if not isinstance(given, int)}
+        self._at_any_time = frozenset((*crowding, *also))
         self.spent = 0
 
     @property
@@ -133,7 +135,7 @@ class ContractReruns:
         return True
 
     def _is_legal(self, run: ContractRun, step: Begin) -> bool:
-        return step.call in self._crowding or is_legal(run, step)
+        return step.call in self._at_any_time or is_legal(run, step)
 
 
 MANY = 100
@@ -206,7 +208,7 @@ def told_report(step: ClientStep, report: Report) -> str:
     if report.stopped:
         return f"stopped: {report.stopped}"
     if not report.is_over:
-        return "more calls to come"
+        return "waits" if report.waits else "more calls to come"
     return f"replied {report.reply if isinstance(report.reply, Failed) else repr(report.reply)}"
 
 
