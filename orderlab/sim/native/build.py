@@ -25,7 +25,8 @@ MODULES = (
     ),
     *(
         f"orderlab.sim.redis.{name}"
-        for name in ("arguments", "client", "execution", "keyspace", "lua.engine", "lua.host", "lua.replies", "lua.run", "numbers", "node_state", "registry",
+        for name in ("arguments", "client", "execution", "keyspace", "lua.engine", "lua.host", "lua.json", "lua.msgpack", "lua.replies", "lua.run",
+                     "node_state", "numbers", "registry",
                      "shard", "work")
     ),
 )  # fmt: skip

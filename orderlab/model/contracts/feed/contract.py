@@ -225,8 +225,7 @@ class FeedStore(Contract):
         if after is None:
             yield from self._list_after_none(state, call)
             return
-        for count in range(min(call["count"], len(after)) + 1):
-            yield self._page(call["marker"], after, count), self._told(state, call["marker"], after[:count])
+        yield self._pages(call["marker"], after, call["count"]), self._told(state, call["marker"], after)
 
     def _list_after_none(self, state: Feed, call: Call) -> Iterator[Outcome]:
         """What follows a marker that nobody was told: what the store promises of it."""
@@ -239,35 +238,43 @@ class FeedStore(Contract):
             yield AnyOf(lambda reply: isinstance(reply, Failed), Failed("no marker"), f"an error ({told})"), state
         elif answer == "start":
             visible = self._visible(state)
-            for count in range(min(call["count"], len(visible)) + 1):
-                yield self._page(call["marker"], visible, count), self._told(state, START, visible[:count])
+            yield self._pages(call["marker"], visible, call["count"]), self._told(state, START, visible)
         else:
             flag = (1,) if self.promises.tells_end else ()
             yield AnyOf(lambda reply: (page := self.page(reply)) is not None and not page.names and page.is_end is not False, (UNHEARD, *flag), f"the end ({told})"), state
 
-    def _page(self, marker: Reply, after: Sequence[Message], count: int) -> AnyOf:
-        """A reply with the next ``count`` messages."""
-        names = tuple(one.name for one in after[:count])
-        is_end = count == len(after)
+    def _pages(self, marker: Reply, after: Sequence[Message], most: int) -> AnyOf:
+        """A reply with some of the next messages, at most ``most``."""
+        names = tuple([one.name for one in after[:most]])
+        payloads = tuple(map(payload_of, names))
 
         def accepts(reply: Reply) -> bool:
             page = self.page(reply)
-            if page is None or page.names != names or page.payloads != tuple(map(payload_of, names)):
+            count = 0 if page is None else len(page.names)
+            if page is None or count > len(names) or page.names != names[:count] or page.payloads != payloads[:count]:
                 return False
+            is_end = count == len(after)
             if page.is_end is None:
                 return count > 0 or is_end
             return page.is_end <= is_end and (count > 0 or page.is_end or page.marker != marker)
 
-        flag = (int(is_end),) if self.promises.tells_end else ()
-        example = (UNHEARD, *flag, *((name, payload_of(name)) for name in names))
-        if not self.promises.tells_end and not names and not is_end:
-            example = ("?", ("?", "?"))  # no empty page is right: a reply that is never given
+        flag = (int(len(names) == len(after)),) if self.promises.tells_end else ()
+        if after and not names and not self.promises.tells_end:
+            example: Reply = ("?", ("?", "?"))  # no empty page is right: a reply that is never given
             return AnyOf(lambda reply: reply == example, example, f"the next of {[one.name for one in after]}")
-        return AnyOf(accepts, example, f"{list(names) or 'no message'} after the marker")
+        example = (UNHEARD, *flag, *zip(names, payloads, strict=True))
+        return AnyOf(accepts, example, f"{f'the first of {list(names)}' if names else 'no message'} after the marker")
 
-    def _told(self, state: Feed, marker: Reply, page: Sequence[Message]) -> Callable[[Reply], Feed]:
-        position = page[-1].serial if page else state.position(marker) or 0
-        return lambda reply: state if (told := self.page(reply)) is None else state.told(told.marker, position)
+    def _told(self, state: Feed, marker: Reply, after: Sequence[Message]) -> Callable[[Reply], Feed]:
+        """The state once a reader has read a page of ``after``. A page that nobody heard tells no marker, however long it was."""
+
+        def heard(reply: Reply) -> Feed:
+            page = self.page(reply)
+            if page is None:
+                return state
+            return state.told(page.marker, after[len(page.names) - 1].serial if page.names else state.position(marker) or 0)
+
+        return heard
 
     def page(self, reply: Reply) -> Page | None:
         """A reply of list taken apart, None when it has another shape."""

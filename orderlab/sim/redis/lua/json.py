@@ -68,7 +68,7 @@ class JsonReader:
         self._invalid_numbers = invalid_numbers
         self._array = array
         self._object = object_
-        self._null = null
+        self._nil = null
         self._at = 0
         self._index = 0
         self._value: Any = None
@@ -115,7 +115,7 @@ class JsonReader:
             flat.append(self._value)
             return token, False
         if token == "T_NULL":
-            flat.append(self._null)
+            flat.append(self._nil)
             return token, False
         if token not in ("T_OBJ_BEGIN", "T_ARR_BEGIN"):
             self._fail("value", token)

@@ -53,7 +53,7 @@ class MsgpackReader:
     def __init__(self, array: Any, map_: Any, null: Any) -> None:
         self._array = array
         self._map = map_
-        self._null = null
+        self._nil = null
         self._data = b""
         self._at = 0
         self._flat: list[Any] = []
@@ -142,7 +142,7 @@ class MsgpackReader:
         elif tag in (0xC2, 0xC3):
             flat.append(tag == 0xC3)
         elif tag == 0xC0:
-            flat.append(self._null)
+            flat.append(self._nil)
         else:
             raise MsgpackError("Bad data format in input.")
         return None
@@ -158,7 +158,7 @@ class MsgpackReader:
         if not table.is_map or table.left % 2 == 1:
             return
         key = self._flat[table.key_at]
-        if key is self._null:
+        if key is self._nil:
             raise MsgpackError("table index is nil", is_placed=False)
         if key != key:
             raise MsgpackError("table index is NaN", is_placed=False)
