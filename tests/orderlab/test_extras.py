@@ -17,6 +17,7 @@ from orderlab import extras
 from orderlab.cli import COMMANDS
 
 ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.xdist_group("extras")  # what they look at is made once
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 BARE = """

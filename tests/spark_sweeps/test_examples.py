@@ -75,7 +75,7 @@ def test_a_report_is_the_same_in_whatever_order_rows_came(sweep_file, pool, back
     from orderlab.spark_sweeps.runs.job import SweepOptions, run_sweep
 
     path = sweep_file(
-        'system = "tests.spark_sweeps.subjects:station"\nseed = 4\n[axes]\nservers = [1, 2]\nspeed = [1, 2, 4]\n[replications]\ncount = 9\n'
+        'system = "tests.spark_sweeps.subjects:station"\nseed = 4\n[axes]\nservers = [1, 2]\nspeed = [1, 2, 4]\n[replications]\ncount = 4\n'
     )
     told = []
     for name, engine in (("one", pool), ("other", backwards)):

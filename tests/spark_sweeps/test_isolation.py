@@ -16,8 +16,8 @@ FATES = {
     "_exit": ("killed", "left with exit code 4"),
     "segfault": ("killed", "ended by SIGSEGV"),
     "kill": ("killed", "ended by SIGKILL"),
-    "loop": ("timeout", "stopped after 4 s (limits.wall_s)"),
-    "lua loop": ("timeout", "stopped after 4 s (limits.wall_s)"),
+    "loop": ("timeout", "stopped after 2 s (limits.wall_s)"),
+    "lua loop": ("timeout", "stopped after 2 s (limits.wall_s)"),
     "memory": ("memory", "MemoryError"),
     "close": ("killed", ""),
     "garbage": ("killed", ""),
@@ -26,9 +26,10 @@ FATES = {
 }
 
 
-def test_every_hostile_run_becomes_a_row_and_the_runs_between_do_not_notice():
-    hows = [how for fate in FATES for how in (fate, "behave")]
-    found = list(isolated(lambda item: hostile({"how": hows[item]}, 0), range(len(hows)), wall_s=4, memory_mib=300))
+@pytest.mark.parametrize(("is_timed", "wall_s"), [(False, 60), (True, 2)])
+def test_every_hostile_run_becomes_a_row_and_the_runs_between_do_not_notice(is_timed, wall_s):
+    hows = [how for fate, (status, _) in FATES.items() if (status == "timeout") == is_timed for how in (fate, "behave")]
+    found = list(isolated(lambda item: hostile({"how": hows[item]}, 0), range(len(hows)), wall_s=wall_s, memory_mib=300))
     assert [ended.item for ended in found] == list(range(len(hows)))
     for how, ended in zip(hows, found, strict=True):
         status, told = FATES.get(how, ("ok", None))

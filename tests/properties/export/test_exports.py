@@ -11,6 +11,7 @@ import warnings
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from contextlib import closing
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -108,6 +109,7 @@ class Made(NamedTuple):
     plan: Plan
 
 
+@cache
 def made(name: str) -> Made:
     trace = trace_from_json(TRACES[name], name)
     binding = load_binding(ROOT / trace.store, trust_adapter=True)
@@ -131,17 +133,25 @@ def run_pytest(file: Path, **environment: str) -> subprocess.CompletedProcess[st
 
 
 @pytest.mark.server
-def test_the_pytest_file_and_the_script_do_on_a_server_what_the_kernel_did(example: tuple[str, Made], server: ServerProcess, tmp_path: Path) -> None:
+def test_the_pytest_files_do_on_a_server_what_the_kernel_did(server: ServerProcess, tmp_path: Path) -> None:
+    for name in TRACES:
+        text = write_plan("pytest", made(name).plan)
+        assert "orderlab" not in "".join(re.findall(r"^(?:import|from) .*", text, re.MULTILINE))
+        (tmp_path / f"test_{name.replace(' ', '_').replace('-', '_')}.py").write_text(text)
+    with closing(Connection(server.host, server.port)) as connection:
+        connection.demand(b"FLUSHALL")
+    told = run_pytest(tmp_path, REDIS_URL=f"redis://{server.host}:{server.port}/0")  # one process: its start is most of one file's time
+    assert told.returncode == 0, told.stdout
+    assert re.search(rf"^{len(TRACES)} passed", told.stdout, re.MULTILINE), told.stdout
+
+
+@pytest.mark.server
+def test_the_script_does_on_a_server_what_the_kernel_did(example: tuple[str, Made], server: ServerProcess, tmp_path: Path) -> None:
     name, (_, _, plan) = example
     broken = {law for move in plan.transcript.moves for law, _ in move.broken}
     assert BROKEN.get(name) in {None, *broken}
-    file = tmp_path / "test_it.py"
-    file.write_text(write_plan("pytest", plan))
-    assert "orderlab" not in "".join(re.findall(r"^(?:import|from) .*", file.read_text(), re.MULTILINE))
     with closing(Connection(server.host, server.port)) as connection:
         connection.demand(b"FLUSHALL")
-        told = run_pytest(file, REDIS_URL=f"redis://{server.host}:{server.port}/0")
-        assert told.returncode == 0, told.stdout
         if name in KEEPS_CONNECTIONS:
             with pytest.raises(InputError, match="have a connection each"):
                 write_plan("redis-cli", plan)

@@ -143,7 +143,7 @@ def test_no_reference_is_kept(body: str) -> None:
     shard = Shard()
     assert is_direct(shard)
     evaluate(shard, "redis.call('HSET', 'h', 'f', 'v')")
-    script = f"for i = 1, 3000 do {body} end return 1"
+    script = f"for i = 1, 1500 do {body} end return 1"
     counts = []
     gc.collect()
     gc.freeze()  # what other tests hold takes long to go through

@@ -10,7 +10,8 @@ it, releases the claim, or the claim lapses. Messages go when they are deleted, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, repeat
+from operator import itemgetter
 from typing import ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -284,14 +285,14 @@ class FeedStore(Contract):
         if not isinstance(reply, tuple) or isinstance(reply, Failed) or len(reply) < flags:
             return None
         rows = reply[flags:]
-        if not all(isinstance(one, tuple) and len(one) == 2 for one in rows):
+        if not all(map(isinstance, rows, repeat(tuple))) or any(map((2).__ne__, map(len, rows))):
             return None
         is_end = None
         if self.promises.tells_end:
             if reply[1] not in FLAGS:
                 return None
             is_end = FLAGS[reply[1]]
-        return Page(reply[0], is_end, tuple(one[0] for one in rows), tuple(one[1] for one in rows))
+        return Page(reply[0], is_end, tuple(map(itemgetter(0), rows)), tuple(map(itemgetter(1), rows)))
 
     def _claim(self, state: Feed, call: Call, now_ms: int) -> Iterator[Outcome]:
         free = [one for one in state.messages if one.is_lapsed]

@@ -8,7 +8,8 @@ import pytest
 
 from orderlab.model.contracts.contract import size_of
 from orderlab.model.verdict import Outcome
-from orderlab.properties.contracts.sequential.growth import measure
+from orderlab.properties.contracts.sequential import growth
+from orderlab.properties.contracts.sequential.growth import Growth, measure
 from orderlab.properties.contracts.sequential.run import ContractRun
 from orderlab.properties.contracts.sequential.validation import contract_of, validate_contract
 from orderlab.properties.validation.verdicts import LawResult
@@ -33,6 +34,12 @@ def judged(binding: Binding) -> dict[str, LawResult]:
     return {one.law: one for one in validate_contract(binding, 0.02, 0, ["no-residue", "bounded"]).results}
 
 
+def grown(binding: Binding) -> Growth:
+    """What many rounds of what clients do leave behind, and nothing but that."""
+    contract = contract_of(binding)
+    return measure(lambda: ContractRun(binding, contract, KernelBackend(), 3), lambda: False)
+
+
 @pytest.mark.parametrize(
     "written",
     [
@@ -52,8 +59,16 @@ def judged(binding: Binding) -> dict[str, LawResult]:
     ],
     ids=["list", "hash", "keys", "text", "digits", "sorted set", "stream", "limit", "more and more", "field", "streams", "trimmed at first", "for ever"],
 )
-def test_a_lock_that_keeps_every_token_leaves_something_behind(written: str) -> None:
-    found = judged(lock(written))
+def test_a_lock_that_keeps_every_token_leaves_something_behind(written: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(growth, "ROUNDS", growth.ROUNDS[:1])  # what is found after few rounds and lasts is found after many
+    found = grown(lock(written))
+    assert "after 28 rounds" in found.keys
+    assert "{lock}:" in found.keys
+    assert not found.calls
+
+
+def test_what_is_left_behind_has_a_witness_that_is_explained() -> None:
+    found = judged(lock("redis.call('RPUSH', '{lock}:history', token)\n"))
     assert found["no-residue"].outcome is Outcome.VIOLATED
     assert found["bounded"].outcome is Outcome.HOLDS
     (witness,) = found["no-residue"].witnesses
@@ -87,7 +102,13 @@ def test_a_lock_that_keeps_every_token_leaves_something_behind(written: str) -> 
     ],
 )
 def test_a_lock_that_keeps_some_leaves_nothing_behind(written: str) -> None:
-    found = judged(lock(written))
+    found = grown(lock(written))
+    assert (found.keys, found.calls, found.why_not) == ("", "", "")
+    assert found.tested
+
+
+def test_a_lock_that_leaves_nothing_behind_holds() -> None:
+    found = judged(lock(""))
     assert {law: result.outcome for law, result in found.items()} == dict.fromkeys(found, Outcome.HOLDS)
 
 
@@ -97,7 +118,7 @@ def test_a_lock_that_counts_up_to_its_token_makes_more_and_more_calls() -> None:
     (witness,) = found["bounded"].witnesses
     assert "acquire makes" in witness.finding.text
     assert "Redis calls after 144 rounds" in witness.finding.text
-    assert judged(lock("for one = 1, 50 do redis.call('EXISTS', KEYS[1]) end\n"))["bounded"].outcome is Outcome.HOLDS
+    assert not grown(lock("for one = 1, 50 do redis.call('EXISTS', KEYS[1]) end\n")).calls
 
 
 def test_of_a_store_whose_contract_grows_nothing_is_said(tmp_path: Path) -> None:
