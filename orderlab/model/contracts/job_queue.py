@@ -187,7 +187,7 @@ class JobQueue(Contract):
         held = self._holders(state, call["job"], call["key"])
         if held:
             yield "duplicate", state
-        if not held or (self.promises.dead_key == "any" and all(one.status == DEAD and one.name != call["job"] for one in held)):
+        if all(one.name != call["job"] and self._may_let_go(one) for one in held):
             delay_ms = call["delay_ms"]
             status = DELAYED if delay_ms else WAITING
             until_ms = now_ms + delay_ms if delay_ms else 0
@@ -198,6 +198,11 @@ class JobQueue(Contract):
         """The jobs for whose sake another is a double, or may be one."""
         letting_go = (COMPLETED, DEAD) if self.promises.dead_key == "free" else (COMPLETED,)
         return [one for one in state.jobs if one.name == name or (key and one.key == key and one.status not in letting_go)]
+
+    def _may_let_go(self, job: Job) -> bool:
+        """Whether its key may be free already: it is dead, or will be as soon as some call looks at its lease, and nothing is promised of that."""
+        is_dead = job.status == DEAD or (job.status == LEASED and job.is_over and self._is_spent(job))
+        return is_dead and self.promises.dead_key != "held"
 
     def _add_bulk(self, state: Queue, call: Call, now_ms: int) -> Iterator[Outcome]:
         names = [name for name in dict.fromkeys(call["jobs"]) if state.job(name) is None]

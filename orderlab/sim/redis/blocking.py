@@ -49,6 +49,11 @@ class Waiting:
     reply: Reply = None
     is_over: bool = False
 
+    @property
+    def is_endless(self) -> bool:
+        """Whether it has no timeout."""
+        return not self.deadline_ms
+
 
 class WaitTable:
     """The waits of one node, in the order in which they began."""

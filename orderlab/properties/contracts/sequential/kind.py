@@ -20,7 +20,7 @@ from orderlab.properties.contracts.sequential.validation import (
     validate_contract,
     validate_isolated,
 )
-from orderlab.properties.contracts.sequential.witness import discrepancies_of, told_report
+from orderlab.properties.contracts.sequential.witness import discrepancies_of, passes_by_waiting, told_report
 from orderlab.properties.mutants.mutant import Result
 from orderlab.properties.profiles import Profile
 from orderlab.properties.validation.effort import QUICK, STANDARD, THOROUGH
@@ -91,7 +91,8 @@ class SequentialKind:
         """Each step up to the first that breaks a law: no state explains what comes after."""
         assert isinstance(trace, ContractTrace)
         backend.flush()
-        return _retold(ContractRun(binding, contract_of(binding), backend, trace.clients, trace.skews_ms), trace)
+        sleeps = passes_by_waiting(trace, backend)
+        return _retold(ContractRun(binding, contract_of(binding), backend, trace.clients, trace.skews_ms, sleeps), trace)
 
     def tester(
         self, binding: Binding, laws: Iterable[str], profile: Profile, seed: int, examples: Any, effort: float | None = None
@@ -125,11 +126,14 @@ class SequentialKind:
 
 
 def _retold(run: ContractRun, trace: ContractTrace) -> Iterator[dict[str, Any]]:
-    for step, report in zip(trace.steps, run.replayed(trace.steps), strict=False):
-        broken = [[one.law, one.text] for one in discrepancies_of(report)]
-        yield {"step": told_step(step), "result": told_report(step, report), "broken": broken}
-        if broken:
-            break
+    try:
+        for step, report in zip(trace.steps, run.replayed(trace.steps), strict=False):
+            broken = [[one.law, one.text] for one in discrepancies_of(report)]
+            yield {"step": told_step(step), "result": told_report(step, report), "broken": broken}
+            if broken:
+                break
+    finally:
+        run.hang_up()
 
 
 @dataclass(frozen=True)

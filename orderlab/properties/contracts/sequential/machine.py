@@ -40,10 +40,15 @@ FREELY = Scope("a machine", 0, 1 << 30, 1 << 30, 1 << 30)
 class ContractViolated(AssertionError):
     """A step broke a law of the store's contract. The steps of ``trace`` lead there. As text it is ``story``."""
 
-    def __init__(self, broken: Sequence[Discrepancy], trace: ContractTrace, machine: str, make: Callable[[], ContractRun]) -> None:
-        super().__init__(f"{broken[0].law} is violated: {broken[0].text}")
-        self.discrepancies, self.machine = tuple(broken), machine
+    def __init__(self, broken: Discrepancy, trace: ContractTrace, machine: str, make: Callable[[], ContractRun]) -> None:
+        super().__init__(f"{broken.law} is violated: {broken.text}")
+        self.discrepancy, self.machine = broken, machine
         self._taken, self._make = trace, make
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether the steps break the law for the reason that it says."""
+        return self._reruns.law_broken(self._taken, self._taken.law) is not None
 
     @cached_property
     def trace(self) -> ContractTrace:
@@ -59,7 +64,7 @@ class ContractViolated(AssertionError):
         """As ``orderlab validate`` tells it; told when somebody reads it, for shrinking raises it again and again."""
         reruns, law = self._reruns, self._taken.law
         broken = reruns.law_broken(self.trace, law)
-        text = self.discrepancies[0].text if broken is None else broken[1]
+        text = self.discrepancy.text if broken is None else broken[1]
         finding = Finding(law, text, self.trace, f"the state machine {self.machine}")
         witness = Witness(finding, explain(reruns, self.trace), "on the kernel", SequentialTerms(reruns.run.contract))
         return "\n".join(line for line, _ in story_lines(witness))
@@ -93,7 +98,7 @@ class ContractMachine(RuleBasedStateMachine):
         try:
             report = self.run.perform(step)
         except TooManyStates:  # operations have overlapped for so long that nothing can be said
-            self.ended, self.tally.cut_off = True, 1
+            self._cut_off()
             return Report(is_idle=True)
         if report.is_idle:
             return report
@@ -104,15 +109,17 @@ class ContractMachine(RuleBasedStateMachine):
         found = discrepancies_of(report)
         if found:
             self.ended = True  # no state explains what comes after it
-            broken = [one for one in found if self.laws is None or one.law in self.laws]
-            if broken:
-                binding = self.run.binding
-                trace = ContractTrace(
-                    tuple(self.steps), len(self.run.clients), tuple(self.run.skews_ms), str(binding.path),
-                    type(self.run.contract).__name__, broken[0].law,
-                )  # fmt: skip
-                raise ContractViolated(broken, trace, type(self).__name__, type(self).make_run)
+            self._count()
+            self._raise([one for one in found if self.laws is None or one.law in self.laws])
         return report
+
+    def _raise(self, found: Sequence[Discrepancy]) -> None:
+        binding, contract = self.run.binding, type(self.run.contract).__name__
+        for one in found:
+            trace = ContractTrace(tuple(self.steps), len(self.run.clients), tuple(self.run.skews_ms), str(binding.path), contract, one.law)
+            violation = ContractViolated(one, trace, type(self).__name__, type(self).make_run)
+            if violation.is_broken:  # where what was stopped is not to blame, all-or-nothing is not
+                raise violation
 
     def call(self, client: int, operation: str, **fields: Any) -> Reply:
         """A whole operation of one client, and its reply; None as well where the client is in the middle of another, or now waits."""
@@ -134,7 +141,7 @@ class ContractMachine(RuleBasedStateMachine):
         try:
             return [step for step in moves(self.run, FREELY, FREELY.faults, None) if not isinstance(step, Wait) and step.client == client]
         except TooManyStates:
-            self.ended, self.tally.cut_off = True, 1
+            self._cut_off()
             return []
 
     # -- rules -------------------------------------------------------------------------------------------------------
@@ -190,9 +197,17 @@ class ContractMachine(RuleBasedStateMachine):
             waits = moments(self.run) or [1, 1000]
             self.take(Wait(waits[which % len(waits)]))
 
+    def _cut_off(self) -> None:
+        self._count()
+        self.ended, self.tally.cut_off = True, 1
+
+    def _count(self) -> None:
+        self.tally.coverage.update({name: count for name, count in self.run.judge.tested.items() if count})
+
     def teardown(self) -> None:
         """Count."""
-        self.tally.coverage.update({name: count for name, count in self.run.judge.tested.items() if count})
+        if not self.ended:
+            self._count()
         tally_of(type(self).__name__).add(self.tally)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,11 +13,12 @@ from orderlab.model.contracts.judge import Judge, Violation
 from orderlab.model.contracts.sequential import WAKE_UP
 from orderlab.model.contracts.steps import OWN_ERROR, REPLY_LOST, Begin, ClientStep, Die, Fault, Wait
 from orderlab.model.errors import InputError
-from orderlab.sim.redis.backends import Backend, KernelBackend
+from orderlab.sim.redis.backends import Backend, KernelBackend, ServerBackend
+from orderlab.sim.redis.backends.server import ServerWait
 from orderlab.sim.redis.blocking import Waiting
 from orderlab.sim.redis.conditions import NodeCrashed, ScriptTimeout
 from orderlab.sim.redis.error_conditions import CONDITIONS, WRONG_TYPE_FOUND, imposed
-from orderlab.sim.redis.registry import find
+from orderlab.sim.redis.registry import find, load_commands
 from orderlab.sim.redis.shard import Effect, GrowthLimit
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.replies import ReplyMismatch
@@ -27,6 +29,8 @@ from orderlab.sim.stores.bound import load_scripts
 BY_NAME = {condition.name: condition for condition in CONDITIONS}
 BESIDE_SERVERS = (REPLY_LOST, OWN_ERROR)
 """Trouble that no condition of a server makes."""
+LATE_MS_MAX = 50
+"""Of a call that took a server no longer than this every millisecond is one at which it may have taken effect."""
 LIMIT_WORD = "stopped at the limits of a script: "
 
 
@@ -94,16 +98,18 @@ class Report:
 class ContractRun:
     """A store under several clients. Scripts are loaded when it is made.
 
-    ``skews_ms`` are the clients' clocks less the server's (field ``now_ms`` of a binding).
+    ``skews_ms`` are the clients' clocks less the server's (field ``now_ms`` of a binding). On a real server, whose clock goes on, each call is
+    judged at any moment between its sending and its reply; ``sleeps``: time passes there by waiting, so that scripts that ask for the time see it.
     """
 
     def __init__(
-        self, binding: Binding, contract: Contract, backend: Backend, clients: int, skews_ms: Sequence[int] = ()
+        self, binding: Binding, contract: Contract, backend: Backend, clients: int, skews_ms: Sequence[int] = (), sleeps: bool = False
     ) -> None:
         self.binding = binding
         self.versions = binding.versions
         self.contract = contract
         self.backend = backend
+        self.sleeps = sleeps
         self.skews_ms = (*skews_ms, *[0] * (clients - len(skews_ms)))
         self.judge = Judge(contract, backend.now_ms)
         self.clients = [ClientState() for _ in range(clients)]
@@ -113,10 +119,11 @@ class ContractRun:
         """One a client, for its blocking commands and its transactions."""
         if isinstance(backend, KernelBackend) or self.watches:
             self.connections = [backend.connect(b"client %d" % (number + 1)) for number in range(clients)]
-        self.waiting: dict[int, Waiting] = {}
+        self.waiting: dict[int, Waiting | ServerWait] = {}
         """Clients that wait, or whose wait has ended with this step."""
         self.waits_seen = 0
         """How often somebody waited without a timeout while nobody did anything."""
+        load_commands()  # which tell what blocks
         load_scripts(binding, backend)
 
     # -- states --------------------------------------------------------------------------------------------
@@ -131,9 +138,7 @@ class ContractRun:
         """Be in ``state``; on the kernel alone."""
         assert isinstance(self.backend, KernelBackend)
         shard = self.backend.shard
-        for waiting in self.waiting.values():
-            shard.disconnect(waiting.client)
-        self.waiting = {}
+        self.hang_up()
         shard.now_ms = state.now_ms
         self.backend.load(state.keyspace)
         self.judge.thaw(state.judged, state.now_ms)
@@ -157,13 +162,14 @@ class ContractRun:
         if not self.waiting:
             return ()
         assert isinstance(self.backend, KernelBackend)
-        numbers = {id(waiting): number for number, waiting in self.waiting.items()}
+        numbers: dict[int, int] = {id(waiting): number for number, waiting in self.waiting.items()}
         return tuple(numbers[id(one)] for one in self.backend.shard.waits.all())
 
     # -- steps ---------------------------------------------------------------------------------------------
 
     def perform(self, step: ClientStep) -> Report:
         """Carry out one step. A step without a meaning here (no operation to resume) does nothing."""
+        self._follow_the_clock()
         report = self._carried_out(step)
         if self.waiting:
             self._look_at_waits(report)
@@ -171,8 +177,14 @@ class ContractRun:
 
     def _carried_out(self, step: ClientStep) -> Report:
         if isinstance(step, Wait):
-            self.backend.advance(step.ms)
-            self.judge.at(self.judge.now_ms + step.ms)
+            if self.sleeps:
+                time.sleep(step.ms / 1000)
+            else:
+                self.backend.advance(step.ms)
+            if isinstance(self.backend, ServerBackend):
+                self._follow_the_clock()
+            else:
+                self.judge.at(self.judge.now_ms + step.ms)
             return Report()
         client = self.clients[step.client]
         if isinstance(step, Die):
@@ -191,8 +203,33 @@ class ContractRun:
             self.judge.thaw(before, self.judge.now_ms)
         return report
 
+    def _follow_the_clock(self) -> None:
+        """On a real server: it is as late there as it is."""
+        if isinstance(self.backend, ServerBackend):
+            now_ms, then_ms = self.backend.now_ms, self.judge.now_ms
+            for ms in range(then_ms + 1, now_ms) if now_ms - then_ms <= LATE_MS_MAX and self.judge.under_way else ():
+                self.judge.at(ms)
+            self.judge.at(max(now_ms, then_ms))
+
+    def hang_up(self) -> None:
+        """Nobody waits any longer: what the clients are in the middle of is left as it is."""
+        for number in list(self.waiting):
+            self._disconnect(number)
+
+    def _disconnect(self, number: int) -> None:
+        waiting = self.waiting.pop(number)
+        if isinstance(waiting, ServerWait):
+            assert isinstance(self.backend, ServerBackend)
+            self.backend.hang_up(waiting)
+            self.connections[number] = self.backend.connect(b"client %d" % (number + 1))
+        else:
+            assert isinstance(self.backend, KernelBackend)
+            self.backend.shard.disconnect(waiting.client)
+
     def _look_at_waits(self, report: Report) -> None:
         """Hand out the replies of waits that are over, and look whether somebody waits in vain."""
+        if isinstance(self.backend, ServerBackend):
+            self.backend.look_at([one for one in self.waiting.values() if isinstance(one, ServerWait)])
         for number, waiting in list(self.waiting.items()):
             if waiting.is_over:
                 del self.waiting[number]
@@ -201,7 +238,7 @@ class ContractRun:
                 if number not in self.judge.under_way:
                     self.judge.begin(number, client.pending)
                 self.clients[number] = client._replace(waits=None, replies=(*client.replies, waiting.reply))
-        endless = {number: call for number, waiting in self.waiting.items() if not waiting.deadline_ms and (call := self.clients[number].pending)}
+        endless = {number: call for number, waiting in self.waiting.items() if waiting.is_endless and (call := self.clients[number].pending)}
         if not endless or report.violation is not None or any(one.pending is not None and one.waits is None for one in self.clients):
             return
         self.waits_seen += 1
@@ -220,6 +257,7 @@ class ContractRun:
         try:
             with self._noted(report.effects), self._under(trouble):
                 reply = self._send(number, answer)
+            self._follow_the_clock()
         except NodeCrashed:
             for other in self.line:
                 self._stopped(other, Report(), "the node crashed while it waited", part_way=False)
@@ -230,7 +268,7 @@ class ContractRun:
             return self._stopped(number, report, "the node crashed", part_way=True)
         except (ScriptTimeout, GrowthLimit) as stopped:
             return self._over(number, report, Failed(f"{LIMIT_WORD}{stopped}"))
-        if isinstance(reply, Waiting):
+        if isinstance(reply, Waiting | ServerWait):
             self.waiting[number] = reply
             self.clients[number] = client._replace(waits=(reply.argv, self.backend.now_ms))
             report.is_over, report.waits = False, True
@@ -291,8 +329,11 @@ class ContractRun:
             return self._execute(number, *call.argv)
         command = find(call.argv)
         if command is not None and "blocking" in command.flags:
+            if isinstance(self.backend, ServerBackend):
+                self.connections = self.connections or [self.backend.connect(b"client %d" % (one + 1)) for one in range(len(self.clients))]
+                return self.backend.block_as(self.connections[number], *call.argv)
             if not isinstance(self.backend, KernelBackend):
-                raise InputError(f"{call.argv[0].decode()}: clients that wait are carried out on the kernel; replay there")
+                raise InputError(f"{call.argv[0].decode()}: clients that wait are carried out on the kernel or on a server; replay there")
             return self.backend.execute_as(self.connections[number], *call.argv)
         reply = self._execute(number, *call.argv)
         if isinstance(reply, Exception) and str(reply).startswith("NOSCRIPT"):
@@ -324,9 +365,7 @@ class ContractRun:
             return Report(is_idle=True)
         self._unwatch(number)
         if client.waits is not None:
-            waiting = self.waiting.pop(number)
-            assert isinstance(self.backend, KernelBackend)
-            self.backend.shard.disconnect(waiting.client)
+            self._disconnect(number)
         if number in self.judge.under_way:
             report.stopped, report.is_part_way = how, part_way
             self.judge.stop(number, f"{client.pending}: {how}", part_way)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
 from orderlab.model.errors import InputError
@@ -16,6 +18,35 @@ from orderlab.sim.redis.registry import find, load_commands
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import FrozenKeyspace
 from orderlab.sim.redis.wire import Connection
+
+BLOCKED_WITHIN_S = 10.0
+"""A command that blocks has either been answered by then, or its client is one that waits."""
+
+
+@dataclass(slots=True, eq=False)
+class ServerWait:
+    """A client that waits on a server. What stands in place of a reply until ``is_over``."""
+
+    client: Connection
+    number: bytes
+    """Of its connection, as the server counts them."""
+    argv: tuple[bytes, ...]
+    is_endless: bool
+    reply: Reply = None
+    is_over: bool = False
+
+
+def is_endless(argv: Sequence[bytes]) -> bool:
+    """Whether a blocking command waits without a timeout."""
+    name, lower = argv[0].lower(), [one.lower() for one in argv]
+    if name in (b"xread", b"xreadgroup"):
+        given = argv[lower.index(b"block") + 1] if b"block" in lower else b"1"
+    else:
+        given = argv[1] if name in (b"blmpop", b"bzmpop") else argv[-1]
+    try:
+        return float(given) == 0
+    except ValueError:
+        return False
 
 
 class ServerBackend(Backend):
@@ -144,6 +175,32 @@ class ServerBackend(Backend):
 
     def execute(self, *argv: bytes) -> Reply:
         return self._connection.execute(*argv)
+
+    def block_as(self, client: Connection, *argv: bytes) -> Reply | ServerWait:
+        """A command that may block, as this client: its reply, or the wait that has begun."""
+        wait = ServerWait(client, b"%d" % client.demand(b"CLIENT", b"ID"), tuple(argv), is_endless(argv))
+        client.send([argv])
+        self.look_at([wait])
+        return wait.reply if wait.is_over else wait
+
+    def look_at(self, waits: Sequence[ServerWait]) -> None:
+        """Receive the replies of waits that are over by now. Every other client is one that the server says is blocked."""
+        until = time.monotonic() + BLOCKED_WITHIN_S
+        for wait in waits:
+            while not wait.is_over:
+                told = self._connection.demand(b"CLIENT", b"LIST", b"ID", wait.number)  # before the look: it may be woken in between
+                if wait.client.has_input():
+                    (wait.reply,), wait.is_over = wait.client.receive(1), True
+                elif any(b"b" in field for field in told.split() if field.startswith(b"flags=")):
+                    break
+                elif time.monotonic() > until:
+                    raise InputError(f"{self.place}: {wait.argv[0].decode()} is neither answered nor blocked; see the server's log")
+
+    def hang_up(self, wait: ServerWait) -> None:
+        """Close the connection of a client that waits, which is served nothing from now on."""
+        self._connection.execute(b"CLIENT", b"KILL", b"ID", wait.number)  # a server notices a closed socket later than the next command
+        wait.client.close()
+        self._further = [one for one in self._further if one is not wait.client]
 
     def pipeline(self, commands: Sequence[Argv]) -> list[Reply]:
         return self._connection.pipeline(commands)

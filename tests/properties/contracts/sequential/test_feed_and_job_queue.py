@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from orderlab.model.contracts.contract import AnyOf, Call, Failed
+from orderlab.model.contracts.contract import AnyOf, Call, Failed, Reply
 from orderlab.model.contracts.feed.contract import BAD_MARKERS, FeedStore, Promises
-from orderlab.model.contracts.job_queue import DEAD, Job, JobQueue
+from orderlab.model.contracts.job_queue import DEAD, LEASED, Job, JobQueue
 from orderlab.model.contracts.job_queue import Promises as QueuePromises
 from orderlab.model.contracts.sequential import BOUNDED, NO_RESIDUE, SequentialTerms
 from orderlab.model.contracts.steps import Begin
@@ -153,6 +154,20 @@ def test_whether_a_dead_job_holds_its_key_is_the_stores_to_say(promise: str, rep
     again = Call.of("add", job="j2", payload="p", delay_ms=0, priority=0, key="k")
     assert {reply for reply, _ in contract.outcomes(dead, again, 0)} == replies
     assert [reply for reply, _ in contract.outcomes(dead, Call.of("add", job="j2", payload="p", delay_ms=0, priority=0, key=""), 0)] == ["added"]
+
+
+@pytest.mark.parametrize(("promise", "replies"), [("any", {"duplicate", "added"}), ("free", {"duplicate", "added"}), ("held", {"duplicate"})])
+def test_a_job_whose_last_lease_has_lapsed_may_be_dead_already_and_so_its_key_free(promise: str, replies: set[str]) -> None:
+    contract = JobQueue(QueuePromises.model_validate({"dead_key": promise, "attempts_max": 2}))
+    again = Call.of("add", job="j2", payload="p", delay_ms=0, priority=0, key="k")
+
+    def told(**job: Any) -> set[Reply]:
+        state = contract.initial()._replace(jobs=(Job("j1", LEASED, key="k", until_ms=10, **job),))
+        return {reply for reply, _ in contract.outcomes(state, again, 11)}
+
+    assert told(attempts=2, is_over=True) == replies
+    assert told(attempts=1, is_over=True) == {"duplicate"}
+    assert told(attempts=2) == {"duplicate"}
 
 
 def test_a_contract_that_leaves_nothing_open_takes_no_promises(tmp_path: Path) -> None:

@@ -8,13 +8,18 @@ import pytest
 
 from orderlab.model.contracts.contract import Call
 from orderlab.model.contracts.sequential import Scope
-from orderlab.model.contracts.steps import Begin, Die, Fault, Resume, Wait
+from orderlab.model.contracts.steps import Begin, ContractTrace, Die, Fault, Resume, Wait
 from orderlab.model.errors import InputError
+from orderlab.properties.contracts.sequential.kind import SEQUENTIAL
 from orderlab.properties.contracts.sequential.run import ContractRun
 from orderlab.properties.contracts.sequential.search import moments, moves
+from orderlab.properties.contracts.sequential.validation import contract_of
+from orderlab.properties.contracts.sequential.witness import ContractPerformer
+from orderlab.properties.witness.confirmation import Confirmer
 from orderlab.sim.redis.backends import KernelBackend, open_backend
 from orderlab.sim.redis.error_conditions import CRASHED
 from orderlab.sim.stores.binding.loader import load_binding
+from orderlab.sim.stores.bound import CpuBudget
 
 LUA = Path(__file__).parents[4] / "lua"
 TAKE = Call.of("take", token="t", lease_ms=1000)
@@ -102,3 +107,37 @@ def test_on_a_server_of_one_connection_nobody_waits() -> None:
         run = ContractRun(binding, binding.contract, backend, 3)  # type: ignore[arg-type]
         with pytest.raises(InputError, match="BLMOVE: clients that wait are carried out on the kernel"):
             run.perform(Begin(0, TAKE))
+
+
+SILENT = (Begin(1, Call.of("pause")), Begin(1, add("a")), Begin(0, TAKE), Begin(1, Call.of("resume")))
+
+
+def test_clients_wait_on_a_real_server_as_they_do_on_the_kernel() -> None:
+    silent, sound = (load_binding(LUA / name) for name in ("specimens/job-resumed-in-silence", "job_queue_blocking"))
+    with open_backend("auto") as server:
+        witness = ContractTrace(SILENT, 3, law="wake-up")
+        assert [one["result"] for one in SEQUENTIAL.replay(witness, silent, server)][-2:] == ["waits", "replied 1"]
+        assert Confirmer(server, ContractPerformer(silent, contract_of(silent)), CpuBudget()).words(witness, "wake-up", False).startswith("confirmed on")
+        assert Confirmer(server, ContractPerformer(sound, contract_of(sound)), CpuBudget()).words(witness, "wake-up", False).startswith("not confirmed")
+        *_, last = SEQUENTIAL.replay(ContractTrace((*SILENT, Resume(0)), 3), sound, server)
+        assert last["result"] == "replied ('a', '1', 1, 'a')"
+
+
+def test_a_client_that_died_while_it_waited_on_a_server_is_served_nothing() -> None:
+    binding = load_binding(LUA / "specimens" / "job-wake-is-consumed")
+    with open_backend("auto") as server:
+        run = ContractRun(binding, contract_of(binding), server, 3)
+        for step in (Begin(0, TAKE), Begin(2, TAKE), Die(0), Begin(1, add("a"))):
+            assert run.perform(step).violation is None
+        assert list(run.waiting) == []  # the other one was served
+        assert run.perform(Resume(2)).reply == ("a", "1", 1, "a")
+        run.hang_up()
+
+
+def test_time_passes_on_a_server_by_waiting_so_that_scripts_see_it() -> None:
+    binding = load_binding(LUA / "job_queue")
+    delayed = Call.of("add", job="a", payload="a", delay_ms=50, priority=0, key="")
+    with open_backend("auto") as server:
+        steps = (Begin(0, delayed), Begin(1, TAKE), Wait(60), Begin(1, TAKE))
+        told = [(one["result"], one["broken"]) for one in SEQUENTIAL.replay(ContractTrace(steps, 3), binding, server)]
+        assert told[-1] == ("replied ('a', '1', 1, 'a')", [])

@@ -1,0 +1,65 @@
+"""The verdict on a feed or a job queue is the same whatever the seed. Seeds matter to random walks alone, and to the machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from orderlab.machines import contract_machine, load_binding
+from orderlab.model.verdict import Outcome
+from orderlab.properties.contracts.sequential.search import Search, walk
+from orderlab.properties.contracts.sequential.validation import run_of, validate_contract
+from orderlab.properties.contracts.sequential.witness import ContractReruns
+from orderlab.properties.validation.findings import Findings
+
+LUA = Path(__file__).parents[4] / "lua"
+SOUND = ("feed", "job_queue", "job_queue_blocking")
+BROKEN = {
+    "job-settled-by-any": {"exclusive-lease"},
+    "feed-deleted-by-any": {"exclusive-claim"},
+    "job-resumed-in-silence": {"wake-up"},
+    "feed-positional-cursor": {"cursor-safe", "progress"},
+    "job-taken-is-popped": {"no-loss", "exclusive-lease", "order", "recovery", "agreement-of-counts"},
+}
+LITTLE, SEEDS, WALKS = 0.02, 50, 10
+
+
+def accused(name: str, seeds: range) -> set[str]:
+    """Laws that random walks with any of these seeds see broken."""
+    run = run_of(load_binding(LUA / name))
+    start, found = run.state, Findings(frozenset())
+    for number in seeds:
+        run.go_to(start)
+        walk(run, Search(ContractReruns(lambda: run_of(load_binding(LUA / name))), found), number, WALKS, 40)
+    return set(found.by_law)
+
+
+@pytest.mark.parametrize("name", SOUND[:2])
+def test_walks_of_a_few_seeds_accuse_no_sound_store(name: str) -> None:
+    assert accused(name, range(1, 3)) == set()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", SOUND)
+def test_walks_and_machines_of_many_seeds_accuse_no_sound_store(name: str) -> None:
+    assert accused(name, range(SEEDS)) == set()
+    machine = contract_machine(load_binding(LUA / name))
+    wide = settings(
+        max_examples=50, stateful_step_count=40, database=None, deadline=None, phases=(Phase.generate,), suppress_health_check=list(HealthCheck)
+    )
+    for number in range(SEEDS):
+        run_state_machine_as_test(seed(number)(machine), settings=wide)  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", [*SOUND[:2], *BROKEN])
+def test_verdicts_are_the_same_with_every_seed(name: str) -> None:
+    binding = load_binding(LUA / name if name in SOUND else LUA / "specimens" / name)
+    for number in range(SEEDS):
+        found = validate_contract(binding, LITTLE, number)
+        violated = {one.law for one in found.results if one.outcome is Outcome.VIOLATED}
+        assert (number, violated) == (number, BROKEN.get(name, set()))
+        assert found.outcome is (Outcome.VIOLATED if name in BROKEN else Outcome.HOLDS)
