@@ -16,9 +16,20 @@ from orderlab.model.errors import InputError, did_you_mean
 from orderlab.model.history.events import EventBatch
 from orderlab.model.verdict import Outcome, Verdict
 from orderlab.sim.faults import FAULTS
+from orderlab.sim.redis.backends import Backend, KernelBackend
+from orderlab.sim.redis.replies import ErrorReply, Status
 from orderlab.sim.systems.catalogue import SYSTEMS, entry, settings_of
 
 KEPT = "kept"
+MESSAGES = 100
+PAYLOAD = 62
+PAGE = 10
+LIMIT = 10_000
+WAITING = 1_000
+"""Messages in whose share of the memory one is measured."""
+CALLS_MAX = 8
+"""Before each of so many calls of an operation its script is killed, or its node crashes, or its client dies."""
+CONDITIONS = ("out-of-memory", "read-only", "too-few-replicas", "disk-error", "slot-migrates")
 SCHEMA = 1
 LOAD: Mapping[str, Any] = {"publishers": 10_000, "rate": 1.0, "duration_s": 0.4, "warm_up_s": 0.2}
 """What latency and busy nodes are of: much of what the one-node systems can carry, little for the cluster."""
@@ -43,7 +54,7 @@ class Cost:
     bytes: float | None
     """Of commands and replies between client and server, before packets."""
     latency_ms: float | None
-    """A store: of one save on an idle node. A system: mean, from publish to delivery; of a feed, of a request."""
+    """A store: of one save (of a feed a post, of a job queue an add) on an idle node. A system: mean, from publish to delivery; of a feed, of a request."""
     per_s: float | None
     """Messages per second that a node's processor can carry; of PostgreSQL one core's; of a system its busiest node's, linearly."""
     blocking_ms: float | None = None
@@ -97,6 +108,40 @@ class Table:
         """What ``to_json`` made of one."""
         stores, systems = (tuple(map(Row.from_json, data[name])) for name in ("stores", "systems"))
         return cls(stores, systems, data["seed"], data["effort"])
+
+
+def bytes_of(argv: Sequence[bytes], reply: Any) -> int:
+    """Bytes of a command and its reply in RESP2."""
+    return len(b"*%d\r\n" % len(argv)) + sum(map(_framed, argv)) + _size(reply)
+
+
+def _framed(part: bytes) -> int:
+    return len(b"$%d\r\n" % len(part)) + len(part) + 2
+
+
+def _size(reply: Any) -> int:
+    match reply:
+        case ErrorReply():
+            return len(reply.message) + 3
+        case Status():
+            return len(reply) + 3
+        case bytes():
+            return _framed(reply)
+        case list():
+            return len(b"*%d\r\n" % len(reply)) + sum(map(_size, reply))
+        case int():
+            return len(b":%d\r\n" % reply)
+    return 5
+
+
+def memory_of(backend: Backend) -> int:
+    """What MEMORY USAGE says of all keys of a kernel together."""
+    assert isinstance(backend, KernelBackend)
+    told = [
+        backend.execute(b"MEMORY", b"USAGE", place if isinstance(place, bytes) else bytes(place[1]), b"SAMPLES", b"0")
+        for place in backend.shard.freeze()
+    ]
+    return sum(one for one in told if isinstance(one, int))
 
 
 def system_row(name: str, seed: int, progress: Progress) -> Row:

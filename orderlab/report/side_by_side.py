@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from orderlab.properties.side_by_side import DRAIN_BOUND_MS, KEPT, LOAD, Row, Table
+from orderlab.properties.side_by_side import DRAIN_BOUND_MS, KEPT, LIMIT, LOAD, WAITING, Row, Table
 from orderlab.report.page import template
 from orderlab.report.words import harmless
 
@@ -54,13 +54,18 @@ def limits(table: Table) -> Iterator[str]:
         "broken is unknown at this effort. The tables of PostgreSQL: random runs on the simulated tables."
     )
     yield (
-        "Costs of a store: one client, messages of 62 bytes, QoS 1, saved one at a time, fetched in pages of 10, acknowledged one at a time. Commands: those of "
-        "scripts, of PostgreSQL statements. Bytes: commands and replies, before packets. Save and msg/s a node: processor time of the commands within scripts, not of the Lua between them, by the cost "
+        "Costs of a store, by one workload of its kind, messages of 62 bytes, one client. Sessions: QoS 1, saved one at a time, fetched in pages of 10, acknowledged one at a time. "
+        "Feeds: posted one at a time, listed and claimed in pages of 10, deleted one at a time. Job queues: added, taken and completed one at a time. What a store has no operation for is left out."
+    )
+    yield (
+        "Commands: those of scripts, of PostgreSQL statements. Bytes: commands and replies, before packets (of PostgreSQL as psycopg sends them, and each of its fetches returns all that waits). "
+        "Save (a post, an add) and msg/s a node: processor time of the commands within scripts, not of the Lua between them, by the cost "
         "model sim/costs/redis.toml (of PostgreSQL, one core and the wait for the log, by prototype.toml): estimates, without the network and the driver."
     )
     yield (
-        "Blocks: the longest of one save, fetch of everything, acknowledge and clear at 10,000 messages; on Redis nobody else is served meanwhile. Memory: what "
-        "MEMORY USAGE says of 1,000 waiting messages of one client; nothing is said of tables on disk."
+        f"Blocks: the longest of these at {LIMIT:,} messages; on Redis nobody else is served meanwhile. Sessions: one save, fetch of everything, acknowledge, clear. Feeds: a post, a delete; "
+        "list, claim, renew and release of everything, and a claim once all claims have lapsed. Job queues: each operation once, and take once the leases of all have lapsed. "
+        f"Memory: what MEMORY USAGE says of {WAITING:,} waiting messages of one client; of PostgreSQL, both tables on disk with their indexes (pg_total_relation_size, by the layout of its blocks)."
     )
     yield (
         f"Systems, as published: {LOAD['publishers']:,} publishers, one message a second each, in virtual time, costs as `orderlab simulate --list` names them; latency from publish to "
@@ -87,7 +92,7 @@ def print_table(console: Console, table: Table) -> None:
 def _tables(table: Table) -> list[tuple[str, list[dict[str, str]]]]:
     return [
         (STORES, [cells_of_store(row) for row in table.stores]),
-        ("laws that fall when a save meets a fault, by store", fault_rows(table.stores)),
+        ("laws that fall when an operation meets a fault (sessions: a save), by store", fault_rows(table.stores)),
         (SYSTEMS, [cells_of_system(row) for row in table.systems]),
         ("laws that fall when a fault strikes, by system", fault_rows(table.systems)),
     ]

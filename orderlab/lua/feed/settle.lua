@@ -13,11 +13,14 @@ if not packed then
 end
 local names = cmsgpack.unpack(packed)
 local held = {}
-local holders, ends = redis.call('HMGET', KEYS[6], unpack(names)), redis.call('ZMSCORE', KEYS[5], unpack(names))
-local serials, entries = redis.call('ZMSCORE', KEYS[2], unpack(names)), redis.call('HMGET', KEYS[1], unpack(names))
-for index, name in ipairs(names) do
-  if holders[index] == token and ends[index] and tonumber(ends[index]) >= now_ms and serials[index] and entries[index] then
-    held[#held + 1] = { name, serials[index], cmsgpack.unpack(entries[index]) }
+for from = 1, #names, 1000 do  -- unpack has a limit
+  local some = { unpack(names, from, math.min(from + 999, #names)) }
+  local holders, ends = redis.call('HMGET', KEYS[6], unpack(some)), redis.call('ZMSCORE', KEYS[5], unpack(some))
+  local serials, entries = redis.call('ZMSCORE', KEYS[2], unpack(some)), redis.call('HMGET', KEYS[1], unpack(some))
+  for index, name in ipairs(some) do
+    if holders[index] == token and ends[index] and tonumber(ends[index]) >= now_ms and serials[index] and entries[index] then
+      held[#held + 1] = { name, serials[index], cmsgpack.unpack(entries[index]) }
+    end
   end
 end
 if #held == 0 then

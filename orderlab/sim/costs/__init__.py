@@ -124,6 +124,12 @@ class PostgresCosts(_Table):
     upsert_bytes: int = Field(ge=0)
     update_bytes: int = Field(ge=0)
     delete_bytes: int = Field(ge=0)
+    wire_save_bytes: int = Field(ge=0)
+    """Between client and server, both ways: a save of one message of 62 bytes; likewise below."""
+    wire_fetch_bytes: int = Field(ge=0)
+    """Without its rows."""
+    wire_row_bytes: int = Field(ge=0)
+    wire_acknowledge_bytes: int = Field(ge=0)
     fsync_us: float = Field(ge=0)
     log_mb_per_s: float = Field(ge=SMALLEST_RATE)
 

@@ -8,13 +8,15 @@ import random
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from psycopg.pq import Trace
 
 from orderlab.model.errors import InputError
 from orderlab.properties.contracts.session.tables import LIMIT, MODULUS, Step, disagreement, draw_run, shortened
 from orderlab.sim import live_postgres
+from orderlab.sim.costs import load_costs
 from orderlab.sim.live_postgres import PostgresProcess
 from orderlab.sim.servers.postgres import StatementError
-from orderlab.sim.servers.session_tables import Incoming, RealTables, SimulatedTables
+from orderlab.sim.servers.session_tables import Incoming, RealTables, SimulatedTables, disk_bytes
 
 pytestmark = [pytest.mark.server, pytest.mark.xdist_group("postgres")]
 
@@ -61,6 +63,42 @@ def test_the_simulated_tables_agree_with_the_real_ones(process, seed):
 @given(st.integers(0, 2**32))
 def test_they_agree_in_many_long_runs(process, seed):
     assert agree(process, seed, 30) is None
+
+
+@pytest.mark.parametrize(("count", "payload", "interval_s"), [(1, 62, None), (52, 62, None), (53, 62, None), (204, 62, 7), (1000, 62, None), (1000, 126, 7), (1000, 127, None)])
+def test_the_layout_of_the_tables_on_disk_is_the_servers(process, count, payload, interval_s):
+    tables = RealTables(process, 10_000, payload_bytes=payload)
+    try:
+        assert not isinstance(tables.save(b"plain-client", [Incoming(number, interval_s=interval_s) for number in range(1, count + 1)]), StatementError)
+        sizes = "SELECT pg_total_relation_size('device_publish_msg') + pg_total_relation_size('device_session_ctx')"
+        assert disk_bytes(tables.contents()[1]) == tables._watcher.execute(sizes).fetchone()[0]
+    finally:
+        tables.close()
+
+
+def test_the_bytes_between_client_and_server_are_those_that_libpq_traces(real, tmp_path):
+    tables, costs = real(), load_costs("prototype").postgres
+    client, connection, tables.now_ms = b"plain-client", tables._connection.pgconn, 1_700_000_000_000  # a time of these days takes 8 bytes
+    for number in range(1, 7):  # statements are prepared when they come for the sixth time
+        tables.save(client, [Incoming(number)])
+        tables.fetch(client)
+        tables.acknowledge(client, number)
+    tables.save(client, [Incoming(7)])
+
+    def traced(operate):
+        with (tmp_path / "trace").open("wb+") as file:
+            connection.trace(file.fileno())
+            connection.set_trace_flags(Trace.SUPPRESS_TIMESTAMPS)
+            reply = operate()
+            connection.untrace()
+            file.seek(0)
+            return sum(1 + int(line.split(b"\t")[1]) for line in file if line[:2] in (b"F\t", b"B\t")), reply
+
+    assert traced(lambda: tables.save(client, [Incoming(8)]))[0] == pytest.approx(costs.wire_save_bytes, rel=0.01)
+    size, rows = traced(lambda: tables.fetch(client))
+    assert len(rows) == 2
+    assert size == pytest.approx(costs.wire_fetch_bytes + 2 * costs.wire_row_bytes, rel=0.01)
+    assert traced(lambda: tables.acknowledge(client, rows[0].packet_id))[0] == pytest.approx(costs.wire_acknowledge_bytes, rel=0.01)
 
 
 class KeepsOneSurplus(SimulatedTables):

@@ -107,6 +107,11 @@ class Feed(NamedTuple):
         """The message of that name."""
         return next((one for one in self.messages if one.name == name), None)
 
+    def named(self, names: Iterable[Reply]) -> list[Message]:
+        """Those of these names that are there."""
+        there: dict[Reply, Message] = {one.name: one for one in self.messages}
+        return [there[name] for name in names if name in there]
+
     def position(self, marker: Reply) -> int | None:
         """Where a marker stands, None if it was told to nobody."""
         return 0 if marker == START else dict(self.markers).get(marker)
@@ -462,9 +467,14 @@ class FeedStore(Contract):
             if "claim" in self.bound:
                 yield 0, Call.of("claim", token="all", count=asked, ttl_ms=CLAIM_MS)
 
+        def held(size: int) -> Iterator[tuple[int, Call] | int]:
+            yield from posts(size)
+            yield 0, Call.of("claim", token="all", count=min(size, self.promises.count_max or size), ttl_ms=CLAIM_MS)
+
         return (
             Crowd("messages", (300, 9000), posts),
             Crowd("messages that are read", (100, 1100), read, is_asked=True),
+            *([Crowd("messages under one claim", (100, 9000), held, is_asked=True)] if "claim" in self.bound else []),
             Crowd("messages that have lapsed", (300, 9000), lapsed),
             Crowd("claims that have lapsed", (150, 400), claims),
             Crowd("messages before the last that have lapsed", (300, 1500), behind),
@@ -511,19 +521,18 @@ class FeedStore(Contract):
     @law("fifo", "messages are listed and claimed in the order in which they were posted")
     def fifo(self, before: Feed, call: Call, reply: Reply, now_ms: int) -> bool | None:
         names = self._named(call, reply) if call.name in ("list", "claim") else ()
-        serials = [one.serial for name in names if (one := before.message(name)) is not None]
+        serials = [one.serial for one in before.named(names)]
         if call.name == "claim" and serials:
-            free = [one.serial for one in before.messages if one.is_lapsed and one.token is None and one.until_ms != now_ms]
-            fresh = [serial for serial in serials if serial in free]
-            if any(one < max(fresh, default=0) and one not in serials for one in free):
+            free = {one.serial for one in before.messages if one.is_lapsed and one.token is None and one.until_ms != now_ms}
+            last = max(free.intersection(serials), default=0)
+            if any(one < last for one in free.difference(serials)):
                 return False
         return serials == sorted(serials) if len(serials) > 1 or call.name == "claim" else None
 
     @law("exclusive-claim", "a message is held by one claim at a time, and only its holder renews, releases or deletes it")
     def exclusive_claim(self, before: Feed, call: Call, reply: Reply, now_ms: int) -> bool | None:
         if call.name == "claim" and isinstance(reply, tuple):
-            named = [one for name in self._named(call, reply) if (one := before.message(name)) is not None]
-            return all(one.is_lapsed or one.claimed_until_ms == now_ms for one in named)
+            return all(one.is_lapsed or one.claimed_until_ms == now_ms for one in before.named(self._named(call, reply)))
         if call.name == "renew":
             live = [one for one in self._held(before, call["token"]) if not one.is_lapsed]
             return None if any(one.claimed_until_ms == now_ms for one in live) else (reply == "ok") == bool(live)
@@ -546,7 +555,8 @@ class FeedStore(Contract):
         if not names:
             return None
         rows = [(call["message"], reply)] if call.name == "get" else [one for one in reply if isinstance(one, tuple)]
-        return all(before.message(name) or name in before.gone for name in names) and all(one[1] == payload_of(one[0]) for one in rows)
+        known = {*before.gone, *(one.name for one in before.messages)}
+        return known.issuperset(names) and all(one[1] == payload_of(one[0]) for one in rows)
 
     def _named(self, call: Call, reply: Reply) -> tuple[Reply, ...]:
         """The messages that a reply speaks of."""

@@ -32,6 +32,7 @@ from orderlab.sim.stores.binding.binding import Binding
 
 if TYPE_CHECKING:
     from orderlab.properties.comparison.change import Comparison
+    from orderlab.properties.side_by_side import Cost
 
 EFFORTS = {"dev": QUICK, "ci": STANDARD, "nightly": THOROUGH}
 """By profile of the plugin."""
@@ -84,8 +85,13 @@ class SequentialKind:
 
         return compare_isolated(old, new, lambda: compare_contracts(old, new, effort, seed, backend, progress, laws))
 
-    def measured(self, binding: Binding, seed: int) -> None:
-        """No workload: what one means is the owner's contract's."""
+    def measured(self, binding: Binding, seed: int) -> tuple[Cost, dict[str, str]] | None:
+        """The workload of a feed or of a job queue; none of a contract of the owner's, who alone knows what one is."""
+        from orderlab.properties.contracts.sequential import side_by_side
+
+        contract = contract_of(binding)
+        workload = side_by_side.workload_of(contract, binding)
+        return None if workload is None else (side_by_side.measured(binding, contract, workload), side_by_side.faults(binding, contract, workload))
 
     def replay(self, trace: AnyTrace, binding: Binding, backend: Backend) -> Iterator[dict[str, Any]]:
         """Each step up to the first that breaks a law: no state explains what comes after."""

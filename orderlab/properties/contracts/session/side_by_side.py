@@ -18,25 +18,28 @@ from orderlab.properties.contracts.session.tables import MODULUS, Run, validate_
 from orderlab.properties.contracts.session.tables import Step as TableStep
 from orderlab.properties.contracts.session.validation.subject import Subject
 from orderlab.properties.harness.recording import RecordingStore
-from orderlab.properties.side_by_side import KEPT, Cost, Row
-from orderlab.sim.costs import estimate_us
-from orderlab.sim.redis.backends import KernelBackend
-from orderlab.sim.redis.replies import ErrorReply, Reply, Status
-from orderlab.sim.servers.session_tables import Incoming, SimulatedTables
+from orderlab.properties.side_by_side import (
+    CALLS_MAX,
+    CONDITIONS,
+    KEPT,
+    LIMIT,
+    MESSAGES,
+    PAGE,
+    PAYLOAD,
+    WAITING,
+    Cost,
+    Row,
+    bytes_of,
+    memory_of,
+)
+from orderlab.sim.costs import estimate_us, load_costs
+from orderlab.sim.redis.replies import Reply
+from orderlab.sim.servers.session_tables import Incoming, SimulatedTables, disk_bytes
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.results import Call, Failed
 
-MESSAGES = 100
-PAYLOAD = 62
-PAGE = 10
-LIMIT = 10_000
-WAITING = 1_000
-"""Messages of one client in whose share of the memory one is measured."""
 CLIENT = b"plain-client"
 FOREVER_MS = 604_800_000
-CALLS_MAX = 8
-"""Before each of so many calls of a save its script is killed, or its node crashes, or its client dies."""
-CONDITIONS = ("out-of-memory", "read-only", "too-few-replicas", "disk-error", "slot-migrates")
 RUNS_PER_EFFORT = 4_000
 RUNS = range(600, 4_000)
 """Drawn runs of the tables, by effort, within these bounds."""
@@ -50,28 +53,8 @@ class _Metered(RecordingStore):
     def run(self, call: Call) -> Reply:
         """One call."""
         reply = super().run(call)
-        self.bytes_sent += 5 + sum(_framed(part) for part in call.argv) + _size(reply)
+        self.bytes_sent += bytes_of(call.argv, reply)
         return reply
-
-
-def _framed(part: bytes) -> int:
-    return len(b"$%d\r\n" % len(part)) + len(part) + 2
-
-
-def _size(reply: Any) -> int:
-    """Bytes of a reply in RESP2."""
-    match reply:
-        case ErrorReply():
-            return len(reply.message) + 3
-        case Status():
-            return len(reply) + 3
-        case bytes():
-            return _framed(reply)
-        case list():
-            return len(b"*%d\r\n" % len(reply)) + sum(_size(one) for one in reply)
-        case int():
-            return len(b":%d\r\n" % reply)
-    return 5
 
 
 def _publication(label: int) -> Publication:
@@ -118,16 +101,7 @@ def _memory(binding: Binding, limit: int) -> float:
     store, run = _unjudged(binding)
     count = min(WAITING, limit)
     _filled(run, store, count, limit)
-    assert isinstance(store.backend, KernelBackend)
-    used = 0
-    for place in store.backend.shard.freeze():
-        told = store.backend.execute(b"MEMORY", b"USAGE", _name(place), b"SAMPLES", b"0")
-        used += told if isinstance(told, int) else 0
-    return used / count
-
-
-def _name(place: Any) -> bytes:
-    return place if isinstance(place, bytes) else bytes(place[1])
+    return memory_of(store.backend) / count
 
 
 def _longest(binding: Binding, limit: int) -> tuple[float, str]:
@@ -195,19 +169,25 @@ def tables_row(name: str, effort: float, seed: int, synchronous_commit: bool) ->
         tables.save(CLIENT, [Incoming(number)])
     saves_us, saves_ms = tables.work_us, tables.env.now / 1000 / MESSAGES
     statements = 4 * MESSAGES
+    wire = load_costs("prototype").postgres
+    assert wire is not None
+    sent = MESSAGES * (wire.wire_save_bytes + wire.wire_acknowledge_bytes)
     for first in range(1, MESSAGES + 1, PAGE):
-        tables.fetch(CLIENT)
+        sent += wire.wire_fetch_bytes + wire.wire_row_bytes * len(tables.fetch(CLIENT))
         statements += 1
         for number in range(first, first + PAGE):
             tables.acknowledge(CLIENT, number)
             statements += 1
     spent_us = tables.work_us
+    tables.save(CLIENT, [Incoming(number) for number in range(1, WAITING + 1)])
+    stored = disk_bytes(tables.fetch(CLIENT))
+    tables.clear(CLIENT)
     tables.save(CLIENT, [Incoming(number) for number in range(1, LIMIT + 1)])
     held = {"fetch of everything": _work_us(tables, lambda: tables.fetch(CLIENT)), "clear": _work_us(tables, lambda: tables.clear(CLIENT))}
     by = max(held, key=lambda what: held[what])
     cost = Cost(
-        commands=statements / MESSAGES, bytes=None, latency_ms=saves_ms, per_s=1e6 * MESSAGES / spent_us,
-        blocking_ms=held[by] / 1000, blocking_by=f"{by}, one backend", memory_bytes=None,
+        commands=statements / MESSAGES, bytes=sent / MESSAGES, latency_ms=saves_ms, per_s=1e6 * MESSAGES / spent_us,
+        blocking_ms=held[by] / 1000, blocking_by=f"{by}, one backend", memory_bytes=stored / WAITING,
     )  # fmt: skip
     assert saves_us <= spent_us
     return Row(
