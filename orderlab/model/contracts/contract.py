@@ -122,6 +122,8 @@ class Crowd(NamedTuple):
     """From how many to what is done: (client, call), or milliseconds that pass."""
     is_asked: bool = False
     """A client asks for so many in one call, and the Redis calls may grow with what it asks for."""
+    clients: int = 2
+    """How many clients' calls are tried in it."""
 
 
 _NAME = re.compile(r"([a-z])[0-9]+(?:_([0-9]+))?(?:\.[0-9]+)?")

@@ -472,10 +472,10 @@ class FeedStore(Contract):
             yield 0, Call.of("claim", token="all", count=min(size, self.promises.count_max or size), ttl_ms=CLAIM_MS)
 
         return (
-            Crowd("messages", (300, 9000), posts),
+            Crowd("messages", (300, 8100), posts),
             Crowd("messages that are read", (100, 1100), read, is_asked=True),
-            *([Crowd("messages under one claim", (100, 9000), held, is_asked=True)] if "claim" in self.bound else []),
-            Crowd("messages that have lapsed", (300, 9000), lapsed),
+            *([Crowd("messages under one claim", (20, 8100), held, is_asked=True, clients=1)] if {"claim", "renew"} <= {*self.bound} else []),
+            Crowd("messages that have lapsed", (300, 8100), lapsed),
             Crowd("claims that have lapsed", (150, 400), claims),
             Crowd("messages before the last that have lapsed", (300, 1500), behind),
         )

@@ -65,7 +65,7 @@ def _tried(run: ContractRun, one: Crowd, size: int, search: Search, way: list[Cl
             return {}
     reached, way[:] = run.state, steps
     counts: dict[str, int] = {}
-    for client in range(2):
+    for client in range(one.clients):
         run.go_to(reached)
         for call in run.judge.asked.calls(client, run.clients[client].seen):
             run.go_to(reached)

@@ -67,7 +67,7 @@ def test_a_claim_of_more_than_unpack_takes_is_renewed_and_released(tmp_path, is_
     contract = contract_of(binding)
     run = ContractRun(binding, contract, KernelBackend(), 2)
     crowd = next(one for one in contract.crowds() if one.name == "messages under one claim")
-    for client, call in crowd.steps(8100):
+    for client, call in crowd.steps(crowd.sizes[1]):
         assert run.perform(Begin(client, call)).violation is None
     reached, seen = run.state, set()
     for call in contract.calls(0, run.clients[0].seen):
