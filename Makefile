@@ -10,8 +10,10 @@ WORKERS ?= 2
 run: .venv/installed compiled
 	$(BIN)/orderlab validate lua/session --backend kernel
 
+# Asserts as they stand spare each process the rewriting of every test; what failed is tried once more, to be told with its values.
 test: .venv/installed redis-server postgresql spin locales compiled
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup tests
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup --assert=plain tests; code=$$?; \
+	test $$code -ne 1 || { echo "make: what failed, once more:"; $(BIN)/python -m pytest -q --last-failed tests; }; exit $$code
 
 # A Spark master and two workers on loopback, one of which is killed halfway through a sweep.
 cluster-test: .venv/installed

@@ -44,7 +44,7 @@ def test_however_clients_behave_the_seed_decides():
     assert reports[0]["counts"]["delivered_retained"] > 10
 
 
-@pytest.mark.parametrize("scripts", ["published", "session"])
+@pytest.mark.parametrize("scripts", [pytest.param("published", marks=pytest.mark.exhaustive), "session"])
 def test_the_same_seed_gives_the_same_history_in_every_process(scripts, tmp_path):
     arguments = ("tbmq-p2p", *SMALL, "--set", "brokers=2", "--set", f"scripts={scripts}", "--json")
     first = run(*arguments, "--seed", "5", "--history", str(tmp_path / "h.parquet"), hash_seed="1")

@@ -65,7 +65,7 @@ class Texts:
 def main(seed: int) -> None:
     """Print whether this process runs machine code, the share of errors, and the digest."""
     texts, shard, said, errors = Texts(seed), Shard(), hashlib.sha256(), 0
-    for _ in range(4000):
+    for _ in range(2000):
         text, script = texts.text(), texts.draw.choice(SCRIPTS)
         reply = shard.execute((b"EVAL", script.encode(), b"0", text))
         errors += not isinstance(reply, bytes | int)

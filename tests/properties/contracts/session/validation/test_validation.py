@@ -229,15 +229,15 @@ def test_other_messages_wait_in_the_queue_where_that_takes_the_law_to_full_scale
     searching = b"if not scores[i] or gone[ids[i]] then"
     assert searching in source
     mutated = binding.with_sources({"save.lua": source.replace(searching, b"if not scores[i] then")})
-    small, large = Subject(mutated).scaled(3), Subject(scale(mutated, 900)[0])
+    small, large = Subject(mutated).scaled(3), Subject(scale(mutated, 200)[0])
     first, second, *others = (
         Save((Publication(label, b"m%d" % label, interval_ms=1000 if label == 2 else None),), limit=3)
         for label in (1, 2, 3, 4)
     )
     limited = (first, second, others[0], Wait(1000), others[1])  # the identifier that is free is that of the expired one
-    found = at_full_scale(small.trace(limited, (b"client-one",)), "bounded", 900, Reruns(small), Reruns(large))
+    found = at_full_scale(small.trace(limited, (b"client-one",)), "bounded", 200, Reruns(small), Reruns(large))
     assert found is not None
-    assert sorted(len(step.messages) for step in found.steps if isinstance(step, Save)) == [1, 1, 1, 898]
+    assert sorted(len(step.messages) for step in found.steps if isinstance(step, Save)) == [1, 1, 1, 198]
 
 
 def test_a_store_that_is_given_up_is_not_accused_of_what_it_did_not_do() -> None:
