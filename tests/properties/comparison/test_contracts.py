@@ -15,7 +15,6 @@ from orderlab.model.contracts.job_queue import JobQueue
 from orderlab.model.contracts.steps import Begin
 from orderlab.model.verdict import Outcome
 from orderlab.properties.comparison.change import Comparison, Difference, RollingUpgrade
-from orderlab.properties.contracts.sequential import comparison
 from orderlab.properties.contracts.sequential.comparison import ProductSearch, compare_contracts
 from orderlab.properties.contracts.sequential.run import ContractRun
 from orderlab.properties.contracts.sequential.validation import contract_of
