@@ -381,6 +381,8 @@ class Judge:
         self.under_way: dict[int, Call] = {}
         self.tested: dict[str, int] = {one.name: 0 for one in self.laws}
         """How often a reply put each law to the test."""
+        self.explained = 0
+        """Replies that some state explained."""
         self._left: dict[Hashable, tuple[State, ...]] = {}
         """Answers of ``_after``, for the events of an overlap are gone through anew with every reply."""
         self._stopped: str = ""
@@ -413,6 +415,7 @@ class Judge:
         del self.under_way[number]
         if not after:
             return self._wrong(call, reply, [one.state for one in before])
+        self.explained += 1
         self._count(call, reply, before)
         self._settle(after)
         return None

@@ -122,7 +122,7 @@ def _without_error(text: str, error: str) -> str:
     """The symptom without the error that the cause has told."""
     if not error or error not in text:
         return text
-    return text.replace(f" ({error})", "").replace(error, "").rstrip(": ,")
+    return text.replace(f"the error {error!r}", "this error").replace(f" ({error})", "").replace(error, "").rstrip(": ,")
 
 
 # -- the story -------------------------------------------------------------------------------------------------------------

@@ -133,9 +133,10 @@ class PairedRun(ContractRun):
         if mine.is_over or theirs.is_over:  # one that takes more calls ends before others come in between
             _carry_on(mine, step.client, super().perform)
             _carry_on(theirs, step.client, self.other.perform)
+        mine.work = max(mine.work, theirs.work)
         operation = (step.call if isinstance(step, Begin) else self._under_way(step.client)).name
         mine.violation = self._told_apart(operation, mine, theirs, were_alike, trouble) or mine.violation or theirs.violation
-        if not (mine.stopped or theirs.stopped or trouble) and mine.is_over:
+        if not (mine.stopped or theirs.stopped or trouble) and mine.is_over and mine.work == 1:
             self._count(operation, mine, theirs)
         return mine
 
@@ -180,6 +181,7 @@ def _carry_on(report: Report, client: int, perform: Callable[[ClientStep], Repor
         more = perform(Resume(client))
         report.effects += more.effects
         report.reply, report.is_over, report.stopped, report.violation = more.reply, more.is_over, more.stopped, more.violation
+        report.work = max(report.work, more.work)
 
 
 def _heard(report: Report) -> str:

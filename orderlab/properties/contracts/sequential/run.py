@@ -32,6 +32,8 @@ BESIDE_SERVERS = (REPLY_LOST, OWN_ERROR)
 LATE_MS_MAX = 50
 """Of a call that took a server no longer than this every millisecond is one at which it may have taken effect."""
 LIMIT_WORD = "stopped at the limits of a script: "
+LIMIT_WORK = 200
+"""Steps that a script costs which is stopped at its limits, so that a search through many such calls comes to its end."""
 
 
 class ClientState(NamedTuple):
@@ -93,6 +95,8 @@ class Report:
     violation: Violation | None = None
     effects: list[Effect] = field(default_factory=list)
     """What was called, on the kernel."""
+    work: int = 1
+    """Steps of an ordinary length that would have taken as long."""
 
 
 class ContractRun:
@@ -267,6 +271,7 @@ class ContractRun:
                 connection.is_dirty = has_watched
             return self._stopped(number, report, "the node crashed", part_way=True)
         except (ScriptTimeout, GrowthLimit) as stopped:
+            report.work = LIMIT_WORK
             return self._over(number, report, Failed(f"{LIMIT_WORD}{stopped}"))
         if isinstance(reply, Waiting | ServerWait):
             self.waiting[number] = reply

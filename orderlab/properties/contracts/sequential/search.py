@@ -82,8 +82,9 @@ class Search:
         """Of so many steps of ``run``, what each law was put to the test by."""
         findings = self.findings
         findings.work["steps"] += steps
-        for law in (SPECIFICATION, BOUNDED):
-            findings.coverage[law] += steps
+        findings.coverage[BOUNDED] += steps
+        findings.coverage[SPECIFICATION] += run.judge.explained
+        run.judge.explained = 0
         findings.coverage[ALL_OR_NOTHING] = findings.work["stopped"]
         findings.coverage[WAKE_UP] += run.waits_seen
         run.waits_seen = 0
@@ -220,6 +221,7 @@ def explore(run: ContractRun, scope: Scope, search: Search, steps_max: int, name
         except TooManyStates:
             cut += 1
             return Report()
+        steps += report.work - 1
         search.findings.work["stopped"] += bool(report.stopped)
         if isinstance(step, Begin | Resume):
             search.note_effects(operation_of(path(at, step)), report.effects, lambda: path(at, step))

@@ -7,13 +7,20 @@ from pathlib import Path
 import pytest
 
 from orderlab.model.contracts.contract import Call
+from orderlab.model.contracts.sequential import SequentialTerms
 from orderlab.model.contracts.steps import Begin, Die, Fault, Resume, Wait, from_json, to_json
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
-from orderlab.properties.contracts.sequential.run import ContractRun
-from orderlab.properties.contracts.sequential.search import troubles_of
-from orderlab.properties.contracts.sequential.validation import ContractValidation, validate_contract, validate_isolated
+from orderlab.properties.contracts.sequential.run import LIMIT_WORK, ContractRun
+from orderlab.properties.contracts.sequential.search import Search, explore, troubles_of
+from orderlab.properties.contracts.sequential.validation import (
+    ContractValidation,
+    contract_of,
+    validate_contract,
+    validate_isolated,
+)
 from orderlab.properties.contracts.sequential.witness import ContractReruns
+from orderlab.properties.validation.findings import Findings
 from orderlab.properties.witness.witness import story_lines
 from orderlab.report.subjects import subject_of_store
 from orderlab.sim.redis.backends import KernelBackend, open_backend
@@ -178,3 +185,14 @@ def test_a_script_that_ends_only_with_its_process_breaks_bounded(monkeypatch: py
     bounded = subject_of_store(found).laws[-1]
     assert "does not end" in bounded.because
     assert found.to_json()["laws"][-1]["not_covered"] == [bounded.because]
+
+
+def test_what_never_ends_costs_many_steps_and_shows_nothing_of_the_contract() -> None:
+    binding = load_binding(LUA / "limiter", trust_adapter=True).with_sources({"hit.lua": b"while true do end"})
+    contract = contract_of(binding)
+    terms = SequentialTerms(contract)
+    reruns = ContractReruns(lambda: ContractRun(binding, contract, KernelBackend(), 1))
+    search = Search(reruns, Findings(frozenset(terms.laws)))
+    explore(reruns.run, next(one for one in terms.scopes if one.clients == 1), search, 2, "one client")
+    assert (search.findings.work["steps"], search.findings.coverage["specification"]) == (LIMIT_WORK, 0)
+    assert set(search.findings.by_law) == {"bounded"}
