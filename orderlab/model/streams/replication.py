@@ -6,7 +6,7 @@ new term (a *stale leader*), and one that is never heard of again is a dead one.
 
 ``read-uncommitted`` (D12): readers are given what only the leader has. ``acknowledge-early``: a publisher is told before two nodes have it.
 ``any-successor``: votes do not compare logs. ``no-terms``: a follower copies from a stale leader too. ``older-terms``: an entry of an older term counts as
-committed once two nodes have it, with no entry of the leader's own term behind it (needs four terms).
+committed once two nodes have it, with no entry of the leader's own term behind it (needs three terms and two messages).
 """
 
 from __future__ import annotations
@@ -121,6 +121,12 @@ class Replication(Specification):
         s.term[n] += 1
         s.led[n] = s.term[n]
         s.term[o] = s.term[n]
+
+    @action(actor="node {n}", n="nodes", o="nodes")
+    def hear(self, s: State, n: int, o: int) -> None:
+        """Of a newer term, from a node that was asked for its vote or its copy; a stale leader follows from then on, and may stand again."""
+        require(s.term[n] < s.term[o])
+        s.term[n] = s.term[o]
 
     @action(actor="leader {n}", n="nodes", m="published", i="places")
     def acknowledge(self, s: State, n: int, m: int, i: int) -> None:

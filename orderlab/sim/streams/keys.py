@@ -179,8 +179,8 @@ class LearnedPatterns:
 
     A node with ``threshold`` children gets an edge "+" for all names that it does not know yet. The names that it knows keep their edges, for
     what a topic's index is must not change within a generation: with ``plus_first`` (a specimen) the newer edge wins, and a topic's later
-    messages go to another stream than its earlier ones. Patterns are only added, and `taken` hands over the new ones, to be stored in the
-    batch with the first message that needs them.
+    messages go to another stream than its earlier ones. Patterns are only added, and the `fresh` ones are stored in the batch with the first
+    message that needs them.
     """
 
     def __init__(self, threshold: int = 16, patterns: Sequence[Pattern] = (), plus_first: bool = False) -> None:
@@ -194,11 +194,13 @@ class LearnedPatterns:
             self._pattern_at(self._walked(pattern)[0], pattern)
         self._stored = len(self.patterns)
 
-    def taken(self) -> list[tuple[int, Pattern]]:
-        """The patterns that were learned since the last call, with their numbers."""
-        new = list(enumerate(self.patterns))[self._stored :]
+    def fresh(self) -> list[tuple[int, Pattern]]:
+        """The patterns that were learned since `stored` was told, with their numbers."""
+        return list(enumerate(self.patterns[self._stored :], self._stored))
+
+    def stored(self) -> None:
+        """What is `fresh` is in the store now; not before, for a batch may fail."""
         self._stored = len(self.patterns)
-        return new
 
     def index(self, topic: str) -> int:
         """The index of a topic; learns it if it is new."""
@@ -206,9 +208,10 @@ class LearnedPatterns:
         if found is None or self.plus_first:
             levels = topic.split("/")
             node, pattern = self._walked(levels)
-            varying = [level for level, edge in zip(levels, pattern, strict=True) if edge == "+"]
             number = node.pattern if node.pattern is not None else self._pattern_at(node, pattern)
-            found = number << VARYING_BITS | self._hashed(varying, len(varying))[0]
+            varying = [level for level, edge in zip(levels, pattern, strict=True) if edge == "+"][:VARYING_BITS]
+            width = _width(len(varying))
+            found = number << VARYING_BITS | _placed([level_hash(level, width) for level in varying], width)
             self._indices[topic] = found
         return found
 
@@ -218,7 +221,9 @@ class LearnedPatterns:
         for number, pattern in enumerate(self.patterns):
             varying = self._varying(pattern, topic_filter.split("/"))
             if varying is not None:
-                wanted, mask = self._hashed(varying, len(varying))
+                width = _width(len(varying))
+                wanted = _placed([0 if level == "+" else level_hash(level, width) for level in varying[:VARYING_BITS]], width)
+                mask = _placed([0 if level == "+" else (1 << width) - 1 for level in varying[:VARYING_BITS]], width)
                 every = ((1 << PATTERN_BITS) - 1) << VARYING_BITS
                 found.append(Query(number << VARYING_BITS | wanted, every | mask))
         return found
@@ -260,14 +265,15 @@ class LearnedPatterns:
                 return None
         return found
 
-    @staticmethod
-    def _hashed(varying: Sequence[str], count: int) -> tuple[int, int]:
-        """(bits, mask) of the levels that vary; of more than fit the last are left to the look at the topic."""
-        width = VARYING_BITS // min(max(count, 1), VARYING_BITS)
-        bits = mask = 0
-        for place, level in enumerate(varying[:VARYING_BITS]):
-            if level != "+":
-                shift = VARYING_BITS - (place + 1) * width
-                bits |= level_hash(level, width) << shift
-                mask |= ((1 << width) - 1) << shift
-        return bits, mask
+
+def _width(count: int) -> int:
+    """Bits of each level that varies; of more than have a bit the last are left to the look at the topic."""
+    return VARYING_BITS // min(max(count, 1), VARYING_BITS)
+
+
+def _placed(levels: Sequence[int], width: int) -> int:
+    """Levels that vary, the first in the highest bits."""
+    bits = 0
+    for level in levels:
+        bits = bits << width | level
+    return bits << VARYING_BITS - width * len(levels)

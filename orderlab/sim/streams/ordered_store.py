@@ -10,7 +10,7 @@ which the operating system holds. It survives a machine that loses power only wi
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
@@ -28,7 +28,7 @@ class View(Protocol):
 class OrderedStore(View, Protocol):
     """A view that changes."""
 
-    def put(self, batch: Sequence[Pair]) -> None:
+    def put(self, batch: Iterable[Pair]) -> None:
         """Write all pairs or none; of two with one key the later stands."""
 
     def delete_range(self, start: bytes, stop: bytes) -> None:
@@ -72,7 +72,7 @@ class MemoryStore:
     def seek(self, key: bytes) -> Iterator[Pair]:
         return self._now.seek(key)
 
-    def put(self, batch: Sequence[Pair]) -> None:
+    def put(self, batch: Iterable[Pair]) -> None:
         fresh = sorted(dict(batch).items())
         if not fresh:
             return
@@ -123,7 +123,7 @@ class RocksStore:
         pairs: Iterator[Pair] = self._db.items(from_key=key)
         return pairs
 
-    def put(self, batch: Sequence[Pair]) -> None:
+    def put(self, batch: Iterable[Pair]) -> None:
         written = self._rocksdict.WriteBatch(raw_mode=True)
         put = written.put
         for key, value in batch:

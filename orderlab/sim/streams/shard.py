@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from collections.abc import Iterator as Pairs
 from dataclasses import asdict, dataclass, replace
+from itertools import chain, islice, repeat
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from orderlab.model.errors import InputError
 from orderlab.sim.mqtt.topics import check_topic_filter, check_topic_name, matches, split_shared
@@ -26,7 +28,8 @@ STREAM = Struct(">HIQ")
 FACTS = b"\xff\xff"
 """Behind all generations: what the shard knows of itself."""
 _LAST = Struct(">QQ")
-_AT_END = b"\xff" * 12
+_TAIL = Struct(">IQ")
+_AT_END = b"\xff" * 13
 
 
 class Message(NamedTuple):
@@ -86,6 +89,17 @@ class Cost:
 
 
 Schema = HashedLevels | LearnedPatterns
+class _Heads(dict[str, bytes]):
+    """What the keys of a topic begin with in one bucket, made when it is first asked for."""
+
+    def __init__(self, schema: Schema, generation: int, epoch: int) -> None:
+        super().__init__()
+        self._schema, self._generation, self._epoch = schema, generation, epoch
+
+    def __missing__(self, topic: str) -> bytes:
+        check_topic_name(topic)
+        found = self[topic] = STREAM.pack(self._generation, self._epoch, self._schema.index(topic))
+        return found
 
 
 @dataclass
@@ -106,8 +120,8 @@ class Shard:
         self.cost = Cost()
         self.sequence = self.time = 0
         self.generations: dict[int, _Generation] = {}
-        self._topics: dict[str, tuple[int, bytes]] = {}
-        self._publishers: dict[str, bytes] = {}
+        self._heads_of = -1, -1
+        self._heads: dict[str, bytes] = {}
         facts = dict(store.seek(FACTS))
         if FACTS + b"last" in facts:
             self.sequence, self.time = _LAST.unpack(facts[FACTS + b"last"])
@@ -144,41 +158,42 @@ class Shard:
         told = {**kind, "since": self.sequence, "offset_bits": self.buckets.offset_bits}
         self.store.put([(FACTS + b"generation" + number.to_bytes(2, "big"), json.dumps(told).encode())])
         self.generations[number] = _Generation(schema, self.sequence, told)
-        self._topics.clear()
         return number
 
     def append(self, messages: Sequence[Message]) -> int:
         """Store all messages or none, with the patterns that they need; the last sequence number. Acknowledge after it has returned."""
         number = max(self.generations)
-        schema, topics = self.generations[number].schema, self._topics
-        publishers = self._publishers
+        schema = self.generations[number].schema
         time = max(self.time, self.clock())
         epoch, offset = self.buckets.split(time)
-        sequence, pack = self.sequence, KEY.pack
-        batch: list[Pair] = []
-        add = batch.append
-        for topic, publisher, payload, _, _ in messages:
-            sequence += 1
-            try:
-                index, named = topics[topic]
-                who = publishers[publisher]
-            except KeyError:
-                if topic not in topics:
-                    check_topic_name(topic)
-                    topics[topic] = schema.index(topic), _prefixed(topic)
-                if publisher not in publishers:
-                    publishers[publisher] = _prefixed(publisher)
-                index, named = topics[topic]
-                who = publishers[publisher]
-            add((pack(number, epoch, index, offset, sequence), named + who + payload))
+        if (number, epoch) != self._heads_of:
+            self._heads_of = number, epoch
+            self._heads = _Heads(schema, number, epoch)
+        last = self.sequence + len(messages)
+        tails = map(_TAIL.pack, repeat(offset), range(self.sequence + 1, last + 1))
+        heads = self._heads
+        # made one by one as the store takes them: no list of them all
+        pairs = (
+            (heads[topic] + tail, f"{topic}\0{publisher}\0".encode() + payload)
+            for (topic, publisher, payload, _, _), tail in zip(messages, tails, strict=True)
+            if "\0" not in publisher or _refuse(publisher, "U+0000 is not allowed (MQTT-1.5.4-2)")
+        )
+        try:
+            self.store.put(chain(pairs, self._facts(schema, number, last, time)))
+        except UnicodeEncodeError as error:
+            _refuse(error.object, "not well-formed UTF-8 (MQTT-1.5.4-1)")
         if isinstance(schema, LearnedPatterns):
-            for place, pattern in schema.taken():
-                key = FACTS + b"pattern" + number.to_bytes(2, "big") + place.to_bytes(4, "big")
-                batch.append((key, json.dumps(pattern).encode()))
-        batch.append((FACTS + b"last", _LAST.pack(sequence, time)))
-        self.store.put(batch)
-        self.sequence, self.time = sequence, time
-        return sequence
+            schema.stored()
+        self.sequence, self.time = last, time
+        return last
+
+    @staticmethod
+    def _facts(schema: Schema, number: int, sequence: int, time: int) -> Pairs[Pair]:
+        """What a batch adds to what the shard knows of itself: patterns that its messages were the first to need, and the last numbers."""
+        if isinstance(schema, LearnedPatterns):
+            for place, pattern in schema.fresh():
+                yield FACTS + b"pattern" + number.to_bytes(2, "big") + place.to_bytes(4, "big"), json.dumps(pattern).encode()
+        yield FACTS + b"last", _LAST.pack(sequence, time)
 
     def drop_generation(self, number: int) -> None:
         """Retention: remove the oldest generation; its schema first, without which nobody reads it. Raises InputError."""
@@ -249,64 +264,72 @@ class Shard:
         """
         number = iterator.generation
         first_epoch, first_offset = self.buckets.split(iterator.since_time)
-        last_epoch, _ = self.buckets.split(iterator.until_time)
-        low, high = iterator.since.to_bytes(8, "big"), iterator.until.to_bytes(8, "big")
+        last_epoch, last_offset = self.buckets.split(iterator.until_time)
+        low = iterator.since.to_bytes(8, "big")
+        # times grow with sequence numbers, so that in a stream the window ends at one key; and it begins at one, if the times are those of its ends
+        first_tail, last_tail = _TAIL.pack(first_offset, iterator.since + 1), _TAIL.pack(last_offset, iterator.until + 1)
         stop = STREAM.pack(number, last_epoch + 1, 0) if last_epoch + 1 < 1 << 32 else (number + 1).to_bytes(2, "big")
         key = iterator.key or STREAM.pack(number, first_epoch, query.wanted)
-        topic_filter = iterator.topic_filter
         found: list[Pair] = []
         add = found.append
         cost = self.cost
         while key:
             cost.seeks += 1
-            stream, header, is_edge, sequence = b"", None, True, b""
-            sought, key = key, b""
-            for pair in view.seek(sought):
-                here, value = pair
-                if here[:14] != stream:
-                    if here >= stop:
-                        break
-                    stream = here[:14]
-                    _, epoch, index = STREAM.unpack(stream)
-                    selected = next_selected(index, query)
-                    if selected != index:
-                        cost.steps += 1
-                        key = STREAM.pack(number, epoch, selected) if selected is not None else STREAM.pack(number, epoch + 1, query.wanted)
-                        break
-                    # times grow with sequence numbers: in the buckets between the first and the last the whole window lies
-                    is_edge = epoch in (first_epoch, last_epoch)
-                    if epoch == first_epoch and here[18:] <= low and here[14:18] < first_offset.to_bytes(4, "big"):
-                        cost.steps += 1
-                        key = stream + first_offset.to_bytes(4, "big")
-                        break
-                if is_edge and (sequence := here[18:]) > high:  # stored since the round began; so is all that follows of the topics that share the index
-                    key = stream + _AT_END + b"\xff"
-                    break
-                if header is None or not value.startswith(header):
-                    size = 2 + int.from_bytes(value[:2], "big")
-                    if not matches(topic_filter, value[2:size].decode()):  # another topic with this index
+            walk, key = view.seek(key), b""
+            stream = end = topic = past = b""
+            is_old, looked = False, -1
+            while not key and looked != (looked := len(found) + cost.steps):
+                for pair in islice(walk, most - len(found)):
+                    here, value = pair
+                    if here >= end:
+                        if here >= stop:
+                            break
+                        if here[:14] == stream:  # stored since the round began; so is all that follows of the topics that share the index
+                            key = stream + _AT_END
+                            break
+                        stream = here[:14]
+                        _, epoch, index = STREAM.unpack(stream)
+                        if (selected := next_selected(index, query)) != index:
+                            cost.steps += 1
+                            key = STREAM.pack(number, epoch, selected) if selected is not None else STREAM.pack(number, epoch + 1, query.wanted)
+                            break
+                        if epoch == first_epoch and here[14:] < first_tail:
+                            cost.steps += 1
+                            key = stream + first_tail
+                            break
+                        end = stream + (last_tail if epoch == last_epoch else _AT_END)
+                        if here >= end:
+                            key = stream + _AT_END
+                            break
+                        is_old = here[18:] <= low
+                    if is_old and (is_old := here[18:] <= low):
                         cost.steps += 1
                         continue
-                    header = value[:size]
-                if not is_edge or sequence > low:
+                    if not topic <= value < past:
+                        named = value[: value.index(0)]
+                        if not matches(iterator.topic_filter, named.decode()):  # another topic with this index
+                            cost.steps += 1
+                            continue
+                        topic, past = named + b"\0", named + b"\1"
                     add(pair)
+                else:
                     if len(found) == most:
                         cost.steps += most
                         return found, here + b"\0"
+                    continue
+                break
         cost.steps += len(found)
         return found, b""
 
 
-def _prefixed(text: str) -> bytes:
-    """With its length. A value begins with its topic, so that a topic is recognised by what the value begins with."""
-    encoded = text.encode()
-    return len(encoded).to_bytes(2, "big") + encoded
+def _refuse(publisher: str, why: str) -> NoReturn:
+    raise InputError(f"publisher {publisher!r}: {why}")
 
 
 def _unpacked(value: bytes) -> tuple[str, str, bytes]:
-    name = 2 + int.from_bytes(value[:2], "big")
-    who = name + 2 + int.from_bytes(value[name : name + 2], "big")
-    return value[2:name].decode(), value[name + 2 : who].decode(), value[who:]
+    """Topic, publisher and payload: U+0000, which names cannot have, ends the names. So a topic is recognised by what a value begins with."""
+    topic, publisher, payload = value.split(b"\0", 2)
+    return topic.decode(), publisher.decode(), payload
 
 
 def published_walk(shard: Shard, topic_filter: str) -> list[Message]:
