@@ -93,7 +93,7 @@ def simulate(
     given = {} if config is None else read_config(config)
     chosen = settings_of(system, {**given, **parsed(settings or [])})
     wanted = wanted_reports(report)
-    if SYSTEMS[system].is_feed and (sustainable or trace is not None):
+    if not SYSTEMS[system].has_rate and (sustainable or trace is not None):
         option = "--sustainable" if sustainable else "--trace"
         raise InputError(f"{option}: {system} has no publishers at a rate and no timeline, its producers wait for answers; leave it out")
     if shrink and (sustainable or replications > 1):

@@ -176,3 +176,29 @@ def test_a_law_that_was_not_put_to_the_test_exits_3_and_says_vacuous(tmp_path: P
     assert "vacuous, not put to the test: small, coverage" in untested.stdout
     file.write_text(VACUOUS.replace("LIMIT", "1"))
     assert explore(str(file)).returncode == 0
+
+
+def test_the_protocols_of_streams_are_explored_together() -> None:
+    """Few states of each here: unknown, never a false answer; all of them are `make exhaustive`'s."""
+    done = explore("streams", "--max-states", "40", "--json")
+    told = json.loads(done.stdout)
+    names = ["acknowledgement", "clocks", "collector", "handover", "log-replay", "replication", "session", "shared"]
+    assert sorted(told["specifications"]) == [f"streams-{name}" for name in names]
+    assert {name for name, one in told["specifications"].items() if one["complete"]} == {"streams-acknowledgement", "streams-collector"}
+    assert (done.returncode, told["outcome"]) == (3, "unknown")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (("streams-clocks", "--set", "protocol=no-part"), 1, "no-loss is violated"),
+        (("streams-clocks", "--set", "protocol=nope"), 2, "protocol"),
+        (("streams-clocks", "--set", "ticks=0"), 2, "ticks"),
+        (("streams", "--set", "protocol=repaired"), 2, "streams"),
+    ],
+)
+def test_a_protocol_of_streams_and_what_is_wrong_nearby(arguments: tuple[str, ...], code: int, told: str) -> None:
+    done = explore(*arguments)
+    assert done.returncode == code
+    assert told in done.stdout + done.stderr
+    assert code == 1 or (done.stdout, done.stderr.count("\n")) == ("", 1)

@@ -80,6 +80,15 @@ class Dropped(Exception):
         self.generation, self.iterator = generation, iterator
 
 
+class Rewound(Exception):
+    """The shard ends before the place that an iterator has reached: what a reader was given is gone, with the power of a machine that had not synced it.
+    What comes next would have the numbers of what is gone; ``iterator`` goes on at the end of the shard."""
+
+    def __init__(self, sequence: int, iterator: Iterator) -> None:
+        super().__init__(f"the shard ends at {sequence}, before what the iterator has read; its store has lost what was not synced")
+        self.sequence, self.iterator = sequence, iterator
+
+
 @dataclass
 class Cost:
     """What walks have asked of the store."""
@@ -149,13 +158,18 @@ class Shard:
     def _newest(self) -> _Generation:
         return self.generations[max(self.generations)]
 
+    @property
+    def has_fresh(self) -> bool:
+        """Whether the newest generation has messages."""
+        return self._newest.since < self.sequence
+
     def new_generation(self, schema: Schema) -> int:
         """Messages from now on are kept by another schema; its number. Older ones stay where they are and are replayed before."""
         number = max(self.generations, default=-1) + 1
         if number >= 0xFFFF:
             raise InputError("65535 generations: no number is left; replay into a new shard")
         kind: dict[str, Any] = {"kind": "learned", "threshold": schema.threshold} if isinstance(schema, LearnedPatterns) else {"kind": "hashed", **asdict(schema)}
-        told = {**kind, "since": self.sequence, "offset_bits": self.buckets.offset_bits}
+        told = {**kind, "since": self.sequence, "since_time": self.time, "offset_bits": self.buckets.offset_bits}
         self.store.put([(FACTS + b"generation" + number.to_bytes(2, "big"), json.dumps(told).encode())])
         self.generations[number] = _Generation(schema, self.sequence, told)
         return number
@@ -203,15 +217,22 @@ class Shard:
         self.store.delete_range(number.to_bytes(2, "big"), (number + 1).to_bytes(2, "big"))
         del self.generations[number]
 
+    def expire(self, before: int) -> None:
+        """Retention by time: drop the generations all of whose messages are older. What is to be dropped in parts takes generations as often."""
+        while len(self.generations) > 1 and self.generations[min(self.generations) + 1].told["since_time"] < before:
+            self.drop_generation(min(self.generations))
+
     def replay(self, topic_filter: str, since: int = 0, since_time: int = 0) -> Iterator:
         """An iterator over what the filter selects of the messages behind ``since``. Raises InputError for a bad filter."""
         check_topic_filter(topic_filter)
         plain = split_shared(topic_filter)[1]
-        since = max(since, self.generations[min(self.generations)].since)
+        since = min(max(since, self.generations[min(self.generations)].since), self.sequence)
         return self._round(Iterator(plain, since, since, since_time, since_time, is_done=True))
 
     def _round(self, iterator: Iterator) -> Iterator:
         """The round behind one that is over."""
+        if self.sequence < iterator.until:
+            raise Rewound(self.sequence, replace(iterator, since=self.sequence, until=self.sequence, since_time=self.time, until_time=self.time))
         before = [number for number, one in self.generations.items() if one.since <= iterator.until]
         if not before:
             oldest = min(self.generations)
@@ -222,7 +243,7 @@ class Shard:
         )  # fmt: skip
 
     def next(self, iterator: Iterator, most: int, view: View | None = None) -> tuple[list[Message], Iterator]:
-        """Up to ``most`` messages, and the iterator behind them; none if all that is stored has been read. Raises Dropped."""
+        """Up to ``most`` messages, and the iterator behind them; none if all that is stored has been read. Raises Dropped and Rewound."""
         pairs, iterator = self.next_pairs(iterator, most, view)
         return [self.unpacked(pair) for pair in pairs], iterator
 

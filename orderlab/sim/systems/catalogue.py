@@ -45,7 +45,9 @@ class SystemEntry:
     rows: Mapping[str, Mapping[str, Any]]
     assemble: Callable[[Any, int, list[Sink]], System]
     is_feed: bool = False
-    """No broker: producers post to feeds, in closed loops, and readers follow a marker."""
+    """Producers post to feeds, in closed loops, and readers follow a marker."""
+    has_rate: bool = True
+    """Messages are due at a rate, whoever waits, and a run can be traced."""
 
 
 SYSTEMS: dict[str, SystemEntry] = {
@@ -71,14 +73,14 @@ SYSTEMS: dict[str, SystemEntry] = {
     ),
     "zaqar-watch": SystemEntry(
         "a feed in Redis behind a web head: posts watch the counter of ranks and begin again on a conflict",
-        zaqar.ZaqarSettings, {}, zaqar.ZaqarSystem, is_feed=True,
+        zaqar.ZaqarSettings, {}, zaqar.ZaqarSystem, is_feed=True, has_rate=False,
     ),
     "zaqar-lua": SystemEntry(
-        "the same feed: hashes first, then a script takes ranks and counter", zaqar.LuaSettings, {}, zaqar.ZaqarSystem, is_feed=True,
+        "the same feed: hashes first, then a script takes ranks and counter", zaqar.LuaSettings, {}, zaqar.ZaqarSystem, is_feed=True, has_rate=False,
     ),
     "zaqar-race": SystemEntry(
         "the same feed without a cure: what is posted can appear behind a marker",
-        zaqar.RaceSettings, {}, zaqar.ZaqarSystem, is_feed=True,
+        zaqar.RaceSettings, {}, zaqar.ZaqarSystem, is_feed=True, has_rate=False,
     ),
     "emqx-streams": SystemEntry(
         "durable streams: replicated shards of an ordered store, wildcard readers that follow by iterators",

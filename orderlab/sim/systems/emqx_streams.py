@@ -1,8 +1,8 @@
 """`emqx-streams`: durable streams of a broker cluster, as its proposal has them with the repairs of notes/streams.md.
 
-Publishers are closed loops: each sends its next message once it is answered, at its interval at the earliest. A message goes to the leader of its shard (by topic or
+Publishers send one message at a time, each when it is due and the one before is answered; latency counts from when it was due, so that what waits is seen. A message goes to the leader of its shard (by topic or
 by publisher), waits there for the next flush, and is committed when a follower has the batch too; then publishers are answered and readers woken. Wildcard readers
-follow each shard by an iterator that they commit after delivery. What is committed is kept by the real `orderlab.sim.streams.shard.Shard`; schema, patterns, times and walks
+follow each shard by an iterator that they commit after delivery; those of a group ($share) have a shard each, or more, and one checkpoint. What is committed is kept by the real `orderlab.sim.streams.shard.Shard`; schema, patterns, times and walks
 are those of the store, the leader's clock with its skew too.
 """
 
@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from itertools import count
 from typing import Any, Literal
 
 import numpy as np
@@ -29,7 +29,7 @@ from orderlab.sim.faults import parse_faults
 from orderlab.sim.mqtt.topics import check_topic_filter, split_shared
 from orderlab.sim.streams.keys import HashedLevels, LearnedPatterns, level_hash
 from orderlab.sim.streams.ordered_store import MemoryStore
-from orderlab.sim.streams.shard import Iterator, Message, Shard
+from orderlab.sim.streams.shard import Dropped, Iterator, Message, Schema, Shard
 from orderlab.sim.systems.base import SimulationProgress, rare_collections
 from orderlab.sim.systems.report import latency, warm_up
 from orderlab.sim.systems.settings import Settings
@@ -37,6 +37,7 @@ from orderlab.sim.systems.settings import Settings
 FAULTS = {"broker-crash": 0.2, "broker-clock-skew": 0.5, "client-link-cut": 0.05}
 """What can strike, and for how long unless told otherwise, in seconds: a node (its shards are led by the next one after that time), the clock of a node, which is
 behind for that time, a reader's connection."""
+OnSpan = Callable[[str, str, float, float, int], None]
 TICK_US = 50_000
 PAGE = 100
 SKEW_TICKS = 60_000
@@ -44,16 +45,22 @@ SKEW_TICKS = 60_000
 
 
 class StreamsSettings(Settings):
-    """The costs of the store are those of `orderlab bench streams`, in round numbers."""
+    """The costs of the store are those that `orderlab bench streams` measured (notes/streams.md, Figures)."""
 
     publishers: int = Field(default=100, ge=1, le=100_000)
     rate: float = Field(default=20.0, gt=0, le=1000, allow_inf_nan=False)
-    """Messages of a publisher in a second, at most: it waits for its answer."""
+    """Messages of a publisher in a second, in the mean of all; each waits for its answers."""
+    zipf: float = Field(default=0.0, ge=0, le=3, allow_inf_nan=False)
+    """Exponent of uneven load: the n-th publisher's rate is as 1 / n ** zipf, and so are its topics'."""
     topics: int = Field(default=2, ge=1, le=100)
     """Of each publisher: ``site/PUBLISHER/TOPIC``."""
     readers: int = Field(default=2, ge=0, le=1000)
     topic_filter: str = "site/+/0"
-    """Of every reader; a last one reads everything after the end."""
+    """Of every reader; with $share/GROUP/ before it they are one group. A last reader reads everything."""
+    lease_ms: float = Field(default=50.0, ge=0.1, le=60_000)
+    """After which what a member of the group had goes to others, once its connection is lost."""
+    retention_s: float = Field(default=0.0, ge=0, le=86_400, allow_inf_nan=False)
+    """What is older by the clock of the leader is dropped, by generations of half that time; 0 keeps all."""
     nodes: int = Field(default=3, ge=2, le=100)
     node_cores: int = Field(default=8, ge=1, le=1024)
     shards: int = Field(default=6, ge=1, le=1000)
@@ -68,10 +75,10 @@ class StreamsSettings(Settings):
     reconnect_ms: float = Field(default=20.0, ge=0.1, le=60_000)
     resend_ms: float = Field(default=300.0, ge=1, le=60_000)
     """After which a publisher without an answer sends again."""
-    store_us: float = Field(default=6.0, ge=0, le=1e6)
-    """Of a core, for a message that is stored, on the leader and on a follower."""
-    read_us: float = Field(default=3.0, ge=0, le=1e6)
-    """Of a core, for a message that is replayed."""
+    store_us: float = Field(default=2.09, ge=0, le=1e6)
+    """Of a core, for a message that is stored, on the leader and on a follower: ``ingest`` of the bench."""
+    read_us: float = Field(default=0.47, ge=0, le=1e6)
+    """Of a core, for a message that is replayed: ``replay`` of the bench."""
     faults: str = ""
     """``name@seconds:target:duration``: broker-crash and broker-clock-skew strike a node, client-link-cut a reader."""
     costs: str = "cluster"
@@ -90,7 +97,17 @@ class _Partition:
         self.term = 0
         self.buffer: list[tuple[_Publisher, int, Message]] = []
         self.is_flushing = False
-        self.shard = Shard(MemoryStore(), lambda: system.clock(self.leader), LearnedPatterns() if settings.schema_kind == "learned" else HashedLevels())
+        self.shard = Shard(MemoryStore(), lambda: system.clock(self.leader), self.schema())
+
+    def schema(self) -> Schema:
+        """A fresh one for a generation."""
+        return LearnedPatterns() if self.system.settings.schema_kind == "learned" else HashedLevels()
+
+    def expire(self, age_ms: int) -> None:
+        """Begin a generation, and drop those whose messages are all older than that."""
+        if self.shard.has_fresh:
+            self.shard.new_generation(self.schema())
+        self.shard.expire(max(self.shard.time, self.shard.clock()) - age_ms)
 
     def take(self, publisher: _Publisher, attempt: int, message: Message) -> None:
         """A message arrives at the leader; one that is down does not hear it."""
@@ -112,12 +129,12 @@ class _Partition:
         system = self.system
         batch, self.buffer = self.buffer, []
         work = system.settings.store_us * len(batch)
-        here = system.stations[self.leader].serve(system.env.now, work)
+        here = system.serve(self.leader, work, "store", len(batch))
         others = [node for node in range(system.settings.nodes) if node != self.leader and not system.is_down(node)]
         if not others:  # no majority: what is in the batch is not answered, and sent again by its publishers
             self.is_flushing = False
             return
-        there = system.stations[others[0]].serve(here + system.hop(), work)
+        there = system.serve(others[0], work, "copy", len(batch), here + system.hop())
         call_at(system.env, there + system.hop(), partial(self.committed, term, batch))
 
     def committed(self, term: int, batch: list[tuple[_Publisher, int, Message]]) -> None:
@@ -147,27 +164,30 @@ class _Partition:
 
 
 class _Publisher:
-    """A closed loop with one message under way."""
+    """One message under way; the next when it is due."""
 
     def __init__(self, system: StreamsSystem, number: int) -> None:
         self.system, self.number = system, number
         self.sequences = [0] * system.settings.topics
         self.topic = self.sequence = self.attempt = 0
-        self.turn = count()
-        self.begun_us = 0
+        self.interval_us = system.interval_us / (system.settings.publishers * system.publisher_shares[number])
+        self.due_us = number * 7919 % max(int(system.interval_us), 1) * self.interval_us / system.interval_us
+        self.credits = [0.0] * system.settings.topics
         self.waits = False
 
     def publish(self) -> None:
         system = self.system
-        if system.env.now >= system.end_us:
+        if self.due_us >= system.end_us:
             system.active -= 1
             return
-        self.topic = next(self.turn) % system.settings.topics
+        # the topic that is furthest behind its share
+        self.credits = [credit + weight for credit, weight in zip(self.credits, system.topic_shares, strict=True)]
+        self.topic = max(range(len(self.credits)), key=lambda at: (round(self.credits[at], 9), -at))
+        self.credits[self.topic] -= 1
         self.sequences[self.topic] += 1
         self.sequence = self.sequences[self.topic]
-        self.begun_us = int(system.env.now)
         self.waits = True
-        system.published += self.begun_us >= system.begin_us
+        system.published += self.due_us >= system.begin_us
         self.send(0)
 
     def send(self, dup: int) -> None:
@@ -198,8 +218,10 @@ class _Publisher:
         self.waits = False
         now = int(system.env.now)
         system.note(EventKind.PUBLISH_ACKNOWLEDGED, self.number, self.code, self.sequence, dup=0)
-        system.latency.add(np.array([self.begun_us]), np.array([now - self.begun_us]))
-        call_at(system.env, max(now, self.begun_us + system.interval_us), self.publish)
+        due_us = int(self.due_us)
+        system.latency.add(np.array([due_us]), np.array([now - due_us]))
+        self.due_us += self.interval_us
+        call_at(system.env, max(now, self.due_us), self.publish)
 
 
 class _Reader:
@@ -210,38 +232,52 @@ class _Reader:
         self.iterators: list[Iterator] = [one.shard.replay(topic_filter) for one in system.partitions]
         self.committed = list(self.iterators)
         self.is_busy = [False] * len(self.iterators)
-        self.connection = 0
+        self.connections = [0] * len(self.iterators)
+        """By shard: what was sent over an earlier one does not arrive."""
         self.delivered: set[tuple[int, int]] = set()
         self.down_until_us = 0.0
 
+    def hears(self, number: int) -> bool:
+        """Whether pages of the shard can be sent."""
+        return self.system.env.now >= self.down_until_us
+
     def wake(self, number: int) -> None:
         """There may be something in the shard."""
-        if not self.is_busy[number] and self.system.env.now >= self.down_until_us:
+        if not self.is_busy[number] and self.hears(number):
             self.is_busy[number] = True
-            self.read(number, self.connection)
+            self.read(number, self.connections[number])
+
+    def page(self, number: int) -> tuple[list[Message], Iterator]:
+        """The next page; behind what retention has dropped, if it has."""
+        shard = self.system.partitions[number].shard
+        try:
+            return shard.next(self.iterators[number], PAGE)
+        except Dropped as told:
+            self.system.counts["told_dropped"] += 1
+            return shard.next(told.iterator, PAGE)
 
     def read(self, number: int, connection: int) -> None:
         """The next page leaves."""
         system = self.system
-        if connection != self.connection:
+        if connection != self.connections[number]:
             return
-        partition = system.partitions[number]
-        if system.is_down(partition.leader):
+        leader = system.partitions[number].leader
+        if system.is_down(leader):
             call_at(system.env, system.env.now + system.settings.reconnect_ms * 1000, partial(self.read, number, connection))
             return
-        page, iterator = partition.shard.next(self.iterators[number], PAGE)
+        page, iterator = self.page(number)
         if not page:
-            self.iterators[number] = iterator
+            self.iterators[number] = self.committed[number] = iterator
             self.is_busy[number] = False
             return
         if system.settings.commit == "read":
             self.committed[number] = iterator
-        done = system.stations[partition.leader].serve(system.env.now, (system.settings.read_us + system.broker.deliver_us) * len(page))
+        done = system.serve(leader, (system.settings.read_us + system.broker.deliver_us) * len(page), "replay", len(page))
         call_at(system.env, done + system.hop(), partial(self.receive, number, connection, page, iterator))
 
     def receive(self, number: int, connection: int, page: list[Message], iterator: Iterator) -> None:
         """The page arrives, unless the connection is lost; the answer commits the iterator."""
-        if connection != self.connection:
+        if connection != self.connections[number]:
             return
         self.hand(number, page)
         self.iterators[number] = self.committed[number] = iterator
@@ -254,14 +290,107 @@ class _Reader:
             self.delivered.add((number, message.sequence))
             system.deliver(int(message.publisher), system.topic_codes[message.topic], int(message.payload), self.code, again)
 
-    def cut(self, until_us: float) -> None:
-        """The connection is lost; it comes back at its committed iterators."""
-        self.connection += 1
+    def lose(self, number: int) -> None:
+        """The connection over which the shard is read is gone; the next goes on at the committed iterator."""
+        self.connections[number] += 1
+        self.iterators[number] = self.committed[number]
+        self.is_busy[number] = False
+
+    def cut(self, _: int, until_us: float) -> None:
+        """The connection is lost for a while."""
         self.down_until_us = until_us
-        self.iterators = list(self.committed)
-        self.is_busy = [False] * len(self.iterators)
         for number in range(len(self.iterators)):
+            self.lose(number)
             call_at(self.system.env, until_us, partial(self.wake, number))
+
+
+class _Group(_Reader):
+    """Members that share a replay. Each shard is one member's; the checkpoints are the group's, and so is what the history says of it."""
+
+    def __init__(self, system: StreamsSystem, code: int, topic_filter: str) -> None:
+        super().__init__(system, code, topic_filter)
+        members = system.settings.readers
+        self.owners: list[int | None] = [number % members for number in range(len(self.iterators))]
+        self.asked: dict[int, int] = {}
+        """Shards that another member has asked for: their owners give them up with the page under way."""
+        self.member_down_until_us = [0.0] * members
+        self.by_member = [0] * members
+        self.redispatched = self.stolen = 0
+
+    def is_up(self, member: int) -> bool:
+        return self.system.env.now >= self.member_down_until_us[member]
+
+    def load(self, member: int) -> int:
+        return sum(self.asked.get(number, owner) == member for number, owner in enumerate(self.owners))
+
+    def hears(self, number: int) -> bool:
+        owner = self.owners[number]
+        return owner is not None and self.is_up(owner)
+
+    def hand(self, number: int, page: list[Message]) -> None:
+        owner = self.owners[number]
+        assert owner is not None
+        self.by_member[owner] += len(page)
+        super().hand(number, page)
+
+    def read(self, number: int, connection: int) -> None:
+        """Between two pages what another has asked for changes hands."""
+        if connection == self.connections[number]:
+            self.give(number)
+        super().read(number, connection)
+
+    def give(self, number: int) -> None:
+        if number in self.asked:
+            self.owners[number] = self.asked.pop(number)
+            self.stolen += 1
+
+    def cut(self, member: int, until_us: float) -> None:
+        """A member is gone for a while: after the lease others have its shards, and when it is back it asks for some."""
+        self.member_down_until_us[member] = max(self.member_down_until_us[member], until_us)
+        self.asked = {number: to for number, to in self.asked.items() if to != member}
+        now, lease_us = self.system.env.now, self.system.settings.lease_ms * 1000
+        for number, owner in enumerate(self.owners):
+            if owner == member:
+                self.lose(number)
+                self.owners[number] = None
+                call_at(self.system.env, now + lease_us, partial(self.redispatch, number))
+        call_at(self.system.env, until_us, partial(self.steal, member))
+
+    def redispatch(self, number: int) -> None:
+        """To who has least; if nobody is there, to the first that comes back."""
+        up = [member for member in range(len(self.by_member)) if self.is_up(member)]
+        if up and self.owners[number] is None:
+            self.owners[number] = self.asked.pop(number, min(up, key=self.load))
+            self.redispatched += 1
+            self.wake(number)
+
+    def steal(self, member: int) -> None:
+        """A member without work asks the one that has most, until no other has two more."""
+        if not self.is_up(member):
+            return
+        for number, owner in enumerate(self.owners):
+            if owner is None:
+                call_at(self.system.env, self.system.env.now + self.system.settings.lease_ms * 1000, partial(self.redispatch, number))
+        while True:
+            busiest = max(range(len(self.by_member)), key=self.load)
+            if self.load(busiest) < self.load(member) + 2:
+                return
+            number = next(at for at, owner in enumerate(self.owners) if self.asked.get(at, owner) == busiest)
+            self.asked[number] = member
+            if not self.is_busy[number]:
+                self.give(number)
+                self.wake(number)
+
+    def report(self) -> dict[str, Any]:
+        """What each member was sent, and how often shards changed hands."""
+        return {"by_member": self.by_member, "redispatched": self.redispatched, "stolen": self.stolen}
+
+
+def _zipf(count: int, exponent: float) -> list[float]:
+    """Shares that sum to one."""
+    shares = [1 / (at + 1) ** exponent for at in range(count)]
+    all_of_them = sum(shares)
+    return [one / all_of_them for one in shares]
 
 
 class _Measured:
@@ -269,9 +398,41 @@ class _Measured:
         self.delivery_latency = delivery_latency
 
 
-class _World:
-    def __init__(self, measured: _Measured) -> None:
-        self.measured = measured
+class _TopicNames(list[str]):
+    def name(self, code: int) -> bytes:
+        """As the publishers of other systems are named."""
+        return self[code].encode()
+
+
+@dataclass(frozen=True)
+class _Schedule:
+    publishers: _TopicNames
+
+    @property
+    def count(self) -> int:
+        return len(self.publishers)
+
+
+@dataclass(frozen=True)
+class _Traffic:
+    schedule: _Schedule
+
+
+class StreamsWorld:
+    """What others observe: what was measured, the names, and the work of nodes."""
+
+    def __init__(self, system: StreamsSystem) -> None:
+        self._system = system
+        self.measured = _Measured(system.latency)
+        self.operations = system.operations
+        self.traffic = _Traffic(_Schedule(_TopicNames(system.topic_names)))
+
+    def observe(self, on_span: OnSpan) -> None:
+        """Tell of each batch that a node stores, copies or replays: (node, what, begin, end, messages)."""
+        self._system.on_span = on_span
+
+    def node_names(self) -> list[str]:
+        return [f"node-{number}" for number in range(self._system.settings.nodes)] + ["reader"]
 
 
 class StreamsSystem:
@@ -280,8 +441,9 @@ class StreamsSystem:
     def __init__(self, settings: StreamsSettings, seed: int, sinks: list[Callable[[EventBatch], None]]) -> None:
         self.settings, self.seed = settings, seed
         check_topic_filter(settings.topic_filter)
-        if split_shared(settings.topic_filter)[0] is not None:
-            raise InputError(f"topic_filter {settings.topic_filter}: readers of this system are not of a group; leave $share/GROUP/ out (orderlab explore streams-shared has groups)")
+        self.is_group = split_shared(settings.topic_filter)[0] is not None
+        if self.is_group and not settings.readers:
+            raise InputError(f"topic_filter {settings.topic_filter}: a group of no readers; set readers to 1 or more, or leave $share/GROUP/ out")
         self.env = simpy.Environment()
         costs = load_costs(settings.costs)
         self.broker, self.network = costs.broker, costs.network
@@ -294,16 +456,20 @@ class StreamsSystem:
         self.stations = [Station(settings.node_cores) for _ in range(settings.nodes)]
         self.down_until_us = [0.0] * settings.nodes
         self.behind = [0] * settings.nodes
-        self.counts = dict.fromkeys(("sent_again", "repeated", "faults"), 0)
+        self.counts = dict.fromkeys(("sent_again", "repeated", "faults", "told_dropped"), 0)
         self.published = self.delivered = 0
         self.operations = NameTable()
         self.latency = LatencyHistogram(self.begin_us, self.end_us)
-        self.world = _World(_Measured(self.latency))
         self.topic_names = [f"site/{publisher}/{topic}" for publisher in range(settings.publishers) for topic in range(settings.topics)]
         self.topic_codes = {name: code for code, name in enumerate(self.topic_names)}
+        self.publisher_shares, self.topic_shares = _zipf(settings.publishers, settings.zipf), _zipf(settings.topics, settings.zipf)
         self.partitions = [_Partition(self, number) for number in range(settings.shards)]
         self.publishers = [_Publisher(self, number) for number in range(settings.publishers)]
-        self.readers = [_Reader(self, settings.publishers + number, settings.topic_filter) for number in range(settings.readers)]
+        kind, self.reader_count = (_Group, 1) if self.is_group else (_Reader, settings.readers)
+        self.readers = [kind(self, settings.publishers + number, settings.topic_filter) for number in range(self.reader_count)]
+        self.world = StreamsWorld(self)
+        self.auditor = _Reader(self, settings.publishers + self.reader_count, "#")
+        self.on_span: OnSpan | None = None
         self.active = settings.publishers
         self._schedule()
 
@@ -319,6 +485,14 @@ class StreamsSystem:
 
     def is_down(self, node: int) -> bool:
         return self.down_until_us[node] > self.env.now
+
+    def serve(self, node: int, work_us: float, what: str, messages: int, at_us: float | None = None) -> float:
+        """When a node will have done a batch that it gets at that time, now unless told otherwise."""
+        begin = self.env.now if at_us is None else at_us
+        done = self.stations[node].serve(begin, work_us)
+        if self.on_span is not None:
+            self.on_span(f"node-{node}", what, begin, done, messages)
+        return done
 
     def partition_of(self, topic: str, publisher: int) -> _Partition:
         name = topic if self.settings.shard_by == "topic" else str(publisher)
@@ -343,7 +517,7 @@ class StreamsSystem:
         for fault in parse_faults(self.settings.faults):
             if fault.name not in FAULTS:
                 raise InputError(f"faults: {fault.name}: does not strike this system; it is one of {', '.join(FAULTS)}")
-            there = len(self.readers) if fault.name == "client-link-cut" else self.settings.nodes
+            there = self.settings.readers if fault.name == "client-link-cut" else self.settings.nodes
             if fault.target >= there:
                 raise InputError(f"faults: {fault}: target {fault.target} is not there; there are {there}, numbered from 0")
             if fault.at_us >= self.over_us:
@@ -355,7 +529,7 @@ class StreamsSystem:
         now = int(self.env.now)
         until = now + lasts_us
         if name == "client-link-cut":
-            self.readers[target].cut(until)
+            self.readers[0 if self.is_group else target].cut(target, until)
         elif name == "broker-clock-skew":
             self.behind[target] = SKEW_TICKS
             call_at(self.env, until, lambda: self.behind.__setitem__(target, 0))
@@ -379,7 +553,9 @@ class StreamsSystem:
             self.recorder.add(EventKind.SUBSCRIBE, np.array([0]), subscriber=reader.code, topic=code, qos=1)
         self.recorder.add(EventKind.SUBSCRIBE, np.array([0]), subscriber=self.settings.publishers + len(self.readers), topic=code + 1, qos=1)
         for publisher in self.publishers:
-            call_at(env, publisher.number * 7919 % max(int(self.interval_us), 1), publisher.publish)
+            call_at(env, publisher.due_us, publisher.publish)
+        if self.settings.retention_s:
+            call_at(env, self.settings.retention_s * 5e5, self._expire)
         busy: list[list[tuple[float, float]]] = []
         for at in (self.begin_us, self.end_us):
             call_at(env, at, lambda: busy.append([(station.busy_us, station.waits.until(env.now)) for station in self.stations]))
@@ -389,13 +565,25 @@ class StreamsSystem:
                 self.recorder.advance(at)
                 if on_progress is not None:
                     on_progress(SimulationProgress(at / 1e6, self.over_us / 1e6, self.published, time.perf_counter() - begun))
-        auditor = _Reader(self, self.settings.publishers + len(self.readers), "#")
-        for number, partition in enumerate(self.partitions):
-            while (found := partition.shard.next(auditor.iterators[number], PAGE))[0]:
-                auditor.hand(number, found[0])
-                auditor.iterators[number] = found[1]
+        self._audit()
         self.recorder.close(int(env.now))
         return self._report(busy)
+
+    def _audit(self) -> None:
+        """The auditor reads all that it has not."""
+        for number, partition in enumerate(self.partitions):
+            page = True
+            while page:
+                messages, self.auditor.iterators[number] = partition.shard.next(self.auditor.iterators[number], PAGE)
+                self.auditor.hand(number, messages)
+                page = bool(messages)
+
+    def _expire(self) -> None:
+        """Retention; the auditor is an archive, and reads before anything is dropped."""
+        self._audit()
+        for partition in self.partitions:
+            partition.expire(round(self.settings.retention_s * 1000))
+        call_at(self.env, self.env.now + self.settings.retention_s * 5e5, self._expire)
 
     def _report(self, busy: list[list[tuple[float, float]]]) -> dict[str, Any]:
         seconds = (self.end_us - self.begin_us) / 1e6
@@ -417,6 +605,8 @@ class StreamsSystem:
             "streams": {
                 "messages_per_shard": held,
                 "skew": float(f"{max(held) * len(held) / max(sum(held), 1):.4g}"),
+                "generations_kept": max(len(one.shard.generations) for one in self.partitions),
+                **({"group": one.report()} if isinstance(one := next(iter(self.readers), None), _Group) else {}),
                 "seeks_per_delivery": float(f"{sum(one.seeks for one in cost) / max(sum(one.steps for one in cost), 1):.4g}"),
             },
             "counts": {**self.counts, "delivered": self.delivered, "published": self.published, "requests": self.latency.count},
@@ -434,7 +624,7 @@ class StreamsSystem:
     def names(self) -> Names:
         """The names behind the codes of the history."""
         settings = self.settings
-        clients = [*(f"publisher-{number}" for number in range(settings.publishers)), *(f"reader-{number}" for number in range(settings.readers)), "auditor"]
+        clients = [*(f"publisher-{number}" for number in range(settings.publishers)), *(["group"] if self.is_group else (f"reader-{number}" for number in range(settings.readers))), "auditor"]
         return Names(
             clients=NameTable(clients),
             topics=NameTable([*self.topic_names, settings.topic_filter, "#"]),

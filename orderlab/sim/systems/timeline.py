@@ -1,7 +1,7 @@
 """A run as a timeline: Chrome trace events of a bounded window, for Perfetto or chrome://tracing.
 
 Four kinds of rows: every message with its stages, the packs of each consumer, the services of each Redis node and Kafka
-broker, and the round trips of the drivers' flushes; faults are instants over all of them. The parts of a system call an observer
+broker (of durable streams, the batches that each node stores, copies and replays), and the round trips of the drivers' flushes; faults are instants over all of them. The parts of a system call an observer
 where they have one and pay one comparison where they have none; nothing that an observer does reaches back, so a traced run
 has the same history. Format: "Trace Event Format" of the Chromium project, JSON object form; times in microseconds.
 """
@@ -17,6 +17,7 @@ from orderlab.model.history.events import EventBatch, EventKind
 from orderlab.sim.drivers.pipelined import PipelinedDriver
 from orderlab.sim.mqtt.clients import Ints
 from orderlab.sim.mqtt.world import World
+from orderlab.sim.systems.emqx_streams import StreamsWorld
 
 OnService = Callable[[str, float, float, int], None]
 EVENTS_MAX = 400_000
@@ -42,11 +43,14 @@ class Tracer:
         self._lanes: dict[tuple[int, str], list[float]] = defaultdict(list)
         self._stages: dict[int, list[tuple[int, str]]] = defaultdict(list)
         """Per message (publisher, sequence as one number), the instants at which it reached something."""
-        self._world: World | None = None
+        self._world: World | StreamsWorld | None = None
 
-    def attach(self, world: World) -> None:
+    def attach(self, world: World | StreamsWorld) -> None:
         """Observe the parts of ``world``."""
         self._world = world
+        if isinstance(world, StreamsWorld):
+            world.observe(self._streams_span)
+            return
         for node in world.storage.nodes:
             node.on_service = self._after(node.on_service)
         world.kafka.cluster.on_request = self._kafka_request
@@ -75,6 +79,9 @@ class Tracer:
     def _kafka_request(self, broker: int, kind: str, begin_us: float, end_us: float, records: int) -> None:
         self._span("Kafka", f"kafka-{broker}", kind, begin_us, end_us, {"records": records})
 
+    def _streams_span(self, node: str, what: str, begin_us: float, end_us: float, messages: int) -> None:
+        self._span(node, what, what, begin_us, end_us, {"messages": messages})
+
     def _pack(self, consumer: str, begin_us: float, end_us: float, records: int) -> None:
         broker, _, topic = consumer.partition("/")
         self._span(broker, topic, "pack", begin_us, end_us, {"records": records})
@@ -93,11 +100,13 @@ class Tracer:
         inside = (batch.time_us >= self.begin_us) & (batch.time_us < self.end_us)
         if not inside.any():
             return
+        # what orders messages: their publishers; in streams, topics, of which each has one publisher
+        streams = batch.topic if isinstance(self._world, StreamsWorld) else batch.publisher
         count = self._world.traffic.schedule.count
         for row in inside.nonzero()[0].tolist():
             kind, at = EventKind(int(batch.kind[row])), int(batch.time_us[row])
             if kind in _POINTS:
-                self._stages[int(batch.sequence[row]) * count + int(batch.publisher[row])].append((at, _POINTS[kind]))
+                self._stages[int(batch.sequence[row]) * count + int(streams[row])].append((at, _POINTS[kind]))
             elif kind in (EventKind.FAULT, EventKind.HEAL):
                 self._instant(batch, row, at, kind)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from orderlab.sim.streams.keys import (
     TimeBuckets,
     next_selected,
 )
-from orderlab.sim.streams.ordered_store import MemoryStore, RocksStore
+from orderlab.sim.streams.ordered_store import MemoryStore, Pair, RocksStore
 from orderlab.sim.streams.shard import FACTS, Dropped, Iterator, Message, Schema, Shard, published_walk
 
 LEVELS = st.sampled_from(["", "a", "b", "c", "$x"])
@@ -77,7 +77,7 @@ def test_replay_is_a_full_scan(schema: Schema, batches: Sequence[tuple[int, list
         clock.now = max(clock.now + ticks, 0)
         some = [Message(topic, "p", b"%d" % number) for number, topic in enumerate(topics)]
         last = shard.append(some)
-        published += (Message(*one[:3], last - len(some) + 1 + number) for number, one in enumerate(some))
+        published += (Message(*one[:3], last - len(some) + 1 + number, shard.time) for number, one in enumerate(some))
         if place == at:
             shard.new_generation(LearnedPatterns(2))
         if place % 2:
@@ -90,8 +90,10 @@ def test_replay_is_a_full_scan(schema: Schema, batches: Sequence[tuple[int, list
     by_topic = lambda ones, topic: [one.sequence for one in ones if one.topic == topic]  # noqa: E731
     for topic in {one.topic for one in wanted}:
         assert by_topic(found, topic) == by_topic(wanted, topic), "order within a topic"
-    once, _ = read_all(shard, shard.replay(topic_filter), 100)
-    assert sorted(one.sequence for one in once) == [one.sequence for one in wanted]
+    for since, since_time in ((0, 0), (at, 0), (0, 2 * at), (at, at)):
+        once, behind = read_all(shard, shard.replay(topic_filter, since, since_time), 100)
+        assert sorted(one.sequence for one in once) == [one.sequence for one in wanted if one.sequence > since and one.time >= since_time]
+        assert read_all(shard, behind)[0] == []
 
 
 @settings(max_examples=300, deadline=None, derandomize=True, database=None)
@@ -240,6 +242,53 @@ def test_bad_topics_filters_and_iterators_are_one_line() -> None:
     shard.append([Message("$SYS/up", "p", b""), Message("up", "p", b"")])
     assert [one.topic for one in read_all(shard, shard.replay("#"))[0]] == ["up"]
     assert [one.topic for one in read_all(shard, shard.replay("$share/g/$SYS/#"))[0]] == ["$SYS/up"]
+
+
+def test_patterns_of_a_batch_that_failed_are_stored_with_the_next(tmp_path: Path) -> None:
+    """A store that is full, once: what was learned for the batch must not be taken for stored."""
+
+    class Full(MemoryStore):
+        is_full = False
+
+        def put(self, batch: Iterable[Pair]) -> None:
+            found = list(batch)
+            if self.is_full:
+                raise OSError("no space left")
+            super().put(found)
+
+    store = Full()
+    shard = Shard(store, Clock(), LearnedPatterns(2))
+    store.is_full = True
+    with pytest.raises(OSError, match="no space"):
+        shard.append([Message("a/b", "p", b"lost")])
+    store.is_full = False
+    shard.append([Message("a/b", "p", b"kept")])
+    again = Shard(store, Clock())
+    assert [one.payload for one in read_all(again, again.replay("a/b"))[0]] == [b"kept"]
+
+
+@pytest.mark.parametrize("publisher", ["a\0b", "\ud800"])
+def test_a_publisher_that_mqtt_does_not_allow_is_one_line(publisher: str) -> None:
+    shard = shard_of(HashedLevels(), Clock())
+    with pytest.raises(InputError, match=r"^publisher"):
+        shard.append([Message("a", "p", b"1"), Message("a", publisher, b"2")])
+    assert shard.sequence == 0
+    shard.append([Message("a", "", b"a\0\0b"), Message("ä/" + "x" * 65_532, "ü", b"")])
+    assert [(one.publisher, one.payload) for one in read_all(shard, shard.replay("a"))[0]] == [("", b"a\0\0b")]
+    assert len(read_all(shard, shard.replay("ä/+"))[0]) == 1
+
+
+def test_retention_by_time_drops_generations_that_are_old_as_a_whole() -> None:
+    clock = Clock()
+    shard = shard_of(HashedLevels(), clock)
+    for now in (3, 5, 9):
+        clock.now = now
+        shard.append([Message("a", "p", b"%d" % now)])
+        shard.new_generation(HashedLevels())
+    assert not shard.has_fresh
+    for before, kept in ((3, [b"3", b"5", b"9"]), (4, [b"5", b"9"]), (6, [b"9"]), (10**6, [])):
+        shard.expire(before)
+        assert [one.payload for one in read_all(shard, shard.replay("a"))[0]] == kept
 
 
 def test_generations_that_are_replayed_side_by_side_break_the_order() -> None:

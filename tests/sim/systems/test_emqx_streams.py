@@ -8,6 +8,7 @@ from orderlab.model.checkers.judge import Question, in_memory, judge
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
+from orderlab.sim.systems.timeline import Tracer
 
 SHORT = {"publishers": 20, "rate": 50, "flush_ms": 20, "duration_s": 0.5, "warm_up_s": 0.05, "drain_s": 0.8}
 CRASH = "broker-crash@0.2:0 broker-clock-skew@0.3:1 client-link-cut@0.35:0"
@@ -48,7 +49,10 @@ def test_an_iterator_that_is_committed_before_its_page_arrives_passes_messages_o
     ("given", "told"),
     [
         ({"topic_filter": "a/#/b"}, "must be the whole last level"),
-        ({"topic_filter": "$share/g/#"}, "not of a group"),
+        ({"topic_filter": "$share/g"}, "write .share/GROUP/FILTER"),
+        ({"topic_filter": "$share/g/#", "readers": 0}, "a group of no readers"),
+        ({"zipf": -1}, "zipf"),
+        ({"retention_s": "nan"}, "retention_s"),
         ({"faults": "redis-stall@0.1:0"}, "does not strike this system"),
         ({"faults": "broker-crash@0.1:7"}, "target 7 is not there"),
         ({"faults": "broker-crash@9:0"}, "the run is over"),
@@ -58,6 +62,66 @@ def test_what_cannot_be_is_refused_in_one_line(given: dict[str, Any], told: str)
     with pytest.raises(InputError, match=told) as error:
         simulated(**given)
     assert "\n" not in str(error.value)
+
+
+CUTS = "client-link-cut@0.2:0:0.1 client-link-cut@0.35:1:0.02"
+
+
+def test_a_group_loses_nothing_when_members_are_cut_off() -> None:
+    """Its shards go to others after the lease, and one that comes back takes some by asking; the group is judged as one reader."""
+    report, laws, _ = simulated(topic_filter="$share/g/site/+/0", readers=3, faults=CUTS)
+    group = report["streams"]["group"]
+    assert set(laws.values()) == {Outcome.HOLDS}
+    assert {"cursor-safe", "agreement", "fifo"} <= laws.keys()
+    assert group["redispatched"] >= 2
+    assert group["stolen"] >= 1
+    assert min(group["by_member"]) > 0
+    alone = simulated(topic_filter="$share/g/#", readers=1, faults="client-link-cut@0.2:0:0.1")
+    assert set(alone[1].values()) == {Outcome.HOLDS}
+    assert alone[0]["streams"]["group"]["redispatched"] == 6
+
+
+def test_a_group_that_commits_before_delivery_loses_what_was_under_way() -> None:
+    cuts = " ".join(f"client-link-cut@{0.2 + at / 50:g}:{at % 2}:0.01" for at in range(15))
+    given = {"topic_filter": "$share/g/#", "readers": 2, "lease_ms": 1, "flush_ms": 0.2, "faults": cuts}
+    assert simulated(**given, commit="read")[1]["cursor-safe"] is Outcome.VIOLATED
+    assert set(simulated(**given)[1].values()) == {Outcome.HOLDS}
+
+
+def test_retention_by_time_is_told_to_who_was_away_for_longer() -> None:
+    report, laws, _ = simulated(retention_s=0.2)
+    assert set(laws.values()) == {Outcome.HOLDS}
+    assert report["counts"]["told_dropped"] == 0
+    assert report["streams"]["generations_kept"] <= 4
+    away, laws, _ = simulated(retention_s=0.2, faults="client-link-cut@0.1:0:0.6")
+    assert away["counts"]["told_dropped"] >= 6
+    assert laws["cursor-safe"] is Outcome.VIOLATED
+
+
+def test_uneven_load_is_uneven_shards() -> None:
+    skew = {zipf: simulated(shard_by="publisher", zipf=zipf, publishers=60, rate=10, duration_s=0.3)[0]["streams"]["skew"] for zipf in (0, 2)}
+    assert skew[2] > 1.5 * skew[0]
+
+
+def test_latency_counts_from_when_a_message_was_due() -> None:
+    """A closed loop that waits for its answers would not see its own delay: here a batch takes twice the interval."""
+    report, _, _ = simulated(publishers=2, rate=100, flush_ms=20, duration_s=0.4)
+    assert report["latency"]["request"]["mean_ms"] > 100
+    assert report["counts"]["published"] == 80
+
+
+def test_traced_batches_do_not_change_the_history() -> None:
+    settings = settings_of("emqx-streams", {**SHORT, "duration_s": 0.1})
+    sinks: list[Any] = []
+    system = SYSTEMS["emqx-streams"].assemble(settings, 1, sinks)
+    tracer = Tracer(60_000, 120_000)
+    tracer.attach(system.world)
+    sinks.append(tracer.sink)
+    system.run()
+    events = tracer.to_json()["traceEvents"]
+    assert {"store", "copy", "replay"} <= {event["name"] for event in events if event["ph"] == "X"}
+    assert any(event["name"].startswith("site/0/") for event in events if event["ph"] == "b")
+    assert simulated(duration_s=0.1)[2] == system.digest
 
 
 def test_one_busy_publisher_is_one_shard_by_publisher_and_several_by_topic() -> None:
