@@ -442,6 +442,8 @@ class StreamsSystem:
         self.settings, self.seed = settings, seed
         check_topic_filter(settings.topic_filter)
         self.is_group = split_shared(settings.topic_filter)[0] is not None
+        if 0 < settings.retention_s < 0.01:
+            raise InputError(f"retention_s {settings.retention_s:g}: clocks of the store tick in milliseconds; give 0.01 or more, or 0 to keep all")
         if self.is_group and not settings.readers:
             raise InputError(f"topic_filter {settings.topic_filter}: a group of no readers; set readers to 1 or more, or leave $share/GROUP/ out")
         self.env = simpy.Environment()

@@ -53,6 +53,7 @@ def test_an_iterator_that_is_committed_before_its_page_arrives_passes_messages_o
         ({"topic_filter": "$share/g/#", "readers": 0}, "a group of no readers"),
         ({"zipf": -1}, "zipf"),
         ({"retention_s": "nan"}, "retention_s"),
+        ({"retention_s": 1e-9}, "give 0.01 or more"),
         ({"faults": "redis-stall@0.1:0"}, "does not strike this system"),
         ({"faults": "broker-crash@0.1:7"}, "target 7 is not there"),
         ({"faults": "broker-crash@9:0"}, "the run is over"),
