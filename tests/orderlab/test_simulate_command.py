@@ -120,7 +120,7 @@ def test_nonsense_is_one_line(arguments, complaint, monkeypatch, capsys):
 def test_a_timeline_and_a_comparison_tell_what_a_fault_did(tmp_path):
     import pyarrow.parquet as pq
 
-    small = ("tbmq-p2p", *SMALL)
+    small = ("tbmq-p2p", "--set", "publishers=60", *SMALL[2:])
     before = tmp_path / "before.json"
     before.write_text(run(*small, "--json").stdout)
     same = json.loads(run(*small, "--json", "--against", str(before)).stdout)

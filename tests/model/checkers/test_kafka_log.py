@@ -420,10 +420,11 @@ def interleaved(rng):
     return operations
 
 
-def test_verdicts_agree_with_quantifiers_over_generated_logs():
+@pytest.mark.parametrize("number", [1000, pytest.param(10_000, marks=pytest.mark.exhaustive)])
+def test_verdicts_agree_with_quantifiers_over_generated_logs(number):
     broken = dict.fromkeys(LAWS, 0)
     held = dict.fromkeys(LAWS, 0)
-    for seed in range(2400):
+    for seed in range(number):
         operations = (generated if seed % 2 else interleaved)(random.Random(seed))
         expected = brute(operations)
         for verdict in judge_kafka_log(log_of(operations), LAWS):
@@ -434,5 +435,5 @@ def test_verdicts_agree_with_quantifiers_over_generated_logs():
             assert (verdict.outcome is Outcome.VIOLATED) == bool(expected[law]), (seed, law)
             broken[law] += verdict.outcome is Outcome.VIOLATED
             held[law] += verdict.outcome is Outcome.HOLDS
-    assert min(broken.values()) >= 10, list(broken.items())
-    assert min(held.values()) >= 50, list(held.items())
+    assert min(broken.values()) >= 4, list(broken.items())
+    assert min(held.values()) >= 20, list(held.items())

@@ -21,8 +21,8 @@ def run(seeds: range, decorate: Callable[..., Any]) -> Counter[str]:
 
 
 def test_generated_specifications_agree() -> None:
-    ends = run(range(250), as_it_is)
-    assert min(ends["agreed"], ends["raised"], ends["refused"]) > 20, ends
+    ends = run(range(120), as_it_is)
+    assert min(ends["agreed"], ends["raised"], ends["refused"]) > 8, ends
 
 
 @pytest.mark.exhaustive

@@ -126,11 +126,11 @@ def test_arguments_too_long_to_note_are_left_out() -> None:
 
 def test_address_space_is_limited() -> None:
     def work() -> int:
-        return len(bytearray(1 << 30))
+        return len(bytearray(1 << 28))
 
-    assert watch(work, memory_bytes_max=4 << 30) == Finished(1 << 30)
+    assert watch(work, memory_bytes_max=4 << 30) == Finished(1 << 28)
     with pytest.raises(MemoryError):
-        watch(work, memory_bytes_max=256 << 20)
+        watch(work, memory_bytes_max=64 << 20)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent is gone")
