@@ -290,7 +290,7 @@ def check_folder(folder: Path, question: Question, session: SparkSession, log: P
     laws = tuple(law for law in PIPELINE_LAWS if question.asks(law))
     for law in question.laws:
         if law not in PIPELINE_LAWS:
-            cure = "check one file without --master" if law in (causal.LAW, cursor.LAW) else "one process judges store operations"
+            cure = "check one file without --master" if law in (causal.LAW, *cursor.LAWS) else "one process judges store operations"
             raise InputError(f"--law {law}: not judged in parts; {cure}")
     parts = history_parts(folder)
     try:

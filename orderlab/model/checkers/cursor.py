@@ -1,11 +1,14 @@
-"""`cursor-safe`, seen from outside: nobody is passed over by a reader that follows a marker.
+"""What readers see who follow a marker: `cursor-safe`, nobody is passed over, and `no-repeat`, nothing is handed over twice.
 
-The reader of a topic that was handed most tells its order. Another reader that was handed a message, but never one that comes before it
+`cursor-safe`. The reader of a topic that was handed most tells its order. Another reader that was handed a message, but never one that comes before it
 there and was published after the reader subscribed, had moved its cursor on before that one became visible.
 
 Complexity: O(rows) time; memory grows with the messages. Assumes that all readers of a topic follow one order, as those of a feed do and those of
 MQTT with several publishers do not, so it is judged when it is asked for. It can miss what no reader was handed (`at-least-once` has that),
 so let one of them list all from the start at the end. What was expired or trimmed is not missed.
+
+`no-repeat`. A reader was handed a message again, though its publisher had not sent it again since (or as often), and no fault began or healed
+between the two: what was sent again may be there twice, and after a fault a reader may begin where it last kept its place. Both are counted, as ``excused``.
 """
 
 from __future__ import annotations
@@ -18,7 +21,8 @@ from orderlab.model.checkers.findings import VACUOUS, Finding
 from orderlab.model.history.events import EventBatch, EventKind, Names
 from orderlab.model.verdict import Outcome, Verdict
 
-LAW = "cursor-safe"
+LAW, REPEAT = "cursor-safe", "no-repeat"
+LAWS = (LAW, REPEAT)
 Message = tuple[int, int, int, int]
 
 
@@ -31,6 +35,30 @@ class _Topic:
         self.subscribed: dict[int, int] = {}
         self.handed: dict[int, dict[Message, int]] = {}
         """Per reader the event of each first delivery, in order."""
+        self.sent: dict[Message, int] = {}
+        """How often, where it is more than once."""
+        self.again: dict[tuple[int, Message], int] = {}
+        """How often a reader was handed a message, where it is more than once."""
+        self.during: dict[tuple[int, Message], int] = {}
+        """How many faults had begun or healed at the last delivery, where there were any."""
+        self.repeats: list[tuple[int, int, Message]] = []
+        """(event, reader, message)."""
+        self.excused = 0
+
+    def hand(self, reader: int, message: Message, event: int, faults: int) -> None:
+        """A delivery, after so many faults have begun or healed."""
+        handed = self.handed.setdefault(reader, {})
+        key = (reader, message)
+        if message in handed:
+            times = self.again[key] = self.again.get(key, 1) + 1
+            if self.sent.get(message, 1) >= times or faults > self.during.get(key, 0):
+                self.excused += 1
+            else:
+                self.repeats.append((event, reader, message))
+        else:
+            handed[message] = event
+        if faults:
+            self.during[key] = faults
 
     def order(self) -> list[Message]:
         """The messages as the reader had them that was handed most."""
@@ -57,28 +85,30 @@ class _Topic:
         return len(before), missed
 
 
-def check_cursors(batches: Iterable[EventBatch], names: Names) -> Verdict:
-    """The verdict on `cursor-safe`."""
-    started, topics, rows = time.perf_counter(), dict[int, _Topic](), 0
+def check_cursors(batches: Iterable[EventBatch], names: Names) -> list[Verdict]:
+    """The verdicts on both laws."""
+    started, topics, rows, faults = time.perf_counter(), dict[int, _Topic](), 0, 0
     for batch in batches:
         for row, kind, publisher, topic, qos, sequence, subscriber, event in zip(
             range(rows, rows + len(batch)), batch.kind.tolist(), batch.publisher.tolist(), batch.topic.tolist(), batch.qos.tolist(),
             batch.sequence.tolist(), batch.subscriber.tolist(), batch.event_id.tolist(), strict=True,
         ):  # fmt: skip
+            faults += kind in (EventKind.FAULT, EventKind.HEAL)
             if topic < 0:
                 continue
             at = topics.get(topic) or topics.setdefault(topic, _Topic())
             message = (publisher, topic, qos, sequence)
             if kind == EventKind.PUBLISH:
-                at.published.setdefault(message, row)
+                if at.published.setdefault(message, row) != row:
+                    at.sent[message] = at.sent.get(message, 1) + 1
             elif kind == EventKind.DELIVER:
-                at.handed.setdefault(subscriber, {}).setdefault(message, event)
+                at.hand(subscriber, message, event, faults)
             elif kind == EventKind.SUBSCRIBE:
                 at.subscribed.setdefault(subscriber, row)
             elif kind in (EventKind.EXPIRE, EventKind.TRIM):
                 at.gone.add(message)
         rows += len(batch)
-    return _judged(topics, names, rows, started)
+    return [_judged(topics, names, rows, started), _repeated(topics, names, rows, started)]
 
 
 def _judged(topics: dict[int, _Topic], names: Names, rows: int, started: float) -> Verdict:
@@ -94,6 +124,21 @@ def _judged(topics: dict[int, _Topic], names: Names, rows: int, started: float) 
         each, reader, missed_one, later = min(found, key=lambda one: one[0].published.get(one[2], -1))
         return Verdict(LAW, Outcome.VIOLATED, _finding(each, reader, missed_one, later, names), work)
     return Verdict(LAW, Outcome.HOLDS if met else Outcome.UNKNOWN, None, work, () if met else (VACUOUS,))
+
+
+def _repeated(topics: dict[int, _Topic], names: Names, rows: int, started: float) -> Verdict:
+    found = [one for each in topics.values() for one in each.repeats]
+    met = sum(len(handed) for each in topics.values() for handed in each.handed.values())
+    excused = sum(each.excused for each in topics.values())
+    work: dict[str, Any] = {
+        "antecedents": met, "violations": len(found), "excused": excused, "rows": rows, "seconds": round(time.perf_counter() - started, 6),
+    }  # fmt: skip
+    if not found:
+        return Verdict(REPEAT, Outcome.HOLDS if met else Outcome.UNKNOWN, None, work, () if met else (VACUOUS,))
+    event, reader, (publisher, code, qos, sequence) = min(found)
+    why = f"{sequence} was handed over again, though it was not sent again and no fault lies between"
+    shown = Finding(why, event, names.clients.label(publisher), names.topics.label(code), qos, sequence, names.clients.label(reader))
+    return Verdict(REPEAT, Outcome.VIOLATED, shown, work)
 
 
 def _finding(topic: _Topic, reader: int, missed: Message, later: Message, names: Names) -> Finding:

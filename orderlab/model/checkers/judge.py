@@ -70,9 +70,9 @@ PIPELINE_LAWS = (*delivery.LAWS, *(law for one in PASSES.values() for law in one
 OBJECT_LAWS = {kafka_log.MODEL: kafka_log.LAWS, total_queue.MODEL: total_queue.LAWS}
 """The laws of objects that are not judged by linearizability."""
 OPERATION_LAWS = tuple(dict.fromkeys((LINEARIZABILITY, *kafka_log.LAWS, *total_queue.LAWS)))
-LAWS = tuple(dict.fromkeys((*PIPELINE_LAWS, causal.LAW, cursor.LAW, *OPERATION_LAWS)))
+LAWS = tuple(dict.fromkeys((*PIPELINE_LAWS, causal.LAW, *cursor.LAWS, *OPERATION_LAWS)))
 MODEL_NAMES = (*MODELS, *OBJECT_LAWS)
-"""Every law that a history can be judged by. `causal` and `cursor-safe` are judged when they are asked for, `drain` when its bound is."""
+"""Every law that a history can be judged by. `causal`, `cursor-safe` and `no-repeat` are judged when they are asked for, `drain` when its bound is."""
 
 
 class Source(Protocol):
@@ -99,7 +99,7 @@ class Question:
     """Of connections whose rows do not say."""
     budget_s: float | None = None
     is_feed: bool = False
-    """Whether the topics are feeds, which readers follow by a marker: then `cursor-safe` applies."""
+    """Whether the topics are feeds, which readers follow by a marker: then `cursor-safe` and `no-repeat` apply."""
 
     def __post_init__(self) -> None:
         for law in self.laws:
@@ -121,7 +121,7 @@ class Question:
         """Whether the law is to be judged."""
         if self.laws:
             return law in self.laws
-        if law == cursor.LAW:
+        if law in cursor.LAWS:
             return self.is_feed
         return law != causal.LAW and (law != "drain" or self.drain_bound_us is not None)
 
@@ -193,8 +193,8 @@ class Judgement:
                 verdicts += delivery_verdicts(self._deliveries.partial(), [law for law in delivery.LAWS if law in laws], work)
             for name, checker in self._passes.items():
                 verdicts += PASSES[name].verdicts(checker.partial(), laws, work)
-            if question.asks(cursor.LAW):
-                verdicts.append(cursor.check_cursors(source, names))
+            if any(map(question.asks, cursor.LAWS)):
+                verdicts += [one for one in cursor.check_cursors(source, names) if question.asks(one.law)]
             if self.ran_out:
                 verdicts = [_unfinished(verdict, rows) for verdict in verdicts]
             verdicts = tell(verdicts, source, names)

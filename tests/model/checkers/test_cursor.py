@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from orderlab.model.checkers.cursor import check_cursors
+from orderlab.model.checkers.cursor import LAW, REPEAT, check_cursors
 from orderlab.model.history.events import EventBatch, EventKind, Names
 from orderlab.model.verdict import Outcome
 
@@ -12,11 +12,14 @@ A, B, C = 10, 11, 12
 """Readers."""
 
 
-def judged(rows: str) -> tuple[Outcome, int]:
-    """Words: ``p1`` publishes 1 of producer 0 (q1: of producer 1), ``A1``/``Aq1`` is handed over, ``e1`` expired, ``sA`` subscribed."""
+def judged(rows: str, law: str = LAW) -> tuple[Outcome, int]:
+    """Words: ``p1`` publishes 1 of producer 0 (q1: of producer 1), ``A1``/``Aq1`` is handed over, ``e1`` expired, ``sA`` subscribed, ``f`` a fault
+    begins, ``h`` it has healed."""
     columns: dict[str, list[int]] = {name: [] for name in ("kind", "publisher", "sequence", "subscriber")}
     for word in rows.split():
-        if word[0] == "s":
+        if word in ("f", "h"):
+            values = (EventKind.FAULT if word == "f" else EventKind.HEAL, -1, -1, -1)
+        elif word[0] == "s":
             values = (EventKind.SUBSCRIBE, -1, -1, "ABC".index(word[1]) + A)
         else:
             publisher = int("q" in word)
@@ -26,8 +29,8 @@ def judged(rows: str) -> tuple[Outcome, int]:
         for name, value in zip(columns, values, strict=True):
             columns[name].append(value)
     count = len(columns["kind"])
-    batch = EventBatch.of(event_id=range(count), time_us=range(count), topic=[0] * count, qos=[1] * count, **columns)
-    verdict = check_cursors([batch], Names())
+    batch = EventBatch.of(event_id=range(count), time_us=range(count), topic=[-1 if kind in (EventKind.FAULT, EventKind.HEAL) else 0 for kind in columns["kind"]], qos=[1] * count, **columns)
+    verdict = next(one for one in check_cursors([batch], Names()) if one.law == law)
     return verdict.outcome, int(verdict.work["violations"])
 
 
@@ -42,6 +45,24 @@ def judged(rows: str) -> tuple[Outcome, int]:
 ])  # fmt: skip
 def test_near_misses(rows: str, expected: tuple[Outcome, int]) -> None:
     assert judged(rows) == expected
+
+
+@pytest.mark.parametrize(("rows", "expected"), [
+    ("sA p1 p2 A1 A2", (Outcome.HOLDS, 0)),
+    ("sA p1 p2 A1 A2 A2", (Outcome.VIOLATED, 1)),
+    ("sA sB p1 A1 B1", (Outcome.HOLDS, 0)),
+    ("sA p1 q1 A1 Aq1", (Outcome.HOLDS, 0)),
+    ("sA p1 p1 A1 A1", (Outcome.HOLDS, 0)),  # it was sent again, and may be there twice
+    ("sA p1 p1 A1 A1 A1", (Outcome.VIOLATED, 1)),  # but not three times
+    ("sA p1 A1 A1 p1", (Outcome.VIOLATED, 1)),  # sent again too late to be the reason
+    ("sA p1 A1 f A1", (Outcome.HOLDS, 0)),
+    ("sA p1 f A1 h A1", (Outcome.HOLDS, 0)),
+    ("sA f p1 A1 A1", (Outcome.VIOLATED, 1)),  # the fault lies before both
+    ("sA p1 f h A1 A1 A1", (Outcome.VIOLATED, 2)),
+    ("sA p1", (Outcome.UNKNOWN, 0)),
+])  # fmt: skip
+def test_what_is_handed_over_again(rows: str, expected: tuple[Outcome, int]) -> None:
+    assert judged(rows, REPEAT) == expected
 
 
 def test_every_reading_of_three_messages() -> None:

@@ -9,6 +9,7 @@ from orderlab.model.checkers.judge import Question, in_memory, judge
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.sim.costs import FOLDER
+from orderlab.sim.systems import zaqar
 from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
 
 SHORT = {"duration_s": 0.3, "warm_up_s": 0.05, "drain_s": 0.5, "reconnect_ms": 10}
@@ -26,7 +27,7 @@ def simulated(name: str, seed: int = 1, **given: Any) -> tuple[dict[str, Any], d
 def test_a_cure_keeps_every_law(name: str) -> None:
     report, laws, digest = simulated(name, messages=2)
     assert set(laws.values()) == {Outcome.HOLDS}
-    assert {"cursor-safe", "fifo", "at-least-once", "no-phantom"} <= laws.keys()
+    assert {"cursor-safe", "no-repeat", "fifo", "at-least-once", "no-phantom"} <= laws.keys()
     assert report["counts"]["orphans"] == report["counts"]["errors"] == 0
     assert (report["counts"]["conflicts"] > 0) == (name == "zaqar-watch")
     assert simulated(name, messages=2)[2] == digest
@@ -34,6 +35,18 @@ def test_a_cure_keeps_every_law(name: str) -> None:
 
 def test_without_a_cure_messages_appear_behind_markers() -> None:
     assert simulated("zaqar-race", poll_ms=1)[1]["cursor-safe"] is Outcome.VIOLATED
+
+
+def test_a_reader_whose_marker_stays_a_message_behind_is_handed_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def page(self: zaqar._Reader) -> int:
+        before, count = self.marker, listed(self)
+        if count == 1:
+            self.marker = before
+        return count
+
+    listed = zaqar._Reader.page
+    monkeypatch.setattr(zaqar._Reader, "page", page)
+    assert {law for law, outcome in simulated("zaqar-lua", poll_ms=1)[1].items() if outcome is Outcome.VIOLATED} == {"no-repeat"}
 
 
 def test_one_producer_cannot_race_with_itself() -> None:
