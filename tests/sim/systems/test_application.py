@@ -47,7 +47,7 @@ def test_more_members_than_partitions_are_idle():
     assert sorted(len(member.positions) for member in system.applications.queues[0].group.members) == [0, 0, 0, 1, 1]
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(one, marks=pytest.mark.exhaustive) for one in (2, 3))])
 def test_every_law_holds_when_applications_and_members_come_and_go(seed):
     system, report, violated, _ = run(
         seed, applications=2, shared_groups=2, offline_share=1.0, online_s=0.15, offline_s=0.1, brokers=2

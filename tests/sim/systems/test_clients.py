@@ -135,7 +135,7 @@ def test_a_store_that_gives_an_identifier_out_again_too_early_is_accused():
 RETAINED = {"retained_share": 0.5, **MOVING, "resubscribe": True}
 
 
-@pytest.mark.parametrize(("name", "scripts"), [("tbmq-p2p", "published"), ("tbmq-p2p", "session"), ("tbmq-postgres", None)])
+@pytest.mark.parametrize(("name", "scripts"), [pytest.param("tbmq-p2p", "published", marks=pytest.mark.exhaustive), ("tbmq-p2p", "session"), ("tbmq-postgres", None)])
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_who_subscribes_again_gets_the_last_retained_message_with_its_flag(name, scripts, qos):
     ran = Ran(name, qos=qos, **RETAINED, **({} if scripts is None else {"scripts": scripts}))
@@ -213,7 +213,7 @@ def test_a_lost_connection_finds_retained_messages_in_the_store():
 
 
 @pytest.mark.parametrize("name", ["tbmq-p2p", "tbmq-application"])
-@pytest.mark.parametrize("pattern", ["regular", "exponential", "together"])
+@pytest.mark.parametrize("pattern", [pytest.param("regular", marks=pytest.mark.exhaustive), "exponential", "together"])
 def test_bursts_keep_every_law(name, pattern):
     ran = Ran(name, publish_on_s=0.08, publish_off_s=0.12, publish_pattern=pattern, rate=100.0)
     assert not ran.violated

@@ -34,7 +34,7 @@ def run_whole(faults="", seed=1, **more):
 
 
 @pytest.mark.parametrize("scripts", ["published", "session"])
-@pytest.mark.parametrize("share", [0.0, 0.4])
+@pytest.mark.parametrize("share", [pytest.param(0.0, marks=pytest.mark.exhaustive), 0.4])
 def test_without_faults_every_law_holds_also_when_subscribers_come_and_go(scripts, share):
     counts, violated = run("", scripts=scripts, offline_share=share)
     assert not violated

@@ -21,7 +21,7 @@ def run(name, seed=1, **more):
 
 
 @pytest.mark.parametrize("name", PROTOTYPES)
-@pytest.mark.parametrize("share", [0.0, 0.4])
+@pytest.mark.parametrize("share", [pytest.param(0.0, marks=pytest.mark.exhaustive), 0.4])
 def test_every_law_holds_also_when_subscribers_come_and_go(name, share):
     system, report, violated = run(name, offline_share=share)
     assert not violated

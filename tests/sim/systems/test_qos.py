@@ -74,7 +74,7 @@ def test_qos_0_reaches_subscribers_of_another_broker():
     assert ran.counts["delivered"] == ran.counts["published"]
 
 
-@pytest.mark.parametrize("scripts", ["published", "session"])
+@pytest.mark.parametrize("scripts", [pytest.param("published", marks=pytest.mark.exhaustive), "session"])
 def test_qos_2_takes_all_its_steps_once(scripts):
     ran = Ran(qos=2, scripts=scripts)
     assert not ran.violated
@@ -140,7 +140,7 @@ def test_a_broker_that_forgets_what_it_received_breaks_exactly_once():
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-@pytest.mark.parametrize("share", [0.0, 0.5])
+@pytest.mark.parametrize("share", [pytest.param(0.0, marks=pytest.mark.exhaustive), 0.5])
 def test_receive_maximum_is_kept_and_order_with_it(qos, share):
     busy = {"publishers": 10, "rate": 400.0, "duration_s": 0.3, "offline_share": share, "online_s": 0.1, "offline_s": 0.05}
     limited = Ran(qos=qos, receive_maximum=2, **busy)
