@@ -299,18 +299,19 @@ class RealTables:
         self.synchronous_commit = synchronous_commit
         self.now_ms = 0
         self._modulus = modulus
-        self._payload = PostgresSessions(limit, 1, payload_bytes).payload
+        self.payload = PostgresSessions(limit, 1, payload_bytes).payload
         self._connect()
         self._watcher.execute("DROP TABLE IF EXISTS device_session_ctx, device_publish_msg")
         self._watcher.execute(SCHEMA)
 
     def _connect(self) -> None:
-        self._connection = self._session()
+        self._connection = self.session()
         self._watcher = self.process.connect()
         if not self.synchronous_commit:
             self.process.hold_log_writer()
 
-    def _session(self) -> psycopg.Connection[Any]:
+    def session(self) -> psycopg.Connection[Any]:
+        """A connection of one more client."""
         connection = self.process.connect()
         connection.execute(f"SET synchronous_commit = {'on' if self.synchronous_commit else 'off'}")
         connection.execute(f"SET deadlock_timeout = {SHORT_MS}")
@@ -331,7 +332,7 @@ class RealTables:
             given = []
             for one in messages:
                 serial, packet_id = serial + 1, packet_id % self._modulus + 1
-                payload = self._payload(one.number)
+                payload = self.payload(one.number)
                 row = (name, serial, one.topic.decode(), self.now_ms, packet_id, one.qos, payload, one.interval_s)
                 connection.execute(INSERT_MESSAGE, row)
                 given.append((packet_id, serial))
@@ -423,7 +424,7 @@ class RealTables:
         """Do the work on a connection that breaks before COMMIT is sent, or when it has been carried out."""
         import psycopg
 
-        connection = self._session()
+        connection = self.session()
         pid = connection.info.backend_pid
         connection.execute("BEGIN")
         try:
@@ -437,10 +438,14 @@ class RealTables:
         self.wait_until("SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = %s", pid)
         return StatementError(BROKEN)
 
+    def watch(self, question: str, pid: int) -> Any:
+        """What the server says of one of its processes, asked on a connection beside."""
+        return self._watcher.execute(question, (pid,)).fetchone()
+
     def wait_until(self, question: str, pid: int) -> None:
         """Ask until the answer is yes. Raises TimeoutError."""
         deadline = time.monotonic() + PATIENCE_S
-        while self._watcher.execute(question, (pid,)).fetchone() != (True,):
+        while self.watch(question, pid) != (True,):
             if time.monotonic() > deadline:
                 raise TimeoutError(question)
             time.sleep(0.001)

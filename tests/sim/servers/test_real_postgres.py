@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from psycopg.pq import Trace
 
 from orderlab.model.errors import InputError
+from orderlab.properties.contracts.session.overlaps import PAIRS, Operation, anomalies
 from orderlab.properties.contracts.session.tables import LIMIT, MODULUS, Step, disagreement, draw_run, shortened
 from orderlab.sim import live_postgres
 from orderlab.sim.costs import load_costs
@@ -208,6 +209,29 @@ def test_the_same_judge_says_the_same_of_both(real, law, synchronous_commit, ste
         for make in (lambda: SimulatedTables(LIMIT, synchronous_commit, MODULUS), lambda: real(synchronous_commit))
     ]
     assert told[0] == told[1]
+
+
+SAVE_ONE, SAVE_TWO, CLEAR = Operation("save", 1), Operation("save", 2), Operation("clear")
+OVERLAPS = [
+    ((SAVE_ONE, SAVE_TWO), "read committed", 24, 0, {("ok", "ok"), ("ok", "23505"), ("23505", "ok")}),
+    ((SAVE_ONE, CLEAR), "read committed", 70, 10, {("ok", "ok")}),  # a message that was acknowledged goes, a session stays
+]
+
+
+@pytest.mark.parametrize(("pair", "isolation", "count", "odd", "how"), OVERLAPS)
+def test_two_transactions_end_as_one_after_the_other_or_are_known_not_to(process, pair, isolation, count, odd, how):
+    ends, anomalous = anomalies(lambda: RealTables(process), (), pair, isolation)
+    assert (len(ends), len(anomalous), {one.how for one in ends}) == (count, odd, how)
+    assert len({one.turns for one in ends}) == count
+    assert all(sessions and not messages for sessions, messages in (one.rows for one in anomalous))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("isolation", "odd"), [("read committed", [10, 30]), ("repeatable read", [30]), ("serializable", [])])
+def test_what_overlaps_a_clear_is_all_that_ends_as_no_order_does(process, isolation, odd):
+    found = {pair: anomalies(lambda: RealTables(process), before, pair, isolation) for before, pair in PAIRS}
+    assert [len(anomalous) for _, anomalous in found.values() if anomalous] == odd
+    assert {one.do for pair, (_, anomalous) in found.items() if anomalous for one in pair} <= {"save", "clear"}
 
 
 def test_where_there_is_no_server_the_package_is_named(monkeypatch, tmp_path):
