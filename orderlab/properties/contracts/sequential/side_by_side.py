@@ -17,7 +17,6 @@ from orderlab.model.contracts.feed.contract import START, FeedStore, payload_of
 from orderlab.model.contracts.job_queue import JobQueue
 from orderlab.model.contracts.judge import Judge, Violation
 from orderlab.model.contracts.steps import REPLY_LOST, Begin, Die, Fault, Resume, Wait
-from orderlab.model.errors import InputError
 from orderlab.properties.contracts.sequential.run import ClientState, ContractRun, Report
 from orderlab.properties.harness.recording import record_of
 from orderlab.properties.side_by_side import (
@@ -70,9 +69,11 @@ class _Metered(ContractRun):
         self.judge = _NoJudge(contract, self.backend.now_ms)
         self.bytes = self.commands = 0
         self.work_us = self.longest_us = 0.0
+        self.failed: dict[str, None] = {}
+        """Operations that did, each once."""
 
     def send(self, name: str, **fields: Any) -> Reply:
-        """Carry out an operation. Raises InputError where it fails: then there is nothing to count."""
+        """Carry out an operation. One that fails costs what it did, replies with nothing, and is noted."""
         self.longest_us = 0.0
         report = self._counted(Begin(0, Call.of(name, **fields)))
         while not report.is_over:
@@ -82,7 +83,8 @@ class _Metered(ContractRun):
             report = self._counted(Resume(0))
         self.clients[0] = ClientState()  # it remembers nothing: a list of all that it has seen would be copied with every call
         if isinstance(report.reply, Failed):
-            raise InputError(f"{self.binding.place}: {name}: {report.reply}; the workload of `orderlab compare` cannot be carried out")
+            self.failed[name] = None
+            return None
         return report.reply
 
     def _counted(self, step: Begin | Resume) -> Report:
@@ -293,6 +295,9 @@ def measured(binding: Binding, contract: Contract, workload: Workload, limit: in
     workload.fill(few.send, 1, WAITING)
     workload.fill(full.send, 1, limit)
     by, blocking_us = max(workload.at_limit(full, limit), key=lambda one: one[1])
+    failed = run.failed | few.failed | full.failed
+    if failed:
+        by = f"{by}; {', '.join(failed)} failed"
     return Cost(
         commands=run.commands / MESSAGES, bytes=run.bytes / MESSAGES, latency_ms=saves_us / MESSAGES / 1000, per_s=1e6 * MESSAGES / run.work_us,
         blocking_ms=blocking_us / 1000, blocking_by=by, memory_bytes=memory_of(few.backend) / WAITING,

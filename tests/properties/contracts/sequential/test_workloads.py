@@ -48,6 +48,14 @@ def test_what_moves_all_at_once_blocks_longer_the_more_there_is():
     assert blocked["job_queue"][1] == pytest.approx(blocked["job_queue"][0], rel=0.1)  # a hundred at a time
 
 
+def test_an_operation_that_fails_is_named_and_the_rest_is_counted():
+    binding, contract, workload = loaded("feed")
+    source = next(one.source for one in binding.scripts if one.name == "settle.lua")
+    cost = measured(binding.with_sources({"settle.lua": b"error('no')\n" + source}), contract, workload, 50)
+    assert cost.blocking_by.endswith("; renew, release failed")
+    assert cost.commands == measured(binding, contract, workload, 50).commands
+
+
 def test_a_contract_of_an_owner_has_no_workload():
     binding = load_binding(ROOT / "lua" / "lock", trust_adapter=True)
     assert kind_of(binding).measured(binding, 0) is None
