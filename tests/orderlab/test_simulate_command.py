@@ -140,7 +140,7 @@ def test_a_timeline_and_a_comparison_tell_what_a_fault_did(tmp_path):
 
 
 def test_a_violation_says_where_and_is_shrunk_to_a_run_that_can_be_replayed(tmp_path):
-    broken = ("tbmq-p2p", *SMALL, "--set", "brokers=2", "--set", "faults=kafka-leader-change@0.15:0")
+    broken = ("tbmq-p2p", "--set", "publishers=120", *SMALL[2:], "--set", "brokers=2", "--set", "faults=kafka-leader-change@0.15:0")
     done = run(*broken)
     assert done.returncode == 1
     assert "fault: kafka-leader-change on kafka-0 at 0.150000 s (event" in done.stdout

@@ -1,7 +1,7 @@
 """Judging in a process of its own while the history is recorded: the last rows are here, and so are nearly all verdicts.
 
-A small history is judged where it is: the other process begins with the second batch, which comes only of what has many rows. What it cannot do, for
-whatever reason, is done here from the file, so that it changes nothing but the time.
+A small history is judged where it is: the other process begins with the second batch, once there are ROWS_MIN rows. What it cannot do, for whatever
+reason, is done here from the file, so that it changes nothing but the time.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ from orderlab.model.verdict import Verdict
 BATCHES_WAITING = 16
 """So many wait for the other process, of 65,536 rows each, before the recording waits for it: memory does not grow with the run."""
 
+ROWS_MIN = 32_768
+"""Fewer are judged sooner than another process has imported what it takes; recordings send 65,536 at once, and at the end what is left."""
+
 
 class JudgedBeside:
     """``write`` is a sink of the recording; ``verdicts``, once the file is written, what it comes to. Use as a context manager."""
@@ -34,7 +37,7 @@ class JudgedBeside:
         """``names``: as the recording codes them. ``cores``: those of this process by default; a single one is better left alone."""
         self.names, self.question = names, question
         self._cores = len(os.sched_getaffinity(0)) if cores is None and hasattr(os, "sched_getaffinity") else cores or os.cpu_count() or 1
-        self._first: EventBatch | None = None
+        self._held: list[EventBatch] = []
         self._waiting: Queue[dict[str, Any] | Path | None] = Queue(BATCHES_WAITING)
         self._process: Any = None
 
@@ -43,11 +46,13 @@ class JudgedBeside:
         if self._cores < 2:
             return
         if self._process is None:
-            if self._first is None:
-                self._first = batch
+            self._held.append(batch)
+            if len(self._held) < 2 or sum(map(len, self._held)) < ROWS_MIN:
                 return
             self._begin()
-            self._waiting.put(_filled(self._first))
+            for held in self._held[:-1]:
+                self._waiting.put(_filled(held))
+            self._held.clear()
         self._waiting.put(_filled(batch))
 
     def verdicts(self, path: Path, on_compiling: Callable[[bool], None] = lambda is_on: None) -> tuple[list[Verdict], int]:

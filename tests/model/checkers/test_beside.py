@@ -20,6 +20,12 @@ def told(verdicts):
     return plain
 
 
+@pytest.fixture(autouse=True)
+def few(monkeypatch):
+    """Few rows are enough for the other process."""
+    monkeypatch.setattr(beside, "ROWS_MIN", 1)
+
+
 @pytest.fixture
 def recorded(tmp_path):
     history = parse_history(LINE).split([3, 4, 2])
@@ -77,3 +83,14 @@ def test_that_the_other_process_compiles_is_told_unless_it_is_over():
     judged._connection = Said(on, off, on, off, ([], 7))
     assert judged._answer(heard.append) == ([], 7)
     assert heard == [True, False, False]
+
+
+def test_the_last_row_of_a_short_history_begins_no_process(recorded, monkeypatch):
+    """A recording ends with a batch of what is left, as little as it may be."""
+    history, path = recorded
+    monkeypatch.setattr(beside, "ROWS_MIN", sum(map(len, history.batches)) + 1)
+    with JudgedBeside(history.names, QUESTION, cores=2) as judged:
+        for batch in history:
+            judged.write(batch)
+        assert judged._process is None
+        assert told(judged.verdicts(path)[0]) == told(judge(HistoryFile(path), QUESTION)[0])
