@@ -127,7 +127,7 @@ def subject_of_comparison(found: Comparison, base: str, is_strict: bool = False)
     return Subject(
         name=f"{found.new.name} against {base}", path=_file_of(found.new.path), kind="change", outcome=found.outcome(is_strict),
         laws=tuple(laws), findings=tuple(_on_the_store(one, found) for one in findings), assumptions=judged_after.assumptions,
-        notes=found.costs, not_covered=(*found.gaps, *found.rolling.gaps), scope=(*_work(found.work), *found.scope, *found.rolling.scope),
+        notes=(*found.not_in_both, *found.costs), not_covered=(*found.gaps, *found.rolling.gaps), scope=(*_work(found.work), *found.scope, *found.rolling.scope),
         verdict=_verdict(found), changed=tuple(_changed_files(found)), base=base,
     )  # fmt: skip
 
@@ -141,7 +141,7 @@ def _verdict(found: Comparison) -> str:
     if found.is_same_text:
         return "equivalent: the scripts and the binding are the same"
     if found.is_equivalent:
-        return f"equivalent within the scope{', at another cost' if found.costs else ''}"
+        return f"equivalent within the scope{', of what both have' if found.not_in_both else ''}{', at another cost' if found.costs else ''}"
     told = [
         (len({one.law for one in changes}), words)
         for changes, words in (

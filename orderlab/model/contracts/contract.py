@@ -26,10 +26,12 @@ Gong 1993; Lowe 2017). An operation that was stopped adds "as before" and "as af
 
 from __future__ import annotations
 
+import copy
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol
+from functools import partial
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 from orderlab.model.errors import InputError
 
@@ -170,6 +172,17 @@ def law(name: str, statement: str) -> Callable[[LawCheck], LawCheck]:
     return mark
 
 
+def _calls_among(contract: Contract, names: frozenset[str], client: int, seen: Sequence[Exchange]) -> list[Call]:
+    return [call for call in contract.calls(client, seen) if call.name in names]
+
+
+def _crowds_among(contract: Contract, names: frozenset[str]) -> list[Crowd]:
+    def is_possible(one: Crowd) -> bool:
+        return all(isinstance(step, int) or step[1].name in names for size in one.sizes for step in one.steps(size))
+
+    return [one for one in contract.crowds() if is_possible(one)]
+
+
 class Contract:
     """Base class of a kind of store. See the module's text; ``lua/lock`` and ``lua/limiter`` are worked examples."""
 
@@ -212,6 +225,13 @@ class Contract:
     def openings(self) -> Sequence[Opening]:
         """Situations that are a few steps away, to explore from as well."""
         return ()
+
+    def among(self, names: Collection[str]) -> Self:
+        """The same contract, of which clients use these operations alone."""
+        made = copy.copy(self)
+        for method, limited in (("calls", _calls_among), ("crowds", _crowds_among)):
+            object.__setattr__(made, method, partial(limited, self, frozenset(names)))  # an author's class may be frozen
+        return made
 
     def crowds(self) -> Sequence[Crowd]:
         """Situations with many things, in which every call worth trying is tried once."""

@@ -92,6 +92,8 @@ class Comparison:
     gaps: tuple[str, ...] = ()
     work: dict[str, float] = field(default_factory=dict)
     rolling: RollingUpgrade = field(default_factory=RollingUpgrade)
+    not_in_both: tuple[str, ...] = ()
+    """Operations that one of them lacks, and what becomes of them, in words."""
 
     @property
     def is_equivalent(self) -> bool:
@@ -183,13 +185,23 @@ def _deadline(deadline_ms: int | None) -> str:
     return "for ever" if deadline_ms is None else f"{deadline_ms - FIRST_MS:,} ms"
 
 
-def check_comparable(old: Binding, new: Binding) -> None:
-    """Raises InputError unless both are stores of one kind with the same operations."""
+def in_common(old: Binding, new: Binding) -> tuple[Binding, Binding, tuple[str, ...]]:
+    """Each with the operations that both have, and what becomes of the others, in words. Raises InputError unless they are stores of one
+    kind that have some operation in common."""
     if kind_of(old) is not kind_of(new):
-        raise InputError(f"{new.place}: --base {old.place} has another contract; compare stores of one kind")
-    missing = sorted(set(old.operations) ^ set(new.operations))
-    if missing:
-        raise InputError(f"{new.place}: --base {old.place}: only one of them has {', '.join(missing)}; compare what both have")
+        raise InputError(f"{new.place}: --base: the old store has another contract; compare stores of one kind")
+    both, ours, theirs = (sorted(names) for names in _split(set(new.operations), set(old.operations)))
+    if not both:
+        raise InputError(f"{new.place}: --base: the old store has no operation that the new one has; compare stores that share some")
+    if not ours and not theirs:
+        return old, new, ()
+    told = [f"only the new one has {', '.join(ours)}: judged there, and held against nothing"] if ours else []
+    told += [f"only the old one has {', '.join(theirs)}: what clients get that still ask for it was not looked at"] if theirs else []
+    return old.with_operations(both), new.with_operations(both), tuple(told)
+
+
+def _split(ours: set[str], theirs: set[str]) -> tuple[set[str], set[str], set[str]]:
+    return ours & theirs, ours - theirs, theirs - ours
 
 
 def has_same_text(old: Binding, new: Binding) -> bool:

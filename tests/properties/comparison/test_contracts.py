@@ -231,3 +231,13 @@ def test_feeds_and_job_queues_old_against_new(name: str, edits: list[tuple[str, 
     found = of_suite(tmp_path, name, *edits)
     assert {one.kind for one in found} == kinds, [one.text for one in found]
     assert all(len(one.trace.steps) <= 7 for one in found)
+
+
+def test_an_operation_that_one_of_them_lacks_is_judged_alone(tmp_path: Path) -> None:
+    new = edited(tmp_path / "lock", "lock", ("renew.lua", "~= ARGV[1]", "== nil"))
+    old = store("lock").with_operations(["acquire", "release"])
+    found = compare_contracts(old, new, 0.02)
+    assert {change.law for change in found.newly_broken} == {"mutual-exclusion"}
+    assert found.not_in_both == ("only the new one has renew: judged there, and held against nothing",)
+    assert (found.outcome(), found.differences, found.rolling.broken) == (Outcome.VIOLATED, (), ())
+    assert compare_contracts(new, old, 0.02).outcome() is Outcome.HOLDS

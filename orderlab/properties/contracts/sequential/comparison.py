@@ -36,10 +36,10 @@ from orderlab.properties.comparison.change import (
     Progress,
     RollingUpgrade,
     broken_in,
-    check_comparable,
     first_difference,
     has_library,
     has_same_text,
+    in_common,
     no_longer_known,
     sorted_by,
 )
@@ -218,12 +218,12 @@ def compare_contracts(
     laws: Sequence[str] | None = None,
 ) -> Comparison:
     """Judge the change from ``old`` to ``new`` by ``laws``. Raises InputError where the two cannot be held against each other."""
-    check_comparable(old, new)
+    old_common, new_common, not_in_both = in_common(old, new)
     after = validate_contract(new, effort, seed, laws, backend, lambda text: progress(f"new: {text}"))
     if has_same_text(old, new):
         return Comparison(old, new, True, None, after, still_broken=tuple(broken_in(after)), gaps=after.gaps)
     before = validate_contract(old, effort, seed, _known(laws, old), backend, lambda text: progress(f"old: {text}"))
-    search = ProductSearch(old, new, effort, seed, backend, progress)
+    search = ProductSearch(old_common, new_common, effort, seed, backend, progress)
     newly, still = sorted_by(after, search.alone[0], before, _is_counted)
     fixed, also_still = sorted_by(before, search.alone[1], after, _is_counted)
     named = {one.law for one in still}
@@ -236,7 +236,7 @@ def compare_contracts(
         gaps.append("the contract differs as well: each version was judged by its own, both together by the new one")
     return Comparison(
         old, new, False, before, after, tuple(newly), tuple(fixed), tuple(still), no_longer_known(before, after), differences,
-        tuple(search.costs()), tuple(search.scope), (*gaps, *search.gaps), {}, rolling,
+        tuple(search.costs()), tuple(search.scope), (*gaps, *search.gaps), {}, rolling, not_in_both,
     )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -35,6 +35,9 @@ class Contracted(Protocol):
     """What a binding must know of a contract: the operations, each with the names of its fields."""
 
     operations: Mapping[str, Sequence[str]]
+
+    def among(self, names: Collection[str]) -> Contracted:
+        """The same contract, of which clients use these operations alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +245,15 @@ class Binding:
         """The same binding with other sources for some of its scripts, by name (mutants, scaled scripts)."""
         scripts = tuple(replace(script, source=sources.get(script.name, script.source)) for script in self.scripts)
         return replace(self, scripts=scripts)
+
+    def with_operations(self, names: Collection[str]) -> Binding:
+        """The same store with these of its operations alone."""
+        store, contract = self.store, self.contract
+        if isinstance(store, Store):
+            gone = {name: None for name, _ in store.operations if name not in names}
+            return replace(self, store=store.model_copy(update={"operations": store.operations.model_copy(update=gone)}))
+        kept = {name: one for name, one in store.operations.items() if name in names}
+        return replace(self, store=store.model_copy(update={"operations": kept}), contract=contract and contract.among(names))
 
     def with_store(self, store: Store | ContractStore) -> Binding:
         """The same scripts under another ``store.toml``."""

@@ -16,8 +16,8 @@ from orderlab.properties.comparison.change import (
     Difference,
     Progress,
     broken_in,
-    check_comparable,
     has_same_text,
+    in_common,
     no_longer_known,
     sorted_by,
 )
@@ -53,28 +53,28 @@ def compare(
     laws: Sequence[str] = STORE_LAWS,
 ) -> Comparison:
     """Judge the change from ``old`` to ``new`` by ``laws``. Raises InputError where the two cannot be held against each other."""
-    check_comparable(old, new)
+    old_common, new_common, not_in_both = in_common(old, new)
     if old.modulus != new.modulus:
         raise InputError(f"{new.place}: --base {old.place} has {old.modulus:,} packet identifiers, not {new.modulus:,}")
     after = validate(new, effort, seed, laws, backend, lambda text: progress(f"new: {text}"))
     if has_same_text(old, new):
         return Comparison(old, new, True, None, after, still_broken=tuple(broken_in(after)), gaps=after.gaps)
     before = validate(old, effort, seed, laws, backend, lambda text: progress(f"old: {text}"))
-    on_old, on_new = Reruns(Subject(old, seed)), Reruns(Subject(new, seed))
+    on_old, on_new = Reruns(Subject(old_common, seed)), Reruns(Subject(new_common, seed))
     newly, still = sorted_by(after, on_old, before, is_counted)
     fixed, also_still = sorted_by(before, on_new, after, is_counted)
     known = {one.law for one in still}
     still += [one for one in also_still if one.law not in known]
-    search = Search(old, new, effort, seed, progress)
+    search = Search(old_common, new_common, effort, seed, progress)
     differences = search.differences()
     if effort >= QUICK:
         search.take_long_run()
     else:
         search.gaps.append(f"an effort below {QUICK:g} (quick) compares no long run of thousands of messages")
-    rolling = rolling_upgrade(old, new, effort, seed, [law for law in laws if law not in {one.law for one in newly}], backend, progress)
+    rolling = rolling_upgrade(old_common, new_common, effort, seed, [law for law in laws if law not in {one.law for one in newly}], backend, progress)
     return Comparison(
         old, new, False, before, after, tuple(newly), tuple(fixed), tuple(still), no_longer_known(before, after), differences,
-        tuple(cost_changes(before, after)), tuple(search.scope), (*after.gaps, *search.gaps), dict(search.findings.work), rolling,
+        tuple(cost_changes(before, after)), tuple(search.scope), (*after.gaps, *search.gaps), dict(search.findings.work), rolling, not_in_both,
     )  # fmt: skip
 
 
