@@ -131,6 +131,16 @@ class Crowd(NamedTuple):
 _NAME = re.compile(r"([a-z])[0-9]+(?:_([0-9]+))?(?:\.[0-9]+)?")
 
 
+Bound = Iterable[str] | Mapping[str, Collection[str] | None]
+"""The operations that a store has; with the fields that each of them passes on to the store, where that is known."""
+
+
+def passes(bound: Bound, operation: str, field: str) -> bool:
+    """Whether a store is told ``field``: where it is not, callers have no choice in it."""
+    passed = bound.get(operation) if isinstance(bound, Mapping) else None
+    return passed is None or field in passed
+
+
 def fresh_name(number: int, client: int) -> str:
     """The name of the ``number``-th thing that a client makes. Later ones come first in the order of bytes, so that this is not
     taken for the order in which they were made; none comes twice."""
@@ -160,13 +170,16 @@ class ContractLaw:
     statement: str
     check: LawCheck
     """``check(contract, before, call, reply, now_ms)``: None when the reply does not put the law to the test."""
+    needs: tuple[str, ...] = ()
+    """Operations of which a store must have one."""
 
 
-def law(name: str, statement: str) -> Callable[[LawCheck], LawCheck]:
-    """Mark a method ``(self, before, call, reply, now_ms) -> bool | None`` as the law ``name``."""
+def law(name: str, statement: str, needs: Sequence[str] = ()) -> Callable[[LawCheck], LawCheck]:
+    """Mark a method ``(self, before, call, reply, now_ms) -> bool | None`` as the law ``name``. Of a store that has none of the operations
+    ``needs`` it says nothing."""
 
     def mark(check: LawCheck) -> LawCheck:
-        check.law = (name, statement)  # type: ignore[attr-defined]
+        check.law = (name, statement, tuple(needs))  # type: ignore[attr-defined]
         return check
 
     return mark
@@ -244,10 +257,10 @@ class Contract:
         for kind in reversed(type(self).__mro__):
             for member in vars(kind).values():
                 if hasattr(member, "law"):
-                    name, statement = member.law
+                    name, statement, needs = member.law
                     if name in found and found[name].check.__name__ != member.__name__:
                         raise InputError(f'{kind.__name__}.{member.__name__}: there is a law "{name}" already; name it otherwise')
-                    found[name] = ContractLaw(name, statement, member)
+                    found[name] = ContractLaw(name, statement, member, needs)
         return tuple(found.values())
 
 

@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from orderlab.model.contracts.contract import (
     AnyOf,
+    Bound,
     Call,
     Contract,
     Crowd,
@@ -31,6 +32,7 @@ from orderlab.model.contracts.contract import (
     fresh_name,
     law,
     next_number,
+    passes,
 )
 from orderlab.model.contracts.judge import is_same
 
@@ -61,6 +63,8 @@ class Promises(BaseModel):
     """Times that a job is handed out before it is dead; 0: as often as it takes."""
     tells: tuple[Literal["job", "token", "attempt", "payload"], ...] = Field(("job", "token"), min_length=1)
     """What take replies with, in this order; "token" may be missing where its caller chooses it."""
+    lease_ms: int = Field(LEASE_MS, ge=10)
+    """How long a lease is: of a store that fixes it, and does not take <lease_ms>."""
     backoff_ms: int = Field(0, ge=0)
     """What a job that failed waits before its second attempt."""
     backoff: Literal["fixed", "exponential"] = "fixed"
@@ -147,8 +151,12 @@ class JobQueue(Contract):
     clients: ClassVar[int] = 2
     steps_per_client: ClassVar[int] = 4
 
-    def __init__(self, promises: Promises | None = None, bound: Iterable[str] | None = None) -> None:
+    def __init__(self, promises: Promises | None = None, bound: Bound | None = None) -> None:
         self.promises = promises or Promises()
+        self.delay_ms = DELAY_MS if passes(bound or (), "add", "delay_ms") else 0
+        """What a job may be delayed by, in what is tried; 0 of a store that delays none."""
+        self.key = "k" if passes(bound or (), "add", "key") else ""
+        """A deduplication key; none of a store that knows none."""
         self.bound = tuple(self.operations) if bound is None else tuple(bound)
         """Operations that the store has."""
 
@@ -383,7 +391,7 @@ class JobQueue(Contract):
         fresh = fresh_name(next_number([names for one in seen if (names := _names(one.call))]), client)
         taken = [(one.call, told) for one in reversed(seen) if one.call.name == "take" and (told := self._told(one.reply))][:2]
         token = f"t{client}.{sum(one.call.name == 'take' for one in seen)}"
-        take = Call.of("take", token=token, lease_ms=LEASE_MS)
+        take = Call.of("take", token=token, lease_ms=self.promises.lease_ms)
         middle = self.promises.priorities[len(self.promises.priorities) // 2]
         plain = Call.of("add", job=fresh, payload=f"p{fresh}", delay_ms=0, priority=middle if client == 1 else low, key="")
         if not taken:
@@ -393,7 +401,7 @@ class JobQueue(Contract):
             job, held_token = told.get("job"), told.get("token", asked["token"])
             yield Call.of("complete", job=job, token=held_token)
             yield Call.of("fail", job=job, token=held_token)
-            yield Call.of("heartbeat", job=job, token=held_token, lease_ms=LEASE_MS)
+            yield Call.of("heartbeat", job=job, token=held_token, lease_ms=self.promises.lease_ms)
         for _, told in taken[:1]:
             yield Call.of("get", job=told.get("job"))
         if taken:
@@ -402,7 +410,7 @@ class JobQueue(Contract):
         yield Call.of("recover")
         yield Call.of("promote")
         yield Call.of("counts")
-        yield Call.of("add", job=fresh, payload=f"p{fresh}", delay_ms=DELAY_MS, priority=high, key="k")
+        yield Call.of("add", job=fresh, payload=f"p{fresh}", delay_ms=self.delay_ms, priority=high, key=self.key)
         yield Call.of("clean", count=1)
         yield Call.of("pause")
         yield Call.of("resume")
@@ -417,23 +425,28 @@ class JobQueue(Contract):
     def openings(self) -> Sequence[Opening]:
         taken: tuple[tuple[int, str, Mapping[str, Any]], ...] = ((0, "add", {"delay_ms": 0}), (0, "take", {}))
         last = (0, "add", {"delay_ms": 0, "priority": self.promises.priorities[-1]})
-        most = self.promises.attempts_max
-        keyed: tuple[int, str, Mapping[str, Any]] = (0, "add", {"key": "k"})
-        first = (keyed, DELAY_MS + 1) if "promote" not in self.bound else ((0, "add", {"delay_ms": 0}),)
-        used_up = (*first, *(((0, "take", {}), LEASE_MS + 1) * most)) if 1 < most <= 4 else ()
+        most, lease_ms, delay_ms = self.promises.attempts_max, self.promises.lease_ms, self.delay_ms
+        keyed: tuple[int, str, Mapping[str, Any]] = (0, "add", {"key": self.key, "delay_ms": delay_ms})
+        first = (keyed, delay_ms + 1) if "promote" not in self.bound else ((0, "add", {"delay_ms": 0}),)
+        back: tuple[tuple[int, str, Mapping[str, Any]], ...] = ((1, "recover", {}),) if self.promises.recovers == "recover" else ()
+        ripe: tuple[tuple[int, str, Mapping[str, Any]], ...] = ((1, "promote", {}),) if self.promises.promotes == "promote" else ()
+        lapsing: tuple[tuple[int, str, Mapping[str, Any]] | int, ...] = ((0, "take", {}), lease_ms + 1)
+        used_up = (*first, *((*lapsing, *back) * (most - 1)), *lapsing) if 1 < most <= 4 else ()
         again_ms = self.promises.backoff_ms * 2**most + 1
-        dead = (*first, *(((0, "take", {}), (0, "fail", {}), again_ms) * most))
+        dead = (*first, *(((0, "take", {}), (0, "fail", {}), again_ms, *ripe) * most))
+        overdue_ms = max(lease_ms, self.promises.backoff_ms) + 1
         return (
             *([Opening("with a lease of the last attempt that has lapsed", used_up)] if used_up else []),
             Opening("with two jobs that wait", ((0, "add", {"delay_ms": 0}), (0, "add", {"delay_ms": 0}))),
             *([Opening("with two jobs of the last priority", (last, last))] if len(self.promises.priorities) > 1 else []),
             Opening("with a job that is leased", taken),
-            Opening("with a lease that has lapsed", (*taken, LEASE_MS + 1)),
-            Opening("with a job that has come back to another", (*taken, LEASE_MS + 1, (1, "add", {"delay_ms": 0}), (1, "recover", {}))),
-            Opening("with a job that has come to its end", (keyed, DELAY_MS + 1, (0, "take", {}), (0, "complete", {}))),
+            Opening("with a lease that has lapsed", (*taken, lease_ms + 1)),
+            Opening("with a job that has come back to another", (*taken, lease_ms + 1, (1, "add", {"delay_ms": 0}), (1, "recover", {}))),
+            Opening("with a job that has come to its end", (keyed, delay_ms + 1, (0, "take", {}), (0, "complete", {}))),
             *([Opening("with a job that is dead", dead)] if 0 < most <= 4 else []),
-            Opening("with a job that has failed once", (*taken, (0, "fail", {}), self.promises.backoff_ms + 1, (1, "take", {}))),
-            Opening("with a job that is delayed", ((0, "add", {"delay_ms": DELAY_MS}),)),
+            Opening("with a job that has failed once", (*taken, (0, "fail", {}), self.promises.backoff_ms + 1, *ripe, (1, "take", {}))),
+            Opening("with a job that failed in a lease that would be over", (*taken, (0, "fail", {}), overdue_ms)),
+            *([Opening("with a job that is delayed", ((0, "add", {"delay_ms": delay_ms}),))] if delay_ms else []),
             Opening("with the queue paused", ((0, "add", {"delay_ms": 0}), (0, "pause", {}))),
         )
 
@@ -447,20 +460,20 @@ class JobQueue(Contract):
             yield 0, Call.of("add_bulk", jobs=tuple(f"j{size - number}" for number in range(size)))
 
         def due(size: int) -> Iterator[tuple[int, Call] | int]:
-            yield from adds(size, DELAY_MS)
-            yield DELAY_MS + 1
+            yield from adds(size, self.delay_ms)
+            yield self.delay_ms + 1
 
         def lapsed(size: int) -> Iterator[tuple[int, Call] | int]:
             yield from adds(size)
-            yield from ((0, Call.of("take", token=f"t{number}", lease_ms=LEASE_MS)) for number in range(size))
-            yield LEASE_MS + 1
+            yield from ((0, Call.of("take", token=f"t{number}", lease_ms=self.promises.lease_ms)) for number in range(size))
+            yield self.promises.lease_ms + 1
 
         many = "add_bulk" in self.bound
         # More than one call moves, so that what is promised of it can be seen.
         sizes = (self.promises.batch * 3 // 2, self.promises.batch * 4)
         return (
             Crowd("jobs that wait", (300, 9000) if many else sizes, bulk if many else adds),
-            Crowd("jobs whose delay is over", sizes, due),
+            *([Crowd("jobs whose delay is over", sizes, due)] if self.delay_ms else []),
             Crowd("leases that have lapsed", sizes, lapsed),
         )
 
@@ -517,12 +530,14 @@ class JobQueue(Contract):
 
     @law("recovery", "a job whose lease has lapsed is handed out again")
     def recovery(self, before: Queue, call: Call, reply: Reply, now_ms: int) -> bool | None:
-        lapsed = [one for one in before.of(LEASED) if self._waits(one) and self._is_moved(one)]
-        if call.name != "take" or before.is_paused or not lapsed:
+        if call.name != "take" or before.is_paused:
             return None
-        return reply is not None or bool(before.of(WAITING))
+        if self.promises.recovers == "recover":  # which has brought them back into the line, where they wait as others do
+            return reply is not None if any(one.attempts for one in before.of(WAITING)) else None
+        lapsed = [one for one in before.of(LEASED) if self._waits(one) and self._is_moved(one)]
+        return reply is not None or bool(before.of(WAITING)) if lapsed else None
 
-    @law("agreement-of-counts", "what the store tells about numbers is what its lists hold")
+    @law("agreement-of-counts", "what the store tells about numbers is what its lists hold", ("counts", "add_bulk"))
     def agreement_of_counts(self, before: Queue, call: Call, reply: Reply, now_ms: int) -> bool | None:
         if call.name == "counts":
             return self._agrees(before, reply)

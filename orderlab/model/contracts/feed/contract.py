@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from orderlab.model.contracts.contract import (
     AnyOf,
+    Bound,
     Call,
     Contract,
     Crowd,
@@ -29,9 +30,12 @@ from orderlab.model.contracts.contract import (
     fresh_name,
     law,
     next_number,
+    passes,
 )
 
 CLAIM_MS, KEPT_MS, PAGE = 1000, 3000, 2
+MANY = 1000
+"""What a store is asked for that is not told how many, and gives as many as it likes."""
 """What is tried in small scopes."""
 MARKERS_MAX, GONE_MAX = 6, 4
 """Of what clients were told, how much the specification remembers: markers, and names of messages that went by time."""
@@ -60,6 +64,10 @@ class Promises(BaseModel):
     """Who chooses the token of a claim."""
     grace_ms: int = Field(0, ge=0)
     """What a claimed message is kept beyond the claim's own time, at least."""
+    retention_ms: int = Field(KEPT_MS, ge=10)
+    """How long a message is kept: by a store that fixes it, and whose post does not take <ttl_ms>."""
+    claim_ms: int = Field(CLAIM_MS, ge=10)
+    """How long a claim is: of a store that fixes it."""
     count_max: int = Field(0, ge=0)
     """list and claim refuse to be asked for more messages than this; 0: they refuse nothing, and may give fewer."""
     lists_claimed: bool = True
@@ -165,10 +173,15 @@ class FeedStore(Contract):
     clients: ClassVar[int] = 2
     steps_per_client: ClassVar[int] = 3
 
-    def __init__(self, promises: Promises | None = None, bound: Iterable[str] | None = None) -> None:
+    def __init__(self, promises: Promises | None = None, bound: Bound | None = None) -> None:
         self.promises = promises or Promises()
         self.bound = tuple(self.operations) if bound is None else tuple(bound)
         """Operations that the store has."""
+        self.kept_ms, self.claim_ms = self.promises.retention_ms, self.promises.claim_ms
+        self.short_ms = self.kept_ms // 2 if passes(bound or (), "post", "ttl_ms") else self.kept_ms
+        self.brief_ms = self.claim_ms // 3 if passes(bound or (), "claim", "ttl_ms") else self.claim_ms
+        self.listed = PAGE if passes(bound or (), "list", "count") else MANY
+        self.claims_one, self.claims_more = (1, PAGE) if passes(bound or (), "claim", "count") else (MANY, MANY)
 
     # -- the specification -------------------------------------------------------------------------------------
 
@@ -409,53 +422,53 @@ class FeedStore(Contract):
         rows = tuple((name, payload_of(name)) for name in names)
         lists = [one for one in reversed(seen) if one.call.name == "list" and one.call["marker"] not in BAD_MARKERS]
         marker = next((page.marker for one in lists if (page := self.page(one.reply)) and page.marker), START)
-        yield Call.of("post", posts=rows[:1], ttl_ms=KEPT_MS)
-        yield Call.of("list", marker=marker, count=PAGE)
+        yield Call.of("post", posts=rows[:1], ttl_ms=self.kept_ms)
+        yield Call.of("list", marker=marker, count=self.listed)
         claims = [one.reply for one in reversed(seen) if one.call.name == "claim" and isinstance(one.reply, tuple) and len(one.reply) > 1][:1]
         for token, *held in claims:
             yield Call.of("delete", message=held[0][0] if isinstance(held[0], tuple) else held[0], token=token)
-            yield Call.of("renew", token=token, ttl_ms=CLAIM_MS)
+            yield Call.of("renew", token=token, ttl_ms=self.claim_ms)
             yield Call.of("release", token=token)
-        yield Call.of("claim", token=f"t{client}.{len(seen)}", count=1, ttl_ms=CLAIM_MS)
-        yield Call.of("post", posts=rows, ttl_ms=KEPT_MS // 2)
+        yield Call.of("claim", token=f"t{client}.{len(seen)}", count=self.claims_one, ttl_ms=self.claim_ms)
+        yield Call.of("post", posts=rows, ttl_ms=self.short_ms)
         for one in claims:
             yield Call.of("get", message=one[1][0] if isinstance(one[1], tuple) else one[1])
-        yield Call.of("claim", token=f"u{client}.{len(seen)}", count=PAGE, ttl_ms=CLAIM_MS // 3)
+        yield Call.of("claim", token=f"u{client}.{len(seen)}", count=self.claims_more, ttl_ms=self.brief_ms)
         for name in _listed(self, seen)[:1]:
             yield Call.of("delete", message=name, token=START)
             yield Call.of("get", message=name)
         if client == 0 and seen:  # one at a time, so that they take little from what matters more
-            yield Call.of("list", marker=list(BAD_MARKERS)[(len(seen) - 1) % len(BAD_MARKERS)], count=PAGE)
+            yield Call.of("list", marker=list(BAD_MARKERS)[(len(seen) - 1) % len(BAD_MARKERS)], count=self.listed)
 
     def openings(self) -> Sequence[Opening]:
-        one, two = (0, "post", {"ttl_ms": KEPT_MS}), (0, "post", {"ttl_ms": KEPT_MS // 2})
+        one, two = (0, "post", {"ttl_ms": self.kept_ms}), (0, "post", {"ttl_ms": self.short_ms})
         return (
             Opening("with two messages that a reader has seen", (two, (1, "list", {}))),
             Opening("with messages that were read, claimed and released", (two, (1, "list", {}), (0, "claim", {}), (0, "release", {}))),
-            Opening("with a message that is claimed", (one, (0, "claim", {"count": 1}))),
-            Opening("with two claims", (one, two, (0, "claim", {"count": 1}), (1, "claim", {"count": PAGE}))),
-            Opening("with claims that have lapsed", (one, one, (0, "claim", {"count": 1}), (1, "claim", {"count": 1}), CLAIM_MS + 1)),
-            Opening("with a claim beyond the retention", (two, KEPT_MS // 2 - 1, (0, "claim", {"count": PAGE}), 2)),
-            Opening("with messages that have lapsed", (two, KEPT_MS // 2 + 1)),
+            Opening("with a message that is claimed", (one, (0, "claim", {"count": self.claims_one}))),
+            Opening("with two claims", (one, two, (0, "claim", {"count": self.claims_one}), (1, "claim", {"count": self.claims_more}))),
+            Opening("with claims that have lapsed", (one, one, (0, "claim", {"count": self.claims_one}), (1, "claim", {"count": self.claims_one}), self.claim_ms + 1)),
+            Opening("with a claim beyond the retention", (two, self.short_ms - 1, (0, "claim", {"count": self.claims_more}), 2)),
+            Opening("with messages that have lapsed", (two, self.short_ms + 1)),
         )
 
     def crowds(self) -> Sequence[Crowd]:
-        def posts(size: int, ttl_ms: int = KEPT_MS) -> Iterator[tuple[int, Call] | int]:
+        def posts(size: int, ttl_ms: int = self.kept_ms) -> Iterator[tuple[int, Call] | int]:
             rows = tuple((name, payload_of(name)) for name in (f"m{size - number}" for number in range(size)))
             yield 0, Call.of("post", posts=rows, ttl_ms=ttl_ms)
 
         def lapsed(size: int) -> Iterator[tuple[int, Call] | int]:
-            yield from posts(size, 1)
-            yield 2
+            yield from posts(size, 1 if self.short_ms < self.kept_ms else self.kept_ms)
+            yield 2 if self.short_ms < self.kept_ms else self.kept_ms + 1
 
         def behind(size: int) -> Iterator[tuple[int, Call] | int]:
             yield from lapsed(size)
-            yield 0, Call.of("post", posts=(("new", payload_of("new")),), ttl_ms=KEPT_MS)
+            yield 0, Call.of("post", posts=(("new", payload_of("new")),), ttl_ms=self.kept_ms)
 
         def claims(size: int) -> Iterator[tuple[int, Call] | int]:
             yield from posts(size)
-            yield from ((0, Call.of("claim", token=f"t{number}", count=1, ttl_ms=CLAIM_MS)) for number in range(size))
-            yield CLAIM_MS + 1
+            yield from ((0, Call.of("claim", token=f"t{number}", count=self.claims_one, ttl_ms=self.claim_ms)) for number in range(size))
+            yield self.claim_ms + 1
 
         def read(size: int) -> Iterator[tuple[int, Call] | int]:
             yield from posts(size)
@@ -465,7 +478,7 @@ class FeedStore(Contract):
             around = {at + by for at in range(0, size + 1, READ_EVERY) for by in (-1, 0, 1)} & {*range(size)}
             yield from ((0, Call.of("get", message=f"m{size - at}")) for at in sorted(around) if "get" in self.bound)
             if "claim" in self.bound:
-                yield 0, Call.of("claim", token="all", count=asked, ttl_ms=CLAIM_MS)
+                yield 0, Call.of("claim", token="all", count=asked, ttl_ms=self.claim_ms)
 
         def held(size: int) -> Iterator[tuple[int, Call] | int]:
             yield from posts(size)
@@ -488,7 +501,7 @@ class FeedStore(Contract):
         after = self._after(before, call["marker"]) if page is not None else None
         return None if page is None or after is None else ([one.name for one in after], page)
 
-    @law("cursor-safe", "nothing becomes visible behind a marker that a reader has been told")
+    @law("cursor-safe", "nothing becomes visible behind a marker that a reader has been told", ("list",))
     def cursor_safe(self, before: Feed, call: Call, reply: Reply, now_ms: int) -> bool | None:
         found = self._listing(before, call, reply)
         if found is None or not found[1].names:
@@ -497,7 +510,7 @@ class FeedStore(Contract):
         told = [name for name in page.names if name in expected]
         return not told or set(told) == set(expected[: len(told)])
 
-    @law("progress", "a reader that keeps asking gets every message that is visible, or is told that it is at the end")
+    @law("progress", "a reader that keeps asking gets every message that is visible, or is told that it is at the end", ("list",))
     def progress(self, before: Feed, call: Call, reply: Reply, now_ms: int) -> bool | None:
         found = self._listing(before, call, reply)
         if found is None or not found[0]:
@@ -518,7 +531,7 @@ class FeedStore(Contract):
         seen = [one for one in before.messages if one.serial <= position and one.name in found[1].names]
         return not seen and len(set(found[1].names)) == len(found[1].names)
 
-    @law("fifo", "messages are listed and claimed in the order in which they were posted")
+    @law("fifo", "messages are listed and claimed in the order in which they were posted", ("list", "claim"))
     def fifo(self, before: Feed, call: Call, reply: Reply, now_ms: int) -> bool | None:
         names = self._named(call, reply) if call.name in ("list", "claim") else ()
         serials = [one.serial for one in before.named(names)]
@@ -529,7 +542,7 @@ class FeedStore(Contract):
                 return False
         return serials == sorted(serials) if len(serials) > 1 or call.name == "claim" else None
 
-    @law("exclusive-claim", "a message is held by one claim at a time, and only its holder renews, releases or deletes it")
+    @law("exclusive-claim", "a message is held by one claim at a time, and only its holder renews, releases or deletes it", ("claim",))
     def exclusive_claim(self, before: Feed, call: Call, reply: Reply, now_ms: int) -> bool | None:
         if call.name == "claim" and isinstance(reply, tuple):
             return all(one.is_lapsed or one.claimed_until_ms == now_ms for one in before.named(self._named(call, reply)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -263,8 +264,10 @@ def explore(run: ContractRun, scope: Scope, search: Search, steps_max: int, name
 
 
 def walk(run: ContractRun, search: Search, seed: int, walks: int, length: int) -> None:
-    """Random walks of several clients, longer than any scope, with trouble now and then. Raises BudgetExceeded."""
+    """Random walks of several clients, longer than any scope, with trouble now and then: from the empty store, and every other one from a
+    situation that the contract names. Raises BudgetExceeded."""
     taken = 0
+    openings = run.contract.openings()
     scope = Scope("random walks", len(run.clients), length, length, length)
     start, cut = run.state, 0
     for number in range(walks):
@@ -273,7 +276,13 @@ def walk(run: ContractRun, search: Search, seed: int, walks: int, length: int) -
         draw = random.Random(f"{seed}:{number}")
         rate = draw.choice((0.0, 0.0, 0.05, 0.2))
         run.go_to(start)
-        steps: list[ClientStep] = []
+        way: tuple[ClientStep, ...] | None = None
+        if openings and number % 2:
+            with suppress(TooManyStates):
+                way = opened(run, openings[number // 2 % len(openings)], lambda way, report: search.note(way, report, "random walks"))
+        if way is None:
+            run.go_to(start)
+        steps: list[ClientStep] = list(way or ())
         for _ in range(length):
             try:
                 step = _drawn(run, scope, draw, rate)

@@ -131,6 +131,9 @@ def validate_contract(
             note_growth(judge.growth, reruns, findings)
         if WAKE_UP in findings.wanted and not findings.coverage[WAKE_UP]:
             findings.not_applicable[WAKE_UP] = "no client waited without a timeout"
+        for one in contract.laws:
+            if one.needs and not set(one.needs) & set(binding.operations) and not findings.coverage[one.name]:
+                findings.not_applicable[one.name] = f"the store has no {' and no '.join(one.needs)}"
 
     analyses = (
         *map(explored, terms.scopes),

@@ -244,12 +244,19 @@ def _contract_class(reference: str, place: str, folders: list[Path], trusted: bo
     return getattr(importlib.import_module(module), name)
 
 
+def _passed(store: ContractStore) -> dict[str, frozenset[str] | None]:
+    """The operations of a store, and the fields that each passes on; None where only its adapter knows."""
+    if store.adapter is not None:
+        return dict.fromkeys(store.operations)
+    return {name: frozenset(re.findall(r"<(\w+)", str(bound.model_dump(warnings=False)))) for name, bound in store.operations.items()}
+
+
 def _made(kind: Any, place: str, store: ContractStore) -> Any:
     """An instance of a contract's class, in which at least ``operations`` can be read."""
     promises = getattr(kind, "promises_table", None)
     if promises is None and store.promises:
         raise InputError(f"{place}: promises: {store.specification} leaves nothing to settle; remove the table")
-    settled = {} if promises is None else {"promises": check_promises(promises, store.promises, place), "bound": tuple(store.operations)}
+    settled = {} if promises is None else {"promises": check_promises(promises, store.promises, place), "bound": _passed(store)}
     try:
         contract = kind(**settled)
         for name, fields in contract.operations.items():

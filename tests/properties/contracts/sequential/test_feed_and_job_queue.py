@@ -260,3 +260,17 @@ def test_of_claims_that_have_lapsed_none_is_forgotten_when_another_is_handed_out
         for token in ("a", "b"):
             found = run.perform(Begin(0, Call.of("claim", token=token, count=1, ttl_ms=1000))).violation
             assert (found is not None) == (is_wrong and token == "b")
+
+
+def test_a_store_is_asked_only_for_what_it_is_told() -> None:
+    queue = JobQueue(QueuePromises(lease_ms=30_000), {"add": {"job"}, "take": set(), "recover": set()})
+    calls = list(queue.calls(0, ()))
+    assert {(one["delay_ms"], one["key"]) for one in calls if one.name == "add"} == {(0, "")}
+    assert {one["lease_ms"] for one in calls if one.name == "take"} == {30_000}
+    assert not any("delay" in one.name for one in queue.crowds())
+    feed = FeedStore(Promises(retention_ms=60_000), {"post": {"posts"}, "list": {"marker"}})
+    calls = list(feed.calls(0, ()))
+    assert {one["ttl_ms"] for one in calls if one.name == "post"} == {60_000}
+    assert {one["count"] for one in calls if one.name == "list"} == {1000}
+    all_of_it = JobQueue().calls(0, ())  # of a store whose adapter alone knows, everything
+    assert {(one["delay_ms"], one["key"]) for one in all_of_it if one.name == "add"} == {(0, ""), (500, "k")}
