@@ -294,7 +294,7 @@ class Shard:
         found: list[Pair] = []
         add = found.append
         cost = self.cost
-        while key:
+        while key and key < stop:
             cost.seeks += 1
             walk, key = view.seek(key), b""
             stream = end = topic = past = b""

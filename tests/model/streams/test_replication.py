@@ -36,6 +36,14 @@ def test_a_shortcut_breaks_its_law(protocol: str, law: str, steps: int) -> None:
     assert len(verdict.witness.steps) == steps
 
 
+def test_readers_of_what_is_not_committed_disagree() -> None:
+    """D12 as readers meet it: each has seen another message at one place; its neighbour is the repaired protocol above."""
+    found = explore(Replication.model_validate({"protocol": "read-uncommitted", "messages": 2}), Options(laws=("agreement",)))
+    (verdict,) = (verdict for verdict in found.verdicts if verdict.law == "agreement")
+    assert verdict.outcome is Outcome.VIOLATED
+    assert len(verdict.witness.steps) == 5
+
+
 STEPS = [
     "append(n=0, m=0, i=0)", "take_over(n=1, o=2)", "append(n=1, m=1, i=0)", "hear(n=0, o=1)", "take_over(n=0, o=2)",
     "copy_entry(n=2, o=0, i=0)", "read(r=0, n=0, i=0)", "hear(n=1, o=0)", "take_over(n=1, o=2)",

@@ -25,7 +25,7 @@ from orderlab.sim.streams.keys import (
     next_selected,
 )
 from orderlab.sim.streams.ordered_store import MemoryStore, Pair, RocksStore
-from orderlab.sim.streams.shard import FACTS, Dropped, Iterator, Message, Schema, Shard, published_walk
+from orderlab.sim.streams.shard import FACTS, STREAM, Dropped, Iterator, Message, Schema, Shard, published_walk
 
 LEVELS = st.sampled_from(["", "a", "b", "c", "$x"])
 TOPICS = st.lists(LEVELS, min_size=1, max_size=6).map("/".join).filter(bool)
@@ -157,6 +157,38 @@ def test_seeks_are_bounded_by_what_is_needed() -> None:
         assert len(found) == selected
         assert shard.cost.seeks <= 2 * (selected + runs) + 1
         assert shard.cost.steps <= selected + runs
+
+
+@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+@given(SCHEMAS, st.lists(st.tuples(st.integers(0, 9), st.lists(TOPICS, max_size=8)), min_size=1, max_size=12), FILTERS)
+def test_seeks_are_bounded_for_any_filter(schema: Schema, batches: Sequence[tuple[int, list[str]]], topic_filter: str) -> None:
+    """Of any schema: two seeks for each match and each stretch of keys of a bucket that share an index without a match,
+    and one to begin each query (a pattern's)."""
+    clock = Clock()
+    shard = shard_of(schema, clock)
+    for ticks, topics in batches:
+        clock.now += ticks
+        shard.append([Message(topic, "p", b"") for topic in topics])
+    streams = groupby((pair for pair in shard.store.seek(b"") if pair[0] < FACTS), lambda pair: pair[0][: STREAM.size])
+    matching = [sum(matches(topic_filter, shard.unpacked(pair).topic) for pair in pairs) for _, pairs in streams]
+    found, _ = read_all(shard, shard.replay(topic_filter), 10**6)
+    assert len(found) == sum(matching)
+    queries = len(shard.generations[0].schema.queries(topic_filter))
+    assert shard.cost.seeks <= 2 * (sum(matching) + matching.count(0)) + queries
+
+
+def test_strong_order_holds_by_topic_and_not_by_publisher() -> None:
+    """Two publishers, one topic; the second sends when the first was answered. In one shard any reader gets them so; of a shard for each it may begin with the second's."""
+    first, second = Message("t", "p1", b"1"), Message("t", "p2", b"2")
+    by_topic = shard_of(HashedLevels(), Clock())
+    by_topic.append([first])
+    by_topic.append([second])
+    assert [one.payload for one in read_all(by_topic, by_topic.replay("t"))[0]] == [b"1", b"2"]
+    by_publisher = [shard_of(HashedLevels(), Clock()) for _ in range(2)]
+    by_publisher[0].append([first])
+    by_publisher[1].append([second])
+    orders = {tuple(one.payload for shard in turn for one in read_all(shard, shard.replay("t"))[0]) for turn in (by_publisher, by_publisher[::-1])}
+    assert orders == {(b"1", b"2"), (b"2", b"1")}
 
 
 def test_messages_of_one_tick_are_kept_apart_and_in_order() -> None:
