@@ -179,18 +179,19 @@ def test_a_law_that_was_not_put_to_the_test_exits_3_and_says_vacuous(tmp_path: P
 
 
 def test_the_protocols_of_streams_are_explored_together() -> None:
-    """Few states of each here: unknown, never a false answer; all of them are `make exhaustive`'s."""
-    done = explore("streams", "--max-states", "40", "--json")
+    """One state of each here: unknown, never a false answer; all states are visited by `make exhaustive`."""
+    done = explore("streams", "--max-states", "1", "--json")
     told = json.loads(done.stdout)
     names = ["acknowledgement", "clocks", "collector", "handover", "log-replay", "replication", "session", "shared"]
     assert sorted(told["specifications"]) == [f"streams-{name}" for name in names]
-    assert {name for name, one in told["specifications"].items() if one["complete"]} == {"streams-acknowledgement", "streams-collector"}
+    assert not any(one["complete"] for one in told["specifications"].values())
     assert (done.returncode, told["outcome"]) == (3, "unknown")
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
+        (("streams-acknowledgement", "--set", "messages=1"), 0, "all 5 laws hold"),
         (("streams-clocks", "--set", "protocol=no-part"), 1, "no-loss is violated"),
         (("streams-clocks", "--set", "protocol=nope"), 2, "protocol"),
         (("streams-clocks", "--set", "ticks=0"), 2, "ticks"),
@@ -201,4 +202,4 @@ def test_a_protocol_of_streams_and_what_is_wrong_nearby(arguments: tuple[str, ..
     done = explore(*arguments)
     assert done.returncode == code
     assert told in done.stdout + done.stderr
-    assert code == 1 or (done.stdout, done.stderr.count("\n")) == ("", 1)
+    assert code < 2 or (done.stdout, done.stderr.count("\n")) == ("", 1)
