@@ -140,5 +140,8 @@ def _git(folder: Path, *arguments: str, place: str, index: Path | None = None, g
         if told and ("not a git repository" in told[-1] or "must be run in a work tree" in told[-1]):
             raise InputError(f"--base {shown(place)}: there is no such path, and {folder} lies in no git work tree; name the folder of the old store")
         why = f" ({told[-1]})" if told else ""
-        raise InputError(f"--base {shown(place)}: neither a path nor a revision of the repository of {folder}{why}; name one")
+        cure = "name one"
+        if "--verify" in arguments and _git(folder, "rev-parse", "--is-shallow-repository", place=place).strip() == b"true":
+            cure += " that this shallow clone has, or fetch the others: git fetch --unshallow"
+        raise InputError(f"--base {shown(place)}: neither a path nor a revision of the repository of {folder}{why}; {cure}")
     return done.stdout

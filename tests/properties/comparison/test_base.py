@@ -194,6 +194,12 @@ def test_in_a_bare_repository_a_folder_is_asked_for(project: Path, tmp_path: Pat
     assert source_of(project / "stores" / "queue", "HEAD~1") == FIRST
 
 
+def test_a_shallow_clone_says_how_the_rest_is_fetched(project: Path, tmp_path: Path) -> None:
+    git(tmp_path, "clone", "-q", "--depth", "1", project.as_uri(), "shallow")
+    assert told(tmp_path / "shallow" / "stores" / "queue", "HEAD~1").endswith("or fetch the others: git fetch --unshallow")
+    assert told(project / "stores" / "queue", "nowhere").endswith("; name one")
+
+
 def test_what_git_tells_its_hooks_is_not_of_the_store(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = tmp_path / "other"
     other.mkdir()

@@ -300,3 +300,8 @@ def test_a_call_may_hang_on_a_field(tmp_path: Path, clean_start: int, calls: lis
         made.append(answer.argv[0])
         answer = binding.step("open", {"clean_start": clean_start}, [1] * len(made))
     assert made == calls
+
+
+def test_a_store_is_named_after_its_folder_wherever_one_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).parents[3] / "lua" / "pending")
+    assert load_binding(Path()).name == "pending"

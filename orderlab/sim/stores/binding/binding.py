@@ -76,7 +76,7 @@ class Binding:
     @property
     def name(self) -> str:
         """The store's name: its own word, or the folder's name."""
-        return self.store.name or self.path.name
+        return self.store.name or self.path.name or self.path.resolve().name
 
     @property
     def specification(self) -> str:
