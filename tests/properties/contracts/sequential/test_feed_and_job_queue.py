@@ -16,7 +16,7 @@ from orderlab.model.contracts.sequential import BOUNDED, NO_RESIDUE, SequentialT
 from orderlab.model.contracts.steps import Begin
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
-from orderlab.properties.contracts.sequential import validation
+from orderlab.properties.contracts.sequential import growth, validation
 from orderlab.properties.contracts.sequential.crowds import crowd
 from orderlab.properties.contracts.sequential.growth import measure
 from orderlab.properties.contracts.sequential.run import ContractRun
@@ -71,6 +71,15 @@ NEIGHBOURS = (("list.lua", LISTED, "if #line < 199 then"), ("claim.lua", REPEATE
 """Of the edits that break something at length: as like them as can be, and lawful."""
 
 
+READ = "messages that are read"
+
+
+def only(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """Of a feed's crowds those in which something shows: the lawful neighbours meet all of them."""
+    crowds = FeedStore.crowds
+    monkeypatch.setattr(FeedStore, "crowds", lambda contract: [one for one in crowds(contract) if one.name in names])
+
+
 def feed_with(*edits: tuple[str, str, str]) -> Binding:
     """The bundled feed with pieces of its scripts replaced."""
     binding = load_binding(LUA / "feed")
@@ -82,21 +91,25 @@ def feed_with(*edits: tuple[str, str, str]) -> Binding:
 
 
 @pytest.mark.parametrize(
-    ("edit", "laws"),
+    ("edit", "by_crowd"),
     [
-        (("claim.lua", REPEATED, "until true"), {"specification"}),
-        (("post.lua", "for first = 1, #new, 500 do", "for first = 1, #new, 501 do"), {"retention", "fifo"}),  # one of each 501 is left out, and passed over by a claim
+        (("claim.lua", REPEATED, "until true"), {"messages before the last that have lapsed": "specification"}),
+        # One of each 501 is left out, and passed over by a claim.
+        (("post.lua", "for first = 1, #new, 500 do", "for first = 1, #new, 501 do"), {READ: "retention", "messages under one claim": "fifo"}),
     ],
 )
-def test_what_shows_in_a_crowd_alone(edit: tuple[str, str, str], laws: set[str]) -> None:
-    assert set(at_length(feed_with(edit), grown=False).by_law) == laws
+def test_what_shows_in_a_crowd_alone(edit: tuple[str, str, str], by_crowd: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    only(monkeypatch, *by_crowd)
+    assert set(at_length(feed_with(edit), grown=False).by_law) == {*by_crowd.values()}
 
 
-def test_what_shows_in_many_rounds_alone() -> None:
+def test_what_shows_in_many_rounds_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(growth, "ROUNDS", growth.ROUNDS[:1])
     assert set(at_length(feed_with(("delete.lua", FOR_KEYS, "for key = 3, 5 do")), crowded=False).by_law) == {"no-residue"}
 
 
-def test_what_shows_at_length_alone_has_a_short_witness() -> None:
+def test_what_shows_at_length_alone_has_a_short_witness(monkeypatch: pytest.MonkeyPatch) -> None:
+    only(monkeypatch, READ)
     found = validate_contract(feed_with(("list.lua", LISTED, "if #line <= 200 then")), 0.01, any_law=True)
     assert {one.law for one in found.results if one.outcome is Outcome.VIOLATED} == {"progress"}
 
