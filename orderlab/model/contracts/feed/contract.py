@@ -74,6 +74,8 @@ class Promises(BaseModel):
     """Readers see what is claimed; otherwise it is as if it were not there."""
     tells_end: bool = False
     """list replies (marker, whether that is the end, messages ...); otherwise (marker, messages ...), and an empty page is the end."""
+    gone: Literal["lost", "ok", "any"] = "lost"
+    """What delete replies of a message that is not there (any more)."""
     marker_negative: BadMarker = "any"
     """What list does with a marker below all."""
     marker_huge: BadMarker = "any"
@@ -400,7 +402,7 @@ class FeedStore(Contract):
     def _delete(self, state: Feed, call: Call, now_ms: int) -> Iterator[Outcome]:
         message = state.message(call["message"])
         if message is None:
-            yield "lost", state
+            yield from ((word, state) for word in ("lost", "ok") if self.promises.gone in (word, "any"))
         elif not message.is_lapsed:
             yield ("ok", state.without(message.name)) if message.token == call["token"] else ("lost", state)
         else:

@@ -287,3 +287,10 @@ def test_a_store_is_asked_only_for_what_it_is_told() -> None:
     assert {one["count"] for one in calls if one.name == "list"} == {1000}
     all_of_it = JobQueue().calls(0, ())  # of a store whose adapter alone knows, everything
     assert {(one["delay_ms"], one["key"]) for one in all_of_it if one.name == "add"} == {(0, ""), (500, "k")}
+
+
+@pytest.mark.parametrize(("promise", "replies"), [("lost", ["lost"]), ("ok", ["ok"]), ("any", ["lost", "ok"])])
+def test_what_a_delete_says_of_a_message_that_is_gone_is_the_stores_to_say(promise: str, replies: list[str]) -> None:
+    feed = FeedStore(Promises.model_validate({"gone": promise}))
+    again = Call.of("delete", message="z0", token="")
+    assert [reply for reply, _ in feed.outcomes(feed.initial(), again, 0)] == replies
