@@ -39,8 +39,6 @@ class Store(NamedTuple):
 
 
 TRUSTED = ("--trust-adapter",)
-CROWDED_HERE_ALONE = ("lua/feed_watched",)
-"""The other stores with a contract are tried with many things beside that contract's tests, and not once more here."""
 OF_SESSIONS = ("no-loss", "one-slot", "expiry")
 NAMED_STORES = [
     Store("lua/session", OF_SESSIONS),
@@ -88,8 +86,7 @@ def test_every_store_that_the_papers_name_is_in_the_table() -> None:
     ids=lambda store: store.path.rpartition("/")[2],
 )
 def test_a_store_has_its_verdicts_and_its_exit_code(run: Run, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    if store.path not in CROWDED_HERE_ALONE:
-        monkeypatch.setattr(validation, "crowd", lambda make, search: None)
+    monkeypatch.setattr(validation, "crowd", lambda make, search: None)  # tried beside the contracts' own tests, and not once more here
     code, told = run(*store.arguments, "--json", *CHEAP)
     found = json.loads(told)
     verdicts = {one["law"]: one["outcome"] for one in found["laws"]}

@@ -118,6 +118,13 @@ def test_their_lawful_neighbours_break_nothing_at_length() -> None:
     assert at_length(feed_with(*NEIGHBOURS)).by_law == {}
 
 
+@pytest.mark.parametrize("names", [(READ, "messages", "messages before the last that have lapsed"), pytest.param((), marks=pytest.mark.exhaustive)], ids=["some", "all"])
+def test_a_feed_of_transactions_breaks_nothing_in_a_crowd(names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    if names:
+        only(monkeypatch, *names)
+    assert at_length(load_binding(LUA / "feed_watched"), grown=False).by_law == {}
+
+
 def at_length(binding: Binding, crowded: bool = True, grown: bool = True) -> Findings:
     """What a store does wrong with many things, or after many rounds."""
     contract = contract_of(binding)
