@@ -450,6 +450,7 @@ class FeedStore(Contract):
             Opening("with a message that is claimed", (one, (0, "claim", {"count": self.claims_one}))),
             Opening("with two claims", (one, two, (0, "claim", {"count": self.claims_one}), (1, "claim", {"count": self.claims_more}))),
             Opening("with claims that have lapsed", (one, one, (0, "claim", {"count": self.claims_one}), (1, "claim", {"count": self.claims_one}), self.claim_ms + 1)),
+            Opening("with a claim that has passed to another", (one, (0, "claim", {}), self.claim_ms + 1, (1, "claim", {}))),
             Opening("with a claim beyond the retention", (two, self.short_ms - 1, (0, "claim", {"count": self.claims_more}), 2)),
             Opening("with messages that have lapsed", (two, self.short_ms + 1)),
         )

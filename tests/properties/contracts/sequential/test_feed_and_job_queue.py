@@ -301,3 +301,14 @@ def test_what_a_delete_says_of_a_message_that_is_gone_is_the_stores_to_say(promi
     feed = FeedStore(Promises.model_validate({"gone": promise}))
     again = Call.of("delete", message="z0", token="")
     assert [reply for reply, _ in feed.outcomes(feed.initial(), again, 0)] == replies
+
+
+@pytest.mark.parametrize(("held", "laws"), [("is_held and holder ~= token or", set()), ("is_held and token == '' or", {"exclusive-claim"})])
+def test_who_held_a_claim_before_tries_its_token_on_the_claim_of_another(held: str, laws: set[str]) -> None:
+    binding = feed_with(("delete.lua", "is_held and holder ~= token or", held))
+    run = ContractRun(binding, contract_of(binding), KernelBackend(), 2)
+    (passed,) = (one for one in run.contract.openings() if one.name == "with a claim that has passed to another")
+    assert opened(run, passed, lambda way, report: None) is not None
+    (late,) = (one for one in run.contract.calls(0, run.clients[0].seen) if one.name == "delete" and one["token"])
+    violation = run.perform(Begin(0, late)).violation
+    assert laws == (set() if violation is None else set(violation.laws))
