@@ -67,7 +67,12 @@ class Iterator:
         """The iterator that `to_json` wrote. Raises InputError."""
         try:
             found = json.loads(text)
-            return Iterator(**{**found, "key": bytes.fromhex(found["key"])})
+            iterator = Iterator(**{**found, "key": bytes.fromhex(found["key"])})
+            numbers = [getattr(iterator, name) for name in ("since", "until", "since_time", "until_time", "generation", "query")]
+            if not all(type(number) is int and 0 <= number < 1 << 64 for number in numbers) or type(iterator.is_done) is not bool:
+                raise ValueError("places and times are whole numbers from 0 on, is_done is true or false")
+            check_topic_filter(iterator.topic_filter)
+            return iterator
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise InputError(f"iterator: {error}; give a line as a replay wrote it") from None
 
@@ -238,7 +243,8 @@ class Shard:
             oldest = min(self.generations)
             raise Dropped(oldest - 1, replace(iterator, until=self.generations[oldest].since))
         return Iterator(
-            iterator.topic_filter, iterator.until, self.sequence, iterator.until_time, self.time, max(before),
+            # a replay that begins at a time to come goes on waiting for it
+            iterator.topic_filter, iterator.until, self.sequence, iterator.until_time, max(self.time, iterator.until_time), max(before),
             is_done=self.sequence == iterator.until,
         )  # fmt: skip
 

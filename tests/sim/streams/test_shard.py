@@ -266,8 +266,9 @@ def test_bad_topics_filters_and_iterators_are_one_line() -> None:
     for bad in ("", "a/+", "#", "a\0"):
         with pytest.raises(InputError, match=r"^topic"):
             shard.append([Message("fine", "p", b""), Message(bad, "p", b"")])
-    for text in ("", "{}", "[1]", '{"key": "zz"}'):
-        with pytest.raises(InputError, match=r"^iterator"):
+    good = shard.replay("a/+").to_json()
+    for text in ("", "{}", "[1]", '{"key": "zz"}', good.replace("a/+", "a+"), good.replace('"until": 0', '"until": "0"'), good.replace('"until": 0', '"until": -1'), "null", "NaN"):
+        with pytest.raises(InputError, match=r"^(iterator|filter)"):
             Iterator.from_json(text)
     assert shard.sequence == 0
     assert read_all(shard, shard.replay("#"))[0] == []
@@ -308,6 +309,19 @@ def test_a_publisher_that_mqtt_does_not_allow_is_one_line(publisher: str) -> Non
     shard.append([Message("a", "", b"a\0\0b"), Message("ä/" + "x" * 65_532, "ü", b"")])
     assert [(one.publisher, one.payload) for one in read_all(shard, shard.replay("a"))[0]] == [("", b"a\0\0b")]
     assert len(read_all(shard, shard.replay("ä/+"))[0]) == 1
+
+
+@pytest.mark.parametrize("offset_bits", [0, 2, 20])
+def test_a_replay_that_begins_at_a_time_to_come_waits_for_it(offset_bits: int) -> None:
+    clock = Clock()
+    shard = shard_of(HashedLevels(), clock, offset_bits)
+    iterator, found = shard.replay("a", since_time=6), list[Message]()
+    for now in (3, 5, 6, 6, 9):
+        clock.now = now
+        shard.append([Message("a", "p", b"%d" % now)])
+        more, iterator = read_all(shard, iterator)
+        found += more
+    assert [one.payload for one in found] == [b"6", b"6", b"9"]
 
 
 def test_retention_by_time_drops_generations_that_are_old_as_a_whole() -> None:
