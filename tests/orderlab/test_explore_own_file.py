@@ -172,6 +172,7 @@ def test_its_fields_are_parameters_and_its_flaw_is_found(peterson):
         ("x =", "", "own.py:1: SyntaxError"),
         ("\nx = 1 / 0", "", "own.py:2: ZeroDivisionError: division by zero"),
         ("", "", "defines nothing to explore"),
+        ("from orderlab.contract import Contract\nclass Lock(Contract): pass", ":Lock", "Lock is the contract of a store; orderlab validate"),
         (ACTION.replace("BODY", "s.x += 1"), "", "own.py:11: SpecificationError: x: 3 is outside its domain 0..2"),
         (ACTION.replace("BODY", "s.y += 1"), "", 'own.py:11: SpecificationError: unknown variable "y"'),
         (

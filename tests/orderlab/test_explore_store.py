@@ -46,6 +46,8 @@ def test_a_flawed_store_tells_the_shortest_story_and_exits_1() -> None:
     [
         (("path=nowhere",), (), "nowhere: no such file"),
         ((), (), "path"),
+        (("path=lua/feed",), (), "no session store; orderlab validate lua/feed explores it"),
+        (("path=lua/lock",), (), "orderlab validate lua/lock --trust-adapter explores it"),
         (("path=lua/session", "law=order"), (), "law=order"),
         (("path=lua/session",), ("--checkpoint", "at.bin"), "no checkpoint can be resumed"),
     ],

@@ -30,6 +30,7 @@ from orderlab.model.classics.dining_philosophers import dining_philosophers
 from orderlab.model.classics.increment import Increment
 from orderlab.model.classics.termination_detection import TerminationDetection
 from orderlab.model.classics.two_phase_commit import TwoPhaseCommit
+from orderlab.model.contracts.contract import Contract
 from orderlab.model.contracts.feed.specification import Feed
 from orderlab.model.contracts.session.spec import SessionSystem
 from orderlab.model.errors import Defect, InputError
@@ -154,6 +155,9 @@ def entries_of_file(path: Path) -> dict[str, CatalogueEntry]:
             summary = (module.__doc__ or value.name).strip().splitlines()[0]
             found[name] = CatalogueEntry(name, summary, NoParameters, _always(value))
     if not found:
+        for name, value in vars(module).items():
+            if isinstance(value, type) and issubclass(value, Contract) and value.__module__ == module_name:
+                raise InputError(f"{path}: {name} is the contract of a store; orderlab validate FOLDER --trust-adapter tries the store that names it")
         raise InputError(f"{path}: defines nothing to explore: no subclass of Specification, no ProcessSystem")
     return found
 

@@ -238,6 +238,10 @@ class Asked:
             value = getattr(self.contract, name)
             if type(value) is not int or not low <= value <= high:
                 raise self._wrong(name, nothing, f"{value!r:.60}; give a number from {low} to {high}")
+        for part in ("initial", "outcomes", "calls"):
+            if getattr(type(self.contract), part) is getattr(Contract, part):
+                told = "is missing; write initial(self), outcomes(self, state, call, now_ms) and calls(self, client, seen)"
+                raise InputError(f"{inspect.getfile(type(self.contract))}: {self.name}.{part} {told}")
         if not self.contract.operations:
             raise self._wrong("operations", nothing, "there are none; name each operation with its fields")
 

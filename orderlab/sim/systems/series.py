@@ -104,6 +104,8 @@ def _recovery(fault: str, node: str, at_us: float, end_us: float, rows: Sequence
     told = Recovery(fault, node, at_us / 1e6, None)
     if not known or not after:
         why = "nothing was delivered before it" if after else "the run, or the time to the next fault, is too short"
+        if end_us < at_us:
+            why = f"nobody published any more; strike before {end_us / 1e6:g} s, or give a longer duration_s"
         return Recovery(fault, node, told.at_s, None, why)
     limit = ABOVE * max(known)
 

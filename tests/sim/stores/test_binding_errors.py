@@ -244,7 +244,17 @@ def test_an_adapter_that_fails(tmp_path: Path) -> None:
     (folder / "mine.py").write_text("1 / 0")
     assert "mine.py:Mine failed: ZeroDivisionError" in message_of(folder, trust_adapter=True)
     (folder / "mine.py").write_text("class Other: pass")
-    assert "mine.py:Mine failed: AttributeError" in message_of(folder, trust_adapter=True)
+    assert 'mine.py has no class Mine; known here: Other' in message_of(folder, trust_adapter=True)
+    (folder / "mine.py").write_text("class Mine:\n    def __init__(self, binding): binding.nothing")
+    assert "mine.py:Mine failed: AttributeError: 'Binding' object" in message_of(folder, trust_adapter=True)
+
+
+def test_a_store_is_called_like_its_folder_however_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (store(tmp_path / "mine") / "deeper").mkdir()
+    monkeypatch.chdir(tmp_path / "mine")
+    assert load_binding(".").name == load_binding("store.toml").name == "mine"
+    monkeypatch.chdir("deeper")
+    assert load_binding("..").name == "mine"
 
 
 def _pipe(path: Path) -> None:

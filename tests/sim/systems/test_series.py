@@ -54,6 +54,11 @@ def test_a_fault_before_anything_was_delivered_is_measured_against_nothing():
     assert report["recovery"][0]["why"] == "nothing was delivered before it"
 
 
+def test_a_fault_after_the_last_publish_is_told_as_such():
+    _, report = run(faults="redis-stall@0.9:0:0.05")
+    assert report["recovery"][0]["why"] == "nobody published any more; strike before 0.8 s, or give a longer duration_s"
+
+
 @pytest.mark.parametrize(("batch_bytes", "full"), [(302, 1.0), (1_000_000, 0.0)])
 def test_batches_leave_because_they_are_full_or_have_lingered(batch_bytes, full):
     _, report = run(batch_bytes=batch_bytes)

@@ -248,7 +248,7 @@ class Rounds:
     def _perform(self, step: ClientStep) -> Report:
         report = self.run.perform(step)
         if self.is_first:
-            states = "; ".join(sorted(map(repr, self.run.judge.states()))) if report.violation is None else "none"
+            states = "; ".join(sorted(map(repr, self.run.judge.states()))) if report.violation is None else "none explains the reply"
             self.first.append(Noted(step, report, states, self.run.backend.keyspace()))
         return report
 

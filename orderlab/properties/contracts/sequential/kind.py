@@ -147,7 +147,7 @@ class Original:
     """What mutants of the second round are compared with."""
 
     binding: Binding
-    scope: tuple[str, ...] = ("original and mutant side by side through every scope, random walk and crowd of validate",)
+    scope: tuple[str, ...] = ("original and mutant side by side through every scope, random walk and crowd of validate, as far as the steps of the effort go",)
 
 
 def judge_mutant(binding: Binding, seed: int = 0, effort: float = 1.0) -> Result:

@@ -228,7 +228,7 @@ def explain(reruns: ContractReruns, trace: ContractTrace) -> Explanation:
         if isinstance(step, Begin | Resume):
             operation, serving = pending[step.client], served[step.client]
         told.append(told_report(step, report))
-        states.append("; ".join(sorted(shown(state) for state in run.judge.states())) if report.violation is None else "none")
+        states.append("; ".join(sorted(shown(state) for state in run.judge.states())) if report.violation is None else "none explains the reply")
         keyspaces.append(run.backend.keyspace())
     failed = FailedCall(report.reply.text.encode()) if isinstance(report.reply, Failed) else None
     records = [record_of(operation, b"", report.effects)] if report.effects else []

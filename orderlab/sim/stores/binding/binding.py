@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -76,7 +77,8 @@ class Binding:
     @property
     def name(self) -> str:
         """The store's name: its own word, or the folder's name."""
-        return self.store.name or self.path.name or self.path.resolve().name
+        folder = self.path if self.path.name not in ("", "..") else Path(os.path.abspath(self.path))
+        return self.store.name or folder.name
 
     @property
     def specification(self) -> str:

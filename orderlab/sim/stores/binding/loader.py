@@ -58,6 +58,10 @@ OWN_KEYS = ("name", "base", "edits", "specimen")
 """Keys that a variant does not take over from its base."""
 
 
+class Untrusted(InputError):
+    """A store needs Python of its owner's, and nobody said that it may run."""
+
+
 def load_binding(path: Path | str, *, trust_adapter: bool = False, instead: Mapping[str, Path] = MappingProxyType({})) -> Binding:
     """The binding at ``path``, a ``store.toml`` or the folder that holds it.
 
@@ -285,7 +289,7 @@ def _load_class(reference: str, place: str, folders: list[Path], trusted: bool) 
         kind = place.rpartition(" ")[2]
         raise InputError(f'{place}: "{reference}" is no {kind}; write "{kind}.py:ClassName"')
     if not trusted:
-        raise InputError(f'{place}: "{reference}" is Python that would run here; pass --trust-adapter if you trust it')
+        raise Untrusted(f'{place}: "{reference}" is Python that would run here; pass --trust-adapter if you trust it')
     script = _read_script(folders, name, place)
     file = script.path
     # Files of two stores may have the same name; two stores of the same file have one class, or no pickle could tell which.
@@ -302,6 +306,9 @@ def _load_class(reference: str, place: str, folders: list[Path], trusted: bool) 
         specification.loader.exec_module(module)
         return getattr(module, class_name)
     except (Exception, SystemExit) as error:
+        if isinstance(error, AttributeError) and error.obj is module and error.name == class_name:
+            own = [each for each, value in vars(module).items() if isinstance(value, type) and value.__module__ == module_name]
+            raise InputError(f"{place}: {name} has no class {class_name}; {did_you_mean(class_name, own)}") from None
         raise InputError(f"{place}: {reference} failed: {type(error).__name__}: {error}") from None
 
 

@@ -68,6 +68,8 @@ MISTAKES = [
     ("example", 'yield state + call["by"], state', "yield AnyOf(lambda r: r == 7, 8), state", r"its own example 8"),
     ("clients", "operations =", "clients = 0\n    operations =", r"clients: 0; give a number from 1"),
     ("same law", '@law("advances", "the counter advances")', '@law("a", "x")\n    def a(self, *more): return None\n\n    @law("a", "y")', r'a law "a" already'),
+    ("no initial", "def initial", "def intial", r"^[^:]*/counter.py: Counter.initial is missing; write initial"),
+    ("no calls", "def calls", "def cals", r"^[^:]*/counter.py: Counter.calls is missing; write initial"),
     ("fields as text", '("by",)', '"by"', r'operations\["add"\]|operations\[.add.\]'),
 ]
 

@@ -8,12 +8,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from orderlab.model.classics.catalogue import CatalogueEntry
 from orderlab.model.contracts.session.contract import BUDGETS, dealt
+from orderlab.model.errors import InputError
 from orderlab.model.spec.transition_system import TransitionSystem
 from orderlab.properties.contracts.session.exploration.system import EXPLORED, StoreExploration
 from orderlab.properties.contracts.session.validation.exploration import CLIENT, fitted
 from orderlab.properties.contracts.session.validation.subject import Subject
 from orderlab.sim.stores.binding.binding import Binding
-from orderlab.sim.stores.binding.loader import load_binding
+from orderlab.sim.stores.binding.loader import Untrusted, load_binding
 
 
 class Parameters(BaseModel):
@@ -40,7 +41,14 @@ class Parameters(BaseModel):
 
     def build(self) -> TransitionSystem[Any]:
         """The system. Raises InputError for a store that cannot be used."""
-        return explored(load_binding(self.path), self)
+        elsewhere = f"orderlab validate {self.path}"
+        try:
+            binding = load_binding(self.path)
+        except Untrusted as error:
+            raise InputError(f"{str(error).partition('; ')[0]}; {elsewhere} --trust-adapter explores it, if you trust it") from None
+        if binding.contract is not None:
+            raise InputError(f"{binding.place}: no session store; {elsewhere} explores it")
+        return explored(binding, self)
 
 
 def explored(binding: Binding, chosen: Parameters, remembers: bool = True) -> StoreExploration:
