@@ -48,6 +48,7 @@ DAY_MS = 86_400_000
 ALIGNMENTS_MS = (1, 1_000, 60_000, DAY_MS)
 """What the clock of the beginning has to be a multiple of, where the steps depend on it: windows of a second, a minute, a day."""
 DRIFT_MS = 3
+LATE_MS = 100
 WRONG_TYPE = "wrong-type"
 BY_NAME = {condition.name: condition for condition in CONDITIONS}
 
@@ -142,6 +143,8 @@ class Plan:
     notes: list[str] = field(default_factory=list)
     align_ms: int = 1
     sleeps: bool = True
+    late_ms: int = LATE_MS
+    """By how much the steps may come late before a difference is put down to that."""
 
 
 SENT_AT_ONCE = 1000
@@ -155,11 +158,13 @@ def plan_of(kind: Kind, trace: AnyTrace, binding: Binding) -> Plan:
     align_ms, later, delta_ms = _aligned(lambda ms: _moves(kind, trace, binding, FIRST_MS + ms, 0), plain)
     transcript = transcript_of_store(trace, binding, plain)
     notes: list[str] = []
+    late_ms = LATE_MS
     if align_ms > 1:
         notes.append(f"the steps depend on the clock: they begin when it shows a whole {_period(align_ms)}")
     if not _alike(plain, slower, by_laws=False):  # a judge without slack minds the milliseconds themselves
         notes.append("the steps hinge on single milliseconds: a server that takes its time may not show the same")
         slower = plain
+        late_ms = 0
     total_ms = sum(move.passed_ms + sum(call.passed_ms for call in move.calls) for move in plain)
     sleeps = total_ms <= LONGEST_WAIT_MS
     if total_ms and sleeps:
@@ -172,7 +177,7 @@ def plan_of(kind: Kind, trace: AnyTrace, binding: Binding) -> Plan:
     weaver = _Weaver(delta_ms)
     moves = zip(plain, later, slower, strict=True)
     steps = tuple(_step(number, *three, weaver, notes) for number, three in enumerate(moves))
-    return Plan(transcript, steps, list(dict.fromkeys([*notes, *weaver.notes])), align_ms, sleeps)
+    return Plan(transcript, steps, list(dict.fromkeys([*notes, *weaver.notes])), align_ms, sleeps, late_ms)
 
 
 def _moves(kind: Kind, trace: AnyTrace, binding: Binding, start_ms: int, drift_ms: int) -> list[Move]:

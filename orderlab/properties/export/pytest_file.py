@@ -33,6 +33,8 @@ def pytest_file(plan: Plan) -> str:
     lines = [*_heading(plan), "", files("orderlab.properties.export").joinpath("standalone_test.txt").read_text().rstrip(), "", ""]
     lines += [f"ALIGN_MS = {plan.align_ms}", '"""The steps begin when the server\'s clock, in ms, is a multiple of it."""']
     lines += [f"SLEEPS = {plan.sleeps}", '"""Time passes by waiting; otherwise by moving the deadlines of keys."""']
+    words = "By how much the steps may be late before a difference is put down to that, for leases run out meanwhile; then they are taken again."
+    lines += [f"LATE_MS = {plan.late_ms}", f'"""{words}"""']
     lines += ["SCRIPTS = {", *(f"    {name!r}: {_text_literal(source)}," for name, source in told.scripts.items()), "}", "", ""]
     lines += ["@in_time", f"def test_{name}(server):", f"    {_quoted(_comment(told.title))}"]
     digests = {hashlib.sha1(source).hexdigest().encode(): name for name, source in told.scripts.items()}

@@ -75,7 +75,7 @@ TAIL = """
 ended=$(time_ms)
 quiet FLUSHDB
 late=$((ended - start - waited)) tries=${tries-5}
-if [ "$differs" = 1 ] && [ "$late" -gt 100 ] && [ "$tries" -gt 1 ]; then
+if [ "$differs" = 1 ] && [ "$late" -ge "$late_max" ] && [ "$tries" -gt 1 ]; then
     printf '\\nthe steps came %d ms late, and leases run out meanwhile: once more\\n' "$late"
     tries=$((tries - 1)) exec bash "$0" "$@"
 fi
@@ -97,7 +97,7 @@ def redis_cli_script(plan: Plan) -> str:
     else:
         lines += ["# Exit code 0: the server did the same; 1: a reply differs; 2: no empty server."]
     lines += [f"# Note: {_line(note)}" for note in plan.notes]
-    lines += [f"sleeps={int(plan.sleeps)} align={plan.align_ms}", HEAD.strip()]
+    lines += [f"sleeps={int(plan.sleeps)} align={plan.align_ms} late_max={plan.late_ms}", HEAD.strip()]
     digests: dict[bytes, str] = {}
     for number, (name, source) in enumerate(told.scripts.items()):
         variable = f"{re.sub(r'[^a-z0-9]+', '_', name.lower()).strip('_')}_{number}"

@@ -257,6 +257,18 @@ def test_a_trace_of_many_calls_is_whole_and_says_that_it_takes_time(rounds: int,
     assert any("what shows too late is told as late" in note for note in plan.notes) is is_told
 
 
+@pytest.mark.parametrize(("wait_ms", "is_late"), [(1000, True), (500, False)])
+def test_what_hinges_on_a_millisecond_is_put_down_to_the_time_that_a_server_takes(wait_ms: int, is_late: bool) -> None:
+    """At the very moment of its deadline a lease still lives; after the next call it may not."""
+    steps = [begin(0, "acquire", ttl_ms=1000), {"step": "wait", "ms": wait_ms}, begin(0, "acquire", ttl_ms=1000)]
+    trace = trace_from_json(own("lock", "Lease", *steps), "on the edge")
+    binding = load_binding(ROOT / trace.store, trust_adapter=True)
+    plan = plan_of(kind_of(binding), trace, binding)
+    assert (plan.late_ms == 0, any("hinge" in note for note in plan.notes)) == (is_late, is_late)
+    assert f"LATE_MS = {plan.late_ms}" in write_plan("pytest", plan)
+    assert f"late_max={plan.late_ms}" in write_plan("redis-cli", plan)
+
+
 def test_the_calls_of_the_judge_are_not_the_store_s() -> None:
     """One save, listed after each step by the judge, is one call."""
     plan = made("retry").plan
