@@ -394,6 +394,10 @@ class JobQueue(Contract):
         take = Call.of("take", token=token, lease_ms=self.promises.lease_ms)
         middle = self.promises.priorities[len(self.promises.priorities) // 2]
         plain = Call.of("add", job=fresh, payload=f"p{fresh}", delay_ms=0, priority=middle if client == 1 else low, key="")
+        if died := next((one.call["job"] for one in reversed(seen) if one.call.name == "fail" and one.reply == "dead"), None):
+            yield Call.of("clean", count=1)
+            if seen[-1].call.name == "clean" and seen[-1].reply == 1:  # nothing of it is left, so that its name is one like any other
+                yield Call.of("add", job=died, payload=f"p{died}", delay_ms=0, priority=low, key="")
         if not taken:
             yield plain
             yield take

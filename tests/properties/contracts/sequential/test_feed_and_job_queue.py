@@ -21,7 +21,7 @@ from orderlab.properties.contracts.sequential.crowds import crowd
 from orderlab.properties.contracts.sequential.growth import measure
 from orderlab.properties.contracts.sequential.run import ContractRun
 from orderlab.properties.contracts.sequential.search import Search, opened
-from orderlab.properties.contracts.sequential.validation import contract_of, note_growth, validate_contract
+from orderlab.properties.contracts.sequential.validation import contract_of, note_growth, run_of, validate_contract
 from orderlab.properties.contracts.sequential.witness import ContractReruns
 from orderlab.properties.validation.findings import Findings
 from orderlab.sim.redis.backends import KernelBackend
@@ -312,3 +312,17 @@ def test_who_held_a_claim_before_tries_its_token_on_the_claim_of_another(held: s
     (late,) = (one for one in run.contract.calls(0, run.clients[0].seen) if one.name == "delete" and one["token"])
     violation = run.perform(Begin(0, late)).violation
     assert laws == (set() if violation is None else set(violation.laws))
+
+
+@pytest.mark.parametrize(("key", "laws"), [("KEYS[2]", {"no-loss"}), ("KEYS[1]", set())])
+def test_nothing_of_a_job_that_was_cleaned_is_left(key: str, laws: set[str]) -> None:
+    binding = load_binding(LUA / "job_queue")
+    source = next(one.source for one in binding.scripts if one.name == "clean.lua")
+    run = run_of(binding.with_sources({"clean.lua": source.replace(b"'HDEL', KEYS[1]", f"'HDEL', {key}".encode())}))
+    (dead,) = (one for one in run.contract.openings() if one.name == "with a job that is dead")
+    assert opened(run, dead, lambda way, report: None) is not None
+    broken: set[str] = set()
+    for at in range(2):  # a clean, and the name of what it removed once more
+        violation = run.perform(Begin(0, run.contract.calls(0, run.clients[0].seen)[at])).violation
+        broken |= set() if violation is None else set(violation.laws)
+    assert broken == laws
