@@ -77,7 +77,7 @@ def validate(
                 outcomes.append(change.outcome(strict))
                 subjects.append(subject_of_comparison(change, base, strict))
                 if not as_json and not wanted:
-                    print_subject(console, subjects[-1], seed, name_of_effort(work), verbose)
+                    print_subject(console, subjects[-1], seed, name_of_effort(work), verbose, trust_adapter)
                 continue
             line = ProgressLine(binding.name, f"validate {binding.path} {work} {wanted_laws} {server is not None}", budget)
             found = kind.validate(binding, work, seed, wanted_laws, server, line.show, budget)
@@ -88,15 +88,15 @@ def validate(
             if wanted or not as_json:
                 subjects.append(subject_of_store(found))
             if not as_json and not wanted:
-                print_subject(console, subjects[-1], seed, name_of_effort(work), verbose)
+                print_subject(console, subjects[-1], seed, name_of_effort(work), verbose, trust_adapter)
     cap = f"capped at {budget:g} s a store" if budget else ""
-    whole = replayable(made_report("validate", worst(outcomes), subjects, seed, name_of_effort(work), cap), wanted)
+    whole = replayable(made_report("validate", worst(outcomes), subjects, seed, name_of_effort(work), cap), wanted, trust_adapter)
     if base is not None and as_json:
         print(whole.model_dump_json(), flush=True)
     write_reports(whole, wanted)
     if wanted and not as_json:  # after the files, which are lost if the reader goes (`| head`)
         for subject in subjects:
-            print_subject(console, subject, seed, name_of_effort(work), verbose)
+            print_subject(console, subject, seed, name_of_effort(work), verbose, trust_adapter)
     raise typer.Exit(EXIT[worst(outcomes)])
 
 

@@ -14,7 +14,7 @@ from orderlab.model.verdict import Outcome
 from orderlab.program import EXIT, ExitCode
 from orderlab.report.forms import FORMS
 from orderlab.report.report import Report, Subject, versions
-from orderlab.report.words import escaped
+from orderlab.report.words import TRUSTED, escaped
 
 
 def _json(report: Report) -> str:
@@ -95,15 +95,18 @@ def made_report(
     )  # fmt: skip
 
 
-def replayable(report: Report, wanted: Sequence[Wanted]) -> Report:
-    """The same with a command for each finding of a store that shows it again; it reads the JSON of this report."""
+def replayable(report: Report, wanted: Sequence[Wanted], is_trusted: bool = False) -> Report:
+    """The same with a command for each finding of a store that shows it again; it reads the JSON of this report.
+
+    ``is_trusted``: the Python that a store names was allowed to run, and has to be again.
+    """
     file = next((one.file for one in wanted if one.form == "json"), Path("report.json"))
     number, subjects = 0, []
     for subject in report.subjects:
         findings = []
         for one in subject.findings:
             number += 1
-            findings.append(one.model_copy(update={"replay": shlex.join(["orderlab", "replay", str(file), "--finding", str(number)])}))
+            findings.append(one.model_copy(update={"replay": shlex.join(["orderlab", "replay", str(file), "--finding", str(number), *([TRUSTED] if is_trusted else [])])}))
         subjects.append(subject.model_copy(update={"findings": tuple(findings)}))
     return report.model_copy(update={"subjects": tuple(subjects)})
 

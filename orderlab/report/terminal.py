@@ -11,19 +11,21 @@ from rich.text import Text
 from orderlab.model.verdict import Outcome
 from orderlab.program import EXIT
 from orderlab.report.report import Change, Finding, Subject
-from orderlab.report.words import counted, holding, one_line, undecided, untested
+from orderlab.report.words import TRUSTED, counted, holding, one_line, undecided, untested
 
 STYLE = {Outcome.HOLDS: "green", Outcome.VIOLATED: "bold red", Outcome.UNKNOWN: "yellow"}
 WIDTH_IN_PIPE = 140
 """Columns of a table that goes to a file or to another program."""
 KEYS_SHOWN = 8
 AROUND = ("before the last step", "after the last step")
+NAMED_MAX = 3
+"""Laws that are told by name at the end, where not all were asked for."""
 CUT = ("the cap of", "interrupted")
 """How gaps begin that a user has asked for, so to speak: they are told without ``--verbose`` too."""
 
 
-def print_subject(console: Console, subject: Subject, seed: int, effort: str, verbose: bool = False) -> None:
-    """The whole report of one store. In a pipe no line is broken, so that it can be searched."""
+def print_subject(console: Console, subject: Subject, seed: int, effort: str, verbose: bool = False, is_trusted: bool = False) -> None:
+    """The whole report of one store, of which the Python was allowed to run if ``is_trusted``. In a pipe no line is broken, so that it can be searched."""
     soft = not console.is_terminal
     print_summary(console, subject)
     for number, root in enumerate(subject.roots, 1):
@@ -32,7 +34,7 @@ def print_subject(console: Console, subject: Subject, seed: int, effort: str, ve
         console.print(Text(""), *_lines(story(number, root)), sep="\n", soft_wrap=soft)
     if verbose:
         console.print(Text(""), law_table(subject))
-    console.print(Text(""), *_lines(remarks(subject, seed, effort, verbose)), sep="\n", soft_wrap=soft)
+    console.print(Text(""), *_lines(remarks(subject, seed, effort, verbose, is_trusted)), sep="\n", soft_wrap=soft)
 
 
 def _lines(told: Iterator[tuple[str, str]]) -> list[Text]:
@@ -124,7 +126,7 @@ def law_table(subject: Subject) -> Table:
     return table
 
 
-def remarks(subject: Subject, seed: int, effort: str, verbose: bool = False) -> Iterator[tuple[str, str]]:
+def remarks(subject: Subject, seed: int, effort: str, verbose: bool = False, is_trusted: bool = False) -> Iterator[tuple[str, str]]:
     """Assumptions and notes; effort and what it left out; how to replay; and at the end what was shown, in one sentence."""
     yield from ((f"assumed: {one}", "") for one in subject.assumptions)
     yield from ((f"note: {one}", "") for one in subject.notes)
@@ -142,10 +144,10 @@ def remarks(subject: Subject, seed: int, effort: str, verbose: bool = False) -> 
     work = f": {subject.scope[0]}" if subject.scope else ""
     yield f"effort: {effort}{work}", ""
     yield f"seed: {seed}", ""
-    yield shown(subject, effort), "bold"
+    yield shown(subject, effort, is_trusted), "bold"
 
 
-def shown(subject: Subject, effort: str) -> str:
+def shown(subject: Subject, effort: str, is_trusted: bool = False) -> str:
     """What the run has shown, and no more than that."""
     if subject.kind == "change":
         return f"Shown: {subject.answer}, in all that was compared at effort {effort}."
@@ -153,10 +155,13 @@ def shown(subject: Subject, effort: str) -> str:
         certain = [one for one in subject.findings if one.is_certain]
         confirmed = sum(one.confirmation.startswith("confirmed") for one in certain)
         server = f", {confirmed} of them confirmed by a real server" if confirmed else ""
-        replay = "; to replay them: --report json=found.json, then orderlab replay found.json --finding N" if certain else ""
+        trusted = f" {TRUSTED}" if is_trusted else ""
+        replay = f"; to replay them: --report json=found.json, then orderlab replay found.json --finding N{trusted}" if certain else ""
         return f"Shown: {counted(len(certain), 'witness')} on the scripts as they are{server}{replay}."
     if subject.outcome is Outcome.UNKNOWN:
         is_cut = any(one.startswith(CUT[0]) for one in subject.not_covered)
         cure = "without --budget it would go on" if is_cut else f"a larger --effort than {effort} may decide"
         return f"Shown: nothing against {subject.name}, and not enough for it; {cure}."
-    return f"Shown: {subject.name} keeps every law in all that was tried at effort {effort}, and nothing beyond that."
+    kept = subject.named(Outcome.HOLDS)
+    laws = ", ".join(kept) if len(kept) <= NAMED_MAX else f"all {len(kept)} laws"
+    return f"Shown: {subject.name} keeps {laws} in all that was tried at effort {effort}, and nothing beyond that."

@@ -220,4 +220,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    from orderlab import program
+
+    program.run(main, "overlaps")

@@ -98,7 +98,7 @@ def test_python_of_a_store_runs_only_when_it_is_trusted() -> None:
 @pytest.mark.parametrize(
     ("table", "said"),
     [
-        ('specification = "lease.py:Missing"\n', "has no attribute"),
+        ('specification = "lease.py:Missing"\n', "has no class Missing"),
         ('specification = "../lease.py:Lease"\n', "lies outside"),
         ('specification = "lease.txt:Lease"\n', "is no specification"),
         ('specification = "lease.py:Lease"\n[operations.acquired]\nscript = "acquire.lua"\n', 'did you mean "acquire"'),

@@ -68,7 +68,7 @@ def test_verdicts_are_the_same_with_every_seed(name: str) -> None:
         assert found.outcome is (Outcome.VIOLATED if name in BROKEN else Outcome.HOLDS)
 
 
-REGISTRY = Path(__file__).parents[2] / "stores" / "registry-queue"
+REGISTRY = Path(__file__).parent / "registry-queue"
 """A queue in the style of other projects: another call brings lapsed jobs back, nothing is delayed, counted or told apart by a key."""
 
 
