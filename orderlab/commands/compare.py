@@ -26,7 +26,7 @@ def compare(
         str, typer.Option(help=f"Folders of stores, with commas between; {', '.join(TABLES)} are tables of PostgreSQL; {NONE} for none.")
     ] = ",".join(STORES),
     systems: Annotated[str, typer.Option(help=f"Of `orderlab simulate --list`, with commas between; {NONE} for none.")] = ",".join(SYSTEMS),
-    effort: Annotated[str, typer.Option(help="Of each store's validation: quick, standard, thorough, or a number (quick is 1).")] = "0.02",
+    effort: Annotated[str, typer.Option(help="Of each store's validation: quick, standard, thorough, or a number (quick is 1).")] = "quick",
     seed: Annotated[int, typer.Option(help="Of every random draw.")] = 0,
     trust_adapter: Annotated[bool, typer.Option(help="Run the Python that a store names: its adapter, its contract.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
