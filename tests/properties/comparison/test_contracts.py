@@ -233,6 +233,15 @@ def test_feeds_and_job_queues_old_against_new(name: str, edits: list[tuple[str, 
     assert all(len(one.trace.steps) <= 7 for one in found)
 
 
+def test_what_trouble_leaves_of_a_broken_operation_is_told_once() -> None:
+    old = store("limiter")
+    new = old.with_sources({"hit.lua": b""})
+    assert [one.text for one in differences(old, new, 0.02) if "lost" in one.text] == ["hit (reply-lost) leaves no {limiter}:hits; the old one does"]
+    found = compare_contracts(old, new, 0.02)
+    assert [change.law for change in found.newly_broken] == ["specification"]
+    assert [one.text for one in found.differences] == ["hit replies None; the old one 1"]
+
+
 def test_an_operation_that_one_of_them_lacks_is_judged_alone(tmp_path: Path) -> None:
     new = edited(tmp_path / "lock", "lock", ("renew.lua", "~= ARGV[1]", "== nil"))
     old = store("lock").with_operations(["acquire", "release"])

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from orderlab.model.contracts.contract import Contract, Discrepancy, Failed
+from orderlab.model.contracts.contract import AnyTrace, Contract, Discrepancy, Failed
 from orderlab.model.contracts.judge import Violation
 from orderlab.model.contracts.sequential import SequentialTerms
 from orderlab.model.contracts.steps import (
@@ -228,7 +228,9 @@ def compare_contracts(
     fixed, also_still = sorted_by(before, search.alone[1], after, _is_counted)
     named = {one.law for one in still}
     still += [one for one in also_still if one.law not in named]
-    differences = search.differences()
+    broken_by = {operation_of(one.witness.finding.trace.steps) for one in newly if one.witness is not None}
+    # What trouble leaves behind of an operation that breaks a law without any is the same change once more.
+    differences = tuple(one for one in search.differences() if not (_is_troubled(one.trace) and operation_of(one.trace.steps) in broken_by))
     known = {one.law for one in newly}
     rolling = search.rolling_upgrade([one.law for one in after.results if one.law not in known])
     gaps = list(after.gaps)
@@ -383,7 +385,7 @@ class ProductSearch:
             return
 
 
-def _is_troubled(trace: ContractTrace) -> bool:
+def _is_troubled(trace: AnyTrace) -> bool:
     return any(fault_of(step) is not None for step in trace.steps)
 
 
