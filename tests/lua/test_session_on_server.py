@@ -295,7 +295,7 @@ REFUSALS: list[tuple[str, tuple[tuple[bytes, ...], ...], bytes]] = [
     ("too few replicas", ((b"CONFIG", b"SET", b"min-replicas-to-write", b"1"),), b"NOREPLICAS "),
     ("read-only replica", ((b"REPLICAOF", b"127.0.0.1", b"PORT"),), b"READONLY "),
 ]
-MENDED = (
+FIXED = (
     (b"CONFIG", b"SET", b"maxmemory", b"0"),
     (b"CONFIG", b"SET", b"min-replicas-to-write", b"0"),
     (b"REPLICAOF", b"NO", b"ONE"),
@@ -321,7 +321,7 @@ def test_a_node_that_refuses_writes(
         result = store.perform(operation, **fields)
         reading = payloads(store)  # goes on whatever may not be written
     finally:
-        for command in MENDED:
+        for command in FIXED:
             connection.demand(*command)
     if name == "out of memory" and operation in ("acknowledge", "clear"):
         assert result in (Removed(1), Cleared(1))  # what frees memory is allowed

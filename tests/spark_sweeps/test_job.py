@@ -110,8 +110,8 @@ def test_failed_runs_are_done_again_when_asked(pool, sweep_file, tmp_path):
     assert run_sweep(path, _no_engine).counts.failed == 1
     assert run_sweep(path, pool, SweepOptions(retry_failed=True)).counts.failed == 1
     flag.unlink()
-    mended = run_sweep(path, pool, SweepOptions(retry_failed=True, max_failures=1))
-    assert (mended.counts.rows, mended.counts.failed, mended.stopped) == (3, 0, None)
+    fixed = run_sweep(path, pool, SweepOptions(retry_failed=True, max_failures=1))
+    assert (fixed.counts.rows, fixed.counts.failed, fixed.stopped) == (3, 0, None)
     assert ResultFolder(first.folder).standing(3).attempt.tolist() == [1, 3, 1]
     assert run_sweep(path, _no_engine, SweepOptions(retry_failed=True)).counts.failed == 0
 

@@ -182,8 +182,8 @@ CURES: tuple[tuple[type[BaseException], str], ...] = (
     (LookupError, "look up only what is there, or require it first"),
     (ZeroDivisionError, "require a divisor that is not 0 first"),
     (RecursionError, "let it end"),
-    (AssertionError, "mend what it asserts"),
-    (SyntaxError, "mend the line"),
+    (AssertionError, "fix what it asserts"),
+    (SyntaxError, "fix the line"),
 )
 """What to do about an error of the text that does not say so itself."""
 
@@ -217,7 +217,7 @@ def _said(error: BaseException) -> str:
     notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ())[:1])
     cure = next((f"; {cure}" for kind, cure in CURES if isinstance(error, kind)), "")
     if not cure and not isinstance(error, SpecificationError):
-        cure = "; mend the line"
+        cure = "; fix the line"
     return f"{type(error).__name__}: {said}{notes}{cure}"
 
 

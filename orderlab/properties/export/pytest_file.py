@@ -50,7 +50,7 @@ def _heading(plan: Plan) -> Iterator[str]:
     yield "#"
     if is_broken:
         yield "# This test PASSES while the scripts break the law in the way that is shown: every reply and every key is asserted as the"
-        yield "# broken run had them. It FAILS once the scripts do something else: SCRIPTS_FROM=FOLDER pytest ... tries mended ones."
+        yield "# broken run had them. It FAILS once the scripts do something else: SCRIPTS_FROM=FOLDER pytest ... tries fixed ones."
     else:
         yield "# No law is broken on the way: this test PASSES while the scripts reply and leave the keys as they did here."
     yield "# Needs pytest, redis (redis-py), and redis-server on PATH or the address of an empty server in REDIS_URL (Redis 7)."

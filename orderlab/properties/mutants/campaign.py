@@ -89,7 +89,7 @@ class Campaign:
         if left and not self.interrupted:
             table = self._watched(partial(self._kind.tabulate, self.binding), seconds_max=None)
             if isinstance(table, Unfinished):
-                raise InputError(f"{self.binding.place}: the store itself cannot be explored: {table.reason}; mend it")
+                raise InputError(f"{self.binding.place}: the store itself cannot be explored: {table.reason}; fix it")
             self.scope = [] if table is None else table.scope
             self._round(left, lambda one: self._thoroughly(one, table), progress)
 
@@ -103,7 +103,7 @@ class Campaign:
         if isinstance(found, Result) and found.outcome != "survived":
             raise InputError(
                 f"{self.binding.place}: the store itself breaks {found.law} ({found.text}); "
-                "run orderlab validate on it and mend it first"
+                "run orderlab validate on it and fix it first"
             )
 
     # -- one mutant, in a process of its own ---------------------------------------------------------------------------

@@ -294,7 +294,7 @@ def mutate_specification(
     broken = _broken(system)
     if broken:
         raise InputError(
-            f"specification {name}: it breaks {', '.join(broken)} as it is; mend it first (orderlab explore)"
+            f"specification {name}: it breaks {', '.join(broken)} as it is; fix it first (orderlab explore)"
         )
     steps = _all_steps(system)
     for done, mutant in enumerate(mutants):

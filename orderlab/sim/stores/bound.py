@@ -352,7 +352,7 @@ def load_scripts(binding: Binding, backend: Backend) -> None:
         command = (b"FUNCTION", b"LOAD", b"REPLACE") if is_library else (b"SCRIPT", b"LOAD")
         reply = backend.execute(*command, script.source)
         if isinstance(reply, ErrorReply):
-            raise InputError(f"{script.path}: {reply.message.decode('utf-8', 'replace')}; mend the script")
+            raise InputError(f"{script.path}: {reply.message.decode('utf-8', 'replace')}; fix the script")
 
 
 def capabilities_of(binding: Binding) -> Capabilities:

@@ -72,7 +72,7 @@ def sensitivity(
     failed = [run for run in found if run.status != "ok"]
     if failed:
         raise InputError(
-            f"sensitivity: {len(failed)} of {len(found)} runs failed, the first: {failed[0].replay}; mend them"
+            f"sensitivity: {len(failed)} of {len(found)} runs failed, the first: {failed[0].replay}; fix them"
         )
     values = np.array([metric_of(run, asked.metric) for run in found]).reshape(len(points), replications)
     if not np.isfinite(values).all():

@@ -19,7 +19,7 @@ MARK = "ORDERLAB-STOP"
 
 
 class Stopped(Exception):
-    """An error that trying again would not mend."""
+    """An error that trying again would not fix."""
 
 
 @contextlib.contextmanager

@@ -171,13 +171,13 @@ def test_the_files_fail_where_the_scripts_are_mended(server: ServerProcess, tmp_
     file = tmp_path / "test_lock.py"
     plan = made("lock").plan
     file.write_text(write_plan("pytest", plan))
-    mended = tmp_path / "lua"
-    mended.mkdir()
+    fixed = tmp_path / "lua"
+    fixed.mkdir()
     for name in plan.transcript.scripts:
-        shutil.copy(ROOT / "lua/lock" / name, mended)
-    source = (mended / "acquire.lua").read_text()
-    (mended / "acquire.lua").write_text(re.sub(r"redis.call\('PEXPIRE', KEYS\[2\].*", "", source))
-    told = run_pytest(file, SCRIPTS_FROM=str(mended))
+        shutil.copy(ROOT / "lua/lock" / name, fixed)
+    source = (fixed / "acquire.lua").read_text()
+    (fixed / "acquire.lua").write_text(re.sub(r"redis.call\('PEXPIRE', KEYS\[2\].*", "", source))
+    told = run_pytest(file, SCRIPTS_FROM=str(fixed))
     assert told.returncode == 1, told.stdout
     script = tmp_path / "lock.sh"
     script.write_text(write_plan("redis-cli", plan).replace("redis.call('PEXPIRE', KEYS[2]", "redis.call('EXISTS', KEYS[2]").replace(

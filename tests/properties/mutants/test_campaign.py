@@ -155,7 +155,7 @@ def test_a_campaign_that_is_ended_leaves_whole_results_and_no_process(tmp_path: 
 
 def test_a_store_that_breaks_a_law_itself_is_refused() -> None:
     specimen = load_binding(ROOT / "lua" / "specimens" / "fetch-removes")
-    with pytest.raises(InputError, match=r"itself breaks .* mend it first"):
+    with pytest.raises(InputError, match=r"itself breaks .* fix it first"):
         Campaign(specimen, mutants_of(specimen, ["default"])[:1], 0, 40.0, 1).run()
 
 
