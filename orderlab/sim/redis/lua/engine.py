@@ -65,6 +65,15 @@ NO_MESSAGE = b"ERR Error running script %b, the error table has no string in the
 _join = b"".join
 
 
+class CompiledScript:
+    """A script that a Lua state has compiled."""
+
+    def __init__(self, function: Any, number: int) -> None:
+        self.function = function
+        self.number = number
+        """What the state knows it by, for as long as ``function`` is held."""
+
+
 class LuaEngine:
     """One Lua state. It runs one script at a time; not reentrant, as the server's is not."""
 
@@ -73,7 +82,7 @@ class LuaEngine:
         """The one that runs in it now, or ran last."""
         self.owner: NodeState | None = None
         """The shard whose script changed a setting of the state, which lasts: no other may run in it."""
-        self.compiled: dict[bytes, Any] = {}
+        self.compiled: dict[bytes, CompiledScript] = {}
         """Functions by the SHA1 of the script, for the other shards that load it."""
         self.limits = limits
         self._run: ScriptRun | None = None
@@ -92,11 +101,12 @@ class LuaEngine:
         self._memory_max = limits.memory_bytes_max
         self.sandbox = Sandbox(limits)
         self._memory_used = self.sandbox.memory_used
-        self._find_plain = {
+        commands = {
             name: (command.handler, abs(command.arity), max(command.arity, 0) or sys.maxsize, command.is_write)
             for name, command in SPELLINGS.items()
             if not command.special_in_script
-        }.get
+        }
+        self._find_plain = commands.get
         self._numeric: set[bytes] = set()  # commands that scripts gave numbers: an exception costs more than to look first
         self._slot: list[Any] = [None]
         """The last result of a direct call."""
@@ -109,25 +119,28 @@ class LuaEngine:
         self.sandbox.install(files, unguarded | guarded, CONSTANTS, Direct(self._perform, self._slot))
         self._writer.marks = self.sandbox.marks()
         self._compile = self.sandbox.function("compile")
+        self._numbers = 0
+        self._lane = lane = self.sandbox.lane
+        if lane is not None:
+            self._equipment = (
+                commands, CALL_BYTES, limits.memory_bytes_max, self._answer, self._refuse, self._note_write, self._line, self._spend, OK, lupa.LuaError,
+            )  # fmt: skip
+            lane.equip(*self._equipment)
 
-    def _enter(self) -> str:
-        """Take the state for this thread, and numbers with a point for Lua: the locale that was set, for ``_leave``. Lua's C library
-        follows it; Python leaves it alone, the program around it may not.
-
-        Raises RuntimeError when the state is in use: by another thread, or by a script that this one runs.
-        """
+    def _take_turn(self) -> None:
+        """Take the state for this thread. Raises RuntimeError when it is in use: by another thread, or by a script that this one runs."""
         try:
             self._turn.pop()
         except IndexError:
             raise RuntimeError("a Lua state runs one script at a time; give each thread shards of its own") from None
-        numbers = setlocale(LC_NUMERIC)
-        if numbers != "C":
-            setlocale(LC_NUMERIC, "C")
-        return numbers
+
+    def _enter(self) -> str:
+        """The same, with ``_set_point``."""
+        self._take_turn()
+        return _set_point()
 
     def _leave(self, numbers: str) -> None:
-        if numbers != "C":
-            setlocale(LC_NUMERIC, numbers)
+        _put_back_point(numbers)
         self._turn.append(True)
 
     def _begin(self) -> None:
@@ -152,55 +165,45 @@ class LuaEngine:
         return compiled
 
     def run(
-        self, run: ScriptRun, name: bytes, kind: str, function: Any, key_count: int, values: Sequence[bytes]
+        self, run: ScriptRun, name: bytes, kind: str, function: Any, key_count: int, values: Sequence[bytes], number: int = 0
     ) -> Reply:
         """Run a compiled function as a "script" or a "function" (of a library); ``name`` is what errors call it, and
-        ``values`` are its keys and then its arguments.
+        ``values`` are its keys and then its arguments. ``number``: of a script (``CompiledScript``).
 
         Raises ErrorReply, ScriptTimeout, UnsupportedCommand, NodeCrashed.
         """
-        previous = self._enter()
+        self._take_turn()
         try:
-            return self._run_alone(run, name, kind, function, key_count, values)
+            return self._run_alone(run, name, kind, function, key_count, values, number)
         finally:
-            self._leave(previous)
+            self._turn.append(True)
 
     def _run_alone(
-        self, run: ScriptRun, name: bytes, kind: str, function: Any, key_count: int, values: Sequence[bytes]
+        self, run: ScriptRun, name: bytes, kind: str, function: Any, key_count: int, values: Sequence[bytes], number: int
     ) -> Reply:
         shard = self.shard = run.shard
-        effects = shard.effects
-        size = len(_join(values))
-        is_large = size > ARGUMENT_BYTES_MAX
-        if is_large or self._memory_used() > self._memory_max or (effects is not None) is not self._is_recording:
-            self._adapt(size)
-        runner = self._runners[kind].get(key_count)
-        passed: Sequence[Any] = values
-        if runner is None or len(values) > ARGUMENTS_IN_REGISTERS_MAX:
-            runner, passed = self._find_runner(kind, key_count, values)
-        if self._portions:
-            self._portions = []
         self._run = run
-        time_us = None
-        self._is_plain = is_plain = effects is None and not run.watched and not shard.master_link_down
-        if is_plain and not 0 <= (time_us := shard.now_ms * 1000 + shard.now_us) < TIME_US_MAX:
-            time_us = None
+        self._is_plain = is_plain = shard.effects is None and not run.watched and not shard.master_link_down
+        time_us = shard.now_ms * 1000 + shard.now_us if is_plain else -1
+        if time_us >= TIME_US_MAX:
+            time_us = -1
         self._begin()
         self._argument_bytes_left = self._argument_bytes_max
-        heartbeat = watchdog.current
-        if heartbeat is not None:
-            heartbeat.begin(name, values[:key_count], values[key_count:])
         resp, database = shard.resp, shard.database
         shard.resp = 2
         shard.work_max = shard.work + self._work_max
         try:
-            outcome = runner(function, time_us, *passed)
+            lane, outcome = self._lane, NotImplemented
+            if number and is_plain and lane is not None and not self._is_recording and watchdog.current is None:
+                outcome = lane.run(shard, number, time_us, key_count, values)
+            if outcome is NotImplemented:
+                outcome = self._run_by_lupa(name, kind, function, key_count, values, time_us)
             if self._stopped is not None:
                 self.sandbox.clean()
                 raise self._reason(name, outcome)
             kind_of_outcome = type(outcome)
-            if kind_of_outcome is bytes or kind_of_outcome is int:
-                return outcome
+            if kind_of_outcome is bytes or kind_of_outcome is int or kind_of_outcome is list:
+                return cast(Reply, outcome)
             return self._result(outcome, name, resp)
         except lupa.LuaError as error:
             self.sandbox.clean()
@@ -217,16 +220,39 @@ class LuaEngine:
                 shard.charged += work // CHARGED
             shard.work_max = UNCOUNTED
             shard.work += (self._argument_bytes_max - self._argument_bytes_left) // CALL_BYTES
+
+    def _run_by_lupa(self, name: bytes, kind: str, function: Any, key_count: int, values: Sequence[bytes], time_us: int) -> Any:
+        """What ``run.lua`` returns."""
+        size = len(_join(values))
+        is_large = size > ARGUMENT_BYTES_MAX
+        if is_large or self._memory_used() > self._memory_max or (self.shard.effects is not None) is not self._is_recording:
+            self._adapt(size)
+        runner = self._runners[kind].get(key_count)
+        passed: Sequence[Any] = values
+        if runner is None or len(values) > ARGUMENTS_IN_REGISTERS_MAX:
+            runner, passed = self._find_runner(kind, key_count, values)
+        if self._portions:
+            self._portions = []
+        heartbeat = watchdog.current
+        numbers = _set_point()
+        if heartbeat is not None:
+            heartbeat.begin(name, values[:key_count], values[key_count:])
+        try:
+            return runner(function, None if time_us < 0 else time_us, *passed)
+        finally:
             if heartbeat is not None:
                 heartbeat.end()
+            _put_back_point(numbers)
             if is_large:
                 self.sandbox.allow_more(0)
 
-    def compile_script(self, sha: bytes, text: bytes) -> Any:
+    def compile_script(self, sha: bytes, text: bytes) -> CompiledScript:
         """As ``compile``, once for all shards. ``sha`` is that of the script of which ``text`` is the body."""
         function = self.compiled.get(sha)
         if function is None:
-            function = self.compile(text, b"@user_script")
+            self._numbers += 1
+            function = CompiledScript(self.compile(text, b"@user_script"), self._numbers)
+            self.sandbox.function("number")(function.number, function.function)
             if len(self.compiled) < COMPILED_MAX:
                 self.compiled[sha] = function
         return function
@@ -275,6 +301,8 @@ class LuaEngine:
                 self.sandbox.allow_more(2 * size)
         self._is_recording = self.shard.effects is not None
         self.sandbox.function("set_recording")(self._is_recording)
+        if self._lane is not None:
+            self._lane.set_recording(self._is_recording)
 
     def _reason(self, name: bytes, outcome: Any) -> BaseException:
         """Why the script was stopped; ErrorReply if it was killed, as that has a reply."""
@@ -394,11 +422,17 @@ class LuaEngine:
                     reply = handler(shard, argv)
                 else:
                     reply = run.call(argv)
+            return reply if type(reply) is int else self._answer(reply)
+        except BaseException as error:
+            return self._refuse(error)
+
+    def _answer(self, reply: Reply) -> Any:
+        """What Lua receives for a reply."""
+        try:
+            shard = self.shard
             kind = type(reply)
-            if kind is int:
-                return reply
             if kind is bytes:
-                length = len(reply)
+                length = len(cast(bytes, reply))
                 if length > LONG_REPLY:
                     if length >= REPLY_BYTES_MAX:
                         return None, b"full"
@@ -407,13 +441,30 @@ class LuaEngine:
             if kind is list:
                 shard.spend(len(cast("list[Reply]", reply)) * UNITS_PER_ITEM)
             return None if reply is OK else self._writer.write(reply, shard.resp)
-        except ErrorReply as error:
-            return None, b"error", error.message, True
-        except ReplyTooLarge:
-            return None, b"full"
         except BaseException as error:
-            self._stopped = error
-            return None, b"abort"
+            return self._refuse(error)
+
+    def _refuse(self, error: BaseException) -> Any:
+        """What Lua receives for an exception."""
+        if isinstance(error, ErrorReply):
+            return None, b"error", error.message, True
+        if isinstance(error, ReplyTooLarge):
+            return None, b"full"
+        self._stopped = error
+        return None, b"abort"
+
+    def _note_write(self) -> bool:
+        """Before the first write that goes straight to its command: whether nothing can refuse it, which the run then notes."""
+        run = self._run
+        if run is None or run.read_only or not run.shard.is_calm():
+            return False
+        run.wrote = True
+        return True
+
+    def _spend(self, size: int) -> int:
+        """Note what calls that went straight to their commands have taken of ``argument_bytes_max``; what is left."""
+        self._argument_bytes_left -= size
+        return self._argument_bytes_left
 
     def _take(self) -> Any:
         """What a direct call has left in the slot."""
@@ -454,9 +505,25 @@ class LuaEngine:
 
     def _set_resp(self, version: int) -> None:
         self.shard.resp = version
+        if self._lane is not None:
+            self._lane.set_resp(version)
 
     def _note_setting(self) -> None:
         self.owner = self.shard
+
+
+def _set_point() -> str:
+    """Numbers with a point for Lua: the locale that was set, for ``_put_back_point``. Lua's C library follows it; Python leaves it alone,
+    the program around it may not."""
+    numbers = setlocale(LC_NUMERIC)
+    if numbers != "C":
+        setlocale(LC_NUMERIC, "C")
+    return numbers
+
+
+def _put_back_point(numbers: str) -> None:
+    if numbers != "C":
+        setlocale(LC_NUMERIC, numbers)
 
 
 class _NotText(Exception):

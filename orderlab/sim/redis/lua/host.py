@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from orderlab.sim.redis.conditions import ScriptTimeout
-from orderlab.sim.redis.lua.engine import LuaEngine
+from orderlab.sim.redis.lua.engine import CompiledScript, LuaEngine
 from orderlab.sim.redis.lua.replies import error_line
 from orderlab.sim.redis.lua.run import ScriptFlags, ScriptRun
 from orderlab.sim.redis.lua.sandbox import FUNCTION_FILES, SCRIPT_FILES, Limits
@@ -257,7 +257,7 @@ class Script:
     source: bytes
     flags: ScriptFlags | None
     """What its shebang declares; None without one."""
-    function: Any = field(repr=False)
+    compiled: CompiledScript = field(repr=False)
 
 
 class LuaHost:
@@ -285,11 +285,11 @@ class LuaHost:
             shebang = parse_shebang(source)
             self._settle()
             try:
-                function = self._engine.compile_script(sha, shebang.body)
+                compiled = self._engine.compile_script(sha, shebang.body)
             except ErrorReply as error:
                 text = b"ERR Error compiling script (new function): " + error.message
                 raise ErrorReply(error_line(text)) from None
-            script = self.scripts[sha] = Script(sha, source, shebang.flags, function)
+            script = self.scripts[sha] = Script(sha, source, shebang.flags, compiled)
         return script
 
     def flush(self) -> None:
@@ -303,7 +303,7 @@ class LuaHost:
         if self._engine.owner is not None and self._engine.owner is not self.shard:
             self._engine = self._lua.state(self.shard)
             for script in self.scripts.values():
-                script.function = self._engine.compile_script(script.sha, parse_shebang(script.source).body)
+                script.compiled = self._engine.compile_script(script.sha, parse_shebang(script.source).body)
 
     def evalsha(self, sha: bytes, keys: Sequence[bytes], args: Sequence[bytes], read_only: bool = False) -> Reply:
         """Run a loaded script, without the checks that a client's command has to pass first.
@@ -329,7 +329,8 @@ class LuaHost:
         if self._engine.owner is not None:
             self._settle()
         run = ScriptRun.begin(shard, script.flags, read_only, values[:key_count] if shard.slots is not None else ())
-        return self._engine.run(run, script.sha, "script", script.function, key_count, values)
+        compiled = script.compiled
+        return self._engine.run(run, script.sha, "script", compiled.function, key_count, values, compiled.number)
 
 
 def host_of(shard: NodeState) -> LuaHost:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import lupa.lua51 as lupa
 
@@ -70,12 +70,25 @@ class Direct:
     """Has one item: what the last call gave."""
 
 
+class Lane(NamedTuple):
+    """The functions of ``call.c``: scripts into Lua, and their calls to the commands, without lupa."""
+
+    run: Callable[[Any, int, int, int, Sequence[bytes]], Any]
+    """The shard, the script's number, the time in us or -1, the number of keys, keys and arguments -> what ``run.lua`` returns, with the list
+    of an array of texts and whole numbers; NotImplemented if lupa has to run it. Raises lupa.LuaError."""
+    equip: Callable[..., None]
+    set_recording: Callable[[bool], None]
+    set_resp: Callable[[int], None]
+
+
 OPEN = b"""
 local json, call, f, slot, f_address, slot_address = ...
 local loadlib, as_function = package.loadlib, python.as_function
 local host = {python = {}, redis_constants = {}, open_json = json and loadlib(json, "orderlab_json")}
 local open_call = call and loadlib(call, "orderlab_call")
-host.direct_call = open_call and open_call(f, f_address, slot, slot_address)
+if open_call then
+  host.direct_call, host.keep = open_call(f, f_address, slot, slot_address)
+end
 return host, function(name, f) host.python[name] = as_function(f) end,
   function(name, value) host.redis_constants[name] = value end
 """
@@ -113,6 +126,8 @@ class Sandbox:
         )
         self.memory_used: Callable[[], int] = self._runtime.get_memory_used
         """Bytes that the runtime holds now, garbage included."""
+        self.lane: Lane | None = None
+        """Where there is machine code."""
         self.host_names: frozenset[bytes] = frozenset()
         """Names under which scripts find Lua functions where the server has C functions."""
 
@@ -129,6 +144,8 @@ class Sandbox:
         host, add_callable, add_constant = self._runtime.execute(
             OPEN, _library("json.c"), _library("call.c"), function, slot, id(function), id(slot)
         )
+        if slot[0] is not None:
+            self.lane, slot[0] = Lane(*slot[0]), None
         for name, function in callables.items():
             add_callable(name.encode(), function)
         for name, value in constants.items():

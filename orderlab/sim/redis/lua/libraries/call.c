@@ -1,20 +1,52 @@
-/* redis.call on its way into Python, as lupa goes it and in a third of the time: where all arguments are strings and numbers, and
-   what comes back is plain. All else is left to redis.lua and lupa.
+/* Scripts on their way into Lua and redis.call on its way into Python, as lupa goes them and in a third of the time.
+
+   `call` takes what has strings and numbers for arguments and comes back plain; all else is left to redis.lua and lupa. `run` runs a script
+   of a node that nothing concerns but its keyspace (LuaEngine asks that), and hands its calls straight to the commands. What of such
+   a call is not usual goes to LuaEngine._perform, as every call does that is made outside of `run`: both ways give the same.
 
    The memory of Lua may be full whenever something is pushed, and the error jumps out of these functions: nothing of Python's is
-   held then but what the slot holds, and not the lock of the interpreter either. No limit of time holds in here, so what is long
-   is left to lupa as well, in portions. */
+   held then but what the slot and the lane hold, and not the lock of the interpreter either, unless `run` holds it anyway. No limit of
+   time holds in here, so what is long is left to lupa as well, in portions. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
 #include "lua.h"
 
+#include <locale.h>
 #include <math.h>
+#include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { ARGUMENTS_MAX = 1000, ARGUMENT_BYTES_MAX = 1 << 20, NUMBER_BYTES_MAX = 32, RESULTS_MAX = 8 };
-enum { MAIN = UPVALUE(1), FUNCTION = UPVALUE(2), SLOT = UPVALUE(3) };
+enum { COMMANDS = 2048, NAME_BYTES_MAX = 24, SHORT_ARGUMENTS_MAX = 60, SHORT_REPLY_MAX = 4096, VALUE_BYTES_MAX = 8 << 20 };
+enum { LANE = UPVALUE(1), OTHERWISE = UPVALUE(2) };
+
+/* A command that a script may call without a closer look. */
+typedef struct {
+    char name[NAME_BYTES_MAX];
+    size_t length;
+    PyObject *text, *handler;
+    Py_ssize_t least, most;
+    int is_write;
+} Command;
+
+/* What the functions of one Lua state share. LuaEngine holds Python's objects, for a reference from here would keep it for ever. */
+typedef struct {
+    lua_State *main;
+    PyObject *perform, *slot;
+    PyObject *answer, *refuse, *note_write, *note_line, *spend, *ok, *lua_error;
+    Command commands[COMMANDS];
+    Py_ssize_t call_bytes;
+    int memory_kilobytes_max;
+    int is_recording;
+    /* of the run that `run` carries out: */
+    int is_running, resp, has_written, is_budget_known;
+    long long time_us;
+    PyObject *shard;
+    Py_ssize_t spent, budget;
+} Lane;
 
 /* Arguments ------------------------------------------------------------------------------------------------------ */
 
@@ -55,7 +87,7 @@ static PyObject *argument(lua_State *L, int place) {
 }
 
 /* What function((argument, ...), bytes of all) returns, or NULL with an exception. */
-static PyObject *call_python(lua_State *L, int count) {
+static PyObject *call_python(Lane *lane, lua_State *L, int count) {
     Py_ssize_t size = 0;
     PyObject *result = NULL, *arguments[3] = {NULL, PyTuple_New(count), NULL};
     if (!arguments[1])
@@ -69,7 +101,7 @@ static PyObject *call_python(lua_State *L, int count) {
     }
     arguments[2] = PyLong_FromSsize_t(size);
     if (arguments[2])
-        result = PyObject_Vectorcall(lua.touserdata(L, FUNCTION), arguments + 1, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+        result = PyObject_Vectorcall(lane->perform, arguments + 1, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
 end:
     Py_DECREF(arguments[1]);
     Py_XDECREF(arguments[2]);
@@ -109,6 +141,119 @@ static int is_plain_tuple(PyObject *items) {
     return 1;
 }
 
+
+static PyObject *call1(PyObject *function, PyObject *argument) {
+    PyObject *arguments[2] = {NULL, argument};
+    return PyObject_Vectorcall(function, arguments + 1, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+}
+
+/* Runs ------------------------------------------------------------------------------------------------------------- */
+
+static Command *place_of(Lane *lane, const char *name, size_t length) {
+    uint32_t hash = 2166136261u;
+    for (size_t i = 0; i < length; i++)
+        hash = (hash ^ (unsigned char)name[i]) * 16777619u;
+    for (uint32_t at = hash;; at++) {
+        Command *command = &lane->commands[at % COMMANDS];
+        if (!command->handler || (command->length == length && !memcmp(command->name, name, length)))
+            return command;
+    }
+}
+
+/* Tells LuaEngine what the calls have taken since it was told last, and what is left. 0 with an exception. */
+static int settle(Lane *lane) {
+    PyObject *spent = PyLong_FromSsize_t(lane->spent);
+    PyObject *left = spent ? call1(lane->spend, spent) : NULL;
+    Py_XDECREF(spent);
+    if (!left)
+        return 0;
+    lane->spent = 0;
+    lane->budget = PyLong_AsSsize_t(left);
+    lane->is_budget_known = 1;
+    Py_DECREF(left);
+    return lane->budget != -1 || !PyErr_Occurred();
+}
+
+/* Before anything else may ask what is left or take of it. */
+static int leave_lane(Lane *lane) {
+    if (!lane->is_running)
+        return 1;
+    int settled = settle(lane);
+    lane->is_budget_known = 0;
+    return settled;
+}
+
+/* What the command gives for a call that needs no closer look, or NULL: with an exception, or because it needs one. */
+static PyObject *call_command(Lane *lane, lua_State *L, int count) {
+    size_t length;
+    if (count > SHORT_ARGUMENTS_MAX || lua.type(L, 1) != STRING)
+        return NULL;
+    const char *name = lua.tolstring(L, 1, &length);
+    if (length > NAME_BYTES_MAX)
+        return NULL;
+    Command *command = place_of(lane, name, length);
+    if (!command->handler || count < command->least || count > command->most || lua.gc(L, GC_COUNT, 0) >= lane->memory_kilobytes_max)
+        return NULL;
+    if (!lane->is_budget_known && !settle(lane))
+        return NULL;
+    PyObject *argv = PyTuple_New(count), *result = NULL;
+    if (!argv)
+        return NULL;
+    Py_ssize_t size = PyBytes_GET_SIZE(command->text);
+    PyTuple_SET_ITEM(argv, 0, Py_NewRef(command->text));
+    for (int i = 1; i < count; i++) {
+        PyObject *made = argument(L, i + 1);
+        if (!made)
+            goto end;
+        size += PyBytes_GET_SIZE(made);
+        PyTuple_SET_ITEM(argv, i, made);
+    }
+    if (size + lane->call_bytes > lane->budget)
+        goto end;
+    if (command->is_write && !lane->has_written) {
+        PyObject *noted = PyObject_CallNoArgs(lane->note_write);
+        if (!noted)
+            goto end;
+        lane->has_written = noted == Py_True;
+        Py_DECREF(noted);
+        if (!lane->has_written)
+            goto end;
+    }
+    lane->spent += size + lane->call_bytes;
+    lane->budget -= size + lane->call_bytes;
+    PyObject *arguments[3] = {NULL, lane->shard, argv};
+    result = PyObject_Vectorcall(command->handler, arguments + 1, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+    if (!result) {
+        PyObject *error = take_exception();
+        result = error ? call1(lane->refuse, error) : NULL;
+        Py_XDECREF(error);
+    } else if (result != lane->ok && !PyLong_CheckExact(result) && !(result == Py_None && lane->resp == 2)
+               && !(PyBytes_CheckExact(result) && PyBytes_GET_SIZE(result) <= SHORT_REPLY_MAX)) {
+        Py_SETREF(result, call1(lane->answer, result));
+    } else if (result == Py_None) {
+        Py_SETREF(result, Py_NewRef(Py_False));
+    } else if (result == lane->ok) {
+        Py_SETREF(result, Py_NewRef(Py_None));
+    }
+end:
+    Py_DECREF(argv);
+    return result;
+}
+
+/* The line of the script that calls, for LuaEngine. 0 with an exception. */
+static int note_line(Lane *lane, lua_State *L) {
+    lua_Debug place = {.currentline = -1};
+    if (lua.getstack(L, 1, &place))
+        lua.getinfo(L, "l", &place);
+    PyObject *line = PyLong_FromLong(place.currentline);
+    PyObject *noted = line ? call1(lane->note_line, line) : NULL;
+    Py_XDECREF(line);
+    Py_XDECREF(noted);
+    return noted != NULL;
+}
+
+/* Calls ------------------------------------------------------------------------------------------------------------ */
+
 /* From here on without the lock of the interpreter: what is plain cannot change, and the slot keeps it. */
 static void push(lua_State *L, PyObject *item) {
     if (PyBytes_CheckExact(item))
@@ -133,30 +278,82 @@ static int push_array(lua_State *L, PyObject **items, int count) {
     return 1;
 }
 
-static int give_up(lua_State *L, const char *word) {
-    lua.settop(L, 0);
-    lua.pushnil(L);
-    lua.pushlstring(L, word, 4);
-    return 2;
+static int push_status_ok(lua_State *L) {
+    lua.createtable(L, 0, 1);
+    lua.pushlstring(L, "ok", 2);
+    lua.pushlstring(L, "OK", 2);
+    lua.rawset(L, -3);
+    return 1;
 }
 
-/* The function of one Lua state. Results are those of redis.lua's `receive`, with two differences: arrays are tables; and two
-   more cases may follow nil, "slow" if nothing has been done, and "take" if the result, or an exception, waits in the slot. */
+/* TIME as the server replies. */
+static int push_time(lua_State *L, long long time_us) {
+    char text[NUMBER_BYTES_MAX];
+    lua.createtable(L, 2, 0);
+    for (int i = 1; i <= 2; i++) {
+        int length = snprintf(text, sizeof text, "%lld", i == 1 ? time_us / 1000000 : time_us % 1000000);
+        lua.pushlstring(L, text, (size_t)length);
+        lua.rawseti(L, -2, i);
+    }
+    return 1;
+}
+
+/* Hands what is on the stack from `first` on to the function of redis.lua for all that is not done here. */
+static int otherwise(lua_State *L, const char *word, int first) {
+    lua.pushvalue(L, OTHERWISE);
+    lua.pushlstring(L, word, strlen(word));
+    lua.insert(L, first);
+    lua.insert(L, first);
+    lua.call(L, lua.gettop(L) - first, 1);
+    return 1;
+}
+
+static int is_time(lua_State *L) {
+    size_t length;
+    if (lua.type(L, 1) != STRING)
+        return 0;
+    const char *name = lua.tolstring(L, 1, &length);
+    return length == 4 && !memcmp(name, "TIME", 4);
+}
+
+/* redis.call, or redis.pcall, of one Lua state. */
 static int call(lua_State *L) {
-    int count = lua.gettop(L), is_all_plain = 0;
-    if (L != lua.touserdata(L, MAIN) || !are_plain(L, count))
-        return give_up(L, "slow");
-    PyGILState_STATE lock = PyGILState_Ensure();
-    PyObject *result = call_python(L, count);
-    if (!result)
+    Lane *lane = lua.touserdata(L, LANE);
+    int count = lua.gettop(L), is_all_plain = 0, is_in_lane = lane->is_running && L == lane->main;
+    if (count == 1 && is_time(L) && !lane->is_recording) {
+        if (is_in_lane && lane->time_us >= 0)
+            return push_time(L, lane->time_us);
+        if (!is_in_lane)
+            return otherwise(L, "time", 1);
+    }
+    int is_slow = !are_plain(L, count) || L != lane->main;
+    PyObject *result = NULL;
+    PyGILState_STATE lock = PyGILState_UNLOCKED;
+    if (!is_in_lane)
+        lock = PyGILState_Ensure();
+    if ((lane->is_recording && !note_line(lane, L)) || ((is_slow || !is_in_lane) && !leave_lane(lane)))
         result = take_exception();
-    else
-        is_all_plain = PyTuple_CheckExact(result) ? is_plain_tuple(result) : is_plain(result);
-    PyList_SetItem(lua.touserdata(L, SLOT), 0, result);
-    PyGILState_Release(lock);
-    if (!is_all_plain)
-        return give_up(L, "take");
+    else if (!is_slow) {
+        if (is_in_lane)
+            result = call_command(lane, L, count);
+        if (!result && !PyErr_Occurred() && (!is_in_lane || leave_lane(lane)))
+            result = call_python(lane, L, count);
+        if (!result)
+            result = take_exception();
+        else
+            is_all_plain = PyTuple_CheckExact(result) ? is_plain_tuple(result) : is_plain(result);
+    }
+    if (result)
+        PyList_SetItem(lane->slot, 0, result);
+    if (!is_in_lane)
+        PyGILState_Release(lock);
+    if (!result)
+        return otherwise(L, "slow", 1);
     lua.settop(L, 0);
+    if (!is_all_plain)
+        return otherwise(L, "take", 1);
+    if (result == Py_None)
+        return push_status_ok(L);
     if (result == Py_True)
         return push_array(L, &result, 0);
     if (!PyTuple_CheckExact(result)) {
@@ -169,21 +366,271 @@ static int call(lua_State *L) {
         return push_array(L, items, results - 1);
     for (int i = 0; i < results; i++)
         push(L, items[i]);
-    return results;
+    if (items[0] != Py_None)
+        return results;
+    lua.remove(L, 1); /* nil, and the name of a case with its values */
+    lua.pushvalue(L, OTHERWISE);
+    lua.insert(L, 1);
+    lua.call(L, results - 1, 1);
+    return 1;
 }
 
-/* open(function, its address, slot, its address): the function above, for calls from the thread that opens it; nothing where it
-   cannot be had. Python's function and its list with one item live as long as what lupa has made of them: upvalues too. */
+/* Scripts ---------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    Lane *lane;
+    long number;
+    Py_ssize_t key_count, count;
+    PyObject **values, *result;
+} Job;
+
+/* The lane's table in the registry: the table of globals, the function that runs a script, and all scripts by their numbers. */
+enum { GLOBALS = 1, RUNNER = 2, SCRIPTS = 3 };
+
+static void push_list(lua_State *L, const char *name, PyObject **values, Py_ssize_t count) {
+    lua.pushlstring(L, name, 4);
+    lua.createtable(L, (int)count, 0);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        push(L, values[i]);
+        lua.rawseti(L, -2, (int)i + 1);
+    }
+    lua.rawset(L, -3);
+}
+
+static PyObject *result_of(lua_State *L, int place) {
+    size_t length;
+    switch (lua.type(L, place)) {
+    case NIL:
+        return Py_NewRef(Py_None);
+    case BOOLEAN:
+        return PyBool_FromLong(lua.toboolean(L, place));
+    case NUMBER: {
+        double number = lua.tonumber(L, place);
+        if (number >= -9223372036854775808.0 && number < 9223372036854775808.0 && number == (double)(long long)number)
+            return PyLong_FromLongLong((long long)number);
+        return PyFloat_FromDouble(number);
+    }
+    case STRING: {
+        const char *text = lua.tolstring(L, place, &length);
+        return PyBytes_FromStringAndSize(text, (Py_ssize_t)length);
+    }
+    }
+    PyErr_SetString(PyExc_SystemError, "run.lua has returned what is no reply");
+    return NULL;
+}
+
+/* What run.lua returns as LuaEngine._result takes it; an array of strings and whole numbers as the list that it makes of it. */
+static PyObject *results_of(lua_State *L) {
+    int count = lua.gettop(L), is_array = count > 0 && lua.type(L, 1) == BOOLEAN && lua.toboolean(L, 1), is_whole = is_array;
+    if (count == 1 && !is_array)
+        return result_of(L, 1);
+    if (count == 1)
+        return PyList_New(0);
+    PyObject *items = PyTuple_New(count);
+    for (int i = 0; items && i < count; i++) {
+        PyObject *item = result_of(L, i + 1);
+        if (!item)
+            Py_CLEAR(items);
+        else {
+            is_whole &= !PyFloat_CheckExact(item);
+            PyTuple_SET_ITEM(items, i, item);
+        }
+    }
+    if (!items || !is_whole)
+        return items;
+    PyObject *list = PyList_New(count - 1);
+    for (int i = 1; list && i < count; i++)
+        PyList_SET_ITEM(list, i - 1, Py_NewRef(PyTuple_GET_ITEM(items, i)));
+    Py_DECREF(items);
+    return list;
+}
+
+/* In protected mode: an error of memory ends it. */
+static int carry_out(lua_State *L) {
+    Job *job = lua.touserdata(L, 1);
+    lua.settop(L, 0);
+    lua.pushlightuserdata(L, job->lane);
+    lua.rawget(L, REGISTRY);
+    lua.rawgeti(L, 1, GLOBALS);
+    push_list(L, "KEYS", job->values, job->key_count);
+    push_list(L, "ARGV", job->values + job->key_count, job->count - job->key_count);
+    lua.rawgeti(L, 1, RUNNER);
+    lua.rawgeti(L, 1, SCRIPTS);
+    lua.rawgeti(L, -1, (int)job->number);
+    lua.remove(L, -2);
+    if (job->lane->time_us >= 0)
+        lua.pushnumber(L, (double)job->lane->time_us);
+    else
+        lua.pushnil(L);
+    lua.call(L, 2, -1);
+    lua.remove(L, 1);
+    lua.remove(L, 1);
+    job->result = results_of(L);
+    return 0;
+}
+
+static Lane *lane_of(PyObject *capsule) {
+    return PyCapsule_GetPointer(capsule, NULL);
+}
+
+/* run(shard, number, time_us, key_count, values): what _result of LuaEngine takes, or NotImplemented if lupa has to run it. time_us is -1
+   where TIME is a command like any other. */
+static PyObject *run(PyObject *self, PyObject *const *arguments, Py_ssize_t count) {
+    Lane *lane = lane_of(self);
+    if (!lane || count != 5)
+        return PyErr_BadArgument(), NULL;
+    PyObject *values = arguments[4];
+    Job job = {lane, PyLong_AsLong(arguments[1]), PyLong_AsSsize_t(arguments[3]), 0, NULL, NULL};
+    long long time_us = PyLong_AsLongLong(arguments[2]);
+    if (PyErr_Occurred())
+        return NULL;
+    if (PyList_CheckExact(values) || PyTuple_CheckExact(values)) {
+        job.values = PySequence_Fast_ITEMS(values);
+        job.count = PySequence_Fast_GET_SIZE(values);
+    }
+    Py_ssize_t size = 0;
+    for (Py_ssize_t i = 0; i < job.count; i++)
+        size += PyBytes_CheckExact(job.values[i]) ? PyBytes_GET_SIZE(job.values[i]) : VALUE_BYTES_MAX + 1;
+    const char *numbers = setlocale(LC_NUMERIC, NULL);
+    if (!job.values || size > VALUE_BYTES_MAX || job.key_count < 0 || job.key_count > job.count || lane->is_running || lane->is_recording
+        || !lane->answer || !numbers || strcmp(numbers, "C") || lua.gc(lane->main, GC_COUNT, 0) >= lane->memory_kilobytes_max)
+        Py_RETURN_NOTIMPLEMENTED;
+    lane->shard = arguments[0];
+    lane->time_us = time_us;
+    lane->spent = lane->has_written = lane->is_budget_known = 0;
+    lane->resp = 2;
+    lane->is_running = 1;
+    int top = lua.gettop(lane->main), status = lua.cpcall(lane->main, carry_out, &job);
+    lane->is_running = 0;
+    lane->shard = NULL;
+    if (status) {
+        size_t length = 0;
+        const char *text = lua.type(lane->main, -1) == STRING ? lua.tolstring(lane->main, -1, &length) : NULL;
+        PyObject *message = PyUnicode_DecodeLatin1(text ? text : "", (Py_ssize_t)length, NULL);
+        Py_XDECREF(job.result);
+        job.result = NULL;
+        if (message)
+            PyErr_SetObject(lane->lua_error, message);
+        Py_XDECREF(message);
+    }
+    lua.settop(lane->main, top);
+    if (lane->spent) {
+        PyObject *type, *value, *traceback;
+        PyErr_Fetch(&type, &value, &traceback);
+        if (!settle(lane)) {
+            Py_CLEAR(job.result);
+            Py_XDECREF(type), Py_XDECREF(value), Py_XDECREF(traceback);
+        } else
+            PyErr_Restore(type, value, traceback);
+    }
+    return job.result;
+}
+
+/* equip(commands, call_bytes, memory_bytes_max, answer, refuse, note_write, note_line, spend, ok, lua_error), once. */
+static PyObject *equip(PyObject *self, PyObject *arguments) {
+    Lane *lane = lane_of(self);
+    PyObject *commands, *name, *entry;
+    Py_ssize_t at = 0, memory_bytes_max;
+    if (!lane || !PyArg_ParseTuple(arguments, "O!nnOOOOOOO", &PyDict_Type, &commands, &lane->call_bytes, &memory_bytes_max, &lane->answer,
+                                   &lane->refuse, &lane->note_write, &lane->note_line, &lane->spend, &lane->ok, &lane->lua_error))
+        return NULL;
+    lane->memory_kilobytes_max = (int)(memory_bytes_max >> 10);
+    while (PyDict_Next(commands, &at, &name, &entry)) {
+        size_t length = PyBytes_CheckExact(name) ? (size_t)PyBytes_GET_SIZE(name) : COMMANDS;
+        if (length > NAME_BYTES_MAX || at > COMMANDS / 2)
+            continue; /* goes the other way */
+        Command *command = place_of(lane, PyBytes_AS_STRING(name), length), found = {.length = length, .text = name};
+        if (!PyArg_ParseTuple(entry, "Onnp", &found.handler, &found.least, &found.most, &found.is_write))
+            return NULL;
+        memcpy(found.name, PyBytes_AS_STRING(name), length);
+        *command = found;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *set_recording(PyObject *self, PyObject *is_recording) {
+    Lane *lane = lane_of(self);
+    if (!lane)
+        return NULL;
+    lane->is_recording = is_recording == Py_True;
+    Py_RETURN_NONE;
+}
+
+static PyObject *set_resp(PyObject *self, PyObject *version) {
+    Lane *lane = lane_of(self);
+    if (!lane)
+        return NULL;
+    lane->resp = (int)PyLong_AsLong(version);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef METHODS[] = {
+    {"run", (PyCFunction)(void (*)(void))run, METH_FASTCALL, "Runs a script."},
+    {"equip", equip, METH_VARARGS, "Names the commands and what else is of Python."},
+    {"set_recording", set_recording, METH_O, "Whether each call tells its line."},
+    {"set_resp", set_resp, METH_O, "The version of the protocol that the running script has chosen."},
+};
+
+/* make(otherwise): redis.call with a function for what it does not do itself. It keeps what the lane needs of lupa's. */
+static int make(lua_State *L) {
+    lua.settop(L, 1);
+    lua.pushvalue(L, LANE);
+    lua.insert(L, 1);
+    lua.pushvalue(L, UPVALUE(2));
+    lua.pushvalue(L, UPVALUE(3));
+    lua.pushcclosure(L, call, 4);
+    return 1;
+}
+
+/* keep(globals, runner, scripts): what `run` needs. */
+static int keep(lua_State *L) {
+    lua.settop(L, 3);
+    lua.createtable(L, 3, 0);
+    for (int place = GLOBALS; place <= SCRIPTS; place++) {
+        lua.pushvalue(L, place);
+        lua.rawseti(L, 4, place);
+    }
+    lua.pushlightuserdata(L, lua.touserdata(L, LANE));
+    lua.pushvalue(L, 4);
+    lua.rawset(L, REGISTRY);
+    return 0;
+}
+
+/* open(function, its address, slot, its address): `make` and `keep`; the slot has the functions of METHODS then. Nothing where they cannot
+   be had. Calls that come from another thread of Lua than the one that opens it go through lupa. Python's function and its list with one
+   item live as long as what lupa has made of them, hence the upvalues. The functions of METHODS are for who holds the Lua state. */
 int orderlab_call(lua_State *L) {
     if (!find_interface(__builtin_return_address(0)))
         return 0;
     void *function = (void *)(size_t)lua.tonumber(L, 2), *slot = (void *)(size_t)lua.tonumber(L, 4);
     lua.settop(L, 4);
-    lua.pushlightuserdata(L, L);
-    lua.pushlightuserdata(L, function);
-    lua.pushlightuserdata(L, slot);
+    Lane *lane = lua.newuserdata(L, sizeof *lane);
+    memset(lane, 0, sizeof *lane);
+    lane->main = L;
+    lane->perform = function;
+    lane->slot = slot;
+    PyGILState_STATE lock = PyGILState_Ensure();
+    PyObject *capsule = PyCapsule_New(lane, NULL, NULL), *methods = capsule ? PyTuple_New(sizeof METHODS / sizeof *METHODS) : NULL;
+    for (size_t i = 0; methods && i < sizeof METHODS / sizeof *METHODS; i++) {
+        PyObject *method = PyCFunction_New(&METHODS[i], capsule);
+        if (!method)
+            Py_CLEAR(methods);
+        else
+            PyTuple_SET_ITEM(methods, (Py_ssize_t)i, method);
+    }
+    Py_XDECREF(capsule);
+    if (methods)
+        PyList_SetItem(slot, 0, methods);
+    else
+        PyErr_Clear();
+    PyGILState_Release(lock);
+    if (!methods)
+        return 0;
+    lua.pushvalue(L, 5);
     lua.pushvalue(L, 1);
     lua.pushvalue(L, 3);
-    lua.pushcclosure(L, call, 5);
-    return 1;
+    lua.pushcclosure(L, make, 3);
+    lua.pushvalue(L, 5);
+    lua.pushcclosure(L, keep, 1);
+    return 2;
 }

@@ -8,7 +8,6 @@ local check_abort, count_coroutine, spend_resumption = host.check_abort, host.co
 local placed = host.placed
 local library = host.libraries.coroutine
 
-host.functions = {} -- the Lua closures of these files that scripts see: C functions on the server
 local host_functions = host.functions
 
 local function new_coroutine(f)

@@ -7,6 +7,9 @@ local getinfo, match = debug.getinfo, string.match
 local aborted, check_abort, is_aborting = host.aborted, host.check_abort, host.is_aborting
 local globals = host.globals
 
+host.functions = {} -- what scripts see of these files: C functions on the server
+local host_functions = host.functions
+
 -- Places --------------------------------------------------------------------------------------------------------------
 
 local function is_host(info)
@@ -46,8 +49,8 @@ local function origin(thread)
   end
   level = behind
   while true do
-    info = frame(thread, level + 1, "S")
-    if not is_host(info) then
+    info = frame(thread, level + 1, "Sf")
+    if not (is_host(info) or info and info.what == "C" and host_functions[info.func]) then
       return frame(thread, level + 1, "Sl"), frame(thread, level, "n")
     end
     level = level + 1

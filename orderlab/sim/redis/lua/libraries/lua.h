@@ -8,14 +8,26 @@
    the library that calls, as another version of Lua may be loaded as well. Included after Python.h. */
 typedef struct lua_State lua_State;
 typedef int (*lua_CFunction)(lua_State *);
+typedef struct {
+    int event;
+    const char *name, *namewhat, *what, *source;
+    int currentline, nups, linedefined, lastlinedefined;
+    char short_src[60], more[64];
+} lua_Debug;
 enum { GC_COUNT = 3, GC_STEP = 5 };
 enum { NIL = 0, BOOLEAN = 1, NUMBER = 3, STRING = 4, TABLE = 5 };
+enum { REGISTRY = -10000 };
 #define UPVALUE(i) (-10002 - (i))
 #define INTERFACE(F) \
+    F(void, call, (lua_State *, int, int)) \
     F(int, checkstack, (lua_State *, int)) \
+    F(int, cpcall, (lua_State *, lua_CFunction, void *)) \
     F(void, createtable, (lua_State *, int, int)) \
     F(int, gc, (lua_State *, int, int)) \
+    F(int, getinfo, (lua_State *, const char *, lua_Debug *)) \
+    F(int, getstack, (lua_State *, int, lua_Debug *)) \
     F(int, gettop, (lua_State *)) \
+    F(void, insert, (lua_State *, int)) \
     F(void *, newuserdata, (lua_State *, size_t)) \
     F(int, next, (lua_State *, int)) \
     F(size_t, objlen, (lua_State *, int)) \

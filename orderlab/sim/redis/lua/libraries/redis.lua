@@ -3,7 +3,7 @@
 local host = ...
 local python = host.python
 
-local collectgarbage, error, select, tonumber, type, unpack = collectgarbage, error, select, tonumber, type, unpack
+local collectgarbage, error, next, select, tonumber, type, unpack = collectgarbage, error, next, select, tonumber, type, unpack
 local getinfo, format = debug.getinfo, string.format
 local byte, find, match, sub = string.byte, string.find, string.match, string.sub
 local abort, as_int, check_arguments, time = host.abort, host.as_int, host.check_arguments, host.time
@@ -160,36 +160,29 @@ local function caller(receive)
   end
 end
 
--- The same by way of call.c, which returns arrays as tables, writes numbers itself and takes no long arguments.
-local function direct_caller(receive)
-  local direct_call, python_line, python_take = host.direct_call, python.line, python.take
-  return function(...)
-    if recording then
-      python_line(getinfo(2, "l").currentline)
-    end
-    local name, argument = ...
-    if argument == nil and name == "TIME" then
+-- What call.c, which returns arrays as tables, writes numbers itself and takes no long arguments, leaves to Lua.
+local function otherwise(receive)
+  local python_take = python.take
+  return function(case, ...)
+    if case == "time" then
       local now = time()
-      if now and select("#", ...) == 1 then
+      if now then
         return time_reply(now)
       end
-    end
-    local reply, case, value, is_reply = direct_call(...)
-    if reply ~= nil then
-      return reply
-    elseif case == "slow" then
-      return (receive(send_slowly(...)))
     elseif case == "take" then
       return (receive(python_take()))
+    elseif case ~= "slow" then
+      return (receive(nil, case, ...))
     end
-    return (receive(nil, case, value, is_reply))
+    return (receive(send_slowly(...)))
   end
 end
 
 local redis = host.redis_constants
-local make = host.direct_call and direct_caller or caller
-redis.call = make(receive)
-redis.pcall = make(receive_protected)
+for name, receive in next, { call = receive, pcall = receive_protected } do
+  redis[name] = host.direct_call and host.direct_call(otherwise(receive)) or caller(receive)
+  host.functions[redis[name]] = true -- a function of C for what looks for a place of an error, whichever it is
+end
 
 -- The rest: texts and checks of script_lua.c -------------------------------------------------------------------------
 

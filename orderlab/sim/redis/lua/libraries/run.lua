@@ -240,6 +240,20 @@ function host.script_runner(key_count)
   return loadstring(source, "=host")(globals, begin, xpcall, outcome, final_error)
 end
 
+-- The same by way of call.c, which has set KEYS and ARGV, for the functions that stand in a table by their numbers.
+local numbered = setmetatable({}, { __mode = "v" })
+
+function host.number(number, script)
+  numbered[number] = script
+end
+
+if host.keep then
+  host.keep(globals, function(script, now)
+    begin(now)
+    return outcome(xpcall(script, final_error))
+  end, numbered)
+end
+
 -- The same with the lists in tables that Python filled before.
 function host.run_script(script, now, keys, arguments)
   globals.KEYS, globals.ARGV = keys, arguments
