@@ -83,6 +83,7 @@ def simulate(
     from orderlab.report.verdicts import why_vacuous
     from orderlab.sim.engine.random_streams import replication_seed
     from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
+    from orderlab.sim.systems.series import recoveries_over, table_over
     from orderlab.sim.systems.settings import read_config
 
     if list_them:
@@ -112,8 +113,8 @@ def simulate(
         raise InputError(f"--replications {replications}: at least 1")
     if replications > 1 and trace is not None:
         raise InputError("--trace: shows one run; leave out --replications, or trace the seed that it prints")
-    if replications > 1 and (timeline is not None or against is not None):
-        raise InputError("--timeline, --against: show one run; leave out --replications")
+    if replications > 1 and against is not None:
+        raise InputError("--against: shows one run; leave out --replications")
     if timeline is not None:
         checked_place(timeline)
         if timeline.resolve() in {other.resolve() for other in (trace, history) if other is not None}:
@@ -139,18 +140,22 @@ def simulate(
     told = [verdict for run in runs for verdict in run.verdicts]
     outcome = overall(told, question.named, allow_vacuous)
     subjects = [subject_of_simulation(run.result, run.verdicts, overall(run.verdicts, question.named, allow_vacuous)) for run in runs]
+    series = [run.series for run in runs if run.series is not None]
+    if timeline is not None and not series:
+        raise InputError(f"--timeline: {system} keeps no figures over time; leave it out, or trace it")
     if replications == 1:
         if timeline is not None:
-            if runs[0].series is None:
-                raise InputError(f"--timeline: {system} keeps no figures over time; leave it out, or trace it")
-            write_timeline(timeline, f"{system} over time", seed, runs[0].series, runs[0].report.get("recovery", []))
+            write_timeline(timeline, f"{system} over time", seed, series[0], runs[0].report.get("recovery", []))
         smaller = _shrunk(system, chosen, runs[0], question, shrink_runs) if shrink else []
         told_smaller = {"shrunk": [{"command": each.command(bound_us), **each.to_json()} for each in smaller]} if shrink else {}
         _print(replace(runs[0], result={**runs[0].result, "outcome": str(outcome), **told_smaller}), subjects[0], as_json, verbose, other_run)
         if not as_json and outcome is Outcome.VIOLATED:
             print_shrunk(Console(), [(each, each.command(bound_us)) for each in smaller], runs[0].result, shrink)
     else:
-        _print_replications(system, chosen, seed, outcome, runs, as_json)
+        recovery = recoveries_over([run.report.get("recovery", []) for run in runs])
+        if timeline is not None:
+            write_timeline(timeline, f"{system} over time", seed, table_over(series), recovery, replications)
+        _print_replications(system, chosen, seed, outcome, runs, recovery, as_json)
     reason = why_vacuous(told, outcome, question.named)
     if reason is not None:
         typer.echo(reason, err=as_json)
@@ -267,7 +272,7 @@ def _window(text: str | None, chosen: Settings) -> tuple[int, int]:
 
 
 def _print_replications(
-    system: str, chosen: Settings, seed: int, outcome: Outcome, runs: list[_Run], as_json: bool
+    system: str, chosen: Settings, seed: int, outcome: Outcome, runs: list[_Run], recovery: list[dict[str, Any]], as_json: bool
 ) -> None:
     from orderlab.model.verdict import joint_verdicts
     from orderlab.report.simulation import print_replications
@@ -277,7 +282,8 @@ def _print_replications(
         "system": system, "seed": seed, "outcome": str(outcome), "settings": chosen.model_dump(),
         "warm_up": {"rule": "fixed", "cut_s": runs[0].report["warm_up"]["cut_s"],
                     "settled_runs": sum(bool(run.report["warm_up"]["has_settled"]) for run in runs)},
-        "means": report_means([run.report for run in runs]),
+        "means": report_means([{name: each for name, each in run.report.items() if name != "recovery"} for run in runs]),
+        "recovery": recovery,
         "verdicts": joint_verdicts([(run.seed, run.verdicts) for run in runs]),
         "replications": [
             {"seed": run.seed, "outcome": run.result["outcome"], "history_digest": run.result["history_digest"],

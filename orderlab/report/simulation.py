@@ -158,12 +158,26 @@ def print_replications(console: Console, result: Mapping[str, Any], outcome: Out
         highlight=False,
     )
     console.print(table)
+    for one in result["recovery"]:
+        console.print(recovery_line(one), highlight=False, soft_wrap=True)
     laws = Table("law", "verdict of all", "runs", "first seed")
     for verdict in result["verdicts"]:
         counted = ", ".join(f"{count} {outcome}" for outcome, count in verdict["runs"].items())
         laws.add_row(verdict["law"], f"{verdict['outcome']}{' (vacuous)' if verdict['vacuous'] else ''}", counted, "" if verdict["seed"] is None else str(verdict["seed"]))
     console.print(laws)
     console.print(f"seed: {result['seed']}; of the replications: {', '.join(str(run['seed']) for run in runs)}", highlight=False)
+
+
+def recovery_line(one: Mapping[str, Any]) -> str:
+    """What a fault came to over replications."""
+    place = f" on {one['node']}" if one["node"] else ""
+    when = f" at {one['at_s']:g} s" if one["at_s"] is not None else ", drawn at random"
+    told = f"{one['fault']}{place}{when}: recovered in {one['recovered_runs']} of {counted(one['runs'], 'run')}"
+    if one["recovered_s"] is not None:
+        told += f", on average after {one['recovered_s']:g} s"
+        if one["low_s"] is not None:
+            told += f" (95 % interval {one['low_s']:g} to {one['high_s']:g}; {one['least_s']:g} to {one['greatest_s']:g} in single runs)"
+    return told + (f"; else: {one['why']}" if one["why"] else "")
 
 
 def joint_answer(result: Mapping[str, Any]) -> str:

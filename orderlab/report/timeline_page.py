@@ -34,19 +34,21 @@ def checked_place(path: Path) -> Path:
     return path
 
 
-def write_timeline(path: Path, title: str, seed: int, rows: Sequence[Mapping[str, float | None]], faults: Sequence[Mapping[str, Any]]) -> None:
-    """Write the slices of a run to ``path``; ``faults`` as the report tells their recovery."""
+def write_timeline(
+    path: Path, title: str, seed: int, rows: Sequence[Mapping[str, float | None]], faults: Sequence[Mapping[str, Any]], replications: int = 1
+) -> None:
+    """Write the slices of a run, or of the mean of some, to ``path``; ``faults`` as the report tells their recovery."""
     if path.suffix == ".parquet":
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        struck = [[f"{one['fault']} {one['node']}" for one in faults if last < one["at_s"] <= row["at_s"]]
+        struck = [[f"{one['fault']} {one['node']}".rstrip() for one in faults if one["at_s"] is not None and last < one["at_s"] <= row["at_s"]]
                   for last, row in zip([0.0, *(row["at_s"] for row in rows)], rows, strict=False)]  # fmt: skip
         sink = pa.BufferOutputStream()
         pq.write_table(pa.Table.from_pylist([{**row, "faults": names} for row, names in zip(rows, struck, strict=True)]), sink)
         write_whole(path, sink.getvalue().to_pybytes())
         return
-    page = template("timeline.html.j2").render(title=title, seed=seed, panels=list(panels(rows, faults)), faults=list(faults), slices=len(rows))
+    page = template("timeline.html.j2").render(title=title, seed=seed, panels=list(panels(rows, faults)), faults=list(faults), slices=len(rows), replications=replications)
     write_whole(path, page.encode())
 
 
@@ -56,16 +58,26 @@ def panels(rows: Sequence[Mapping[str, float | None]], faults: Sequence[Mapping[
     drawn = rows[::every] if every else rows
     x = Axis("simulated seconds", scale_of([row["at_s"] or 0.0 for row in drawn], is_log=False))
     for caption, wanted in PANELS:
-        names = wanted if isinstance(wanted, dict) else {key.removeprefix(wanted): key for key in (rows[0] if rows else {}) if key.startswith(wanted)}
-        curves = [
-            Curve(name, [Mark(row["at_s"] or 0.0, value, told=f"{name} {value:,g} at {row['at_s']:g} s") for row in drawn if (value := row.get(key)) is not None])
-            for name, key in names.items()
-        ]
-        y = Axis(caption, scale_of([0.0, *(mark.y for curve in curves for mark in curve.marks)], is_log=False))
+        names = wanted if isinstance(wanted, dict) else {
+            key.removeprefix(wanted): key for key in (rows[0] if rows else {}) if key.startswith(wanted) and not key.endswith(("_low", "_high"))
+        }  # fmt: skip
+        curves = [Curve(name, [mark for row in drawn if (mark := _mark(name, key, row)) is not None]) for name, key in names.items()]
+        reached = [end for curve in curves for mark in curve.marks for end in (mark.y, mark.high) if end is not None]
+        y = Axis(caption, scale_of([0.0, *reached], is_log=False))
         struck = [
-            Curve(one["fault"], [Mark(one["at_s"], y.scale.low), Mark(one["at_s"], y.scale.high, told=f"{one['fault']} on {one['node']}")]) for one in faults
+            Curve(one["fault"], [Mark(one["at_s"], y.scale.low), Mark(one["at_s"], y.scale.high, told=f"{one['fault']} on {one['node']}")])
+            for one in faults
+            if one["at_s"] is not None
         ]
         yield {"caption": caption, "under": "", "is_alone": False, "svg": panel(caption, [*curves, *struck][:8], x, y)}
+
+
+def _mark(name: str, key: str, row: Mapping[str, float | None]) -> Mark | None:
+    value, at_s, low, high = row.get(key), row["at_s"] or 0.0, row.get(f"{key}_low"), row.get(f"{key}_high")
+    if value is None:
+        return None
+    ends = "" if low is None or high is None else f" ({low:,g} to {high:,g})"
+    return Mark(at_s, value, low, high, told=f"{name} {value:,g}{ends} at {at_s:g} s")
 
 
 def compared(now: Mapping[str, Any], before: Mapping[str, Any]) -> list[tuple[str, float | None, float | None]]:

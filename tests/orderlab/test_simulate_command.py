@@ -86,7 +86,7 @@ def test_the_same_seed_gives_the_same_history_in_every_process(scripts, tmp_path
         (("tbmq-p2p", *SMALL, "--set", "brokers=13"), "partitions 12: 13 brokers"),
         (("tbmq-p2p", *SMALL, "--timeline", "t.svg"), "which form"),
         (("tbmq-p2p", *SMALL, "--timeline", "/nowhere/t.html"), "no such folder"),
-        (("tbmq-p2p", *SMALL, "--timeline", "t.html", "--replications", "2"), "one run"),
+        (("tbmq-p2p", *SMALL, "--against", "t.json", "--replications", "2"), "one run"),
         (("tbmq-p2p", *SMALL, "--against", "/nowhere.json"), "cannot be read"),
         (("tbmq-p2p", "--trace", "t.json", "--replications", "2"), "one run"),
         (("tbmq-p2p", "--shrink", "--replications", "2"), "makes one run smaller"),
@@ -137,6 +137,24 @@ def test_a_timeline_and_a_comparison_tell_what_a_fault_did(tmp_path):
     assert [row["faults"] for row in rows if row["faults"]] == [["redis-stall redis-0"]]
     before.write_text("[]")
     assert run(*small, "--against", str(before)).returncode == 2
+
+
+def test_replications_tell_recovery_and_slices_with_intervals(tmp_path):
+    import pyarrow.parquet as pq
+
+    faulty = ("tbmq-p2p", "--set", "publishers=60", *SMALL[2:], "--set", "faults=redis-stall@0.2:0:0.03", "--replications", "2")
+    done = run(*faulty, "--timeline", str(tmp_path / "t.html"))
+    assert "redis-stall on redis-0 at 0.2 s: recovered in" in done.stdout
+    page = (tmp_path / "t.html").read_text()
+    assert "means over 2 replications" in page
+    assert page.count("<svg") == 4
+    told = json.loads(run(*faulty, "--timeline", str(tmp_path / "t.parquet"), "--json").stdout)
+    (one,) = told["recovery"]
+    assert (one["fault"], one["runs"]) == ("redis-stall", 2)
+    rows = pq.read_table(tmp_path / "t.parquet").to_pylist()
+    row = next(row for row in rows if row["latency_ms_low"] is not None)
+    assert row["latency_ms_low"] <= row["latency_ms"] <= row["latency_ms_high"]
+    assert [row["faults"] for row in rows if row["faults"]] == [["redis-stall redis-0"]]
 
 
 def test_a_violation_says_where_and_is_shrunk_to_a_run_that_can_be_replayed(tmp_path):

@@ -1,14 +1,16 @@
 """A run over time: what goes in and out, how late it is, and what waits, in slices of 20 ms; and how long it takes to recover from a fault.
 
 Latencies belong to the slice in which a message arrives, the rest to the slice at whose end it is looked at. Nothing of it reaches back into the run.
+One run has no intervals (`orderlab.sim.engine.statistics`); over replications both have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from orderlab.sim.engine.statistics import mean_interval
 from orderlab.sim.mqtt.world import SLICE_US, World
 
 BASELINE_US = 500_000
@@ -119,6 +121,74 @@ def _recovery(fault: str, node: str, at_us: float, end_us: float, rows: Sequence
     if disturbed[-1] == after[-1]["at_s"]:
         return Recovery(fault, node, told.at_s, None, "it was still disturbed when the publishers stopped or the next fault struck")
     return Recovery(fault, node, told.at_s, round(disturbed[-1] - told.at_s, 3))
+
+
+Strike = Mapping[str, Any]
+"""A ``Recovery`` as reports hold it."""
+_ALIKE: tuple[Callable[[Strike], tuple[Any, ...]], ...] = (
+    lambda one: (one["fault"], one["node"], one["at_s"]),
+    lambda one: (one["fault"], "", one["at_s"]),
+    lambda one: (one["fault"], "", None),
+)
+"""Which strikes of several runs are one: by node and instant; where nodes were drawn, by instant; where instants were, by fault."""
+
+
+def recoveries_over(runs: Sequence[Sequence[Strike]]) -> list[dict[str, Any]]:
+    """What each fault came to over independent replications: in how many it struck, in how many of them the system recovered, and the mean of those
+    with its 95 % interval: Student's, and a slice on both sides, as no run tells its time more closely. The value of a run in which several strikes are one is their mean, and it has none if one of them did not recover."""
+    left = [list(strikes) for strikes in runs]
+    found: list[dict[str, Any]] = []
+    for alike in _ALIKE:
+        in_all = alike is not _ALIKE[-1]
+        for key in dict.fromkeys(alike(one) for strikes in left for one in strikes):
+            groups = [[one for one in strikes if alike(one) == key] for strikes in left]
+            if in_all and not all(groups):
+                continue
+            left = [[one for one in strikes if alike(one) != key] for strikes in left]
+            found.append(_over(key, [group for group in groups if group]))
+    return sorted(found, key=lambda one: (one["at_s"] is None, one["at_s"] or 0.0))
+
+
+def _over(key: tuple[Any, ...], groups: Sequence[Sequence[Strike]]) -> dict[str, Any]:
+    told = [[one["recovered_s"] for one in group] for group in groups]
+    values = [sum(each) / len(each) for each in told if None not in each]
+    interval, slice_s = mean_interval(values) if len(values) > 1 else None, SLICE_US / 1e6
+    whys = [one["why"] for group in groups for one in group if one["why"]]
+    return {
+        "fault": key[0], "node": key[1], "at_s": key[2], "runs": len(groups), "recovered_runs": len(values),
+        "recovered_s": _round(sum(values) / len(values)) if values else None,
+        "low_s": None if interval is None else max(0.0, _round(interval.low - slice_s)),
+        "high_s": None if interval is None else _round(interval.high + slice_s),
+        "least_s": _round(min(values)) if values else None, "greatest_s": _round(max(values)) if values else None,
+        "why": max(whys, key=whys.count) if whys else "",
+    }  # fmt: skip
+
+
+Row = Mapping[str, float | None]
+
+
+def table_over(tables: Sequence[Sequence[Row]]) -> list[dict[str, float | None]]:
+    """The slices that all replications have: of each figure the mean over those that have it, and both ends of its 95 % interval as ``…_low`` and
+    ``…_high``, where at least two have it. The interval is of each slice alone: one of twenty may be wrong."""
+    found: list[dict[str, float | None]] = []
+    for rows in zip(*tables, strict=False):
+        if len({row["at_s"] for row in rows}) > 1:
+            break  # where one is over, and the end of its last slice its own
+        mean: dict[str, float | None] = {"at_s": rows[0]["at_s"]}
+        for name in rows[0]:
+            values = [value for row in rows if (value := row.get(name)) is not None]
+            if name == "at_s":
+                continue
+            told = mean_interval(values) if len(values) > 1 else None
+            ends = (None, None) if told is None else (told.low, told.high)
+            mean[name] = _round(sum(values) / len(values)) if values else None
+            mean[f"{name}_low"], mean[f"{name}_high"] = (None if end is None else max(0.0, _round(end)) for end in ends)
+        found.append(mean)
+    return found
+
+
+def _round(value: float) -> float:
+    return float(f"{value:.4g}")
 
 
 def topic_of(name: str) -> str:

@@ -3,6 +3,7 @@
 import pytest
 
 from orderlab.sim.systems.catalogue import entry, settings_of
+from orderlab.sim.systems.series import recoveries_over, table_over
 
 SMALL = {"publishers": 60, "rate": 50, "warm_up_s": 0.2, "duration_s": 0.6, "partitions": 2, "redis_nodes": 1}
 
@@ -69,3 +70,72 @@ def test_packs_hold_what_was_read(stalled):
     built, report = stalled
     records = built.world.measured.packs
     assert sum(count for name, (_, count, _) in records.items() if "/msg.all/" in name) == report["counts"]["published"]
+
+
+def strike(recovered_s, fault="redis-stall", node="redis-0", at_s=0.4, why=""):
+    return {"fault": fault, "node": node, "at_s": at_s, "recovered_s": recovered_s, "why": why}
+
+
+def test_recovery_over_replications_has_an_interval():
+    (told,) = recoveries_over([[strike(each)] for each in (0.1, 0.12, 0.14, 0.16)])
+    assert (told["runs"], told["recovered_runs"], told["recovered_s"], told["node"]) == (4, 4, 0.13, "redis-0")
+    assert (told["least_s"], told["greatest_s"]) == (0.1, 0.16)
+    assert told["low_s"] == pytest.approx(0.0689, abs=1e-4)  # Student's t with 3 degrees of freedom, and a slice
+    assert told["high_s"] == pytest.approx(0.1911, abs=1e-4)
+
+
+def test_runs_that_did_not_recover_are_told_and_not_averaged():
+    (told,) = recoveries_over([[strike(0.1)], [strike(None, why="too short")], [strike(0.2)]])
+    assert (told["runs"], told["recovered_runs"], told["recovered_s"], told["why"]) == (3, 2, 0.15, "too short")
+    (alone,) = recoveries_over([[strike(0.1)], [strike(None, why="too short")]])
+    assert (alone["recovered_s"], alone["low_s"], alone["high_s"]) == (0.1, None, None)
+
+
+def test_equal_recoveries_are_no_certainty():
+    (told,) = recoveries_over([[strike(0.1)]] * 5)
+    assert (told["low_s"], told["high_s"]) == (0.08, 0.12)
+
+
+def test_strikes_are_one_by_node_then_by_instant_then_by_fault():
+    by_node = recoveries_over([[strike(0.1), strike(0.3, node="redis-1")]] * 2)
+    assert [(one["node"], one["recovered_s"]) for one in by_node] == [("redis-0", 0.1), ("redis-1", 0.3)]
+    (by_instant,) = recoveries_over([[strike(0.1)], [strike(0.3, node="redis-1")]])
+    assert (by_instant["node"], by_instant["at_s"], by_instant["recovered_s"]) == ("", 0.4, 0.2)
+    (drawn,) = recoveries_over([[strike(0.1, at_s=0.2), strike(0.3, at_s=0.5)], [], [strike(0.4, at_s=0.3)]])
+    assert (drawn["at_s"], drawn["runs"], drawn["recovered_s"]) == (None, 2, 0.3)
+
+
+def test_slices_over_replications_have_intervals_where_two_runs_have_a_figure():
+    rows = [{"at_s": 0.02, "latency_ms": each} for each in (10.0, 12.0, None)]
+    ends = [{"at_s": at_s, "latency_ms": 1.0} for at_s in (0.031, 0.04, 0.04)]
+    (row,) = table_over([[one, end] for one, end in zip(rows, ends, strict=True)])
+    assert (row["at_s"], row["latency_ms"], row["latency_ms_low"], row["latency_ms_high"]) == (0.02, 11.0, 0.0, pytest.approx(23.71))
+    (alone,) = table_over([[{"at_s": 0.02, "latency_ms": 3.0}]])
+    assert (alone["latency_ms"], alone["latency_ms_low"]) == (3.0, None)
+
+
+COVERED = {**SMALL, "duration_s": 0.5, "faults": "redis-stall@0.4:0:0.1"}
+
+
+@pytest.mark.exhaustive
+def test_intervals_of_recovery_and_of_slices_hold_the_means_of_many_runs():
+    """The figures of ``notes/statistics.md``: 300 runs for the truth, 40 other sets of five that are held against it."""
+
+    def one(seed):
+        built = entry("tbmq-p2p").assemble(settings_of("tbmq-p2p", COVERED), seed, [])
+        return built.run()["recovery"], built.series.table()
+
+    runs = [one(seed) for seed in range(500)]
+    truth, mean = recoveries_over([recovery for recovery, _ in runs[:300]])[0]["recovered_s"], table_over([rows for _, rows in runs[:300]])
+    held, slices = [], []
+    for start in range(300, 500, 5):
+        part = runs[start : start + 5]
+        (told,) = recoveries_over([recovery for recovery, _ in part])
+        held.append(told["low_s"] <= truth <= told["high_s"])
+        for row, true in zip(table_over([rows for _, rows in part]), mean, strict=False):
+            for name in ("latency_ms", "out_per_s"):
+                if row[f"{name}_low"] is not None:
+                    slices.append(row[f"{name}_low"] <= true[name] <= row[f"{name}_high"])
+    print(f"recovery: {sum(held)} of {len(held)}; slices: {sum(slices) / len(slices):.1%} of {len(slices)}")
+    assert sum(held) >= 0.95 * len(held) - 3 * (0.95 * 0.05 * len(held)) ** 0.5
+    assert sum(slices) >= 0.9 * len(slices)  # slices in which a backlog empties are skewed
