@@ -17,6 +17,7 @@
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { ARGUMENTS_MAX = 1000, ARGUMENT_BYTES_MAX = 1 << 20, NUMBER_BYTES_MAX = 32, RESULTS_MAX = 8 };
@@ -571,6 +572,149 @@ static PyMethodDef METHODS[] = {
     {"set_resp", set_resp, METH_O, "The version of the protocol that the running script has chosen."},
 };
 
+/* Memory ----------------------------------------------------------------------------------------------------------- */
+
+/* What a script allocates is small and short-lived. Blocks up to SMALL_MAX bytes come from chunks of a state's own and go back to lists by
+   size; all else, and what was allocated before, is lupa's. Every byte is counted where lupa counts, against its limit. */
+enum { SMALL_MAX = 256, STEP = 16, CHUNK_BITS = 20, ADDRESS_BITS = 47, CHUNKS_MAX = 256 };
+
+typedef struct {
+    size_t used, base, limit; /* of lupa: limit 0 is none */
+} Account;
+
+typedef struct Block {
+    struct Block *next;
+} Block;
+
+typedef struct {
+    lua_Alloc inner;
+    Account *account;
+    void *main;
+    Block *free[SMALL_MAX / STEP + 1];
+    char *fresh, *end;
+    void *chunks[CHUNKS_MAX];
+    int count;
+} Pool;
+
+static unsigned char is_chunk[1 << (ADDRESS_BITS - CHUNK_BITS - 3)]; /* a bit for each chunk of all states: pages of zeros but for a few */
+
+static int is_pooled(const void *block) {
+    uintptr_t chunk = (uintptr_t)block >> CHUNK_BITS;
+    return chunk >> (ADDRESS_BITS - CHUNK_BITS) == 0 && (__atomic_load_n(&is_chunk[chunk >> 3], __ATOMIC_RELAXED) >> (chunk & 7) & 1);
+}
+
+static void mark(const void *block, int is_used) {
+    uintptr_t chunk = (uintptr_t)block >> CHUNK_BITS;
+    unsigned char bit = (unsigned char)(1 << (chunk & 7));
+    if (is_used)
+        __atomic_fetch_or(&is_chunk[chunk >> 3], bit, __ATOMIC_RELAXED);
+    else
+        __atomic_fetch_and(&is_chunk[chunk >> 3], (unsigned char)~bit, __ATOMIC_RELAXED);
+}
+
+static void *take(Pool *pool, size_t size) {
+    size_t place = (size + STEP - 1) / STEP, rounded = place * STEP;
+    Block *found = pool->free[place];
+    if (found) {
+        pool->free[place] = found->next;
+        return found;
+    }
+    if ((size_t)(pool->end - pool->fresh) < rounded) {
+        void *chunk;
+        if (pool->count == CHUNKS_MAX || posix_memalign(&chunk, 1 << CHUNK_BITS, 1 << CHUNK_BITS))
+            return NULL;
+        if ((uintptr_t)chunk >> ADDRESS_BITS) {
+            free(chunk);
+            return NULL;
+        }
+        mark(chunk, 1);
+        pool->chunks[pool->count++] = chunk;
+        pool->fresh = chunk;
+        pool->end = pool->fresh + (1 << CHUNK_BITS);
+    }
+    char *fresh = pool->fresh;
+    pool->fresh += rounded;
+    return fresh;
+}
+
+static void give_back(Pool *pool, void *block, size_t size) {
+    Block **list = &pool->free[(size + STEP - 1) / STEP];
+    ((Block *)block)->next = *list;
+    *list = block;
+}
+
+static void close_pool(Pool *pool) {
+    while (pool->count--) {
+        mark(pool->chunks[pool->count], 0);
+        free(pool->chunks[pool->count]);
+    }
+    free(pool);
+}
+
+/* lua_Alloc */
+static void *allocate(void *data, void *block, size_t old, size_t size) {
+    Pool *pool = data;
+    Account *account = pool->account;
+    int was_pooled = block && is_pooled(block);
+    if (!block)
+        old = 0;
+    if (!was_pooled && (block || size > SMALL_MAX || size == 0)) {
+        void *result = pool->inner(account, block, old, size);
+        if (block == pool->main && size == 0) /* the last of a state */
+            close_pool(pool);
+        return result;
+    }
+    if (size == 0) {
+        give_back(pool, block, old);
+        account->used -= old;
+        return NULL;
+    }
+    if (account->limit && size > old && account->used + (size - old) >= account->limit)
+        return NULL;
+    if (size <= SMALL_MAX && block && (size + STEP - 1) / STEP == (old + STEP - 1) / STEP) {
+        account->used += size - old;
+        return block;
+    }
+    account->used -= old;
+    void *result = size <= SMALL_MAX ? take(pool, size) : NULL;
+    if (result)
+        account->used += size;
+    else
+        result = pool->inner(account, NULL, 0, size);
+    if (!result)
+        account->used += old;
+    else if (block) {
+        memcpy(result, block, old < size ? old : size);
+        give_back(pool, block, old);
+    }
+    return result;
+}
+
+/* Only where lupa counts as it is said above. */
+static void open_pool(lua_State *L) {
+    void *data;
+    lua_Alloc inner = lua.getallocf(L, &data);
+    Account *account = data;
+    size_t before = account ? account->used : 0;
+    if (!account || !account->limit || before < 1000 || before >= account->limit || account->base > before)
+        return;
+    void *probe = inner(account, NULL, 0, 1000);
+    if (!probe)
+        return;
+    int counts = account->used == before + 1000;
+    inner(account, probe, 1000, 0);
+    Dl_info here; /* a state that is closed lets go of this library before it frees its last blocks */
+    if (!dladdr(is_chunk, &here) || !dlopen(here.dli_fname, RTLD_LAZY | RTLD_NODELETE))
+        return;
+    Pool *pool = counts && account->used == before ? calloc(1, sizeof *pool) : NULL;
+    if (!pool)
+        return;
+    pool->inner = inner;
+    pool->account = account;
+    pool->main = L;
+    lua.setallocf(L, allocate, pool);
+}
+
 /* make(otherwise): redis.call with a function for what it does not do itself. It keeps what the lane needs of lupa's. */
 static int make(lua_State *L) {
     lua.settop(L, 1);
@@ -602,6 +746,7 @@ static int keep(lua_State *L) {
 int orderlab_call(lua_State *L) {
     if (!find_interface(__builtin_return_address(0)))
         return 0;
+    open_pool(L);
     void *function = (void *)(size_t)lua.tonumber(L, 2), *slot = (void *)(size_t)lua.tonumber(L, 4);
     lua.settop(L, 4);
     Lane *lane = lua.newuserdata(L, sizeof *lane);

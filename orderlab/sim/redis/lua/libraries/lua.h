@@ -8,6 +8,7 @@
    the library that calls, as another version of Lua may be loaded as well. Included after Python.h. */
 typedef struct lua_State lua_State;
 typedef int (*lua_CFunction)(lua_State *);
+typedef void *(*lua_Alloc)(void *, void *, size_t, size_t);
 typedef struct {
     int event;
     const char *name, *namewhat, *what, *source;
@@ -24,6 +25,7 @@ enum { REGISTRY = -10000 };
     F(int, cpcall, (lua_State *, lua_CFunction, void *)) \
     F(void, createtable, (lua_State *, int, int)) \
     F(int, gc, (lua_State *, int, int)) \
+    F(lua_Alloc, getallocf, (lua_State *, void **)) \
     F(int, getinfo, (lua_State *, const char *, lua_Debug *)) \
     F(int, getstack, (lua_State *, int, lua_Debug *)) \
     F(int, gettop, (lua_State *)) \
@@ -45,6 +47,7 @@ enum { REGISTRY = -10000 };
     F(void, rawseti, (lua_State *, int, int)) \
     F(void, remove, (lua_State *, int)) \
     F(void, replace, (lua_State *, int)) \
+    F(void, setallocf, (lua_State *, lua_Alloc, void *)) \
     F(void, settop, (lua_State *, int)) \
     F(int, toboolean, (lua_State *, int)) \
     F(const char *, tolstring, (lua_State *, int, size_t *)) \
