@@ -205,9 +205,9 @@ class DeviceSettings(ClientSettings):
     ``offsets.commit.required.acks=1``, an unclean election or a topic without replicas leave it."""
     gc_every_s: float = Field(default=0.0, ge=0, le=86_400)
     """Mean time between two pauses of the collector in a broker; 0: none beside those that ``thread_hop_us`` has on average."""
-    gc_median_ms: float = Field(default=102.0, ge=0.001, le=3_600_000)
-    gc_sigma: float = Field(default=0.79, ge=0, le=5)
-    """How long they last: lognormal, with this median and this spread of the logarithm. Measured (notes/guarantees.md, Collector pauses)."""
+    gc_median_ms: float = Field(default=17.6, ge=0.001, le=3_600_000)
+    gc_sigma: float = Field(default=0.27, ge=0, le=5)
+    """How long they last: lognormal, with this median and this spread of the logarithm. Measured (notes/calibration.md, Collector pauses)."""
     pack_pause_s: float = Field(default=1.0, ge=0.001, le=86_400)
     """Before what failed of a pack is tried again."""
     ownership: Literal["at-once", "last-event", "by-connection", "woken"] = "at-once"
