@@ -10,7 +10,7 @@ and ASK make it repeat the call elsewhere, MOVED for good. TRYAGAIN and every ot
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import simpy
@@ -47,9 +47,21 @@ def _ignore(replies: Sequence[Reply]) -> None:
     """Ignore replies that nobody waits for."""
 
 
-def _nobody() -> ReplyGroup:
-    """Where one answer goes that nobody waits for."""
-    return ReplyGroup(1, _ignore)
+class _Run:
+    """Commands of one group that go to one node in one flush, with their places in the group. Lists beside each other: a million objects
+    more, one for each command, cost more than all that is done with them."""
+
+    __slots__ = ("group", "places", "requests")
+
+    def __init__(self, group: ReplyGroup, places: list[int], requests: list[Request]) -> None:
+        self.group = group
+        self.places = places
+        self.requests = requests
+
+    @classmethod
+    def unheard(cls, *requests: Request) -> _Run:
+        """Commands for whose answers nobody waits."""
+        return cls(ReplyGroup(len(requests), _ignore), list(range(len(requests))), list(requests))
 
 
 @dataclass(slots=True)
@@ -57,8 +69,17 @@ class _Written:
     """What one flush wrote to a node."""
 
     at_us: float
-    commands: list[_Sent]
+    runs: list[_Run]
     is_expired: bool = False
+
+    def __len__(self) -> int:
+        return sum(len(run.places) for run in self.runs)
+
+    def commands(self) -> Iterator[_Sent]:
+        """One by one."""
+        for run in self.runs:
+            for request, place in zip(run.requests, run.places, strict=True):
+                yield request, run.group, place
 
 
 class _NodeConnection:
@@ -69,7 +90,7 @@ class _NodeConnection:
         self.node = node
         self.link = Link.plain(driver.env, driver.one_way_us)
         """Of unlimited bandwidth and in no partition, until a network gives it a better one."""
-        self.buffer: list[_Sent] = []
+        self.buffer: list[_Run] = []
         self.unanswered: deque[_Written] = deque()
         self.is_up = True
         self._number = 0
@@ -90,7 +111,7 @@ class _NodeConnection:
 
     def _write(self, written: _Written) -> None:
         number = self._number
-        requests = [request for request, _, _ in written.commands]
+        requests = [request for run in written.runs for request in run.requests]
 
         def arrive() -> None:
             if number == self._number:
@@ -108,18 +129,22 @@ class _NodeConnection:
         written = self.unanswered.popleft()  # a server answers a connection in the order of its commands
         driver = self.driver
         if driver.on_round_trip is not None:
-            driver.on_round_trip(self.node.name, written.at_us, driver.env.now, len(written.commands))
+            driver.on_round_trip(self.node.name, written.at_us, driver.env.now, len(written))
         finished = []
         if ErrorReply not in set(map(type, replies)) and not driver.redirected:  # as nearly always
-            for (_, group, place), reply in zip(written.commands, replies, strict=True):
-                group.replies[place] = reply
-                group.left -= 1
+            rest = iter(replies)
+            for run in written.runs:
+                group = run.group
+                given = group.replies
+                for place in run.places:
+                    given[place] = next(rest)
+                group.left -= len(run.places)
                 if not group.left:
                     finished.append(group)
             for group in finished:
                 group.on_done(group.replies)
             return
-        for sent, reply in zip(written.commands, replies, strict=True):
+        for sent, reply in zip(written.commands(), replies, strict=True):
             if type(reply) is ErrorReply and self._goes_again(sent, reply.message):
                 continue
             _, group, place = sent
@@ -143,10 +168,11 @@ class _NodeConnection:
         """Send SCRIPT LOAD once, then the same EVALSHA again, in this order on the connection."""
         driver, request = self.driver, sent[0]
         source = driver.sources[bytes(request.argv[1])]
-        self.buffer.append((Request((b"SCRIPT", b"LOAD", source), "load"), _nobody(), 0))
-        if driver.redirected.get((sent[1], sent[2]), (0, False))[1]:
-            self.buffer.append((ASKING, _nobody(), 0))
-        self.buffer.append(sent)
+        _, group, place = sent
+        self.buffer.append(_Run.unheard(Request((b"SCRIPT", b"LOAD", source), "load")))
+        if driver.redirected.get((group, place), (0, False))[1]:
+            self.buffer.append(_Run.unheard(ASKING))
+        self.buffer.append(_Run(group, [place], [request]))
         driver.reloads += 1
         self.flush()
 
@@ -173,7 +199,7 @@ class _NodeConnection:
     def _fail(self, written: _Written) -> list[ReplyGroup]:
         written.is_expired = True
         finished = []
-        for _, group, place in written.commands:
+        for _, group, place in written.commands():
             if group.on_done is not _ignore:
                 self.driver.timeouts += 1
             group.replies[place] = TIMED_OUT
@@ -181,7 +207,7 @@ class _NodeConnection:
             if not group.left:
                 finished.append(group)
         # It keeps its place in the line of answers: the server carries it out all the same, and its answer comes late.
-        written.commands = [(request, _nobody(), 0) for request, _, _ in written.commands]
+        written.runs = [_Run.unheard(*(request for request, _, _ in written.commands()))]
         return finished
 
     # -- connection ----------------------------------------------------------------------------------------
@@ -196,7 +222,7 @@ class _NodeConnection:
         self.is_up = False
         self.link.reset()
         for written in self.unanswered:
-            driver.replayed += 0 if written.is_expired else len(written.commands)
+            driver.replayed += 0 if written.is_expired else len(written)
         self._try_to_connect(self._number)
 
     def _try_to_connect(self, number: int) -> None:
@@ -290,13 +316,20 @@ class PipelinedDriver:
         if not buffered:
             self._start_timer()
         moved = self.moved
+        runs: dict[int, _Run] = {}
         for place, (node, request) in enumerate(requests):
             if moved:
                 node = moved.get(slot_of(request), node)
-            connections[node].buffer.append((request, group, place))
+            run = runs.get(node)
+            if run is None:
+                run = runs[node] = _Run(group, [], [])
+                connections[node].buffer.append(run)
+            run.places.append(place)
+            run.requests.append(request)
             buffered += 1
             if buffered >= batch:
                 self._flush()
+                runs = {}
                 buffered = 0
                 if place + 1 < len(requests):
                     self._start_timer()
@@ -323,7 +356,7 @@ class PipelinedDriver:
 
         MOVED also corrects the slot table, as with an adaptive refresh of the topology that ends at once.
         """
-        _, group, place = sent
+        request, group, place = sent
         kind, slot, address = message.split(b" ")
         times, _ = self.redirected.get((group, place), (0, False))
         if times == REDIRECTIONS_MAX:
@@ -333,9 +366,9 @@ class PipelinedDriver:
         self.redirections += 1
         connection = self.connections[node]
         if kind == b"ASK":
-            connection.buffer.append((ASKING, _nobody(), 0))
+            connection.buffer.append(_Run.unheard(ASKING))
         else:
             self.moved[int(slot)] = node
-        connection.buffer.append(sent)
+        connection.buffer.append(_Run(group, [place], [request]))
         connection.flush()
         return True

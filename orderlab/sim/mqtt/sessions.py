@@ -28,12 +28,14 @@ _BATCH = 777_000_000_777
 _TIME = 1_888_000_000_000
 _ACK_TOKEN = 666_000_000_666
 _ACK_ID = 64_951
+_ENCODED = 6
+"""Place, among the marks of a save, of what its first message holds in base64."""
 _ACK_EPOCH = 555_000_000_555
 
 
 class PreparedCall:
     """A call with places for values. ``marks``: for each value, the bytes that stand in its place and its conversion,
-    ``%b`` for bytes or ``%d`` for an integer. What a script does not take is not even converted."""
+    ``%b`` for bytes or ``%d`` and the like for an integer. What a script does not take is not even converted."""
 
     def __init__(self, argv: Sequence[bytes], marks: Sequence[tuple[bytes, bytes]]) -> None:
         changing = [place for place, argument in enumerate(argv) if any(mark in argument for mark, _ in marks)]
@@ -50,11 +52,17 @@ class PreparedCall:
         pattern = b"|".join(re.escape(mark) for mark in sorted(number_of, key=len, reverse=True))
         self._format = re.sub(pattern, note, joined)
         self._pick: Callable[[Sequence[bytes | int]], Any] = itemgetter(*places)
+        self._places = frozenset(places)
 
-    def argv(self, values: Sequence[bytes | int]) -> list[bytes]:
+    def takes(self, mark: int) -> bool:
+        """Whether the script takes the value of a mark."""
+        return mark in self._places
+
+    def request(self, values: Sequence[bytes | int], kind: str, messages: int = 1) -> Request:
         """The command with ``values`` in the order of the marks."""
         text: bytes = self._format % self._pick(values)
-        return [*self._before, *text.split(_CUT), *self._after]
+        # Not by the name of the tuple: that is a function of Python, which takes as long as all of this.
+        return tuple.__new__(Request, ([*self._before, *text.split(_CUT), *self._after], kind, messages))
 
 
 class StoredSessions:
@@ -135,17 +143,16 @@ class StoredSessions:
             prepared = self._saves[kind] = self._prepare_save(qos or (self.qos,) * count, retained)
         values: list[bytes | int] = [client, batch, producer, epoch]
         for number, topic, time_ms in messages:
-            raw = b"%09d" % number
-            values += (topic, raw, b2a_base64(raw, newline=False), time_ms)
-        return Request(prepared.argv(values), "save", count)
+            values += (topic, number, b2a_base64(b"%09d" % number, newline=False) if prepared.takes(_ENCODED) else b"", time_ms)
+        return prepared.request(values, "save", count)
 
     def acknowledge(self, client: bytes, packet_id: int, token: int, epoch: int = 1) -> Request:
         """Remove a message, for a PUBACK or PUBCOMP in the session ``epoch``."""
-        return Request(self._acknowledge.argv((client, packet_id, token, epoch)), "acknowledge")
+        return self._acknowledge.request((client, packet_id, token, epoch), "acknowledge")
 
     def release(self, client: bytes, packet_id: int, token: int, epoch: int = 1) -> Request:
         """Keep a PUBREL in place of a message, for a PUBREC."""
-        return Request(self._release.argv((client, packet_id, token, epoch)), "release")
+        return self._release.request((client, packet_id, token, epoch), "release")
 
     def fetch(self, client: bytes) -> Request:
         """All that waits, in order."""
@@ -231,7 +238,7 @@ class StoredSessions:
         marks = [(self._client_mark, b"%b"), (b"%d" % _BATCH, b"%d"), (b"99993", b"%d"), (b"8888881", b"%d")]
         for i in range(count):
             encoded = b2a_base64(raws[i], newline=False)
-            marks += ((topics[i], b"%b"), (raws[i], b"%b"), (encoded, b"%b"), (b"%d" % (_TIME + i), b"%d"))
+            marks += ((topics[i], b"%b"), (raws[i], b"%09d"), (encoded, b"%b"), (b"%d" % (_TIME + i), b"%d"))
         return PreparedCall(call.argv, marks)
 
     def _prepare_pair(self, operation: str) -> PreparedCall:
