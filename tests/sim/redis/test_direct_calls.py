@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -16,6 +17,7 @@ import pytest
 
 from orderlab.sim.native import build as compiling
 from orderlab.sim.native import install as compiled
+from orderlab.sim.redis.conditions import ScriptTimeout
 from orderlab.sim.redis.lua.host import LuaHost, host_of
 from orderlab.sim.redis.lua.sandbox import LIBRARIES, SCRIPT_FILES, Direct, Limits, Sandbox
 from orderlab.sim.redis.replies import ErrorReply, Reply
@@ -197,6 +199,115 @@ def test_threads_with_states_of_their_own_do_not_disturb_each_other() -> None:
     for thread in threads:
         thread.join()
     assert replies == dict.fromkeys(range(4), b"20000")
+
+
+WORDS = ("k", "l", "z", "h", "s", "none", "1", "-1", "0", "2.5", "a\\0b", "x" * 70)
+NUMBERS_GIVEN = ("1", "0", "-3", "2^53", "0.1", "-0.0", "1e300", "0/0", "1/0", "7")
+COMMANDS = (
+    "GET k", "SET k ?", "SET k ? EX 10", "SET k ? NX", "DEL k l", "INCR k", "INCRBY k ?", "INCRBYFLOAT k ?", "APPEND k ?", "STRLEN k", "MGET k none",
+    "ZADD z ? ?", "ZADD z 1 ? 2 ?", "ZREM z ?", "ZCARD z", "ZSCORE z ?", "ZRANGE z 0 -1 WITHSCORES", "ZREVRANGE z 0 0 WITHSCORES", "ZRANDMEMBER none",
+    "HSET h ? ?", "HGET h ?", "HMGET h ? ?", "HGETALL h", "HDEL h ?", "LPUSH l ?", "LRANGE l 0 -1", "LPOP l", "SADD s ?", "SMEMBERS s", "TYPE k",
+    "EXPIRE k ?", "TTL k", "PERSIST k", "EXISTS k l z", "TIME", "TIME extra", "PING", "ECHO ?", "get k", "Get k", "NOSUCH k", "GET", "EVAL x 0",
+    "SUBSCRIBE c", "CONFIG GET maxmemory", "OBJECT ENCODING k", "GETRANGE k 0 -1", "SETRANGE k 5000 ?", "SELECT 1", "RENAME none l", "SETBIT k 7 1",
+)  # fmt: skip
+
+
+def some_script(draw: random.Random) -> str:
+    """A script of calls, some of which fail; it returns what it has seen of them."""
+
+    def argument(word: str) -> str:
+        if word != "?":
+            return f"'{word}'"
+        return draw.choice(NUMBERS_GIVEN) if draw.random() < 0.4 else f"'{draw.choice(WORDS)}'"
+
+    lines = ["local seen = {}"]
+    for _ in range(draw.randrange(1, 12)):
+        words = ", ".join(map(argument, draw.choice(COMMANDS).split()))
+        shape = draw.random()
+        if shape < 0.6:
+            lines.append(f"seen[#seen + 1] = redis.pcall({words})")
+        elif shape < 0.75:
+            lines.append(f"seen[#seen + 1] = {{pcall(redis.call, {words})}}")
+        elif shape < 0.8:
+            lines.append(f"redis.setresp({draw.choice((2, 3))})")
+        elif shape < 0.85:
+            lines.append(f"seen[#seen + 1] = coroutine.wrap(function() return redis.pcall({words}) end)()")
+        elif shape < 0.88:
+            lines.append("local many = {} for i = 1, 40 do many[2 * i - 1], many[2 * i] = i, 'm' .. i end redis.call('ZADD', 'm', unpack(many))")
+        elif shape < 0.9:
+            lines.append(f"seen[#seen + 1] = redis.pcall({words}, {{}})")
+        else:
+            lines.append(f"seen[#seen + 1] = redis.call({words})")
+    returned = draw.choice(("seen", "#seen", "seen[1]", "redis.call('GET', 'k')", "{1, 'a', 2.5}", "{1, 'a', false}", "nil", "true", "KEYS[1] .. ARGV[1]", "{KEYS[2], ARGV[2]}"))
+    return "\n".join([*lines, f"return {returned}"])
+
+
+def outcome_of(shard: Shard, script: bytes) -> tuple[Any, ...]:
+    """All that a run leaves: the reply, or the error with its line, the keys, and what the run took."""
+    before = shard.work, shard.charged, shard.dirty
+    reply = shard.execute((b"EVAL", script, b"2", b"k1", b"k2", b"v1", b"2"))
+    taken = tuple(now - then for now, then in zip((shard.work, shard.charged, shard.dirty), before, strict=True))
+    return repr(reply), taken, shard.freeze(), shard.database, shard.resp
+
+
+def test_a_script_runs_alike_with_and_without_lupa() -> None:
+    """Generated scripts, run one after another in three nodes: straight, by lupa, and while their effects are recorded."""
+    straight, by_lupa, recorded = Shard(), Shard(), Shard()
+    host_of(by_lupa)._engine._lane = None
+    lane = host_of(straight)._engine._lane
+    assert lane is not None
+    runs: list[Any] = []
+    host_of(straight)._engine._lane = lane._replace(run=lambda *given: runs.append(lane.run(*given)) or runs[-1])
+    draw = random.Random(20)
+    for number in range(400):
+        script = some_script(draw).encode()
+        for shard in (straight, by_lupa, recorded):
+            shard.now_ms = 1_700_000_000_000 + number * 3000
+        recorded.effects = []
+        expected = outcome_of(by_lupa, script)
+        assert outcome_of(straight, script) == expected, script.decode()
+        reply, _, *state = outcome_of(recorded, script)  # TIME is a call like any other then, and counted
+        assert [reply, *state] == [expected[0], *expected[2:]], script.decode()
+    assert len(runs) == 400
+    assert NotImplemented not in runs
+
+
+@pytest.mark.parametrize(("bytes_max", "memory_max"), [(400, 128 << 20), (5000, 128 << 20), (128 << 20, 4 << 20)])
+def test_limits_end_a_script_at_the_same_call_with_and_without_lupa(bytes_max: int, memory_max: int) -> None:
+    left = []
+    for is_straight in (True, False):
+        shard = Shard()
+        shard.lua_host = LuaHost(shard, Limits(argument_bytes_max=bytes_max, memory_bytes_max=memory_max))
+        if not is_straight:
+            host_of(shard)._engine._lane = None
+        script = "local t = {} for i = 1, 200 do redis.call('SET', 'k', i) t[i] = string.rep('y', 100000) .. i redis.pcall('HSCAN', 'h', 0) end"
+        try:
+            end = repr(evaluate(shard, script))
+        except ScriptTimeout as limit:
+            end = str(limit)
+        left.append((end, shard.execute((b"GET", b"k")), shard.work))
+    assert left[0] == left[1]
+    assert left[0][1] != b"200"
+
+
+def test_a_closed_state_gives_its_memory_back() -> None:
+    """The pool of small blocks goes with the state: forty that held 10 MB each fit where four do."""
+    script = b"local t = {} for i = 1, 100000 do t[i] = 'item ' .. i end return #t"
+    peaks = []
+    for states in (4, 40):
+        text = f"""
+import gc, resource
+from orderlab.sim.native import install
+install.install()
+from orderlab.sim.redis.shard import Shard
+for _ in range({states}):
+    assert Shard().execute((b"EVAL", {script!r}, b"0")) == 100000
+    gc.collect()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+        run = subprocess.run([sys.executable, "-c", text], capture_output=True, check=True, text=True)
+        peaks.append(int(run.stdout))
+    assert peaks[1] < peaks[0] + (60 << 10), peaks
 
 
 def test_the_library_lies_beside_its_text() -> None:

@@ -410,13 +410,14 @@ class Delivery:
         done = node.burst(len(acknowledged), node.costs.acknowledge_us)
         store, name, node_of = world.storage.store, world.traffic.subscribers.name, world.storage.node_of
         in_flight = table.in_flight
+        subscribers = acknowledged[:, SUBSCRIBER]
+        keys = in_flight_key(subscribers, acknowledged[:, PACKET_ID]).tolist()
         found_here = [
             (message, subscriber, packet_id, found[1], session)
-            for (message, subscriber, packet_id, _), session in zip(
-                acknowledged.tolist(), table.session_number[acknowledged[:, SUBSCRIBER]].tolist(), strict=True
+            for (message, subscriber, packet_id, _), session, key in zip(
+                acknowledged.tolist(), table.session_number[subscribers].tolist(), keys, strict=True
             )
-            if (found := in_flight.get(in_flight_key(subscriber, packet_id), _NOTHING))[0] == message  # no later session's
-            and in_flight.pop(in_flight_key(subscriber, packet_id))
+            if (found := in_flight.get(key, _NOTHING))[0] == message and in_flight.pop(key)  # no later session's
         ]
         table.complete(acknowledged)
         requests = [
@@ -439,7 +440,7 @@ class Delivery:
 
         if requests:
             call_at(node.env, done, lambda: node.driver.submit(requests, removed))
-        present = table.connection_number[acknowledged[:, SUBSCRIBER]] == connections
+        present = table.connection_number[subscribers] == connections
         self._make_room(acknowledged[present, SUBSCRIBER])
 
     def _make_room(self, subscribers: Ints) -> None:
