@@ -1,16 +1,14 @@
 """The session store as a broker calls it: prepared calls, the node of a client, what a reply assigns.
 
 A call is rendered once by the store's binding with marks in place of what changes, and cut at the marks; after that a
-call is one formatting of bytes. Names of clients and topics have one length each, so no length prefix changes.
+call is what stands between them joined with the values. Names of clients and topics have one length each, so no length prefix changes.
 """
 
 from __future__ import annotations
 
 import re
 from binascii import b2a_base64
-from collections.abc import Callable, Sequence
-from operator import itemgetter
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 from orderlab.model.protocol.packet_id import MODULUS
 from orderlab.sim.redis.hash_slots import SLOT_COUNT, hash_slot
@@ -23,7 +21,6 @@ NUMBER_BYTES = 9
 """The payload begins with the message's number, in decimal; 9 bytes are 12 characters of base64."""
 EPOCH_MS = 1_700_000_000_000
 """What clocks show at instant 0 (13 digits, and so for 270 years)."""
-_CUT = b"\xff\xfe\xff"
 _BATCH = 777_000_000_777
 _TIME = 1_888_000_000_000
 _ACK_TOKEN = 666_000_000_666
@@ -38,31 +35,34 @@ class PreparedCall:
     ``%b`` for bytes or ``%d`` and the like for an integer. What a script does not take is not even converted."""
 
     def __init__(self, argv: Sequence[bytes], marks: Sequence[tuple[bytes, bytes]]) -> None:
-        changing = [place for place, argument in enumerate(argv) if any(mark in argument for mark, _ in marks)]
-        first, last = changing[0], changing[-1] + 1
-        self._before, self._after = list(argv[:first]), list(argv[last:])
-        joined = _CUT.join(argv[first:last]).replace(b"%", b"%%")
-        places: list[int] = []
         number_of = {mark: number for number, (mark, _) in enumerate(marks)}
+        self._pattern = re.compile(b"(" + b"|".join(re.escape(mark) for mark in sorted(number_of, key=len, reverse=True)) + b")")
+        self._taken: set[int] = set()
+        items = ", ".join(self._expression(argument, marks, number_of) for argument in argv)
+        # An expression, as for a named tuple: joined pieces take a third of the time of one formatting that is cut again.
+        self._argv: Callable[[Sequence[bytes | int]], list[bytes]] = eval(f"lambda values: [{items}]", {"join": b"".join})
 
-        def note(match: re.Match[bytes]) -> bytes:
-            places.append(number_of[match[0]])
-            return marks[places[-1]][1]
-
-        pattern = b"|".join(re.escape(mark) for mark in sorted(number_of, key=len, reverse=True))
-        self._format = re.sub(pattern, note, joined)
-        self._pick: Callable[[Sequence[bytes | int]], Any] = itemgetter(*places)
-        self._places = frozenset(places)
+    def _expression(self, argument: bytes, marks: Sequence[tuple[bytes, bytes]], number_of: Mapping[bytes, int]) -> str:
+        """Python's expression for one argument: its constant pieces between the values."""
+        pieces = []
+        for piece in self._pattern.split(argument):
+            number = number_of.get(piece)
+            if number is not None:
+                self._taken.add(number)
+                conversion = marks[number][1]
+                pieces.append(f"values[{number}]" if conversion == b"%b" else f"{conversion!r} % values[{number}]")
+            elif piece or not argument:
+                pieces.append(repr(piece))
+        return pieces[0] if len(pieces) == 1 else f"join(({', '.join(pieces)}))"
 
     def takes(self, mark: int) -> bool:
         """Whether the script takes the value of a mark."""
-        return mark in self._places
+        return mark in self._taken
 
     def request(self, values: Sequence[bytes | int], kind: str, messages: int = 1) -> Request:
         """The command with ``values`` in the order of the marks."""
-        text: bytes = self._format % self._pick(values)
-        # Not by the name of the tuple: that is a function of Python, which takes as long as all of this.
-        return tuple.__new__(Request, ([*self._before, *text.split(_CUT), *self._after], kind, messages))
+        # Not by the name of the tuple: that is a function of Python, which takes half as long as all of this.
+        return tuple.__new__(Request, (self._argv(values), kind, messages))
 
 
 class StoredSessions:
@@ -141,9 +141,10 @@ class StoredSessions:
         prepared = self._saves.get(kind)
         if prepared is None:
             prepared = self._saves[kind] = self._prepare_save(qos or (self.qos,) * count, retained)
+        is_encoded = prepared.takes(_ENCODED)
         values: list[bytes | int] = [client, batch, producer, epoch]
         for number, topic, time_ms in messages:
-            values += (topic, number, b2a_base64(b"%09d" % number, newline=False) if prepared.takes(_ENCODED) else b"", time_ms)
+            values += (topic, number, b2a_base64(b"%09d" % number, newline=False) if is_encoded else b"", time_ms)
         return prepared.request(values, "save", count)
 
     def acknowledge(self, client: bytes, packet_id: int, token: int, epoch: int = 1) -> Request:

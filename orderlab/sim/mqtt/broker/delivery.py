@@ -420,10 +420,9 @@ class Delivery:
             if (found := in_flight.get(key, _NOTHING))[0] == message and in_flight.pop(key)  # no later session's
         ]
         table.complete(acknowledged)
-        requests = [
-            (node_of[subscriber], store.acknowledge(name(subscriber), packet_id, token, session))
-            for _, subscriber, packet_id, token, session in found_here
-        ]
+        _, whose, packet_ids, tokens, sessions = zip(*found_here, strict=True) if found_here else ((),) * 5
+        calls = map(store.acknowledge, map(name, whose), packet_ids, tokens, sessions)
+        requests = list(zip(map(node_of.__getitem__, whose), calls, strict=True))
         if store.has_tokens:
             table.note_removing(found_here)
 

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, repeat
 from typing import Any
 
 import numpy as np
@@ -238,28 +238,22 @@ class SaveStage:
                 world.ensure_open(subscriber)
         bounds: list[int] = saves.bounds[start : end + 1].tolist()
         messages = saves.messages[bounds[0] : bounds[-1]]
-        topics, base = world.traffic.topics, bounds[0]
-        numbered = [
-            (message, topics[topic], time_ms)
-            for message, topic in zip(
-                messages.tolist(), world.traffic.topic_of[messages % world.traffic.schedule.count].tolist(), strict=True
-            )
-        ]
-        save, name, node_of = store.save, world.traffic.subscribers.name, world.storage.node_of
-        requests = [
-            (node_of[subscriber], save(name(subscriber), numbered[first - base : last - base], producer, number, session, *qos))
-            for subscriber, first, last, producer, number, session, qos in zip(
-                subscribers, bounds[:-1], bounds[1:], saves.producer[start:end].tolist(), saves.batch[start:end].tolist(),
-                saves.sessions[bounds[:-1]].tolist(), self._levels(saves, bounds), strict=True,
-            )
-        ]  # fmt: skip
+        topics = map(world.traffic.topics.__getitem__, world.traffic.topic_of[messages % world.traffic.schedule.count].tolist())
+        numbered = list(zip(messages.tolist(), topics, repeat(time_ms)))
+        each: Iterable[Sequence[tuple[int, bytes, int]]] = zip(numbered)
+        if len(numbered) >= len(bounds):
+            each = [numbered[first - bounds[0] : last - bounds[0]] for first, last in pairwise(bounds)]
+        requests = map(
+            store.save, map(world.traffic.subscribers.name, subscribers), each, saves.producer[start:end].tolist(), saves.batch[start:end].tolist(),
+            saves.sessions[bounds[:-1]].tolist(), self._levels(saves, bounds),
+        )  # fmt: skip
 
         def replied(replies: Sequence[Any]) -> None:
             self._saved(assigned, range(start, end), self._note_replies(assigned, bounds, replies, start), batch)
 
-        self.node.driver.submit(requests, replied)
+        self.node.driver.submit(list(zip(map(world.storage.node_of.__getitem__, subscribers), requests, strict=True)), replied)
 
-    def _levels(self, saves: Saves, bounds: Sequence[int]) -> Sequence[tuple[tuple[int, ...], ...]]:
+    def _levels(self, saves: Saves, bounds: Sequence[int]) -> Sequence[tuple[int, ...]]:
         """Per save, what it says of the QoS of its messages: nothing where all are alike."""
         levels = self.world.traffic.qos
         if levels.sole is not None:
@@ -267,7 +261,7 @@ class SaveStage:
         part = slice(bounds[0], bounds[-1])
         each = levels.of_deliveries(saves.messages[part] % self.world.traffic.schedule.count, saves.recipients[part]).tolist()
         base = bounds[0]
-        return [(tuple(each[first - base : last - base]),) for first, last in pairwise(bounds)]
+        return [tuple(each[first - base : last - base]) for first, last in pairwise(bounds)]
 
     def _note_replies(
         self, assigned: _Assigned, bounds: Sequence[int], replies: Sequence[Any], start: int
