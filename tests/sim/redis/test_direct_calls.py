@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import lupa.lua51 as lupa
 import pytest
@@ -288,6 +288,30 @@ def test_limits_end_a_script_at_the_same_call_with_and_without_lupa(bytes_max: i
         left.append((end, shard.execute((b"GET", b"k")), shard.work))
     assert left[0] == left[1]
     assert left[0][1] != b"200"
+
+
+DEEP = (
+    "string.gsub('a', 'a', f)",
+    "redis.pcall('PING') redis.pcall('GET') string.gsub('a', 'a', f)",
+    "table.sort({1, 2}, function() f() return false end)",
+    "local ok, message = pcall(f) if not ok then error(message) end",
+    "f()",
+)
+
+
+@pytest.mark.parametrize("body", DEEP)
+def test_calls_nest_as_deep_with_and_without_lupa(body: str) -> None:
+    """Lua counts the functions of C that lie on one another, those of its caller too."""
+    replies = []
+    for is_straight in (True, False):
+        shard = Shard()
+        if not is_straight:
+            host_of(shard)._engine._lane = None
+        script = f"local depth = 0 local function f() depth = depth + 1 {body} end local _, message = pcall(f) return {{depth, message}}"
+        replies.append(evaluate(shard, script))
+    assert replies[0] == replies[1]
+    assert isinstance(replies[0], list)
+    assert b"stack overflow" in cast(bytes, replies[0][1])
 
 
 def test_a_closed_state_gives_its_memory_back() -> None:

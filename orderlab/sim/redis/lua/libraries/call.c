@@ -421,15 +421,15 @@ static PyObject *result_of(lua_State *L, int place) {
 }
 
 /* What run.lua returns as LuaEngine._result takes it; an array of strings and whole numbers as the list that it makes of it. */
-static PyObject *results_of(lua_State *L) {
-    int count = lua.gettop(L), is_array = count > 0 && lua.type(L, 1) == BOOLEAN && lua.toboolean(L, 1), is_whole = is_array;
+static PyObject *results_of(lua_State *L, int first) {
+    int count = lua.gettop(L) - first + 1, is_array = count > 0 && lua.type(L, first) == BOOLEAN && lua.toboolean(L, first), is_whole = is_array;
     if (count == 1 && !is_array)
-        return result_of(L, 1);
+        return result_of(L, first);
     if (count == 1)
         return PyList_New(0);
     PyObject *items = PyTuple_New(count);
     for (int i = 0; items && i < count; i++) {
-        PyObject *item = result_of(L, i + 1);
+        PyObject *item = result_of(L, first + i);
         if (!item)
             Py_CLEAR(items);
         else {
@@ -446,8 +446,8 @@ static PyObject *results_of(lua_State *L) {
     return list;
 }
 
-/* In protected mode: an error of memory ends it. */
-static int carry_out(lua_State *L) {
+/* In protected mode, as memory may be full. */
+static int set_arguments(lua_State *L) {
     Job *job = lua.touserdata(L, 1);
     lua.settop(L, 0);
     lua.pushlightuserdata(L, job->lane);
@@ -455,19 +455,28 @@ static int carry_out(lua_State *L) {
     lua.rawgeti(L, 1, GLOBALS);
     push_list(L, "KEYS", job->values, job->key_count);
     push_list(L, "ARGV", job->values + job->key_count, job->count - job->key_count);
-    lua.rawgeti(L, 1, RUNNER);
-    lua.rawgeti(L, 1, SCRIPTS);
+    return 0;
+}
+
+/* Runs the script; what went wrong, if anything did. As few calls of C deep as lupa does, for Lua counts them. */
+static int carry_out(lua_State *L, Job *job) {
+    int top = lua.gettop(L), status = lua.checkstack(L, 8) ? lua.cpcall(L, set_arguments, job) : -1;
+    if (status)
+        return status;
+    lua.pushlightuserdata(L, job->lane);
+    lua.rawget(L, REGISTRY);
+    lua.rawgeti(L, -1, RUNNER);
+    lua.rawgeti(L, -2, SCRIPTS);
     lua.rawgeti(L, -1, (int)job->number);
     lua.remove(L, -2);
     if (job->lane->time_us >= 0)
         lua.pushnumber(L, (double)job->lane->time_us);
     else
         lua.pushnil(L);
-    lua.call(L, 2, -1);
-    lua.remove(L, 1);
-    lua.remove(L, 1);
-    job->result = results_of(L);
-    return 0;
+    status = lua.pcall(L, 2, -1, 0);
+    if (!status)
+        job->result = results_of(L, top + 2);
+    return status;
 }
 
 static Lane *lane_of(PyObject *capsule) {
@@ -501,12 +510,12 @@ static PyObject *run(PyObject *self, PyObject *const *arguments, Py_ssize_t coun
     lane->spent = lane->has_written = lane->is_budget_known = 0;
     lane->resp = 2;
     lane->is_running = 1;
-    int top = lua.gettop(lane->main), status = lua.cpcall(lane->main, carry_out, &job);
+    int top = lua.gettop(lane->main), status = carry_out(lane->main, &job);
     lane->is_running = 0;
     lane->shard = NULL;
     if (status) {
         size_t length = 0;
-        const char *text = lua.type(lane->main, -1) == STRING ? lua.tolstring(lane->main, -1, &length) : NULL;
+        const char *text = lua.gettop(lane->main) > top && lua.type(lane->main, -1) == STRING ? lua.tolstring(lane->main, -1, &length) : NULL;
         PyObject *message = PyUnicode_DecodeLatin1(text ? text : "", (Py_ssize_t)length, NULL);
         Py_XDECREF(job.result);
         job.result = NULL;

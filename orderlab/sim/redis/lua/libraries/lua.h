@@ -33,6 +33,7 @@ enum { REGISTRY = -10000 };
     F(void *, newuserdata, (lua_State *, size_t)) \
     F(int, next, (lua_State *, int)) \
     F(size_t, objlen, (lua_State *, int)) \
+    F(int, pcall, (lua_State *, int, int, int)) \
     F(void, pushboolean, (lua_State *, int)) \
     F(void, pushcclosure, (lua_State *, lua_CFunction, int)) \
     F(void, pushlightuserdata, (lua_State *, void *)) \
