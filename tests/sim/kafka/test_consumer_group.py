@@ -72,6 +72,35 @@ def test_a_poll_hands_out_at_most_what_is_allowed():
     assert polls == [[(0, [0, 1, 2, 3])], [(4, [4, 5, 6, 7])], [(8, [8, 9])]]
 
 
+def test_an_answer_has_all_partitions_of_a_leader_and_what_comes_after_it_waits_for_another_poll():
+    """As in the Java client: a fetch is sent when the last answer has been handed out, and is answered with what is readable then."""
+    env, kafka = cluster(partitions=6, replication_lag_us=0)
+    group = ConsumerGroup(env, kafka, "t")
+    consumer, polls, times = Consumer(group, "c"), [], []
+    group.join(consumer)
+    producer = Producer(env, kafka, ProducerSettings(linger_us=0))
+
+    def work():
+        while True:
+            polled = yield from consumer.poll()
+            polls.append(sorted(record for _, _, records in polled for record in records))
+            times.append(env.now)
+            yield env.timeout(10_000)
+
+    def publish():
+        for hundreds in range(3):
+            for partition in kafka.topics["t"]:
+                producer.send(partition, [100 * hundreds + partition.number], lambda records, error: None)
+            yield env.timeout(4_000)
+
+    env.process(work())
+    env.process(publish())
+    env.run(50_000)
+    # the 200s are there at 8 ms, and the second poll comes after 10: its answers were given at 4 ms
+    assert 10_000 < times[1] < 11_000
+    assert polls == [[hundreds + number for number in range(6)] for hundreds in (0, 100, 200)]
+
+
 def test_the_commit_of_a_member_that_lost_its_partitions_is_refused_and_its_records_come_again():
     env, kafka = cluster()
     group = ConsumerGroup(env, kafka, "t", ConsumerSettings(rebalance_us=1000))

@@ -8,7 +8,7 @@ import pytest
 from orderlab.model.errors import InputError
 from orderlab.sim.engine.clock import Station
 from orderlab.sim.systems.catalogue import settings_of
-from orderlab.sim.systems.sustainable import find_ceiling, growth, is_sustained, sustainable_rate
+from orderlab.sim.systems.sustainable import ceiling_json, find_ceiling, growth, is_sustained, sustainable_rate
 
 
 @dataclass
@@ -116,3 +116,15 @@ def test_the_ceiling_of_a_small_machine_is_set_by_its_cores():
     found = sustainable_rate("tbmq-jedis", settings_of("tbmq-jedis", given), 1, tolerance=0.3)
     assert 700 < found.rate_per_s < 2000  # 1 core / 600 us
     assert found.at.report["utilisation"]["machine"][0] > 0.6
+
+
+PUBLISHED = {"tbmq-jedis": (1.0, 40_000), "tbmq-postgres": (0.78, 30_000), "tbmq-lettuce": (1.45, 60_000)}
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_every_published_ceiling_comes_out_within_15_percent(name):
+    rate, published = PUBLISHED[name]
+    told = ceiling_json(sustainable_rate(name, settings_of(name, {"publishers": 20_000, "rate": rate}), 0, tolerance=0.05))
+    assert told["sustainable_per_s"]["in_and_out"] == pytest.approx(published, rel=0.15)
+    assert told["at_the_ceiling"]["utilisation"]["machine"][0] > 0.97

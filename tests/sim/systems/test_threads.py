@@ -76,3 +76,15 @@ def test_every_published_row_comes_out_within_15_percent(row):
     assert report["latency"]["publish_to_delivery"]["mean_ms"] == pytest.approx(PUBLISHED_MS[row], rel=0.15)
     assert report["latency"]["publish_to_puback"]["mean_ms"] < 10
     assert max(report["utilisation"]["broker"]) < 0.96
+
+
+@pytest.mark.exhaustive
+def test_the_published_numbers_of_consumers_need_threads_that_only_hand_on():
+    """``notes/predictions.md``: several partitions a thread cost as much as the thread does itself for each message."""
+    light, heavy = (
+        run(f"threads.all_consumers=4 threads.persisted_consumers=3 threads.consumer_share={share}", seed=0, row="200k", warm_up_s=0.2, duration_s=0.15)[1]
+        for share in (0, 0.5)
+    )
+    assert light["latency"]["publish_to_delivery"]["mean_ms"] == pytest.approx(32, rel=0.15)
+    assert heavy["latency"]["publish_to_delivery"]["mean_ms"] > 1.5 * 32
+    assert max(max(packs["records"]) for packs in heavy["packs"].values()) < 1000
