@@ -239,3 +239,16 @@ def test_the_memory_of_a_stream_is_what_a_server_says() -> None:
             ours, theirs = run(shard, "MEMORY USAGE s")[0], connection.demand(b"MEMORY", b"USAGE", b"s")
             assert isinstance(ours, int)
             assert abs(ours - theirs) <= 0.02 * theirs, (entries, size, pending, ours, theirs)
+
+
+def test_a_tombstone_before_the_first_entry_hides_no_lag() -> None:
+    """What is gone from before the first entry is no gap: the group's own count holds, were it wrong (asked of a real server)."""
+    shard = shard_at()
+    run(shard, "XADD s 1-1 a a", "XDEL s 1-1", "XGROUP CREATE s g 1 ENTRIESREAD 7", "XADD s 1-2 a a")
+    told = run(shard, "XINFO GROUPS s")[0]
+    assert isinstance(told, list)
+    assert told[0][-2:] == [b"lag", -5]
+    run(shard, "XADD s 1-3 a a", "XADD s 1-4 a a", "XDEL s 1-3")
+    behind = run(shard, "XINFO GROUPS s")[0]
+    assert isinstance(behind, list)
+    assert behind[0][-2:] == [b"lag", None]

@@ -301,8 +301,8 @@ class Stream:
         return next((one for one, _ in self.between(is_reversed=True)), FIRST_ID)
 
     def has_tombstones_from(self, start: StreamId) -> bool:
-        """Whether XDEL has removed something at ``start`` or later (``streamRangeHasTombstones``)."""
-        return bool(self.length) and self.max_deleted_id != FIRST_ID and start <= self.max_deleted_id
+        """Whether XDEL has removed something at ``start`` or later, behind the first entry (``streamRangeHasTombstones``)."""
+        return bool(self.length) and self.max_deleted_id != FIRST_ID and max(start, self.first_id) <= self.max_deleted_id
 
     def entries_up_to(self, one: StreamId) -> int:
         """How many entries were ever added up to ``one``, or UNKNOWN_READ (``streamEstimateDistanceFromFirstEverEntry``)."""
