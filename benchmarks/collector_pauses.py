@@ -126,7 +126,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         given = [options.seconds, options.sessions, options.rate, options.held_ms, options.message_bytes, options.garbage_bytes, options.threads]
         done = subprocess.run([java, *sizes, *told, str(SOURCE), *map(str, given)], capture_output=True, text=True)
         if done.returncode:
-            raise InputError(f"java: {done.stderr.strip().splitlines()[-1] if done.stderr.strip() else 'it failed'}")
+            said = [line for line in (done.stderr + done.stdout).splitlines() if line.startswith(("Exception", "Error", "Too ", "Could not"))]
+            raise InputError(f"java: {' '.join(said) or f'exit code {done.returncode}'}; a larger --heap-mb, or fewer --sessions, may help")
         log = parse_log(place.read_text())
     served = dict(word.split("=") for word in done.stdout.split())
     until_s = max((pause.at_s for pause in log.pauses), default=0.0)

@@ -75,7 +75,9 @@ def what_decides(result: Mapping[str, Any]) -> Iterator[str]:
     for kind, batch in result.get("batches", {}).items():
         yield f"batches to {kind}: {batch['records']:g} records; {batch['full']:.0%} were full, {1 - batch['full']:.0%} had lingered"
     for one in result.get("recovery", ()):
-        after = f"recovered after {one['recovered_s']:g} s" if one["recovered_s"] is not None else f"recovery not told: {one['why']}"
+        after = f"recovery not told: {one['why']}"
+        if one["recovered_s"] is not None:
+            after = f"recovered after {one['recovered_s']:g} s (in this run; --replications 10 tells an interval)"
         yield f"{one['fault']} on {one['node']} at {one['at_s']:g} s: {after}"
 
 
