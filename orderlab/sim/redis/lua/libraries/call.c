@@ -70,12 +70,12 @@ static int are_plain(lua_State *L, int count) {
 
 /* A number as "%.17g" writes it. */
 static PyObject *number_text(double number) {
-    char text[NUMBER_BYTES_MAX];
-    int length;
-    if (fabs(number) < 1e15 && number == (double)(long long)number && (number != 0 || !signbit(number)))
-        length = snprintf(text, sizeof text, "%lld", (long long)number);
-    else
-        length = snprintf(text, sizeof text, "%.17g", number);
+    char text[NUMBER_BYTES_MAX], *end = text + sizeof text;
+    if (fabs(number) < 1e15 && number == (double)(long long)number && (number != 0 || !signbit(number))) {
+        char *begin = write_whole(end, (long long)number);
+        return PyBytes_FromStringAndSize(begin, end - begin);
+    }
+    int length = snprintf(text, sizeof text, "%.17g", number);
     return PyBytes_FromStringAndSize(text, length);
 }
 
@@ -289,11 +289,11 @@ static int push_status_ok(lua_State *L) {
 
 /* TIME as the server replies. */
 static int push_time(lua_State *L, long long time_us) {
-    char text[NUMBER_BYTES_MAX];
+    char text[NUMBER_BYTES_MAX], *end = text + sizeof text;
     lua.createtable(L, 2, 0);
     for (int i = 1; i <= 2; i++) {
-        int length = snprintf(text, sizeof text, "%lld", i == 1 ? time_us / 1000000 : time_us % 1000000);
-        lua.pushlstring(L, text, (size_t)length);
+        char *begin = write_whole(end, i == 1 ? time_us / 1000000 : time_us % 1000000);
+        lua.pushlstring(L, begin, (size_t)(end - begin));
         lua.rawseti(L, -2, i);
     }
     return 1;

@@ -294,13 +294,7 @@ static int put_number(Writer *w, double value) {
         return 0;
     double size = fabs(value);
     if (size < 1e14 && size == floor(size) && !(value == 0 && signbit(value))) {
-        char *at = digits + sizeof digits;
-        unsigned long long left = (unsigned long long)size;
-        do
-            *--at = (char)('0' + left % 10);
-        while (left /= 10);
-        if (value < 0)
-            *--at = '-';
+        char *at = write_whole(digits + sizeof digits, (long long)value);
         put(w, at, (size_t)(digits + sizeof digits - at));
     } else {
         put(w, digits, (size_t)snprintf(digits, sizeof digits, "%.14g", value));

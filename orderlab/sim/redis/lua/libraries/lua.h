@@ -58,6 +58,17 @@ enum { REGISTRY = -10000 };
 #define FIELD(result, name, parameters) result(*name) parameters;
 static struct { INTERFACE(FIELD) } lua;
 
+/* A whole number in decimal, as it ends before `end`; where it begins. */
+static char *write_whole(char *end, long long number) {
+    unsigned long long left = number < 0 ? 0 - (unsigned long long)number : (unsigned long long)number;
+    do
+        *--end = (char)('0' + left % 10);
+    while (left /= 10);
+    if (number < 0)
+        *--end = '-';
+    return end;
+}
+
 /* Whether every function of the interface was found in the library that holds the address `caller`. */
 static int find_interface(void *caller) {
     Dl_info library;
