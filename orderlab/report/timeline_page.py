@@ -62,8 +62,10 @@ def panels(rows: Sequence[Mapping[str, float | None]], faults: Sequence[Mapping[
             key.removeprefix(wanted): key for key in (rows[0] if rows else {}) if key.startswith(wanted) and not key.endswith(("_low", "_high"))
         }  # fmt: skip
         curves = [Curve(name, [mark for row in drawn if (mark := _mark(name, key, row)) is not None]) for name, key in names.items()]
-        reached = [end for curve in curves for mark in curve.marks for end in (mark.y, mark.high) if end is not None]
-        y = Axis(caption, scale_of([0.0, *reached], is_log=False))
+        means = [mark.y for curve in curves for mark in curve.marks]
+        ends = [mark.high for curve in curves for mark in curve.marks if mark.high is not None]
+        room = 2 * max(means, default=0.0)  # intervals of two or three runs may reach far beyond: they are cut, and told by hovering
+        y = Axis(caption, scale_of([0.0, *means, *(min(end, room) for end in ends)], is_log=False))
         struck = [
             Curve(one["fault"], [Mark(one["at_s"], y.scale.low), Mark(one["at_s"], y.scale.high, told=f"{one['fault']} on {one['node']}")])
             for one in faults

@@ -124,7 +124,9 @@ class DeliveryState:
 
 
 SLICE_US = 20_000
-"""Of the run over time."""
+"""Of the run over time: a slice begins where the last one has ended, so that one is shorter where the measured interval begins or ends."""
+ARRIVALS_US = 1000
+"""Arrivals are known ahead of time, and counted by the millisecond, of which slices are made up."""
 
 
 @dataclass
@@ -142,7 +144,7 @@ class Measurements:
     packs: dict[str, tuple[int, int, float]] = field(default_factory=dict)
     """Per consumer: packs that it has committed, their records, microseconds from each poll to its commit."""
     arrived: dict[int, tuple[int, float]] = field(default_factory=dict)
-    """Per slice of time, the messages that reached their subscribers in it, and the sum of their latencies in microseconds."""
+    """Per millisecond, the messages that reached their subscribers in it, and the sum of their latencies in microseconds."""
     faults: list[tuple[str, int, int]] = field(default_factory=list)
     """Those that struck: name, code of the node, instant."""
     on_stage: Callable[[str, Ints, int], None] | None = None
@@ -209,7 +211,7 @@ class World:
         """Messages reach their subscribers at these instants."""
         latency_us, arrived = arrived_us - published_us, self.measured.arrived
         self.measured.delivery_latency.add(published_us, latency_us)
-        slices = arrived_us // SLICE_US
+        slices = arrived_us // ARRIVALS_US
         if not len(slices):
             return
         first = int(slices.min())

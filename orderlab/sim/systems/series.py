@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from orderlab.sim.engine.statistics import mean_interval
-from orderlab.sim.mqtt.world import SLICE_US, World
+from orderlab.sim.mqtt.world import ARRIVALS_US, SLICE_US, World
 
 BASELINE_US = 500_000
 """Before a fault: what latency was in it is what has to come back."""
@@ -75,7 +75,7 @@ class Series:
         for row in self.rows:
             end_us = round(row["at_s"] * 1e6)
             count, sum_us = 0, 0.0
-            for number in range(int(begin_us // SLICE_US), -(-end_us // SLICE_US)):
+            for number in range(round(begin_us / ARRIVALS_US), round(end_us / ARRIVALS_US)):
                 more, more_us = arrived.get(number, (0, 0.0))
                 count, sum_us = count + more, sum_us + more_us
             out = round(count * 1e6 / (end_us - begin_us)) if end_us > begin_us else 0
