@@ -253,11 +253,11 @@ def outcome_of(shard: Shard, script: bytes) -> tuple[Any, ...]:
 def test_a_script_runs_alike_with_and_without_lupa() -> None:
     """Generated scripts, run one after another in three nodes: straight, by lupa, and while their effects are recorded."""
     straight, by_lupa, recorded = Shard(), Shard(), Shard()
-    host_of(by_lupa)._engine._lane = None
-    lane = host_of(straight)._engine._lane
-    assert lane is not None
+    host_of(by_lupa)._engine._fast_path = None
+    fast_path = host_of(straight)._engine._fast_path
+    assert fast_path is not None
     runs: list[Any] = []
-    host_of(straight)._engine._lane = lane._replace(run=lambda *given: runs.append(lane.run(*given)) or runs[-1])
+    host_of(straight)._engine._fast_path = fast_path._replace(run=lambda *given: runs.append(fast_path.run(*given)) or runs[-1])
     draw = random.Random(20)
     for number in range(400):
         script = some_script(draw).encode()
@@ -279,7 +279,7 @@ def test_limits_end_a_script_at_the_same_call_with_and_without_lupa(bytes_max: i
         shard = Shard()
         shard.lua_host = LuaHost(shard, Limits(argument_bytes_max=bytes_max, memory_bytes_max=memory_max))
         if not is_straight:
-            host_of(shard)._engine._lane = None
+            host_of(shard)._engine._fast_path = None
         script = "local t = {} for i = 1, 200 do redis.call('SET', 'k', i) t[i] = string.rep('y', 100000) .. i redis.pcall('HSCAN', 'h', 0) end"
         try:
             end = repr(evaluate(shard, script))
@@ -306,7 +306,7 @@ def test_calls_nest_as_deep_with_and_without_lupa(body: str) -> None:
     for is_straight in (True, False):
         shard = Shard()
         if not is_straight:
-            host_of(shard)._engine._lane = None
+            host_of(shard)._engine._fast_path = None
         script = f"local depth = 0 local function f() depth = depth + 1 {body} end local _, message = pcall(f) return {{depth, message}}"
         replies.append(evaluate(shard, script))
     assert replies[0] == replies[1]

@@ -120,12 +120,12 @@ class LuaEngine:
         self._writer.marks = self.sandbox.marks()
         self._compile = self.sandbox.function("compile")
         self._numbers = 0
-        self._lane = lane = self.sandbox.lane
-        if lane is not None:
+        self._fast_path = fast_path = self.sandbox.fast_path
+        if fast_path is not None:
             self._equipment = (
                 commands, CALL_BYTES, limits.memory_bytes_max, self._answer, self._refuse, self._note_write, self._line, self._spend, OK, lupa.LuaError,
             )  # fmt: skip
-            lane.equip(*self._equipment)
+            fast_path.equip(*self._equipment)
 
     def _take_turn(self) -> None:
         """Take the state for this thread. Raises RuntimeError when it is in use: by another thread, or by a script that this one runs."""
@@ -193,9 +193,9 @@ class LuaEngine:
         shard.resp = 2
         shard.work_max = shard.work + self._work_max
         try:
-            lane, outcome = self._lane, NotImplemented
-            if number and is_plain and lane is not None and not self._is_recording and watchdog.current is None:
-                outcome = lane.run(shard, number, time_us, key_count, values)
+            fast_path, outcome = self._fast_path, NotImplemented
+            if number and is_plain and fast_path is not None and not self._is_recording and watchdog.current is None:
+                outcome = fast_path.run(shard, number, time_us, key_count, values)
             if outcome is NotImplemented:
                 outcome = self._run_by_lupa(name, kind, function, key_count, values, time_us)
             if self._stopped is not None:
@@ -301,8 +301,8 @@ class LuaEngine:
                 self.sandbox.allow_more(2 * size)
         self._is_recording = self.shard.effects is not None
         self.sandbox.function("set_recording")(self._is_recording)
-        if self._lane is not None:
-            self._lane.set_recording(self._is_recording)
+        if self._fast_path is not None:
+            self._fast_path.set_recording(self._is_recording)
 
     def _reason(self, name: bytes, outcome: Any) -> BaseException:
         """Why the script was stopped; ErrorReply if it was killed, as that has a reply."""
@@ -505,8 +505,8 @@ class LuaEngine:
 
     def _set_resp(self, version: int) -> None:
         self.shard.resp = version
-        if self._lane is not None:
-            self._lane.set_resp(version)
+        if self._fast_path is not None:
+            self._fast_path.set_resp(version)
 
     def _note_setting(self) -> None:
         self.owner = self.shard

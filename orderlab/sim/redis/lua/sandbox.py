@@ -70,7 +70,7 @@ class Direct:
     """Has one item: what the last call gave."""
 
 
-class Lane(NamedTuple):
+class FastPath(NamedTuple):
     """The functions of ``call.c``: scripts into Lua, and their calls to the commands, without lupa."""
 
     run: Callable[[Any, int, int, int, Sequence[bytes]], Any]
@@ -126,7 +126,7 @@ class Sandbox:
         )
         self.memory_used: Callable[[], int] = self._runtime.get_memory_used
         """Bytes that the runtime holds now, garbage included."""
-        self.lane: Lane | None = None
+        self.fast_path: FastPath | None = None
         """Where there is machine code."""
         self.host_names: frozenset[bytes] = frozenset()
         """Names under which scripts find Lua functions where the server has C functions."""
@@ -145,7 +145,7 @@ class Sandbox:
             OPEN, _library("json.c"), _library("call.c"), function, slot, id(function), id(slot)
         )
         if slot[0] is not None:
-            self.lane, slot[0] = Lane(*slot[0]), None
+            self.fast_path, slot[0] = FastPath(*slot[0]), None
         for name, function in callables.items():
             add_callable(name.encode(), function)
         for name, value in constants.items():

@@ -5,7 +5,7 @@
    a call is not usual goes to LuaEngine._perform, as every call does that is made outside of `run`: both ways give the same.
 
    The memory of Lua may be full whenever something is pushed, and the error jumps out of these functions: nothing of Python's is
-   held then but what the slot and the lane hold, and not the lock of the interpreter either, unless `run` holds it anyway. No limit of
+   held then but what the slot and LuaEngine hold, and not the lock of the interpreter either, unless `run` holds it anyway. No limit of
    time holds in here, so what is long is left to lupa as well, in portions. */
 
 #define PY_SSIZE_T_CLEAN
@@ -22,7 +22,7 @@
 
 enum { ARGUMENTS_MAX = 1000, ARGUMENT_BYTES_MAX = 1 << 20, NUMBER_BYTES_MAX = 32, RESULTS_MAX = 8 };
 enum { COMMANDS = 2048, NAME_BYTES_MAX = 24, SHORT_ARGUMENTS_MAX = 60, SHORT_REPLY_MAX = 4096, VALUE_BYTES_MAX = 8 << 20 };
-enum { LANE = UPVALUE(1), OTHERWISE = UPVALUE(2) };
+enum { FAST_PATH = UPVALUE(1), OTHERWISE = UPVALUE(2) };
 
 /* A command that a script may call without a closer look. */
 typedef struct {
@@ -33,12 +33,13 @@ typedef struct {
     int is_write;
 } Command;
 
+static Command commands[COMMANDS]; /* of all Lua states; those that the kernel has */
+
 /* What the functions of one Lua state share. LuaEngine holds Python's objects, for a reference from here would keep it for ever. */
 typedef struct {
     lua_State *main;
     PyObject *perform, *slot;
     PyObject *answer, *refuse, *note_write, *note_line, *spend, *ok, *lua_error;
-    Command commands[COMMANDS];
     Py_ssize_t call_bytes;
     int memory_kilobytes_max;
     int is_recording;
@@ -47,7 +48,7 @@ typedef struct {
     long long time_us;
     PyObject *shard;
     Py_ssize_t spent, budget;
-} Lane;
+} FastPath;
 
 /* Arguments ------------------------------------------------------------------------------------------------------ */
 
@@ -88,7 +89,7 @@ static PyObject *argument(lua_State *L, int place) {
 }
 
 /* What function((argument, ...), bytes of all) returns, or NULL with an exception. */
-static PyObject *call_python(Lane *lane, lua_State *L, int count) {
+static PyObject *call_python(FastPath *fast, lua_State *L, int count) {
     Py_ssize_t size = 0;
     PyObject *result = NULL, *arguments[3] = {NULL, PyTuple_New(count), NULL};
     if (!arguments[1])
@@ -102,7 +103,7 @@ static PyObject *call_python(Lane *lane, lua_State *L, int count) {
     }
     arguments[2] = PyLong_FromSsize_t(size);
     if (arguments[2])
-        result = PyObject_Vectorcall(lane->perform, arguments + 1, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+        result = PyObject_Vectorcall(fast->perform, arguments + 1, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
 end:
     Py_DECREF(arguments[1]);
     Py_XDECREF(arguments[2]);
@@ -150,52 +151,52 @@ static PyObject *call1(PyObject *function, PyObject *argument) {
 
 /* Runs ------------------------------------------------------------------------------------------------------------- */
 
-static Command *place_of(Lane *lane, const char *name, size_t length) {
+static Command *place_of(const char *name, size_t length) {
     uint32_t hash = 2166136261u;
     for (size_t i = 0; i < length; i++)
         hash = (hash ^ (unsigned char)name[i]) * 16777619u;
     for (uint32_t at = hash;; at++) {
-        Command *command = &lane->commands[at % COMMANDS];
+        Command *command = &commands[at % COMMANDS];
         if (!command->handler || (command->length == length && !memcmp(command->name, name, length)))
             return command;
     }
 }
 
 /* Tells LuaEngine what the calls have taken since it was told last, and what is left. 0 with an exception. */
-static int settle(Lane *lane) {
-    PyObject *spent = PyLong_FromSsize_t(lane->spent);
-    PyObject *left = spent ? call1(lane->spend, spent) : NULL;
+static int settle(FastPath *fast) {
+    PyObject *spent = PyLong_FromSsize_t(fast->spent);
+    PyObject *left = spent ? call1(fast->spend, spent) : NULL;
     Py_XDECREF(spent);
     if (!left)
         return 0;
-    lane->spent = 0;
-    lane->budget = PyLong_AsSsize_t(left);
-    lane->is_budget_known = 1;
+    fast->spent = 0;
+    fast->budget = PyLong_AsSsize_t(left);
+    fast->is_budget_known = 1;
     Py_DECREF(left);
-    return lane->budget != -1 || !PyErr_Occurred();
+    return fast->budget != -1 || !PyErr_Occurred();
 }
 
 /* Before anything else may ask what is left or take of it. */
-static int leave_lane(Lane *lane) {
-    if (!lane->is_running)
+static int leave_fast_path(FastPath *fast) {
+    if (!fast->is_running)
         return 1;
-    int settled = settle(lane);
-    lane->is_budget_known = 0;
+    int settled = settle(fast);
+    fast->is_budget_known = 0;
     return settled;
 }
 
 /* What the command gives for a call that needs no closer look, or NULL: with an exception, or because it needs one. */
-static PyObject *call_command(Lane *lane, lua_State *L, int count) {
+static PyObject *call_command(FastPath *fast, lua_State *L, int count) {
     size_t length;
     if (count > SHORT_ARGUMENTS_MAX || lua.type(L, 1) != STRING)
         return NULL;
     const char *name = lua.tolstring(L, 1, &length);
     if (length > NAME_BYTES_MAX)
         return NULL;
-    Command *command = place_of(lane, name, length);
-    if (!command->handler || count < command->least || count > command->most || lua.gc(L, GC_COUNT, 0) >= lane->memory_kilobytes_max)
+    Command *command = place_of(name, length);
+    if (!command->handler || count < command->least || count > command->most || lua.gc(L, GC_COUNT, 0) >= fast->memory_kilobytes_max)
         return NULL;
-    if (!lane->is_budget_known && !settle(lane))
+    if (!fast->is_budget_known && !settle(fast))
         return NULL;
     PyObject *argv = PyTuple_New(count), *result = NULL;
     if (!argv)
@@ -209,31 +210,31 @@ static PyObject *call_command(Lane *lane, lua_State *L, int count) {
         size += PyBytes_GET_SIZE(made);
         PyTuple_SET_ITEM(argv, i, made);
     }
-    if (size + lane->call_bytes > lane->budget)
+    if (size + fast->call_bytes > fast->budget)
         goto end;
-    if (command->is_write && !lane->has_written) {
-        PyObject *noted = PyObject_CallNoArgs(lane->note_write);
+    if (command->is_write && !fast->has_written) {
+        PyObject *noted = PyObject_CallNoArgs(fast->note_write);
         if (!noted)
             goto end;
-        lane->has_written = noted == Py_True;
+        fast->has_written = noted == Py_True;
         Py_DECREF(noted);
-        if (!lane->has_written)
+        if (!fast->has_written)
             goto end;
     }
-    lane->spent += size + lane->call_bytes;
-    lane->budget -= size + lane->call_bytes;
-    PyObject *arguments[3] = {NULL, lane->shard, argv};
+    fast->spent += size + fast->call_bytes;
+    fast->budget -= size + fast->call_bytes;
+    PyObject *arguments[3] = {NULL, fast->shard, argv};
     result = PyObject_Vectorcall(command->handler, arguments + 1, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
     if (!result) {
         PyObject *error = take_exception();
-        result = error ? call1(lane->refuse, error) : NULL;
+        result = error ? call1(fast->refuse, error) : NULL;
         Py_XDECREF(error);
-    } else if (result != lane->ok && !PyLong_CheckExact(result) && !(result == Py_None && lane->resp == 2)
+    } else if (result != fast->ok && !PyLong_CheckExact(result) && !(result == Py_None && fast->resp == 2)
                && !(PyBytes_CheckExact(result) && PyBytes_GET_SIZE(result) <= SHORT_REPLY_MAX)) {
-        Py_SETREF(result, call1(lane->answer, result));
+        Py_SETREF(result, call1(fast->answer, result));
     } else if (result == Py_None) {
         Py_SETREF(result, Py_NewRef(Py_False));
-    } else if (result == lane->ok) {
+    } else if (result == fast->ok) {
         Py_SETREF(result, Py_NewRef(Py_None));
     }
 end:
@@ -242,12 +243,12 @@ end:
 }
 
 /* The line of the script that calls, for LuaEngine. 0 with an exception. */
-static int note_line(Lane *lane, lua_State *L) {
+static int note_line(FastPath *fast, lua_State *L) {
     lua_Debug place = {.currentline = -1};
     if (lua.getstack(L, 1, &place))
         lua.getinfo(L, "l", &place);
     PyObject *line = PyLong_FromLong(place.currentline);
-    PyObject *noted = line ? call1(lane->note_line, line) : NULL;
+    PyObject *noted = line ? call1(fast->note_line, line) : NULL;
     Py_XDECREF(line);
     Py_XDECREF(noted);
     return noted != NULL;
@@ -319,34 +320,34 @@ static int is_time(lua_State *L) {
 
 /* redis.call, or redis.pcall, of one Lua state. */
 static int call(lua_State *L) {
-    Lane *lane = lua.touserdata(L, LANE);
-    int count = lua.gettop(L), is_all_plain = 0, is_in_lane = lane->is_running && L == lane->main;
-    if (count == 1 && is_time(L) && !lane->is_recording) {
-        if (is_in_lane && lane->time_us >= 0)
-            return push_time(L, lane->time_us);
-        if (!is_in_lane)
+    FastPath *fast = lua.touserdata(L, FAST_PATH);
+    int count = lua.gettop(L), is_all_plain = 0, is_fast = fast->is_running && L == fast->main;
+    if (count == 1 && is_time(L) && !fast->is_recording) {
+        if (is_fast && fast->time_us >= 0)
+            return push_time(L, fast->time_us);
+        if (!is_fast)
             return otherwise(L, "time", 1);
     }
-    int is_slow = !are_plain(L, count) || L != lane->main;
+    int is_slow = !are_plain(L, count) || L != fast->main;
     PyObject *result = NULL;
     PyGILState_STATE lock = PyGILState_UNLOCKED;
-    if (!is_in_lane)
+    if (!is_fast)
         lock = PyGILState_Ensure();
-    if ((lane->is_recording && !note_line(lane, L)) || ((is_slow || !is_in_lane) && !leave_lane(lane)))
+    if ((fast->is_recording && !note_line(fast, L)) || ((is_slow || !is_fast) && !leave_fast_path(fast)))
         result = take_exception();
     else if (!is_slow) {
-        if (is_in_lane)
-            result = call_command(lane, L, count);
-        if (!result && !PyErr_Occurred() && (!is_in_lane || leave_lane(lane)))
-            result = call_python(lane, L, count);
+        if (is_fast)
+            result = call_command(fast, L, count);
+        if (!result && !PyErr_Occurred() && (!is_fast || leave_fast_path(fast)))
+            result = call_python(fast, L, count);
         if (!result)
             result = take_exception();
         else
             is_all_plain = PyTuple_CheckExact(result) ? is_plain_tuple(result) : is_plain(result);
     }
     if (result)
-        PyList_SetItem(lane->slot, 0, result);
-    if (!is_in_lane)
+        PyList_SetItem(fast->slot, 0, result);
+    if (!is_fast)
         PyGILState_Release(lock);
     if (!result)
         return otherwise(L, "slow", 1);
@@ -379,13 +380,13 @@ static int call(lua_State *L) {
 /* Scripts ---------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    Lane *lane;
+    FastPath *fast;
     long number;
     Py_ssize_t key_count, count;
     PyObject **values, *result;
 } Job;
 
-/* The lane's table in the registry: the table of globals, the function that runs a script, and all scripts by their numbers. */
+/* What stands in the registry for a fast path: the table of globals, the function that runs a script, and all scripts by their numbers. */
 enum { GLOBALS = 1, RUNNER = 2, SCRIPTS = 3 };
 
 static void push_list(lua_State *L, const char *name, PyObject **values, Py_ssize_t count) {
@@ -450,7 +451,7 @@ static PyObject *results_of(lua_State *L, int first) {
 static int set_arguments(lua_State *L) {
     Job *job = lua.touserdata(L, 1);
     lua.settop(L, 0);
-    lua.pushlightuserdata(L, job->lane);
+    lua.pushlightuserdata(L, job->fast);
     lua.rawget(L, REGISTRY);
     lua.rawgeti(L, 1, GLOBALS);
     push_list(L, "KEYS", job->values, job->key_count);
@@ -463,14 +464,14 @@ static int carry_out(lua_State *L, Job *job) {
     int top = lua.gettop(L), status = lua.checkstack(L, 8) ? lua.cpcall(L, set_arguments, job) : -1;
     if (status)
         return status;
-    lua.pushlightuserdata(L, job->lane);
+    lua.pushlightuserdata(L, job->fast);
     lua.rawget(L, REGISTRY);
     lua.rawgeti(L, -1, RUNNER);
     lua.rawgeti(L, -2, SCRIPTS);
     lua.rawgeti(L, -1, (int)job->number);
     lua.remove(L, -2);
-    if (job->lane->time_us >= 0)
-        lua.pushnumber(L, (double)job->lane->time_us);
+    if (job->fast->time_us >= 0)
+        lua.pushnumber(L, (double)job->fast->time_us);
     else
         lua.pushnil(L);
     status = lua.pcall(L, 2, -1, 0);
@@ -479,18 +480,18 @@ static int carry_out(lua_State *L, Job *job) {
     return status;
 }
 
-static Lane *lane_of(PyObject *capsule) {
+static FastPath *fast_path_of(PyObject *capsule) {
     return PyCapsule_GetPointer(capsule, NULL);
 }
 
 /* run(shard, number, time_us, key_count, values): what _result of LuaEngine takes, or NotImplemented if lupa has to run it. time_us is -1
    where TIME is a command like any other. */
 static PyObject *run(PyObject *self, PyObject *const *arguments, Py_ssize_t count) {
-    Lane *lane = lane_of(self);
-    if (!lane || count != 5)
+    FastPath *fast = fast_path_of(self);
+    if (!fast || count != 5)
         return PyErr_BadArgument(), NULL;
     PyObject *values = arguments[4];
-    Job job = {lane, PyLong_AsLong(arguments[1]), PyLong_AsSsize_t(arguments[3]), 0, NULL, NULL};
+    Job job = {fast, PyLong_AsLong(arguments[1]), PyLong_AsSsize_t(arguments[3]), 0, NULL, NULL};
     long long time_us = PyLong_AsLongLong(arguments[2]);
     if (PyErr_Occurred())
         return NULL;
@@ -502,32 +503,32 @@ static PyObject *run(PyObject *self, PyObject *const *arguments, Py_ssize_t coun
     for (Py_ssize_t i = 0; i < job.count; i++)
         size += PyBytes_CheckExact(job.values[i]) ? PyBytes_GET_SIZE(job.values[i]) : VALUE_BYTES_MAX + 1;
     const char *numbers = setlocale(LC_NUMERIC, NULL);
-    if (!job.values || size > VALUE_BYTES_MAX || job.key_count < 0 || job.key_count > job.count || lane->is_running || lane->is_recording
-        || !lane->answer || !numbers || strcmp(numbers, "C") || lua.gc(lane->main, GC_COUNT, 0) >= lane->memory_kilobytes_max)
+    if (!job.values || size > VALUE_BYTES_MAX || job.key_count < 0 || job.key_count > job.count || fast->is_running || fast->is_recording
+        || !fast->answer || !numbers || strcmp(numbers, "C") || lua.gc(fast->main, GC_COUNT, 0) >= fast->memory_kilobytes_max)
         Py_RETURN_NOTIMPLEMENTED;
-    lane->shard = arguments[0];
-    lane->time_us = time_us;
-    lane->spent = lane->has_written = lane->is_budget_known = 0;
-    lane->resp = 2;
-    lane->is_running = 1;
-    int top = lua.gettop(lane->main), status = carry_out(lane->main, &job);
-    lane->is_running = 0;
-    lane->shard = NULL;
+    fast->shard = arguments[0];
+    fast->time_us = time_us;
+    fast->spent = fast->has_written = fast->is_budget_known = 0;
+    fast->resp = 2;
+    fast->is_running = 1;
+    int top = lua.gettop(fast->main), status = carry_out(fast->main, &job);
+    fast->is_running = 0;
+    fast->shard = NULL;
     if (status) {
         size_t length = 0;
-        const char *text = lua.gettop(lane->main) > top && lua.type(lane->main, -1) == STRING ? lua.tolstring(lane->main, -1, &length) : NULL;
+        const char *text = lua.gettop(fast->main) > top && lua.type(fast->main, -1) == STRING ? lua.tolstring(fast->main, -1, &length) : NULL;
         PyObject *message = PyUnicode_DecodeLatin1(text ? text : "", (Py_ssize_t)length, NULL);
         Py_XDECREF(job.result);
         job.result = NULL;
         if (message)
-            PyErr_SetObject(lane->lua_error, message);
+            PyErr_SetObject(fast->lua_error, message);
         Py_XDECREF(message);
     }
-    lua.settop(lane->main, top);
-    if (lane->spent) {
+    lua.settop(fast->main, top);
+    if (fast->spent) {
         PyObject *type, *value, *traceback;
         PyErr_Fetch(&type, &value, &traceback);
-        if (!settle(lane)) {
+        if (!settle(fast)) {
             Py_CLEAR(job.result);
             Py_XDECREF(type), Py_XDECREF(value), Py_XDECREF(traceback);
         } else
@@ -538,39 +539,43 @@ static PyObject *run(PyObject *self, PyObject *const *arguments, Py_ssize_t coun
 
 /* equip(commands, call_bytes, memory_bytes_max, answer, refuse, note_write, note_line, spend, ok, lua_error), once. */
 static PyObject *equip(PyObject *self, PyObject *arguments) {
-    Lane *lane = lane_of(self);
-    PyObject *commands, *name, *entry;
+    FastPath *fast = fast_path_of(self);
+    PyObject *table, *name, *entry;
     Py_ssize_t at = 0, memory_bytes_max;
-    if (!lane || !PyArg_ParseTuple(arguments, "O!nnOOOOOOO", &PyDict_Type, &commands, &lane->call_bytes, &memory_bytes_max, &lane->answer,
-                                   &lane->refuse, &lane->note_write, &lane->note_line, &lane->spend, &lane->ok, &lane->lua_error))
+    if (!fast || !PyArg_ParseTuple(arguments, "O!nnOOOOOOO", &PyDict_Type, &table, &fast->call_bytes, &memory_bytes_max, &fast->answer,
+                                   &fast->refuse, &fast->note_write, &fast->note_line, &fast->spend, &fast->ok, &fast->lua_error))
         return NULL;
-    lane->memory_kilobytes_max = (int)(memory_bytes_max >> 10);
-    while (PyDict_Next(commands, &at, &name, &entry)) {
+    fast->memory_kilobytes_max = (int)(memory_bytes_max >> 10);
+    while (PyDict_Next(table, &at, &name, &entry)) {
         size_t length = PyBytes_CheckExact(name) ? (size_t)PyBytes_GET_SIZE(name) : COMMANDS;
         if (length > NAME_BYTES_MAX || at > COMMANDS / 2)
             continue; /* goes the other way */
-        Command *command = place_of(lane, PyBytes_AS_STRING(name), length), found = {.length = length, .text = name};
+        Command *command = place_of(PyBytes_AS_STRING(name), length), found = {.length = length};
         if (!PyArg_ParseTuple(entry, "Onnp", &found.handler, &found.least, &found.most, &found.is_write))
             return NULL;
         memcpy(found.name, PyBytes_AS_STRING(name), length);
+        found.text = Py_NewRef(name);
+        Py_INCREF(found.handler);
+        Py_XDECREF(command->text);
+        Py_XDECREF(command->handler);
         *command = found;
     }
     Py_RETURN_NONE;
 }
 
 static PyObject *set_recording(PyObject *self, PyObject *is_recording) {
-    Lane *lane = lane_of(self);
-    if (!lane)
+    FastPath *fast = fast_path_of(self);
+    if (!fast)
         return NULL;
-    lane->is_recording = is_recording == Py_True;
+    fast->is_recording = is_recording == Py_True;
     Py_RETURN_NONE;
 }
 
 static PyObject *set_resp(PyObject *self, PyObject *version) {
-    Lane *lane = lane_of(self);
-    if (!lane)
+    FastPath *fast = fast_path_of(self);
+    if (!fast)
         return NULL;
-    lane->resp = (int)PyLong_AsLong(version);
+    fast->resp = (int)PyLong_AsLong(version);
     Py_RETURN_NONE;
 }
 
@@ -724,10 +729,10 @@ static void open_pool(lua_State *L) {
     lua.setallocf(L, allocate, pool);
 }
 
-/* make(otherwise): redis.call with a function for what it does not do itself. It keeps what the lane needs of lupa's. */
+/* make(otherwise): redis.call with a function for what it does not do itself. It keeps what the fast path needs of lupa's. */
 static int make(lua_State *L) {
     lua.settop(L, 1);
-    lua.pushvalue(L, LANE);
+    lua.pushvalue(L, FAST_PATH);
     lua.insert(L, 1);
     lua.pushvalue(L, UPVALUE(2));
     lua.pushvalue(L, UPVALUE(3));
@@ -743,7 +748,7 @@ static int keep(lua_State *L) {
         lua.pushvalue(L, place);
         lua.rawseti(L, 4, place);
     }
-    lua.pushlightuserdata(L, lua.touserdata(L, LANE));
+    lua.pushlightuserdata(L, lua.touserdata(L, FAST_PATH));
     lua.pushvalue(L, 4);
     lua.rawset(L, REGISTRY);
     return 0;
@@ -758,13 +763,13 @@ int orderlab_call(lua_State *L) {
     open_pool(L);
     void *function = (void *)(size_t)lua.tonumber(L, 2), *slot = (void *)(size_t)lua.tonumber(L, 4);
     lua.settop(L, 4);
-    Lane *lane = lua.newuserdata(L, sizeof *lane);
-    memset(lane, 0, sizeof *lane);
-    lane->main = L;
-    lane->perform = function;
-    lane->slot = slot;
+    FastPath *fast = lua.newuserdata(L, sizeof *fast);
+    memset(fast, 0, sizeof *fast);
+    fast->main = L;
+    fast->perform = function;
+    fast->slot = slot;
     PyGILState_STATE lock = PyGILState_Ensure();
-    PyObject *capsule = PyCapsule_New(lane, NULL, NULL), *methods = capsule ? PyTuple_New(sizeof METHODS / sizeof *METHODS) : NULL;
+    PyObject *capsule = PyCapsule_New(fast, NULL, NULL), *methods = capsule ? PyTuple_New(sizeof METHODS / sizeof *METHODS) : NULL;
     for (size_t i = 0; methods && i < sizeof METHODS / sizeof *METHODS; i++) {
         PyObject *method = PyCFunction_New(&METHODS[i], capsule);
         if (!method)
