@@ -47,7 +47,7 @@ def simulate(
     trace_window: Annotated[
         str | None, typer.Option(metavar="BEGIN:END", help="Of the trace, in simulated seconds; 20 ms after warm-up.")
     ] = None,
-    timeline: Annotated[Path | None, typer.Option(help="Write the run over time, faults marked: .html or .parquet.")] = None,
+    timeline: Annotated[Path | None, typer.Option(help="Write the run, or the mean of --replications, over time: .html or .parquet.")] = None,
     against: Annotated[Path | None, typer.Option(help="Compare with a run that --json has told into this file.")] = None,
     sustainable: Annotated[
         bool, typer.Option("--sustainable", help="Search the highest rate whose mean latency stays under a limit.")
