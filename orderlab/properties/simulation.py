@@ -2,7 +2,7 @@
 
 A run follows from its system, settings and seed, so what a history says is missing is looked for in the same run, watched.
 
-Made shorter (``shrunk``) means: fewer clients, messages, faults and nodes, an earlier end, settings at their defaults, as long as the same law is broken by the
+Made shorter (``shrunk``) means: fewer clients, messages, faults and nodes, faults that last less, an earlier end, settings at their defaults, as long as the same law is broken by the
 same cause. That is: the same finding but for its numbers, the fault of the same name to blame, the same stage that had the message last or turned the
 order, and lost or withheld alike. The search is greedy, tries what is smallest first, and is the same each time; what it ends with can be shortened by no
 single change that it knows, or the runs that it may make are over.
@@ -22,6 +22,7 @@ from orderlab.model.checkers.judge import Question, in_memory, judge
 from orderlab.model.errors import InputError
 from orderlab.model.history.events import EventBatch, EventKind
 from orderlab.model.verdict import Outcome, Verdict
+from orderlab.sim.faults import FAULTS
 from orderlab.sim.systems.base import DeviceSystem
 from orderlab.sim.systems.catalogue import entry, settings_of
 from orderlab.sim.systems.settings import Settings
@@ -165,7 +166,10 @@ class _Search:
 
     def shortest(self) -> Shrunk:
         """Go through all passes until none has found anything."""
-        passes = (self._written_faults, self._fewer_clients, self._fewer_faults, self._earlier_end, self._fewer_messages, self._fewer_nodes, self._plainer)
+        passes = (
+            self._written_faults, self._fewer_clients, self._fewer_faults, self._shorter_faults, self._earlier_end, self._fewer_messages,
+            self._fewer_nodes, self._plainer,
+        )  # fmt: skip
         before = None
         while before is not self.best and self.runs < self.runs_max:
             before = self.best
@@ -247,6 +251,17 @@ class _Search:
                 if not self._try({"faults": " ".join(words[:start] + words[start + size :])}):
                     start += size
             size //= 2
+
+    def _shorter_faults(self) -> None:
+        for index in range(len(self._now("faults").split())):
+            faults = list(_words(self._now("faults")))
+            name, at_s, rest = faults[index]
+            _, target, *lasts = rest.split(":")
+            lasts_s = float(lasts[0]) if lasts else FAULTS[name].duration_us / 1e6
+            self._first(
+                {"faults": " ".join(_word(*each) for each in (*faults[:index], (name, at_s, f":{target}:{shorter_s:g}"), *faults[index + 1 :]))}
+                for shorter_s in (*SECONDS, round(lasts_s / 2, 3)) if shorter_s < lasts_s
+            )  # fmt: skip
 
     def _earlier_end(self) -> None:
         """Nobody publishes long after the last fault, nor long before the first; and the run is over soon after."""

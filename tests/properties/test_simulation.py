@@ -10,6 +10,7 @@ import pytest
 from orderlab.model.checkers.judge import Question, in_memory, judge
 from orderlab.model.history.events import EventKind
 from orderlab.properties.simulation import Cause, located, shrunk
+from orderlab.sim.faults import parse_faults
 from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
 from orderlab.sim.systems.whereabouts import Wanted, Watch
 
@@ -105,6 +106,8 @@ def test_a_run_is_shrunk_to_one_that_breaks_the_law_by_the_same_cause():
     assert (found.runs, heard[-1].settings, heard[-1].seed) == (heard[-1].runs, found.settings, found.seed)
     assert found.size["clients"] <= 5
     assert (found.size["messages"] <= 10, found.size["faults"]) == (True, 1)
+    (fault,) = parse_faults(found.settings.faults)
+    assert fault.duration_us <= 5000, "a restart that takes ten times as long loses no more"
     assert found.settings.limit == 10_000, "what has nothing to do with it is at its default"
     assert Cause.of(found.verdict) == Cause(
         "at-least-once", " was acknowledged to its publisher and never reached the subscriber", "redis-restart", "store", "lost"
