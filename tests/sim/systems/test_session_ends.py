@@ -53,7 +53,7 @@ def test_a_session_that_does_not_travel_with_the_record_breaks_no_phantom():
     def forget(system):
         store = system.world.storage.store
         told = store.save
-        store.save = lambda client, messages, producer, batch, epoch: told(client, messages, producer, batch, 2**40)
+        store.save = lambda client, messages, producer, batch, epoch, *qos: told(client, messages, producer, batch, 2**40, *qos)
 
     broken = [run(seed, scripts="session", clean_start_share=0.5, before=forget)[1] for seed in range(2)]
     assert all("no-phantom" in laws for laws in broken)
