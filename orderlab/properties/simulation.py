@@ -64,7 +64,7 @@ def _watched(system: str, settings: Settings, seed: int, watch: Watch) -> Watch 
     assembled = entry(system).assemble(settings, seed, [])
     if not isinstance(assembled, DeviceSystem):
         return None
-    watch.attach(assembled.world, assembled.names())
+    watch.attach(assembled.world, assembled.names(), assembled.groups())
     assembled.run()
     return watch
 

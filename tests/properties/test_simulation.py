@@ -78,7 +78,7 @@ def gone_with_a_leader(at_s: float) -> list[dict[str, Any]]:
     missing = sorted(acknowledged - delivered)[::10]
     watch = Watch([Wanted(f"p{publisher:07d}", sequence, f"s{publisher:07d}") for publisher, sequence in missing])
     again = SYSTEMS["tbmq-p2p"].assemble(chosen, 0, [])
-    watch.attach(again.world, again.names())
+    watch.attach(again.world, again.names(), again.groups())
     assert (again.run()["counts"], again.digest) == (counts, system.digest), "to be watched changes nothing"
     return [watch.told(number, arrived=False) for number in range(len(missing))]
 
@@ -132,3 +132,33 @@ def test_what_holds_is_not_shrunk_and_a_system_without_brokers_is():
     race = {"producers": 6, "duration_s": 0.2, "warm_up_s": 0.05, "drain_s": 0.1}
     found = shrunk("zaqar-race", settings_of("zaqar-race", race), 0, "cursor-safe", Question(is_feed=True), 12)
     assert found.size["clients"] <= 3
+
+
+# -- applications and groups -------------------------------------------------------------------------------------------
+
+LOSES = {"publishers": 100, "rate": 10, "brokers": 2, "duration_s": 0.5, "faults": "kafka-isr-shrink@0.2:0:0.5 kafka-leader-change@0.4:0"}
+
+
+@pytest.mark.parametrize(("applications", "groups"), [(0, 1), (2, 0)])
+def test_what_an_application_or_a_group_was_owed_is_located(applications: int, groups: int) -> None:
+    given = {**LOSES, "applications": applications, "shared_groups": groups}
+    chosen, batches = settings_of("tbmq-application", given), []
+    system = SYSTEMS["tbmq-application"].assemble(chosen, 1, [batches.append])
+    system.run()
+    (verdict, *_), _ = judge(in_memory("tbmq-application", batches, system.names()), Question(laws=("at-least-once",)))
+    (verdict,) = located([verdict], "tbmq-application", chosen, 1)
+    whose = verdict.witness.subscriber
+    assert whose == "$share/g0" if groups else whose.startswith("s")
+    where = verdict.witness.where
+    assert (where["state"], where["fault"]["name"], where["fault"]["node"]) == ("lost", "kafka-leader-change", "kafka-0")
+    assert where["last_stage"] in ("msg.all", "msg.app")
+    assert "kafka-0, which alone had it" in where["way"][-1]
+
+
+def test_a_log_that_keeps_all_loses_nothing_of_a_group() -> None:
+    given = {**LOSES, "applications": 0, "acks": "all", "faults": "kafka-leader-change@0.4:0"}
+    batches: list[Any] = []
+    system = SYSTEMS["tbmq-application"].assemble(settings_of("tbmq-application", given), 1, [batches.append])
+    system.run()
+    (verdict, *_), _ = judge(in_memory("tbmq-application", batches, system.names()), Question(laws=("at-least-once",)))
+    assert verdict.witness is None

@@ -7,7 +7,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
@@ -452,6 +452,10 @@ class DeviceSystem(Generic[S]):
         world, counts = self.world, self.world.measured.counts
         has_all = counts.get("published", 0) == counts.get("delivered", 0)
         return has_all and not world.delivery.connections.in_flight and not world.awaits_answers()
+
+    def groups(self) -> Mapping[int, range]:
+        """The members of those that share a subscription and are one subscriber in the history, by their codes there."""
+        return {}
 
     def names(self) -> Names:
         """The names behind the codes of the history. A large population keeps its numbers."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -127,6 +127,10 @@ class ApplicationSystem(DeviceSystem[ApplicationSettings]):
         settings = self.settings
         groups = range(settings.applications, self._subscriber_count(), settings.group_members)
         return [*range(settings.applications), *groups]
+
+    def groups(self) -> Mapping[int, range]:
+        members = self.settings.group_members
+        return {queue.code: range(queue.first, queue.first + members) for queue in self.applications.queues if queue.is_shared}
 
     def _levels(self) -> QosLevels:
         """The members of a group have one subscription, and so one QoS."""

@@ -11,9 +11,11 @@ full, a socket. Otherwise it is *lost*. Withheld says nothing about when it come
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from orderlab.model.history.events import Names
 from orderlab.sim.kafka.broker import Batch, Partition
@@ -28,7 +30,7 @@ STAGES = ("msg.all", "msg.persisted", "msg.app", "store", "msg.downlink", "broke
 
 @dataclass(frozen=True)
 class Wanted:
-    """A message by its logical FIFO and place there, on its way to a subscriber, by the names of the history."""
+    """A message by its logical FIFO and place there, on its way to a subscriber, or to a group that shares a subscription, by the names of the history."""
 
     publisher: str | int
     sequence: int
@@ -53,7 +55,8 @@ class Reached:
 @dataclass
 class _Watched:
     message: int
-    subscriber: int
+    subscribers: range
+    """One, or the members of a group: its topics in Kafka are in the name of the first."""
     way: list[Reached] = field(default_factory=list)
     lost_by: list[Reached] = field(default_factory=list)
     """Logs that had it and lost it."""
@@ -66,23 +69,25 @@ class Watch:
         self.wanted = wanted
         self._watched: list[_Watched | None] = []
 
-    def attach(self, world: World, names: Names) -> None:
-        """Observe the parts of ``world``."""
+    def attach(self, world: World, names: Names, groups: Mapping[int, range]) -> None:
+        """Observe the parts of ``world``. ``groups``: the members of those that share a subscription, by their codes in the history."""
         self._world = world
+        self._groups = groups
         self._watched = [self._found(one, names) for one in self.wanted]
         world.kafka.cluster.on_append = self._appended
         world.kafka.cluster.on_lost = self._lost
         world.measured.on_way = self._reached
 
     def _found(self, wanted: Wanted, names: Names) -> _Watched | None:
-        """The message and the subscriber by number; None where the history names nobody of this system alone: a group, or all."""
+        """The message and its subscribers by number; None where the history names nobody of this system: all of them, or one that is not there."""
         count, population = self._world.traffic.schedule.count, len(self._world.traffic.subscribers)
         publisher, subscriber = (
             label if isinstance(label, int) else names.clients.code_of.get(label, -1) for label in (wanted.publisher, wanted.subscriber)
         )
-        if not (0 <= publisher < count and 0 <= subscriber - count < population):
+        members = self._groups.get(subscriber, range(subscriber - count, subscriber - count + 1))
+        if not (0 <= publisher < count and members[0] >= 0 and members[-1] < population):
             return None
-        return _Watched(wanted.sequence * count + publisher, subscriber - count)
+        return _Watched(wanted.sequence * count + publisher, members)
 
     # -- observers ---------------------------------------------------------------------------------------------
 
@@ -108,7 +113,7 @@ class Watch:
 
     def _reached(self, stage: str, broker: int, deliveries: Deliveries) -> None:
         for one in filter(None, self._watched):
-            mine = deliveries[(deliveries[:, MESSAGE] == one.message) & (deliveries[:, SUBSCRIBER] == one.subscriber)]
+            mine = deliveries[(deliveries[:, MESSAGE] == one.message) & np.isin(deliveries[:, SUBSCRIBER], one.subscribers)]
             for _, subscriber, packet_id, _ in mine.tolist():
                 node, place = f"broker-{broker}", f"socket of broker-{broker}"
                 if stage == "store":
@@ -137,9 +142,9 @@ class Watch:
             return [place for place, record in enumerate(records) if record == one.message]
         if stage == "msg.downlink":
             held = self._world.delivery.in_transit.look
-            return [place for place, record in enumerate(records) if held(record) == (one.message, one.subscriber)]
+            return [place for place, record in enumerate(records) if held(record) == (one.message, one.subscribers[0])]
         messages, subscribers, _ = RoutedRecords.unpack(records, len(self._world.traffic.subscribers))
-        found: list[int] = ((messages == one.message) & (subscribers == one.subscriber)).nonzero()[0].tolist()
+        found: list[int] = ((messages == one.message) & (subscribers == one.subscribers[0])).nonzero()[0].tolist()
         return found
 
     # -- at the end --------------------------------------------------------------------------------------------
@@ -196,28 +201,31 @@ class Watch:
             f"{reached.place}, {why}" for reached in one.way if reached not in one.lost_by and (why := self._unread(reached))
         ]
         held += self._in_store(one)
-        if any((rows[:, MESSAGE] == one.message).any() for rows in table.held_back.get(one.subscriber, ())):
-            held.append(f"behind the backlog of broker-{int(world.traffic.subscribers.broker[one.subscriber])}")
-        if any(message == one.message for message, _ in world.delivery.windows.waiting(one.subscriber)):
-            held.append("the window of the connection, which is full")
+        for subscriber in one.subscribers:
+            if any((rows[:, MESSAGE] == one.message).any() for rows in table.held_back.get(subscriber, ())):
+                held.append(f"behind the backlog of broker-{int(world.traffic.subscribers.broker[subscriber])}")
+            if any(message == one.message for message, _ in world.delivery.windows.waiting(subscriber)):
+                held.append("the window of the connection, which is full")
         sockets = [reached.place for reached in one.way if reached.stage == "socket"]
         is_on_the_way = any(
-            ((whose == one.subscriber) & (table.connection_number[whose] == over)).any() for whose, over in table.on_the_way.values()
+            (np.isin(whose, one.subscribers) & (table.connection_number[whose] == over)).any() for whose, over in table.on_the_way.values()
         )
         return held + (sockets[-1:] if is_on_the_way and self._is_in_flight(one) else [])
 
     def _is_in_flight(self, one: _Watched) -> bool:
         keys = self._world.delivery.connections.in_flight
-        low, high = in_flight_key(one.subscriber, 0), in_flight_key(one.subscriber + 1, 0)
+        low, high = in_flight_key(one.subscribers[0], 0), in_flight_key(one.subscribers[-1] + 1, 0)
         return any(low <= key < high and message == one.message for key, (message, _) in keys.items())
 
     def _in_store(self, one: _Watched) -> list[str]:
         """The store, if it would hand the message out."""
         world, storage = self._world, self._world.storage
-        name = world.traffic.subscribers.name(one.subscriber)
+        name = world.traffic.subscribers.name(one.subscribers[0])
         if storage.databases:
             rows = storage.databases[0].tables.of_client(name)
-            return [self._key(one.subscriber, storage.databases[0].name)] if any(int(row.payload[:NUMBER_BYTES] or -1) == one.message for row in rows) else []
+            return [self._key(one.subscribers[0], storage.databases[0].name)] if any(int(row.payload[:NUMBER_BYTES] or -1) == one.message for row in rows) else []
+        if not storage.nodes:  # sessions are Kafka's
+            return []
         call = storage.store.fetch(name)
         sources = [script.source for script in storage.store.binding.scripts] if isinstance(storage.store, StoredSessions) else []
         for node in storage.nodes:
@@ -226,7 +234,7 @@ class Watch:
                 node.shard.execute((b"SCRIPT", b"LOAD", source))
             found = storage.store.fetched(node.shard.execute(call.argv))
             if any(message == one.message for message, *_ in found or ()):
-                return [self._key(one.subscriber, node.name)]
+                return [self._key(one.subscribers[0], node.name)]
         return []
 
     def _fault(self, last: Reached, broken_us: float) -> dict[str, Any] | None:
