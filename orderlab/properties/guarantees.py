@@ -9,11 +9,10 @@ from __future__ import annotations
 import argparse
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 
 from orderlab.model.checkers.judge import Question, in_memory, judge
 from orderlab.model.errors import InputError
@@ -158,6 +157,11 @@ def drain_cell(told: Sequence[Told]) -> str:
     return f"{said}, {f'all by {max(by_then)} ms' if len(by_then) == len(late) else 'some never'}"
 
 
+def told_seeds(seeds: Sequence[int]) -> str:
+    """How a row names the seeds that it was measured with: ``1-3``."""
+    return str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]}-{seeds[-1]}"
+
+
 @dataclass(frozen=True, slots=True)
 class Known:
     """What a note says already: the lines and commands of rows, to be kept where they are not measured anew."""
@@ -180,9 +184,19 @@ class Known:
                 lines[qos, title, variant] = line
         return cls(lines, frozenset(line for line in text.splitlines() if line.startswith("    ")))
 
-    def command(self, row: Row, variant: str) -> str | None:
-        """What reproduces a row that was broken."""
-        return next((line for line in self.commands if line.rpartition(" ")[0] == f"    {row.command(variant, 0)}".rpartition(" ")[0]), None)
+    def row(self, qos: int, row: Row, variant: str) -> tuple[str, str | None] | None:
+        """(line of the table, command where a law is broken); None if the note lacks the row, or has one of other laws or settings."""
+        line = self.lines.get((qos, row.title, variant))
+        if line is None or line.count("|") != len(head(qos)) + 1:
+            return None
+        without_seed = f"    {row.command(variant, 0)}".rpartition(" ")[0]
+        command = next((line for line in self.commands if line.rpartition(" ")[0] == without_seed), None)
+        return (line, command) if ("**broken**" in line) == (command is not None) else None
+
+
+def head(qos: int) -> tuple[str, ...]:
+    """The columns of the table of a QoS."""
+    return ("fault", "variant", "seeds", *LAWS[qos])
 
 
 def measured(row: Row, variant: str, seeds: Sequence[int], folder: Path, qos: int) -> tuple[str, str | None]:
@@ -191,34 +205,31 @@ def measured(row: Row, variant: str, seeds: Sequence[int], folder: Path, qos: in
     told = [run(settings_of(variant, row, folder), seed) for seed in seeds]
     cells = [drain_cell(told) if law == "drain" else cell([(each.seed, each.verdicts[law]) for each in told]) for law in laws]
     bad = [each.seed for each in told if any(each.verdicts[law].outcome is Outcome.VIOLATED for law in laws)]
-    line = f"| {f'`{row.title}`' if variant == VARIANTS[0] else ''} | {variant} | {' | '.join(cells)} |"
+    title = f"`{row.title}`" if variant == VARIANTS[0] else ""
+    line = f"| {title} | {variant} | {told_seeds(seeds)} | {' | '.join(cells)} |"
     return line, f"    {row.command(variant, bad[0])}" if bad else None
 
 
 def table(
-    seeds: Sequence[int], folder: Path, qos: int, show: Any = None, only: Sequence[str] = (), known: Known | None = None
+    seeds: Sequence[int], folder: Path, qos: int, show: Callable[[str], object] | None = None, only: Sequence[str] = (), known: Known | None = None
 ) -> str:
     """The table of a QoS, and below it a command for each broken cell's row. ``only``: patterns of the rows to measure; the others, where they are
-    ``known``, stay as they are."""
-    laws = LAWS[qos]
-    lines = [f"| fault | variant | {' | '.join(laws)} |", "|---" * (len(laws) + 2) + "|"]
+    ``known``, stay as they are, with the seeds that they were measured with."""
+    lines = [f"| {' | '.join(head(qos))} |", "|---" * len(head(qos)) + "|"]
     commands = []
     for row in rows(qos):
         for variant in VARIANTS:
-            line = known.lines.get((qos, row.title, variant)) if known is not None else None
-            if line is not None and known is not None and not any(fnmatchcase(row.title, pattern) for pattern in only or ("*",)):
-                command = known.command(row, variant)
-            else:
-                if show is not None:
-                    show(f"QoS {qos}, {row.title}, {variant}")
-                line, command = measured(row, variant, seeds, folder, qos)
+            is_asked_for = any(fnmatchcase(row.title, pattern) for pattern in only or ("*",))
+            stands = known.row(qos, row, variant) if known is not None and not is_asked_for else None
+            if stands is None and show is not None:
+                show(f"QoS {qos}, {row.title}, {variant}")
+            line, command = stands or measured(row, variant, seeds, folder, qos)
             lines.append(line)
             commands += [] if command is None else [command]
-    told_seeds = ", ".join(map(str, seeds))
     return (
-        f"QoS {qos}, seeds {told_seeds}. `drain`: within {DRAIN_BOUND_MS} ms of the last heal.\n\n" + "\n".join(lines)
+        f"QoS {qos}. `drain`: within {DRAIN_BOUND_MS} ms of the last heal.\n\n" + "\n".join(lines)
         + "\n\nWhat reproduces each row that is broken:\n\n" + "\n".join(commands) + "\n"
-    )
+    )  # fmt: skip
 
 
 def put(note: str, text: str) -> str:
@@ -236,6 +247,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rows", nargs="*", default=[], metavar="ROW", help="measure these rows alone (* and ?), and those that the note lacks")
     parser.add_argument("--note", type=Path, default=NOTE)
     given = parser.parse_args(arguments)
+    if given.seeds < 1:
+        raise InputError(f"--seeds {given.seeds}: at least 1 run a row")
+    for pattern in given.rows:
+        if not any(fnmatchcase(row.title, pattern) for qos in LAWS for row in rows(qos)):
+            raise InputError(f"--rows {pattern}: no row of the table is called so; its first column names them, * and ? stand for any letters")
     note = given.note.read_text()
     put(note, "")
     folder, seeds = NOTE.parent / "guarantees", range(1, given.seeds + 1)

@@ -16,6 +16,7 @@ from orderlab.properties.guarantees import (
     Told,
     cell,
     drain_cell,
+    main,
     put,
     rows,
     settings_of,
@@ -82,6 +83,7 @@ def test_rows_that_are_not_asked_for_stay_as_the_note_has_them(monkeypatch):
     monkeypatch.setattr("orderlab.properties.guarantees.run", run)
     monkeypatch.setattr("orderlab.properties.guarantees.rows", lambda qos=1: some)
     whole = table([1], folder, 1)
+    assert "| `none` | published | 1 | kept" in whole
     known = Known.of(put(f"{MARKS[0]}\n{MARKS[1]}", whole))
     assert table([1], folder, 1, only=["no such row"], known=known) == whole
     assert len(ran) == 4
@@ -89,6 +91,34 @@ def test_rows_that_are_not_asked_for_stay_as_the_note_has_them(monkeypatch):
     ran.clear()
     again = table([2], folder, 1, only=["redis-s*"], known=known)
     assert {faults for faults, _ in ran} == {"redis-stall@0.5:0", "redis-oom@0.5:0"}, "and those that the note lacks"
+    of_rows = {line.split("|")[1].strip(): line.split("|")[3].strip() for line in again.splitlines() if "published" in line and "|" in line}
+    assert of_rows == {"`none`": "1", "`redis-stall`": "2", "`redis-oom`": "2"}, "each row with the seeds that it was measured with"
+    assert "seeds 2" not in again
     assert "seed 2, up to 2" in again
     assert "--seed 2" in again
     assert "--seed 1" not in again
+
+
+def test_a_row_of_the_note_that_was_measured_with_other_settings_is_measured_anew(monkeypatch):
+    ran = []
+
+    def run(settings, seed):
+        ran.append(settings.faults)
+        return Told(seed, dict.fromkeys(LAWS[1], verdict(Outcome.VIOLATED, violations=1)))
+
+    monkeypatch.setattr("orderlab.properties.guarantees.run", run)
+    folder = NOTE.parent / "guarantees"
+    monkeypatch.setattr("orderlab.properties.guarantees.rows", lambda qos=1: [Row("x", (("faults", "redis-stall@0.5:0"),))])
+    known = Known.of(put(f"{MARKS[0]}\n{MARKS[1]}", table([1, 2], folder, 1)))
+    monkeypatch.setattr("orderlab.properties.guarantees.rows", lambda qos=1: [Row("x", (("faults", "redis-stall@0.6:0"),))])
+    ran.clear()
+    assert "| 3 |" in table([3], folder, 1, only=["y"], known=known)
+    assert ran == ["redis-stall@0.6:0"] * 2
+
+
+@pytest.mark.parametrize(("given", "cure"), [(["--seeds", "0"], "at least 1"), (["--rows", "redis-stal"], "no row")])
+def test_what_would_measure_nothing_is_refused(given, cure, tmp_path):
+    note = tmp_path / "note.md"
+    note.write_text("no marks")
+    with pytest.raises(InputError, match=cure):
+        main([*given, "--note", str(note)])
