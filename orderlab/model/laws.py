@@ -136,8 +136,8 @@ _ALL = (
         "retransmission",
         "pipeline",
         "On reconnect with Clean Start 0 unacknowledged PUBLISH (DUP=1) and PUBREL are resent with their original "
-        "packet identifiers, in their original order.",
-        ("MQTT-4.4.0-1", "MQTT-4.6.0-1", "MQTT-4.6.0-2", "MQTT-4.6.0-3", "MQTT-4.6.0-4"),
+        "packet identifiers, in their original order, and nothing that was acknowledged before.",
+        ("MQTT-4.3.2-3", "MQTT-4.4.0-1", "MQTT-4.6.0-1", "MQTT-4.6.0-2", "MQTT-4.6.0-3", "MQTT-4.6.0-4"),
         _SAMPLE,
         also_in_store=True,
     ),

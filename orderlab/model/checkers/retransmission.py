@@ -8,13 +8,19 @@ Followed per subscriber, by packet identifier, from DELIVER (PUBLISH), RECEIVE (
 3. a PUBLISH comes again although its sender has the PUBREC: that acknowledges it, and only what is unacknowledged goes again
    (MQTT-4.3.3-3, MQTT-4.4.0-1; after the PUBREL also MQTT-4.3.3-6);
 4. something comes again although the connection was never lost (MQTT-4.4.0-1: at no other time);
-5. one is skipped: a later one was resent and the connection ended, or the history ended while connected.
+5. one is skipped: a later one was resent and the connection ended, or the history ended while connected;
+
+or when, of what was acknowledged before a reconnect,
+
+6. a PUBLISH comes again under its packet identifier, or a PUBREL, although its sender has the PUBACK or PUBCOMP: unacknowledged it was until then
+   (MQTT-4.3.2-3, MQTT-4.3.3-5), and nothing else goes again (MQTT-4.4.0-1). The receiver of a PUBACK's message takes it for a new one (MQTT-4.3.2-5).
 
 Complexity: O(rows) time plus, for a DUP under an unknown identifier, the inflight window; memory O(inflight messages).
 
 Assumes that packet identifiers are recorded, and for 4 and 5 that connections are. Rule 5 can cry wolf where a
 recording stops in the middle of a resend without a cut row. It can miss: a copy of the message under a new identifier
-without DUP is a new message on the wire; `exactly-once` sees it. A message with RETAIN under another identifier is another
+without DUP is a new message on the wire; `exactly-once` sees it. Rule 6 takes the same message under the same identifier for the same copy: a broker
+that routes a message again, and gives the copy that very identifier as its counter was lost, sends it rightly. A message with RETAIN under another identifier is another
 one too, since each SUBSCRIBE may be answered with it.
 
 What leaves the queue, trimmed or expired, need not be sent again; nor what does so while its packet is on its way: TRIM or EXPIRE,
@@ -52,11 +58,12 @@ _ROWS_PER_CHUNK = 1 << 16
 # 65,535 a subscriber, and a table without removals needs no marks of what was removed.
 _PUBLISHER, _TOPIC, _QOS, _SEQUENCE, _STAGE, _ORDER, _SENT_IN, _EVENT, _NEXT, _PREVIOUS, _OWNER, _ID = range(12)
 _FREE, _PUBLISH, _PUBREC, _PUBREL = 0, 1, 2, 3  # stages
+_DONE = 5  # the stage of what was acknowledged, in the connection that _SENT_IN holds; it is in no list either
 _GONE = 4  # the stage of what left the queue and may be on its way; it is in no list, as nothing is owed
 _RETAINED = 4  # added to the QoS of a message that carries RETAIN: that is another message than the one without
 # Words of a session: one per client.
-_CONNECTION, _CONNECTED, _LAST_PUBLISH, _LAST_PUBREL, _HEAD = range(5)
-_NEW_SESSION = np.array([0, 1, -1, -1, -1], dtype=np.int64)  # taken as connected: a recording may begin in the middle
+_CONNECTION, _CONNECTED, _LAST_PUBLISH, _LAST_PUBREL, _HEAD, _CLEARED_IN = range(6)
+_NEW_SESSION = np.array([0, 1, -1, -1, -1, -1], dtype=np.int64)  # taken as connected: a recording may begin in the middle
 
 # Words of `numbers`: entries in use, send order, antecedents, violations, cuts, deliveries without identifier.
 _USED, _CLOCK, _MET, _FOUND, _CUTS, _UNNAMED = range(6)
@@ -69,8 +76,10 @@ _WHY = (
     "{sequence} was sent again although its PUBREC had been sent",
     "{sequence} was sent again although the connection had not been lost",
     "{sequence} was unacknowledged and was not sent again",
+    "{sequence} was sent again although it had been acknowledged before the connection was made",
+    "the PUBREL of {sequence} was sent again although its PUBCOMP had come before the connection was made",
 )
-_NO_DUP, _OTHER_ID, _ORDER_BROKEN, _PUBREL_ORDER, _AFTER_PUBREC, _NO_RECONNECT, _SKIPPED = range(7)
+_NO_DUP, _OTHER_ID, _ORDER_BROKEN, _PUBREL_ORDER, _AFTER_PUBREC, _NO_RECONNECT, _SKIPPED, _AFTER_PUBACK, _AFTER_PUBCOMP = range(9)
 
 
 class ResendArrays(NamedTuple):
@@ -104,6 +113,30 @@ def _unlink(state: Any, entry: Any) -> None:
     if after >= 0:
         entries[after, _PREVIOUS] = before
     entries[entry, _STAGE] = _FREE
+
+
+@njit(cache=True)
+def _is_unacknowledged(state: Any, entry: Any) -> Any:
+    """Whether the entry is in its session's list."""
+    return state.entries[entry, _STAGE] >= _PUBLISH and state.entries[entry, _STAGE] <= _PUBREL
+
+
+@njit(cache=True)
+def _acknowledge(state: Any, entry: Any, subscriber: Any) -> None:
+    _unlink(state, entry)
+    state.entries[entry, _STAGE] = _DONE
+    state.entries[entry, _SENT_IN] = state.sessions[subscriber, _CONNECTION]
+    state.entries[entry, _OWNER] = subscriber
+
+
+@njit(cache=True)
+def _again_after_the_end(state: Any, entry: Any, event_id: Any, why: Any) -> None:
+    """Rule 6: something comes again of what was acknowledged."""
+    session, acknowledged_in = state.sessions[state.entries[entry, _OWNER]], state.entries[entry, _SENT_IN]
+    if session[_CLEARED_IN] < acknowledged_in and acknowledged_in < session[_CONNECTION]:
+        state.numbers[_MET] += 1
+        _breaks(state, event_id, why, entry)
+        state.entries[entry, _SENT_IN] = session[_CONNECTION]
 
 
 @njit(cache=True)
@@ -157,7 +190,7 @@ def _entry_of(state: Any, subscriber: Any, packet_id: Any) -> Any:
 def _note_gone(state: Any, subscriber: Any, packet_id: Any, message: Any) -> None:
     entry = _entry_of(state, subscriber, packet_id)
     entries = state.entries
-    if entries[entry, _STAGE] == _FREE or entries[entry, _STAGE] == _GONE:
+    if not _is_unacknowledged(state, entry):
         for word in range(4):
             entries[entry, word] = message[word]
         entries[entry, _STAGE] = _GONE
@@ -167,7 +200,7 @@ def _note_gone(state: Any, subscriber: Any, packet_id: Any, message: Any) -> Non
 @njit(cache=True)
 def _start(state: Any, entry: Any, subscriber: Any, packet_id: Any, event_id: Any, message: Any) -> None:
     entries, sessions = state.entries, state.sessions
-    if entries[entry, _STAGE] != _FREE and entries[entry, _STAGE] != _GONE:
+    if _is_unacknowledged(state, entry):
         _unlink(state, entry)
     head = sessions[subscriber, _HEAD]
     for word in range(4):
@@ -231,11 +264,14 @@ def _delivered(state: Any, subscriber: Any, packet_id: Any, event_id: Any, dup: 
     entry = _entry_of(state, subscriber, packet_id)
     publisher, topic, qos, sequence = message
     if state.entries[entry, _STAGE] != _FREE and _same_message(state, entry, publisher, topic, qos, sequence):
-        if state.entries[entry, _STAGE] != _GONE:
+        if _is_unacknowledged(state, entry):
             _sent_again(state, entry, event_id, dup)
             return
+        was_gone = state.entries[entry, _STAGE] == _GONE
         state.entries[entry, _STAGE] = _FREE
-        if state.entries[entry, _SENT_IN] == state.sessions[subscriber, _CONNECTION]:
+        if not was_gone:
+            _again_after_the_end(state, entry, event_id, _AFTER_PUBACK)
+        elif state.entries[entry, _SENT_IN] == state.sessions[subscriber, _CONNECTION]:
             return
     if dup > 0 and qos < _RETAINED:
         other = _find_message(state, subscriber, publisher, topic, qos, sequence)
@@ -275,10 +311,12 @@ def _observe(
             _delivered(state, who, packet_id[row], event_id[row], dup[row], message)
         elif what >= RECEIVE and what <= ACKNOWLEDGE and packet_id[row] >= 0:
             entry = _entry_of(state, who, packet_id[row])
-            if entries[entry, _STAGE] == _FREE or entries[entry, _STAGE] == _GONE:
+            if not _is_unacknowledged(state, entry):
+                if what == RELEASE and entries[entry, _STAGE] == _DONE:
+                    _again_after_the_end(state, entry, event_id[row], _AFTER_PUBCOMP)
                 continue
             if what == ACKNOWLEDGE:
-                _unlink(state, entry)
+                _acknowledge(state, entry, who)
             elif what == RELEASE:
                 _released(state, entry, event_id[row])
             elif entries[entry, _STAGE] == _PUBLISH:
@@ -289,7 +327,9 @@ def _observe(
         elif what >= ACKNOWLEDGE and what <= EXPIRE and sequence[row] >= 0:
             level = np.int64(qos[row]) | (_RETAINED if retained[row] > 0 else 0)
             entry = _find_message(state, who, publisher[row], topic[row], level, sequence[row])
-            if entry >= 0:
+            if entry >= 0 and what == ACKNOWLEDGE:
+                _acknowledge(state, entry, who)
+            elif entry >= 0:
                 _unlink(state, entry)
             elif what != ACKNOWLEDGE and packet_id[row] >= 0:
                 message = (np.int64(publisher[row]), np.int64(topic[row]), level, sequence[row])
@@ -297,6 +337,7 @@ def _observe(
         elif what == CLEAR:
             while sessions[who, _HEAD] >= 0:
                 _unlink(state, sessions[who, _HEAD])
+            sessions[who, _CLEARED_IN] = sessions[who, _CONNECTION]
         elif what in (CONNECT, DISCONNECT):
             if sessions[who, _CONNECTION] > 0 and sessions[who, _CONNECTED]:
                 _close_connection(state, who, event_id[row], 0)

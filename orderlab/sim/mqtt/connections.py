@@ -216,9 +216,10 @@ class ConnectionTable:
     def got_through(
         self, subscribers: npt.NDArray[np.int64], connections: npt.NDArray[np.int64], at_us: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.bool_]:
-        """Whether what was sent over ``connections`` (their numbers) and was to arrive at ``at_us`` did arrive."""
+        """Whether what was sent over ``connections`` (their numbers) and was to arrive at ``at_us`` did arrive. At the instant of its end a connection
+        takes nothing: rows of the history would tell of it behind the end, as of the next connection."""
         lost = self.connection_number[subscribers] - connections
-        arrived: npt.NDArray[np.bool_] = (lost == 0) | ((lost == 1) & (at_us <= self.lost_us[subscribers]))
+        arrived: npt.NDArray[np.bool_] = (lost == 0) | ((lost == 1) & (at_us < self.lost_us[subscribers]))
         return arrived & (at_us <= self.links.dead_from(subscribers)) if self.links.dead_since else arrived
 
 

@@ -394,7 +394,9 @@ class DeviceSystem(Generic[S]):
 
     def _broker_settings(self) -> BrokerSettings:
         settings = self.settings
-        return BrokerSettings(settings.tick_us, settings.pack_retries, round(settings.pack_pause_s * 1e6), settings.producer_records_max)
+        return BrokerSettings(
+            settings.tick_us, settings.pack_retries, round(settings.pack_pause_s * 1e6), settings.producer_records_max, settings.removals == "awaited"
+        )
 
     # -- run -----------------------------------------------------------------------------------------------
 

@@ -221,6 +221,9 @@ class DeviceSettings(ClientSettings):
     """How many packets the socket of a slow reader takes; what comes then is not written. 0: no bound."""
     on_full_socket: Literal["leave", "read-anew"] = "leave"
     """What was not written stays in the store until the next connection; or is read anew when there is room."""
+    removals: Literal["once", "awaited"] = "once"
+    """What an acknowledged message owes to the store: published, its removal is asked for once, and the session is read by the next CONNECT whether or not
+    that has happened; or it is asked for until it has happened, and the session is not read before."""
     pack_retries: int = Field(default=3, ge=0, le=2**31 - 1)
     """How often; what still fails is given up, and committed with the rest."""
     drain_s: float = Field(default=1.0, ge=0.001, le=3600)
@@ -257,6 +260,12 @@ class DeviceSettings(ClientSettings):
         for name, wanted in (("ownership", "woken"), ("on_full_socket", "read-anew")):
             if getattr(self, name) == wanted and getattr(self, "scripts", "published") != "session":
                 raise ValueError(f"{name}={wanted} reads sessions anew, for which messages need tokens; set scripts=session")
+        return self
+
+    @model_validator(mode="after")
+    def _removes_by_tokens(self) -> DeviceSettings:
+        if self.removals == "awaited" and getattr(self, "scripts", "published") != "session":
+            raise ValueError("removals=awaited asks again, and an identifier alone may be another message's by then; set scripts=session, which has tokens")
         return self
 
     @model_validator(mode="after")

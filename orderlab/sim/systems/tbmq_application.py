@@ -57,8 +57,8 @@ class ApplicationSettings(DeviceSettings):
 
     @model_validator(mode="after")
     def _queues_are_their_own(self) -> ApplicationSettings:
-        for name in ("ownership", "socket_packets"):
-            if name in self.model_fields_set and getattr(self, name) not in ("at-once", 0):
+        for name in ("ownership", "socket_packets", "removals"):
+            if name in self.model_fields_set and getattr(self, name) not in ("at-once", "once", 0):
                 raise ValueError(f"{name} is of subscribers with a session in a store; applications read queues of their own, leave it out")
         return self
 

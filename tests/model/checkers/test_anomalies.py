@@ -87,6 +87,12 @@ ANOMALIES = [
         (10, 2, "s", 2),
         "+ D1q2#1 D2q2#2 R#2 R#1 L#2 L#1 - + L#2 L#1",
     ),
+    # What was acknowledged before the connection was made does not come again, but in a new session or as another copy.
+    ("retransmission", "+ D1#1 K#1 - + D1#1!", (5, 1, "s", 1), "+ D1#1 - + D1#1! K#1"),
+    ("retransmission", "+ D1#1 K1 - + D1#1", (5, 1, "s", 1), "+ D1#1 D2#2 K#1 - + D2#2! D1#3"),
+    ("retransmission", "+ D1#1 K#1 - + D1#1", (5, 1, "s", 1), "+ D1#1 D2#2 K#1 C - + D1#1 - + D1#1!"),
+    ("retransmission", "+ D1#1 - K#1 + D1#1!", (5, 1, "s", 1), "+ D1#1 - + K#1 D1#1! K#1"),
+    ("retransmission", "+ D1q2#1 R#1 L#1 K#1 - + L#1", (7, 1, "s", 1), "+ D1q2#1 R#1 L#1 - + L#1 K#1"),
     # An identifier is free once its message is acknowledged, removed or cleared, and not because a connection was lost.
     ("packet-id", "D1#1 D2#1", (1, 2, "s", 0), "D1#1 D1#1! K#1 D2#1"),
     ("packet-id", "D1#1>a D2#1>a", (1, 2, "a", 0), "D1#1>a D2#1>b"),

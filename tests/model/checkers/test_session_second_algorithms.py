@@ -18,13 +18,13 @@ def verdict(law, line):
 
 def session_words(rng):
     """A session that mostly does right: sends, acknowledges, reconnects, resends in order, with slips."""
-    words, flying, number, online = ["+"], [], 0, True
+    words, flying, done, number, online = ["+"], [], [], 0, True
     for _ in range(rng.randrange(3, 25)):
         dice = rng.random()
         if not online:
             online = True
             words.append("+")
-            again = list(flying)
+            again = flying + [message for message in done if rng.random() < 0.05]
             if rng.random() < 0.3:
                 rng.shuffle(again)
             if rng.random() < 0.3:
@@ -49,6 +49,7 @@ def session_words(rng):
             else:
                 flying.remove(message)
                 words.append(f"K#{message[2]}")
+                done.append(message)
         elif dice < 0.62:
             if flying and rng.random() < 0.5:
                 message = flying.pop(rng.randrange(len(flying)))
@@ -85,7 +86,7 @@ class SlowRetransmission:
     def __init__(self, history):
         self.flying, self.received, self.broken = [], [], []
         self.connection, self.online, self.resent, self.released = 0, True, [], []
-        self.gone = {}
+        self.gone, self.done, self.cleared = {}, {}, -1
         batch = history.joined()
         for row in range(len(batch)):
             self.event = row
@@ -123,6 +124,9 @@ class SlowRetransmission:
             return
         if message is None and self.gone.pop(identifier, None) == [number, qos, self.connection]:
             return
+        if message is None and self.is_done(identifier) and self.done[identifier][:2] == [number, qos]:
+            self.breaks()
+        self.done.pop(identifier, None)
         if dup:
             other = next((other for other in reversed(self.flying) if other[:2] == [number, qos]), None)
             if other is not None:
@@ -142,6 +146,9 @@ class SlowRetransmission:
     def on_4(self, number, qos, identifier, dup):
         message = self.under(identifier)
         if message is None:
+            if self.is_done(identifier):
+                self.breaks()
+                self.done[identifier][2] = self.connection
             return
         if message[3] == "sent":
             self.counter += 1
@@ -160,6 +167,10 @@ class SlowRetransmission:
         message = self.under(identifier)
         if message is not None:
             self.flying.remove(message)
+            self.done[identifier] = [*message[:2], self.connection]
+
+    def is_done(self, identifier):
+        return identifier in self.done and self.cleared < self.done[identifier][2] < self.connection
 
     def on_6(self, number, qos, identifier, dup):
         message = next((other for other in reversed(self.flying) if other[:2] == [number, qos]), None)
@@ -167,11 +178,12 @@ class SlowRetransmission:
             self.flying.remove(message)
         elif self.under(identifier) is None:
             self.gone[identifier] = [number, qos, self.connection]
+            self.done.pop(identifier, None)
 
     on_7 = on_6
 
     def on_8(self, *_):
-        self.flying = []
+        self.flying, self.cleared = [], self.connection
 
     def close(self):
         if self.connection and self.online:

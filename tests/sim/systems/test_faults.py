@@ -73,7 +73,7 @@ def test_a_crash_after_the_commit_leaves_messages_in_the_store_until_a_reconnect
 def test_a_broker_that_hands_over_before_it_commits_leaves_no_gap(fault):
     for seed in (1, 2):
         counts, violated = run(f"{fault}@0.4:0", seed, scripts="session", handover="before-commit")
-        assert not violated
+        assert violated <= {"retransmission"}, "the broker died with PUBACKs in its hands"
         assert counts["delivered"] >= counts["published"]
 
 

@@ -204,6 +204,9 @@ def test_links_delay_by_tcps_attempts_and_nothing_arrives_after_a_death():
     there = np.array([499, 501])
     assert table.got_through(np.array([2, 2]), np.array([0, 0]), there).tolist() == [True, False]
     table.disconnect(2, 900)
+    table.disconnect(1, 600)
+    there_too = table.got_through(np.array([1, 1]), np.array([0, 0]), np.array([599, 600]))
+    assert there_too.tolist() == [True, False], "what comes at the instant of the end would be told after it"
     assert table.got_through(np.array([2, 2]), np.array([0, 0]), there).tolist() == [True, False]
     assert not table.links
 
@@ -239,6 +242,8 @@ def test_a_socket_takes_so_many_packets_and_tells_when_half_of_them_are_read():
         ("tbmq-p2p", {"socket_packets": 4, "receive_maximum": 3}, "set one of them"),
         ("tbmq-application", {"socket_packets": 4, "receive_maximum": 65_535}, "leave it out"),
         ("tbmq-application", {"ownership": "by-connection", "brokers": 2}, "leave it out"),
+        ("tbmq-p2p", {"removals": "awaited"}, "set scripts=session"),
+        ("tbmq-application", {"removals": "awaited"}, "scripts=session"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(system, given, cure):

@@ -35,6 +35,8 @@ RECORDED_WITHIN_US = 100_000
 """After it has arrived: the recorder waits for no row for long."""
 _NOTHING = (-2, 0)
 Bools = npt.NDArray[np.bool_]
+Acknowledged = tuple[int, int, int, int, int]
+"""Message, subscriber, packet identifier, token, session."""
 
 
 class Delivery:
@@ -403,12 +405,11 @@ class Delivery:
 
     def completed(self, acknowledged: Deliveries, answered: Ints, connections: Ints) -> None:
         """Run remove scripts: the subscribers' PUBACKs or PUBCOMPs are here, over ``connections``."""
-        node, world, table = self.node, self.world, self.table
+        node, table = self.node, self.table
         if node.is_dead or not len(acknowledged):
             return
         self.record(EventKind.ACKNOWLEDGE, acknowledged, answered, -1)
         done = node.burst(len(acknowledged), node.costs.acknowledge_us)
-        store, name, node_of = world.storage.store, world.traffic.subscribers.name, world.storage.node_of
         in_flight = table.in_flight
         subscribers = acknowledged[:, SUBSCRIBER]
         keys = in_flight_key(subscribers, acknowledged[:, PACKET_ID]).tolist()
@@ -420,27 +421,46 @@ class Delivery:
             if (found := in_flight.get(key, _NOTHING))[0] == message and in_flight.pop(key)  # no later session's
         ]
         table.complete(acknowledged)
-        _, whose, packet_ids, tokens, sessions = zip(*found_here, strict=True) if found_here else ((),) * 5
+        if node.settings.awaits_removals:
+            table.note_releasing([subscriber for _, subscriber, *_ in found_here], node.number)
+        if found_here:
+            self._remove(found_here, done)
+        present = table.connection_number[subscribers] == connections
+        self._make_room(acknowledged[present, SUBSCRIBER])
+
+    def _remove(self, acknowledged: Sequence[Acknowledged], at_us: float) -> None:
+        """Run remove scripts, and again those that fail, where sessions are not read before they have run."""
+        node, world, table = self.node, self.world, self.table
+        store, name, node_of = world.storage.store, world.traffic.subscribers.name, world.storage.node_of
+        _, whose, packet_ids, tokens, sessions = zip(*acknowledged, strict=True)
         calls = map(store.acknowledge, map(name, whose), packet_ids, tokens, sessions)
         requests = list(zip(map(node_of.__getitem__, whose), calls, strict=True))
         if store.has_tokens:
-            table.note_removing(found_here)
+            table.note_removing(acknowledged)
 
         def removed(replies: Sequence[Any]) -> None:
+            again = [
+                one for one, reply in zip(acknowledged, replies, strict=True)
+                if not isinstance(reply, int) and not store.is_damaged(reply) and not table.is_over(one[SUBSCRIBER], one[4])
+            ] if node.settings.awaits_removals and not node.is_dead else []  # fmt: skip
+            over = [one for one in acknowledged if one not in again] if again else acknowledged
             if store.has_tokens:
-                table.note_removed(found_here)
+                table.note_removed(over)
+            if node.settings.awaits_removals:
+                table.note_released([subscriber for _, subscriber, *_ in over], node.number)
             if world.delivery.trims.limit is not None:
-                for (message, subscriber, packet_id, *_), reply in zip(found_here, replies, strict=True):
+                for (message, subscriber, packet_id, *_), reply in zip(acknowledged, replies, strict=True):
                     if type(reply) is int:
                         world.delivery.trims.removed(subscriber, (message, packet_id))
             absent = len(replies) - replies.count(1)
             if absent:
                 world.count("removes_of_nothing", absent)
+            if again:
+                world.count("removes_again", len(again))
+                later_us = node.env.now + node.settings.pack_pause_us
+                call_at(node.env, later_us, lambda: self._remove(again, later_us))
 
-        if requests:
-            call_at(node.env, done, lambda: node.driver.submit(requests, removed))
-        present = table.connection_number[subscribers] == connections
-        self._make_room(acknowledged[present, SUBSCRIBER])
+        call_at(node.env, at_us, lambda: node.driver.submit(requests, removed))
 
     def _make_room(self, subscribers: Ints) -> None:
         """Send what waited for one packet of each of these to be acknowledged on its present connection."""

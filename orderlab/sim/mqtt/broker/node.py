@@ -39,6 +39,8 @@ class BrokerSettings:
     pack_pause_us: int = 1_000_000
     producer_records_max: int = 0
     """Records without an answer of Kafka above which the broker reads nothing from its publishers; 0: no bound."""
+    awaits_removals: bool = False
+    """Whether what is acknowledged is removed from the store, however often that fails, before its session is read."""
 
 
 class BrokerNode:
