@@ -25,7 +25,7 @@ def run(seed):
 
 def test_what_waits_in_a_producer_is_under_way(monkeypatch):
     counts, violated = run(162)
-    assert not violated
+    assert violated == {"retransmission"}, "what is pushed late was read, acknowledged, and comes again on a later connection"
     assert counts["delivered"] > counts["published"]
     monkeypatch.setattr(MqttBroker, "is_busy", property(lambda broker: broker.driver.is_busy))
     counts, violated = run(162)
