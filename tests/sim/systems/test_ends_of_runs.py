@@ -25,11 +25,11 @@ def run(seed):
 
 def test_what_waits_in_a_producer_is_under_way(monkeypatch):
     counts, violated = run(162)
-    assert violated == {"retransmission"}, "what is pushed late was read, acknowledged, and comes again on a later connection"
+    assert violated == {"retransmission"}, "what was acknowledged comes again on a later connection"
     assert counts["delivered"] > counts["published"]
     monkeypatch.setattr(MqttBroker, "is_busy", property(lambda broker: broker.driver.is_busy))
     counts, violated = run(162)
-    assert violated == {"at-least-once"}
+    assert violated == {"at-least-once", "retransmission"}
     assert counts["delivered"] == counts["published"]
 
 
