@@ -23,6 +23,7 @@ from orderlab.model.errors import InputError
 from orderlab.model.history.events import EventBatch, EventKind
 from orderlab.model.verdict import Outcome, Verdict
 from orderlab.sim.faults import FAULTS
+from orderlab.sim.systems import emqx_streams, zaqar
 from orderlab.sim.systems.base import DeviceSystem
 from orderlab.sim.systems.catalogue import entry, settings_of
 from orderlab.sim.systems.settings import Settings
@@ -50,7 +51,11 @@ def located(verdicts: Iterable[Verdict], system: str, settings: Settings, seed: 
         broken_us = next((event["time_us"] for event in finding.events if event["event_id"] == finding.event_id), math.inf)
         told = watch.told(numbers[0], finding.event_id is not None, broken_us)
         if told is not None and told["fault"]:
-            rows = [event["event_id"] for event in finding.events if event["kind"] == "fault" and event["time_us"] == told["fault"]["at_us"]]
+            fault = told["fault"]
+            rows = [
+                event["event_id"] for event in finding.events
+                if (event["kind"], event["time_us"], event.get("operation"), event.get("node")) == ("fault", fault["at_us"], fault["name"], fault["node"])
+            ]  # fmt: skip
             told["fault"]["event_id"] = rows[0] if rows else None
         if told is not None and len(numbers) > 1:
             told["turned_stage"], told["turned_at"] = watch.turned(*sorted(numbers, key=lambda number: watch.wanted[number].sequence))
@@ -167,8 +172,8 @@ class _Search:
     def shortest(self) -> Shrunk:
         """Go through all passes until none has found anything."""
         passes = (
-            self._written_faults, self._fewer_clients, self._fewer_faults, self._shorter_faults, self._earlier_end, self._fewer_messages,
-            self._fewer_nodes, self._plainer,
+            self._written_faults, self._fewer_clients, self._fewer_faults, self._closer_faults, self._shorter_faults, self._earlier_end,
+            self._fewer_messages, self._fewer_nodes, self._plainer,
         )  # fmt: skip
         before = None
         while before is not self.best and self.runs < self.runs_max:
@@ -253,14 +258,37 @@ class _Search:
             size //= 2
 
     def _shorter_faults(self) -> None:
+        """By a few lengths first, then by bisection between the longest that was too short and what is enough."""
         for index in range(len(self._now("faults").split())):
-            faults = list(_words(self._now("faults")))
-            name, at_s, rest = faults[index]
-            _, target, *lasts = rest.split(":")
-            lasts_s = float(lasts[0]) if lasts else FAULTS[name].duration_us / 1e6
+            name, _, rest = list(_words(self._now("faults")))[index]
+            lasts = rest.split(":")[2:]
+            enough_s, too_short_s = float(lasts[0]) if lasts else _lasts_s(self.best.settings, name), 0.0
+            for shorter_s in sorted(each for each in {*SECONDS, round(enough_s / 2, 3)} if each < enough_s):
+                if self._try_lasting(index, shorter_s):
+                    enough_s = shorter_s
+                    break
+                too_short_s = shorter_s
+            while enough_s - too_short_s > GRAIN_S and self.runs < self.runs_max:
+                middle_s = round((enough_s + too_short_s) / 2, 4)
+                if self._try_lasting(index, middle_s):
+                    enough_s = middle_s
+                else:
+                    too_short_s = middle_s
+
+    def _try_lasting(self, index: int, lasts_s: float) -> bool:
+        faults = list(_words(self._now("faults")))
+        name, at_s, rest = faults[index]
+        faults[index] = name, at_s, f":{rest.split(':')[1]}:{lasts_s:g}"
+        return self._try({"faults": " ".join(_word(*each) for each in faults)})
+
+    def _closer_faults(self) -> None:
+        """Less time between a fault and the next: that one and all after it strike earlier."""
+        for index in range(1, len(self._now("faults").split())):
+            faults = sorted(_words(self._now("faults")), key=lambda each: each[1])
+            gap_s = faults[index][1] - faults[index - 1][1]
             self._first(
-                {"faults": " ".join(_word(*each) for each in (*faults[:index], (name, at_s, f":{target}:{shorter_s:g}"), *faults[index + 1 :]))}
-                for shorter_s in (*SECONDS, round(lasts_s / 2, 3)) if shorter_s < lasts_s
+                {"faults": " ".join(_word(name, at_s - (gap_s - closer_s if place >= index else 0.0), rest) for place, (name, at_s, rest) in enumerate(faults))}
+                for closer_s in sorted({*SECONDS, round(gap_s / 2, 3)}) if closer_s <= gap_s - GRAIN_S
             )  # fmt: skip
 
     def _earlier_end(self) -> None:
@@ -310,6 +338,15 @@ def _written(value: Any) -> str:
 
 def _lower(name: str, now: int) -> Iterator[dict[str, int]]:
     yield from ({name: each} for each in sorted({*LADDER, now // 2}) if 0 < each < now)
+
+
+def _lasts_s(settings: Settings, fault: str) -> float:
+    """Unless the schedule says it; feeds have lengths of their own."""
+    if isinstance(settings, zaqar.ZaqarSettings):
+        return zaqar.FAULTS[fault]
+    if isinstance(settings, emqx_streams.StreamsSettings):
+        return emqx_streams.FAULTS[fault]
+    return FAULTS[fault].duration_us / 1e6
 
 
 _FAULT = re.compile(r"([a-z-]+)@([0-9.]+)(.*)")

@@ -47,6 +47,13 @@ def test_what_is_gone_is_told_from_what_still_waits_in_the_store(fault, settings
     assert f"session {witness.subscriber}, saved by" in where["last_had_by"]
 
 
+def test_of_faults_that_strike_at_once_the_row_of_the_one_to_blame_is_named():
+    witness = judged({**SMALL, **AWAY, "faults": "slow-consumer@0.4:1 redis-restart@0.4:0"})["at-least-once"].witness
+    rows = {event["event_id"]: event for event in witness.events if event["kind"] == "fault"}
+    assert sorted(row["operation"] for row in rows.values()) == ["redis-restart", "slow-consumer"]
+    assert rows[witness.where["fault"]["event_id"]]["operation"] == witness.where["fault"]["name"] == "redis-restart"
+
+
 def test_the_stage_is_told_that_turned_the_order():
     where = judged({**SMALL, "faults": "kafka-leader-change@0.4:0"})["fifo"].witness.where
     assert where["state"] == "delivered"
@@ -117,6 +124,30 @@ def test_a_run_is_shrunk_to_one_that_breaks_the_law_by_the_same_cause():
     assert command[:3] == ["orderlab", "simulate", "tbmq-p2p"]
     assert settings_of("tbmq-p2p", again) == found.settings
     assert Cause.of(judged(again, int(command[4]))["at-least-once"]) == Cause.of(found.verdict)
+
+
+def test_two_faults_that_only_break_it_together_come_close_and_last_no_longer_than_they_must():
+    given = {**LOSES, "applications": 2}
+    question = Question(laws=("at-least-once",))
+    found = shrunk("tbmq-application", settings_of("tbmq-application", given), 1, "at-least-once", question, 60)
+    first, second = parse_faults(found.settings.faults)
+    gap_us = second.at_us - first.at_us
+    assert ((first.name, second.name), gap_us < 200_000) == (("kafka-isr-shrink", "kafka-leader-change"), True)
+    assert gap_us <= first.duration_us < 500_000
+    batches: list[Any] = []
+    system = SYSTEMS["tbmq-application"].assemble(found.settings, found.seed, [batches.append])
+    system.run()
+    (verdict, *_), _ = judge(in_memory("again", batches, system.names()), question)
+    (verdict,) = located([verdict], "tbmq-application", found.settings, found.seed)
+    assert Cause.of(verdict) == Cause.of(found.verdict)
+
+
+def test_an_outage_is_bisected_below_what_the_ladder_has():
+    given = {**SMALL, "publishers": 10, "faults": "network-partition@0.3:0:0.9"}
+    found = shrunk("tbmq-p2p", settings_of("tbmq-p2p", given), 1, "fifo", Question(), 60)
+    (fault,) = parse_faults(found.settings.faults)
+    assert 20_000 < fault.duration_us < 50_000, "between two lengths that are tried first"
+    assert Cause.of(judged(found.settings.model_dump(), found.seed)["fifo"]) == Cause.of(found.verdict)
 
 
 def test_faults_that_struck_at_random_are_written_down():
