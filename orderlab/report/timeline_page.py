@@ -48,7 +48,10 @@ def write_timeline(
         pq.write_table(pa.Table.from_pylist([{**row, "faults": names} for row, names in zip(rows, struck, strict=True)]), sink)
         write_whole(path, sink.getvalue().to_pybytes())
         return
-    page = template("timeline.html.j2").render(title=title, seed=seed, panels=list(panels(rows, faults)), faults=list(faults), slices=len(rows), replications=replications)
+    slice_ms = round(1000 * (rows[0]["at_s"] or 0.0)) if rows else 0
+    page = template("timeline.html.j2").render(
+        title=title, seed=seed, panels=list(panels(rows, faults)), faults=list(faults), slices=len(rows), slice_ms=slice_ms, replications=replications
+    )
     write_whole(path, page.encode())
 
 

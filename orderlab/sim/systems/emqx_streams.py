@@ -32,6 +32,7 @@ from orderlab.sim.streams.ordered_store import MemoryStore
 from orderlab.sim.streams.shard import Dropped, Iterator, Message, Schema, Shard
 from orderlab.sim.systems.base import SimulationProgress, rare_collections
 from orderlab.sim.systems.report import latency, warm_up
+from orderlab.sim.systems.series import recovery
 from orderlab.sim.systems.settings import Settings
 
 FAULTS = {"broker-crash": 0.2, "broker-clock-skew": 0.5, "client-link-cut": 0.05}
@@ -187,6 +188,7 @@ class _Publisher:
         self.sequences[self.topic] += 1
         self.sequence = self.sequences[self.topic]
         self.waits = True
+        system.series.published(self.code, self.sequence, self.due_us)
         system.published += self.due_us >= system.begin_us
         self.send(0)
 
@@ -418,6 +420,54 @@ class _Traffic:
     schedule: _Schedule
 
 
+class StreamsSeries:
+    """The run in slices of a tick: what was published and delivered to readers, how late first deliveries were, what waits."""
+
+    def __init__(self, system: StreamsSystem) -> None:
+        self._system = system
+        self.rows: list[dict[str, float | None]] = []
+        self.struck: list[tuple[str, str, int]] = []
+        """(fault, where, microseconds)"""
+        self._due_us: dict[tuple[int, int], float] = {}
+        self._in = self._out = self._first = 0
+        self._late_us = self._waited = 0.0
+
+    def published(self, topic: int, sequence: int, due_us: float) -> None:
+        self._due_us[topic, sequence] = due_us
+        self._in += 1
+
+    def delivered(self, topic: int, sequence: int, again: bool) -> None:
+        self._out += 1
+        if not again:
+            self._first += 1
+            self._late_us += self._system.env.now - self._due_us[topic, sequence]
+
+    def sample(self) -> None:
+        """Look at the slice that ends now."""
+        system, now = self._system, float(self._system.env.now)
+        waited = sum(station.waits.until(now) for station in system.stations)
+        self.rows.append({
+            "at_s": now / 1e6, "in_per_s": round(self._in * 1e6 / TICK_US), "out_per_s": round(self._out * 1e6 / TICK_US),
+            "latency_ms": float(f"{self._late_us / self._first / 1000:.4g}") if self._first else None,
+            "uncommitted_shards": sum(len(one.buffer) for one in system.partitions),
+            "waiting_node": float(f"{(waited - self._waited) / TICK_US:.4g}"),
+        })  # fmt: skip
+        self._in = self._out = self._first = 0
+        self._late_us, self._waited = 0.0, waited
+
+    def table(self) -> list[dict[str, float | None]]:
+        """One row a slice."""
+        return self.rows
+
+    def recoveries(self) -> list[dict[str, Any]]:
+        """What each fault that struck came to."""
+        end_us = self._system.end_us
+        ends = [*(at_us for _, _, at_us in self.struck[1:]), end_us][: len(self.struck)]
+        return [
+            recovery(*one, min(end, end_us), self.rows, TICK_US).to_json() for one, end in zip(self.struck, ends, strict=True)
+        ]
+
+
 class StreamsWorld:
     """What others observe: what was measured, the names, and the work of nodes."""
 
@@ -470,6 +520,7 @@ class StreamsSystem:
         kind, self.reader_count = (_Group, 1) if self.is_group else (_Reader, settings.readers)
         self.readers = [kind(self, settings.publishers + number, settings.topic_filter) for number in range(self.reader_count)]
         self.world = StreamsWorld(self)
+        self.series = StreamsSeries(self)
         self.auditor = _Reader(self, settings.publishers + self.reader_count, "#")
         self.on_span: OnSpan | None = None
         self.active = settings.publishers
@@ -510,6 +561,8 @@ class StreamsSystem:
         self.recorder.add(
             EventKind.DELIVER, np.array([now]), publisher=publisher, topic=topic, qos=1, sequence=sequence, subscriber=reader, delivered_qos=1, dup=int(again)
         )
+        if reader != self.auditor.code:
+            self.series.delivered(topic, sequence, again)
         self.delivered += self.begin_us <= now < self.end_us
         self.counts["repeated"] += again
 
@@ -542,6 +595,7 @@ class StreamsSystem:
                     partition.lose_leader()
         self.counts["faults"] += 1
         node = -1 if name == "client-link-cut" else target
+        self.series.struck.append((name, f"reader-{target}" if node < 0 else f"node-{target}", now))
         self.recorder.add(EventKind.FAULT, np.array([now]), operation=self.operations.code(name), node=node)
         call_at(self.env, until, lambda: self.recorder.add(EventKind.HEAL, np.array([int(self.env.now)])))
 
@@ -565,6 +619,7 @@ class StreamsSystem:
             for at in range(TICK_US, self.over_us + TICK_US, TICK_US):
                 env.run(until=at)
                 self.recorder.advance(at)
+                self.series.sample()
                 if on_progress is not None:
                     on_progress(SimulationProgress(at / 1e6, self.over_us / 1e6, self.published, time.perf_counter() - begun))
         self._audit()
@@ -601,6 +656,7 @@ class StreamsSystem:
             "utilisation": {"node": [min(load, 1.0) for load in loads]},
             "offered_load": {"node": loads},
             "mean_queue_length": {"node": queues},
+            "recovery": self.series.recoveries(),
             "redis_commands_per_s": {"per_node": [], "all": 0},
             "redis_requests_per_s": 0,
             "driver_flushes_per_s": 0,

@@ -92,17 +92,21 @@ class Series:
         names = self.world.node_names()
         ends = [*(at_us for _, _, at_us in faults[1:]), until_us][: len(faults)]
         return [
-            _recovery(name, names[node], at_us, min(end_us, until_us), rows) for (name, node, at_us), end_us in zip(faults, ends, strict=True)
+            recovery(name, names[node], at_us, min(end_us, until_us), rows) for (name, node, at_us), end_us in zip(faults, ends, strict=True)
         ]
 
 
-def _recovery(fault: str, node: str, at_us: float, end_us: float, rows: Sequence[dict[str, float | None]]) -> Recovery:
+def recovery(
+    fault: str, node: str, at_us: float, end_us: float, rows: Sequence[dict[str, float | None]], slice_us: int = SLICE_US
+) -> Recovery:  # fmt: skip
+    """What a fault came to by the slices of a run; ``end_us``: when the next one struck or the publishers stopped."""
+
     def between(low_us: float, high_us: float) -> list[dict[str, float | None]]:
-        return [row for row in rows if low_us + SLICE_US <= (row["at_s"] or 0) * 1e6 <= high_us]
+        return [row for row in rows if low_us + slice_us <= (row["at_s"] or 0) * 1e6 <= high_us]
 
     before = [row["latency_ms"] for row in between(at_us - BASELINE_US, at_us)]
     known = [latency for latency in before if latency is not None]
-    after = between(at_us - SLICE_US, end_us)
+    after = between(at_us - slice_us, end_us)
     told = Recovery(fault, node, at_us / 1e6, None)
     if not known or not after:
         why = "nothing was delivered before it" if after else "the run, or the time to the next fault, is too short"

@@ -8,6 +8,7 @@ from orderlab.model.checkers.judge import Question, in_memory, judge
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
+from orderlab.sim.systems.emqx_streams import StreamsSettings, StreamsSystem
 from orderlab.sim.systems.timeline import Tracer
 
 SHORT = {"publishers": 20, "rate": 50, "flush_ms": 20, "duration_s": 0.5, "warm_up_s": 0.05, "drain_s": 0.8}
@@ -132,3 +133,22 @@ def test_one_busy_publisher_is_one_shard_by_publisher_and_several_by_topic() -> 
     one = {by: simulated(shard_by=by, publishers=1, topics=20, duration_s=0.5)[0]["streams"]["skew"] for by in ("topic", "publisher")}
     assert one["publisher"] == 6.0
     assert one["topic"] < 6.0
+
+
+def test_slices_add_up_to_the_run_and_a_crash_is_marked_where_it_struck() -> None:
+    def made(faults: str) -> tuple[StreamsSystem, dict[str, Any]]:
+        system = StreamsSystem(StreamsSettings(warm_up_s=0, duration_s=1.5, drain_s=1, readers=2, faults=faults), 3, [])
+        return system, system.run()
+
+    quiet, report = made("")
+    struck, crashed = made("broker-crash@0.7:0:0.2 client-link-cut@1.2:1:0.05")
+    assert report["recovery"] == []
+    for system, told in ((quiet, report), (struck, crashed)):
+        rows = system.series.table()
+        assert sum(row["in_per_s"] for row in rows) / 20 == told["counts"]["published"]
+        assert sum(row["out_per_s"] for row in rows) / 20 >= told["counts"]["published"], "two readers, of half the topics each"
+    assert [(one["fault"], one["node"], one["at_s"]) for one in crashed["recovery"]] == [
+        ("broker-crash", "node-0", 0.7), ("client-link-cut", "reader-1", 1.2),
+    ]  # fmt: skip
+    before, after = ([row["latency_ms"] or 0 for row in struck.series.table() if low < row["at_s"] <= low + 0.4] for low in (0.2, 0.7))
+    assert max(after) > 2 * max(before), "what the dead leader had is sent again after a while"
