@@ -191,6 +191,8 @@ class Delivery:
             if is_pushed:
                 deliveries = in_sequence
                 self._find_out(late)
+                if len(late) and table.fetching:  # what came with them is newer than what is read now, and must not overtake it
+                    deliveries = self._hold_back(deliveries)
         if not world.traffic.qos.sole:  # QoS 0, or some of it: no window, no identifier
             unstored = deliveries[:, PACKET_ID] < 0
             self._write_unstored(deliveries[unstored])
