@@ -464,7 +464,7 @@ class StreamsSeries:
         end_us = self._system.end_us
         ends = [*(at_us for _, _, at_us in self.struck[1:]), end_us][: len(self.struck)]
         return [
-            recovery(*one, min(end, end_us), self.rows, TICK_US).to_json() for one, end in zip(self.struck, ends, strict=True)
+            {**recovery(*one, min(end, end_us), self.rows, TICK_US).to_json(), "slice_s": TICK_US / 1e6} for one, end in zip(self.struck, ends, strict=True)
         ]
 
 

@@ -156,7 +156,8 @@ def recoveries_over(runs: Sequence[Sequence[Strike]]) -> list[dict[str, Any]]:
 def _over(key: tuple[Any, ...], groups: Sequence[Sequence[Strike]]) -> dict[str, Any]:
     told = [[one["recovered_s"] for one in group] for group in groups]
     values = [sum(each) / len(each) for each in told if None not in each]
-    interval, slice_s = mean_interval(values) if len(values) > 1 else None, SLICE_US / 1e6
+    interval = mean_interval(values) if len(values) > 1 else None
+    slice_s = max(one.get("slice_s", SLICE_US / 1e6) for group in groups for one in group)
     whys = [one["why"] for group in groups for one in group if one["why"]]
     return {
         "fault": key[0], "node": key[1], "at_s": key[2], "runs": len(groups), "recovered_runs": len(values),
