@@ -17,6 +17,7 @@ from orderlab.model.errors import InputError
 from orderlab.model.history.events import (
     ALWAYS_REQUIRED,
     COLUMNS,
+    END,
     KIND_LABELS,
     KIND_OF_LABEL,
     NUMERIC_NAMES,
@@ -101,6 +102,7 @@ class RowInspector:
         self.rows = 0
         self._last_id = -1
         self._last_time_us = -1
+        self._end_row: int | None = None
         self._columns_given: frozenset[str] | None = None
         self._highest, self._fifos = new_table(), np.zeros(1, np.int64)
 
@@ -119,10 +121,22 @@ class RowInspector:
         if row >= 0:
             raise InputError(f"{self.place}: {self._describe(batch, row, defect, columns_given)}")
         self._check_publish_order(batch)
+        self._check_nothing_after_the_end(batch)
         self.rows += len(batch)
         if len(batch):
             self._last_id = int(batch.event_id[-1])
             self._last_time_us = int(batch.time_us[-1])
+
+    def _check_nothing_after_the_end(self, batch: EventBatch) -> None:
+        """An `end` row says that nothing else was recorded: a row after it contradicts it (histories joined, or altered)."""
+        ends = np.flatnonzero(batch.kind == END)
+        if len(ends) and self._end_row is None:
+            self._end_row = self.rows + int(ends[0]) + 1
+        if self._end_row is not None and self.rows + len(batch) > self._end_row:
+            raise InputError(
+                f"{self.place}: row {self._end_row + 1}: it comes after the end event of row {self._end_row}, which is the"
+                " last of a history; leave out the end event, or what comes after it"
+            )
 
     def _check_publish_order(self, batch: EventBatch) -> None:
         """A sequence is a message's place in publish order, so it counts up. Only what is sent again (DUP) goes back."""

@@ -167,6 +167,19 @@ def test_generated_publishes_are_refused_exactly_where_one_goes_down(tmp_path):
     assert 100 < refused < 280
 
 
+@pytest.mark.parametrize("after", [0, 1])
+def test_a_row_after_the_end_event_is_refused(tmp_path, after: int) -> None:
+    """Nothing comes after the last row; without a row after it the same history is read."""
+    path = tmp_path / "history.jsonl"
+    rows = [GOOD, {"event_id": 2, "time_us": 6, "kind": "end"}, {**GOOD, "event_id": 3, "time_us": 6}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows[: 2 + after]))
+    if after:
+        with pytest.raises(InputError, match="row 3: it comes after the end event of row 2"):
+            read_history(path)
+    else:
+        read_history(path)
+
+
 GOOD = {"event_id": 1, "time_us": 5, "kind": "deliver", "publisher": "p", "topic": "t", "qos": 1, "sequence": 1}
 GOOD |= {"subscriber": "s"}
 MALFORMED = [
