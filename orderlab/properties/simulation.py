@@ -28,11 +28,14 @@ from orderlab.sim.systems.base import DeviceSystem
 from orderlab.sim.systems.catalogue import entry, settings_of
 from orderlab.sim.systems.settings import Settings
 from orderlab.sim.systems.whereabouts import Wanted, Watch
+from orderlab.sim.systems.zaqar import ZaqarSystem
 
 
 def located(verdicts: Iterable[Verdict], system: str, settings: Settings, seed: int) -> list[Verdict]:
     """The verdicts of a run, their witnesses completed with what became of the message; the run is made once more if one names a message."""
     verdicts = list(verdicts)
+    if system.startswith("zaqar"):
+        return _located_in_feeds(verdicts, system, settings, seed)
     wanted: dict[Wanted, int] = {}
     asked: dict[int, list[int]] = {}
     for index, verdict in enumerate(verdicts):
@@ -48,18 +51,47 @@ def located(verdicts: Iterable[Verdict], system: str, settings: Settings, seed: 
         finding = verdicts[index].witness
         if not numbers:
             continue
-        broken_us = next((event["time_us"] for event in finding.events if event["event_id"] == finding.event_id), math.inf)
-        told = watch.told(numbers[0], finding.event_id is not None, broken_us)
-        if told is not None and told["fault"]:
-            fault = told["fault"]
-            rows = [
-                event["event_id"] for event in finding.events
-                if (event["kind"], event["time_us"], event.get("operation"), event.get("node")) == ("fault", fault["at_us"], fault["name"], fault["node"])
-            ]  # fmt: skip
-            told["fault"]["event_id"] = rows[0] if rows else None
+        told = watch.told(numbers[0], finding.event_id is not None, _broken_us(finding))
+        _name_row(told, finding)
         if told is not None and len(numbers) > 1:
             told["turned_stage"], told["turned_at"] = watch.turned(*sorted(numbers, key=lambda number: watch.wanted[number].sequence))
             told["other_way"] = (watch.told(numbers[1], True) or {}).get("way")
+        verdicts[index] = replace(verdicts[index], witness=replace(finding, where=told))
+    return verdicts
+
+
+def _broken_us(finding: Finding) -> float:
+    return next((event["time_us"] for event in finding.events if event["event_id"] == finding.event_id), math.inf)
+
+
+def _name_row(told: dict[str, Any] | None, finding: Finding) -> None:
+    """Complete the fault to blame by its row, if the witness shows it."""
+    if told is not None and told["fault"]:
+        fault = told["fault"]
+        rows = [
+            event["event_id"] for event in finding.events
+            if (event["kind"], event["time_us"], event.get("operation"), event.get("node")) == ("fault", fault["at_us"], fault["name"], fault["node"])
+        ]  # fmt: skip
+        fault["event_id"] = rows[0] if rows else None
+
+
+def _located_in_feeds(verdicts: list[Verdict], system: str, settings: Settings, seed: int) -> list[Verdict]:
+    """The same for feeds of Zaqar: what the store holds at the end is asked when the run has been made once more."""
+    asked = {
+        index: finding for index, verdict in enumerate(verdicts)
+        if isinstance(finding := verdict.witness, Finding) and None not in (finding.publisher, finding.subscriber, finding.sequence)
+    }  # fmt: skip
+    assembled = entry(system).assemble(settings, seed, []) if asked else None
+    if not isinstance(assembled, ZaqarSystem):
+        return verdicts
+    assembled.run()
+    for index, finding in asked.items():
+        never = finding.event_id is None or verdicts[index].law == "cursor-safe"  # the row of which is of what came instead
+        published_us = next((event["time_us"] for event in finding.events if event["kind"] == "publish"), 0)
+        told = assembled.whereabouts(
+            str(finding.publisher), str(finding.topic), int(finding.sequence or 0), str(finding.subscriber), not never, published_us, _broken_us(finding)
+        )
+        _name_row(told, finding)
         verdicts[index] = replace(verdicts[index], witness=replace(finding, where=told))
     return verdicts
 

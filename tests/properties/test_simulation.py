@@ -193,3 +193,41 @@ def test_a_log_that_keeps_all_loses_nothing_of_a_group() -> None:
     system.run()
     (verdict, *_), _ = judge(in_memory("tbmq-application", batches, system.names()), Question(laws=("at-least-once",)))
     assert verdict.witness is None
+
+
+# -- feeds ---------------------------------------------------------------------------------------------------------------
+
+RACE = {"producers": 20, "queues": 1, "duration_s": 0.3, "warm_up_s": 0.05, "drain_s": 0.1}
+
+
+def test_what_a_reader_of_a_feed_passed_over_is_located():
+    chosen, batches = settings_of("zaqar-race", RACE), []
+    system = SYSTEMS["zaqar-race"].assemble(chosen, 0, [batches.append])
+    system.run()
+    verdicts, _ = judge(in_memory("zaqar-race", batches, system.names()), Question(is_feed=True))
+    broken = {verdict.law: verdict.witness.where for verdict in located(verdicts, "zaqar-race", chosen, 0) if verdict.witness is not None}
+    assert {"at-least-once", "cursor-safe"} <= set(broken)
+    for where in broken.values():
+        assert (where["state"], where["last_stage"], where["fault"]) == ("withheld", "store", None)
+        assert where["held_by"][0].startswith("queue-0 on redis-0, entry ")
+        assert where["held_by"][0].endswith(", past it")
+
+
+def test_an_entry_or_a_hash_that_is_gone_is_told_apart():
+    system = SYSTEMS["zaqar-lua"].assemble(settings_of("zaqar-lua", {**RACE, "faults": "redis-stall@0.2:0:0.01"}), 0, [])
+    system.run()
+    (shard,) = (process.shard for process in system.processes[:1])
+    feed = system.feeds[0]
+    name = shard.execute((b"ZRANGE", feed, b"0", b"0"))[0]
+    publisher, _, sequence = shard.execute((b"HGET", name, b"b")).decode().partition(":")
+
+    def told(since_us: float = 0):
+        return system.whereabouts(f"producer-{publisher}", "queue-0", int(sequence), "reader-0-0", False, since_us, float("inf"))
+
+    assert told()["held_by"][0].startswith("queue-0 on redis-0, entry 1 of ")
+    assert told()["fault"] == {"name": "redis-stall", "node": "redis-0", "at_us": 200_000}
+    assert told(200_001)["fault"] is None
+    shard.execute((b"ZREM", feed, name))
+    assert told()["held_by"] == ["a hash on redis-0 that no entry of queue-0 leads to"]
+    shard.execute((b"DEL", name))
+    assert (told()["state"], told()["held_by"], told()["last_stage"]) == ("lost", [], "publisher")

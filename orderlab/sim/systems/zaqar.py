@@ -468,6 +468,8 @@ class ZaqarSystem:
         self.counts = dict.fromkeys(("connection_errors", "errors", "retried", "faults"), 0)
         self.published = self.posted = self.conflicts = self.delivered = 0
         self.operations = NameTable()
+        self.struck: list[tuple[str, int, int]] = []
+        """Faults: name, process, instant in us."""
         self.latency = LatencyHistogram(self.begin_us, self.end_us)
         self.delivery = LatencyHistogram(self.begin_us, self.end_us)
         self.world = _World(_Measured(self.latency))
@@ -546,6 +548,7 @@ class ZaqarSystem:
             process.busy_until_us = float(now)
             process.shard.execute((b"SCRIPT", b"FLUSH"))
         self.counts["faults"] += 1
+        self.struck.append((name, target, now))
         self.recorder.add(EventKind.FAULT, np.array([now]), operation=self.operations.code(name), node=target)
         call_at(self.env, now + lasts_us, lambda: self.recorder.add(EventKind.HEAL, np.array([int(self.env.now)])))
 
@@ -639,6 +642,41 @@ class ZaqarSystem:
             )
             left += size - there - sum(entries)
         return left
+
+    def whereabouts(
+        self, publisher: str, queue: str, sequence: int, reader: str, arrived: bool, published_us: float, broken_us: float
+    ) -> dict[str, Any] | None:
+        """What became of a message, after the run, by the names of the history, as a witness tells it (``systems.whereabouts``); None for another system's
+        names. ``arrived``: whether the history says that the reader has it; a fault to blame struck its process between the publish and the break."""
+        codes = self.names()
+        number, feed, code = codes.clients.code_of.get(publisher, -1), codes.topics.code_of.get(queue, -1), codes.clients.code_of.get(reader, -1)
+        if number < 0 or feed < 0:
+            return None
+        node, execute = feed % len(self.processes), self.processes[feed % len(self.processes)].shard.execute
+        body = b"%d:%d" % (number, sequence)
+        entries = execute((b"ZRANGE", self.feeds[feed], b"0", b"-1"))
+        names = [name for name in entries if isinstance(name, bytes)] if isinstance(entries, list) else []
+        place = next((at for at, name in enumerate(names) if execute((b"HGET", name, b"b")) == body), None)
+        own, process = {*self.feeds, *self.counters}, f"redis-{node}"
+        held: list[str] = []
+        if place is not None:
+            rank = execute((b"ZSCORE", self.feeds[feed], names[place]))
+            held.append(f"{queue} on {process}, entry {place + 1} of {len(names)}, rank {rank.decode() if isinstance(rank, bytes) else rank}")
+            marker = next((one.marker for one in self.readers if one.code == code), None)
+            if marker in names:
+                stands = names.index(marker)
+                held[0] += f"; {reader} stands at entry {stands + 1}" + (", past it" if stands > place else "")
+        else:
+            hashes = execute((b"KEYS", b"*"))
+            keys = [key for key in hashes if isinstance(key, bytes) and key not in own] if isinstance(hashes, list) else []
+            if any(execute((b"HGET", key, b"b")) == body for key in keys):
+                held.append(f"a hash on {process} that no entry of {queue} leads to")
+        struck = [fault for fault in self.struck if fault[1] == node and published_us <= fault[2] <= broken_us]
+        return {
+            "state": "delivered" if arrived else "withheld" if held else "lost", "last_stage": "store" if held or arrived else "publisher",
+            "last_had_by": held[0] if held else f"{publisher}, whose write {process} does not have", "at_us": None, "held_by": [] if arrived else held,
+            "fault": {"name": struck[0][0], "node": process, "at_us": struck[0][2]} if struck else None, "way": [],
+        }  # fmt: skip
 
     @property
     def digest(self) -> str:
