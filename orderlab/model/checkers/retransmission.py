@@ -19,7 +19,8 @@ Complexity: O(rows) time plus, for a DUP under an unknown identifier, the inflig
 
 Assumes that packet identifiers are recorded, and for 4 and 5 that connections are. Rule 5 can cry wolf where a
 recording stops in the middle of a resend without a cut row. It can miss: a copy of the message under a new identifier
-without DUP is a new message on the wire; `exactly-once` sees it. Rule 6 takes the same message under the same identifier for the same copy: a broker
+without DUP is a new message on the wire; `exactly-once` sees it. So is one with DUP and QoS 1 behind the message itself, sent again: a second copy (its publisher or
+its broker sent the message twice), whose first packet went with the connection; what took the message's own place is none. Rule 6 takes the same message under the same identifier for the same copy: a broker
 that routes a message again, and gives the copy that very identifier as its counter was lost, sends it rightly. A message with RETAIN under another identifier is another
 one too, since each SUBSCRIBE may be answered with it.
 
@@ -56,7 +57,8 @@ _ROWS_PER_CHUNK = 1 << 16
 
 # Words of an entry: one per (subscriber, packet identifier) that was ever in use. None is ever removed: identifiers come again, at most
 # 65,535 a subscriber, and a table without removals needs no marks of what was removed.
-_PUBLISHER, _TOPIC, _QOS, _SEQUENCE, _STAGE, _ORDER, _SENT_IN, _EVENT, _NEXT, _PREVIOUS, _OWNER, _ID = range(12)
+_PUBLISHER, _TOPIC, _QOS, _SEQUENCE, _STAGE, _ORDER, _SENT_IN, _EVENT, _NEXT, _PREVIOUS, _OWNER, _ID, _RESENT_IN = range(13)
+_ENTRY = 13
 _FREE, _PUBLISH, _PUBREC, _PUBREL = 0, 1, 2, 3  # stages
 _DONE = 5  # the stage of what was acknowledged, in the connection that _SENT_IN holds; it is in no list either
 _GONE = 4  # the stage of what left the queue and may be on its way; it is in no list, as nothing is owed
@@ -98,7 +100,7 @@ def _breaks(state: Any, event_id: Any, why: Any, entry: Any) -> None:
     if state.broken[0] < 0:
         state.broken[0] = event_id
         state.broken[1] = why
-        for word in range(12):
+        for word in range(_ENTRY):
             state.broken[2 + word] = state.entries[entry, word]
 
 
@@ -174,6 +176,21 @@ def _find_message(state: Any, subscriber: Any, publisher: Any, topic: Any, qos: 
 
 
 @njit(cache=True)
+def _next_of_message(state: Any, entry: Any, publisher: Any, topic: Any, qos: Any, sequence: Any) -> Any:
+    entry = state.entries[entry, _NEXT]
+    while entry >= 0 and not _same_message(state, entry, publisher, topic, qos, sequence):
+        entry = state.entries[entry, _NEXT]
+    return entry
+
+
+@njit(cache=True)
+def _was_resent(state: Any, entry: Any) -> Any:
+    """Whether a PUBLISH has come again over the present connection, or came with DUP for the first time."""
+    connection = state.sessions[state.entries[entry, _OWNER], _CONNECTION]
+    return connection > 0 and state.entries[entry, _STAGE] == _PUBLISH and state.entries[entry, _RESENT_IN] == connection
+
+
+@njit(cache=True)
 def _entry_of(state: Any, subscriber: Any, packet_id: Any) -> Any:
     """The entry of an identifier, made at its first use."""
     slot = slot_of(state.table, np.int64(subscriber), np.int64(packet_id))
@@ -198,7 +215,7 @@ def _note_gone(state: Any, subscriber: Any, packet_id: Any, message: Any) -> Non
 
 
 @njit(cache=True)
-def _start(state: Any, entry: Any, subscriber: Any, packet_id: Any, event_id: Any, message: Any) -> None:
+def _start(state: Any, entry: Any, subscriber: Any, packet_id: Any, event_id: Any, dup: Any, message: Any) -> None:
     entries, sessions = state.entries, state.sessions
     if _is_unacknowledged(state, entry):
         _unlink(state, entry)
@@ -214,6 +231,7 @@ def _start(state: Any, entry: Any, subscriber: Any, packet_id: Any, event_id: An
     entries[entry, _PREVIOUS] = -1
     entries[entry, _OWNER] = subscriber
     entries[entry, _ID] = packet_id
+    entries[entry, _RESENT_IN] = sessions[subscriber, _CONNECTION] if dup > 0 else -1
     if head >= 0:
         entries[head, _PREVIOUS] = entry
     sessions[subscriber, _HEAD] = entry
@@ -235,7 +253,7 @@ def _sent_again(state: Any, entry: Any, event_id: Any, dup: Any) -> None:
         elif entries[entry, _ORDER] < session[_LAST_PUBLISH]:
             _breaks(state, event_id, _ORDER_BROKEN, entry)
         session[_LAST_PUBLISH] = max(session[_LAST_PUBLISH], entries[entry, _ORDER])
-        entries[entry, _SENT_IN] = session[_CONNECTION]
+        entries[entry, _SENT_IN] = entries[entry, _RESENT_IN] = session[_CONNECTION]
 
 
 @njit(cache=True)
@@ -275,11 +293,13 @@ def _delivered(state: Any, subscriber: Any, packet_id: Any, event_id: Any, dup: 
             return
     if dup > 0 and qos < _RETAINED:
         other = _find_message(state, subscriber, publisher, topic, qos, sequence)
+        while other >= 0 and qos == 1 and _was_resent(state, other):  # then this is a copy, whose first packet went with a connection
+            other = _next_of_message(state, other, publisher, topic, qos, sequence)
         if other >= 0:
             state.numbers[_MET] += 1
             _breaks(state, event_id, _OTHER_ID, other)
             _unlink(state, other)
-    _start(state, entry, subscriber, packet_id, event_id, message)
+    _start(state, entry, subscriber, packet_id, event_id, dup, message)
 
 
 @njit(cache=True)
@@ -360,10 +380,10 @@ class RetransmissionChecker:
         self._names = names
         self._state = ResendArrays(
             new_table(),
-            np.full((256, 12), -1, np.int64),
+            np.full((256, _ENTRY), -1, np.int64),
             np.tile(_NEW_SESSION, (256, 1)),
             np.zeros(6, np.int64),
-            np.full(14, -1, np.int64),
+            np.full(2 + _ENTRY, -1, np.int64),
         )
 
     def observe(self, batch: EventBatch) -> None:
@@ -409,7 +429,7 @@ class RetransmissionChecker:
         sessions = self._state.sessions
         waiting = (sessions[:, _CONNECTION] > 0) & (sessions[:, _CONNECTED] == 1) & (sessions[:, _HEAD] >= 0)
         for subscriber in np.flatnonzero(waiting).tolist():
-            end = self._state._replace(numbers=np.zeros(6, np.int64), broken=np.full(14, -1, np.int64))
+            end = self._state._replace(numbers=np.zeros(6, np.int64), broken=np.full(2 + _ENTRY, -1, np.int64))
             _close_connection(end, subscriber, 0, 1)
             if end.numbers[_FOUND]:
                 tally.meets("retransmission", int(end.numbers[_MET]))

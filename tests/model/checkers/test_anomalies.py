@@ -66,6 +66,11 @@ ANOMALIES = [
     # Resent without DUP, under another identifier, out of order, after PUBREC, unasked, or not at all.
     ("retransmission", "+ D1#1 - + D1#1", (4, 1, "s", 1), "+ D1#1 - + D1#1!"),
     ("retransmission", "+ D1#1 - + D1#2!", (4, 1, "s", 1), "+ D1#1 K#1 - + D2#2!"),
+    # A second copy of QoS 1 comes behind the message itself; what comes in its place is none, nor is one of the same connection, nor is there one of QoS 2.
+    ("retransmission", "+ D1#1 - + D1#2! D1#1!", (4, 1, "s", 1), "+ D1#1 - + D1#1! D1#2!"),
+    ("retransmission", "+ D2#1 - + D2#1! D1#2 D1#3!", (6, 1, "s", 5), "+ D1#1 D2#2 - + D1#1! D2#2! D1#3!"),
+    ("retransmission", "+ D2#1! D2#2 - + D2#3!", (5, 2, "s", 2), "+ D1#1! D1#2!"),
+    ("retransmission", "+ D1q2#1 - + D1q2#1! D1q2#2!", (5, 1, "s", 1), "+ D1#1 - + D1#1! D1#2! - + D1#1! D1#2!"),
     # What a SUBSCRIBE is answered with is another message than the one that was sent on when it was published.
     ("retransmission", "+ D1#1 - + D1#2!", (4, 1, "s", 1), "+ D1#1 D1#2~ - + D1#1! D1#2~!"),
     ("retransmission", "+ D1#1~ - + D1#1~", (4, 1, "s", 1), "+ D1#1 - + D1#2~! D1#1!"),

@@ -85,7 +85,7 @@ class SlowRetransmission:
 
     def __init__(self, history):
         self.flying, self.received, self.broken = [], [], []
-        self.connection, self.online, self.resent, self.released = 0, True, [], []
+        self.connection, self.online, self.resent, self.released, self.begun_again = 0, True, [], [], []
         self.gone, self.done, self.cleared = {}, {}, -1
         batch = history.joined()
         for row in range(len(batch)):
@@ -128,7 +128,7 @@ class SlowRetransmission:
             self.breaks()
         self.done.pop(identifier, None)
         if dup:
-            other = next((other for other in reversed(self.flying) if other[:2] == [number, qos]), None)
+            other = next((other for other in reversed(self.flying) if other[:2] == [number, qos] and not self.is_second_copy_of(other)), None)
             if other is not None:
                 self.breaks()
                 self.forget(other)
@@ -136,6 +136,11 @@ class SlowRetransmission:
             self.forget(message)
         self.counter = getattr(self, "counter", 0) + 1
         self.flying.append([number, qos, identifier, "sent", self.connection, self.counter])
+        if dup and self.connection:
+            self.begun_again.append(self.counter)
+
+    def is_second_copy_of(self, other):
+        return other[1] == 1 and other[3] == "sent" and (other[5] in self.resent or other[5] in self.begun_again)
 
     def on_3(self, number, qos, identifier, dup):
         message = self.under(identifier)
@@ -195,7 +200,7 @@ class SlowRetransmission:
 
     def on_11(self, *_):
         self.close()
-        self.connection, self.online, self.resent, self.released = self.connection + 1, True, [], []
+        self.connection, self.online, self.resent, self.released, self.begun_again = self.connection + 1, True, [], [], []
 
     def on_12(self, *_):
         self.close()
