@@ -116,13 +116,13 @@ class BlockingDriver:
         """Calls that wait for a thread."""
         return len(self._queue)
 
-    def submit(self, requests: Sequence[tuple[int, Request]], on_done: Callable[[Sequence[Reply]], None]) -> None:
-        """Make calls, each with the number of its node; ``on_done`` gets the replies in the order of the calls."""
+    def submit(self, nodes: Sequence[int], calls: Sequence[Request], on_done: Callable[[Sequence[Reply]], None]) -> None:
+        """Make calls on the nodes with these numbers; ``on_done`` gets the replies in the order of the calls."""
         if self.is_closed:
             return
-        group = ReplyGroup(len(requests), on_done)
+        group = ReplyGroup(len(calls), on_done)
         self._queue.extend(
-            _Call(request, self._owner(node, request), group, place) for place, (node, request) in enumerate(requests)
+            _Call(call, self._owner(node, call), group, place) for place, (node, call) in enumerate(zip(nodes, calls, strict=True))
         )
         self._start_threads()
 

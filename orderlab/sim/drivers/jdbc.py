@@ -79,14 +79,13 @@ class JdbcDriver:
         """Connect through ``network``, as the node ``name``. Before the first call."""
         self._idle = [network.connect(name, "postgres", self.one_way_us) for _ in self._idle]
 
-    def submit(self, requests: Sequence[tuple[int, Statement]], on_done: Callable[[Sequence[Any]], None]) -> None:
-        """``on_done`` gets the results in the order of the calls, or a ``StatementError`` in their places."""
+    def submit(self, nodes: Sequence[int], calls: Sequence[Statement], on_done: Callable[[Sequence[Any]], None]) -> None:
+        """Make calls on the one server; ``on_done`` gets the results in the order of the calls, or a ``StatementError`` in their places."""
         if self.is_closed:
             return
-        group = ReplyGroup(len(requests), on_done)
-        for first in range(0, len(requests), self.settings.batch):
-            statements = [statement for _, statement in requests[first : first + self.settings.batch]]
-            self._waiting.append(_Transaction(statements, group, first, self.env.now))
+        group = ReplyGroup(len(calls), on_done)
+        for first in range(0, len(calls), self.settings.batch):
+            self._waiting.append(_Transaction(list(calls[first : first + self.settings.batch]), group, first, self.env.now))
         self._borrow()
 
     def lose(self, node: int) -> None:

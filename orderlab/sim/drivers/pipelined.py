@@ -20,7 +20,7 @@ from orderlab.sim.engine.clock import call_at
 from orderlab.sim.engine.network import Link, Network
 from orderlab.sim.redis.cluster import REDIRECTIONS_MAX, number_at
 from orderlab.sim.redis.replies import ErrorReply, Reply
-from orderlab.sim.servers.redis import RedisNode, Request
+from orderlab.sim.servers.redis import Batch, RedisNode, Request
 
 COMMAND_BYTES = 350
 """On the wire: an EVALSHA with two keys and one message of 62 bytes."""
@@ -40,7 +40,8 @@ class PipelineSettings:
     command_timeout_us: int = 30_000_000
 
 
-_Sent = tuple[Request, ReplyGroup, int]
+_Sent = tuple[Sequence[Request], ReplyGroup, int]
+"""The commands of a group, the group, and a place in both."""
 
 
 def _ignore(replies: Sequence[Reply]) -> None:
@@ -48,20 +49,20 @@ def _ignore(replies: Sequence[Reply]) -> None:
 
 
 class _Run:
-    """Commands of one group that go to one node in one flush, with their places in the group. Lists beside each other: a million objects
-    more, one for each command, cost more than all that is done with them."""
+    """Commands of one group that go to one node in one flush, by their places in the group. No object for each command: a million more
+    cost more than all that is done with them."""
 
-    __slots__ = ("group", "places", "requests")
+    __slots__ = ("calls", "group", "places")
 
-    def __init__(self, group: ReplyGroup, places: list[int], requests: list[Request]) -> None:
+    def __init__(self, group: ReplyGroup, places: Sequence[int], calls: Sequence[Request]) -> None:
         self.group = group
         self.places = places
-        self.requests = requests
+        self.calls = calls
 
     @classmethod
     def unheard(cls, *requests: Request) -> _Run:
         """Commands for whose answers nobody waits."""
-        return cls(ReplyGroup(len(requests), _ignore), list(range(len(requests))), list(requests))
+        return cls(ReplyGroup(len(requests), _ignore), range(len(requests)), requests)
 
 
 @dataclass(slots=True)
@@ -77,9 +78,7 @@ class _Written:
 
     def commands(self) -> Iterator[_Sent]:
         """One by one."""
-        for run in self.runs:
-            for request, place in zip(run.requests, run.places, strict=True):
-                yield request, run.group, place
+        return ((run.calls, run.group, place) for run in self.runs for place in run.places)
 
 
 class _NodeConnection:
@@ -111,7 +110,7 @@ class _NodeConnection:
 
     def _write(self, written: _Written) -> None:
         number = self._number
-        requests = [request for run in written.runs for request in run.requests]
+        requests = Batch([(run.calls, run.places) for run in written.runs])
 
         def arrive() -> None:
             if number == self._number:
@@ -166,13 +165,12 @@ class _NodeConnection:
 
     def _load_and_repeat(self, sent: _Sent) -> None:
         """Send SCRIPT LOAD once, then the same EVALSHA again, in this order on the connection."""
-        driver, request = self.driver, sent[0]
-        source = driver.sources[bytes(request.argv[1])]
-        _, group, place = sent
+        driver, (calls, group, place) = self.driver, sent
+        source = driver.sources[bytes(calls[place].argv[1])]
         self.buffer.append(_Run.unheard(Request((b"SCRIPT", b"LOAD", source), "load")))
         if driver.redirected.get((group, place), (0, False))[1]:
             self.buffer.append(_Run.unheard(ASKING))
-        self.buffer.append(_Run(group, [place], [request]))
+        self.buffer.append(_Run(group, [place], calls))
         driver.reloads += 1
         self.flush()
 
@@ -207,7 +205,7 @@ class _NodeConnection:
             if not group.left:
                 finished.append(group)
         # It keeps its place in the line of answers: the server carries it out all the same, and its answer comes late.
-        written.runs = [_Run.unheard(*(request for request, _, _ in written.commands()))]
+        written.runs = [_Run.unheard(*(calls[place] for calls, _, place in written.commands()))]
         return finished
 
     # -- connection ----------------------------------------------------------------------------------------
@@ -304,36 +302,31 @@ class PipelinedDriver:
         for connection in self.connections:
             connection.close()
 
-    def submit(
-        self, requests: Sequence[tuple[int, Request]], on_done: Callable[[Sequence[Reply]], None]
-    ) -> None:
-        """Send commands, each with the number of its node; ``on_done`` gets the replies in the order of the commands."""
-        group = ReplyGroup(len(requests), on_done)
+    def submit(self, nodes: Sequence[int], calls: Sequence[Request], on_done: Callable[[Sequence[Reply]], None]) -> None:
+        """Send commands to the nodes with these numbers; ``on_done`` gets the replies in the order of the commands."""
+        group = ReplyGroup(len(calls), on_done)
         if self.is_closed:
             return
-        connections, batch = self.connections, self.settings.batch
-        buffered = self._buffered
-        if not buffered:
-            self._start_timer()
-        moved = self.moved
-        runs: dict[int, _Run] = {}
-        for place, (node, request) in enumerate(requests):
-            if moved:
-                node = moved.get(slot_of(request), node)
-            run = runs.get(node)
-            if run is None:
-                run = runs[node] = _Run(group, [], [])
-                connections[node].buffer.append(run)
-            run.places.append(place)
-            run.requests.append(request)
-            buffered += 1
-            if buffered >= batch:
+        if self.moved:
+            nodes = [self.moved.get(slot_of(call), node) for node, call in zip(nodes, calls, strict=True)]
+        start, count, batch = 0, len(calls), self.settings.batch
+        while start < count:
+            if not self._buffered:
+                self._start_timer()
+            end = min(start + batch - self._buffered, count)
+            split: dict[int, list[int]] = {}
+            for place in range(start, end):
+                places = split.get(nodes[place])
+                if places is None:
+                    split[nodes[place]] = [place]
+                else:
+                    places.append(place)
+            for node, places in split.items():
+                self.connections[node].buffer.append(_Run(group, places, calls))
+            self._buffered += end - start
+            if self._buffered >= batch:
                 self._flush()
-                runs = {}
-                buffered = 0
-                if place + 1 < len(requests):
-                    self._start_timer()
-        self._buffered = buffered
+            start = end
 
     def _start_timer(self) -> None:
         timer = self._timer
@@ -351,12 +344,12 @@ class PipelinedDriver:
         for connection in self.connections:
             connection.flush()
 
-    def redirect(self, sent: tuple[Request, ReplyGroup, int], message: bytes) -> bool:
+    def redirect(self, sent: _Sent, message: bytes) -> bool:
         """Send a command to where MOVED or ASK points. False when it has been redirected too often.
 
         MOVED also corrects the slot table, as with an adaptive refresh of the topology that ends at once.
         """
-        request, group, place = sent
+        calls, group, place = sent
         kind, slot, address = message.split(b" ")
         times, _ = self.redirected.get((group, place), (0, False))
         if times == REDIRECTIONS_MAX:
@@ -369,6 +362,6 @@ class PipelinedDriver:
             connection.buffer.append(_Run.unheard(ASKING))
         else:
             self.moved[int(slot)] = node
-        connection.buffer.append(_Run(group, [place], [request]))
+        connection.buffer.append(_Run(group, [place], calls))
         connection.flush()
         return True

@@ -64,6 +64,23 @@ class SessionStore(Protocol):
         """Save messages given as (number, topic, time in ms). ``qos``: of each delivery, where they differ; ``retained``: these
         answer a SUBSCRIBE."""
 
+    def save_each(
+        self,
+        clients: Sequence[bytes],
+        numbers: Sequence[int],
+        topics: Sequence[bytes],
+        time_ms: int,
+        producers: Sequence[int],
+        batches: Sequence[int],
+        epochs: Sequence[int],
+    ) -> Sequence[Call]:
+        """Save one message for each of these clients, all of one QoS."""
+
+    def acknowledge_each(
+        self, clients: Sequence[bytes], packet_ids: Sequence[int], tokens: Sequence[int], epochs: Sequence[int]
+    ) -> Sequence[Call]:
+        """Remove one message of each of these clients."""
+
     def acknowledge(self, client: bytes, packet_id: int, token: int, epoch: int = 1) -> Call:
         """Remove a message, for a PUBACK or PUBCOMP in the session ``epoch``."""
 
@@ -108,8 +125,8 @@ class StoreDriver(Protocol):
     def is_busy(self) -> bool:
         """Whether a call waits to be written or answered."""
 
-    def submit(self, requests: Sequence[tuple[int, Call]], on_done: Callable[[Sequence[Any]], None]) -> None:
-        """Make calls, each with the number of its node; ``on_done`` gets the replies in the order of the calls."""
+    def submit(self, nodes: Sequence[int], calls: Sequence[Call], on_done: Callable[[Sequence[Any]], None]) -> None:
+        """Make calls on the nodes with these numbers; ``on_done`` gets the replies in the order of the calls."""
 
     def join(self, network: Network, name: str) -> None:
         """Connect through ``network``, as the node ``name``. Before the first call."""

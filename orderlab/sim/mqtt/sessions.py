@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from orderlab.model.protocol.packet_id import MODULUS
 from orderlab.sim.redis.hash_slots import SLOT_COUNT, hash_slot
 from orderlab.sim.redis.replies import ErrorReply, Reply
-from orderlab.sim.servers.redis import RedisNode, Request
+from orderlab.sim.servers.redis import Calls, RedisNode, Request
 from orderlab.sim.stores.binding import Binding, Fetched, Message, ScriptCall
 from orderlab.sim.stores.bound import uses
 
@@ -39,8 +39,11 @@ class PreparedCall:
         self._pattern = re.compile(b"(" + b"|".join(re.escape(mark) for mark in sorted(number_of, key=len, reverse=True)) + b")")
         self._taken: set[int] = set()
         items = ", ".join(self._expression(argument, marks, number_of) for argument in argv)
+        columns = ", ".join(f"c{number}" for number in range(len(marks)))
         # An expression, as for a named tuple: joined pieces take a third of the time of one formatting that is cut again.
-        self._argv: Callable[[Sequence[bytes | int]], list[bytes]] = eval(f"lambda values: [{items}]", {"join": b"".join})
+        self._arguments: Callable[..., list[list[bytes]]] = eval(
+            f"lambda places, {columns}: [[{items}] for i in places]", {"join": b"".join}
+        )
 
     def _expression(self, argument: bytes, marks: Sequence[tuple[bytes, bytes]], number_of: Mapping[bytes, int]) -> str:
         """Python's expression for one argument: its constant pieces between the values."""
@@ -50,7 +53,7 @@ class PreparedCall:
             if number is not None:
                 self._taken.add(number)
                 conversion = marks[number][1]
-                pieces.append(f"values[{number}]" if conversion == b"%b" else f"{conversion!r} % values[{number}]")
+                pieces.append(f"c{number}[i]" if conversion == b"%b" else f"{conversion!r} % c{number}[i]")
             elif piece or not argument:
                 pieces.append(repr(piece))
         return pieces[0] if len(pieces) == 1 else f"join(({', '.join(pieces)}))"
@@ -59,10 +62,13 @@ class PreparedCall:
         """Whether the script takes the value of a mark."""
         return mark in self._taken
 
+    def calls(self, columns: Sequence[Sequence[bytes] | Sequence[int]], kind: str, messages: int = 1) -> Calls:
+        """A command for each row of ``columns``, which are in the order of the marks."""
+        return Calls(self._arguments, columns, kind, messages)
+
     def request(self, values: Sequence[bytes | int], kind: str, messages: int = 1) -> Request:
         """The command with ``values`` in the order of the marks."""
-        # Not by the name of the tuple: that is a function of Python, which takes half as long as all of this.
-        return tuple.__new__(Request, (self._argv(values), kind, messages))
+        return Request(self._arguments((0,), *zip(values))[0], kind, messages)
 
 
 class StoredSessions:
@@ -147,9 +153,32 @@ class StoredSessions:
             values += (topic, number, b2a_base64(b"%09d" % number, newline=False) if is_encoded else b"", time_ms)
         return prepared.request(values, "save", count)
 
+    def save_each(
+        self,
+        clients: Sequence[bytes],
+        numbers: Sequence[int],
+        topics: Sequence[bytes],
+        time_ms: int,
+        producers: Sequence[int],
+        batches: Sequence[int],
+        epochs: Sequence[int],
+    ) -> Calls:
+        """Save one message for each of these clients."""
+        prepared = self._saves.get(1)
+        if prepared is None:
+            prepared = self._saves[1] = self._prepare_save((self.qos,), False)
+        encoded = [b2a_base64(b"%09d" % number, newline=False) for number in numbers] if prepared.takes(_ENCODED) else ()
+        return prepared.calls((clients, batches, producers, epochs, topics, numbers, encoded, [time_ms] * len(clients)), "save")
+
     def acknowledge(self, client: bytes, packet_id: int, token: int, epoch: int = 1) -> Request:
         """Remove a message, for a PUBACK or PUBCOMP in the session ``epoch``."""
         return self._acknowledge.request((client, packet_id, token, epoch), "acknowledge")
+
+    def acknowledge_each(
+        self, clients: Sequence[bytes], packet_ids: Sequence[int], tokens: Sequence[int], epochs: Sequence[int]
+    ) -> Calls:
+        """Remove one message of each of these clients."""
+        return self._acknowledge.calls((clients, packet_ids, tokens, epochs), "acknowledge")
 
     def release(self, client: bytes, packet_id: int, token: int, epoch: int = 1) -> Request:
         """Keep a PUBREL in place of a message, for a PUBREC."""

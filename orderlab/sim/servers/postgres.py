@@ -419,6 +419,28 @@ class PostgresSessions:
         """What the message of that number carries."""
         return b"%09d" % number + self._padding
 
+    def save_each(
+        self,
+        clients: Sequence[bytes],
+        numbers: Sequence[int],
+        topics: Sequence[bytes],
+        time_ms: int,
+        producers: Sequence[int],
+        batches: Sequence[int],
+        epochs: Sequence[int],
+    ) -> list[Statement]:
+        """Save one message for each of these clients."""
+        return [
+            self.save(client, [(number, topic, time_ms)], *numbered)
+            for client, number, topic, *numbered in zip(clients, numbers, topics, producers, batches, epochs, strict=True)
+        ]
+
+    def acknowledge_each(
+        self, clients: Sequence[bytes], packet_ids: Sequence[int], tokens: Sequence[int], epochs: Sequence[int]
+    ) -> list[Statement]:
+        """Remove one message of each of these clients."""
+        return list(map(self.acknowledge, clients, packet_ids, tokens, epochs))
+
     def acknowledge(self, client: bytes, packet_id: int, token: int, epoch: int = 1) -> Statement:
         """Remove a message, for a PUBACK or PUBCOMP: DELETE by client and packet identifier, committed by itself."""
         return Statement("acknowledge", lambda transaction, _: transaction.delete_packet(client, packet_id))

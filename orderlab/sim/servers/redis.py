@@ -8,10 +8,10 @@ each operation is counted with its effects in the write in which its kind and ba
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import simpy
 
@@ -46,6 +46,65 @@ class Request(NamedTuple):
     messages: int = 1
 
 
+class Calls(Sequence[Request]):
+    """Commands of one kind as columns. Their arguments are made where they run: what waits for a flush is numbers beside each other, and not a dozen
+    objects for each command, which the processor's caches have lost when its turn comes."""
+
+    def __init__(self, arguments: Callable[..., list[list[bytes]]], columns: Sequence[Sequence[Any]], kind: str, messages: int = 1) -> None:
+        """``arguments`` makes those of the commands at given places of the columns, which nobody changes any more."""
+        self._arguments = arguments
+        self._columns = columns
+        self.kind = kind, messages
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    def __getitem__(self, place: Any) -> Any:
+        return Request(self.argvs((place,))[0], *self.kind)
+
+    def argvs(self, places: Iterable[int]) -> list[list[bytes]]:
+        """The arguments of the commands at ``places``."""
+        return self._arguments(places, *self._columns)
+
+
+class Batch:
+    """Commands of one write, in order: of each part, those at the given places."""
+
+    def __init__(self, parts: Sequence[tuple[Sequence[Request], Sequence[int]]]) -> None:
+        self._parts = parts
+
+    def __len__(self) -> int:
+        return sum(len(places) for _, places in self._parts)
+
+    def __iter__(self) -> Iterator[Request]:
+        return (commands[place] for commands, places in self._parts for place in places)
+
+    def argvs(self) -> list[Argv]:
+        """The arguments of each."""
+        argvs: list[Argv] = []
+        for commands, places in self._parts:
+            argvs += commands.argvs(places) if type(commands) is Calls else [commands[place].argv for place in places]
+        return argvs
+
+    def kinds(self) -> list[tuple[str, int]]:
+        """What says what each costs."""
+        kinds: list[tuple[str, int]] = []
+        for commands, places in self._parts:
+            kinds += [commands.kind] * len(places) if type(commands) is Calls else [commands[place][1:] for place in places]
+        return kinds
+
+
+Commands = Sequence[Request] | Batch
+
+
+def _argvs(commands: Commands) -> list[Argv]:
+    return commands.argvs() if isinstance(commands, Batch) else [command.argv for command in commands]
+
+
+def _kinds(commands: Commands) -> list[tuple[str, int]]:
+    return commands.kinds() if isinstance(commands, Batch) else [command[1:] for command in commands]
+
+
 @dataclass(slots=True)
 class _Cost:
     service_us: float
@@ -70,7 +129,7 @@ CLUSTER_DOWN = ErrorReply(b"CLUSTERDOWN The cluster is down")
 NO_REPLICAS = ErrorReply(b"NOREPLICAS Not enough good replicas to write.")
 WAITED_IN_VAIN = ErrorReply(b"WAIT 0 replicas have it")
 """What a caller makes of WAIT's answer 0: the command has run, and may be lost. Not a reply of a server."""
-Written = Sequence[Request] | FrozenKeyspace
+Written = Commands | FrozenKeyspace
 """What a follower is told: commands, or keys that came from another node."""
 
 
@@ -116,10 +175,10 @@ def shard_with(sources: Sequence[bytes], lua: SharedLua | None = None) -> Shard:
     return shard
 
 
-def run_all(shard: Shard, now_us: int, requests: Sequence[Request]) -> list[Reply]:
+def run_all(shard: Shard, now_us: int, requests: Commands) -> list[Reply]:
     """Run ``requests`` at one instant."""
     shard.now_ms, shard.now_us = divmod(now_us, 1000)
-    return execute_all(shard, [request.argv for request in requests])
+    return execute_all(shard, _argvs(requests))
 
 
 def _in_database(index: int, request: Request) -> list[Request]:
@@ -194,7 +253,7 @@ class RedisNode:
 
     # -- service -------------------------------------------------------------------------------------------
 
-    def receive(self, requests: Sequence[Request], on_replies: Callable[[list[Reply]], None]) -> None:
+    def receive(self, requests: Commands, on_replies: Callable[[list[Reply]], None]) -> None:
         """A write of a client has arrived; ``on_replies`` is called when all replies leave. Never, if the node is down
         or goes down before."""
         if self.is_down:
@@ -301,39 +360,36 @@ class RedisNode:
         if self.on_service is not None:
             self.on_service(self.name, begun, self.busy_until_us, count)
 
-    def run_requests(self, at_us: int, requests: Sequence[Request]) -> tuple[float, list[Reply]]:
+    def run_requests(self, at_us: int, requests: Commands) -> tuple[float, list[Reply]]:
         """Run ``requests`` at one instant: (their service time in us, their replies)."""
         shard, known = self.shard, self._costs
         shard.now_ms, shard.now_us = divmod(at_us, 1000)
         work, commands = 0.0, 0
-        argvs, names, sizes = zip(*requests, strict=True) if requests else ((), (), ())
-        kinds = Counter(zip(names, sizes, strict=True))
-        due = {kind for kind, times in kinds.items() if not self._holds(kind, times)}
+        argvs, kinds = _argvs(requests), _kinds(requests)
+        times = Counter(kinds)
+        due = {kind for kind, uses in times.items() if not self._holds(kind, uses)}
         if due:
-            replies = []
-            together: list[Sequence[bytes]] = []  # since the last one that was counted
-            for request in requests:
-                kind = request.kind, request.messages
+            replies: list[Reply] = []
+            begin = 0  # behind the last one that was counted
+            for place, kind in enumerate(kinds):
                 if kind in due:
-                    replies += execute_all(shard, together)
-                    together = []
-                    reply, known[kind] = self._count(request)
+                    replies += execute_all(shard, argvs[begin:place])
+                    reply, known[kind] = self._count(Request(argvs[place], *kind))
                     if kind[0] not in COUNTED_ALWAYS:
                         due.discard(kind)
                     replies.append(reply)
-                else:
-                    together.append(request.argv)
+                    begin = place + 1
                 work += known[kind].service_us
                 commands += known[kind].commands
-            replies += execute_all(shard, together)
+            replies += execute_all(shard, argvs[begin:])
         else:
             replies = execute_all(shard, argvs)
-            for kind, times in kinds.items():
+            for kind, uses in times.items():
                 cost = known[kind]
-                cost.uses += times
-                work += cost.service_us * times
-                commands += cost.commands * times
-        self.requests += len(requests)
+                cost.uses += uses
+                work += cost.service_us * uses
+                commands += cost.commands * uses
+        self.requests += len(argvs)
         self.commands += commands
         return (work + self.costs.syscall_us) / self.costs.speed, replies
 
@@ -352,7 +408,7 @@ class RedisNode:
             if follower is not None:
                 follower.note(begun_us, self.epoch_us + begun_us, written, now_us)
 
-    def _run_troubled(self, at_us: int, requests: Sequence[Request]) -> tuple[float, list[Reply], list[Request]]:
+    def _run_troubled(self, at_us: int, requests: Commands) -> tuple[float, list[Reply], list[Request]]:
         """As ``run_requests`` where commands may be refused, and scripts stopped halfway: followers are told what was
         changed, not what was asked for."""
         shard = self.shard

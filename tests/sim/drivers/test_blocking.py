@@ -33,7 +33,7 @@ def stored(node):
 
 def submit(driver, values, node=0):
     replies = []
-    driver.submit([(node, push(value)) for value in values], replies.extend)
+    driver.submit([node] * len(values), [push(value) for value in values], replies.extend)
     return replies
 
 
@@ -58,7 +58,7 @@ def test_twice_the_threads_do_twice_as_much():
 
 def test_a_thread_without_a_connection_waits_and_holds_up_others():
     env, nodes, driver = system(nodes=2, threads=2, connections=1)
-    driver.submit([(0, push(1)), (0, push(2)), (1, push(3))], lambda replies: None)
+    driver.submit([0, 0, 1], [push(1), push(2), push(3)], lambda replies: None)
     env.run(250)
     assert stored(nodes[1]) == []  # both threads are with node 0
     env.run(2000)

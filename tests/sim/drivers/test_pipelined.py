@@ -32,7 +32,7 @@ def stored(node):
 
 def submit(driver, values, node=0):
     replies = []
-    driver.submit([(node, push(value)) for value in values], replies.extend)
+    driver.submit([node] * len(values), [push(value) for value in values], replies.extend)
     return replies
 
 
@@ -49,7 +49,7 @@ def test_a_full_buffer_is_flushed_at_once_and_the_rest_by_the_timer():
 def test_replies_come_in_the_order_of_the_commands():
     env, _, driver = system(nodes=2)
     replies = []
-    driver.submit([(0, push(1)), (1, push(2)), (0, push(3))], replies.extend)
+    driver.submit([0, 1, 0], [push(1), push(2), push(3)], replies.extend)
     env.run(10_000)
     assert replies == [1, 1, 2]
 
@@ -156,7 +156,7 @@ def test_a_command_without_an_answer_fails_for_its_caller_and_may_run_all_the_sa
     replies = submit(driver, [1, 2, 3])
     late = []
     env.run(15_000)
-    driver.submit([(0, push(4))], late.extend)
+    driver.submit([0], [push(4)], late.extend)
     env.run(20_500)
     assert replies == [TIMED_OUT] * 3
     assert late == []

@@ -21,7 +21,7 @@ def system(synchronous=True, **pool):
 def save(driver, store, *clients, number=1, count=1):
     got = []
     messages = [(number + at, b"t", 0) for at in range(count)]
-    driver.submit([(0, store.save(client, messages, 0, 1)) for client in clients], got.extend)
+    driver.submit([0] * len(clients), [store.save(client, messages, 0, 1) for client in clients], got.extend)
     return got
 
 
@@ -37,7 +37,7 @@ def test_serial_numbers_keep_the_order_across_the_wrap_of_packet_identifiers():
     env.run(10_000_000)
     assert got == [[(65_535, 65_535), (1, 65_536), (2, 65_537)]]
     rows = []
-    driver.submit([(0, store.fetch(b"s1"))], rows.extend)
+    driver.submit([0], [store.fetch(b"s1")], rows.extend)
     env.run(20_000_000)
     fetched = store.fetched(rows[0])
     assert [number for number, *_ in fetched[-3:]] == [70_000, 70_001, 70_002]
@@ -50,7 +50,7 @@ def test_an_acknowledgement_after_the_wrap_deletes_both_rows_of_its_identifier()
     save(driver, store, b"s1", count=65_536)
     env.run(5_000_000)
     got = []
-    driver.submit([(0, store.acknowledge(b"s1", 1, 1)), (0, store.acknowledge(b"s1", 2, 2))], got.extend)
+    driver.submit([0, 0], [store.acknowledge(b"s1", 1, 1), store.acknowledge(b"s1", 2, 2)], got.extend)
     env.run(10_000_000)
     assert got == [2, 1]
 
@@ -77,7 +77,7 @@ def test_saves_that_share_a_transaction_are_one_commit():
 
 def test_reading_waits_for_no_flush():
     env, server, driver, store = system()
-    driver.submit([(0, store.fetch(b"s1"))], lambda replies: None)
+    driver.submit([0], [store.fetch(b"s1")], lambda replies: None)
     env.run(10_000)
     assert server.log.flushes == 0
     assert server.transactions == 1
@@ -182,7 +182,7 @@ def test_clearing_a_session_removes_its_rows_and_its_counters():
     env, server, driver, store = system()
     save(driver, store, b"s1", b"s2", count=2)
     env.run(100_000)
-    driver.submit([(0, store.clear(b"s1"))], lambda replies: None)
+    driver.submit([0], [store.clear(b"s1")], lambda replies: None)
     env.run(200_000)
     assert stored(server) == []
     assert b"s1" not in server.tables.sessions
@@ -194,7 +194,7 @@ def test_a_release_keeps_the_place_and_drops_the_payload():
     save(driver, store, b"s1", count=2)
     env.run(100_000)
     rows = []
-    driver.submit([(0, store.release(b"s1", 1, 1)), (0, store.fetch(b"s1"))], rows.extend)
+    driver.submit([0, 0], [store.release(b"s1", 1, 1), store.fetch(b"s1")], rows.extend)
     env.run(200_000)
     assert rows[0] == 1
     assert [(packet_id, is_release) for _, packet_id, _, is_release in store.fetched(rows[1])] == [(1, True), (2, False)]

@@ -435,8 +435,8 @@ class Delivery:
         node, world, table = self.node, self.world, self.table
         store, name, node_of = world.storage.store, world.traffic.subscribers.name, world.storage.node_of
         _, whose, packet_ids, tokens, sessions = zip(*acknowledged, strict=True)
-        calls = map(store.acknowledge, map(name, whose), packet_ids, tokens, sessions)
-        requests = list(zip(map(node_of.__getitem__, whose), calls, strict=True))
+        calls = store.acknowledge_each(list(map(name, whose)), packet_ids, tokens, sessions)
+        nodes = list(map(node_of.__getitem__, whose))
         if store.has_tokens:
             table.note_removing(acknowledged)
 
@@ -462,7 +462,7 @@ class Delivery:
                 later_us = node.env.now + node.settings.pack_pause_us
                 call_at(node.env, later_us, lambda: self._remove(again, later_us))
 
-        call_at(node.env, at_us, lambda: node.driver.submit(requests, removed))
+        call_at(node.env, at_us, lambda: node.driver.submit(nodes, calls, removed))
 
     def _make_room(self, subscribers: Ints) -> None:
         """Send what waited for one packet of each of these to be acknowledged on its present connection."""

@@ -217,7 +217,7 @@ class RetryingCaller:
         """Call until ``read`` makes something of the reply, and hand that to ``then``; ``otherwise`` when the call does not matter
         any more. ``failures``: the counter of replies that say nothing."""
         node, world = self.node, self.node.world
-        request, pause_us, may_get_through = (world.storage.node_of[subscriber], call), FIRST_PAUSE_US, False
+        nodes, pause_us, may_get_through = [world.storage.node_of[subscriber]], FIRST_PAUSE_US, False
 
         def replied(replies: Sequence[Any]) -> None:
             nonlocal pause_us, may_get_through
@@ -239,6 +239,6 @@ class RetryingCaller:
             if node.is_dead or not still_matters():
                 otherwise()
             else:
-                node.driver.submit([request], replied)
+                node.driver.submit(nodes, [call], replied)
 
-        node.driver.submit([request], replied)
+        node.driver.submit(nodes, [call], replied)

@@ -71,10 +71,8 @@ class Qos2Receiver:
         """Take in PUBRELs: their packet identifiers are free again."""
         self.releasing.update((message, self.held.pop(message)) for message in messages if message in self.held)
         asked = [message for message in messages if message in self.releasing]
-        requests = [
-            (self._node_of(message), self.inbound.store.acknowledge(self._name(message), *self.releasing[message]))
-            for message in asked
-        ]
+        nodes = [self._node_of(message) for message in asked]
+        calls = [self.inbound.store.acknowledge(self._name(message), *self.releasing[message]) for message in asked]
 
         def replied(replies: Sequence[Any]) -> None:
             if self.node.is_dead:
@@ -85,14 +83,14 @@ class Qos2Receiver:
             if failed:
                 self._later(lambda: self.release(failed))
 
-        if requests:
-            self.node.driver.submit(requests, replied)
+        if asked:
+            self.node.driver.submit(nodes, calls, replied)
 
     # -- one question per publisher at a time --------------------------------------------------------------
 
     def _read(self, publishers: Sequence[int], released: Sequence[int]) -> None:
         store = self.inbound.store
-        requests = [(self._node_of(publisher), store.fetch(self._name(publisher))) for publisher in publishers]
+        nodes = [self._node_of(publisher) for publisher in publishers]
 
         def replied(replies: Sequence[Any]) -> None:
             if self.node.is_dead:
@@ -111,8 +109,8 @@ class Qos2Receiver:
             self.release([message for message in released if message % self.world.traffic.schedule.count in back])
             self._go_on(publisher for publisher in publishers if publisher in back)
 
-        if requests:
-            self.node.driver.submit(requests, replied)
+        if publishers:
+            self.node.driver.submit(nodes, [store.fetch(self._name(publisher)) for publisher in publishers], replied)
 
     def _number(self, messages: Sequence[int]) -> None:
         """Of different publishers."""
@@ -155,7 +153,8 @@ class Qos2Receiver:
                 self._forward(numbered)
 
         if not self.node.is_dead:
-            self.node.driver.submit([(node, call) for _, node, call in requests], replied)
+            _, nodes, calls = zip(*requests, strict=True)
+            self.node.driver.submit(nodes, calls, replied)
 
     def _forward(self, messages: Sequence[int]) -> None:
         number_of = self.inbound.number_of
@@ -224,8 +223,9 @@ class Qos2Sender:
         node, world = self.node, self.world
         release, name, session = world.storage.store.release, world.traffic.subscribers.name, self.table.session_number
         requested = session[deliveries[:, SUBSCRIBER]]
-        requests = [
-            (world.storage.node_of[subscriber], release(name(subscriber), packet_id, token, int(session[subscriber])))
+        nodes = [world.storage.node_of[subscriber] for subscriber in deliveries[:, SUBSCRIBER].tolist()]
+        calls = [
+            release(name(subscriber), packet_id, token, int(session[subscriber]))
             for _, subscriber, packet_id, token in deliveries.tolist()
         ]
 
@@ -244,7 +244,7 @@ class Qos2Sender:
                 pause_us = node.settings.pack_pause_us
                 call_at(node.env, node.env.now + pause_us, lambda: self._release(deliveries[again], connections[again]))
 
-        node.driver.submit(requests, released)
+        node.driver.submit(nodes, calls, released)
 
     def _are_over(self, deliveries: Deliveries, sessions: Ints) -> npt.NDArray[np.bool_]:
         """Whose sessions have ended since: nothing of them is to be kept."""

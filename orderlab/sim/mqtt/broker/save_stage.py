@@ -237,21 +237,23 @@ class SaveStage:
             for subscriber in subscribers:
                 world.ensure_open(subscriber)
         bounds: list[int] = saves.bounds[start : end + 1].tolist()
-        messages = saves.messages[bounds[0] : bounds[-1]]
-        topics = map(world.traffic.topics.__getitem__, world.traffic.topic_of[messages % world.traffic.schedule.count].tolist())
-        numbered = list(zip(messages.tolist(), topics, repeat(time_ms)))
-        each: Iterable[Sequence[tuple[int, bytes, int]]] = zip(numbered)
-        if len(numbered) >= len(bounds):
-            each = [numbered[first - bounds[0] : last - bounds[0]] for first, last in pairwise(bounds)]
-        requests = map(
-            store.save, map(world.traffic.subscribers.name, subscribers), each, saves.producer[start:end].tolist(), saves.batch[start:end].tolist(),
-            saves.sessions[bounds[:-1]].tolist(), self._levels(saves, bounds),
-        )  # fmt: skip
+        part = slice(bounds[0], bounds[-1])
+        messages = saves.messages[part]
+        numbers, clients = messages.tolist(), list(map(world.traffic.subscribers.name, subscribers))
+        topics = list(map(world.traffic.topics.__getitem__, world.traffic.topic_of[messages % world.traffic.schedule.count].tolist()))
+        numbered = saves.producer[start:end].tolist(), saves.batch[start:end].tolist(), saves.sessions[bounds[:-1]].tolist()
+        calls: Sequence[Any]
+        if len(numbers) == len(clients) and world.traffic.qos.sole is not None:
+            calls = store.save_each(clients, numbers, topics, time_ms, *numbered)
+        else:
+            each = list(zip(numbers, topics, repeat(time_ms)))
+            packs = [each[first - bounds[0] : last - bounds[0]] for first, last in pairwise(bounds)]
+            calls = list(map(store.save, clients, packs, *numbered, self._levels(saves, bounds)))
 
         def replied(replies: Sequence[Any]) -> None:
             self._saved(assigned, range(start, end), self._note_replies(assigned, bounds, replies, start), batch)
 
-        self.node.driver.submit(list(zip(map(world.storage.node_of.__getitem__, subscribers), requests, strict=True)), replied)
+        self.node.driver.submit(list(map(world.storage.node_of.__getitem__, subscribers)), calls, replied)
 
     def _levels(self, saves: Saves, bounds: Sequence[int]) -> Sequence[tuple[int, ...]]:
         """Per save, what it says of the QoS of its messages: nothing where all are alike."""

@@ -99,7 +99,7 @@ class Subscriptions:
                 self.delivery.deliver(as_deliveries(rows))
 
         done = node.burst(len(copies), node.costs.persist_us)
-        call_at(node.env, done, lambda: node.driver.submit([(world.storage.node_of[subscriber], call)], saved))
+        call_at(node.env, done, lambda: node.driver.submit([world.storage.node_of[subscriber]], [call], saved))
 
 
 class SessionLifecycle:
