@@ -8,7 +8,7 @@ intervals hold.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy.typing as npt
 from orderlab.model.history.events import COLUMNS, EventBatch, EventKind
 
 Sink = Callable[[EventBatch], None]
+Derive = Callable[[npt.NDArray[np.int64]], Mapping[str, npt.ArrayLike]]
 
 RECORDED = ("time_us", "kind", "publisher", "topic", "qos", "subscriber", "sequence", "packet_id", "dup",
             "delivered_qos", "session", "node", "operation")  # fmt: skip
@@ -31,7 +32,10 @@ class HistoryRecorder:
         self.sinks = sinks
         self.slack_us = slack_us
         self.rows = 0
+        self.derive: Derive | None = None
+        """Columns that follow from a message's number. They are made when rows leave: one call for thousands of rows, not one for a pack."""
         self._columns = {name: np.full(FLUSH_ROWS, -1, COLUMNS[name].dtype) for name in (*RECORDED, *more)}
+        self._columns["message"] = np.full(FLUSH_ROWS, -1, np.int64)
         """The rows that wait; absent values beyond them, so that a row sets only what it has."""
         self._waiting = 0
         self._room = FLUSH_ROWS
@@ -42,7 +46,8 @@ class HistoryRecorder:
         self._hash = blake2b(digest_size=16)
 
     def add(self, kind: EventKind, time_us: npt.ArrayLike, **columns: npt.ArrayLike) -> None:
-        """Add rows of one kind: ``time_us`` is an array, every other column an array of its length or one value for all."""
+        """Add rows of one kind: ``time_us`` is an array, every other column an array of its length or one value for all. ``message``, which is
+        no column of the history, stands for those that ``derive`` makes of it."""
         times = np.asarray(time_us)
         start, end = self._waiting, self._waiting + len(times)
         if end > self._room:
@@ -94,6 +99,11 @@ class HistoryRecorder:
 
     def _write(self, rows: npt.NDArray[np.int64]) -> None:
         columns = {name: column[rows] for name, column in self._columns.items()}
+        messages = columns.pop("message")
+        if self.derive is not None:
+            places = np.flatnonzero(messages >= 0)
+            for name, values in self.derive(messages[places]).items():
+                columns[name][places] = values
         for column in columns.values():
             self._hash.update(column.data)
         self._last_us = int(columns["time_us"][-1])

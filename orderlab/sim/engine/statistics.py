@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,16 +33,23 @@ SLICES_MAX = 5000
 BATCHES = 20
 """Equal parts of the measured interval, from whose means growth is told (`orderlab.sim.systems.sustainable`)."""
 
+ARRIVALS_US = 1000
+"""Arrivals are known ahead of time, and counted by the millisecond."""
 HELD_MAX = 1 << 14
 """Latencies that wait to be counted."""
+
+
+Ints = npt.NDArray[np.int64]
 
 
 class LatencyHistogram:
     """Latencies in microseconds, in buckets of 1 %; sums by the batch that the instant of publishing falls into."""
 
-    def __init__(self, begin_us: int, end_us: int) -> None:
+    def __init__(self, begin_us: int, end_us: int, published_us: Callable[[Ints], Ints] | None = None) -> None:
+        """``published_us`` tells when messages were published, for ``add_messages``."""
         self.begin_us = begin_us
         self.end_us = end_us
+        self._published_us = published_us
         self._max_us = 0.0
         self._buckets = np.zeros(25 * BUCKETS_PER_E, np.int64)
         self._sums = np.zeros(BATCHES)
@@ -50,7 +57,9 @@ class LatencyHistogram:
         self._slice_us = max(SLICE_US, -(-end_us // SLICES_MAX))
         self._slice_sums = np.zeros(end_us // self._slice_us + 1)
         self._slice_counts = np.zeros(end_us // self._slice_us + 1, np.int64)
-        self._held: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
+        self._held: list[tuple[Ints, Ints]] = []
+        self._held_messages: list[tuple[Ints, Ints]] = []
+        """Messages, and when they had come so far."""
         self._held_count = 0
 
     def add(self, published_us: npt.NDArray[np.int64], latency_us: npt.NDArray[np.int64]) -> None:
@@ -60,13 +69,28 @@ class LatencyHistogram:
         if self._held_count >= HELD_MAX:
             self._count_held()
 
+    def add_messages(self, messages: Ints, at_us: Ints) -> None:
+        """Count the latencies of ``messages``, which had come so far at these instants."""
+        self._held_messages.append((messages, at_us))
+        self._held_count += len(messages)
+        if self._held_count >= HELD_MAX:
+            self._count_held()
+
     def _count_held(self) -> None:
         """Count what is held: it pays off for many at once."""
-        if not self._held:
+        if not self._held_count:
             return
-        published_us = np.concatenate([published for published, _ in self._held])
-        latency_us = np.concatenate([latency for _, latency in self._held])
-        self._held, self._held_count = [], 0
+        held = self._held
+        if self._held_messages:
+            assert self._published_us is not None, "messages have instants"
+            messages, at_us = (np.concatenate(column) for column in zip(*self._held_messages, strict=True))
+            sent_us = self._published_us(messages)
+            held = [*held, (sent_us, at_us - sent_us)]
+        published_us, latency_us = (np.concatenate(column) for column in zip(*held, strict=True))
+        self._held, self._held_messages, self._held_count = [], [], 0
+        self._count(published_us, latency_us)
+
+    def _count(self, published_us: Ints, latency_us: Ints) -> None:
         self._add_to_slices(published_us, latency_us)
         counts = (published_us >= self.begin_us) & (published_us < self.end_us)
         if not counts.all():
@@ -126,6 +150,28 @@ class LatencyHistogram:
     def mean_us(self) -> float:
         """The mean over all; 0 for an empty histogram."""
         return float(self._sums.sum() / self.count) if self.count else 0.0
+
+
+class DeliveryHistogram(LatencyHistogram):
+    """Latencies up to the delivery; what arrived, and how late, by the millisecond."""
+
+    def __init__(self, begin_us: int, end_us: int, published_us: Callable[[Ints], Ints]) -> None:
+        super().__init__(begin_us, end_us, published_us)
+        self._arrived: dict[int, tuple[int, float]] = {}
+
+    @property
+    def arrived(self) -> dict[int, tuple[int, float]]:
+        """Per millisecond, the messages that reached their subscribers in it, and the sum of their latencies in microseconds."""
+        self._count_held()
+        return self._arrived
+
+    def _count(self, published_us: Ints, latency_us: Ints) -> None:
+        slices, places = np.unique((published_us + latency_us) // ARRIVALS_US, return_inverse=True)
+        sums = np.bincount(places, latency_us).tolist()
+        for number, more, more_us in zip(slices.tolist(), np.bincount(places).tolist(), sums, strict=True):
+            count, sum_us = self._arrived.get(number, (0, 0.0))
+            self._arrived[number] = count + more, sum_us + more_us
+        super()._count(published_us, latency_us)
 
 
 def mser_5(series: npt.NDArray[np.float64]) -> int | None:

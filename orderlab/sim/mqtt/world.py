@@ -15,7 +15,7 @@ from orderlab.sim.engine.clock import Station, Waits
 from orderlab.sim.engine.network import Latency, Link, Network
 from orderlab.sim.engine.random_streams import RandomStreams
 from orderlab.sim.engine.recorder import HistoryRecorder
-from orderlab.sim.engine.statistics import LatencyHistogram
+from orderlab.sim.engine.statistics import DeliveryHistogram, LatencyHistogram
 from orderlab.sim.kafka.broker import KafkaCluster, Partition
 from orderlab.sim.kafka.consumer_group import Consumer, ConsumerGroup
 from orderlab.sim.mqtt.clients import Clients, Ints, QosLevels, Schedule, SlowReaders, where
@@ -71,6 +71,13 @@ class Traffic:
     sockets: SocketBuffers | None = None
     """Where the sockets of subscribers take so many packets only."""
 
+    def columns_of(self, messages: Ints) -> dict[str, Ints]:
+        """What the history says of messages, by their numbers."""
+        sequence, publisher = np.divmod(messages, self.schedule.count)
+        return {
+            "publisher": publisher, "topic": self.topic_of[publisher], "qos": self.qos.of_publishers(publisher), "sequence": sequence,
+        }  # fmt: skip
+
 
 @dataclass
 class KafkaTopics:
@@ -125,8 +132,6 @@ class DeliveryState:
 
 SLICE_US = 20_000
 """Of the run over time: a slice begins where the last one has ended, so that one is shorter where the measured interval begins or ends."""
-ARRIVALS_US = 1000
-"""Arrivals are known ahead of time, and counted by the millisecond, of which slices are made up."""
 
 
 @dataclass
@@ -134,7 +139,7 @@ class Measurements:
     """Counters and histograms of the report, and who else listens."""
 
     puback_latency: LatencyHistogram
-    delivery_latency: LatencyHistogram
+    delivery_latency: DeliveryHistogram
     stage_latency: dict[str, LatencyHistogram]
     node_waits: list[Waits]
     """Per Redis node, the requests that have waited for its one thread."""
@@ -143,8 +148,6 @@ class Measurements:
     """What else is busy: the machine that all share, a database."""
     packs: dict[str, tuple[int, int, float]] = field(default_factory=dict)
     """Per consumer: packs that it has committed, their records, microseconds from each poll to its commit."""
-    arrived: dict[int, tuple[int, float]] = field(default_factory=dict)
-    """Per millisecond, the messages that reached their subscribers in it, and the sum of their latencies in microseconds."""
     faults: list[tuple[str, int, int]] = field(default_factory=list)
     """Those that struck: name, code of the node, instant."""
     on_stage: Callable[[str, Ints, int], None] | None = None
@@ -207,25 +210,6 @@ class World:
         count, before, busy_us = packs.get(consumer.name, (0, 0, 0.0))
         packs[consumer.name] = count + 1, before + records, busy_us + self.env.now - consumer.polled_us
 
-    def note_delivered(self, published_us: Ints, arrived_us: Ints) -> None:
-        """Messages reach their subscribers at these instants."""
-        latency_us, arrived = arrived_us - published_us, self.measured.arrived
-        self.measured.delivery_latency.add(published_us, latency_us)
-        slices = arrived_us // ARRIVALS_US
-        if not len(slices):
-            return
-        first = int(slices.min())
-        sums = np.bincount(slices - first, latency_us) if int(slices.max()) - first < 10_000 else None
-        if sums is None:  # readers that are so slow are few
-            for number, latency in zip(slices.tolist(), latency_us.tolist(), strict=True):
-                count, sum_us = arrived.get(number, (0, 0.0))
-                arrived[number] = count + 1, sum_us + latency
-            return
-        for number, (more, more_us) in enumerate(zip(np.bincount(slices - first).tolist(), sums.tolist(), strict=True), first):
-            if more:
-                count, sum_us = arrived.get(number, (0, 0.0))
-                arrived[number] = count + more, sum_us + more_us
-
     def _noting(self, waits: Waits) -> Callable[[str, float, float, int], None]:
         def note(_: str, begun_us: float, __: float, requests: int) -> None:
             if begun_us > self.env.now:
@@ -238,8 +222,7 @@ class World:
         measured, now = self.measured, int(self.env.now)
         if measured.on_stage is not None:
             measured.on_stage(stage, messages, now)
-        published = self.traffic.schedule.published_us(messages)
-        measured.stage_latency[stage].add(published, now - published)
+        measured.stage_latency[stage].add_messages(messages, np.full(len(messages), now))
 
     # -- the network, and the names of its nodes in the history --------------------------------------------
 

@@ -23,7 +23,7 @@ from orderlab.sim.drivers.pipelined import PipelinedDriver, PipelineSettings
 from orderlab.sim.engine.clock import Clock, Station, Waits
 from orderlab.sim.engine.random_streams import RandomStreams
 from orderlab.sim.engine.recorder import HistoryRecorder
-from orderlab.sim.engine.statistics import LatencyHistogram
+from orderlab.sim.engine.statistics import DeliveryHistogram, LatencyHistogram
 from orderlab.sim.faults import schedule as schedule_faults
 from orderlab.sim.kafka.broker import BrokerCosts, KafkaCluster, ReplicaSettings
 from orderlab.sim.kafka.consumer_group import Consumer, ConsumerGroup, ConsumerSettings
@@ -267,6 +267,7 @@ class DeviceSystem(Generic[S]):
         schedule = schedule_of(settings, publishers, self.streams, self.end_us)
         topic_of = np.arange(count)
         subscriber_count = len(subscribers)
+        measuring = self.begin_us, self.end_us, schedule.published_us
         world = World(
             env, costs, self.streams, self.recorder,
             traffic=Traffic(
@@ -300,13 +301,14 @@ class DeviceSystem(Generic[S]):
                 trims=TrimTracker(settings.limit if isinstance(store, StoredSessions) and settings.may_fill else None),
             ),
             measured=Measurements(
-                puback_latency=self._histogram(), delivery_latency=self._histogram(),
-                stage_latency={stage: self._histogram() for stage in self.stages},
+                puback_latency=LatencyHistogram(*measuring), delivery_latency=DeliveryHistogram(*measuring),
+                stage_latency={stage: LatencyHistogram(*measuring) for stage in self.stages},
                 node_waits=[Waits() for _ in persistence.nodes],
             ),
             hands_over_first=settings.handover == "before-commit",
             introduced=np.zeros(subscriber_count, np.int64) if self.introduces_late else None,
         )  # fmt: skip
+        self.recorder.derive = world.traffic.columns_of
         self._start(world, persistence)
         if isinstance(store, StoredSessions):
             world.storage.slots = MovingSlots(env, world.storage.nodes, store.owner_of, store.slot_of)
@@ -325,9 +327,6 @@ class DeviceSystem(Generic[S]):
     def _record_bytes(self) -> int:
         """Of a message in Kafka."""
         return self.costs.kafka.record_overhead_bytes + self.settings.payload_bytes
-
-    def _histogram(self) -> LatencyHistogram:
-        return LatencyHistogram(self.begin_us, self.end_us)
 
     def _start(self, world: World, persistence: Persistence) -> None:
         settings, env, kafka = self.settings, self.env, world.kafka.cluster

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from orderlab.sim.engine.statistics import mean_interval
-from orderlab.sim.mqtt.world import ARRIVALS_US, SLICE_US, World
+from orderlab.sim.engine.statistics import ARRIVALS_US, mean_interval
+from orderlab.sim.mqtt.world import SLICE_US, World
 
 BASELINE_US = 500_000
 """Before a fault: what latency was in it is what has to come back."""
@@ -69,7 +69,7 @@ class Series:
 
     def table(self) -> list[dict[str, float | None]]:
         """One row a slice, with what arrived in it."""
-        arrived = self.world.measured.arrived
+        arrived = self.world.measured.delivery_latency.arrived
         told: list[dict[str, float | None]] = []
         begin_us = 0.0
         for row in self.rows:

@@ -489,12 +489,11 @@ class Delivery:
         world, traffic = self.world, self.world.traffic
         if not len(deliveries):
             return
-        (message, flags), count = self._published(deliveries[:, MESSAGE]), traffic.schedule.count
-        publisher, subscribers = message % count, deliveries[:, SUBSCRIBER]
+        (message, flags), subscribers, level = self._published(deliveries[:, MESSAGE]), deliveries[:, SUBSCRIBER], traffic.qos.sole
+        if level is None:
+            level = traffic.qos.of_deliveries(message % traffic.schedule.count, subscribers)
         world.recorder.add(
-            kind, instants, publisher=publisher, topic=traffic.topic_of[publisher], qos=traffic.qos.of_publishers(publisher),
-            subscriber=self._codes(subscribers), sequence=message // count,
-            packet_id=deliveries[:, PACKET_ID], dup=dup, delivered_qos=traffic.qos.of_deliveries(publisher, subscribers),
+            kind, instants, message=message, subscriber=self._codes(subscribers), packet_id=deliveries[:, PACKET_ID], dup=dup, delivered_qos=level,
             node=self.node.number,
             session=self.table.sessions_of(deliveries) if self.table.may_end else -1, **flags,
         )  # fmt: skip
@@ -504,8 +503,7 @@ class Delivery:
                 world.count("delivered_retained", len(live) - int(live.sum()))
                 message, instants = message[live], instants[live]
             world.count("delivered", len(message))
-            published = traffic.schedule.published_us(message)
-            world.note_delivered(published, instants)
+            world.measured.delivery_latency.add_messages(message, instants)
 
     def note_trims(self, subscriber: int, messages: Sequence[int], identifiers: Sequence[int]) -> None:
         """Tell the history what a save of these messages pushed out, or it would look lost."""

@@ -123,8 +123,6 @@ class Ingest:
         sent for the first time then, later than their applications asked for it. ``on_answered`` hears from Kafka."""
         world = self.world
         publisher = messages % world.traffic.schedule.count
-        sequence = messages // world.traffic.schedule.count
-        topic = world.traffic.topic_of[publisher]
         qos = world.traffic.qos.of_publishers(publisher)
         self.unacknowledged.update(dict.fromkeys(where(qos > 0, messages).tolist()))
         if repeated_us is None:
@@ -133,14 +131,14 @@ class Ingest:
             if last_us is not None:  # no message of a publisher is sent before the one before it
                 instants = np.maximum(np.maximum(instants, last_us[publisher]), 0 if sent_us is None else sent_us)
                 np.maximum.at(last_us, publisher, instants)
-            self._record_subscribers(topic, sequence, instants)
+            self._record_subscribers(messages, instants)
             world.count("published", len(messages))
         else:
             instants = np.full(len(messages), repeated_us)
             world.count("published_again", len(messages))
         world.recorder.add(
-            EventKind.PUBLISH, instants, publisher=publisher, topic=topic, qos=qos, sequence=sequence,
-            dup=int(repeated_us is not None), **({} if world.traffic.expiry_us is None else {"expiry_interval_us": world.traffic.expiry_us}),
+            EventKind.PUBLISH, instants, message=messages, dup=int(repeated_us is not None),
+            **({} if world.traffic.expiry_us is None else {"expiry_interval_us": world.traffic.expiry_us}),
             **({} if world.traffic.retaining is None else {"retained": world.traffic.retaining.by_publisher[publisher]}),
         )  # fmt: skip
         done = self._ready_us = max(self._ready_us, self.node.burst(len(messages), self.node.costs.ingest_us))
@@ -169,11 +167,11 @@ class Ingest:
         received.update(dict.fromkeys(of_qos_2.tolist(), False))
         return messages
 
-    def _record_subscribers(self, topics: Ints, sequence: Ints, published: Ints) -> None:
+    def _record_subscribers(self, messages: Ints, published: Ints) -> None:
         """Tell the history of a subscriber, who has been connected for long, just before the first publish to it."""
-        if not sequence.any() or not sequence.all():
-            first = sequence == 0
-            self.world.introduce(topics[first], np.maximum(published[first] - 1, 0))
+        first = messages < self.world.traffic.schedule.count
+        if first.any():
+            self.world.introduce(self.world.traffic.topic_of[messages[first]], np.maximum(published[first] - 1, 0))
 
     def _to_all(self, messages: Ints, on_answered: OnAnswered | None = None) -> None:
         if self.node.is_dead:
@@ -231,12 +229,8 @@ class Ingest:
         latency = world.traffic.publishers.latency_us[publisher]
         qos = world.traffic.qos.of_publishers(publisher)
         acknowledged = int(node.burst(len(records), node.costs.puback_us)) + latency
-        world.recorder.add(
-            EventKind.PUBLISH_ACKNOWLEDGED, acknowledged, publisher=publisher, topic=world.traffic.topic_of[publisher],
-            qos=qos, sequence=messages // world.traffic.schedule.count,
-        )  # fmt: skip
-        published = world.traffic.schedule.published_us(messages)
-        world.measured.puback_latency.add(published, acknowledged - published)
+        world.recorder.add(EventKind.PUBLISH_ACKNOWLEDGED, acknowledged, message=messages)
+        world.measured.puback_latency.add_messages(messages, acknowledged)
         of_qos_2 = where(qos == 2, messages)
         if world.traffic.publish_windows is not None:
             of_qos_1 = where(qos == 1, messages).tolist()
