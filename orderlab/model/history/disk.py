@@ -231,6 +231,7 @@ def _csv_cell(column: str, cell: str) -> Any:
 _STRING_BYTES_MAX = 2**31 - 1
 _WHOLE_DICTIONARY = 4096  # larger name tables are cut down to the names that a batch uses
 _KINDS = NameTable(KIND_LABELS)
+_SORTED = ["event_id", "time_us"]
 
 
 class HistoryWriter:
@@ -260,9 +261,13 @@ class HistoryWriter:
         if self.path.suffix == ".parquet":
             record_batch = to_arrow(batch, self.names)
             if self._parquet is None:
-                # A dictionary of numbers that are nearly all different would be made in vain.
+                # A dictionary of numbers that are nearly all different would be made in vain, and so would least and greatest values of what rows are not
+                # sorted by. What they are sorted by grows by little.
                 named = [column.name for column in record_batch.schema if pa.types.is_dictionary(column.type)]
-                self._parquet = pq.ParquetWriter(self._file, record_batch.schema, compression="zstd", use_dictionary=named or False)
+                self._parquet = pq.ParquetWriter(
+                    self._file, record_batch.schema, compression="zstd", use_dictionary=named or False,
+                    write_statistics=_SORTED, column_encoding=dict.fromkeys(_SORTED, "DELTA_BINARY_PACKED"),
+                )  # fmt: skip
             self._parquet.write_batch(record_batch)
         elif self.path.suffix == ".csv":
             self._write_csv(batch)

@@ -99,6 +99,9 @@ class SessionStore(Protocol):
     def assigned(self, reply: Any, count: int) -> list[tuple[int, int]] | None:
         """(packet identifier, token) of each message saved; None if the save did not happen."""
 
+    def assigned_each(self, replies: Sequence[Any]) -> tuple[Sequence[int], Sequence[int]] | None:
+        """The packet identifiers and the tokens of messages that were each saved alone; None if one of them was not."""
+
     def was_saved_before(self, reply: Any) -> bool:
         """Whether the store says that it has this batch already."""
 

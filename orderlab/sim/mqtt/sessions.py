@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from binascii import b2a_base64
 from collections.abc import Callable, Mapping, Sequence
+from typing import cast
 
 from orderlab.model.protocol.packet_id import MODULUS
 from orderlab.sim.redis.hash_slots import SLOT_COUNT, hash_slot
@@ -213,6 +214,17 @@ class StoredSessions:
             return [((reply + i) % MODULUS + 1, 0) for i in range(count)]
         if type(reply) is list and len(reply) == 2 * count:
             return [(reply[2 * i], reply[2 * i + 1]) for i in range(count)]
+        return None
+
+    def assigned_each(self, replies: Sequence[Reply]) -> tuple[Sequence[int], Sequence[int]] | None:
+        """The packet identifiers and the tokens of messages that were each saved alone; None if one of them was not."""
+        kinds = set(map(type, replies))
+        if kinds == {int} and self._previous:
+            return [reply % MODULUS + 1 for reply in cast(Sequence[int], replies)], [0] * len(replies)
+        if kinds == {list}:
+            pairs = cast(Sequence[list[int]], replies)
+            if set(map(len, pairs)) == {2}:
+                return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
         return None
 
     def was_saved_before(self, reply: Reply) -> bool:

@@ -478,6 +478,12 @@ class PostgresSessions:
         """(packet identifier, serial number) of each message saved; None if the save did not happen."""
         return None if isinstance(reply, StatementError) else reply
 
+    def assigned_each(self, replies: Sequence[Any]) -> tuple[Sequence[int], Sequence[int]] | None:
+        """The packet identifiers and the serial numbers of messages that were each saved alone; None if one of them was not."""
+        if any(isinstance(reply, StatementError) for reply in replies):
+            return None
+        return [reply[0][0] for reply in replies], [reply[0][1] for reply in replies]
+
     def was_saved_before(self, reply: Any) -> bool:
         """The tables do not know a batch again."""
         return False

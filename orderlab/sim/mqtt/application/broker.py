@@ -23,9 +23,9 @@ from orderlab.sim.mqtt.broker.broker import MqttBroker
 from orderlab.sim.mqtt.broker.delivery import RECORDED_WITHIN_US, Delivery
 from orderlab.sim.mqtt.broker.node import BrokerNode, BrokerSettings, InFlightBatch
 from orderlab.sim.mqtt.broker.qos2 import Completion, Qos2Sender
-from orderlab.sim.mqtt.broker.routing import Downlink, RoutedRecords, Routing, by_value
+from orderlab.sim.mqtt.broker.routing import Downlink, RoutedRecords, Routing
 from orderlab.sim.mqtt.broker.session_lifecycle import SessionLifecycle, Subscriptions
-from orderlab.sim.mqtt.clients import Ints
+from orderlab.sim.mqtt.clients import Ints, grouped
 from orderlab.sim.mqtt.connections import MESSAGE, PACKET_ID, SUBSCRIBER, TOKEN, Deliveries, as_deliveries
 from orderlab.sim.mqtt.ports import StoreDriver
 from orderlab.sim.mqtt.topics import RETAINED_FROM, are_retained
@@ -176,7 +176,7 @@ class ApplicationDelivery(Delivery):
     # -- over a connection -------------------------------------------------------------------------------------
 
     def _write(self, sent: Deliveries, dup: Ints) -> None:
-        for _, mine in by_value(sent[:, SUBSCRIBER]) if len(sent) else ():
+        for mine in grouped(range(len(sent)), sent[:, SUBSCRIBER].tolist()).values():
             super()._write(sent[mine], dup[mine])
 
     def _written_us(self, count: int) -> Ints | int:

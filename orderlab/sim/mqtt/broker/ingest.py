@@ -19,7 +19,7 @@ from orderlab.sim.kafka.broker import AppendError
 from orderlab.sim.kafka.producer import OnAnswered
 from orderlab.sim.mqtt.broker.node import BrokerNode
 from orderlab.sim.mqtt.broker.qos2 import Qos2Receiver
-from orderlab.sim.mqtt.clients import Ints, where
+from orderlab.sim.mqtt.clients import Ints, grouped, where
 
 FIRST = 0
 """The connection over which a message comes for the first time, whichever it is."""
@@ -178,13 +178,7 @@ class Ingest:
             return
         world = self.world
         topics = world.traffic.topic_of[messages % world.traffic.schedule.count]
-        split: dict[int, list[int]] = {}
-        for message, partition in zip(messages.tolist(), world.kafka.all_partition_of[topics].tolist(), strict=True):
-            records = split.get(partition)
-            if records is None:
-                split[partition] = [message]
-            else:
-                records.append(message)
+        split = grouped(messages.tolist(), world.kafka.all_partition_of[topics].tolist())
         for number in sorted(split):
             self.node.producer.send(world.kafka.all_partitions[number], split[number], on_answered or self._published)
 

@@ -20,7 +20,7 @@ from orderlab.sim.kafka.broker import AppendError
 from orderlab.sim.kafka.consumer_group import Consumer
 from orderlab.sim.kafka.producer import OnAnswered
 from orderlab.sim.mqtt.broker.node import BrokerNode, InFlightBatch
-from orderlab.sim.mqtt.clients import Ints
+from orderlab.sim.mqtt.clients import Ints, grouped
 from orderlab.sim.mqtt.connections import SUBSCRIBER, Deliveries, unstored
 from orderlab.sim.mqtt.ports import Broker
 
@@ -48,7 +48,8 @@ class Downlink:
         if not len(deliveries):
             return
         world = self.world
-        for number, mine in by_value(world.owners(self.node.number, deliveries[:, SUBSCRIBER])):
+        owners = world.owners(self.node.number, deliveries[:, SUBSCRIBER]).tolist()
+        for number, mine in grouped(range(len(owners)), owners).items():
             if number == self.node.number:
                 self.delivery.deliver(deliveries[mine])
             elif number >= 0:
@@ -67,10 +68,9 @@ class Downlink:
             self.leaving -= 1
             if node.is_dead:
                 return
-            held = np.asarray(records, np.int64)
-            of_subscriber = self.world.kafka.downlink_partition_of[deliveries[:, SUBSCRIBER]]
-            for number, mine in by_value(of_subscriber):
-                node.producer.send(other.downlink[number], held[mine].tolist(), on_answered or self._answered)
+            partitions = self.world.kafka.downlink_partition_of[deliveries[:, SUBSCRIBER]].tolist()
+            for number, mine in grouped(records, partitions).items():
+                node.producer.send(other.downlink[number], mine, on_answered or self._answered)
 
         call_at(node.env, done, send)
 
@@ -93,15 +93,6 @@ class Downlink:
             yield from consumer.commit(polled)
             self.world.note_pack(consumer, len(records))
             node.drop_old(consumer, polled)
-
-
-def by_value(values: Ints) -> list[tuple[int, Ints]]:
-    """(value, its places in order) for each value, in the order of their first places."""
-    first = int(values[0])
-    if (values == first).all():
-        return [(first, np.arange(len(values)))]
-    distinct, places = np.unique(values, return_index=True)
-    return [(int(value), np.flatnonzero(values == value)) for value in distinct[np.argsort(places)]]
 
 
 _SHIFT = 51
@@ -206,14 +197,7 @@ class Routing:
         batch.count(len(messages))
 
     def _send(self, records: Sequence[int], partitions: Sequence[int], batch: InFlightBatch) -> None:
-        split: dict[int, list[int]] = {}
-        for record, partition in zip(records, partitions, strict=True):
-            found = split.get(partition)
-            if found is None:
-                split[partition] = [record]
-            else:
-                found.append(record)
-        for number, of_partition in split.items():
+        for number, of_partition in grouped(records, partitions).items():
             self.node.producer.send(self.world.kafka.persisted_partitions[number], of_partition, batch.answered)
 
     def _resend(self, records: Sequence[int], batch: InFlightBatch) -> None:

@@ -269,8 +269,13 @@ class SaveStage:
         self, assigned: _Assigned, bounds: Sequence[int], replies: Sequence[Any], start: int
     ) -> list[int]:
         """Note what the store says of each save; those that failed."""
-        store, sessions, saves, failed = self.world.storage.store, self.world.delivery.connections, assigned.saves, []
+        store, sessions, saves, failed = self.world.storage.store, self.world.delivery.connections, assigned.saves, list[int]()
         packet_id, token = assigned.packet_id, assigned.token
+        if not (assigned.doubtful or sessions.may_end) and self.world.delivery.trims.limit is None:  # nothing else is to be noted
+            all_given = store.assigned_each(replies) if len(replies) == bounds[-1] - bounds[0] else None
+            if all_given is not None:
+                packet_id[bounds[0] : bounds[-1]], token[bounds[0] : bounds[-1]] = all_given
+                return failed
         for place, reply in enumerate(replies):
             first, last = bounds[place], bounds[place + 1]
             given = store.assigned(reply, last - first)
