@@ -22,6 +22,7 @@ Deliveries = npt.NDArray[np.int64]
 """One row per message to deliver, with the columns below. A packet identifier of -1 is that of QoS 0; a token is the store's name for a message
 that it has saved, 0 where it gives none."""
 MESSAGE, SUBSCRIBER, PACKET_ID, TOKEN = range(4)
+_TAKEN = -(2**62)
 NO_DELIVERIES: Deliveries = np.empty((0, 4), np.int64)
 
 
@@ -227,29 +228,48 @@ class Transit:
     """What Kafka's downlink records hold, by record number."""
 
     def __init__(self) -> None:
-        self._held: dict[int, list[int]] = {}
+        self._rows: Deliveries = np.empty((1 << 12, 4), np.int64)
+        self._first = 0
+        """The number of the record in the first row: those before it have been taken."""
         self._next = 0
 
     def add(self, deliveries: Deliveries) -> list[int]:
         """Records for ``deliveries``."""
-        records = list(range(self._next, self._next + len(deliveries)))
-        self._next += len(deliveries)
-        self._held.update(zip(records, deliveries.tolist(), strict=True))
-        return records
+        begin, end = self._next, self._next + len(deliveries)
+        if end - self._first > len(self._rows):
+            self._make_room(len(deliveries))
+        self._rows[begin - self._first : end - self._first] = deliveries
+        self._next = end
+        return list(range(begin, end))
+
+    def _make_room(self, count: int) -> None:
+        held = self._rows[: self._next - self._first]
+        there = np.flatnonzero(held[:, MESSAGE] != _TAKEN)
+        gone = int(there[0]) if len(there) else len(held)
+        left = len(held) - gone
+        self._rows = np.concatenate((held[gone:], np.empty((left + count + (1 << 12), 4), np.int64)))
+        self._first += gone
 
     def subscriber(self, record: int) -> int:
         """The subscriber whom a record is for; 0 if it was taken."""
-        return self._held.get(record, [0, 0])[1]
+        return (self.look(record) or (0, 0))[1]
 
     def look(self, record: int) -> tuple[int, int] | None:
         """(message, subscriber) of a record that was not taken."""
-        held = self._held.get(record)
-        return None if held is None else (held[0], held[1])
+        at = record - self._first
+        if at < 0 or self._rows[at, MESSAGE] == _TAKEN:
+            return None
+        return int(self._rows[at, MESSAGE]), int(self._rows[at, SUBSCRIBER])
 
     def take(self, records: Sequence[int]) -> Deliveries:
         """What ``records`` hold; a record that is read again is not there any more."""
-        held = [row for record in records if (row := self._held.pop(record, None)) is not None]
-        return np.array(held, np.int64) if held else NO_DELIVERIES
+        if len(set(records)) < len(records):
+            records = list(dict.fromkeys(records))
+        at = np.array(records, np.int64) - self._first
+        found = self._rows[at[at >= 0]]
+        self._rows[at[at >= 0], MESSAGE] = _TAKEN
+        is_taken = found[:, MESSAGE] == _TAKEN
+        return found[~is_taken] if is_taken.any() else found
 
 
 StoredMessage = tuple[int, int, int, bool]

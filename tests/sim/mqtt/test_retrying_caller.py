@@ -21,7 +21,7 @@ class Broker:
         store = SimpleNamespace(is_damaged=lambda reply: damaged)
         self.world = SimpleNamespace(count=lambda what: self.counts.update([what]), storage=SimpleNamespace(node_of=[0], store=store))
 
-    def submit(self, requests, on_done):
+    def submit(self, nodes, calls, on_done):
         self.made_us.append(self.env.now)
         on_done([self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]])
 

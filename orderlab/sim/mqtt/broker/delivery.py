@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,8 +35,16 @@ RECORDED_WITHIN_US = 100_000
 """After it has arrived: the recorder waits for no row for long."""
 _NOTHING = (-2, 0)
 Bools = npt.NDArray[np.bool_]
-Acknowledged = tuple[int, int, int, int, int]
-"""Message, subscriber, packet identifier, token, session."""
+
+
+class Acknowledged(NamedTuple):
+    """What subscribers have acknowledged, by column."""
+
+    messages: list[int]
+    subscribers: list[int]
+    packet_ids: list[int]
+    tokens: list[int]
+    sessions: list[int]
 
 
 class Delivery:
@@ -412,46 +420,58 @@ class Delivery:
             return
         self.record(EventKind.ACKNOWLEDGE, acknowledged, answered, -1)
         done = node.burst(len(acknowledged), node.costs.acknowledge_us)
-        in_flight = table.in_flight
         subscribers = acknowledged[:, SUBSCRIBER]
-        keys = in_flight_key(subscribers, acknowledged[:, PACKET_ID]).tolist()
-        found_here = [
-            (message, subscriber, packet_id, found[1], session)
-            for (message, subscriber, packet_id, _), session, key in zip(
-                acknowledged.tolist(), table.session_number[subscribers].tolist(), keys, strict=True
-            )
-            if (found := in_flight.get(key, _NOTHING))[0] == message and in_flight.pop(key)  # no later session's
-        ]
+        here = self._leave(acknowledged, table.session_number[subscribers].tolist())
         table.complete(acknowledged)
         if node.settings.awaits_removals:
-            table.note_releasing([subscriber for _, subscriber, *_ in found_here], node.number)
-        if found_here:
-            self._remove(found_here, done)
-        present = table.connection_number[subscribers] == connections
-        self._make_room(acknowledged[present, SUBSCRIBER])
+            table.note_releasing(here.subscribers, node.number)
+        if here.messages:
+            self._remove(here, done)
+        if self.world.delivery.windows.is_limited:
+            present = table.connection_number[subscribers] == connections
+            self._make_room(acknowledged[present, SUBSCRIBER])
 
-    def _remove(self, acknowledged: Sequence[Acknowledged], at_us: float) -> None:
+    def _leave(self, acknowledged: Deliveries, sessions: list[int]) -> Acknowledged:
+        """Take what is acknowledged out of what is in flight: that of it which is there, and is no later session's."""
+        in_flight = self.table.in_flight
+        keys = in_flight_key(acknowledged[:, SUBSCRIBER], acknowledged[:, PACKET_ID]).tolist()
+        found = [in_flight.pop(key, _NOTHING) for key in keys]
+        messages, subscribers, packet_ids, _ = acknowledged.T.tolist()
+        if [message for message, _ in found] == messages:  # as nearly always
+            return Acknowledged(messages, subscribers, packet_ids, [token for _, token in found], sessions)
+        for key, what in zip(reversed(keys), reversed(found), strict=True):
+            if what is not _NOTHING:
+                in_flight[key] = what
+        rows = [
+            (message, subscriber, packet_id, known[1], session)
+            for message, subscriber, packet_id, session, key in zip(messages, subscribers, packet_ids, sessions, keys, strict=True)
+            if (known := in_flight.get(key, _NOTHING))[0] == message and in_flight.pop(key)
+        ]
+        return Acknowledged(*map(list, zip(*rows, strict=True))) if rows else Acknowledged([], [], [], [], [])
+
+    def _remove(self, acknowledged: Acknowledged, at_us: float) -> None:
         """Run remove scripts, and again those that fail, where sessions are not read before they have run."""
         node, world, table = self.node, self.world, self.table
         store, name, node_of = world.storage.store, world.traffic.subscribers.name, world.storage.node_of
-        _, whose, packet_ids, tokens, sessions = zip(*acknowledged, strict=True)
-        calls = store.acknowledge_each(list(map(name, whose)), packet_ids, tokens, sessions)
-        nodes = list(map(node_of.__getitem__, whose))
+        _, whose, *numbered = acknowledged
+        calls, nodes = store.acknowledge_each(list(map(name, whose)), *numbered), list(map(node_of.__getitem__, whose))
+        may_need_rows = store.has_tokens or node.settings.awaits_removals or world.delivery.trims.limit is not None
+        rows = list(zip(*acknowledged, strict=True)) if may_need_rows else ()
         if store.has_tokens:
-            table.note_removing(acknowledged)
+            table.note_removing(rows)
 
         def removed(replies: Sequence[Any]) -> None:
             again = [
-                one for one, reply in zip(acknowledged, replies, strict=True)
+                one for one, reply in zip(rows, replies, strict=True)
                 if not isinstance(reply, int) and not store.is_damaged(reply) and not table.is_over(one[SUBSCRIBER], one[4])
             ] if node.settings.awaits_removals and not node.is_dead else []  # fmt: skip
-            over = [one for one in acknowledged if one not in again] if again else acknowledged
+            over = [one for one in rows if one not in again] if again else rows
             if store.has_tokens:
                 table.note_removed(over)
             if node.settings.awaits_removals:
                 table.note_released([subscriber for _, subscriber, *_ in over], node.number)
             if world.delivery.trims.limit is not None:
-                for (message, subscriber, packet_id, *_), reply in zip(acknowledged, replies, strict=True):
+                for (message, subscriber, packet_id, *_), reply in zip(rows, replies, strict=True):
                     if type(reply) is int:
                         world.delivery.trims.removed(subscriber, (message, packet_id))
             absent = len(replies) - replies.count(1)
@@ -460,7 +480,7 @@ class Delivery:
             if again:
                 world.count("removes_again", len(again))
                 later_us = node.env.now + node.settings.pack_pause_us
-                call_at(node.env, later_us, lambda: self._remove(again, later_us))
+                call_at(node.env, later_us, lambda: self._remove(Acknowledged(*map(list, zip(*again, strict=True))), later_us))
 
         call_at(node.env, at_us, lambda: node.driver.submit(nodes, calls, removed))
 

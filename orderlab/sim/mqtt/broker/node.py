@@ -76,12 +76,7 @@ class BrokerNode:
 
     def burst(self, count: int, each_us: float) -> float:
         """When ``count`` messages are done that the network threads take in bursts from now on."""
-        now, serve = self.env.now, self.cpu.serve
-        done: float = now
-        while count > 0:
-            done = max(done, serve(now, min(count, BURST) * each_us))
-            count -= BURST
-        return done + self.costs.thread_hop_us
+        return self.cpu.serve_bursts(self.env.now, count, BURST, each_us) + self.costs.thread_hop_us
 
     def work(self, work_us: float) -> simpy.Event:
         """Let one thread work, for which a core is needed; the event comes when it is done."""
