@@ -63,6 +63,10 @@ class ScriptHost(Protocol):
         """Run a script of this host on ``values``, the keys before the arguments."""
         ...
 
+    def run_calls(self, commands: Sequence[Sequence[bytes]]) -> list[Reply]:
+        """Run the calls of loaded scripts that ``commands`` begin with, up to the first that is not usual."""
+        ...
+
 
 class LuaStates(Protocol):
     """Lua states for the scripts of several nodes (``lua.shared``)."""

@@ -111,8 +111,9 @@ def execute_all(shard: Shard, commands: Sequence[Sequence[bytes]]) -> list[Reply
     if host is not None and is_plain and shard.on_presence is None and shard.is_calm():
         shard.caller, shard.resp, shard.sees_expired = client, client.resp, client.is_master
         shard.is_out_of_memory = False
+        replies = host.run_calls(commands)
         scripts, run = host.scripts, host.run
-        for argv in commands:
+        for argv in commands[len(replies) :]:
             if argv[0] != b"EVALSHA" or len(argv) < 3:
                 break
             script, key_count = scripts.get(argv[1]), _KEY_COUNTS.get(argv[2])

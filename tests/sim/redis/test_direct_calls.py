@@ -21,7 +21,7 @@ from orderlab.sim.redis.conditions import ScriptTimeout
 from orderlab.sim.redis.lua.host import LuaHost, host_of
 from orderlab.sim.redis.lua.sandbox import LIBRARIES, SCRIPT_FILES, Direct, Limits, Sandbox
 from orderlab.sim.redis.replies import ErrorReply, Reply
-from orderlab.sim.redis.shard import Shard
+from orderlab.sim.redis.shard import Shard, execute_all
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -270,6 +270,47 @@ def test_a_script_runs_alike_with_and_without_lupa() -> None:
         assert [reply, *state] == [expected[0], *expected[2:]], script.decode()
     assert len(runs) == 400
     assert NotImplemented not in runs
+
+
+def test_scripts_of_a_pipeline_run_as_each_alone() -> None:
+    """The same for lines of EVALSHA that come together: their replies, the keys, and what they took."""
+    together, alone = Shard(), Shard()
+    host_of(alone)._engine._fast_path = None
+    draw = random.Random(21)
+    for number in range(60):
+        lines: list[tuple[bytes, ...]] = []
+        for _ in range(draw.randrange(1, 8)):
+            source = draw.choice((b"", b"#!lua\n", b"collectgarbage('setpause', 300)\n") if number % 9 == 8 else (b"",)) + some_script(draw).encode()
+            _, sha = (host_of(shard).load(source).sha for shard in (together, alone))
+            lines.append((b"EVALSHA", sha, draw.choice((b"2", b"0", b"4", b"02", b"x")), b"k1", b"k2", b"v1", b"2"))
+            if draw.random() < 0.1:
+                lines.append(draw.choice(((b"GET", b"k"), (b"EVALSHA", b"none", b"0"), (b"EVALSHA",))))
+        seen = []
+        for shard in (together, alone):
+            shard.now_ms = 1_700_000_000_000 + number * 3000
+            before = shard.work, shard.charged, shard.dirty
+            replies = execute_all(shard, lines) if shard is together else [reply for line in lines for reply in execute_all(shard, [line])]
+            taken = tuple(now - then for now, then in zip((shard.work, shard.charged, shard.dirty), before, strict=True))
+            seen.append((repr(replies), taken, shard.freeze(), shard.database, shard.resp, shard.work_max))
+        assert seen[0] == seen[1], lines
+
+
+def test_a_limit_ends_a_pipeline_at_the_same_call() -> None:
+    seen = []
+    for is_straight in (True, False):
+        shard = Shard()
+        shard.lua_host = LuaHost(shard, Limits(argument_bytes_max=2000))
+        if not is_straight:
+            host_of(shard)._engine._fast_path = None
+        sha = host_of(shard).load(b"for i = 1, tonumber(ARGV[1]) do redis.call('INCR', 'k') redis.pcall('HSCAN', 'h', 0) end return 1").sha
+        for count in (b"3", b"19", b"3"):
+            try:
+                end = repr(execute_all(shard, [(b"EVALSHA", sha, b"0", each) for each in (b"2", b"4", count, b"3")]))
+            except ScriptTimeout as limit:
+                end = str(limit)
+            seen.append((is_straight, end, shard.execute((b"GET", b"k")), shard.work, shard.work_max))
+    assert [one[1:] for one in seen[:3]] == [one[1:] for one in seen[3:]]
+    assert "bytes" in seen[1][1]
 
 
 @pytest.mark.parametrize(("bytes_max", "memory_max"), [(400, 128 << 20), (5000, 128 << 20), (128 << 20, 4 << 20)])

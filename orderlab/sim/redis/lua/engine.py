@@ -26,7 +26,7 @@ from orderlab.sim.redis.lua.replies import (
 )
 from orderlab.sim.redis.lua.run import ScriptRun
 from orderlab.sim.redis.lua.sandbox import CALL_BYTES, BytecodeError, Direct, Limits, Sandbox, prepare_chunk
-from orderlab.sim.redis.node_state import UNCOUNTED, NodeState
+from orderlab.sim.redis.node_state import GROWTH_MAX_BYTES, UNCOUNTED, NodeState
 from orderlab.sim.redis.registry import SPELLINGS, find
 from orderlab.sim.redis.replies import OK, ErrorReply, Reply
 
@@ -123,7 +123,7 @@ class LuaEngine:
         self._fast_path = fast_path = self.sandbox.fast_path
         if fast_path is not None:
             self._equipment = (
-                commands, CALL_BYTES, limits.memory_bytes_max, self._answer, self._refuse, self._note_write, self._line, self._spend, OK, lupa.LuaError,
+                commands, CALL_BYTES, limits.argument_bytes_max, limits.memory_bytes_max, self._answer, self._refuse, self._note_write, self._line, self._spend, OK, lupa.LuaError,
             )  # fmt: skip
             fast_path.equip(*self._equipment)
 
@@ -195,31 +195,84 @@ class LuaEngine:
         try:
             fast_path, outcome = self._fast_path, NotImplemented
             if number and is_plain and fast_path is not None and not self._is_recording and watchdog.current is None:
-                outcome = fast_path.run(shard, number, time_us, key_count, values)
+                outcome = fast_path.run(shard, number, time_us, key_count, values, not run.read_only and shard.is_calm())
             if outcome is NotImplemented:
                 outcome = self._run_by_lupa(name, kind, function, key_count, values, time_us)
-            if self._stopped is not None:
-                self.sandbox.clean()
-                raise self._reason(name, outcome)
-            kind_of_outcome = type(outcome)
-            if kind_of_outcome is bytes or kind_of_outcome is int or kind_of_outcome is list:
-                return cast(Reply, outcome)
-            return self._result(outcome, name, resp)
+            return self._reply(outcome, name, resp)
         except lupa.LuaError as error:
-            self.sandbox.clean()
-            if self._stopped is not None:
-                raise self._stopped from None
-            raise _broken(name, str(error).encode()) from None
+            raise self._failure(error, name) from None
         finally:
-            shard.resp = resp
-            if shard.database != database:
-                shard.use(database)
-            shard.script_line = self._run = None
-            work = shard.work - shard.work_max + self._work_max
-            if work >= CHARGED:
-                shard.charged += work // CHARGED
-            shard.work_max = UNCOUNTED
-            shard.work += (self._argument_bytes_max - self._argument_bytes_left) // CALL_BYTES
+            self._end(shard, resp, database)
+
+    def run_calls(self, run: ScriptRun, numbers: dict[bytes, int], commands: Sequence[Sequence[bytes]], replies: list[Reply]) -> None:
+        """Run the scripts that ``commands`` (EVALSHA ...) call, from the first on, and append what each replies, an ErrorReply too; up to the
+        first that is not usual, which has not begun then. Each runs as ``run`` would run it: what is done once here does not
+        change between them. ``numbers``: those of scripts without flags, by their SHA1.
+
+        Raises as ``run``, but for ErrorReply."""
+        shard = run.shard
+        fast_path, time_us = self._fast_path, shard.now_ms * 1000 + shard.now_us
+        if fast_path is None or self._is_recording or watchdog.current is not None or time_us >= TIME_US_MAX:
+            return
+        call_script, bytes_max, work_max = fast_path.call_script, self._argument_bytes_max, self._work_max
+        now: Any = time_us
+        resp, database = shard.resp, shard.database
+        self._take_turn()
+        self.shard, self._run, self._is_plain = shard, run, True
+        self._argument_bytes_left = bytes_max
+        try:
+            for argv in commands:
+                if not shard.is_calm():
+                    break
+                self._begin()
+                run.wrote = False
+                shard.growth_left = GROWTH_MAX_BYTES
+                shard.resp = 2
+                begun = shard.work
+                shard.work_max = begun + work_max
+                try:
+                    outcome = call_script(shard, argv, numbers, now)
+                    if outcome is NotImplemented:
+                        break
+                    replies.append(self._reply(outcome, argv[1], resp))
+                except lupa.LuaError as error:
+                    raise self._failure(error, argv[1]) from None
+                except ErrorReply as refusal:
+                    replies.append(refusal)
+                if shard.work - begun >= CHARGED or self._argument_bytes_left != bytes_max or shard.database != database:
+                    self._end(shard, resp, database)
+                    self._run = run
+                    self._argument_bytes_left = bytes_max
+        finally:
+            self._end(shard, resp, database)
+            shard.work += fast_path.take_units()
+            self._turn.append(True)
+
+    def _reply(self, outcome: Any, name: bytes, resp: int) -> Reply:
+        """The reply of a script that has ended, by what ``run.lua`` returns. Raises ErrorReply, or why it was stopped."""
+        if self._stopped is not None:
+            self.sandbox.clean()
+            raise self._reason(name, outcome)
+        kind = type(outcome)
+        if kind is bytes or kind is int or kind is list:
+            return cast(Reply, outcome)
+        return self._result(outcome, name, resp)
+
+    def _failure(self, error: BaseException, name: bytes) -> BaseException:
+        """What to raise for an error of Lua that no script saw."""
+        self.sandbox.clean()
+        return self._stopped if self._stopped is not None else _broken(name, str(error).encode())
+
+    def _end(self, shard: NodeState, resp: int, database: int) -> None:
+        shard.resp = resp
+        if shard.database != database:
+            shard.use(database)
+        shard.script_line = self._run = None
+        work = shard.work - shard.work_max + self._work_max
+        if work >= CHARGED:
+            shard.charged += work // CHARGED
+        shard.work_max = UNCOUNTED
+        shard.work += (self._argument_bytes_max - self._argument_bytes_left) // CALL_BYTES
 
     def _run_by_lupa(self, name: bytes, kind: str, function: Any, key_count: int, values: Sequence[bytes], time_us: int) -> Any:
         """What ``run.lua`` returns."""

@@ -266,6 +266,8 @@ class LuaHost:
     def __init__(self, shard: NodeState, limits: Limits | None = None, lua: SharedLua | None = None) -> None:
         self.shard = shard
         self.scripts: dict[bytes, Script] = {}
+        self._numbers: dict[bytes, int] = {}
+        """Of those without flags, as the state knows them."""
         self._lua = lua or SharedLua(limits)
         self._engine = self._lua.state(shard)
         self._functions: FunctionLibraries | None = None
@@ -290,11 +292,14 @@ class LuaHost:
                 text = b"ERR Error compiling script (new function): " + error.message
                 raise ErrorReply(error_line(text)) from None
             script = self.scripts[sha] = Script(sha, source, shebang.flags, compiled)
+            if shebang.flags is None:
+                self._numbers[sha] = compiled.number
         return script
 
     def flush(self) -> None:
         """Forget all scripts, with the settings that they changed in the Lua state (those of cjson)."""
         self.scripts.clear()
+        self._numbers.clear()
         self._engine.compiled.clear()
         self._engine = self._lua.state(self.shard)
 
@@ -304,6 +309,8 @@ class LuaHost:
             self._engine = self._lua.state(self.shard)
             for script in self.scripts.values():
                 script.compiled = self._engine.compile_script(script.sha, parse_shebang(script.source).body)
+                if script.flags is None:
+                    self._numbers[script.sha] = script.compiled.number
 
     def evalsha(self, sha: bytes, keys: Sequence[bytes], args: Sequence[bytes], read_only: bool = False) -> Reply:
         """Run a loaded script, without the checks that a client's command has to pass first.
@@ -331,6 +338,17 @@ class LuaHost:
         run = ScriptRun.begin(shard, script.flags, read_only, values[:key_count] if shard.slots is not None else ())
         compiled = script.compiled
         return self._engine.run(run, script.sha, "script", compiled.function, key_count, values, compiled.number)
+
+    def run_calls(self, commands: Sequence[Sequence[bytes]]) -> list[Reply]:
+        """Run the calls of loaded scripts that ``commands`` begin with, for a calm node of which no effects are recorded; up to the first that
+        is not usual. What each replies, an ErrorReply too. Raises as ``evalsha``."""
+        shard = self.shard
+        if self._engine.owner is not None:
+            self._settle()
+        replies: list[Reply] = []
+        if not shard.master_link_down:
+            self._engine.run_calls(ScriptRun(shard, False), self._numbers, commands, replies)
+        return replies
 
 
 def host_of(shard: NodeState) -> LuaHost:

@@ -35,22 +35,55 @@ typedef struct {
 
 static Command commands[COMMANDS]; /* of all Lua states; those that the kernel has */
 
+/* Texts that scripts hand over come again: keys several times in a script, words in every one. A string of Lua is one object while it lives, so
+   its address leads to what was made of it last time. The text itself decides whether it still is the same. */
+enum { KEPT = 512, KEPT_BYTES_MAX = 64 };
+typedef struct {
+    const char *place;
+    PyObject *text;
+} Kept;
+static Kept kept[KEPT];
+
+static struct {
+    const char *place;
+    Command *command;
+} found_before[KEPT];
+
+static size_t slot_of(const char *place) {
+    return ((uintptr_t)place >> 4 ^ (uintptr_t)place >> 13) % KEPT;
+}
+
 /* What the functions of one Lua state share. LuaEngine holds Python's objects, for a reference from here would keep it for ever. */
 typedef struct {
     lua_State *main;
     PyObject *perform, *slot;
     PyObject *answer, *refuse, *note_write, *note_line, *spend, *ok, *lua_error;
-    Py_ssize_t call_bytes;
+    Py_ssize_t call_bytes, budget_max;
     int memory_kilobytes_max;
     int is_recording;
-    /* of the run that `run` carries out: */
-    int is_running, resp, has_written, is_budget_known;
-    long long time_us;
+    /* of the run that `run` or `call_script` carries out: */
+    int is_running, resp, may_write, has_written, is_write_noted, is_budget_known, was_settled;
+    long long time_us, units;
     PyObject *shard;
     Py_ssize_t spent, budget;
 } FastPath;
 
 /* Arguments ------------------------------------------------------------------------------------------------------ */
+
+static PyObject *text_of(const char *place, size_t length) {
+    if (length > KEPT_BYTES_MAX)
+        return PyBytes_FromStringAndSize(place, (Py_ssize_t)length);
+    Kept *found = &kept[slot_of(place)];
+    if (found->place == place && (size_t)PyBytes_GET_SIZE(found->text) == length && !memcmp(PyBytes_AS_STRING(found->text), place, length))
+        return Py_NewRef(found->text);
+    PyObject *made = PyBytes_FromStringAndSize(place, (Py_ssize_t)length), *before = found->text;
+    if (made) {
+        found->place = place;
+        found->text = Py_NewRef(made);
+        Py_XDECREF(before);
+    }
+    return made;
+}
 
 /* Whether the arguments are worth a tuple. */
 static int are_plain(lua_State *L, int count) {
@@ -85,7 +118,7 @@ static PyObject *argument(lua_State *L, int place) {
         return number_text(lua.tonumber(L, place));
     size_t length;
     const char *text = lua.tolstring(L, place, &length);
-    return PyBytes_FromStringAndSize(text, (Py_ssize_t)length);
+    return text_of(text, length);
 }
 
 /* What function((argument, ...), bytes of all) returns, or NULL with an exception. */
@@ -162,6 +195,22 @@ static Command *place_of(const char *name, size_t length) {
     }
 }
 
+/* The command of that name, or NULL. */
+static Command *command_of(const char *name, size_t length) {
+    if (length > NAME_BYTES_MAX)
+        return NULL;
+    size_t slot = slot_of(name);
+    Command *command = found_before[slot].command;
+    if (found_before[slot].place == name && command->length == length && !memcmp(command->name, name, length))
+        return command;
+    command = place_of(name, length);
+    if (!command->handler)
+        return NULL;
+    found_before[slot].place = name;
+    found_before[slot].command = command;
+    return command;
+}
+
 /* Tells LuaEngine what the calls have taken since it was told last, and what is left. 0 with an exception. */
 static int settle(FastPath *fast) {
     PyObject *spent = PyLong_FromSsize_t(fast->spent);
@@ -171,30 +220,40 @@ static int settle(FastPath *fast) {
         return 0;
     fast->spent = 0;
     fast->budget = PyLong_AsSsize_t(left);
-    fast->is_budget_known = 1;
+    fast->is_budget_known = fast->was_settled = 1;
     Py_DECREF(left);
     return fast->budget != -1 || !PyErr_Occurred();
 }
 
-/* Before anything else may ask what is left or take of it. */
+/* Notes a write unless that has been done; 0 where something may refuse it, or with an exception. */
+static int note_write(FastPath *fast) {
+    PyObject *noted = PyObject_CallNoArgs(fast->note_write);
+    if (!noted)
+        return 0;
+    fast->has_written = fast->is_write_noted = noted == Py_True;
+    Py_DECREF(noted);
+    return fast->has_written;
+}
+
+/* Before anything else may ask what is left or take of it, or whether the script has written. */
 static int leave_fast_path(FastPath *fast) {
     if (!fast->is_running)
         return 1;
+    if (fast->has_written && !fast->is_write_noted && !note_write(fast) && PyErr_Occurred())
+        return 0;
     int settled = settle(fast);
-    fast->is_budget_known = 0;
+    fast->is_budget_known = fast->may_write = 0;
     return settled;
 }
 
 /* What the command gives for a call that needs no closer look, or NULL: with an exception, or because it needs one. */
 static PyObject *call_command(FastPath *fast, lua_State *L, int count) {
-    size_t length;
-    if (count > SHORT_ARGUMENTS_MAX || lua.type(L, 1) != STRING)
+    size_t length, bytes = 0;
+    if (count < 1 || count > SHORT_ARGUMENTS_MAX || lua.type(L, 1) != STRING)
         return NULL;
     const char *name = lua.tolstring(L, 1, &length);
-    if (length > NAME_BYTES_MAX)
-        return NULL;
-    Command *command = place_of(name, length);
-    if (!command->handler || count < command->least || count > command->most || lua.gc(L, GC_COUNT, 0) >= fast->memory_kilobytes_max)
+    Command *command = command_of(name, length);
+    if (!command || count < command->least || count > command->most || lua.gc(L, GC_COUNT, 0) >= fast->memory_kilobytes_max)
         return NULL;
     if (!fast->is_budget_known && !settle(fast))
         return NULL;
@@ -204,7 +263,18 @@ static PyObject *call_command(FastPath *fast, lua_State *L, int count) {
     Py_ssize_t size = PyBytes_GET_SIZE(command->text);
     PyTuple_SET_ITEM(argv, 0, Py_NewRef(command->text));
     for (int i = 1; i < count; i++) {
-        PyObject *made = argument(L, i + 1);
+        PyObject *made;
+        int kind = lua.type(L, i + 1);
+        if (kind == STRING) {
+            const char *text = lua.tolstring(L, i + 1, &length);
+            bytes += length;
+            if (bytes > ARGUMENT_BYTES_MAX)
+                goto end;
+            made = text_of(text, length);
+        } else if (kind == NUMBER)
+            made = number_text(lua.tonumber(L, i + 1));
+        else
+            goto end;
         if (!made)
             goto end;
         size += PyBytes_GET_SIZE(made);
@@ -213,12 +283,9 @@ static PyObject *call_command(FastPath *fast, lua_State *L, int count) {
     if (size + fast->call_bytes > fast->budget)
         goto end;
     if (command->is_write && !fast->has_written) {
-        PyObject *noted = PyObject_CallNoArgs(fast->note_write);
-        if (!noted)
-            goto end;
-        fast->has_written = noted == Py_True;
-        Py_DECREF(noted);
-        if (!fast->has_written)
+        if (fast->may_write)
+            fast->has_written = 1;
+        else if (!note_write(fast))
             goto end;
     }
     fast->spent += size + fast->call_bytes;
@@ -229,13 +296,15 @@ static PyObject *call_command(FastPath *fast, lua_State *L, int count) {
         PyObject *error = take_exception();
         result = error ? call1(fast->refuse, error) : NULL;
         Py_XDECREF(error);
-    } else if (result != fast->ok && !PyLong_CheckExact(result) && !(result == Py_None && fast->resp == 2)
-               && !(PyBytes_CheckExact(result) && PyBytes_GET_SIZE(result) <= SHORT_REPLY_MAX)) {
-        Py_SETREF(result, call1(fast->answer, result));
-    } else if (result == Py_None) {
-        Py_SETREF(result, Py_NewRef(Py_False));
+    } else if (PyLong_CheckExact(result)) {
     } else if (result == fast->ok) {
         Py_SETREF(result, Py_NewRef(Py_None));
+    } else if (result == Py_None && fast->resp == 2) {
+        Py_SETREF(result, Py_NewRef(Py_False));
+    } else if (PyList_CheckExact(result) && PyList_GET_SIZE(result) == 0) {
+        Py_SETREF(result, Py_NewRef(Py_True));
+    } else if (!PyBytes_CheckExact(result) || PyBytes_GET_SIZE(result) > SHORT_REPLY_MAX) {
+        Py_SETREF(result, call1(fast->answer, result));
     }
 end:
     Py_DECREF(argv);
@@ -322,29 +391,30 @@ static int is_time(lua_State *L) {
 static int call(lua_State *L) {
     FastPath *fast = lua.touserdata(L, FAST_PATH);
     int count = lua.gettop(L), is_all_plain = 0, is_fast = fast->is_running && L == fast->main;
+    PyObject *result = NULL;
     if (count == 1 && is_time(L) && !fast->is_recording) {
         if (is_fast && fast->time_us >= 0)
             return push_time(L, fast->time_us);
         if (!is_fast)
             return otherwise(L, "time", 1);
     }
-    int is_slow = !are_plain(L, count) || L != fast->main;
-    PyObject *result = NULL;
     PyGILState_STATE lock = PyGILState_UNLOCKED;
     if (!is_fast)
         lock = PyGILState_Ensure();
-    if ((fast->is_recording && !note_line(fast, L)) || ((is_slow || !is_fast) && !leave_fast_path(fast)))
-        result = take_exception();
-    else if (!is_slow) {
-        if (is_fast)
-            result = call_command(fast, L, count);
-        if (!result && !PyErr_Occurred() && (!is_fast || leave_fast_path(fast)))
-            result = call_python(fast, L, count);
-        if (!result)
+    else
+        result = call_command(fast, L, count);
+    if (!result) {
+        if (PyErr_Occurred() || (fast->is_recording && !note_line(fast, L)) || !leave_fast_path(fast))
             result = take_exception();
-        else
-            is_all_plain = PyTuple_CheckExact(result) ? is_plain_tuple(result) : is_plain(result);
-    }
+        else if (are_plain(L, count) && L == fast->main) {
+            result = call_python(fast, L, count);
+            if (!result)
+                result = take_exception();
+            else
+                is_all_plain = PyTuple_CheckExact(result) ? is_plain_tuple(result) : is_plain(result);
+        }
+    } else
+        is_all_plain = PyTuple_CheckExact(result) ? is_plain_tuple(result) : is_plain(result);
     if (result)
         PyList_SetItem(fast->slot, 0, result);
     if (!is_fast)
@@ -484,66 +554,112 @@ static FastPath *fast_path_of(PyObject *capsule) {
     return PyCapsule_GetPointer(capsule, NULL);
 }
 
-/* run(shard, number, time_us, key_count, values): what _result of LuaEngine takes, or NotImplemented if lupa has to run it. time_us is -1
-   where TIME is a command like any other. */
-static PyObject *run(PyObject *self, PyObject *const *arguments, Py_ssize_t count) {
-    FastPath *fast = fast_path_of(self);
-    if (!fast || count != 5)
-        return PyErr_BadArgument(), NULL;
-    PyObject *values = arguments[4];
-    Job job = {fast, PyLong_AsLong(arguments[1]), PyLong_AsSsize_t(arguments[3]), 0, NULL, NULL};
-    long long time_us = PyLong_AsLongLong(arguments[2]);
-    if (PyErr_Occurred())
-        return NULL;
-    if (PyList_CheckExact(values) || PyTuple_CheckExact(values)) {
-        job.values = PySequence_Fast_ITEMS(values);
-        job.count = PySequence_Fast_GET_SIZE(values);
-    }
+/* Runs the job for a shard; what _result of LuaEngine takes, or NotImplemented if lupa has to run it. NULL with an exception. `is_calm`: nothing
+   can refuse its writes. What the calls have taken is added up for take_units where `is_one_of_many`, else LuaEngine is told. */
+static PyObject *run_job(FastPath *fast, Job *job, PyObject *shard, long long time_us, int is_calm, int is_one_of_many) {
     Py_ssize_t size = 0;
-    for (Py_ssize_t i = 0; i < job.count; i++)
-        size += PyBytes_CheckExact(job.values[i]) ? PyBytes_GET_SIZE(job.values[i]) : VALUE_BYTES_MAX + 1;
+    for (Py_ssize_t i = 0; i < job->count; i++)
+        size += PyBytes_CheckExact(job->values[i]) ? PyBytes_GET_SIZE(job->values[i]) : VALUE_BYTES_MAX + 1;
     const char *numbers = setlocale(LC_NUMERIC, NULL);
-    if (!job.values || size > VALUE_BYTES_MAX || job.key_count < 0 || job.key_count > job.count || fast->is_running || fast->is_recording
-        || !fast->answer || !numbers || strcmp(numbers, "C") || lua.gc(fast->main, GC_COUNT, 0) >= fast->memory_kilobytes_max)
+    if (size > VALUE_BYTES_MAX || job->key_count < 0 || job->key_count > job->count || fast->is_running || fast->is_recording || !fast->answer
+        || !numbers || numbers[0] != 'C' || numbers[1] || lua.gc(fast->main, GC_COUNT, 0) >= fast->memory_kilobytes_max)
         Py_RETURN_NOTIMPLEMENTED;
-    fast->shard = arguments[0];
+    fast->shard = shard;
     fast->time_us = time_us;
-    fast->spent = fast->has_written = fast->is_budget_known = 0;
+    fast->spent = fast->has_written = fast->is_write_noted = fast->was_settled = 0;
+    fast->budget = fast->budget_max;
+    fast->is_budget_known = 1;
+    fast->may_write = is_calm;
     fast->resp = 2;
     fast->is_running = 1;
-    int top = lua.gettop(fast->main), status = carry_out(fast->main, &job);
+    int top = lua.gettop(fast->main), status = carry_out(fast->main, job);
     fast->is_running = 0;
     fast->shard = NULL;
     if (status) {
         size_t length = 0;
         const char *text = lua.gettop(fast->main) > top && lua.type(fast->main, -1) == STRING ? lua.tolstring(fast->main, -1, &length) : NULL;
         PyObject *message = PyUnicode_DecodeLatin1(text ? text : "", (Py_ssize_t)length, NULL);
-        Py_XDECREF(job.result);
-        job.result = NULL;
+        Py_CLEAR(job->result);
         if (message)
             PyErr_SetObject(fast->lua_error, message);
         Py_XDECREF(message);
     }
     lua.settop(fast->main, top);
-    if (fast->spent) {
+    if (is_one_of_many && !fast->was_settled)
+        fast->units += fast->spent / fast->call_bytes;
+    else if (fast->spent) {
         PyObject *type, *value, *traceback;
         PyErr_Fetch(&type, &value, &traceback);
         if (!settle(fast)) {
-            Py_CLEAR(job.result);
+            Py_CLEAR(job->result);
             Py_XDECREF(type), Py_XDECREF(value), Py_XDECREF(traceback);
         } else
             PyErr_Restore(type, value, traceback);
     }
-    return job.result;
+    return job->result;
 }
 
-/* equip(commands, call_bytes, memory_bytes_max, answer, refuse, note_write, note_line, spend, ok, lua_error), once. */
+/* run(shard, number, time_us, key_count, values, is_calm): as run_job. time_us is -1 where TIME is a command like any other. */
+static PyObject *run(PyObject *self, PyObject *const *arguments, Py_ssize_t count) {
+    FastPath *fast = fast_path_of(self);
+    if (!fast || count != 6)
+        return PyErr_BadArgument(), NULL;
+    PyObject *values = arguments[4];
+    Job job = {fast, PyLong_AsLong(arguments[1]), PyLong_AsSsize_t(arguments[3]), 0, NULL, NULL};
+    long long time_us = PyLong_AsLongLong(arguments[2]);
+    if (PyErr_Occurred())
+        return NULL;
+    if (!PyList_CheckExact(values) && !PyTuple_CheckExact(values))
+        Py_RETURN_NOTIMPLEMENTED;
+    job.values = PySequence_Fast_ITEMS(values);
+    job.count = PySequence_Fast_GET_SIZE(values);
+    return run_job(fast, &job, arguments[0], time_us, arguments[5] == Py_True, 0);
+}
+
+/* call_script(shard, argv, numbers, time_us): the same for a line EVALSHA sha number-of-keys ..., while nothing can refuse its writes.
+   NotImplemented for all other lines too, and for scripts whose number is not in `numbers`. */
+static PyObject *call_script(PyObject *self, PyObject *const *arguments, Py_ssize_t count) {
+    FastPath *fast = fast_path_of(self);
+    if (!fast || count != 4 || !PyDict_CheckExact(arguments[2]))
+        return PyErr_BadArgument(), NULL;
+    PyObject *argv = arguments[1];
+    Py_ssize_t size = PyTuple_CheckExact(argv) || PyList_CheckExact(argv) ? PySequence_Fast_GET_SIZE(argv) : 0;
+    if (size < 3)
+        Py_RETURN_NOTIMPLEMENTED;
+    PyObject **items = PySequence_Fast_ITEMS(argv), *name = items[0], *keys = items[2];
+    if (!PyBytes_CheckExact(name) || !PyBytes_CheckExact(items[1]) || !PyBytes_CheckExact(keys) || PyBytes_GET_SIZE(keys) != 1
+        || PyBytes_GET_SIZE(name) != 7 || memcmp(PyBytes_AS_STRING(name), "EVALSHA", 7))
+        Py_RETURN_NOTIMPLEMENTED;
+    int key_count = PyBytes_AS_STRING(keys)[0] - '0';
+    PyObject *number = PyDict_GetItemWithError(arguments[2], items[1]);
+    if (!number && PyErr_Occurred())
+        return NULL;
+    if (!number || key_count < 0 || key_count > 9)
+        Py_RETURN_NOTIMPLEMENTED;
+    Job job = {fast, PyLong_AsLong(number), key_count, size - 3, items + 3, NULL};
+    long long time_us = PyLong_AsLongLong(arguments[3]);
+    if (PyErr_Occurred())
+        return NULL;
+    return run_job(fast, &job, arguments[0], time_us, 1, 1);
+}
+
+/* What the calls of scripts that call_script has run have taken, in units of work, since this was asked last. */
+static PyObject *take_units(PyObject *self, PyObject *unused) {
+    FastPath *fast = fast_path_of(self);
+    if (!fast)
+        return NULL;
+    long long units = fast->units;
+    fast->units = 0;
+    return PyLong_FromLongLong(units);
+}
+
+/* equip(commands, call_bytes, argument_bytes_max, memory_bytes_max, answer, refuse, note_write, note_line, spend, ok, lua_error), once. */
 static PyObject *equip(PyObject *self, PyObject *arguments) {
     FastPath *fast = fast_path_of(self);
     PyObject *table, *name, *entry;
     Py_ssize_t at = 0, memory_bytes_max;
-    if (!fast || !PyArg_ParseTuple(arguments, "O!nnOOOOOOO", &PyDict_Type, &table, &fast->call_bytes, &memory_bytes_max, &fast->answer,
-                                   &fast->refuse, &fast->note_write, &fast->note_line, &fast->spend, &fast->ok, &fast->lua_error))
+    if (!fast || !PyArg_ParseTuple(arguments, "O!nnnOOOOOOO", &PyDict_Type, &table, &fast->call_bytes, &fast->budget_max, &memory_bytes_max,
+                                   &fast->answer, &fast->refuse, &fast->note_write, &fast->note_line, &fast->spend, &fast->ok, &fast->lua_error))
         return NULL;
     fast->memory_kilobytes_max = (int)(memory_bytes_max >> 10);
     while (PyDict_Next(table, &at, &name, &entry)) {
@@ -581,6 +697,8 @@ static PyObject *set_resp(PyObject *self, PyObject *version) {
 
 static PyMethodDef METHODS[] = {
     {"run", (PyCFunction)(void (*)(void))run, METH_FASTCALL, "Runs a script."},
+    {"call_script", (PyCFunction)(void (*)(void))call_script, METH_FASTCALL, "Runs the script that a line calls."},
+    {"take_units", take_units, METH_NOARGS, "What such scripts have taken."},
     {"equip", equip, METH_VARARGS, "Names the commands and what else is of Python."},
     {"set_recording", set_recording, METH_O, "Whether each call tells its line."},
     {"set_resp", set_resp, METH_O, "The version of the protocol that the running script has chosen."},
