@@ -110,7 +110,8 @@ class _NodeConnection:
 
     def _write(self, written: _Written) -> None:
         number = self._number
-        requests = Batch([(run.calls, run.places) for run in written.runs])
+        count = len(written)
+        requests = Batch([(run.calls, run.places) for run in written.runs], count)
 
         def arrive() -> None:
             if number == self._number:
@@ -120,7 +121,7 @@ class _NodeConnection:
             if number == self._number:
                 self.link.back.send(len(replies) * REPLY_BYTES, lambda: self._answered(number, replies))
 
-        self.link.there.send(len(requests) * COMMAND_BYTES, arrive)
+        self.link.there.send(count * COMMAND_BYTES, arrive)
 
     def _answered(self, number: int, replies: list[Reply]) -> None:
         if number != self._number:

@@ -70,11 +70,13 @@ class Calls(Sequence[Request]):
 class Batch:
     """Commands of one write, in order: of each part, those at the given places."""
 
-    def __init__(self, parts: Sequence[tuple[Sequence[Request], Sequence[int]]]) -> None:
+    def __init__(self, parts: Sequence[tuple[Sequence[Request], Sequence[int]]], count: int) -> None:
+        """``count``: the commands of all parts."""
         self._parts = parts
+        self._count = count
 
     def __len__(self) -> int:
-        return sum(len(places) for _, places in self._parts)
+        return self._count
 
     def __iter__(self) -> Iterator[Request]:
         return (commands[place] for commands, places in self._parts for place in places)
@@ -93,6 +95,18 @@ class Batch:
             kinds += [commands.kind] * len(places) if type(commands) is Calls else [commands[place][1:] for place in places]
         return kinds
 
+    def times(self) -> dict[tuple[str, int], int]:
+        """How many there are of each kind, in the order in which kinds come first."""
+        times: dict[tuple[str, int], int] = {}
+        for commands, places in self._parts:
+            if type(commands) is Calls:
+                times[commands.kind] = times.get(commands.kind, 0) + len(places)
+            else:
+                for place in places:
+                    kind = commands[place][1:]
+                    times[kind] = times.get(kind, 0) + 1
+        return times
+
 
 Commands = Sequence[Request] | Batch
 
@@ -103,6 +117,10 @@ def _argvs(commands: Commands) -> list[Argv]:
 
 def _kinds(commands: Commands) -> list[tuple[str, int]]:
     return commands.kinds() if isinstance(commands, Batch) else [command[1:] for command in commands]
+
+
+def _times(commands: Commands) -> dict[tuple[str, int], int]:
+    return commands.times() if isinstance(commands, Batch) else Counter(_kinds(commands))
 
 
 @dataclass(slots=True)
@@ -365,13 +383,12 @@ class RedisNode:
         shard, known = self.shard, self._costs
         shard.now_ms, shard.now_us = divmod(at_us, 1000)
         work, commands = 0.0, 0
-        argvs, kinds = _argvs(requests), _kinds(requests)
-        times = Counter(kinds)
+        argvs, times = _argvs(requests), _times(requests)
         due = {kind for kind, uses in times.items() if not self._holds(kind, uses)}
         if due:
             replies: list[Reply] = []
             begin = 0  # behind the last one that was counted
-            for place, kind in enumerate(kinds):
+            for place, kind in enumerate(_kinds(requests)):
                 if kind in due:
                     replies += execute_all(shard, argvs[begin:place])
                     reply, known[kind] = self._count(Request(argvs[place], *kind))

@@ -7,7 +7,9 @@ gets no answer sends again (``Republishing``).
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Generator, Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -216,8 +218,7 @@ class Ingest:
             records = heard
         if not records:
             return
-        for record in records:
-            self.unacknowledged.pop(record, None)
+        deque(map(self.unacknowledged.pop, records, repeat(None)), 0)
         messages = np.asarray(records, np.int64)
         publisher = messages % world.traffic.schedule.count
         latency = world.traffic.publishers.latency_us[publisher]
