@@ -83,6 +83,11 @@ class Schedule:
         instants: Ints = self.phase_us[messages % self.count] + messages // self.count * self.interval_us
         return instants
 
+    @property
+    def mean_per_s(self) -> float:
+        """Messages per second, of all publishers."""
+        return self.count * 1e6 / self.interval_us
+
     def arrivals(self, broker: int) -> Arrivals:
         """What reaches one broker, in order of arrival."""
         return Arrivals(self, broker)
@@ -149,6 +154,7 @@ class BurstSchedule(Schedule):
         if self.count * (until_us / (on_us + off_us) + 1) > BURSTS_MAX:
             raise InputError(f"more than {BURSTS_MAX:,} bursts; set publish_on_s or publish_off_s higher")
         self.latency_us = publishers.latency_us
+        self._until_us = until_us
         drawn = self._draw(streams.vector_stream("bursts"), on_us, off_us, pattern, until_us)
         begin, sizes, publisher = (np.concatenate(column) for column in zip(*drawn, strict=True))
         order = np.lexsort((begin, publisher))
@@ -192,6 +198,12 @@ class BurstSchedule(Schedule):
         burst = np.searchsorted(self._key, publisher << 32 | sequence, side="right") - 1
         instants: Ints = self._begin[burst] + (sequence - self._first[burst]) * self.interval_us
         return instants
+
+    @property
+    def mean_per_s(self) -> float:
+        """Messages per second, of all publishers, on and off."""
+        before = np.ceil((self._until_us - self._begin) / self.interval_us).clip(0, self._size)
+        return float(before.sum()) * 1e6 / self._until_us
 
     def arrivals(self, broker: int) -> Arrivals:
         """What reaches one broker, in order of arrival."""

@@ -60,6 +60,10 @@ from orderlab.sim.systems.settings import STORES, ClientSettings, DeviceSettings
 FLUSHED_AFTER_US = 30_000_000
 """When Linux writes back a page that nobody asks it to: vm.dirty_expire_centisecs, 30 s by default."""
 
+OVERFLOWS = ("trimmed", "dropped_at_full_sockets")
+GIVEN_UP = ("saves_given_up", "downlinks_given_up", "publishes_given_up")
+"""What is counted where a message is lost since there was no room for it, or no answer in time."""
+
 
 @dataclass(frozen=True)
 class RedisSessions:
@@ -453,6 +457,17 @@ class DeviceSystem(Generic[S]):
         world, counts = self.world, self.world.measured.counts
         has_all = counts.get("published", 0) == counts.get("delivered", 0)
         return has_all and not world.delivery.connections.in_flight and not world.awaits_answers()
+
+    def is_drained(self) -> bool:
+        """Whether nothing is under way any more, and nothing was lost for want of room or, without a fault to blame, given up. What is delivered twice or
+        is owed to nobody any more counts for neither, nor what is stored for somebody without a connection."""
+        world, counts = self.world, self.world.measured.counts
+        lost = OVERFLOWS if counts.get("faults") else (*OVERFLOWS, *GIVEN_UP)
+        if any(counts.get(name) for name in lost):
+            return False
+        table = world.delivery.connections
+        waits_for_somebody = any(table.connected[key >> 16] for key in table.in_flight)
+        return not (waits_for_somebody or world.awaits_answers() or world.has_work_left())
 
     def groups(self) -> Mapping[int, range]:
         """The members of those that share a subscription and are one subscriber in the history, by their codes there."""

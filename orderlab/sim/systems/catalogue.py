@@ -35,6 +35,9 @@ class System(Protocol):
     def is_quiet(self) -> bool:
         """Whether all that was published has been delivered and acknowledged."""
 
+    def is_drained(self) -> bool:
+        """Whether nothing is under way, and nothing was lost for want of room; what nobody is owed is not missed."""
+
 
 @dataclass(frozen=True)
 class SystemEntry:

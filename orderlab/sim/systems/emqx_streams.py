@@ -409,6 +409,7 @@ class _TopicNames(list[str]):
 @dataclass(frozen=True)
 class _Schedule:
     publishers: _TopicNames
+    mean_per_s: float
 
     @property
     def count(self) -> int:
@@ -475,7 +476,7 @@ class StreamsWorld:
         self._system = system
         self.measured = _Measured(system.latency)
         self.operations = system.operations
-        self.traffic = _Traffic(_Schedule(_TopicNames(system.topic_names)))
+        self.traffic = _Traffic(_Schedule(_TopicNames(system.topic_names), system.settings.rate * system.settings.publishers))
 
     def observe(self, on_span: OnSpan) -> None:
         """Tell of each batch that a node stores, copies or replays: (node, what, begin, end, messages)."""
@@ -678,6 +679,10 @@ class StreamsSystem:
     def is_quiet(self) -> bool:
         """Whether every publisher was answered."""
         return self.active == 0
+
+    def is_drained(self) -> bool:
+        """The same."""
+        return self.is_quiet()
 
     def names(self) -> Names:
         """The names behind the codes of the history."""

@@ -1,7 +1,8 @@
 """The sustainable rate of a system: the highest rate at which the mean latency stays under a limit, found by runs.
 
-A rate is *sustained* when the mean latency of what was published in the measured interval is under the limit and does not
-grow; otherwise it is *overloaded*. Where more comes than goes, by a share x, latency grows by x seconds per second: so the
+A rate is what is published per second on average, over the bursts of the publishers and the silence between them. It is *sustained* when
+the mean latency of what was published in the measured interval is under the limit and does not grow, and nothing is left under way;
+otherwise it is *overloaded*. What is delivered twice, or to nobody (QoS 0 without a connection, a session that ended), is no overload. Where more comes than goes, by a share x, latency grows by x seconds per second: so the
 slope of the batch means over the interval tells x, and up to ``GROWTH_MAX_MS_PER_S`` (1 %) counts as none. Its 95 %
 interval comes from the regression, widened as neighbouring batches depend on each other. A run that leaves the question
 open, or that grows without having reached the limit (a system that has not settled does that too), is repeated over twice
@@ -21,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orderlab.model.errors import InputError
-from orderlab.sim.systems.catalogue import entry
+from orderlab.sim.systems.catalogue import entry, settings_of
 
 GROWTH_MAX_MS_PER_S = 10.0
 WIDER = 2.0
@@ -44,12 +45,16 @@ class Trial(Protocol):
         """Length of that interval."""
 
     @property
+    def in_per_s(self) -> float:
+        """Messages published per second, on average."""
+
+    @property
     def out_per_s(self) -> float:
         """Messages delivered per second in it."""
 
     @property
     def is_complete(self) -> bool:
-        """Whether all that was published in it has been delivered."""
+        """Whether nothing that was published in it is still under way."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +114,7 @@ def find_ceiling(
     tolerance: float = 0.02,
     on_step: Callable[[RateTrial], None] | None = None,
 ) -> Ceiling:
-    """Search from ``start_per_s``. ``run(rate, times)`` runs at a rate, ``times`` as long as usual.
+    """Search from ``start_per_s``. ``run(rate, times)`` runs at a rate or, as bursts and intervals are whole, near it, ``times`` as long as usual.
 
     Raises InputError when not even ``LOWEST_PER_S`` is sustained, or nothing ever overloads the system.
     """
@@ -132,7 +137,8 @@ def find_ceiling(
         else:
             high = rate
         rate = _next(steps, low, high)
-    return Ceiling(low, high, tuple(steps))
+    kept = [step.rate_per_s for step in steps if step.is_sustained]
+    return Ceiling(max(kept), min(step.rate_per_s for step in steps if not step.is_sustained), tuple(steps))
 
 
 def _decide(run: Callable[[float, int], tuple[Trial, dict[str, Any]]], rate: float, limit_ms: float) -> RateTrial:
@@ -145,7 +151,7 @@ def _decide(run: Callable[[float, int], tuple[Trial, dict[str, Any]]], rate: flo
             break
     means = trial.means_ms
     mean = float(means.mean()) if len(means) else float("inf")
-    return RateTrial(rate, trial.out_per_s, mean, slope, half, trial.measured_s, sustained, report)
+    return RateTrial(trial.in_per_s, trial.out_per_s, mean, slope, half, trial.measured_s, sustained, report)
 
 
 def _next(steps: list[RateTrial], low: float, high: float) -> float:
@@ -168,27 +174,40 @@ class _Run:
 
     means_ms: npt.NDArray[np.float64]
     measured_s: float
+    in_per_s: float
     out_per_s: float
     is_complete: bool
 
 
-def trial_of(system: Any, report: Mapping[str, Any]) -> Trial:
-    """What a system that has run tells about its rate."""
+def trial_of(system: Any, report: Mapping[str, Any], in_per_s: float | None = None) -> Trial:
+    """What a system that has run tells about its rate. ``in_per_s``: what was due, where that is known better than by what came in."""
     means = system.world.measured.delivery_latency.batch_means_us() / 1000
-    return _Run(means, report["measured_s"], report["throughput_per_s"]["out"], system.is_quiet())
+    through = report["throughput_per_s"]
+    return _Run(means, report["measured_s"], through["in"] if in_per_s is None else in_per_s, through["out"], system.is_drained())
+
+
+def share_of_time(settings: Any) -> float:
+    """How much of the time a publisher publishes."""
+    on_s, off_s = getattr(settings, "publish_on_s", None), getattr(settings, "publish_off_s", None)
+    return 1.0 if on_s is None or off_s is None else float(on_s / (on_s + off_s))
 
 
 def runs_of(name: str, settings: Any, seed: int) -> Callable[[float, int], tuple[Trial, dict[str, Any]]]:
-    """Runs of a system at any rate: every publisher publishes more often, nothing else changes."""
-    assemble = entry(name).assemble
+    """Runs of a system at any rate: every publisher publishes more often, nothing else changes. They raise InputError for a rate that the system refuses."""
+    assemble, each = entry(name).assemble, settings.publishers * share_of_time(settings)
 
     def run(rate_per_s: float, times: int) -> tuple[Trial, dict[str, Any]]:
-        at_rate = settings.model_copy(
-            update={"rate": rate_per_s / settings.publishers, "duration_s": settings.duration_s * times}
-        )
+        given = {**settings.model_dump(), "rate": rate_per_s / each, "duration_s": settings.duration_s * times}
+        try:
+            at_rate = settings_of(name, given)
+        except InputError as error:
+            raise InputError(
+                f"sustainable: the search has come to {rate_per_s:,.0f} msg/s, by rate={given['rate']:.4g} of {settings.publishers} publishers, and {error}; "
+                "begin with another number of publishers"
+            ) from None
         system = assemble(at_rate, seed, [])
         report = system.run()
-        return trial_of(system, report), {**report, "history_digest": system.digest}
+        return trial_of(system, report, system.world.traffic.schedule.mean_per_s), {**report, "history_digest": system.digest}
 
     return run
 
@@ -202,7 +221,7 @@ def sustainable_rate(
     on_step: Callable[[RateTrial], None] | None = None,
 ) -> Ceiling:
     """The ceiling of a system, searched from the rate of its settings. Raises InputError."""
-    start = settings.rate * settings.publishers
+    start = settings.rate * settings.publishers * share_of_time(settings)
     return find_ceiling(runs_of(name, settings, seed), start, limit_ms, tolerance, on_step)
 
 

@@ -197,6 +197,10 @@ class ApplicationSystem(DeviceSystem[ApplicationSettings]):
             group.committed[part] < part.log.end_offset for group in world.kafka.groups if group not in left for part in group.partitions
         )
 
+    def is_drained(self) -> bool:
+        """The same: what is not read stays in the queues."""
+        return self.is_quiet()
+
     def run(self, on_progress: Callable[[SimulationProgress], None] | None = None) -> dict[str, Any]:
         """The report, with the queues as they are left at the end."""
         report = super().run(on_progress)

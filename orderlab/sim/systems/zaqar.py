@@ -687,6 +687,10 @@ class ZaqarSystem:
         """Whether every request was answered."""
         return self.active == 0
 
+    def is_drained(self) -> bool:
+        """The same."""
+        return self.is_quiet()
+
     def names(self) -> Names:
         """The names behind the codes of the history."""
         settings = self.settings

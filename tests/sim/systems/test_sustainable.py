@@ -8,7 +8,7 @@ import pytest
 from orderlab.model.errors import InputError
 from orderlab.sim.engine.clock import Station
 from orderlab.sim.systems.catalogue import settings_of
-from orderlab.sim.systems.sustainable import ceiling_json, find_ceiling, growth, is_sustained, sustainable_rate
+from orderlab.sim.systems.sustainable import ceiling_json, find_ceiling, growth, is_sustained, runs_of, sustainable_rate
 
 
 @dataclass
@@ -16,6 +16,7 @@ class Trial:
     means_ms: np.ndarray
     measured_s: float = 1.0
     out_per_s: float = 0.0
+    in_per_s: float = 0.0
     is_complete: bool = True
 
 
@@ -30,7 +31,7 @@ def queue(capacity_per_s, base_ms=5.0):
         waits = (done - arrivals) / 1000 + base_ms
         means = np.array([part.mean() for part in np.array_split(waits, 20)])
         out = (done <= times * 1e6).sum() / times
-        return Trial(means, float(times), out), {"history_digest": f"{rate:.3f}"}
+        return Trial(means, float(times), out, rate), {"history_digest": f"{rate:.3f}"}
 
     return run
 
@@ -65,7 +66,7 @@ def test_a_system_that_settles_late_is_looked_at_for_longer():
     def settling(rate, times):
         at_s = (np.arange(20) + 0.5) * times / 20
         means = 30.0 * (1 - np.exp(-at_s / 0.2)) if rate < 1000 else 30.0 + 500 * at_s
-        return Trial(means, float(times), rate), {"history_digest": ""}
+        return Trial(means, float(times), rate, rate), {"history_digest": ""}
 
     assert find_ceiling(settling, 900.0, tolerance=0.2).rate_per_s > 800
 
@@ -78,7 +79,7 @@ def test_a_level_latency_above_the_limit_is_not_sustained_and_just_below_it_is()
 
 def test_a_lower_limit_gives_a_lower_ceiling():
     def slow(rate, times):  # latency that rises with the load, without growing in time
-        return Trial(np.full(20, rate / 10), float(times), rate), {"history_digest": ""}
+        return Trial(np.full(20, rate / 10), float(times), rate, rate), {"history_digest": ""}
 
     assert find_ceiling(slow, 100.0, limit_ms=100.0).rate_per_s == pytest.approx(1000, rel=0.03)
     assert find_ceiling(slow, 100.0, limit_ms=50.0).rate_per_s == pytest.approx(500, rel=0.03)
@@ -90,7 +91,7 @@ def test_an_open_question_is_asked_for_longer():
     def noisy(rate, times):
         asked.append(times)
         means = 10.0 + np.random.default_rng(len(asked)).normal(0, 20.0 / times**2, 20)
-        return Trial(means if rate < 1000 else means + 200, float(times), rate), {"history_digest": ""}
+        return Trial(means if rate < 1000 else means + 200, float(times), rate, rate), {"history_digest": ""}
 
     find_ceiling(noisy, 900.0, tolerance=0.3)
     assert max(asked) > 1
@@ -99,7 +100,7 @@ def test_an_open_question_is_asked_for_longer():
 @pytest.mark.parametrize("latency", [1.0, 1000.0])
 def test_a_system_without_a_ceiling_is_an_error(latency):
     def run(rate, times):
-        return Trial(np.full(20, latency), 1.0, rate), {"history_digest": ""}
+        return Trial(np.full(20, latency), 1.0, rate, rate), {"history_digest": ""}
 
     with pytest.raises(InputError, match="no ceiling"):
         find_ceiling(run, 100.0)
@@ -116,6 +117,44 @@ def test_the_ceiling_of_a_small_machine_is_set_by_its_cores():
     found = sustainable_rate("tbmq-jedis", settings_of("tbmq-jedis", given), 1, tolerance=0.3)
     assert 700 < found.rate_per_s < 2000  # 1 core / 600 us
     assert found.at.report["utilisation"]["machine"][0] > 0.6
+
+
+SMALL = {"publishers": 60, "broker_cores": 1, "warm_up_s": 0.1, "duration_s": 0.3, "rate": 5.0}
+
+
+def test_the_rate_of_bursts_is_what_is_published_on_average():
+    bursts = {"publish_on_s": 0.2, "publish_off_s": 0.4, "publish_pattern": "exponential"}
+    trial, report = runs_of("tbmq-jedis", settings_of("tbmq-jedis", {**SMALL, **bursts}), 1)(600.0, 4)  # 30 messages/s while on
+    assert trial.in_per_s == pytest.approx(report["counts"]["published"] / 1.3, rel=0.02)
+    assert trial.in_per_s == pytest.approx(600, rel=0.2)
+    steady, report = runs_of("tbmq-jedis", settings_of("tbmq-jedis", SMALL), 1)(600.0, 1)
+    assert steady.in_per_s == pytest.approx(600, rel=0.001)
+
+
+def test_what_nobody_is_owed_and_what_comes_twice_is_no_overload():
+    for given in (
+        {"qos": 0, "offline_share": 0.5, "online_s": 0.1, "offline_s": 0.1},
+        {"offline_share": 0.5, "online_s": 0.1, "offline_s": 0.1, "clean_start_share": 0.8},
+        {"faults": "lost-puback@0.2"},
+        {"offline_share": 0.5, "online_s": 0.1, "offline_s": 50.0},
+    ):
+        trial, report = runs_of("tbmq-jedis", settings_of("tbmq-jedis", {**SMALL, **given}), 1)(300.0, 1)
+        assert report["counts"]["published"] != report["counts"]["delivered"], given
+        assert trial.is_complete, given
+
+
+def test_what_is_lost_for_want_of_room_or_under_way_when_the_run_is_over_is_overload():
+    slow = {"slow_share": 1.0, "slow_read_ms": 200.0, "receive_maximum": 1}
+    for given in ({**slow, "limit": 1}, slow):
+        trial, _ = runs_of("tbmq-jedis", settings_of("tbmq-jedis", {**SMALL, **given}), 1)(1200.0, 1)
+        assert not trial.is_complete, given
+
+
+@pytest.mark.parametrize("given", [{"publishers": 1, "rate": 999.0}, {"publish_on_s": 0.2, "publish_off_s": 0.2}])
+def test_a_search_that_comes_to_rates_no_run_can_have_is_refused(given):
+    settings = settings_of("tbmq-jedis", {**SMALL, **given})
+    with pytest.raises(InputError, match="another number of publishers"):
+        runs_of("tbmq-jedis", settings, 1)(1010.0 if "rate" in given else 20.0, 1)
 
 
 PUBLISHED = {"tbmq-jedis": (1.0, 40_000), "tbmq-postgres": (0.78, 30_000), "tbmq-lettuce": (1.45, 60_000)}
