@@ -21,11 +21,11 @@ MODULES = (
     *(f"orderlab.sim.redis.values.{name}" for name in ("hash", "hash_order", "list", "set", "sorted_set")),
     *(
         f"orderlab.sim.redis.commands.{name}"
-        for name in ("connection", "expiry", "hashes", "keys", "lists", "scripting", "sets", "sorted_set_ranges", "sorted_sets", "strings")
+        for name in ("connection", "expiry", "hashes", "keys", "lists", "scripting", "sets", "short", "sorted_set_ranges", "sorted_sets", "strings")
     ),
     *(
         f"orderlab.sim.redis.{name}"
-        for name in ("arguments", "client", "execution", "keyspace", "lua.engine", "lua.host", "lua.json", "lua.msgpack", "lua.replies", "lua.run",
+        for name in ("arguments", "client", "config", "execution", "keyspace", "lua.engine", "lua.host", "lua.json", "lua.msgpack", "lua.replies", "lua.run",
                      "node_state", "numbers", "registry",
                      "shard", "work")
     ),

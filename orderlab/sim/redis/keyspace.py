@@ -64,6 +64,10 @@ class Keyspace:
         self.resp = 2
         """The protocol that replies are made for: 2 or 3."""
 
+    def is_bare(self) -> bool:
+        """Whether a change of keys is one of ``data`` and ``deadlines_ms`` alone, and ``modified``."""
+        return self.undo is None and self.access is None and not self.string_encodings and self.on_presence is None
+
     @property
     def removes_expired(self) -> bool:
         """False on a replica: it hides keys past their deadline and waits for its master to delete them."""

@@ -13,6 +13,7 @@ from typing import Any, Final, cast
 
 import lupa.lua51 as lupa
 
+from orderlab.sim.redis.commands.short import SHORT_WAYS
 from orderlab.sim.redis.conditions import ScriptKilled, ScriptTimeout
 from orderlab.sim.redis.lua import watchdog
 from orderlab.sim.redis.lua.callables import library_callables
@@ -106,6 +107,7 @@ class LuaEngine:
             for name, command in SPELLINGS.items()
             if not command.special_in_script
         }
+        short_ways = {name: SHORT_WAYS.get(name.lower(), {}) for name in commands}
         self._find_plain = commands.get
         self._numeric: set[bytes] = set()  # commands that scripts gave numbers: an exception costs more than to look first
         self._slot: list[Any] = [None]
@@ -123,7 +125,7 @@ class LuaEngine:
         self._fast_path = fast_path = self.sandbox.fast_path
         if fast_path is not None:
             self._equipment = (
-                commands, CALL_BYTES, limits.argument_bytes_max, limits.memory_bytes_max, self._answer, self._refuse, self._note_write, self._line, self._spend, OK, lupa.LuaError,
+                commands, short_ways, CALL_BYTES, limits.argument_bytes_max, limits.memory_bytes_max, self._answer, self._refuse, self._note_write, self._line, self._spend, OK, lupa.LuaError,
             )  # fmt: skip
             fast_path.equip(*self._equipment)
 

@@ -68,8 +68,8 @@ class SortedSet:
         """Add a member that is not there."""
         if undo is not None:
             undo.append((self.discard, member, None))
-        if not self.skiplist:
-            score += 0.0  # a listpack keeps whole scores as integers, which have no negative zero
+        if score == 0 and not self.skiplist:
+            score = 0.0  # a listpack keeps whole scores as integers, which have no negative zero
         self.scores[member] = score
         scores = self.order_scores
         if not scores or scores[-1] < score:

@@ -21,14 +21,14 @@
 #include <string.h>
 
 enum { ARGUMENTS_MAX = 1000, ARGUMENT_BYTES_MAX = 1 << 20, NUMBER_BYTES_MAX = 32, RESULTS_MAX = 8 };
-enum { COMMANDS = 2048, NAME_BYTES_MAX = 24, SHORT_ARGUMENTS_MAX = 60, SHORT_REPLY_MAX = 4096, VALUE_BYTES_MAX = 8 << 20 };
+enum { COMMANDS = 2048, NAME_BYTES_MAX = 24, SHORT_ARGUMENTS_MAX = 60, SHORT_WORDS_MAX = 5, SHORT_REPLY_MAX = 4096, VALUE_BYTES_MAX = 8 << 20 };
 enum { FAST_PATH = UPVALUE(1), OTHERWISE = UPVALUE(2) };
 
 /* A command that a script may call without a closer look. */
 typedef struct {
     char name[NAME_BYTES_MAX];
     size_t length;
-    PyObject *text, *handler;
+    PyObject *text, *handler, *short_ways[SHORT_WORDS_MAX + 1];
     Py_ssize_t least, most;
     int is_write;
 } Command;
@@ -257,11 +257,9 @@ static PyObject *call_command(FastPath *fast, lua_State *L, int count) {
         return NULL;
     if (!fast->is_budget_known && !settle(fast))
         return NULL;
-    PyObject *argv = PyTuple_New(count), *result = NULL;
-    if (!argv)
-        return NULL;
+    PyObject *given[SHORT_ARGUMENTS_MAX + 1], **words = given + 1, *result = NULL; /* a place before them for what is called, and the shard */
     Py_ssize_t size = PyBytes_GET_SIZE(command->text);
-    PyTuple_SET_ITEM(argv, 0, Py_NewRef(command->text));
+    int made_count = 1;
     for (int i = 1; i < count; i++) {
         PyObject *made;
         int kind = lua.type(L, i + 1);
@@ -278,7 +276,7 @@ static PyObject *call_command(FastPath *fast, lua_State *L, int count) {
         if (!made)
             goto end;
         size += PyBytes_GET_SIZE(made);
-        PyTuple_SET_ITEM(argv, i, made);
+        words[made_count++] = made;
     }
     if (size + fast->call_bytes > fast->budget)
         goto end;
@@ -290,8 +288,22 @@ static PyObject *call_command(FastPath *fast, lua_State *L, int count) {
     }
     fast->spent += size + fast->call_bytes;
     fast->budget -= size + fast->call_bytes;
-    PyObject *arguments[3] = {NULL, fast->shard, argv};
-    result = PyObject_Vectorcall(command->handler, arguments + 1, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+    if (count <= SHORT_WORDS_MAX && command->short_ways[count]) {
+        words[0] = fast->shard;
+        result = PyObject_Vectorcall(command->short_ways[count], words, (size_t)count | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+    }
+    if (result == Py_NotImplemented || (!result && !PyErr_Occurred())) {
+        Py_XDECREF(result);
+        PyObject *argv = PyTuple_New(count), *arguments[3] = {NULL, fast->shard, argv};
+        if (argv) {
+            PyTuple_SET_ITEM(argv, 0, Py_NewRef(command->text));
+            for (int i = 1; i < count; i++)
+                PyTuple_SET_ITEM(argv, i, words[i]);
+            made_count = 1;
+        }
+        result = argv ? PyObject_Vectorcall(command->handler, arguments + 1, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL) : NULL;
+        Py_XDECREF(argv);
+    }
     if (!result) {
         PyObject *error = take_exception();
         result = error ? call1(fast->refuse, error) : NULL;
@@ -307,7 +319,8 @@ static PyObject *call_command(FastPath *fast, lua_State *L, int count) {
         Py_SETREF(result, call1(fast->answer, result));
     }
 end:
-    Py_DECREF(argv);
+    while (--made_count > 0)
+        Py_DECREF(words[made_count]);
     return result;
 }
 
@@ -653,12 +666,12 @@ static PyObject *take_units(PyObject *self, PyObject *unused) {
     return PyLong_FromLongLong(units);
 }
 
-/* equip(commands, call_bytes, argument_bytes_max, memory_bytes_max, answer, refuse, note_write, note_line, spend, ok, lua_error), once. */
+/* equip(commands, short_ways, call_bytes, argument_bytes_max, memory_bytes_max, answer, refuse, note_write, note_line, spend, ok, lua_error), once. */
 static PyObject *equip(PyObject *self, PyObject *arguments) {
     FastPath *fast = fast_path_of(self);
-    PyObject *table, *name, *entry;
+    PyObject *table, *short_ways, *name, *entry;
     Py_ssize_t at = 0, memory_bytes_max;
-    if (!fast || !PyArg_ParseTuple(arguments, "O!nnnOOOOOOO", &PyDict_Type, &table, &fast->call_bytes, &fast->budget_max, &memory_bytes_max,
+    if (!fast || !PyArg_ParseTuple(arguments, "O!O!nnnOOOOOOO", &PyDict_Type, &table, &PyDict_Type, &short_ways, &fast->call_bytes, &fast->budget_max, &memory_bytes_max,
                                    &fast->answer, &fast->refuse, &fast->note_write, &fast->note_line, &fast->spend, &fast->ok, &fast->lua_error))
         return NULL;
     fast->memory_kilobytes_max = (int)(memory_bytes_max >> 10);
@@ -672,8 +685,19 @@ static PyObject *equip(PyObject *self, PyObject *arguments) {
         memcpy(found.name, PyBytes_AS_STRING(name), length);
         found.text = Py_NewRef(name);
         Py_INCREF(found.handler);
+        PyObject *ways = PyDict_GetItemWithError(short_ways, name), *words, *way;
+        Py_ssize_t place = 0;
+        while (ways && PyDict_Check(ways) && PyDict_Next(ways, &place, &words, &way)) {
+            long count = PyLong_AsLong(words);
+            if (count > 0 && count <= SHORT_WORDS_MAX)
+                found.short_ways[count] = Py_NewRef(way);
+        }
+        if (PyErr_Occurred())
+            return NULL;
         Py_XDECREF(command->text);
         Py_XDECREF(command->handler);
+        for (int i = 0; i <= SHORT_WORDS_MAX; i++)
+            Py_XDECREF(command->short_ways[i]);
         *command = found;
     }
     Py_RETURN_NONE;

@@ -1,0 +1,151 @@
+"""The commonest calls of scripts once more, the short way: words as parameters, not as a list, and only what is usual.
+
+``call.c`` asks here first. A function gives the reply of its command in the words that follow the name, or NotImplemented before it has done
+anything: then the command itself is called. None of them looks at errors, options, or what follows changes beside the keyspace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from orderlab.sim.redis.arguments import SMALL_INTEGERS
+from orderlab.sim.redis.commands.sorted_set_ranges import slice_of_ranks
+from orderlab.sim.redis.node_state import NodeState
+from orderlab.sim.redis.replies import OK, scored
+from orderlab.sim.redis.values import SortedSet
+from orderlab.sim.redis.values.sorted_set import Score
+
+_SHORT: Final = 1000
+"""Elements of a sorted set up to which its commands count no work (``work``)."""
+_REMEMBERED_MAX: Final = 256
+_DIGITS_MAX: Final = 15
+_SCORES: dict[bytes, Score] = {b"%d" % value: float(value) for value in range(1000)}
+_MILLISECONDS: dict[bytes, int] = {}
+"""By texts of seconds."""
+
+
+def get(shard: NodeState, key: bytes) -> Any:
+    """GET key."""
+    value = shard.data.get(key)
+    if value is None:
+        return None if shard.access is None and key not in shard.deadlines_ms else NotImplemented
+    if not isinstance(value, bytes) or shard.access is not None or shard.is_expired(key):
+        return NotImplemented
+    return value
+
+
+def set_(shard: NodeState, key: bytes, value: bytes) -> Any:
+    """SET key value."""
+    if not shard.is_bare() or key in shard.deadlines_ms:
+        return NotImplemented
+    shard.data[key] = value
+    shard.modified(key)
+    return OK
+
+
+def set_for_seconds(shard: NodeState, key: bytes, value: bytes, word: bytes, seconds: bytes) -> Any:
+    """SET key value EX seconds."""
+    milliseconds = _MILLISECONDS.get(seconds)
+    if milliseconds is None:
+        if not seconds.isdigit() or seconds[0] == 48 or len(seconds) > _DIGITS_MAX or len(_MILLISECONDS) >= _REMEMBERED_MAX:
+            return NotImplemented
+        milliseconds = _MILLISECONDS[seconds] = int(seconds) * 1000
+    if word != b"EX" or not shard.is_bare():
+        return NotImplemented
+    shard.data[key] = value
+    shard.deadlines_ms[key] = milliseconds + shard.now_ms
+    shard.modified(key)
+    return OK
+
+
+def del_(shard: NodeState, key: bytes) -> Any:
+    """DEL key."""
+    data, deadlines_ms = shard.data, shard.deadlines_ms
+    if not shard.is_bare():
+        return NotImplemented
+    if key not in data:
+        return 0
+    if key in deadlines_ms:
+        if shard.is_expired(key):
+            return NotImplemented
+        del deadlines_ms[key]
+    del data[key]
+    shard.modified(key)
+    return 1
+
+
+def zadd(shard: NodeState, key: bytes, text: bytes, member: bytes) -> Any:
+    """ZADD key score member."""
+    score = _SCORES.get(text)
+    if score is None or not shard.is_bare() or key in shard.deadlines_ms:
+        return NotImplemented
+    value = shard.data.get(key)
+    if value is None:
+        value = SortedSet()
+        shard.data[key] = value
+    elif not isinstance(value, SortedSet) or len(value.scores) > _SHORT or member in value.scores:
+        return NotImplemented
+    if not value.skiplist:
+        value.make_room(member, shard.encoding_limits, None)
+    value.insert(member, score, None)
+    shard.modified(key)
+    return 1
+
+
+def zrem(shard: NodeState, key: bytes, member: bytes) -> Any:
+    """ZREM key member."""
+    if not shard.is_bare() or key in shard.deadlines_ms:
+        return NotImplemented
+    value = shard.data.get(key)
+    if value is None:
+        return 0
+    if not isinstance(value, SortedSet) or len(value.scores) > _SHORT:
+        return NotImplemented
+    if member not in value.scores:
+        return 0
+    if len(value.scores) == 1:
+        del shard.data[key]
+    else:
+        value.discard(member, None)
+    shard.modified(key)
+    return 1
+
+
+def zcard(shard: NodeState, key: bytes) -> Any:
+    """ZCARD key."""
+    if shard.access is not None or key in shard.deadlines_ms:
+        return NotImplemented
+    value = shard.data.get(key)
+    if value is None:
+        return 0
+    return len(value.scores) if isinstance(value, SortedSet) else NotImplemented
+
+
+def zrevrange(shard: NodeState, key: bytes, first: bytes, last: bytes, word: bytes) -> Any:
+    """ZREVRANGE key start stop WITHSCORES."""
+    start, stop = SMALL_INTEGERS.get(first), SMALL_INTEGERS.get(last)
+    if start is None or stop is None or word != b"WITHSCORES" or shard.access is not None or key in shard.deadlines_ms:
+        return NotImplemented
+    value = shard.data.get(key)
+    if value is None:
+        return []
+    if not isinstance(value, SortedSet):
+        return NotImplemented
+    begin, end = slice_of_ranks(start, stop, len(value.scores), True)
+    members, scores = value.order_members[begin:end], value.order_scores[begin:end]
+    members.reverse()
+    scores.reverse()
+    return scored(shard.resp, members, scores)
+
+
+SHORT_WAYS: dict[bytes, dict[int, Callable[..., Any]]] = {
+    b"get": {2: get},
+    b"set": {3: set_, 5: set_for_seconds},
+    b"del": {2: del_},
+    b"zadd": {4: zadd},
+    b"zrem": {3: zrem},
+    b"zcard": {2: zcard},
+    b"zrevrange": {5: zrevrange},
+}
+"""By the name of the command, and how many words a call has, its name among them."""
