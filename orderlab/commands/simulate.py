@@ -140,9 +140,7 @@ def simulate(
     told = [verdict for run in runs for verdict in run.verdicts]
     outcome = overall(told, question.named, allow_vacuous)
     subjects = [subject_of_simulation(run.result, run.verdicts, overall(run.verdicts, question.named, allow_vacuous)) for run in runs]
-    series = [run.series for run in runs if run.series is not None]
-    if timeline is not None and not series:
-        raise InputError(f"--timeline: {system} keeps no figures over time; leave it out, or trace it")
+    series = [run.series for run in runs]
     if replications == 1:
         if timeline is not None:
             write_timeline(timeline, f"{system} over time", seed, series[0], runs[0].report.get("recovery", []))
@@ -192,8 +190,7 @@ class _Run:
     report: dict[str, Any]
     verdicts: list[Verdict]
     wall: dict[str, float]
-    series: list[dict[str, float | None]] | None
-    """None where a system keeps none."""
+    series: list[dict[str, float | None]]
 
 
 def _run(
@@ -253,7 +250,7 @@ def _run(
         "system": system, "seed": seed, "outcome": str(overall(verdicts, question.named)),
         "history_digest": assembled.digest, "history_rows": rows, "settings": chosen.model_dump(), **report,
     }  # fmt: skip
-    return _Run(seed, result, report, verdicts, wall, series.table() if (series := getattr(assembled, "series", None)) is not None else None)
+    return _Run(seed, result, report, verdicts, wall, assembled.series.table())
 
 
 def _window(text: str | None, chosen: Settings) -> tuple[int, int]:

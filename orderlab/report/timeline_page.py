@@ -16,9 +16,10 @@ FORMS = (".html", ".parquet")
 POINTS_MAX = 600
 """In one curve; of longer runs every so-manieth slice is drawn, and Parquet has them all."""
 PANELS = (
-    ("messages per second", {"in": "in_per_s", "out": "out_per_s"}),
-    ("mean latency of what arrived, ms", {"latency": "latency_ms"}),
+    ("messages per second", {"in": "in_per_s", "out": "out_per_s", "conflicts": "conflicts_per_s"}),
+    ("mean latency of what arrived, ms", {"latency": "latency_ms", "post to reader": "delivery_ms"}),
     ("records that nobody has committed", "uncommitted_"),
+    ("entries that readers have not been handed", "unread_"),
     ("waiting for a processor", "waiting_"),
 )
 
@@ -64,7 +65,9 @@ def panels(rows: Sequence[Mapping[str, float | None]], faults: Sequence[Mapping[
         names = wanted if isinstance(wanted, dict) else {
             key.removeprefix(wanted): key for key in (rows[0] if rows else {}) if key.startswith(wanted) and not key.endswith(("_low", "_high"))
         }  # fmt: skip
-        curves = [Curve(name, [mark for row in drawn if (mark := _mark(name, key, row)) is not None]) for name, key in names.items()]
+        curves = [Curve(name, marks) for name, key in names.items() if (marks := [mark for row in drawn if (mark := _mark(name, key, row)) is not None])]
+        if not curves:
+            continue  # not every system has all
         means = [mark.y for curve in curves for mark in curve.marks]
         ends = [mark.high for curve in curves for mark in curve.marks if mark.high is not None]
         room = 2 * max(means, default=0.0)  # intervals of two or three runs may reach far beyond: they are cut, and told by hovering
@@ -96,10 +99,13 @@ def compared(now: Mapping[str, Any], before: Mapping[str, Any]) -> list[tuple[st
     return found + [(name, old, None) for name, old in then.items()]
 
 
+COMPARED = ("throughput_per_s", "latency", "stages_ms", "packs", "batches", "utilisation", "contention", "streams", "counts", "recovery")
+"""Parts of a report."""
+
+
 def numbers(report: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """The figures of a report that are compared: throughput, latencies, stages, packs, batches, utilisation, recovery, counts. Of nodes and consumers, the mean."""
-    parts = ("throughput_per_s", "latency", "stages_ms", "packs", "batches", "utilisation", "counts", "recovery")
-    for part in parts:
+    """The figures of a report that are compared: throughput, latencies, stages, packs, batches, utilisation, contention, streams, recovery, counts. Of nodes and consumers, the mean."""
+    for part in COMPARED:
         yield from _numbers(part, report.get(part) or {})
 
 

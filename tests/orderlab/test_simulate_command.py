@@ -139,6 +139,19 @@ def test_a_timeline_and_a_comparison_tell_what_a_fault_did(tmp_path):
     assert run(*small, "--against", str(before)).returncode == 2
 
 
+def test_a_feed_has_a_timeline_and_is_compared_too(tmp_path):
+    small = ("zaqar-watch", "--set", "duration_s=0.4", "--set", "warm_up_s=0.1", "--set", "drain_s=0.2")
+    before = tmp_path / "before.json"
+    before.write_text(run(*small, "--json").stdout)
+    fault = ("--set", "faults=redis-stall@0.3:0:0.03", "--set", "producers=4")
+    done = run(*small, *fault, "--against", str(before), "--timeline", str(tmp_path / "t.html"))
+    assert "contention.conflicts_per_request" in done.stdout
+    assert "redis-stall on redis-0 at 0.3 s: recovered after" in done.stdout
+    page = (tmp_path / "t.html").read_text()
+    assert page.count("<svg") == 4
+    assert all(words in page for words in ("conflicts", "post to reader", "entries that readers have not been handed", "redis-stall"))
+
+
 def test_replications_tell_recovery_and_slices_with_intervals(tmp_path):
     import pyarrow.parquet as pq
 

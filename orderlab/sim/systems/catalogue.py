@@ -10,6 +10,7 @@ from orderlab.model.errors import InputError, did_you_mean
 from orderlab.model.history.events import EventBatch, Names
 from orderlab.sim.systems import emqx_streams, tbmq_application, tbmq_p2p, tbmq_prototype, zaqar
 from orderlab.sim.systems.base import SimulationProgress
+from orderlab.sim.systems.series import Series, Slices
 from orderlab.sim.systems.settings import Settings, make_settings
 
 Sink = Callable[[EventBatch], None]
@@ -27,6 +28,10 @@ class System(Protocol):
     @property
     def digest(self) -> str:
         """Digest of the bytes of the history."""
+
+    @property
+    def series(self) -> Series | Slices:
+        """The run over time."""
 
     @property
     def world(self) -> Any:

@@ -32,7 +32,7 @@ from orderlab.sim.streams.ordered_store import MemoryStore
 from orderlab.sim.streams.shard import Dropped, Iterator, Message, Schema, Shard
 from orderlab.sim.systems.base import SimulationProgress, rare_collections
 from orderlab.sim.systems.report import latency, warm_up
-from orderlab.sim.systems.series import recovery
+from orderlab.sim.systems.series import Slices
 from orderlab.sim.systems.settings import Settings
 
 FAULTS = {"broker-crash": 0.2, "broker-clock-skew": 0.5, "client-link-cut": 0.05}
@@ -421,52 +421,28 @@ class _Traffic:
     schedule: _Schedule
 
 
-class StreamsSeries:
+class StreamsSeries(Slices):
     """The run in slices of a tick: what was published and delivered to readers, how late first deliveries were, what waits."""
 
     def __init__(self, system: StreamsSystem) -> None:
+        super().__init__(TICK_US)
         self._system = system
-        self.rows: list[dict[str, float | None]] = []
-        self.struck: list[tuple[str, str, int]] = []
-        """(fault, where, microseconds)"""
         self._due_us: dict[tuple[int, int], float] = {}
-        self._in = self._out = self._first = 0
-        self._late_us = self._waited = 0.0
 
     def published(self, topic: int, sequence: int, due_us: float) -> None:
         self._due_us[topic, sequence] = due_us
-        self._in += 1
+        self.came += 1
 
     def delivered(self, topic: int, sequence: int, again: bool) -> None:
-        self._out += 1
+        self.went += 1
         if not again:
-            self._first += 1
-            self._late_us += self._system.env.now - self._due_us[topic, sequence]
+            self.took("latency_ms", 1, self._system.env.now - self._due_us[topic, sequence])
 
     def sample(self) -> None:
         """Look at the slice that ends now."""
         system, now = self._system, float(self._system.env.now)
         waited = sum(station.waits.until(now) for station in system.stations)
-        self.rows.append({
-            "at_s": now / 1e6, "in_per_s": round(self._in * 1e6 / TICK_US), "out_per_s": round(self._out * 1e6 / TICK_US),
-            "latency_ms": float(f"{self._late_us / self._first / 1000:.4g}") if self._first else None,
-            "uncommitted_shards": sum(len(one.buffer) for one in system.partitions),
-            "waiting_node": float(f"{(waited - self._waited) / TICK_US:.4g}"),
-        })  # fmt: skip
-        self._in = self._out = self._first = 0
-        self._late_us, self._waited = 0.0, waited
-
-    def table(self) -> list[dict[str, float | None]]:
-        """One row a slice."""
-        return self.rows
-
-    def recoveries(self) -> list[dict[str, Any]]:
-        """What each fault that struck came to."""
-        end_us = self._system.end_us
-        ends = [*(at_us for _, _, at_us in self.struck[1:]), end_us][: len(self.struck)]
-        return [
-            {**recovery(*one, min(end, end_us), self.rows, TICK_US).to_json(), "slice_s": TICK_US / 1e6} for one, end in zip(self.struck, ends, strict=True)
-        ]
+        self.close(now, ("latency_ms",), {"node": waited}, uncommitted_shards=sum(len(one.buffer) for one in system.partitions))
 
 
 class StreamsWorld:
@@ -657,7 +633,7 @@ class StreamsSystem:
             "utilisation": {"node": [min(load, 1.0) for load in loads]},
             "offered_load": {"node": loads},
             "mean_queue_length": {"node": queues},
-            "recovery": self.series.recoveries(),
+            "recovery": self.series.recoveries(self.end_us),
             "redis_commands_per_s": {"per_node": [], "all": 0},
             "redis_requests_per_s": 0,
             "driver_flushes_per_s": 0,

@@ -17,6 +17,8 @@ BASELINE_US = 500_000
 """Before a fault: what latency was in it is what has to come back."""
 ABOVE = 1.1
 """Times the highest latency of a slice in that time: beyond it a slice is disturbed."""
+SILENT = 10.0
+"""Messages that were published in a slice before the fault, on average: from so many on one without any is no chance, but publishers that wait for answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +89,59 @@ class Series:
 
     def recoveries(self, until_us: float) -> list[Recovery]:
         """What each fault that struck came to. ``until_us``: when the publishers stop."""
-        faults = self.world.measured.faults
-        rows = self.table()
         names = self.world.node_names()
-        ends = [*(at_us for _, _, at_us in faults[1:]), until_us][: len(faults)]
-        return [
-            recovery(name, names[node], at_us, min(end_us, until_us), rows) for (name, node, at_us), end_us in zip(faults, ends, strict=True)
-        ]
+        return recoveries([(name, names[node], at_us) for name, node, at_us in self.world.measured.faults], until_us, self.table())
+
+
+@dataclass
+class Slices:
+    """The slices of a system that tells message by message what comes and goes, each ``slice_us`` long; and the faults that struck it."""
+
+    slice_us: int
+    rows: list[dict[str, float | None]] = field(default_factory=list)
+    struck: list[tuple[str, str, int]] = field(default_factory=list)
+    """(fault, where, microseconds)"""
+    came: int = 0
+    """Messages published, and ``went``, handed to readers, since the last slice ended."""
+    went: int = 0
+    latencies: dict[str, list[float]] = field(default_factory=dict)
+    """By name, how many arrived since then and the sum of what they took, in microseconds."""
+    _waited: dict[str, float] = field(default_factory=dict)
+
+    def took(self, name: str, count: int, sum_us: float) -> None:
+        """So many took so long, all together."""
+        told = self.latencies.setdefault(name, [0, 0.0])
+        told[0] += count
+        told[1] += sum_us
+
+    def close(self, now_us: float, names: Sequence[str], waited: Mapping[str, float], **more: float) -> None:
+        """End a slice. ``names``: of its latencies; ``waited``: the integrals of what waits for each kind of node, from which the mean in the slice follows."""
+        means = {name: self.latencies.pop(name, (0, 0.0)) for name in names}
+        waiting = {name: float(f"{(until - self._waited.get(name, 0.0)) / self.slice_us:.4g}") for name, until in waited.items()}
+        self.rows.append({
+            "at_s": now_us / 1e6, "in_per_s": round(self.came * 1e6 / self.slice_us), "out_per_s": round(self.went * 1e6 / self.slice_us),
+            **{name: float(f"{sum_us / count / 1000:.4g}") if count else None for name, (count, sum_us) in means.items()},
+            **more, **{f"waiting_{name}": mean for name, mean in waiting.items()},
+        })  # fmt: skip
+        self.came = self.went = 0
+        self._waited = dict(waited)
+
+    def table(self) -> list[dict[str, float | None]]:
+        """One row a slice."""
+        return self.rows
+
+    def recoveries(self, until_us: float) -> list[dict[str, Any]]:
+        """What each fault that struck came to. ``until_us``: when the publishers stop."""
+        told = recoveries(self.struck, until_us, self.rows, self.slice_us)
+        return [{**one.to_json(), "slice_s": self.slice_us / 1e6} for one in told]
+
+
+def recoveries(
+    struck: Sequence[tuple[str, str, float]], until_us: float, rows: Sequence[dict[str, float | None]], slice_us: int = SLICE_US
+) -> list[Recovery]:
+    """What faults came to that struck one after the other; ``until_us``: when the publishers stop."""
+    ends = [*(at_us for _, _, at_us in struck[1:]), until_us][: len(struck)]
+    return [recovery(*one, min(end_us, until_us), rows, slice_us) for one, end_us in zip(struck, ends, strict=True)]
 
 
 def recovery(
@@ -114,10 +162,12 @@ def recovery(
             why = f"nobody published any more; strike before {end_us / 1e6:g} s, or give a longer duration_s"
         return Recovery(fault, node, told.at_s, None, why)
     limit = ABOVE * max(known)
+    came = [row["in_per_s"] or 0.0 for row in between(at_us - BASELINE_US, at_us)]
+    is_silence_odd = sum(came) / len(came) * slice_us / 1e6 >= SILENT
 
     def is_disturbed(row: dict[str, float | None]) -> bool:
         latency = row["latency_ms"]
-        return latency > limit if latency is not None else bool(row["in_per_s"])
+        return latency > limit if latency is not None else bool(row["in_per_s"]) or is_silence_odd
 
     disturbed = [row["at_s"] or 0.0 for row in after if is_disturbed(row)]
     if not disturbed:

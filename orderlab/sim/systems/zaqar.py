@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import hashlib
 import time
+from array import array
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -36,6 +38,7 @@ from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import Shard
 from orderlab.sim.systems.base import SimulationProgress, rare_collections
 from orderlab.sim.systems.report import latency, warm_up
+from orderlab.sim.systems.series import Slices
 from orderlab.sim.systems.settings import Settings
 
 POST = b"""-- Gives hashes that are there their ranks. KEYS: counter, feed; ARGV: their names
@@ -212,6 +215,7 @@ class _Producer:
         self.bodies = [b"%d:%d" % (self.number, first + at) for at in range(count)]
         for at in range(count):
             system.note(EventKind.PUBLISH, now, self.number, queue, first + at, 0)
+        system.series.posted(self.number, queue, count)
         system.published += count * (now >= system.begin_us)
         self.submit()
 
@@ -316,6 +320,7 @@ class _Producer:
         calls += ((b"INCRBY", system.counters[queue], b"%d" % len(self.names)), EXEC)
         reply = process.run(system.env.now, client, calls, system.work.post, more)[-1]
         assert isinstance(reply, list), reply
+        system.entries += len(self.names) * system.settings.readers
         self.replied(self.stored)
 
     def conflicted(self) -> None:
@@ -325,6 +330,7 @@ class _Producer:
             self.fail()
             return
         system.conflicts += system.begin_us <= system.env.now < system.end_us
+        system.series.conflicts += 1
         if system.env.now - self.started_us >= system.settings.retry_s * 1e6:
             self.give_up()
         else:
@@ -365,6 +371,7 @@ class _Producer:
         if isinstance(reply, ErrorReply) and reply.message.startswith(b"NOSCRIPT"):
             reply = self.process.run(system.env.now, client, [(b"EVAL", POST, *rest)], system.work.script, 2 + len(self.names))[0]
         assert not isinstance(reply, ErrorReply), reply
+        system.entries += len(self.names) * system.settings.readers
         self.replied(self.stored)
 
     # -- the end -----------------------------------------------------------------------------------------------
@@ -389,7 +396,6 @@ class _Reader:
         self.system, self.queue, self.code = system, queue, code
         self.process = system.processes[queue % len(system.processes)]
         self.marker: bytes | None = None
-        self.seen = 0
 
     def poll(self) -> None:
         """List what comes after the marker, page by page, and come again."""
@@ -420,13 +426,40 @@ class _Reader:
     def hand(self, bodies: Sequence[Reply]) -> None:
         """Note what was handed over."""
         system, now = self.system, int(self.system.env.now)
-        self.seen += len(bodies)
+        system.entries -= len(bodies)
         for body in bodies:
             if body is None:  # its time is over
                 continue
             assert isinstance(body, bytes)
             publisher, _, sequence = body.partition(b":")
             system.deliver(now, int(publisher), self.queue, int(sequence), self.code)
+
+
+class FeedSeries(Slices):
+    """The run in slices of a tick. ``latency_ms`` is what producers wait for their answers, as in the report; ``delivery_ms`` from post to reader."""
+
+    def __init__(self, system: ZaqarSystem) -> None:
+        super().__init__(TICK_US)
+        self._system = system
+        self.conflicts = 0
+        self._posted_us: dict[tuple[int, int], array[int]] = defaultdict(lambda: array("q"))
+        """By producer and queue, when each of its messages was posted."""
+
+    def posted(self, producer: int, queue: int, count: int) -> None:
+        self._posted_us[producer, queue].extend([int(self._system.env.now)] * count)
+        self.came += count
+
+    def delivered(self, producer: int, queue: int, sequence: int) -> None:
+        self.went += 1
+        self.took("delivery_ms", 1, self._system.env.now - self._posted_us[producer, queue][sequence - 1])
+
+    def sample(self) -> None:
+        """Look at the slice that ends now."""
+        system, now = self._system, float(self._system.env.now)
+        waited = {"web": system.head.waits.until(now), "redis": sum(one.waits.until(now) for one in system.processes)}
+        conflicts = {"conflicts_per_s": round(self.conflicts * 1e6 / TICK_US)} if system.cure == "watch" else {}
+        self.close(now, ("latency_ms", "delivery_ms"), waited, **conflicts, unread_feeds=system.entries)
+        self.conflicts = 0
 
 
 @dataclass
@@ -468,8 +501,9 @@ class ZaqarSystem:
         self.counts = dict.fromkeys(("connection_errors", "errors", "retried", "faults"), 0)
         self.published = self.posted = self.conflicts = self.delivered = 0
         self.operations = NameTable()
-        self.struck: list[tuple[str, int, int]] = []
-        """Faults: name, process, instant in us."""
+        self.entries = 0
+        """Of feeds, for each reader that has not been handed them."""
+        self.series = FeedSeries(self)
         self.latency = LatencyHistogram(self.begin_us, self.end_us)
         self.delivery = LatencyHistogram(self.begin_us, self.end_us)
         self.world = _World(_Measured(self.latency))
@@ -498,6 +532,8 @@ class ZaqarSystem:
     def deliver(self, now: int, publisher: int, queue: int, sequence: int, reader: int) -> None:
         """A reader was handed a message."""
         self._held[EventKind.DELIVER].append((now, publisher, queue, sequence, reader))
+        if reader != self.auditor:
+            self.series.delivered(publisher, queue, sequence)
         self.delivered += self.begin_us <= now < self.end_us
 
     def answered(self, started_us: int, now: int) -> None:
@@ -507,7 +543,13 @@ class ZaqarSystem:
             self.posted += 1
 
     def _tick(self) -> None:
-        """Hand over what is held."""
+        """Hand over what is held, and end a slice."""
+        self._hand_over()
+        self.series.sample()
+        if self.env.now < self.over_us and (self.active or self.env.now < self.end_us):
+            call_at(self.env, self.env.now + TICK_US, self._tick)
+
+    def _hand_over(self) -> None:
         for kind, rows in self._held.items():
             if rows:
                 times, publishers, queues, sequences, last = np.array(rows, np.int64).T
@@ -518,11 +560,10 @@ class ZaqarSystem:
             started, took = np.array(self._answered, np.int64).T
             self._answered.clear()
             self.latency.add(started, took)
+            self.series.took("latency_ms", len(took), float(took.sum()))
             within = took[(started >= self.begin_us) & (started < self.end_us)].astype(np.float64)
             self._squares += float((within * within).sum())
         self.recorder.advance(int(self.env.now))
-        if self.env.now < self.over_us and (self.active or self.env.now < self.end_us):
-            call_at(self.env, self.env.now + TICK_US, self._tick)
 
     # -- faults ------------------------------------------------------------------------------------------------
 
@@ -548,7 +589,7 @@ class ZaqarSystem:
             process.busy_until_us = float(now)
             process.shard.execute((b"SCRIPT", b"FLUSH"))
         self.counts["faults"] += 1
-        self.struck.append((name, target, now))
+        self.series.struck.append((name, f"redis-{target}", now))
         self.recorder.add(EventKind.FAULT, np.array([now]), operation=self.operations.code(name), node=target)
         call_at(self.env, now + lasts_us, lambda: self.recorder.add(EventKind.HEAL, np.array([int(self.env.now)])))
 
@@ -594,7 +635,7 @@ class ZaqarSystem:
             reader = _Reader(self, queue, self.auditor)
             while reader.page() == PAGE:
                 pass
-        self._tick()
+        self._hand_over()
         self.recorder.close(self.over_us)
 
     def _usage(self) -> list[tuple[float, float]]:
@@ -625,6 +666,7 @@ class ZaqarSystem:
             "redis_commands_per_s": {"per_node": [round(commands / seconds / len(self.processes))] * len(self.processes), "all": round(commands / seconds)},
             "redis_requests_per_s": round(requests / seconds),
             "driver_flushes_per_s": round(requests / seconds),
+            **({"recovery": recovery} if (recovery := self.series.recoveries(self.end_us)) else {}),
             "contention": {"conflicts_per_request": float(f"{self.conflicts / max(self.posted, 1):.4g}")},
             "counts": {**self.counts, "conflicts": self.conflicts, "delivered": self.delivered, "orphans": self.orphans(),
                        "published": self.published, "requests": self.latency.count},
@@ -671,7 +713,7 @@ class ZaqarSystem:
             keys = [key for key in hashes if isinstance(key, bytes) and key not in own] if isinstance(hashes, list) else []
             if any(execute((b"HGET", key, b"b")) == body for key in keys):
                 held.append(f"a hash on {process} that no entry of {queue} leads to")
-        struck = [fault for fault in self.struck if fault[1] == node and published_us <= fault[2] <= broken_us]
+        struck = [fault for fault in self.series.struck if fault[1] == process and published_us <= fault[2] <= broken_us]
         return {
             "state": "delivered" if arrived else "withheld" if held else "lost", "last_stage": "store" if held or arrived else "publisher",
             "last_had_by": held[0] if held else f"{publisher}, whose write {process} does not have", "at_us": None, "held_by": [] if arrived else held,

@@ -3,7 +3,7 @@
 import pytest
 
 from orderlab.sim.systems.catalogue import entry, settings_of
-from orderlab.sim.systems.series import recoveries_over, table_over
+from orderlab.sim.systems.series import recoveries_over, recovery, table_over
 
 SMALL = {"publishers": 60, "rate": 50, "warm_up_s": 0.2, "duration_s": 0.6, "partitions": 2, "redis_nodes": 1}
 
@@ -50,6 +50,13 @@ def test_what_lasts_until_the_end_has_not_recovered():
     (told,) = report["recovery"]
     assert told["recovered_s"] is None
     assert "still disturbed" in told["why"]
+
+
+@pytest.mark.parametrize(("per_s", "recovered_s"), [(1000, None), (100, 0.0)])
+def test_nothing_published_and_nothing_arrived_is_a_disturbance_where_that_is_no_chance(per_s, recovered_s):
+    """Publishers that wait for answers publish nothing while nobody answers; with two messages a slice one without any is nothing odd."""
+    rows = [{"at_s": at / 50, "in_per_s": per_s * (at <= 20), "latency_ms": 1.0 if at <= 20 else None} for at in range(1, 41)]
+    assert recovery("redis-stall", "redis-0", 400_000, 800_000, rows).recovered_s == recovered_s
 
 
 def test_a_fault_before_anything_was_delivered_is_measured_against_nothing():

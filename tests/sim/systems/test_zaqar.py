@@ -92,3 +92,32 @@ def test_costs_of_brokers_do_not_move_what_was_fitted_to_the_feed() -> None:
     needed = {"evalsha_us", "io_us", "syscall_us", "unknown_command_us", "speed", "commands_us"}
     assert needed <= own["redis"].keys()
     assert {"floor_us", "median_us", "sigma"} <= own["network"].keys()
+
+
+def test_slices_hold_every_message_and_a_fault_that_stops_all_is_recovered_from() -> None:
+    def made(lasts_s: float) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        given = {"duration_s": 0.7, "warm_up_s": 0, "readers": 2, "reconnect_ms": 10, "faults": f"redis-restart@0.3:0:{lasts_s}"}
+        system = SYSTEMS["zaqar-watch"].assemble(settings_of("zaqar-watch", given), 1, [])
+        report = system.run()
+        return system.series.table(), report
+
+    rows, report = made(0.1)
+    assert sum(row["in_per_s"] for row in rows) / 20 == report["counts"]["published"]
+    assert sum(row["out_per_s"] for row in rows) / 20 >= 2 * report["counts"]["published"]
+    assert sum(row["conflicts_per_s"] for row in rows) / 20 >= report["counts"]["conflicts"] > 0
+    assert rows[-1]["unread_feeds"] <= 36, "the last poll"
+    (told,) = report["recovery"]
+    assert (told["fault"], told["node"], told["at_s"]) == ("redis-restart", "redis-0", 0.3)
+    assert 0.1 <= told["recovered_s"] <= 0.3
+    rows, report = made(5)
+    assert report["recovery"][0]["recovered_s"] is None
+    assert {row["in_per_s"] for row in rows if 0.4 < row["at_s"] <= 0.7} == {0}, "all wait for the process that is down"
+
+
+def test_a_message_behind_a_marker_is_never_read() -> None:
+    left = {}
+    for name in ("zaqar-race", "zaqar-lua"):
+        system = SYSTEMS[name].assemble(settings_of(name, {**SHORT, "poll_ms": 1}), 1, [])
+        system.run()
+        left[name] = system.series.table()[-1]["unread_feeds"]
+    assert left["zaqar-race"] > 20 > left["zaqar-lua"]
