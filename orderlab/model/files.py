@@ -23,10 +23,12 @@ def write_whole(path: Path, data: bytes) -> None:
             os.fsync(file.fileno())
         os.chmod(file.name, 0o644)  # a temporary file is its owner's alone; results are shared
         os.replace(file.name, path)
-    except OSError as error:
+    except BaseException as error:  # an interrupt too leaves nothing beside the file
         if file is not None:
             with contextlib.suppress(OSError):
                 os.unlink(file.name)
+        if not isinstance(error, OSError):
+            raise
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         cure = "free some space" if full else "name a file in a folder that exists"
         raise InputError(f"{path}: cannot be written ({error.strerror}); {cure}") from None

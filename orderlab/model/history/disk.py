@@ -6,6 +6,7 @@ under its name whole, or not at all.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import os
@@ -238,8 +239,8 @@ class HistoryWriter:
     """Writes batches to PATH as its suffix says (.parquet, .jsonl, .csv). Use as a context manager.
 
     Rows go to a temporary file beside PATH; leaving the block without an error gives it its name, leaving it
-    with one removes it. The names may grow from batch to batch. Raises InputError for an unknown suffix or a folder
-    that is not there.
+    with one removes it. The names may grow from batch to batch. Raises InputError for an unknown suffix, a folder
+    that is not there, and a disk that is full.
     """
 
     def __init__(self, path: Path | str, names: Names) -> None:
@@ -248,6 +249,8 @@ class HistoryWriter:
         self.rows = 0
         if self.path.suffix not in (".parquet", ".jsonl", ".ndjson", ".csv"):
             raise InputError(f"{path}: unknown history format; name it .parquet, .jsonl or .csv")
+        if self.path.is_dir():
+            raise InputError(f"{path}: is a folder; name a file in it")
         try:
             descriptor, name = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=self.path.parent)
         except OSError as error:
@@ -258,6 +261,15 @@ class HistoryWriter:
 
     def write(self, batch: EventBatch) -> None:
         """Append the rows of a batch."""
+        try:
+            self._append(batch)
+        except OSError as error:
+            raise self._unwritable(error) from None
+
+    def _unwritable(self, error: OSError) -> InputError:
+        return InputError(f"{self.path}: cannot be written ({error.strerror or error}); free some space, or name another place")
+
+    def _append(self, batch: EventBatch) -> None:
         if self.path.suffix == ".parquet":
             record_batch = to_arrow(batch, self.names)
             if self._parquet is None:
@@ -298,6 +310,11 @@ class HistoryWriter:
             if kind is None:
                 os.chmod(self._temporary, 0o644)
                 os.replace(self._temporary, self.path)
+        except OSError as failure:
+            with contextlib.suppress(OSError):  # it would be written once more
+                self._file.close()
+            if kind is None:  # else the first error says why
+                raise self._unwritable(failure) from None
         finally:
             self._temporary.unlink(missing_ok=True)
 

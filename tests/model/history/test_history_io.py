@@ -1,6 +1,7 @@
 """Histories survive the way to disk and back; what is malformed is one line with its row; writes are whole or nothing."""
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from orderlab.model.errors import InputError
+from orderlab.model.files import write_whole
 from orderlab.model.history import decoding, disk
 from orderlab.model.history.disk import HistoryFile, HistoryWriter, read_history, to_arrow, to_rows, write_history
 from orderlab.model.history.events import COLUMNS, SCHEMA, EventBatch, EventKind, History, Names, NameTable
@@ -117,6 +119,47 @@ def test_a_failed_write_leaves_what_was_there(tmp_path):
         write_half()
     assert path.read_bytes() == b"before"
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
+@pytest.mark.parametrize("rows", [1, 20_000])  # the disk is full at the end, or before
+def test_a_full_disk_is_told_with_the_file_and_leaves_nothing(suffix, rows, tmp_path, monkeypatch):
+    path = tmp_path / f"h.{suffix}"
+    opened = os.fdopen
+
+    def on_full_disk(descriptor, mode):
+        os.close(descriptor)
+        return opened(os.open("/dev/full", os.O_WRONLY), mode)
+
+    def write():
+        with HistoryWriter(path, Names()) as writer:
+            numbers = np.arange(rows)
+            writer.write(EventBatch.of(event_id=numbers, time_us=numbers**2 % 7919 + numbers * 7919, kind=np.full(rows, EventKind.CUT)))
+
+    monkeypatch.setattr("orderlab.model.history.disk.os.fdopen", on_full_disk)
+    with pytest.raises(InputError, match=f"{path}: cannot be written .No space left on device.; free some space"):
+        write()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_in_the_place_of_a_history_is_told_before_anything_is_written(tmp_path):
+    (tmp_path / "h.parquet").mkdir()
+    with pytest.raises(InputError, match="is a folder"):
+        HistoryWriter(tmp_path / "h.parquet", Names())
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left on device")])
+def test_a_file_that_is_not_whole_leaves_nothing_beside_it(error, tmp_path, monkeypatch):
+    def interrupted(descriptor):
+        raise error
+
+    path = tmp_path / "trace.json"
+    path.write_bytes(b"before")
+    monkeypatch.setattr("orderlab.model.files.os.fsync", interrupted)
+    with pytest.raises((KeyboardInterrupt, InputError)):
+        write_whole(path, b"after")
+    assert [one.read_bytes() for one in tmp_path.iterdir()] == [b"before"]
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
