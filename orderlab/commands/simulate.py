@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from orderlab.sim.systems.sustainable import RateTrial
 
 JUDGING = "judging the history by every law"
+DRAIN_BOUND_MS_MAX = 86_400_000.0
 NAMES = ("tbmq-p2p", "tbmq-postgres", "tbmq-jedis", "tbmq-lettuce", "tbmq-application", "zaqar-watch", "zaqar-lua", "zaqar-race", "emqx-streams")
 """``SYSTEMS`` of `orderlab.sim.systems.catalogue`, which takes long to import, for the help; a test keeps them the same."""
 
@@ -76,7 +77,7 @@ def simulate(
     """
     from orderlab.model.checkers.judge import Question
     from orderlab.model.verdict import Outcome
-    from orderlab.report.output import made_report, replayable, wanted_reports, write_reports
+    from orderlab.report.output import checked_file, made_report, replayable, wanted_reports, write_reports
     from orderlab.report.simulation import print_shrunk
     from orderlab.report.subjects import subject_of_simulation
     from orderlab.report.timeline_page import checked_place, run_to_compare, write_timeline
@@ -115,27 +116,22 @@ def simulate(
         raise InputError("--trace: shows one run; leave out --replications, or trace the seed that it prints")
     if replications > 1 and against is not None:
         raise InputError("--against: shows one run; leave out --replications")
+    histories = [history] * replications if history is None or replications == 1 else [history.with_stem(f"{history.stem}-{number}") for number in range(replications)]
     if timeline is not None:
         checked_place(timeline)
-        if timeline.resolve() in {other.resolve() for other in (trace, history) if other is not None}:
-            raise InputError(f"--timeline {timeline}: something else goes there; give each a file of its own")
+    if trace is not None:
+        checked_file(f"--trace {trace}", trace)
+    _check_places(*(("--history", each) for each in histories), ("--trace", trace), ("--timeline", timeline), *(("--report", one.file) for one in wanted))
     other_run = None if against is None else run_to_compare(against, system)
     window = None if trace is None else _window(trace_window, chosen)
     if trace is None and trace_window is not None:
         raise InputError("--trace-window: of which trace? add --trace FILE.json")
-    if drain_bound_ms is not None and not drain_bound_ms > 0:
-        raise InputError(f"--drain-bound-ms {drain_bound_ms:g}: a positive number of milliseconds")
-    if trace is not None and not trace.parent.is_dir():
-        raise InputError(f"--trace {trace}: no such folder; name a file in a folder that exists")
-    if trace is not None and trace.is_dir():
-        raise InputError(f"--trace {trace}: is a folder; name a file in it")
-    if trace is not None and history is not None and trace.resolve() == history.resolve():
-        raise InputError(f"--trace {trace}: the history goes there; give each a file of its own")
+    if drain_bound_ms is not None and not 0 < drain_bound_ms <= DRAIN_BOUND_MS_MAX:
+        raise InputError(f"--drain-bound-ms {drain_bound_ms:g}: a positive number of milliseconds, {DRAIN_BOUND_MS_MAX:g} (a day) at most")
     bound_us = None if drain_bound_ms is None else round(drain_bound_ms * 1000)
     question = Question(drain_bound_us=bound_us, is_feed=SYSTEMS[system].is_feed)
     runs = []
-    for number in range(replications):
-        place = history if replications == 1 or history is None else history.with_stem(f"{history.stem}-{number}")
+    for number, place in enumerate(histories):
         runs.append(_run(system, chosen, replication_seed(seed, number), place, trace, window, question))
     told = [verdict for run in runs for verdict in run.verdicts]
     outcome = overall(told, question.named, allow_vacuous)
@@ -160,6 +156,13 @@ def simulate(
     if wanted:
         write_reports(replayable(made_report("simulate", outcome, subjects, seed), wanted), wanted)
     raise typer.Exit(EXIT[outcome])
+
+
+def _check_places(*wanted: tuple[str, Path | None]) -> None:
+    taken: dict[Path, str] = {}
+    for option, file in wanted:
+        if file is not None and (other := taken.setdefault(file.resolve(), option)) != option:
+            raise InputError(f"{option} {file}: what {other} asks for goes there; give each a file of its own")
 
 
 def _shrunk(system: str, chosen: Settings, run: _Run, question: Question, runs_max: int) -> list[Shrunk]:

@@ -67,16 +67,22 @@ def wanted_files(option: str, given: Sequence[str] | None, forms: Sequence[str])
         form, sign, name = text.partition("=")
         if not sign or not name or form not in forms:
             raise InputError(f"{option} {text}: no FORM=FILE; FORM is one of {', '.join(forms)}")
-        file = Path(name)
-        if file.is_dir() or not file.parent.is_dir():
-            raise InputError(f"{option} {text}: {file} is a folder; name a file" if file.is_dir() else
-                             f"{option} {text}: there is no folder {file.parent}; make it or name another")  # fmt: skip
-        if not os.access(file.parent, os.W_OK):
-            raise InputError(f"{option} {text}: nothing can be written in {file.parent}; name another folder")
+        file = checked_file(f"{option} {text}", Path(name))
         if any(file.absolute() == one.file.absolute() for one in found):
             raise InputError(f"{option} {text}: {file} is asked for twice; give each form a file of its own")
         found.append(Wanted(form, file))
     return found
+
+
+def checked_file(given: str, file: Path) -> Path:
+    """The file, if it can be written there. Raises InputError, which begins with what was ``given``."""
+    if file.is_dir():
+        raise InputError(f"{given}: {file} is a folder; name a file in it")
+    if not file.parent.is_dir():
+        raise InputError(f"{given}: there is no such folder as {file.parent}; make it or name another")
+    if not os.access(file.parent, os.W_OK):
+        raise InputError(f"{given}: nothing can be written in {file.parent}; name another folder")
+    return file
 
 
 def made_report(

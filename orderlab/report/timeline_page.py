@@ -10,6 +10,7 @@ from typing import Any
 from orderlab.model.errors import InputError
 from orderlab.model.files import write_whole
 from orderlab.report.charts import Axis, Curve, Mark, panel, scale_of
+from orderlab.report.output import checked_file
 from orderlab.report.page import template
 
 FORMS = (".html", ".parquet")
@@ -28,11 +29,7 @@ def checked_place(path: Path) -> Path:
     """The file, if a timeline can be written there. Raises InputError."""
     if path.suffix not in FORMS:
         raise InputError(f"--timeline {path}: which form? name it {' or '.join('FILE' + form for form in FORMS)}")
-    if not path.parent.is_dir():
-        raise InputError(f"--timeline {path}: no such folder; name a file in a folder that exists")
-    if path.is_dir():
-        raise InputError(f"--timeline {path}: is a folder; name a file in it")
-    return path
+    return checked_file(f"--timeline {path}", path)
 
 
 def write_timeline(

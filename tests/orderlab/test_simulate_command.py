@@ -80,6 +80,11 @@ def test_the_same_seed_gives_the_same_history_in_every_process(scripts, tmp_path
         (("tbmq-p2p", "--config", "/nowhere.toml"), "cannot be read"),
         ((), "which system"),
         (("tbmq-p2p", "--drain-bound-ms", "0"), "positive number"),
+        (("tbmq-p2p", "--drain-bound-ms", "inf"), "positive number"),
+        (("tbmq-p2p", "--drain-bound-ms", "nan"), "positive number"),
+        (("tbmq-p2p", "--trace", "t.json", "--report", "json=t.json"), "each a file of its own"),
+        (("tbmq-p2p", "--history", "h.parquet", "--timeline", "./h.parquet"), "each a file of its own"),
+        (("tbmq-p2p", "--history", "h.parquet", "--timeline", "h-1.parquet", "--replications", "2"), "each a file of its own"),
         (("tbmq-p2p", "--trace", "/nowhere/t.json"), "no such folder"),
         (("tbmq-p2p", "--replications", "0"), "at least 1"),
         (("tbmq-p2p", "--seed", "-1"), "greater than or equal to 0"),
@@ -115,6 +120,17 @@ def test_nonsense_is_one_line(arguments, complaint, monkeypatch, capsys):
     assert complaint in printed.err
     assert len(printed.err.strip().splitlines()) == 1
     assert not printed.out
+
+
+@pytest.mark.parametrize("option", ["--trace", "--timeline"])
+def test_a_folder_that_cannot_be_written_is_told_before_the_run(option, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("orderlab.report.output.os.access", lambda folder, mode: False)
+    monkeypatch.setattr("orderlab.commands.simulate._run", None)
+    monkeypatch.setattr(sys, "argv", ["orderlab", "simulate", "tbmq-p2p", option, str(tmp_path / "t.html")])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 2
+    assert "nothing can be written" in capsys.readouterr().err
 
 
 def test_a_timeline_and_a_comparison_tell_what_a_fault_did(tmp_path):
