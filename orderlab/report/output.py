@@ -79,7 +79,7 @@ def checked_file(given: str, file: Path) -> Path:
     if file.is_dir():
         raise InputError(f"{given}: {file} is a folder; name a file in it")
     if not file.parent.is_dir():
-        raise InputError(f"{given}: there is no such folder as {file.parent}; make it or name another")
+        raise InputError(f"{given}: there is no folder {file.parent}; make it or name another")
     if not os.access(file.parent, os.W_OK):
         raise InputError(f"{given}: nothing can be written in {file.parent}; name another folder")
     return file
