@@ -27,37 +27,44 @@ from orderlab.sim.systems import emqx_streams, zaqar
 from orderlab.sim.systems.base import DeviceSystem
 from orderlab.sim.systems.catalogue import entry, settings_of
 from orderlab.sim.systems.settings import Settings
-from orderlab.sim.systems.whereabouts import Wanted, Watch
-from orderlab.sim.systems.zaqar import ZaqarSystem
+from orderlab.sim.systems.whereabouts import FeedWatch, Wanted, Watch
 
 
 def located(verdicts: Iterable[Verdict], system: str, settings: Settings, seed: int) -> list[Verdict]:
     """The verdicts of a run, their witnesses completed with what became of the message; the run is made once more if one names a message."""
     verdicts = list(verdicts)
-    if system.startswith("zaqar"):
-        return _located_in_feeds(verdicts, system, settings, seed)
     wanted: dict[Wanted, int] = {}
     asked: dict[int, list[int]] = {}
+    topic_matters = entry(system).is_feed
     for index, verdict in enumerate(verdicts):
         finding = verdict.witness
         if not isinstance(finding, Finding) or finding.publisher is None or finding.subscriber is None:
             continue
         sequences = [number for number in (finding.sequence, finding.other_sequence) if number is not None]
-        asked[index] = [wanted.setdefault(Wanted(finding.publisher, number, finding.subscriber), len(wanted)) for number in sequences]
-    watch = _watched(system, settings, seed, Watch(list(wanted))) if wanted else None
+        topic = finding.topic if topic_matters else None
+        asked[index] = [wanted.setdefault(Wanted(finding.publisher, number, finding.subscriber, topic), len(wanted)) for number in sequences]
+    watch = _watched(system, settings, seed, list(wanted)) if wanted else None
     if watch is None:
         return verdicts
     for index, numbers in asked.items():
         finding = verdicts[index].witness
         if not numbers:
             continue
-        told = watch.told(numbers[0], finding.event_id is not None, _broken_us(finding))
+        never = finding.event_id is None or verdicts[index].law == "cursor-safe"  # the row of which is of what came instead
+        told = _told(watch, numbers[0], not never, finding)
         _name_row(told, finding)
         if told is not None and len(numbers) > 1:
             told["turned_stage"], told["turned_at"] = watch.turned(*sorted(numbers, key=lambda number: watch.wanted[number].sequence))
-            told["other_way"] = (watch.told(numbers[1], True) or {}).get("way")
+            told["other_way"] = (_told(watch, numbers[1], True, finding) or {}).get("way")
         verdicts[index] = replace(verdicts[index], witness=replace(finding, where=told))
     return verdicts
+
+
+def _told(watch: Watch | FeedWatch, number: int, arrived: bool, finding: Finding) -> dict[str, Any] | None:
+    if isinstance(watch, Watch):
+        return watch.told(number, arrived, _broken_us(finding))
+    published_us = next((event["time_us"] for event in finding.events if event["kind"] == "publish"), 0)
+    return watch.told(number, arrived, published_us, _broken_us(finding))
 
 
 def _broken_us(finding: Finding) -> float:
@@ -65,45 +72,29 @@ def _broken_us(finding: Finding) -> float:
 
 
 def _name_row(told: dict[str, Any] | None, finding: Finding) -> None:
-    """Complete the fault to blame by its row, if the witness shows it."""
+    """Complete the fault to blame by its row, if the witness shows it; rows of faults at a reader name no node,
+    so that of two at once none is named."""
     if told is not None and told["fault"]:
         fault = told["fault"]
         rows = [
-            event["event_id"] for event in finding.events
-            if (event["kind"], event["time_us"], event.get("operation"), event.get("node")) == ("fault", fault["at_us"], fault["name"], fault["node"])
+            event for event in finding.events
+            if (event["kind"], event["time_us"], event.get("operation"), event.get("node", fault["node"])) == ("fault", fault["at_us"], fault["name"], fault["node"])
         ]  # fmt: skip
-        fault["event_id"] = rows[0] if rows else None
+        fault["event_id"] = rows[0]["event_id"] if rows and ("node" in rows[0] or len(rows) == 1) else None
 
 
-def _located_in_feeds(verdicts: list[Verdict], system: str, settings: Settings, seed: int) -> list[Verdict]:
-    """The same for feeds of Zaqar: what the store holds at the end is asked when the run has been made once more."""
-    asked = {
-        index: finding for index, verdict in enumerate(verdicts)
-        if isinstance(finding := verdict.witness, Finding) and None not in (finding.publisher, finding.subscriber, finding.sequence)
-    }  # fmt: skip
-    assembled = entry(system).assemble(settings, seed, []) if asked else None
-    if not isinstance(assembled, ZaqarSystem):
-        return verdicts
+def _watched(system: str, settings: Settings, seed: int, wanted: Sequence[Wanted]) -> Watch | FeedWatch:
+    """The run, watched for these messages."""
+    assembled: Any = entry(system).assemble(settings, seed, [])
+    if isinstance(assembled, DeviceSystem):
+        watch = Watch(wanted)
+        watch.attach(assembled.world, assembled.names(), assembled.groups())
+        assembled.run()
+        return watch
+    of_feed = FeedWatch(wanted)
+    of_feed.attach(assembled)
     assembled.run()
-    for index, finding in asked.items():
-        never = finding.event_id is None or verdicts[index].law == "cursor-safe"  # the row of which is of what came instead
-        published_us = next((event["time_us"] for event in finding.events if event["kind"] == "publish"), 0)
-        told = assembled.whereabouts(
-            str(finding.publisher), str(finding.topic), int(finding.sequence or 0), str(finding.subscriber), not never, published_us, _broken_us(finding)
-        )
-        _name_row(told, finding)
-        verdicts[index] = replace(verdicts[index], witness=replace(finding, where=told))
-    return verdicts
-
-
-def _watched(system: str, settings: Settings, seed: int, watch: Watch) -> Watch | None:
-    """The run, watched; None for a system without brokers."""
-    assembled = entry(system).assemble(settings, seed, [])
-    if not isinstance(assembled, DeviceSystem):
-        return None
-    watch.attach(assembled.world, assembled.names(), assembled.groups())
-    assembled.run()
-    return watch
+    return of_feed
 
 
 # -- the shortest run ----------------------------------------------------------------------------------------------------------
@@ -112,7 +103,7 @@ SHRINK_RUNS = 150
 CLIENTS = ("publishers", "producers")
 COUNTS = (
     "queues", "readers", "messages", "applications", "shared_groups", "group_members", "brokers", "redis_nodes", "redis_processes", "kafka_brokers",
-    "partitions", "application_partitions", "shared_partitions",
+    "partitions", "application_partitions", "shared_partitions", "topics", "shards", "nodes",
 )  # fmt: skip
 SCALED = {*CLIENTS, *COUNTS, "rate", "warm_up_s", "duration_s", "drain_s", "faults", "fault_rates"}
 """What has a pass of its own; all else goes back to its default."""

@@ -12,7 +12,7 @@ from orderlab.model.history.events import EventKind
 from orderlab.properties.simulation import Cause, located, shrunk
 from orderlab.sim.faults import parse_faults
 from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
-from orderlab.sim.systems.whereabouts import Wanted, Watch
+from orderlab.sim.systems.whereabouts import FeedWatch, Wanted, Watch
 
 SMALL = {
     "publishers": 30, "rate": 20.0, "brokers": 2, "warm_up_s": 0.1, "duration_s": 0.7, "session_timeout_s": 0.2,
@@ -200,34 +200,102 @@ def test_a_log_that_keeps_all_loses_nothing_of_a_group() -> None:
 RACE = {"producers": 20, "queues": 1, "duration_s": 0.3, "warm_up_s": 0.05, "drain_s": 0.1}
 
 
-def test_what_a_reader_of_a_feed_passed_over_is_located():
-    chosen, batches = settings_of("zaqar-race", RACE), []
-    system = SYSTEMS["zaqar-race"].assemble(chosen, 0, [batches.append])
+def judged_feed(name: str, seed: int, **given: Any) -> dict[str, Any]:
+    """Of each law that breaks, where."""
+    chosen, batches = settings_of(name, given), []
+    system = SYSTEMS[name].assemble(chosen, seed, [batches.append])
     system.run()
-    verdicts, _ = judge(in_memory("zaqar-race", batches, system.names()), Question(is_feed=True))
-    broken = {verdict.law: verdict.witness.where for verdict in located(verdicts, "zaqar-race", chosen, 0) if verdict.witness is not None}
+    verdicts, _ = judge(in_memory(name, batches, system.names()), Question(is_feed=True))
+    return {verdict.law: verdict.witness for verdict in located(verdicts, name, chosen, seed) if verdict.witness is not None}
+
+
+def test_what_a_reader_of_a_feed_passed_over_is_located():
+    broken = judged_feed("zaqar-race", 0, **RACE, faults="redis-restart@0.25:0:0.01")
     assert {"at-least-once", "cursor-safe"} <= set(broken)
-    for where in broken.values():
-        assert (where["state"], where["last_stage"], where["fault"]) == ("withheld", "store", None)
+    for witness in broken.values():
+        where = witness.where
+        assert (where["state"], where["last_stage"]) == ("withheld", "store")
         assert where["held_by"][0].startswith("queue-0 on redis-0, entry ")
         assert where["held_by"][0].endswith(", past it")
+        posted, counter, stored = where["way"]
+        assert f"{witness.publisher}, posted to the web head" in posted
+        assert "counter of queue-0 on redis-0, read: " in counter
+        assert stored.endswith(", past it"), "behind the marker from the beginning"
+        assert where["fault"] is None, "what strikes later is not to blame"
 
 
 def test_an_entry_or_a_hash_that_is_gone_is_told_apart():
-    system = SYSTEMS["zaqar-lua"].assemble(settings_of("zaqar-lua", {**RACE, "faults": "redis-stall@0.2:0:0.01"}), 0, [])
+    given = settings_of("zaqar-lua", {**RACE, "faults": "redis-stall@0.2:0:0.01"})
+    system = SYSTEMS["zaqar-lua"].assemble(given, 0, [])
+    watch = FeedWatch([Wanted("producer-1", 1, "reader-0-0", "queue-0"), Wanted("producer-1", 1, "reader-7-7", "queue-0")])
+    watch.attach(system)
     system.run()
-    (shard,) = (process.shard for process in system.processes[:1])
-    feed = system.feeds[0]
-    name = shard.execute((b"ZRANGE", feed, b"0", b"0"))[0]
-    publisher, _, sequence = shard.execute((b"HGET", name, b"b")).decode().partition(":")
+    unwatched = SYSTEMS["zaqar-lua"].assemble(given, 0, [])
+    unwatched.run()
+    assert system.digest == unwatched.digest, "to be watched changes nothing"
+    shard, feed = system.processes[0].shard, system.feeds[0]
+    name = next(name for name in shard.execute((b"ZRANGE", feed, b"0", b"-1")) if shard.execute((b"HGET", name, b"b")) == b"1:1")
 
-    def told(since_us: float = 0):
-        return system.whereabouts(f"producer-{publisher}", "queue-0", int(sequence), "reader-0-0", False, since_us, float("inf"))
+    def told(since_us: float = 0, arrived: bool = False):
+        return watch.told(0, arrived, since_us)
 
-    assert told()["held_by"][0].startswith("queue-0 on redis-0, entry 1 of ")
+    assert watch.told(1, False, 0) is None, "nobody of that name"
+    stages = [reached.partition(" s: ")[2] for reached in told(arrived=True)["way"]]
+    assert [words.split(",")[0] for words in stages[:3]] == ["producer-1", "hash on redis-0", "queue-0 on redis-0"]
+    assert stages[3] == "reader-0-0 is handed it"
+    assert told(arrived=True)["state"] == "delivered"
+    assert told()["held_by"][0].startswith("queue-0 on redis-0, entry ")
     assert told()["fault"] == {"name": "redis-stall", "node": "redis-0", "at_us": 200_000}
     assert told(200_001)["fault"] is None
     shard.execute((b"ZREM", feed, name))
     assert told()["held_by"] == ["a hash on redis-0 that no entry of queue-0 leads to"]
     shard.execute((b"DEL", name))
-    assert (told()["state"], told()["held_by"], told()["last_stage"]) == ("lost", [], "publisher")
+    assert (told()["state"], told()["held_by"], told()["last_stage"]) == ("lost", [], "store")
+
+
+# -- durable streams -----------------------------------------------------------------------------------------------------
+
+STREAMS = {"publishers": 20, "rate": 50, "flush_ms": 20, "duration_s": 0.5, "warm_up_s": 0.05, "drain_s": 0.8}
+
+
+@pytest.mark.parametrize(
+    ("given", "law", "state", "stage", "gone", "fault"),
+    [
+        # acknowledged before it was stored: gone with the leader, or for want of a follower
+        ({"acknowledge": "buffered", "faults": "broker-clock-skew@0.19:0 broker-crash@0.2:0"}, "at-least-once", "lost", "leader",
+         "lost with node-0, which led shard 3 and had not committed it", "broker-crash on node-0"),
+        ({"acknowledge": "buffered", "nodes": 2, "faults": "broker-crash@0.2:0"}, "at-least-once", "lost", "leader",
+         "that no node was up to copy", "broker-crash on node-0"),
+        # committed before it was delivered: the store has it, and nobody asks for it
+        ({"commit": "read", "flush_ms": 0.2, "readers": 1, "topic_filter": "#", "faults": "client-link-cut@0.2:0:0.02"}, "cursor-safe", "withheld", "store",
+         "lost with the connection of reader-0", "client-link-cut on reader-0"),
+        # away for longer than it was kept; away until the end
+        ({"retention_s": 0.2, "faults": "client-link-cut@0.1:1:0.6"}, "at-least-once", "lost", "store", "dropped by retention", "client-link-cut on reader-1"),
+        ({"faults": "client-link-cut@0.19:1:0.2 client-link-cut@0.2:0:5 client-link-cut@0.21:1:0.01"}, "at-least-once", "withheld", "store", "", "client-link-cut on reader-0"),
+    ],
+)  # fmt: skip
+def test_what_durable_streams_lose_is_told_from_what_they_keep(given, law, state, stage, gone, fault):
+    witness = judged_feed("emqx-streams", 1, **{**STREAMS, **given})[law]
+    where = witness.where
+    assert (where["state"], where["last_stage"], bool(where["held_by"])) == (state, stage, state == "withheld")
+    assert gone in where["way"][-1]
+    assert f"{witness.publisher}, sent to node-" in where["way"][0]
+    assert f"{where['fault']['name']} on {where['fault']['node']}" == fault
+    row = next(event for event in witness.events if event["event_id"] == where["fault"]["event_id"])
+    assert (row["kind"], row["operation"]) == ("fault", where["fault"]["name"])
+    if state == "withheld":
+        assert where["held_by"][0].endswith("is past it" if law == "cursor-safe" else "comes to it yet")
+
+
+def test_a_message_passes_every_stage_of_durable_streams_and_to_be_watched_changes_nothing():
+    given = settings_of("emqx-streams", {**STREAMS, "faults": "broker-crash@0.2:0 client-link-cut@0.35:0:0.01", "retention_s": 0.3})
+    runs = [SYSTEMS["emqx-streams"].assemble(given, 1, []) for _ in range(2)]
+    watch = FeedWatch([Wanted("publisher-4", number, "reader-0", "site/4/0") for number in (5, 6)])
+    watch.attach(runs[0])
+    assert runs[0].run()["counts"] == runs[1].run()["counts"]
+    assert runs[0].digest == runs[1].digest
+    way = [reached.partition(" s: ")[2] for reached in watch.told(0, True, 0)["way"]]
+    starts = ["publisher-4, sent to", "buffer of shard", "batch of shard", "shard ", "page of shard", "socket of node-", "reader-0 is handed it"]
+    assert [next(start for start in starts if words.startswith(start)) for words in way[:7]] == starts
+    assert watch.turned(0, 1) == (None, None)
+    assert watch.turned(1, 0)[0] == "publisher"

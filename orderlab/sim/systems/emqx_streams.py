@@ -9,10 +9,10 @@ are those of the store, the leader's clock with its skew too.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import simpy
@@ -34,6 +34,9 @@ from orderlab.sim.systems.base import SimulationProgress, rare_collections
 from orderlab.sim.systems.report import latency, warm_up
 from orderlab.sim.systems.series import Slices
 from orderlab.sim.systems.settings import Settings
+
+if TYPE_CHECKING:
+    from orderlab.sim.systems.whereabouts import FeedWatch, Key, Reached
 
 FAULTS = {"broker-crash": 0.2, "broker-clock-skew": 0.5, "client-link-cut": 0.05}
 """What can strike, and for how long unless told otherwise, in seconds: a node (its shards are led by the next one after that time), the clock of a node, which is
@@ -97,6 +100,8 @@ class _Partition:
         self.leader = number % settings.nodes
         self.term = 0
         self.buffer: list[tuple[_Publisher, int, Message]] = []
+        self.under_way: list[tuple[_Publisher, int, Message]] = []
+        """The batch that a follower copies."""
         self.is_flushing = False
         self.shard = Shard(MemoryStore(), lambda: system.clock(self.leader), self.schema())
 
@@ -109,12 +114,23 @@ class _Partition:
         if self.shard.has_fresh:
             self.shard.new_generation(self.schema())
         self.shard.expire(max(self.shard.time, self.shard.clock()) - age_ms)
+        if self.system.watch is not None:
+            self.system.watch.expired(self.number, self.dropped, self.system.env.now)
+
+    @property
+    def dropped(self) -> int:
+        """Up to which number retention has dropped messages."""
+        return self.shard.generations[min(self.shard.generations)].since
 
     def take(self, publisher: _Publisher, attempt: int, message: Message) -> None:
         """A message arrives at the leader; one that is down does not hear it."""
         system = self.system
         if system.is_down(self.leader):
+            if system.watch is not None:
+                system.tell("publisher", f"{publisher.name}, not heard by node-{self.leader}, which is down", self.leader, [message])
             return
+        if system.watch is not None:
+            system.tell("leader", f"buffer of shard {self.number} on node-{self.leader}", self.leader, [message], offset=len(self.buffer))
         done = system.stations[self.leader].serve(system.env.now, system.broker.ingest_us)
         self.buffer.append((publisher, attempt, message))
         if system.settings.acknowledge == "buffered":
@@ -134,7 +150,13 @@ class _Partition:
         others = [node for node in range(system.settings.nodes) if node != self.leader and not system.is_down(node)]
         if not others:  # no majority: what is in the batch is not answered, and sent again by its publishers
             self.is_flushing = False
+            if system.watch is not None:
+                system.tell("loss", f"lost with a batch of shard {self.number} that no node was up to copy", "", [message for *_, message in batch])
             return
+        self.under_way = batch
+        if system.watch is not None:
+            copied = f"batch of shard {self.number}, sent from node-{self.leader} to node-{others[0]} to be copied"
+            system.tell("follower", copied, self.leader, [message for *_, message in batch])
         there = system.serve(others[0], work, "copy", len(batch), here + system.hop())
         call_at(system.env, there + system.hop(), partial(self.committed, term, batch))
 
@@ -143,7 +165,12 @@ class _Partition:
         if term != self.term:
             return
         system = self.system
+        self.under_way = []
         self.shard.append([message for _, _, message in batch])
+        if system.watch is not None:
+            first = self.shard.sequence - len(batch) + 1
+            for number, (_, _, message) in enumerate(batch, first):
+                system.tell("store", f"shard {self.number}, number {number}, on node-{self.leader} and a follower", self.leader, [message], offset=number)
         if system.settings.acknowledge == "committed":
             for publisher, attempt, _ in batch:
                 done = system.stations[self.leader].serve(system.env.now, system.broker.puback_us)
@@ -158,7 +185,10 @@ class _Partition:
         """What it had not committed is gone. The next node that is up takes over."""
         system = self.system
         self.term += 1
-        self.buffer, self.is_flushing = [], False
+        if system.watch is not None:
+            lost = f"lost with node-{self.leader}, which led shard {self.number} and had not committed it"
+            system.tell("loss", lost, self.leader, [message for *_, message in (*self.under_way, *self.buffer)])
+        self.buffer, self.under_way, self.is_flushing = [], [], False
         up = [node % system.settings.nodes for node in range(self.leader + 1, self.leader + system.settings.nodes) if not system.is_down(node % system.settings.nodes)]
         if up:
             self.leader = up[0]
@@ -200,8 +230,14 @@ class _Publisher:
         name = system.topic_names[self.code]
         partition = system.partition_of(name, self.number)
         message = Message(name, str(self.number), b"%d" % self.sequence)
+        if system.watch is not None:
+            system.tell("publisher", f"{self.name}, sent to node-{partition.leader}, which leads shard {partition.number}", partition.leader, [message])
         call_at(system.env, system.env.now + system.hop(), partial(partition.take, self, self.attempt, message))
         call_at(system.env, system.env.now + system.settings.resend_ms * 1000, partial(self.send_again, self.attempt))
+
+    @property
+    def name(self) -> str:
+        return f"publisher-{self.number}"
 
     @property
     def code(self) -> int:
@@ -236,8 +272,15 @@ class _Reader:
         self.is_busy = [False] * len(self.iterators)
         self.connections = [0] * len(self.iterators)
         """By shard: what was sent over an earlier one does not arrive."""
+        self.under_way: dict[int, list[Message]] = {}
+        """By shard, the page that has left for the reader."""
         self.delivered: set[tuple[int, int]] = set()
         self.down_until_us = 0.0
+
+    def who(self, number: int) -> str:
+        """Who is sent the shard."""
+        settings = self.system.settings
+        return "auditor" if self is self.system.auditor else f"reader-{self.code - settings.publishers}"
 
     def hears(self, number: int) -> bool:
         """Whether pages of the shard can be sent."""
@@ -258,6 +301,18 @@ class _Reader:
             self.system.counts["told_dropped"] += 1
             return shard.next(told.iterator, PAGE)
 
+    def comes_to(self, number: int, sequence: int) -> bool:
+        """Whether what is behind the committed iterator has the message of that number in the shard."""
+        shard, iterator = self.system.partitions[number].shard, self.committed[number]
+        while True:
+            try:
+                page, iterator = shard.next(iterator, PAGE)
+            except Dropped as told:
+                iterator = told.iterator
+                continue
+            if not page or any(message.sequence == sequence for message in page):
+                return bool(page)
+
     def read(self, number: int, connection: int) -> None:
         """The next page leaves."""
         system = self.system
@@ -274,19 +329,26 @@ class _Reader:
             return
         if system.settings.commit == "read":
             self.committed[number] = iterator
+        self.under_way[number] = page
         done = system.serve(leader, (system.settings.read_us + system.broker.deliver_us) * len(page), "replay", len(page))
+        if system.watch is not None:
+            system.tell("page", f"page of shard {number}, read on node-{leader} for {self.who(number)}", leader, page, self.code)
+            system.tell("socket", f"socket of node-{leader} to {self.who(number)}", leader, page, self.code, at_us=done)
         call_at(system.env, done + system.hop(), partial(self.receive, number, connection, page, iterator))
 
     def receive(self, number: int, connection: int, page: list[Message], iterator: Iterator) -> None:
         """The page arrives, unless the connection is lost; the answer commits the iterator."""
         if connection != self.connections[number]:
             return
+        self.under_way.pop(number, None)
         self.hand(number, page)
         self.iterators[number] = self.committed[number] = iterator
         self.read(number, connection)
 
     def hand(self, number: int, page: list[Message]) -> None:
         system = self.system
+        if system.watch is not None:
+            system.tell("reader", f"{self.who(number)} is handed it", 0, page, self.code)
         for message in page:
             again = (number, message.sequence) in self.delivered
             self.delivered.add((number, message.sequence))
@@ -294,6 +356,9 @@ class _Reader:
 
     def lose(self, number: int) -> None:
         """The connection over which the shard is read is gone; the next goes on at the committed iterator."""
+        page = self.under_way.pop(number, [])
+        if self.system.watch is not None:
+            self.system.tell("loss", f"lost with the connection of {self.who(number)}", self.who(number), page, self.code)
         self.connections[number] += 1
         self.iterators[number] = self.committed[number]
         self.is_busy[number] = False
@@ -324,6 +389,10 @@ class _Group(_Reader):
 
     def load(self, member: int) -> int:
         return sum(self.asked.get(number, owner) == member for number, owner in enumerate(self.owners))
+
+    def who(self, number: int) -> str:
+        owner = self.owners[number]
+        return "the group" if owner is None else f"reader-{owner}"
 
     def hears(self, number: int) -> bool:
         owner = self.owners[number]
@@ -500,6 +569,7 @@ class StreamsSystem:
         self.series = StreamsSeries(self)
         self.auditor = _Reader(self, settings.publishers + self.reader_count, "#")
         self.on_span: OnSpan | None = None
+        self.watch: FeedWatch | None = None
         self.active = settings.publishers
         self._schedule()
 
@@ -542,6 +612,46 @@ class StreamsSystem:
             self.series.delivered(topic, sequence, again)
         self.delivered += self.begin_us <= now < self.end_us
         self.counts["repeated"] += again
+
+    # -- whoever watches a message -----------------------------------------------------------------------------
+
+    def tell(
+        self, stage: str, place: str, node: int | str, messages: list[Message], reader: int | None = None, at_us: float | None = None, offset: int = 0
+    ) -> None:  # fmt: skip
+        """A stage has these messages, now unless told otherwise."""
+        assert self.watch is not None
+        for message in messages:
+            key = int(message.publisher), self.topic_codes[message.topic], int(message.payload)
+            where = node if isinstance(node, str) else f"node-{node}"
+            self.watch.reached(key, stage, place, where, self.env.now if at_us is None else at_us, reader, offset)
+
+    def held(self, message: Key, reader: int, way: Sequence[Reached]) -> list[str]:
+        """What has it, after the run: a buffer, a batch, its shard, a socket."""
+        publisher, topic, sequence = message
+        name, payload = self.topic_names[topic], b"%d" % sequence
+        partition = self.partition_of(name, publisher)
+
+        def has(messages: Iterable[Message]) -> bool:
+            return any(one.topic == name and one.payload == payload for one in messages)
+
+        at = f"shard {partition.number} on node-{partition.leader}"
+        held = [f"buffer of {at}"] if has(one for *_, one in partition.buffer) else []
+        held += [f"batch of {at}, which a follower copies"] if has(one for *_, one in partition.under_way) else []
+        follows = next((one for one in (*self.readers, self.auditor) if one.code == reader), None)
+        numbers = sorted(reached.offset for reached in way if reached.stage == "store" and reached.offset > partition.dropped)
+        if numbers:
+            stands = "" if follows is None else f"; {follows.who(partition.number)} " + (
+                "comes to it yet" if follows.comes_to(partition.number, numbers[-1]) else "is past it"
+            )  # fmt: skip
+            held.append(f"{at}, number {numbers[-1]} of {partition.shard.sequence}{stands}")
+        if follows is not None and has(follows.under_way.get(partition.number, ())):
+            held.append(f"socket of node-{partition.leader} to {follows.who(partition.number)}")
+        return held
+
+    def blamable(self, message: Key, reader: int, published_us: float) -> list[tuple[str, str, int]]:
+        """What struck nodes, which may have been down before the message was published, and the reader itself, or one of the group."""
+        names = [f"reader-{number}" for number in range(self.settings.readers)] if self.is_group else [f"reader-{reader - self.settings.publishers}"]
+        return [fault for fault in self.series.struck if fault[0] != "client-link-cut" or fault[1] in names]
 
     # -- faults ------------------------------------------------------------------------------------------------
 
@@ -608,7 +718,8 @@ class StreamsSystem:
         for number, partition in enumerate(self.partitions):
             page = True
             while page:
-                messages, self.auditor.iterators[number] = partition.shard.next(self.auditor.iterators[number], PAGE)
+                messages, iterator = partition.shard.next(self.auditor.iterators[number], PAGE)
+                self.auditor.iterators[number] = self.auditor.committed[number] = iterator
                 self.auditor.hand(number, messages)
                 page = bool(messages)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -24,6 +24,8 @@ from orderlab.sim.mqtt.connections import MESSAGE, SUBSCRIBER, Deliveries, in_fl
 from orderlab.sim.mqtt.sessions import EPOCH_MS, NUMBER_BYTES, StoredSessions
 from orderlab.sim.mqtt.world import World
 
+FEED_STAGES = ("publisher", "counter", "hash", "leader", "follower", "store", "page", "socket", "reader")
+"""The same of feeds and durable streams."""
 STAGES = ("msg.all", "msg.persisted", "msg.app", "store", "msg.downlink", "broker", "socket")
 """In the order in which a message passes them; not every system has all."""
 
@@ -35,6 +37,8 @@ class Wanted:
     publisher: str | int
     sequence: int
     subscriber: str | int
+    topic: str | int | None = None
+    """Of feeds, whose messages are numbered by topic."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,8 @@ class Reached:
     node: str
     partition: Partition | None = None
     offset: int = 0
+    is_behind: bool = False
+    """Whoever was to be handed it had passed that place before."""
 
     def __str__(self) -> str:
         return f"{self.at_us / 1e6:.6f} s: {self.place}"
@@ -156,33 +162,16 @@ class Watch:
         one = self._watched[number]
         if one is None:
             return None
-        held = [] if arrived else self._held(one)
-        had = [reached for reached in one.way if reached.stage != "loss"]
-        last = (had if arrived else [reached for reached in had if reached.stage == "store"] or had)[-1:]
-        gone = [reached for reached in one.way if reached.stage == "loss"]
-        return {
-            "state": "delivered" if arrived else "withheld" if held else "lost",
-            "last_stage": last[0].stage if last else "publisher",
-            "last_had_by": last[0].place if last else "the broker that took it in",
-            "at_us": last[0].at_us if last else None,
-            "held_by": held,
-            "fault": self._fault((gone[-1:] or last)[0], broken_us) if last else None,
-            "way": [str(reached) for reached in one.way],
-        }
+        names = self._world.node_names()
+        struck = [(name, names[node], at_us) for name, node, at_us in self._world.measured.faults]
+        return _became(one.way, arrived, [] if arrived else self._held(one), struck, broken_us)
 
     def turned(self, earlier: int, later: int) -> tuple[str | None, str | None]:
         """The first stage in which the ``later`` of two wanted messages came before the ``earlier``, and where; nothing if none is known."""
         first, second = self._watched[earlier], self._watched[later]
         if first is None or second is None:
             return None, None
-        for stage in STAGES:
-            at = [next((place for place, reached in enumerate(one.way) if reached.stage == stage), None) for one in (first, second)]
-            if at[0] is None or at[1] is None:
-                continue
-            a, b = first.way[at[0]], second.way[at[1]]
-            if (b.at_us, b.offset) < (a.at_us, a.offset):
-                return stage, f"{b.place} had {self.wanted[later].sequence}, then {a.place} {self.wanted[earlier].sequence}"
-        return None, None
+        return _turned(first.way, second.way, self.wanted[earlier].sequence, self.wanted[later].sequence, STAGES)
 
     def _unread(self, reached: Reached) -> str:
         """Why a log still has what it has there; nothing if those who read it are done with that."""
@@ -237,19 +226,133 @@ class Watch:
                 return [self._key(one.subscribers[0], node.name)]
         return []
 
-    def _fault(self, last: Reached, broken_us: float) -> dict[str, Any] | None:
-        """The fault that struck what had it last, since it had it; else the next one; else the last one before."""
-        names = self._world.node_names()
-        struck = [fault for fault in self._world.measured.faults if fault[2] <= broken_us]
-        if not struck:
-            return None
-        earlier = [fault for fault in struck if fault[2] <= last.at_us]
-        later = [fault for fault in struck if fault[2] >= last.at_us]
-        there = [fault for fault in later if names[fault[1]] == last.node]
-        name, node, at_us = earlier[-1] if earlier and (last.stage == "loss" or not later) else (there or later)[0]
-        return {"name": name, "node": names[node], "at_us": at_us}
-
 
 def _stage_of(partition: Partition) -> str:
     topic = partition.topic
     return next((stage for stage in ("msg.all", "msg.persisted", "msg.downlink") if topic.startswith(stage)), "msg.app")
+
+
+Struck = Sequence[tuple[str, str, float]]
+"""(fault, where, microseconds), in time."""
+
+
+def _became(way: Sequence[Reached], arrived: bool, held: list[str], struck: Struck, broken_us: float) -> dict[str, Any]:
+    """What became of a message that went that way, as JSON holds it."""
+    had = [reached for reached in way if reached.stage != "loss"]
+    last = (had if arrived else [reached for reached in had if reached.stage == "store"] or had)[-1:]
+    gone = [reached for reached in way if reached.stage == "loss"]
+    return {
+        "state": "delivered" if arrived else "withheld" if held else "lost",
+        "last_stage": last[0].stage if last else "publisher",
+        "last_had_by": last[0].place if last else "the broker that took it in",
+        "at_us": last[0].at_us if last else None,
+        "held_by": held,
+        "fault": _fault((gone[-1:] or last)[0], [fault for fault in struck if fault[2] <= broken_us]) if last else None,
+        "way": [str(reached) for reached in way],
+    }
+
+
+def _fault(last: Reached, struck: Struck) -> dict[str, Any] | None:
+    """The fault that struck what had it last, since it had it; else the next one; else the last one before. Of what was lost at an instant, the last until then."""
+    if not struck:
+        return None
+    earlier = [fault for fault in struck if fault[2] <= last.at_us]
+    later = [fault for fault in struck if fault[2] >= last.at_us]
+    if last.stage == "loss" and earlier:
+        name, node, at_us = ([fault for fault in earlier if fault[1] == last.node] or earlier)[-1]
+    else:
+        name, node, at_us = (([fault for fault in later if fault[1] == last.node] or later)[:1] or earlier[-1:])[0]
+    return {"name": name, "node": node, "at_us": at_us}
+
+
+def _turned(
+    first: Sequence[Reached], second: Sequence[Reached], earlier: int, later: int, stages: Sequence[str]
+) -> tuple[str | None, str | None]:  # fmt: skip
+    """The first stage in which the second message, number ``later``, came before the first, and where; nothing if none is known."""
+    for stage in stages:
+        at = [next((reached for reached in way if reached.stage == stage), None) for way in (first, second)]
+        if at[0] is None or at[1] is None:
+            continue
+        a, b = at[0], at[1]
+        if (b.at_us, b.offset) < (a.at_us, a.offset):
+            return stage, f"{b.place} had {later}, then {a.place} {earlier}"
+    return None, None
+
+
+# -- feeds and durable streams -------------------------------------------------------------------------------------------------
+
+Key = tuple[int, int, int]
+"""A message of a feed: its publisher, topic and sequence, by the codes of the history."""
+
+
+class FeedSystem(Protocol):
+    """A system without brokers that can be watched: it tells ``watch``, if there is one, where messages are."""
+
+    watch: FeedWatch | None
+
+    def names(self) -> Names:
+        """The names behind the codes of the history."""
+
+    def held(self, message: Key, reader: int, way: Sequence[Reached]) -> list[str]:
+        """What still has it at the end, of what it had reached."""
+
+    def blamable(self, message: Key, reader: int, published_us: float) -> Struck:
+        """The faults that can be to blame for what became of it."""
+
+
+class FeedWatch:
+    """Watches a feed, or durable streams. ``attach`` before the run; ``told`` after it."""
+
+    def __init__(self, wanted: Sequence[Wanted]) -> None:
+        self.wanted = wanted
+        self._ways: list[list[Reached]] = [[] for _ in wanted]
+        self._followed: dict[Key, list[tuple[int, list[Reached]]]] = {}
+        self._known: list[tuple[Key, int] | None] = []
+
+    def attach(self, system: FeedSystem) -> None:
+        """Have the system tell."""
+        names = system.names()
+        self._system, system.watch = system, self
+        for one, way in zip(self.wanted, self._ways, strict=True):
+            publisher, topic, reader = (
+                names_of.code_of.get(label, -1) if isinstance(label, str) else -1 if label is None else label
+                for names_of, label in ((names.clients, one.publisher), (names.topics, one.topic), (names.clients, one.subscriber))
+            )
+            is_known = min(publisher, topic, reader) >= 0
+            self._known.append(((publisher, topic, one.sequence), reader) if is_known else None)
+            if is_known:
+                self._followed.setdefault((publisher, topic, one.sequence), []).append((reader, way))
+
+    def wants(self, message: Key) -> bool:
+        """Whether it is followed."""
+        return message in self._followed
+
+    def reached(self, message: Key, stage: str, place: str, node: str, at_us: float, reader: int | None = None, offset: int = 0, is_behind: bool = False) -> None:
+        """A stage has the message, or ("loss") no longer; on its way to that reader, to all if None."""
+        for to, way in self._followed.get(message, ()):
+            if reader is None or reader == to:
+                way.append(Reached(int(at_us), stage, place, node, offset=offset, is_behind=is_behind))
+
+    def expired(self, number: int, upto: int, at_us: float) -> None:
+        """Retention has dropped what a shard had up to a number of its own."""
+        what = f"dropped by retention from shard {number}"
+        for way in self._ways:
+            old = [reached for reached in way if reached.stage == "store" and reached.place.startswith(f"shard {number},") and reached.offset <= upto]
+            if old and not any(reached.place == what for reached in way):
+                way.append(Reached(int(at_us), "loss", what, ""))
+
+    def told(self, number: int, arrived: bool, published_us: float, broken_us: float = math.inf) -> dict[str, Any] | None:
+        """As ``Watch.told``."""
+        known = self._known[number]
+        if known is None:
+            return None
+        message, reader = known
+        way = sorted(self._ways[number], key=lambda reached: reached.at_us)
+        held = [] if arrived else self._system.held(message, reader, way)
+        broken_us = min([broken_us, *(reached.at_us for reached in way if reached.is_behind)])
+        return _became(way, arrived, held, self._system.blamable(message, reader, published_us), broken_us)
+
+    def turned(self, earlier: int, later: int) -> tuple[str | None, str | None]:
+        """As ``Watch.turned``."""
+        first, second = self._ways[earlier], self._ways[later]
+        return _turned(first, second, self.wanted[earlier].sequence, self.wanted[later].sequence, FEED_STAGES)

@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -40,6 +40,9 @@ from orderlab.sim.systems.base import SimulationProgress, rare_collections
 from orderlab.sim.systems.report import latency, warm_up
 from orderlab.sim.systems.series import Slices
 from orderlab.sim.systems.settings import Settings
+
+if TYPE_CHECKING:
+    from orderlab.sim.systems.whereabouts import FeedWatch, Key, Reached
 
 POST = b"""-- Gives hashes that are there their ranks. KEYS: counter, feed; ARGV: their names
 local rank = tonumber(redis.call('GET', KEYS[1]) or 0)
@@ -67,6 +70,8 @@ Cure = Literal["watch", "lua", "race"]
 ROWS_HELD = 4000
 TICK_US = 50_000
 PAGE = 100
+PAST = ", past it"
+"""Of a reader whose marker stands behind an entry."""
 
 
 class ZaqarSettings(Settings):
@@ -223,6 +228,8 @@ class _Producer:
         """The web head takes the request up, with new names for its messages."""
         system = self.system
         self.names = [b"%016x" % system.draw_name() for _ in self.bodies]
+        if system.watch is not None:
+            system.tell("publisher", self, f"producer-{self.number}, posted to the web head", system.env.now)
         done = system.head.serve(system.env.now, system.web.request_us + system.web.call_us)
         call_at(system.env, done + system.draw_hop(), self.first_trip)
 
@@ -247,6 +254,8 @@ class _Producer:
         """The connection is lost: what it had watched too."""
         system = self.system
         system.counts["connection_errors"] += 1
+        if system.watch is not None:
+            system.tell("publisher", self, f"producer-{self.number}, whose connection to redis-{self.place} is lost", system.env.now)
         self.clients[self.place] = Client()
         if system.env.now - self.started_us >= system.settings.retry_s * 1e6:
             self.give_up()
@@ -263,7 +272,10 @@ class _Producer:
 
     def give_up(self) -> None:
         """The client gets an error."""
-        self.system.counts["errors"] += 1
+        system = self.system
+        system.counts["errors"] += 1
+        if system.watch is not None:
+            system.tell("publisher", self, f"producer-{self.number}, given up after {system.settings.retry_s:g} s", system.env.now)
         self.post()
 
     def replied(self, then: Callable[[], None]) -> None:
@@ -282,6 +294,8 @@ class _Producer:
         rank = process.run(system.env.now, self.clients[self.place], system.reads[self.queue], system.work.read)[-1]
         assert rank is None or isinstance(rank, bytes)
         self.rank = int(rank or 0)
+        if system.watch is not None:
+            system.tell("counter", self, f"counter of queue-{self.queue} on redis-{self.place}, read: {self.rank}", system.env.now)
         self.generation = process.generation
         # The second of the two round trips goes to the same place and back.
         at = process.busy_until_us + system.draw_hop() + (2 * system.draw_hop() if system.cure == "watch" else 0)
@@ -309,6 +323,8 @@ class _Producer:
         if client.is_dirty:
             reply = process.run(system.env.now, client, NOTHING_QUEUED, system.work.refused, more)[-1]
             assert reply is None, reply
+            if system.watch is not None:
+                system.tell("counter", self, f"refused by redis-{self.place}, where the counter of queue-{self.queue} is another", system.env.now)
             self.replied(self.conflicted)
             return
         queue, ttl = self.queue, system.ttl
@@ -321,6 +337,8 @@ class _Producer:
         reply = process.run(system.env.now, client, calls, system.work.post, more)[-1]
         assert isinstance(reply, list), reply
         system.entries += len(self.names) * system.settings.readers
+        if system.watch is not None:
+            system.tell_stored(self)
         self.replied(self.stored)
 
     def conflicted(self) -> None:
@@ -348,6 +366,8 @@ class _Producer:
             calls += ((b"HSET", name, b"b", body), (b"EXPIRE", name, system.ttl))
         calls.append(EXEC)
         self.process.run(system.env.now, self.clients[self.place], calls, system.work.hashes, len(calls) - 2)
+        if system.watch is not None:
+            system.tell("hash", self, f"hash on redis-{self.place}, without a rank", system.env.now)
         self.replied(self.written)
 
     def written(self) -> None:
@@ -372,6 +392,8 @@ class _Producer:
             reply = self.process.run(system.env.now, client, [(b"EVAL", POST, *rest)], system.work.script, 2 + len(self.names))[0]
         assert not isinstance(reply, ErrorReply), reply
         system.entries += len(self.names) * system.settings.readers
+        if system.watch is not None:
+            system.tell_stored(self)
         self.replied(self.stored)
 
     # -- the end -----------------------------------------------------------------------------------------------
@@ -433,6 +455,8 @@ class _Reader:
             assert isinstance(body, bytes)
             publisher, _, sequence = body.partition(b":")
             system.deliver(now, int(publisher), self.queue, int(sequence), self.code)
+            if system.watch is not None and system.watch.wants(message := system.message(self.queue, body)):
+                system.watch.reached(message, "reader", f"{system.names().clients.label(self.code)} is handed it", "", now, self.code)
 
 
 class FeedSeries(Slices):
@@ -504,6 +528,7 @@ class ZaqarSystem:
         self.entries = 0
         """Of feeds, for each reader that has not been handed them."""
         self.series = FeedSeries(self)
+        self.watch: FeedWatch | None = None
         self.latency = LatencyHistogram(self.begin_us, self.end_us)
         self.delivery = LatencyHistogram(self.begin_us, self.end_us)
         self.world = _World(_Measured(self.latency))
@@ -685,40 +710,58 @@ class ZaqarSystem:
             left += size - there - sum(entries)
         return left
 
-    def whereabouts(
-        self, publisher: str, queue: str, sequence: int, reader: str, arrived: bool, published_us: float, broken_us: float
-    ) -> dict[str, Any] | None:
-        """What became of a message, after the run, by the names of the history, as a witness tells it (``systems.whereabouts``); None for another system's
-        names. ``arrived``: whether the history says that the reader has it; a fault to blame struck its process between the publish and the break."""
-        codes = self.names()
-        number, feed, code = codes.clients.code_of.get(publisher, -1), codes.topics.code_of.get(queue, -1), codes.clients.code_of.get(reader, -1)
-        if number < 0 or feed < 0:
-            return None
-        node, execute = feed % len(self.processes), self.processes[feed % len(self.processes)].shard.execute
-        body = b"%d:%d" % (number, sequence)
-        entries = execute((b"ZRANGE", self.feeds[feed], b"0", b"-1"))
-        names = [name for name in entries if isinstance(name, bytes)] if isinstance(entries, list) else []
-        place = next((at for at, name in enumerate(names) if execute((b"HGET", name, b"b")) == body), None)
-        own, process = {*self.feeds, *self.counters}, f"redis-{node}"
-        held: list[str] = []
-        if place is not None:
-            rank = execute((b"ZSCORE", self.feeds[feed], names[place]))
-            held.append(f"{queue} on {process}, entry {place + 1} of {len(names)}, rank {rank.decode() if isinstance(rank, bytes) else rank}")
-            marker = next((one.marker for one in self.readers if one.code == code), None)
-            if marker in names:
-                stands = names.index(marker)
-                held[0] += f"; {reader} stands at entry {stands + 1}" + (", past it" if stands > place else "")
-        else:
-            hashes = execute((b"KEYS", b"*"))
-            keys = [key for key in hashes if isinstance(key, bytes) and key not in own] if isinstance(hashes, list) else []
-            if any(execute((b"HGET", key, b"b")) == body for key in keys):
-                held.append(f"a hash on {process} that no entry of {queue} leads to")
-        struck = [fault for fault in self.series.struck if fault[1] == process and published_us <= fault[2] <= broken_us]
-        return {
-            "state": "delivered" if arrived else "withheld" if held else "lost", "last_stage": "store" if held or arrived else "publisher",
-            "last_had_by": held[0] if held else f"{publisher}, whose write {process} does not have", "at_us": None, "held_by": [] if arrived else held,
-            "fault": {"name": struck[0][0], "node": process, "at_us": struck[0][2]} if struck else None, "way": [],
-        }  # fmt: skip
+    # -- whoever watches a message -----------------------------------------------------------------------------
+
+    def tell(self, stage: str, producer: _Producer, place: str, at_us: float) -> None:
+        """A stage has the messages of a producer's request."""
+        assert self.watch is not None
+        for at, body in enumerate(producer.bodies):
+            self.watch.reached(self.message(producer.queue, body), stage, place, f"redis-{producer.place}", at_us, offset=at)
+
+    def tell_stored(self, producer: _Producer) -> None:
+        """Its messages are entries of their feed: which, and where readers stand."""
+        assert self.watch is not None
+        readers = [(reader.code, reader) for reader in self.readers if reader.queue == producer.queue]
+        for at, (name, body) in enumerate(zip(producer.names, producer.bodies, strict=True)):
+            message = self.message(producer.queue, body)
+            if self.watch.wants(message):
+                for code, reader in [*readers, (self.auditor, None)]:
+                    entry = self._entry(producer.queue, name, reader)
+                    self.watch.reached(message, "store", entry, f"redis-{producer.place}", self.env.now, code, at, entry.endswith(PAST))
+
+    @staticmethod
+    def message(queue: int, body: bytes) -> Key:
+        """Which one a hash holds."""
+        publisher, _, sequence = body.partition(b":")
+        return int(publisher), queue, int(sequence)
+
+    def _entry(self, queue: int, name: bytes, reader: _Reader | None) -> str:
+        """An entry of a feed, beside where a reader stands."""
+        place = queue % len(self.processes)
+        execute, feed = self.processes[place].shard.execute, self.feeds[queue]
+        number, size, rank = execute((b"ZRANK", feed, name)), execute((b"ZCARD", feed)), execute((b"ZSCORE", feed, name))
+        told = f"queue-{queue} on redis-{place}, entry {number + 1 if isinstance(number, int) else 0} of {size}, rank {rank.decode() if isinstance(rank, bytes) else rank}"
+        stands = execute((b"ZRANK", feed, reader.marker)) if reader is not None and reader.marker is not None else None
+        if reader is not None and isinstance(stands, int) and isinstance(number, int):
+            told += f"; {self.names().clients.label(reader.code)} stands at entry {stands + 1}" + (PAST if stands > number else "")
+        return told
+
+    def held(self, message: Key, reader: int, way: Sequence[Reached]) -> list[str]:
+        """What has it, after the run: an entry of its feed, or a hash that no entry leads to."""
+        publisher, queue, sequence = message
+        place = queue % len(self.processes)
+        execute, body = self.processes[place].shard.execute, b"%d:%d" % (publisher, sequence)
+        entries = execute((b"ZRANGE", self.feeds[queue], b"0", b"-1"))
+        for name in entries if isinstance(entries, list) else []:
+            if isinstance(name, bytes) and execute((b"HGET", name, b"b")) == body:
+                return [self._entry(queue, name, next((one for one in self.readers if one.code == reader), None))]
+        own, keys = {*self.feeds, *self.counters}, execute((b"KEYS", b"*"))
+        hashes = [key for key in keys if isinstance(key, bytes) and key not in own] if isinstance(keys, list) else []
+        return [f"a hash on redis-{place} that no entry of queue-{queue} leads to"] if any(execute((b"HGET", key, b"b")) == body for key in hashes) else []
+
+    def blamable(self, message: Key, reader: int, published_us: float) -> list[tuple[str, str, int]]:
+        """What struck the process of its queue since it was posted."""
+        return [fault for fault in self.series.struck if fault[1] == f"redis-{message[1] % len(self.processes)}" and fault[2] >= published_us]
 
     @property
     def digest(self) -> str:
