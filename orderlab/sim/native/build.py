@@ -63,7 +63,7 @@ def build() -> Path:
             shutil.copyfile(path, copy)
         (work / "mypy.ini").write_text(MYPY_SETTINGS)
         files = [name.replace(".", "/") + ".py" for name in MODULES]
-        environment = {"MYPYC_DEBUG_LEVEL": "0", "MYPYC_MULTI_FILE": "0", **os.environ, "CFLAGS": "-w"}
+        environment = {"MYPYC_DEBUG_LEVEL": "0", "MYPYC_MULTI_FILE": "0", **os.environ, "CFLAGS": "-w -fno-semantic-interposition"}
         run = subprocess.run(
             [sys.executable, "-m", "mypyc", *files],
             cwd=work,
