@@ -6,7 +6,7 @@ A key's partition is exactly that of Kafka's Java client (``BuiltInPartitioner.p
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -68,6 +68,18 @@ def murmur2_rows(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
 def partitions_for_rows(rows: npt.NDArray[np.uint8], partitions: int) -> npt.NDArray[np.int64]:
     """``partition_for_key`` of every row of bytes."""
     return (murmur2_rows(rows) & 0x7FFFFFFF) % partitions
+
+
+def grouped(values: Iterable[int], keys: Iterable[int]) -> dict[int, list[int]]:
+    """The values of each key, in order, by the order of the keys' first places. For packs, which are too small for numpy."""
+    groups: dict[int, list[int]] = {}
+    for value, key in zip(values, keys, strict=True):
+        found = groups.get(key)
+        if found is None:
+            groups[key] = [value]
+        else:
+            found.append(value)
+    return groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +192,24 @@ class Producer:
                 parts.append((len(held), on_answered))
             if len(held) >= size or not settings.linger_us:
                 self._seal(partition, accumulator)
+
+    def send_each(self, partitions: Sequence[Partition], records: Sequence[int], numbers: Sequence[int], on_answered: OnAnswered) -> None:
+        """Hand over records now, each to the one of ``partitions`` with its number: those of one partition together."""
+        size = self.settings.batch_records
+        for number, mine in grouped(records, numbers).items():
+            accumulator = self._partitions.get(partitions[number])
+            held = accumulator.open if accumulator is not None else ()
+            if accumulator is None or not held or len(held) + len(mine) >= size:
+                self.send(partitions[number], mine, on_answered)
+                continue
+            # As `send` does it where a batch waits that stays open: most packs have a few records for each of many partitions.
+            accumulator.open += mine
+            parts = accumulator.parts
+            if parts[-1][1] is on_answered:
+                parts[-1] = (len(held), on_answered)
+            else:
+                parts.append((len(held), on_answered))
+            self.unanswered += len(mine)
 
     def _start_linger(self, partition: Partition, accumulator: _Accumulator) -> None:
         number = accumulator.timer

@@ -340,18 +340,6 @@ def where(is_so: bool | npt.NDArray[np.bool_], values: Ints) -> Ints:
     return values if is_so else values[:0]
 
 
-def grouped(values: Iterable[int], keys: Iterable[int]) -> dict[int, list[int]]:
-    """The values of each key, in order, by the order of the keys' first places. For packs, which are too small for numpy."""
-    groups: dict[int, list[int]] = {}
-    for value, key in zip(values, keys, strict=True):
-        found = groups.get(key)
-        if found is None:
-            groups[key] = [value]
-        else:
-            found.append(value)
-    return groups
-
-
 def parse_shares(setting: str, text: str) -> tuple[float, ...]:
     """The shares of QoS 0, 1 and 2 that ``0=0.2 1=0.5 2=0.3`` stands for. Raises InputError."""
     shares = [0.0] * QOS_LEVELS

@@ -17,7 +17,7 @@ from orderlab.model.history.events import EventKind
 from orderlab.sim.engine.clock import Station, call_at
 from orderlab.sim.kafka.broker import AppendError
 from orderlab.sim.kafka.consumer_group import Consumer, ConsumerGroup, Polled
-from orderlab.sim.kafka.producer import OnAnswered, Producer
+from orderlab.sim.kafka.producer import OnAnswered, Producer, grouped
 from orderlab.sim.mqtt.application.sessions import Application, Applications, Exchange, Place, Queue, places_of
 from orderlab.sim.mqtt.broker.broker import MqttBroker
 from orderlab.sim.mqtt.broker.delivery import RECORDED_WITHIN_US, Delivery
@@ -25,7 +25,7 @@ from orderlab.sim.mqtt.broker.node import BrokerNode, BrokerSettings, InFlightBa
 from orderlab.sim.mqtt.broker.qos2 import Completion, Qos2Sender
 from orderlab.sim.mqtt.broker.routing import Downlink, RoutedRecords, Routing
 from orderlab.sim.mqtt.broker.session_lifecycle import SessionLifecycle, Subscriptions
-from orderlab.sim.mqtt.clients import Ints, grouped
+from orderlab.sim.mqtt.clients import Ints
 from orderlab.sim.mqtt.connections import MESSAGE, PACKET_ID, SUBSCRIBER, TOKEN, Deliveries, as_deliveries
 from orderlab.sim.mqtt.ports import StoreDriver
 from orderlab.sim.mqtt.topics import RETAINED_FROM, are_retained

@@ -18,10 +18,10 @@ import simpy
 from orderlab.model.history.events import EventKind
 from orderlab.sim.engine.clock import call_at
 from orderlab.sim.kafka.broker import AppendError
-from orderlab.sim.kafka.producer import OnAnswered
+from orderlab.sim.kafka.producer import OnAnswered, grouped
 from orderlab.sim.mqtt.broker.node import BrokerNode
 from orderlab.sim.mqtt.broker.qos2 import Qos2Receiver
-from orderlab.sim.mqtt.clients import Ints, grouped, where
+from orderlab.sim.mqtt.clients import Ints, where
 
 FIRST = 0
 """The connection over which a message comes for the first time, whichever it is."""

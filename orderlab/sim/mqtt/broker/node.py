@@ -181,7 +181,11 @@ class InFlightBatch:
         self._resend(again, self)
 
     def _on_answered(self, records: Sequence[int], error: AppendError | None) -> None:
-        self.count(len(records), () if error is None else records)
+        if error is not None:
+            self.failed.extend(records)
+        self.left -= len(records)
+        if not self.left:
+            self._check()
 
     def _check(self) -> None:
         if self.left == 0 and not self.done.triggered:

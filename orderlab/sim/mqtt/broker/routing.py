@@ -18,9 +18,9 @@ from orderlab.model.errors import InputError
 from orderlab.sim.engine.clock import call_at
 from orderlab.sim.kafka.broker import AppendError
 from orderlab.sim.kafka.consumer_group import Consumer
-from orderlab.sim.kafka.producer import OnAnswered
+from orderlab.sim.kafka.producer import OnAnswered, grouped
 from orderlab.sim.mqtt.broker.node import BrokerNode, InFlightBatch
-from orderlab.sim.mqtt.clients import Ints, grouped
+from orderlab.sim.mqtt.clients import Ints
 from orderlab.sim.mqtt.connections import SUBSCRIBER, Deliveries, unstored
 from orderlab.sim.mqtt.ports import Broker
 
@@ -69,8 +69,7 @@ class Downlink:
             if node.is_dead:
                 return
             partitions = self.world.kafka.downlink_partition_of[deliveries[:, SUBSCRIBER]].tolist()
-            for number, mine in grouped(records, partitions).items():
-                node.producer.send(other.downlink[number], mine, on_answered or self._answered)
+            node.producer.send_each(other.downlink, records, partitions, on_answered or self._answered)
 
         call_at(node.env, done, send)
 
@@ -197,8 +196,7 @@ class Routing:
         batch.count(len(messages))
 
     def _send(self, records: Sequence[int], partitions: Sequence[int], batch: InFlightBatch) -> None:
-        for number, of_partition in grouped(records, partitions).items():
-            self.node.producer.send(self.world.kafka.persisted_partitions[number], of_partition, batch.answered)
+        self.node.producer.send_each(self.world.kafka.persisted_partitions, records, partitions, batch.answered)
 
     def _resend(self, records: Sequence[int], batch: InFlightBatch) -> None:
         """Send a part of a batch again that Kafka did not take."""

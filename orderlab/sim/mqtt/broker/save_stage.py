@@ -241,14 +241,15 @@ class SaveStage:
         messages = saves.messages[part]
         numbers, clients = messages.tolist(), list(map(world.traffic.subscribers.name, subscribers))
         topics = list(map(world.traffic.topics.__getitem__, world.traffic.topic_of[messages % world.traffic.schedule.count].tolist()))
-        numbered = saves.producer[start:end].tolist(), saves.batch[start:end].tolist(), saves.sessions[bounds[:-1]].tolist()
+        producers, batches = saves.producer[start:end].tolist(), saves.batch[start:end].tolist()
         calls: Sequence[Any]
         if len(numbers) == len(clients) and world.traffic.qos.sole is not None:
-            calls = store.save_each(clients, numbers, topics, time_ms, *numbered)
+            calls = store.save_each(clients, numbers, topics, time_ms, producers, batches, saves.sessions[part].tolist())
         else:
+            sessions = saves.sessions[bounds[:-1]].tolist()
             each = list(zip(numbers, topics, repeat(time_ms)))
             packs = [each[first - bounds[0] : last - bounds[0]] for first, last in pairwise(bounds)]
-            calls = list(map(store.save, clients, packs, *numbered, self._levels(saves, bounds)))
+            calls = list(map(store.save, clients, packs, producers, batches, sessions, self._levels(saves, bounds)))
 
         def replied(replies: Sequence[Any]) -> None:
             self._saved(assigned, range(start, end), self._note_replies(assigned, bounds, replies, start), batch)
