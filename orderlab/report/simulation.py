@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from orderlab.model.verdict import Outcome, Verdict
-from orderlab.program import EXIT
+from orderlab.program import EXIT, printable
 from orderlab.properties.simulation import Shrunk
 from orderlab.report.report import Subject
 from orderlab.report.terminal import STYLE
@@ -110,9 +111,10 @@ AGAINST_MAX = 60
 def print_comparison(console: Console, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """What another run, told before, has otherwise: settings, then figures."""
     settings = {key: (before["settings"].get(key), now["settings"].get(key)) for key in {**before["settings"], **now["settings"]}}
-    changed = [f"{key} {old} → {new}" for key, (old, new) in settings.items() if old != new]
-    seeds = "" if before.get("seed") == now["seed"] else f"; seed {before.get('seed')} → {now['seed']}"
-    console.print(f"against the other run: {', '.join(changed) or 'the same settings'}{seeds}", highlight=False, soft_wrap=True)
+    changed = [f"system {before['system']} → {now['system']}"] if before["system"] != now["system"] else []
+    changed += [f"{key} {old} → {new}" for key, (old, new) in settings.items() if old != new]
+    seeds = "" if before["seed"] == now["seed"] else f"; seed {before['seed']} → {now['seed']}"
+    console.print(printable(f"against the other run: {', '.join(changed) or 'the same settings'}{seeds}"), highlight=False, soft_wrap=True, markup=False)
     rows = compared(now, before)
     if not rows:
         console.print("no figure differs")
@@ -120,7 +122,7 @@ def print_comparison(console: Console, before: Mapping[str, Any], now: Mapping[s
     table = Table("figure", "before", "now", "change")
     for name, old, new in rows[:AGAINST_MAX]:
         change = f"{(new - old) / abs(old):+.1%}" if old and new is not None else ""
-        table.add_row(name, *("–" if each is None else f"{each:,.6g}" for each in (old, new)), change)
+        table.add_row(escape(printable(name)), *("–" if each is None else f"{each:,.6g}" for each in (old, new)), change)
     console.print(table)
     if len(rows) > AGAINST_MAX:
         console.print(f"{len(rows) - AGAINST_MAX} more: --json tells them all")

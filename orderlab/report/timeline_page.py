@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from orderlab.model.errors import InputError
 from orderlab.model.files import write_whole
+from orderlab.program import printable
 from orderlab.report.charts import Axis, Curve, Mark, panel, scale_of
 from orderlab.report.output import checked_file
 from orderlab.report.page import template
@@ -96,7 +98,7 @@ def compared(now: Mapping[str, Any], before: Mapping[str, Any]) -> list[tuple[st
     return found + [(name, old, None) for name, old in then.items()]
 
 
-COMPARED = ("throughput_per_s", "latency", "stages_ms", "packs", "batches", "utilisation", "contention", "streams", "counts", "recovery")
+COMPARED = ("throughput_per_s", "latency", "stages_ms", "packs", "batches", "utilisation", "contention", "streams", "postgres", "lag_at_the_end", "counts", "recovery")
 """Parts of a report."""
 
 
@@ -121,7 +123,8 @@ def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
 
 
 def run_to_compare(path: Path, system: str) -> dict[str, Any]:
-    """The run that ``orderlab simulate --json`` has told before. Raises InputError."""
+    """The run that ``orderlab simulate --json`` has told before, whatever its system. Raises InputError for what no run tells."""
+    cure = f"keep one with: orderlab simulate {system} --json > FILE"
     try:
         told = json.loads(path.read_text())
     except OSError as error:
@@ -129,5 +132,52 @@ def run_to_compare(path: Path, system: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         told = None
     if not isinstance(told, dict) or not isinstance(told.get("latency"), dict) or not isinstance(told.get("settings"), dict):
-        raise InputError(f"--against {path}: not one run; keep one with: orderlab simulate {system} --json > FILE")
+        raise InputError(f"--against {path}: not one run; {cure}")
+    for place, value, wanted in _wrong(told):
+        raise InputError(printable(f"--against {path}: {place}: {repr(value)[:60]} is not {wanted}; {cure}"))
     return told
+
+
+def _wrong(told: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
+    """(place, value, what it would be) of what a comparison reads and cannot use."""
+    from orderlab.sim.systems.catalogue import SYSTEMS
+
+    if told.get("system") not in tuple(SYSTEMS):
+        yield "system", told.get("system"), "a system that can be simulated"
+    seed = told.get("seed")
+    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
+        yield "seed", seed, "a whole number from 0 up"
+    for name, value in told["settings"].items():
+        if not (value is None or isinstance(value, str) or _is_number(value)):
+            yield f"settings.{name}", value, "a number, text or nothing"
+    for part in COMPARED:
+        if part == "recovery":
+            continue
+        value = told.get(part)
+        if value is not None and not isinstance(value, Mapping):
+            yield part, value, "an object of figures"
+        yield from _no_figures(part, value)
+    strikes = told.get("recovery")
+    if not (strikes is None or isinstance(strikes, list)):
+        yield "recovery", strikes, "a list of faults"
+    for number, one in enumerate(strikes or ()):
+        if not (isinstance(one, Mapping) and isinstance(one.get("fault"), str) and (one.get("recovered_s") is None or _is_number(one["recovered_s"]))):
+            yield f"recovery[{number}]", one, "a fault with the seconds until the system recovered"
+
+
+def _no_figures(place: str, value: Any, levels: int = 4) -> Iterator[tuple[str, Any, str]]:
+    """What is neither a figure, nor figures by name, nor a list of them; parts of reports have at most three levels."""
+    if isinstance(value, Mapping) and levels:
+        for name, each in value.items():
+            yield from _no_figures(f"{place}.{name}", each, levels - 1)
+    elif isinstance(value, list):
+        for number, each in enumerate(value):
+            if not _is_number(each):
+                yield f"{place}[{number}]", each, "a number"
+    elif not (value is None or _is_number(value)):
+        yield place, value, "a number"
+
+
+def _is_number(value: Any) -> bool:
+    """Whether it is one that a figure can be: no larger than a double holds, and not NaN."""
+    return isinstance(value, int | float) and -sys.float_info.max <= value <= sys.float_info.max

@@ -5,10 +5,15 @@ import os
 import shlex
 import subprocess
 import sys
+from typing import Any
 
 import pytest
+from rich.console import Console
 
 from orderlab.cli import main
+from orderlab.model.errors import InputError
+from orderlab.report.simulation import print_comparison
+from orderlab.report.timeline_page import run_to_compare
 from orderlab.sim.faults import FAULTS
 from tests.in_process import orderlab
 from tests.sim.chrome_trace import complaints
@@ -153,6 +158,51 @@ def test_a_timeline_and_a_comparison_tell_what_a_fault_did(tmp_path):
     assert [row["faults"] for row in rows if row["faults"]] == [["redis-stall redis-0"]]
     before.write_text("[]")
     assert run(*small, "--against", str(before)).returncode == 2
+
+
+def told_run() -> dict[str, Any]:
+    """As `--json` tells one, in short."""
+    return {
+        "system": "tbmq-p2p", "seed": 0, "settings": {"publishers": 60}, "latency": {"puback": {"mean_ms": 1.5, "p99_ms": None}},
+        "utilisation": {"broker": [0.5, 0.6]}, "counts": {"published": 7},
+        "recovery": [{"fault": "redis-stall", "node": "redis-0", "at_s": 0.2, "recovered_s": None, "why": "it is short"}],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        ("seed", "abc"), ("seed", None), ("seed", 1.5), ("seed", True), ("seed", -1), ("system", "tbmq"), ("system", ["zaqar-lua"]),
+        ("settings.publishers", [60]), ("settings.publishers", {}), ("settings.publishers", float("inf")),
+        ("latency.puback.mean_ms", "1.5"), ("latency.puback.mean_ms", float("nan")), ("latency.puback", "none"), ("latency.puback.mean_ms", {"a": {"b": {"c": {"d": 1}}}}), ("utilisation", [0.5]), ("utilisation.broker", [0.5, "x"]),
+        ("utilisation.broker", [[0.5]]), ("counts", 7), ("counts.published", 10**400), ("counts.published", "\x1b[31m\n[/red]"),
+        ("recovery", {}), ("recovery", ["redis-stall"]), ("recovery", [{"recovered_s": 0.1}]), ("recovery", [{"fault": "x", "recovered_s": "0.1"}]),
+    ],
+)  # fmt: skip
+def test_a_run_to_compare_with_is_checked_as_it_is_read(tmp_path, place, value):
+    path = tmp_path / "before.json"
+    path.write_text(json.dumps(told_run()))
+    assert run_to_compare(path, "tbmq-p2p")["seed"] == 0
+    changed = told_run()
+    *parts, last = place.split(".")
+    inner: Any = changed
+    for part in parts:
+        inner = inner[part]
+    inner[last] = value
+    path.write_text(json.dumps(changed))
+    with pytest.raises(InputError, match=rf"before.json: {place}\b.* is not .*; keep one with: orderlab simulate") as error:
+        run_to_compare(path, "tbmq-p2p")
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_names_in_a_run_to_compare_with_are_no_markup():
+    before = {**told_run(), "settings": {"[/b]": "[red]"}, "counts": {"[/x]\x1b": 1}}
+    console = Console(record=True, width=200)
+    print_comparison(console, before, {**told_run(), "system": "zaqar-lua", "seed": 3})
+    text = console.export_text()
+    assert "system tbmq-p2p → zaqar-lua" in text
+    assert "[/b] [red] → None" in text
+    assert "counts.[/x]\\x1b" in text
 
 
 def test_a_feed_has_a_timeline_and_is_compared_too(tmp_path):
