@@ -84,7 +84,7 @@ def zadd(shard: NodeState, key: bytes, text: bytes, member: bytes) -> Any:
     if value is None:
         value = SortedSet()
         shard.data[key] = value
-    elif not isinstance(value, SortedSet) or len(value.scores) > _SHORT or member in value.scores:
+    elif not isinstance(value, SortedSet) or len(value) > _SHORT or member in value.scores:
         return NotImplemented
     if not value.skiplist:
         value.make_room(member, shard.encoding_limits, None)
@@ -100,11 +100,11 @@ def zrem(shard: NodeState, key: bytes, member: bytes) -> Any:
     value = shard.data.get(key)
     if value is None:
         return 0
-    if not isinstance(value, SortedSet) or len(value.scores) > _SHORT:
+    if not isinstance(value, SortedSet) or len(value) > _SHORT:
         return NotImplemented
-    if member not in value.scores:
+    if value.only != member and (value.only is not None or member not in value.scores):
         return 0
-    if len(value.scores) == 1:
+    if len(value) == 1:
         del shard.data[key]
     else:
         value.discard(member, None)
@@ -119,7 +119,7 @@ def zcard(shard: NodeState, key: bytes) -> Any:
     value = shard.data.get(key)
     if value is None:
         return 0
-    return len(value.scores) if isinstance(value, SortedSet) else NotImplemented
+    return len(value) if isinstance(value, SortedSet) else NotImplemented
 
 
 def zrevrange(shard: NodeState, key: bytes, first: bytes, last: bytes, word: bytes) -> Any:

@@ -27,22 +27,60 @@ class SortedSet:
     """``scores`` answers by member; ``order_scores`` and ``order_members`` are the two columns of the sorted table.
 
     Two parallel lists share the objects of the dictionary: 16 bytes an entry where a list of pairs takes 72, and
-    bisection compares bare floats.
+    bisection compares bare floats. The queues of most clients hold one message: a first member is kept by itself, until something asks for the others.
     """
 
-    __slots__ = ("hash_order", "order_members", "order_scores", "scores", "skiplist")
+    __slots__ = ("_order_members", "_order_scores", "_scores", "hash_order", "only", "only_score", "skiplist")
 
     def __init__(self) -> None:
-        self.scores: dict[bytes, Score] = {}
-        self.order_scores: list[Score] = []
-        self.order_members: list[bytes] = []
+        self.only: bytes | None = None
+        """The one member, with ``only_score``, while there is no table."""
+        self.only_score: Score = None
+        self._scores: dict[bytes, Score] | None = None
+        self._order_scores: list[Score] | None = None
+        self._order_members: list[bytes] | None = None
         self.skiplist = False
         """Whether it has outgrown the listpack encoding; never goes back."""
         self.hash_order: list[bytes] | None = None
         """The order of ZSCAN, from the first scan on."""
 
     def __len__(self) -> int:
-        return len(self.scores)
+        scores = self._scores
+        if scores is None:
+            return 0 if self.only is None else 1
+        return len(scores)
+
+    @property
+    def scores(self) -> dict[bytes, Score]:
+        """By member."""
+        if self._scores is None:
+            self._unfold()
+        assert self._scores is not None
+        return self._scores
+
+    @property
+    def order_scores(self) -> list[Score]:
+        """In order."""
+        if self._order_scores is None:
+            self._unfold()
+        assert self._order_scores is not None
+        return self._order_scores
+
+    @property
+    def order_members(self) -> list[bytes]:
+        """In the order of ``order_scores``."""
+        if self._order_members is None:
+            self._unfold()
+        assert self._order_members is not None
+        return self._order_members
+
+    def _unfold(self) -> None:
+        member = self.only
+        self._hold({} if member is None else {member: self.only_score}, [] if member is None else [self.only_score], [] if member is None else [member])
+
+    def _hold(self, scores: dict[bytes, Score], order_scores: list[Score], order_members: list[bytes]) -> None:
+        self._scores, self._order_scores, self._order_members = scores, order_scores, order_members
+        self.only = self.only_score = None
 
     @property
     def encoding(self) -> bytes:
@@ -70,15 +108,18 @@ class SortedSet:
             undo.append((self.discard, member, None))
         if score == 0 and not self.skiplist:
             score = 0.0  # a listpack keeps whole scores as integers, which have no negative zero
-        self.scores[member] = score
-        scores = self.order_scores
-        if not scores or scores[-1] < score:
-            scores.append(score)
-            self.order_members.append(member)
+        if self.only is None and self._scores is None:
+            self.only, self.only_score = member, score
         else:
-            at = self.position(score, member)
-            scores.insert(at, score)
-            self.order_members.insert(at, member)
+            self.scores[member] = score
+            scores = self.order_scores
+            if not scores or scores[-1] < score:
+                scores.append(score)
+                self.order_members.append(member)
+            else:
+                at = self.position(score, member)
+                scores.insert(at, score)
+                self.order_members.insert(at, member)
         if self.hash_order is not None:
             add_in_hash_order(self.hash_order, member)
 
@@ -168,14 +209,11 @@ class SortedSet:
         encoding, entries, negative_zeros = frozen
         value = cls()
         value.skiplist = encoding == "skiplist"
-        value.order_scores = [score for score, _ in entries]
-        value.order_members = [member for _, member in entries]
+        scores, members = [score for score, _ in entries], [member for _, member in entries]
         if negative_zeros:
             chosen = set(negative_zeros)
-            start, stop = value.score_slice(0.0, False, 0.0, False)
-            for at in range(start, stop):
-                value.order_scores[at] = -0.0 if value.order_members[at] in chosen else 0.0
-        value.scores = dict(zip(value.order_members, value.order_scores, strict=True))
+            scores = [score if score else -0.0 if member in chosen else 0.0 for score, member in entries]
+        value._hold(dict(zip(members, scores, strict=True)), scores, members)
         return value
 
     @classmethod
@@ -186,16 +224,13 @@ class SortedSet:
         value.skiplist = len(scores) > limits.zset_max_listpack_entries or any(len(m) > longest for m in scores)
         if not value.skiplist:
             scores = {member: score + 0.0 for member, score in scores.items()}
-        value.scores = scores
-        value.order_members = by_score(scores)
-        value.order_scores = [scores[member] for member in value.order_members]
+        members = by_score(scores)
+        value._hold(scores, [scores[member] for member in members], members)
         return value
 
     def copy(self) -> SortedSet:
         """An independent equal value."""
         value = SortedSet()
-        value.scores = self.scores.copy()
-        value.order_scores = self.order_scores.copy()
-        value.order_members = self.order_members.copy()
+        value._hold(self.scores.copy(), self.order_scores.copy(), self.order_members.copy())
         value.skiplist = self.skiplist
         return value

@@ -53,6 +53,35 @@ static size_t slot_of(const char *place) {
     return ((uintptr_t)place >> 4 ^ (uintptr_t)place >> 13) % KEPT;
 }
 
+/* How many results the caller of the running function of C wants, -1 for all; -2 if that cannot be told. The interface of Lua does not show it: these
+   are a part of lua_State and of CallInfo of Lua 5.1 with pointers of 64 bits, and `knows_wanted` tries whether they lie there. */
+enum { STATE_BASE = 24, STATE_FRAME = 40, FRAME_BASE = 0, FRAME_WANTED = 32 };
+
+static int wanted_of(lua_State *L) {
+    const char *state = (const char *)L, *frame = *(const char *const *)(state + STATE_FRAME);
+    if (sizeof(void *) != 8 || !frame || *(void *const *)(frame + FRAME_BASE) != *(void *const *)(state + STATE_BASE))
+        return -2;
+    return *(const int *)(frame + FRAME_WANTED);
+}
+
+static int tell_wanted(lua_State *L) {
+    *(int *)lua.touserdata(L, 1) = wanted_of(L);
+    return 0;
+}
+
+static int knows_wanted(lua_State *L) {
+    int is_known = 1, top = lua.gettop(L);
+    for (int wanted = -1; wanted < 4; wanted++) {
+        int told = -2;
+        lua.pushcclosure(L, tell_wanted, 0);
+        lua.pushlightuserdata(L, &told);
+        lua.call(L, 1, wanted);
+        lua.settop(L, top);
+        is_known &= told == wanted;
+    }
+    return is_known;
+}
+
 /* What the functions of one Lua state share. LuaEngine holds Python's objects, for a reference from here would keep it for ever. */
 typedef struct {
     lua_State *main;
@@ -60,7 +89,7 @@ typedef struct {
     PyObject *answer, *refuse, *note_write, *note_line, *spend, *ok, *lua_error;
     Py_ssize_t call_bytes, budget_max;
     int memory_kilobytes_max;
-    int is_recording;
+    int is_recording, knows_wanted;
     /* of the run that `run` or `call_script` carries out: */
     int is_running, resp, may_write, has_written, is_write_noted, is_budget_known, was_settled;
     long long time_us, units;
@@ -434,6 +463,8 @@ static int call(lua_State *L) {
         PyGILState_Release(lock);
     if (!result)
         return otherwise(L, "slow", 1);
+    if (is_all_plain && fast->knows_wanted && !PyTuple_CheckExact(result) && wanted_of(L) == 0)
+        return 0; /* a call that stands alone */
     lua.settop(L, 0);
     if (!is_all_plain)
         return otherwise(L, "take", 1);
@@ -469,11 +500,11 @@ typedef struct {
     PyObject **values, *result;
 } Job;
 
-/* What stands in the registry for a fast path: the table of globals, the function that runs a script, and all scripts by their numbers. */
-enum { GLOBALS = 1, RUNNER = 2, SCRIPTS = 3 };
+/* What stands in the registry for a fast path: the table of globals, the function that runs a script, all scripts by their numbers, and two names. */
+enum { GLOBALS = 1, RUNNER = 2, SCRIPTS = 3, KEYS = 4, ARGV = 5 };
 
-static void push_list(lua_State *L, const char *name, PyObject **values, Py_ssize_t count) {
-    lua.pushlstring(L, name, 4);
+static void push_list(lua_State *L, int name, PyObject **values, Py_ssize_t count) {
+    lua.rawgeti(L, 1, name);
     lua.createtable(L, (int)count, 0);
     for (Py_ssize_t i = 0; i < count; i++) {
         push(L, values[i]);
@@ -537,8 +568,8 @@ static int set_arguments(lua_State *L) {
     lua.pushlightuserdata(L, job->fast);
     lua.rawget(L, REGISTRY);
     lua.rawgeti(L, 1, GLOBALS);
-    push_list(L, "KEYS", job->values, job->key_count);
-    push_list(L, "ARGV", job->values + job->key_count, job->count - job->key_count);
+    push_list(L, KEYS, job->values, job->key_count);
+    push_list(L, ARGV, job->values + job->key_count, job->count - job->key_count);
     return 0;
 }
 
@@ -885,11 +916,15 @@ static int make(lua_State *L) {
 /* keep(globals, runner, scripts): what `run` needs. */
 static int keep(lua_State *L) {
     lua.settop(L, 3);
-    lua.createtable(L, 3, 0);
+    lua.createtable(L, 5, 0);
     for (int place = GLOBALS; place <= SCRIPTS; place++) {
         lua.pushvalue(L, place);
         lua.rawseti(L, 4, place);
     }
+    lua.pushlstring(L, "KEYS", 4);
+    lua.rawseti(L, 4, KEYS);
+    lua.pushlstring(L, "ARGV", 4);
+    lua.rawseti(L, 4, ARGV);
     lua.pushlightuserdata(L, lua.touserdata(L, FAST_PATH));
     lua.pushvalue(L, 4);
     lua.rawset(L, REGISTRY);
@@ -908,6 +943,7 @@ int orderlab_call(lua_State *L) {
     FastPath *fast = lua.newuserdata(L, sizeof *fast);
     memset(fast, 0, sizeof *fast);
     fast->main = L;
+    fast->knows_wanted = knows_wanted(L);
     fast->perform = function;
     fast->slot = slot;
     PyGILState_STATE lock = PyGILState_Ensure();
